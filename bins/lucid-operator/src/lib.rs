@@ -1,0 +1,1 @@
+//! The Lucid operator: injects auditor chains into pods and validates them

@@ -1,0 +1,2 @@
+//! The Lucid operator: injects auditor chains into pods and validates them
+fn main() {}

@@ -1,0 +1,53 @@
+use std::ffi::OsString;
+
+use clap::error::{ContextKind, ContextValue};
+use clap::{Command, Error, Parser};
+
+/// Parses this process's arguments and environment, or ends the process as clap does: with help or version on
+/// standard output and exit code 0, with an error on standard error and exit code 2.
+///
+/// See [`try_parse_from`] for what is added to clap's own message.
+#[must_use]
+pub fn parse<A: Parser>() -> A {
+    try_parse_from(std::env::args_os()).unwrap_or_else(|error| error.exit())
+}
+
+/// Parses `arguments` (the first is the program's name) and the environment.
+///
+/// # Errors
+///
+/// Whatever clap refuses. When the refused value came from an environment variable, clap names only the flag that
+/// nobody wrote; this adds a line that names the variable.
+pub fn try_parse_from<A: Parser>(arguments: impl IntoIterator<Item = OsString>) -> Result<A, Error> {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    A::try_parse_from(&arguments).map_err(|error| name_the_variable::<A>(error, &arguments))
+}
+
+fn name_the_variable<A: Parser>(error: Error, arguments: &[OsString]) -> Error {
+    let Some(ContextValue::String(refused)) = error.get(ContextKind::InvalidArg) else { return error };
+    let Some((flag, variable)) = variable_of(&A::command(), refused) else { return error };
+    let on_command_line = arguments.iter().any(|argument| {
+        argument.to_str().is_some_and(|text| text == flag || text.starts_with(&format!("{flag}=")))
+    });
+    if on_command_line || std::env::var_os(&variable).is_none() {
+        return error;
+    }
+    let kind = error.kind();
+    let text = error.to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    Error::raw(kind, format!("environment variable {variable} (the same as {flag}): {text}"))
+}
+
+/// Finds the argument which clap calls `refused` (such as `--listen <ADDRESS>`) in `command` or below it.
+fn variable_of(command: &Command, refused: &str) -> Option<(String, String)> {
+    command
+        .get_arguments()
+        .find_map(|argument| {
+            let flag = format!("--{}", argument.get_long()?);
+            let named =
+                refused == flag || refused.strip_prefix(&flag).is_some_and(|rest| rest.starts_with(' '));
+            let variable = argument.get_env()?.to_str()?.to_owned();
+            named.then_some((flag, variable))
+        })
+        .or_else(|| command.get_subcommands().find_map(|sub| variable_of(sub, refused)))
+}

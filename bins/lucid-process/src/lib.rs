@@ -1,0 +1,12 @@
+//! What every Lucid process does the same way: reading its configuration, logging, and noticing that it should end.
+//!
+//! The binaries share this crate so that an option, a log line and a signal behave alike in all of them. It is
+//! internal: nothing under `crates/` depends on it.
+
+mod arguments;
+mod logging;
+mod shutdown;
+
+pub use arguments::{parse, try_parse_from};
+pub use logging::{LogArgs, LogFormat, init_logging};
+pub use shutdown::shutdown_signal;

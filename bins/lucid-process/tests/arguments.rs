@@ -1,0 +1,57 @@
+//! What a user reads when a value is wrong.
+
+use std::ffi::OsString;
+use std::process::Command;
+
+use clap::Parser;
+
+#[derive(Debug, Parser)]
+struct Args {
+    #[command(subcommand)]
+    command: Sub,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Sub {
+    Run {
+        #[arg(long, env = "LUCID_TEST_PORT", default_value = "8443")]
+        port: u16,
+    },
+}
+
+fn parse(arguments: &[&str]) -> Result<Args, String> {
+    lucid_process::try_parse_from(arguments.iter().map(OsString::from)).map_err(|error| error.to_string())
+}
+
+/// Re-runs one test of this file in a process whose environment has `LUCID_TEST_PORT=seven`.
+fn in_child(test: &str) {
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--ignored", "--nocapture"])
+        .env("LUCID_TEST_PORT", "seven")
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn a_wrong_value_from_the_environment_names_the_variable() {
+    in_child("child_wrong_value_from_the_environment");
+}
+
+#[test]
+#[ignore = "run by a_wrong_value_from_the_environment_names_the_variable"]
+fn child_wrong_value_from_the_environment() {
+    let message = parse(&["lucid", "run"]).unwrap_err();
+    assert!(message.contains("environment variable LUCID_TEST_PORT (the same as --port)"), "{message}");
+    assert!(message.contains("seven"), "{message}");
+    let message = parse(&["lucid", "run", "--port", "eight"]).unwrap_err();
+    assert!(message.contains("eight") && !message.contains("LUCID_TEST_PORT"), "{message}");
+}
+
+#[test]
+fn a_right_value_parses_and_the_default_holds() {
+    let Sub::Run { port } = parse(&["lucid", "run"]).unwrap().command;
+    assert_eq!(port, 8443);
+    let Sub::Run { port } = parse(&["lucid", "run", "--port=1"]).unwrap().command;
+    assert_eq!(port, 1);
+}

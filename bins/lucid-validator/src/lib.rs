@@ -1,0 +1,1 @@
+//! The Lucid validator: refuses pods whose auditor images are not notarized

@@ -1,0 +1,1 @@
+//! A small notarization registry for development and air-gapped clusters

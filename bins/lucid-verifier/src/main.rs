@@ -1,0 +1,2 @@
+//! A small notarization registry for development and air-gapped clusters
+fn main() {}

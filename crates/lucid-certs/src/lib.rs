@@ -1,0 +1,1 @@
+//! Serving certificates and trust bundles for Kubernetes webhooks

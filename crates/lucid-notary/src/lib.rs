@@ -1,0 +1,1 @@
+//! Image references, digests, and the client of a notarization registry (Verifier)

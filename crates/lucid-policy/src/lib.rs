@@ -1,0 +1,1 @@
+//! Decides whether a pod's auditor containers may run, as a pure function

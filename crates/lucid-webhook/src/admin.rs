@@ -1,0 +1,160 @@
+//! Liveness, readiness and metrics on a port of their own, over plain HTTP.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use snafu::ResultExt;
+use tokio::net::TcpListener;
+
+use crate::server::{BindError, ListenSnafu};
+
+/// What has to hold before this process wants requests. Cheap to clone; all clones are the same.
+///
+/// ```
+/// let readiness = lucid_webhook::Readiness::default();
+/// let synced = readiness.condition("configuration synced");
+/// assert_eq!(readiness.missing(), ["configuration synced"]);
+/// synced.set(true);
+/// assert!(readiness.missing().is_empty());
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Readiness(Arc<RwLock<BTreeMap<&'static str, bool>>>);
+
+/// One condition of a [`Readiness`], false at first.
+#[derive(Clone, Debug)]
+pub struct Condition {
+    readiness: Readiness,
+    name: &'static str,
+}
+
+impl Readiness {
+    /// Adds a condition, by a name that an operator understands.
+    #[must_use]
+    pub fn condition(&self, name: &'static str) -> Condition {
+        let condition = Condition { readiness: self.clone(), name };
+        condition.set(false);
+        condition
+    }
+
+    /// The conditions that do not hold; ready means there are none.
+    #[must_use]
+    pub fn missing(&self) -> Vec<&'static str> {
+        let conditions = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        conditions.iter().filter(|(_, holds)| !**holds).map(|(name, _)| *name).collect()
+    }
+}
+
+impl Condition {
+    /// Says whether the condition holds.
+    pub fn set(&self, holds: bool) {
+        self.readiness.0.write().unwrap_or_else(PoisonError::into_inner).insert(self.name, holds);
+    }
+
+    /// Whether it was last said to hold.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.readiness
+            .0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(self.name)
+            .copied()
+            .unwrap_or(false)
+    }
+}
+
+/// Serves `/healthz` (200 while the process runs), `/readyz` (200, or 503 and what is missing) and `/metrics`
+/// (OpenMetrics text).
+#[derive(Debug)]
+pub struct AdminServer {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl AdminServer {
+    /// Takes the address.
+    ///
+    /// # Errors
+    ///
+    /// When the address cannot be listened on.
+    pub async fn bind(address: SocketAddr) -> Result<Self, BindError> {
+        let listener = TcpListener::bind(address).await.context(ListenSnafu { address })?;
+        let address = listener.local_addr().context(ListenSnafu { address })?;
+        Ok(Self { listener, address })
+    }
+
+    /// The address in use; its port is never 0.
+    #[must_use]
+    pub const fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves for as long as the future is polled.
+    pub async fn serve(self, readiness: Readiness, registry: Registry) -> Infallible {
+        let registry = Arc::new(registry);
+        loop {
+            let stream = match self.listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "failed to accept a connection");
+                    tokio::time::sleep(crate::server::ACCEPT_BACK_OFF).await;
+                    continue;
+                }
+            };
+            let (readiness, registry) = (readiness.clone(), Arc::clone(&registry));
+            tokio::spawn(async move {
+                let service = service_fn(move |request: Request<Incoming>| {
+                    let response = respond(&request, &readiness, &registry);
+                    async move { Ok::<_, Infallible>(response) }
+                });
+                let builder = auto::Builder::new(TokioExecutor::new());
+                if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
+                    tracing::debug!(%error, "connection ended");
+                }
+            });
+        }
+    }
+}
+
+fn respond(request: &Request<Incoming>, readiness: &Readiness, registry: &Registry) -> Response<Full<Bytes>> {
+    const TEXT: &str = "text/plain; charset=utf-8";
+    const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let (status, content_type, body) = match (request.method(), request.uri().path()) {
+        (&Method::GET | &Method::HEAD, "/healthz") => (StatusCode::OK, TEXT, "ok\n".to_owned()),
+        (&Method::GET | &Method::HEAD, "/readyz") => match readiness.missing() {
+            missing if missing.is_empty() => (StatusCode::OK, TEXT, "ok\n".to_owned()),
+            missing => {
+                (StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("not ready: {}\n", missing.join(", ")))
+            }
+        },
+        (&Method::GET | &Method::HEAD, "/metrics") => {
+            let mut text = String::new();
+            match encode(&mut text, registry) {
+                Ok(()) => (StatusCode::OK, METRICS, text),
+                Err(error) => {
+                    (StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("failed to encode: {error}\n"))
+                }
+            }
+        }
+        (_, "/healthz" | "/readyz" | "/metrics") => {
+            (StatusCode::METHOD_NOT_ALLOWED, TEXT, "use GET\n".to_owned())
+        }
+        _ => (StatusCode::NOT_FOUND, TEXT, "only /healthz, /readyz and /metrics are here\n".to_owned()),
+    };
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}

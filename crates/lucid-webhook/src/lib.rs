@@ -1,0 +1,73 @@
+//! A server for Kubernetes admission webhooks, on [tower], hyper and rustls.
+//!
+//! It answers as kube-apiserver expects, also when something goes wrong: every AdmissionReview that parses gets
+//! HTTP 200 and its uid back, whether the handler answers, fails, panics or takes too long; a patch that would not
+//! apply never leaves; warnings and audit annotations are made acceptable before they are sent.
+//!
+//! # A first webhook
+//!
+//! A handler is a [`tower::Service`] from [`AdmissionRequest`] to [`AdmissionResponse`]; `tower::service_fn` makes
+//! one of an async function.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use lucid_webhook::{AdmissionRequest, AdmissionResponse, JsonPatch, Router, Server};
+//! use serde_json::json;
+//! use tower::service_fn;
+//!
+//! async fn label(request: AdmissionRequest) -> Result<AdmissionResponse, lucid_webhook::InvalidPatch> {
+//!     if request.object.is_none() {
+//!         return Ok(AdmissionResponse::allow());
+//!     }
+//!     let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"seen": "true"}}]);
+//!     Ok(AdmissionResponse::patch(JsonPatch::from_operations(&patch)?))
+//! }
+//!
+//! async fn run(tls: Arc<rustls::ServerConfig>) -> Result<(), lucid_webhook::BindError> {
+//!     let server = Server::bind(([0, 0, 0, 0], 8443).into()).await?;
+//!     let router = Router::new().mutate("/mutate", service_fn(label));
+//!     server.serve(tls, router, std::future::pending()).await;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # What the API server does, and what follows
+//!
+//! - Its `?timeout=` is rounded up and includes dialling: [`AdmissionRequest::deadline`] is earlier, and a handler that
+//!   misses it is answered for.
+//! - It keeps idle connections for 90 s and does not repeat a POST: this server never closes an idle connection first,
+//!   and on shutdown goes on serving for a while ([`Server::with_lame_duck`]).
+//! - It refuses an answer with another uid, an empty patch, a patch from a validating webhook; and it rejects the
+//!   user's request, whatever the failurePolicy, when a patch does not apply. All of that is checked here first.
+//!
+//! # HTTP
+//!
+//! | request | answer |
+//! |---|---|
+//! | empty body, no AdmissionReview, no `request`, no uid | 400 |
+//! | Content-Type other than `application/json` | 415 |
+//! | body above 7 MiB | 413, after the body was read |
+//! | method other than POST, unknown path | 405, 404 |
+//! | an AdmissionReview | 200 with an AdmissionReview that echoes the uid |
+//!
+//! The way of a request through the code: `server` → `router` → `exchange` (→ `body`, `review`) → handler → `answer`.
+
+mod admin;
+mod answer;
+mod body;
+mod exchange;
+mod metrics;
+mod response;
+mod review;
+mod router;
+mod server;
+
+pub use admin::{AdminServer, Condition, Readiness};
+pub use metrics::Metrics;
+pub use response::{AdmissionResponse, InvalidPatch, JsonPatch};
+pub use review::{
+    AdmissionRequest, GroupVersionKind, GroupVersionResource, Operation, RawObject, ReviewError, UserInfo,
+};
+pub use router::{BoxError, Router};
+pub use server::{BindError, Server};

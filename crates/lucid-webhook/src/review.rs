@@ -1,0 +1,305 @@
+//! The request half of an `admission.k8s.io/v1` AdmissionReview.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use snafu::{IntoError, OptionExt, ResultExt, Snafu};
+use tokio::time::Instant;
+
+/// The `apiVersion` this crate speaks.
+pub(crate) const API_VERSION: &str = "admission.k8s.io/v1";
+/// The `kind` of the envelope.
+pub(crate) const KIND: &str = "AdmissionReview";
+
+/// What the API server asks (`AdmissionRequest` of `admission.k8s.io/v1`).
+///
+/// The objects stay JSON text inside the request's body: nothing is decoded before a handler asks for it, and a
+/// handler that reads three fields decodes three fields.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AdmissionRequest {
+    /// Identifies this call; the answer carries it back.
+    pub uid: String,
+    /// Kind of the object, as the webhook's rules matched it.
+    pub kind: GroupVersionKind,
+    /// Resource, as the webhook's rules matched it.
+    pub resource: GroupVersionResource,
+    /// Subresource, such as `ephemeralcontainers`.
+    pub sub_resource: Option<String>,
+    /// Name of the object; empty on CREATE with `generateName`.
+    pub name: String,
+    /// Namespace of the object; `None` for cluster-scoped ones.
+    pub namespace: Option<String>,
+    /// What is being done.
+    pub operation: Operation,
+    /// Who does it.
+    pub user_info: UserInfo,
+    /// The object as it would be stored; `None` on DELETE and for some CONNECTs.
+    pub object: Option<RawObject>,
+    /// The object as it is stored; `None` on CREATE and CONNECT.
+    pub old_object: Option<RawObject>,
+    /// Options of the operation, such as `CreateOptions`.
+    pub options: Option<RawObject>,
+    /// Nothing will be stored: the handler must have no side effects.
+    pub dry_run: bool,
+    /// The answer has to leave before this moment, or the API server no longer waits for it.
+    pub deadline: Instant,
+}
+
+/// JSON text of one object of the request; cheap to clone.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RawObject(Bytes);
+
+impl RawObject {
+    /// The JSON text.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Decodes the object into a type of its own.
+    ///
+    /// # Errors
+    ///
+    /// When the JSON does not fit `T`.
+    pub fn decode<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_slice(&self.0)
+    }
+
+    /// Decodes the object into a type that borrows from its JSON text.
+    ///
+    /// ```
+    /// # use lucid_webhook::RawObject;
+    /// #[derive(serde::Deserialize)]
+    /// struct View<'a> {
+    ///     #[serde(borrow)]
+    ///     kind: std::borrow::Cow<'a, str>,
+    /// }
+    /// let object = RawObject::from_value(&serde_json::json!({"kind": "Pod", "spec": {}}));
+    /// let view: View<'_> = object.view()?;
+    /// assert_eq!(view.kind, "Pod");
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When the JSON does not fit `T`.
+    pub fn view<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
+        serde_json::from_slice(&self.0)
+    }
+
+    /// Makes an object from a JSON value, for tests of handlers.
+    #[must_use]
+    pub fn from_value(value: &serde_json::Value) -> Self {
+        Self(Bytes::from(value.to_string()))
+    }
+}
+
+impl fmt::Debug for RawObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Objects may hold secrets, and are long.
+        write!(f, "RawObject({} bytes)", self.0.len())
+    }
+}
+
+/// Group, version and kind of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(default)]
+pub struct GroupVersionKind {
+    /// API group; empty for core.
+    pub group: String,
+    /// API version.
+    pub version: String,
+    /// Kind.
+    pub kind: String,
+}
+
+impl GroupVersionKind {
+    /// Whether this is `kind` of `group` in `version`.
+    #[must_use]
+    pub fn is(&self, group: &str, version: &str, kind: &str) -> bool {
+        self.group == group && self.version == version && self.kind == kind
+    }
+}
+
+impl fmt::Display for GroupVersionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let group = if self.group.is_empty() { "core" } else { &self.group };
+        write!(f, "{group}/{} {}", self.version, self.kind)
+    }
+}
+
+/// Group, version and resource (plural, lower case).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(default)]
+pub struct GroupVersionResource {
+    /// API group; empty for core.
+    pub group: String,
+    /// API version.
+    pub version: String,
+    /// Resource.
+    pub resource: String,
+}
+
+/// What is being done to the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Operation {
+    /// It is created.
+    Create,
+    /// It is changed.
+    Update,
+    /// It is deleted.
+    Delete,
+    /// It is connected to (`exec`, `attach`, `portforward`, `proxy`).
+    Connect,
+}
+
+impl Operation {
+    /// The name in the API, such as `CREATE`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+        }
+    }
+}
+
+/// Who makes the request (`UserInfo` of `authentication.k8s.io/v1`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct UserInfo {
+    /// Name, such as `system:serviceaccount:default:builder`.
+    pub username: String,
+    /// Identity that outlives the name.
+    pub uid: String,
+    /// Groups.
+    pub groups: Vec<String>,
+    /// Whatever else the authenticator knows.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// Why a body is not a request that can be handled.
+#[derive(Debug, Snafu)]
+#[snafu(visibility(pub(crate)))]
+#[non_exhaustive]
+pub enum ReviewError {
+    /// Not JSON, or cut short.
+    #[snafu(display("the body is not an AdmissionReview: {source}"))]
+    Json {
+        /// What the decoder said.
+        source: serde_json::Error,
+    },
+    /// JSON of another kind or version.
+    #[snafu(display(
+        "the body is not an AdmissionReview: found apiVersion {api_version:?}, kind {kind:?}, accepted is \
+         {API_VERSION} {KIND}"
+    ))]
+    WrongKind {
+        /// The `apiVersion` found, empty when absent.
+        api_version: String,
+        /// The `kind` found, empty when absent.
+        kind: String,
+    },
+    /// An envelope with nothing in it.
+    #[snafu(display("the AdmissionReview has no request"))]
+    NoRequest,
+    /// Nothing to answer to.
+    #[snafu(display("the AdmissionReview's request has no uid"))]
+    NoUid,
+    /// The uid is known, but the request makes no sense. Answered in an AdmissionReview.
+    #[snafu(display("the AdmissionReview's request is malformed: {source}"))]
+    Request {
+        /// Identifies the call.
+        uid: String,
+        /// What the decoder said.
+        source: serde_json::Error,
+    },
+}
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow, default, rename = "apiVersion")]
+    api_version: Cow<'a, str>,
+    #[serde(borrow, default)]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    request: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Identity {
+    uid: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireRequest<'a> {
+    uid: String,
+    #[serde(default)]
+    kind: GroupVersionKind,
+    #[serde(default)]
+    resource: GroupVersionResource,
+    #[serde(default)]
+    sub_resource: Option<String>,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    namespace: Option<String>,
+    operation: Operation,
+    #[serde(default)]
+    user_info: UserInfo,
+    #[serde(borrow, default)]
+    object: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    old_object: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    options: Option<&'a RawValue>,
+    #[serde(default)]
+    dry_run: Option<bool>,
+}
+
+impl AdmissionRequest {
+    /// Reads a body; `deadline` is when the answer has to leave.
+    pub(crate) fn parse(body: &Bytes, deadline: Instant) -> Result<Self, ReviewError> {
+        let envelope: Envelope<'_> = serde_json::from_slice(body).context(JsonSnafu)?;
+        if envelope.api_version != API_VERSION || envelope.kind != KIND {
+            return WrongKindSnafu { api_version: envelope.api_version, kind: envelope.kind }.fail();
+        }
+        let request = envelope.request.context(NoRequestSnafu)?.get();
+        let wire: WireRequest<'_> = serde_json::from_str(request).or_else(|source| {
+            // The uid first: an answer that carries it reaches the user, one without it does not.
+            match serde_json::from_str::<Identity>(request) {
+                Ok(Identity { uid }) if !uid.is_empty() => Err(RequestSnafu { uid }.into_error(source)),
+                _ => NoUidSnafu.fail(),
+            }
+        })?;
+        if wire.uid.is_empty() {
+            return NoUidSnafu.fail();
+        }
+        let raw = |value: Option<&RawValue>| value.map(|raw| RawObject(body.slice_ref(raw.get().as_bytes())));
+        Ok(Self {
+            object: raw(wire.object),
+            old_object: raw(wire.old_object),
+            options: raw(wire.options),
+            uid: wire.uid,
+            kind: wire.kind,
+            resource: wire.resource,
+            sub_resource: wire.sub_resource.filter(|name| !name.is_empty()),
+            name: wire.name,
+            namespace: wire.namespace.filter(|name| !name.is_empty()),
+            operation: wire.operation,
+            user_info: wire.user_info,
+            dry_run: wire.dry_run.unwrap_or(false),
+            deadline,
+        })
+    }
+}

@@ -1,0 +1,292 @@
+//! What the server answers over TLS, above all to requests that make no sense.
+
+mod common;
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use base64::Engine;
+use common::TestServer;
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, JsonPatch, Metrics, Router};
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use tower::service_fn;
+
+fn review(request: Value) -> Value {
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+}
+
+fn create() -> Value {
+    review(json!({
+        "uid": "u-1",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "name": "web", "namespace": "shop", "operation": "CREATE", "dryRun": false,
+        "userInfo": {"username": "jane", "groups": ["dev"], "extra": {"scopes": ["a"]}},
+        "object": {"kind": "Pod", "metadata": {"name": "web"}}, "oldObject": null,
+    }))
+}
+
+/// One webhook per behaviour.
+fn router() -> Router {
+    Router::new()
+        .validate(
+            "/allow",
+            service_fn(async |request: AdmissionRequest| {
+                let object = request.object.map_or(0, |object| object.as_bytes().len());
+                let seen = format!("{} {} {object}", request.operation.as_str(), request.user_info.username);
+                Ok::<_, Infallible>(AdmissionResponse::allow().with_warning(seen))
+            }),
+        )
+        .validate(
+            "/deny",
+            service_fn(async |_| Ok::<_, Infallible>(AdmissionResponse::deny(200, "Forbidden", "no\nway"))),
+        )
+        .mutate(
+            "/patch",
+            service_fn(async |_| {
+                let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]);
+                Ok::<_, BoxError>(AdmissionResponse::patch(JsonPatch::from_operations(&patch)?))
+            }),
+        )
+        .mutate(
+            "/patch-in-vain",
+            service_fn(async |_| {
+                let patch = json!([{"op": "remove", "path": "/spec/nothing"}]);
+                Ok::<_, BoxError>(AdmissionResponse::patch(JsonPatch::from_operations(&patch)?))
+            }),
+        )
+        .validate(
+            "/validate-with-patch",
+            service_fn(async |_| {
+                let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {}}]);
+                Ok::<_, BoxError>(AdmissionResponse::patch(JsonPatch::from_operations(&patch)?))
+            }),
+        )
+        .validate(
+            "/fail",
+            service_fn(async |_| Err::<AdmissionResponse, BoxError>("the disk is full".into())),
+        )
+        .validate(
+            "/panic",
+            service_fn(async |request: AdmissionRequest| {
+                assert!(request.uid.is_empty(), "on purpose");
+                Ok::<_, Infallible>(AdmissionResponse::allow())
+            }),
+        )
+        .validate(
+            "/hang",
+            service_fn(async |_| {
+                tokio::time::sleep(Duration::from_secs(60)).await;
+                Ok::<_, Infallible>(AdmissionResponse::allow())
+            }),
+        )
+}
+
+#[tokio::test]
+async fn a_request_that_makes_no_sense_gets_its_status() {
+    let server = TestServer::start(router()).await;
+    let client = server.client();
+    let text = |value: Value| value.to_string().into_bytes();
+    let full = text(create());
+    let cases: Vec<(&str, Vec<u8>, &str, u16, &str)> = vec![
+        ("empty body", vec![], "application/json", 400, "the body is empty"),
+        ("wrong content type", full.clone(), "text/plain", 415, "application/json"),
+        ("content type of YAML", full.clone(), "application/yaml", 415, "application/json"),
+        ("content type with a charset", full.clone(), "Application/JSON; charset=utf-8", 200, "u-1"),
+        (
+            "truncated JSON",
+            full[..full.len() / 2].to_vec(),
+            "application/json",
+            400,
+            "not an AdmissionReview",
+        ),
+        ("not JSON", b"\xff\xfe\x00".to_vec(), "application/json", 400, "not an AdmissionReview"),
+        ("JSON of another shape", b"[1]".to_vec(), "application/json", 400, "not an AdmissionReview"),
+        (
+            "two values",
+            [full.clone(), full.clone()].concat(),
+            "application/json",
+            400,
+            "not an AdmissionReview",
+        ),
+        (
+            "no request",
+            text(json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"})),
+            "application/json",
+            400,
+            "has no request",
+        ),
+        ("request null", text(review(Value::Null)), "application/json", 400, "has no request"),
+        (
+            "request without uid",
+            text(review(json!({"operation": "CREATE"}))),
+            "application/json",
+            400,
+            "no uid",
+        ),
+        (
+            "request with empty uid",
+            text(review(json!({"uid": "", "operation": "CREATE"}))),
+            "application/json",
+            400,
+            "no uid",
+        ),
+        ("request that is a list", text(review(json!([]))), "application/json", 400, "no uid"),
+        (
+            "another kind",
+            text(json!({"apiVersion": "v1", "kind": "Pod"})),
+            "application/json",
+            400,
+            "kind \"Pod\"",
+        ),
+        (
+            "another version",
+            text(json!({"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview",
+            "request": {"uid": "u"}})),
+            "application/json",
+            400,
+            "accepted is admission.k8s.io/v1 AdmissionReview",
+        ),
+        ("10 MB body", vec![b' '; 10_000_000], "application/json", 413, "larger than"),
+    ];
+    for (name, body, content_type, status, says) in cases {
+        let request = client.post(server.url("/allow")).header("content-type", content_type).body(body);
+        let response = request.send().await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(response.status(), status, "{name}");
+        let text = response.text().await.unwrap();
+        assert!(text.contains(says), "{name}: {text}");
+    }
+    let response = client.get(server.url("/allow")).send().await.unwrap();
+    assert_eq!((response.status().as_u16(), &response.headers()["allow"]), (405, &"POST".parse().unwrap()));
+    assert_eq!(client.post(server.url("/")).send().await.unwrap().status(), 404);
+}
+
+#[tokio::test]
+async fn a_review_that_parses_gets_200_and_its_uid_whatever_happens() {
+    let server = TestServer::start(router()).await;
+    let client = server.client();
+    let unknown_operation = review(json!({"uid": "u-1", "operation": "PATCH"}));
+    let wrong_type = review(json!({"uid": "u-1", "operation": "CREATE", "dryRun": "yes"}));
+    let delete =
+        review(json!({"uid": "u-1", "operation": "DELETE", "object": null, "oldObject": {"kind": "Pod"}}));
+    let unknown_field = {
+        let mut review = create();
+        review["request"]["fromTheFuture"] = json!({"a": 1});
+        review
+    };
+    let cases = [
+        ("/allow", create(), true, json!({"warnings": ["CREATE jane 40"]})),
+        ("/allow", delete.clone(), true, json!({"warnings": ["DELETE  0"]})),
+        ("/allow", unknown_field, true, json!({"warnings": ["CREATE jane 40"]})),
+        (
+            "/deny",
+            create(),
+            false,
+            json!({"status": {"code": 400, "reason": "Forbidden", "message": "no\nway"}}),
+        ),
+        ("/patch", create(), true, json!({"patchType": "JSONPatch"})),
+        ("/patch", delete, false, json!({"status": {"code": 500}})),
+        ("/patch-in-vain", create(), false, json!({"status": {"code": 500}})),
+        ("/validate-with-patch", create(), false, json!({"status": {"code": 500}})),
+        ("/fail", create(), false, json!({"status": {"message": "the webhook failed: the disk is full"}})),
+        ("/panic", create(), false, json!({"status": {"message": "the webhook panicked"}})),
+        ("/hang?timeout=2s", create(), false, json!({"status": {"code": 504, "reason": "Timeout"}})),
+        ("/allow", unknown_operation, false, json!({"status": {"code": 400}})),
+        ("/allow", wrong_type, false, json!({"status": {"code": 400}})),
+    ];
+    for (path, body, allowed, holds) in cases {
+        let response = client.post(server.url(path)).json(&body).send().await.unwrap();
+        assert_eq!(response.status(), 200, "{path}");
+        let answer: Value = response.json().await.unwrap();
+        assert_eq!(answer["apiVersion"], "admission.k8s.io/v1", "{path}");
+        assert_eq!(answer["kind"], "AdmissionReview", "{path}");
+        assert_eq!(answer["response"]["uid"], "u-1", "{path}");
+        assert_eq!(answer["response"]["allowed"], allowed, "{path}: {answer}");
+        assert!(contains(&answer["response"], &holds), "{path}: {answer} does not hold {holds}");
+        assert_eq!(
+            answer["response"].get("patch").is_some(),
+            path == "/patch" && allowed,
+            "{path}: {answer}"
+        );
+    }
+}
+
+/// Whether everything in `part` stands in `whole` as well.
+fn contains(whole: &Value, part: &Value) -> bool {
+    match (whole, part) {
+        (Value::Object(whole), Value::Object(part)) => {
+            part.iter().all(|(key, value)| whole.get(key).is_some_and(|found| contains(found, value)))
+        }
+        _ => whole == part,
+    }
+}
+
+#[tokio::test]
+async fn a_patch_is_base64_of_the_operations() {
+    let server = TestServer::start(router()).await;
+    let response = server.client().post(server.url("/patch")).json(&create()).send().await.unwrap();
+    let answer: Value = response.json().await.unwrap();
+    let patch = answer["response"]["patch"].as_str().unwrap();
+    let patch: Value =
+        serde_json::from_slice(&base64::engine::general_purpose::STANDARD.decode(patch).unwrap()).unwrap();
+    assert_eq!(patch, json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]));
+}
+
+#[tokio::test]
+async fn shutdown_answers_what_is_in_flight_and_asks_clients_to_go() {
+    let slow = service_fn(async |request: AdmissionRequest| {
+        tokio::time::sleep(Duration::from_millis(request.name.parse().unwrap_or(0))).await;
+        Ok::<_, Infallible>(AdmissionResponse::allow())
+    });
+    let mut server = TestServer::start(Router::new().validate("/slow", slow)).await;
+    let root = reqwest::Certificate::from_der(&server.certificate).unwrap();
+    let http1 =
+        reqwest::Client::builder().tls_certs_only([root]).resolve("localhost", server.address).http1_only();
+    let client = http1.no_proxy().build().unwrap();
+    let call = |millis: u64| {
+        let mut body = create();
+        body["request"]["name"] = json!(millis.to_string());
+        client.post(server.url("/slow")).json(&body).send()
+    };
+    assert!(!call(0).await.unwrap().headers().contains_key("connection"));
+    let in_flight = tokio::spawn(call(1500));
+    let as_lame_duck = call(0);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let address = server.address;
+    server.begin_shutdown();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let answer = as_lame_duck.await.expect("a lame duck still serves");
+    assert_eq!(answer.headers()["connection"], "close");
+    server.ended().await;
+    assert_eq!(in_flight.await.unwrap().expect("the request in flight was dropped").status(), 200);
+    assert!(tokio::net::TcpStream::connect(address).await.is_err(), "it still listens");
+}
+
+#[tokio::test]
+async fn metrics_tell_outcomes_apart() {
+    let mut registry = Registry::default();
+    let server = TestServer::start(router().with_metrics(Metrics::new(&mut registry))).await;
+    let client = server.client();
+    for path in ["/allow", "/deny", "/patch", "/fail", "/panic", "/hang?timeout=1s"] {
+        client.post(server.url(path)).json(&create()).send().await.unwrap();
+    }
+    client.post(server.url("/allow")).body("nonsense").send().await.unwrap();
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    for (webhook, operation, outcome) in [
+        ("/allow", "CREATE", "Allowed"),
+        ("/deny", "CREATE", "Denied"),
+        ("/patch", "CREATE", "Patched"),
+        ("/fail", "CREATE", "Errored"),
+        ("/panic", "CREATE", "Panicked"),
+        ("/hang", "CREATE", "TimedOut"),
+        ("/allow", "", "BadRequest"),
+    ] {
+        let line = format!(
+            "admission_requests_total{{webhook=\"{webhook}\",operation=\"{operation}\",outcome=\"{outcome}\"}} 1\n"
+        );
+        assert!(text.contains(&line), "{line} is not in\n{text}");
+    }
+    assert!(text.contains("admission_requests_in_flight{webhook=\"/allow\"} 0\n"), "{text}");
+}

@@ -1,0 +1,2 @@
+//! The single list of checks and tasks
+fn main() {}
