@@ -1,1 +1,65 @@
-//! Starts a real Kubernetes control plane for tests
+//! A real Kubernetes control plane for tests: kube-apiserver with etcd, and on request
+//! kube-controller-manager and kube-scheduler.
+//!
+//! ```no_run
+//! use k8s_openapi::api::core::v1::Namespace;
+//! use kube::{Api, api::ListParams};
+//! use lucid_testbed::Cluster;
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let cluster = Cluster::builder().start().await?;
+//! let namespaces = Api::<Namespace>::all(cluster.client()).list(&ListParams::default()).await?;
+//! assert!(namespaces.items.iter().any(|n| n.metadata.name.as_deref() == Some("default")));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Every [`Cluster`] has a folder, keys and ports of its own, so that several run side by side in
+//! one process and in many. It ends when it is dropped, also by a panic, and its components end even
+//! when the process is killed. Nodes are not part of it: pods are stored and scheduled, but do not run.
+//!
+//! # Where the programs come from
+//!
+//! The folder in `KUBEBUILDER_ASSETS`, when that is set. Otherwise they are built with Go from the
+//! module in `testbed/components`, once, into a cache folder of the user; see [`Binaries`].
+//!
+//! # Webhooks
+//!
+//! A webhook registered by URL runs in the test process on [`Cluster::host_address`]. A webhook
+//! registered by Service needs root: with [`Builder::webhooks_by_service`] the API server lives in
+//! a network namespace of its own, because an endpoint of a Service may not be a loopback address,
+//! and [`Cluster::expose_service`] makes the Service.
+//!
+//! # Layout
+//!
+//! `binaries` finds or builds the programs, `builder` starts them, `cluster` is what a test holds.
+//! `components` has their command lines, `readiness` waits for them. Below: `process` (children that end
+//! with us), `network` (namespace and veth pair), `ports`, `pki`, `folder`. `objects` makes namespaces and
+//! Services.
+
+pub mod binaries;
+mod builder;
+mod cluster;
+mod components;
+mod error;
+mod folder;
+mod network;
+mod objects;
+mod pki;
+mod ports;
+mod process;
+mod readiness;
+
+pub use binaries::{Binaries, Component};
+pub use builder::Builder;
+pub use cluster::Cluster;
+pub use error::Error;
+pub use network::can_use_namespaces;
+
+/// Writes one line about the test bed to standard error, past the capture of `cargo test`, which
+/// takes only what goes through the print macros.
+fn say(line: impl std::fmt::Display) {
+    use std::io::Write as _;
+    // Nobody is left to tell when standard error is gone.
+    let _ = writeln!(std::io::stderr(), "testbed: {line}");
+}

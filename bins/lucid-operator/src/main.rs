@@ -1,2 +1,40 @@
-//! The Lucid operator: injects auditor chains into pods and validates them
-fn main() {}
+//! The Lucid operator.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use lucid_operator::RunArgs;
+use lucid_process::LogArgs;
+
+/// Injects ordered chains of auditor sidecars into pods, and lets only notarized auditors run.
+#[derive(Debug, Parser)]
+#[command(name = "lucid-operator", version)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the webhooks of a cluster and register them with its API server.
+    ///
+    /// The API server is found as kubectl finds it: by KUBECONFIG or ~/.kube/config, or in the cluster by the pod's
+    /// service account.
+    Run(Box<RunArgs>),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let Args { command, log } = lucid_process::parse();
+    lucid_process::end(async {
+        lucid_process::init_logging(&log)?;
+        match command {
+            Command::Run(args) => lucid_operator::run(*args).await?,
+        }
+        Ok(())
+    })
+    .await
+}

@@ -1,4 +1,5 @@
 use std::ffi::OsString;
+use std::net::SocketAddr;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Command, Error, Parser};
@@ -50,4 +51,14 @@ fn variable_of(command: &Command, refused: &str) -> Option<(String, String)> {
             named.then_some((flag, variable))
         })
         .or_else(|| command.get_subcommands().find_map(|sub| variable_of(sub, refused)))
+}
+
+/// Reads an address to listen on, for clap's `value_parser`.
+///
+/// # Errors
+///
+/// When `text` is none; the message says what is accepted.
+pub fn parse_address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse()
+        .map_err(|_| "accepted is an IP address and a port, such as 0.0.0.0:8443, 127.0.0.1:0 or [::]:8443")
 }

@@ -4,9 +4,11 @@
 //! internal: nothing under `crates/` depends on it.
 
 mod arguments;
+mod exit;
 mod logging;
 mod shutdown;
 
-pub use arguments::{parse, try_parse_from};
+pub use arguments::{parse, parse_address, try_parse_from};
+pub use exit::{end, with_causes};
 pub use logging::{LogArgs, LogFormat, init_logging};
 pub use shutdown::shutdown_signal;

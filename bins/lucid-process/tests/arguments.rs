@@ -1,5 +1,7 @@
 //! What a user reads when a value is wrong.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::ffi::OsString;
 use std::process::Command;
 

@@ -1,1 +1,16 @@
-//! The Lucid validator: refuses pods whose auditor images are not notarized
+//! The Lucid validator: refuses pods whose auditor images are not notarized.
+//!
+//! [`Validator`] is the handler of `/validate`; `lucid-operator` serves it beside `/mutate`. What both need of the
+//! cluster is here too: [`ClusterConfiguration`], [`Scope`] and the record of decisions.
+
+mod args;
+mod cluster;
+mod record;
+mod scope;
+mod validator;
+
+pub use args::{ArgsError, ValidationArgs};
+pub use cluster::{ClusterConfiguration, NamespaceView, NotSynced, Settings};
+pub use record::{decision, record};
+pub use scope::{EXCLUDED_NAMESPACES, Scope};
+pub use validator::{ValidateError, Validator, expect_pod};

@@ -1,1 +1,24 @@
-//! The record of admission decisions
+//! The record of admission decisions.
+//!
+//! A [`Decision`] says what was asked, by whom, and what was answered and why. A [`Recorder`] keeps the latest in
+//! memory, in a ring that never grows, and appends every one to a file of JSON lines when it is given one.
+//!
+//! ```
+//! use lucid_audit::{Decision, Recorder};
+//!
+//! let recorder = Recorder::new(1000);
+//! let mut decision = Decision::new("validate", "705ab4f5-6393-11e8-b7cc-42010a800002");
+//! decision.namespace = "shop".into();
+//! decision.name = "web-7d9c".into();
+//! decision.allowed = false;
+//! decision.message = "image shop/web:1: missing digest".into();
+//! recorder.record(decision)?;
+//! assert!(!recorder.latest()[0].allowed);
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+mod decision;
+mod recorder;
+
+pub use decision::{Decision, ImageVerdict};
+pub use recorder::{OpenError, Recorder};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -17,6 +17,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use snafu::ResultExt;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use crate::server::{BindError, ListenSnafu};
 
@@ -30,7 +31,7 @@ use crate::server::{BindError, ListenSnafu};
 /// assert!(readiness.missing().is_empty());
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Readiness(Arc<RwLock<BTreeMap<&'static str, bool>>>);
+pub struct Readiness(Arc<watch::Sender<BTreeMap<&'static str, bool>>>);
 
 /// One condition of a [`Readiness`], false at first.
 #[derive(Clone, Debug)]
@@ -51,27 +52,22 @@ impl Readiness {
     /// The conditions that do not hold; ready means there are none.
     #[must_use]
     pub fn missing(&self) -> Vec<&'static str> {
-        let conditions = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        conditions.iter().filter(|(_, holds)| !**holds).map(|(name, _)| *name).collect()
+        self.0.borrow().iter().filter(|(_, holds)| !**holds).map(|(name, _)| *name).collect()
     }
 }
 
 impl Condition {
     /// Says whether the condition holds.
     pub fn set(&self, holds: bool) {
-        self.readiness.0.write().unwrap_or_else(PoisonError::into_inner).insert(self.name, holds);
+        self.readiness.0.send_if_modified(|conditions| conditions.insert(self.name, holds) != Some(holds));
     }
 
-    /// Whether it was last said to hold.
-    #[must_use]
-    pub fn holds(&self) -> bool {
-        self.readiness
-            .0
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(self.name)
-            .copied()
-            .unwrap_or(false)
+    /// Completes as soon as the condition holds.
+    pub async fn wait(&self) {
+        let mut conditions = self.readiness.0.subscribe();
+        let holds = |conditions: &BTreeMap<_, _>| conditions.get(self.name).copied().unwrap_or(false);
+        // The sender lives in `self`: this cannot end without the condition.
+        let _ = conditions.wait_for(holds).await;
     }
 }
 

@@ -1,5 +1,7 @@
 //! Whatever the bytes, the answer is one the API server accepts or a 4xx.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::convert::Infallible;
 
 use bytes::Bytes;

@@ -1,5 +1,7 @@
 //! What the server answers over TLS, above all to requests that make no sense.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
+
 mod common;
 
 use std::convert::Infallible;

@@ -1,0 +1,98 @@
+//! The `/mutate` webhook: pods get their auditor chain.
+
+use std::sync::Arc;
+
+use lucid_audit::Recorder;
+use lucid_chain::{Decision, Inputs, PodError, PodView, plan};
+use lucid_validator::{ClusterConfiguration, NotSynced, Scope, decision, expect_pod, record};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, InvalidPatch, JsonPatch, Operation};
+use snafu::{ResultExt, Snafu};
+
+/// Why a pod could not be given its chain.
+#[derive(Debug, Snafu)]
+pub(crate) enum InjectError {
+    /// The object is none that this webhook knows.
+    #[snafu(display("expected a core/v1 Pod, found {found}; is the webhook registered for something else?"))]
+    NotAPod {
+        /// What it is.
+        found: String,
+    },
+    /// The pod cannot be read.
+    #[snafu(display("failed to read the pod: {source}"))]
+    Pod {
+        /// What is wrong where.
+        source: PodError,
+    },
+    /// The configuration is not known yet.
+    #[snafu(transparent)]
+    NotSynced {
+        /// What is missing.
+        source: NotSynced,
+    },
+    /// The planner decided something that is not known here.
+    #[snafu(display("failed to act on the plan: its decision is unknown"))]
+    UnknownDecision,
+    /// The plan made no patch.
+    #[snafu(transparent)]
+    Patch {
+        /// What is wrong with it.
+        source: InvalidPatch,
+    },
+}
+
+/// Injects chains. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Injector {
+    /// Which namespaces are looked at.
+    pub(crate) scope: Scope,
+    /// Chains, catalogues and settings.
+    pub(crate) cluster: ClusterConfiguration,
+    /// Where decisions are kept.
+    pub(crate) recorder: Arc<Recorder>,
+}
+
+impl Injector {
+    /// Answers one request.
+    ///
+    /// # Errors
+    ///
+    /// When the pod cannot be read or the configuration is not known yet.
+    pub(crate) async fn inject(self, request: AdmissionRequest) -> Result<AdmissionResponse, InjectError> {
+        let namespace = request.namespace.as_deref().unwrap_or_default();
+        // A chain is part of a pod from the start: containers cannot be added to one that exists.
+        let concerned = request.operation == Operation::Create && self.scope.covers(namespace);
+        let Some(object) = request.object.as_ref().filter(|_| concerned) else {
+            return Ok(AdmissionResponse::allow());
+        };
+        expect_pod(&request).map_err(|found| NotAPodSnafu { found }.build())?;
+        let pod = PodView::from_json(object.as_bytes()).context(PodSnafu)?;
+        let view = self.cluster.namespace(namespace)?;
+        let inputs = Inputs::new(&view.configuration).with_namespace_chain(view.namespace_chain.as_deref());
+        let outcome = plan(&pod, &inputs);
+        let response = match &outcome.decision {
+            Decision::NotRequested | Decision::Skipped { .. } => AdmissionResponse::allow(),
+            Decision::Planned(plan) => {
+                let patch = plan.patch(&pod);
+                let warnings =
+                    view.problems.iter().cloned().chain(patch.warnings().iter().map(ToString::to_string));
+                AdmissionResponse::patch(JsonPatch::from_operations(&patch)?).with_warnings(warnings)
+            }
+            Decision::Impossible { reason } => AdmissionResponse::deny(422, "Invalid", reason.to_string()),
+            _ => return UnknownDecisionSnafu.fail(),
+        };
+        let response = response.with_warnings(&outcome.warnings);
+        if matches!(outcome.decision, Decision::NotRequested) && outcome.warnings.is_empty() {
+            return Ok(response);
+        }
+        let mut decision = decision("mutate", &request, &response);
+        match &outcome.decision {
+            Decision::Planned(plan) => {
+                decision.chain = plan.containers.iter().map(|container| container.name.clone()).collect();
+            }
+            Decision::Skipped { reason } => decision.message = format!("skipped: {reason}"),
+            _ => {}
+        }
+        record(&self.recorder, decision);
+        Ok(response)
+    }
+}

@@ -1,0 +1,67 @@
+use std::time::Duration;
+
+use lucid_notary::client::{BuildError, HttpVerifier};
+use lucid_policy::Strictness;
+use snafu::{ResultExt, Snafu};
+
+/// The options of validation, to be flattened into a binary's own arguments.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Validation")]
+pub struct ValidationArgs {
+    /// Refuse pods whose auditor images carry no digest, or one that the Verifier does not know as notarized, or
+    /// when it cannot be asked. Without it, each of these is a warning. Needs --verifier-url.
+    #[arg(long, env = "LUCID_STRICT_NOTARIZATION", value_name = "BOOL", default_value = "false")]
+    #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub strict_notarization: bool,
+
+    /// The Verifier: where `/registry/check?digest=` is asked, such as `http://lucid-verifier.lucid-system.svc:8080`.
+    /// Without it no digest can be verified.
+    #[arg(long, env = "LUCID_VERIFIER_URL", value_name = "URL")]
+    pub verifier_url: Option<String>,
+
+    /// How long one answer of the Verifier may take, in milliseconds.
+    #[arg(long, env = "LUCID_VERIFIER_TIMEOUT_MS", value_name = "MILLISECONDS", default_value = "2000")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=30_000))]
+    pub verifier_timeout_ms: u64,
+}
+
+/// The options of validation contradict each other, or do not make a Verifier client.
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub enum ArgsError {
+    /// Nobody could be asked, so every pod would be refused.
+    #[snafu(display(
+        "strict notarization (LUCID_STRICT_NOTARIZATION) needs a Verifier: set LUCID_VERIFIER_URL to its http or \
+         https URL"
+    ))]
+    StrictWithoutVerifier,
+    /// The client could not be made.
+    #[snafu(display("failed to use LUCID_VERIFIER_URL {url:?}: {source}"))]
+    Verifier {
+        /// As it was given.
+        url: String,
+        /// What is wrong.
+        source: BuildError,
+    },
+}
+
+impl ValidationArgs {
+    /// How strictly images are judged.
+    #[must_use]
+    pub const fn strictness(&self) -> Strictness {
+        if self.strict_notarization { Strictness::Strict } else { Strictness::Lenient }
+    }
+
+    /// The client of the Verifier, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// When the URL is unusable, or missing where strictness needs it.
+    pub fn verifier(&self) -> Result<Option<HttpVerifier>, ArgsError> {
+        let Some(url) = &self.verifier_url else {
+            return if self.strict_notarization { StrictWithoutVerifierSnafu.fail() } else { Ok(None) };
+        };
+        let builder = HttpVerifier::builder(url).timeout(Duration::from_millis(self.verifier_timeout_ms));
+        builder.build().context(VerifierSnafu { url }).map(Some)
+    }
+}

@@ -1,0 +1,88 @@
+//! The configuration that stands in the cluster's ConfigMaps.
+//!
+//! [`state`] knows what follows from their content, [`watch`] keeps it in step with the API server. Nothing is fetched
+//! while a request waits.
+
+mod state;
+mod watch;
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use lucid_chain::{Catalogue, Configuration, NamespaceChain, Overrides};
+use snafu::Snafu;
+
+use state::State;
+
+/// What the operator is told at start; the ConfigMaps come on top.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The chain of pods whose annotations and namespace name none.
+    pub chain: Option<Vec<String>>,
+    /// What wins over the pods' annotations.
+    pub overrides: Overrides,
+    /// Whether pods may ask for no injection.
+    pub allow_skip: bool,
+}
+
+/// The ConfigMaps have not been read yet, or the first reading gave no usable configuration.
+#[derive(Debug, Snafu)]
+#[snafu(display("the configuration is not known yet: {reason}"))]
+pub struct NotSynced {
+    reason: String,
+}
+
+/// What holds for the pods of one namespace.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NamespaceView {
+    /// Catalogue, chain and settings of the cluster.
+    pub configuration: Arc<Configuration>,
+    /// Chain and catalogue of the namespace, if it has its own.
+    pub namespace_chain: Option<Arc<NamespaceChain>>,
+    /// What stands in the ConfigMaps and cannot be used; the last good content stays in force.
+    pub problems: Vec<String>,
+}
+
+/// The configuration in force, always the last good one. Cheap to clone; all clones are the same.
+#[derive(Clone)]
+pub struct ClusterConfiguration(Arc<RwLock<State>>);
+
+impl fmt::Debug for ClusterConfiguration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClusterConfiguration").finish_non_exhaustive()
+    }
+}
+
+impl ClusterConfiguration {
+    /// A configuration that is unknown until [`Self::watch`] has read the ConfigMaps.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self(Arc::new(RwLock::new(State::new(settings))))
+    }
+
+    /// What holds for the pods of `namespace`.
+    ///
+    /// # Errors
+    ///
+    /// Before the ConfigMaps were read once. Not to answer then is better than to guess.
+    pub fn namespace(&self, namespace: &str) -> Result<NamespaceView, NotSynced> {
+        let state = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        state.view(namespace).map_err(|reason| NotSyncedSnafu { reason }.build())
+    }
+
+    /// Every catalogue whose auditors may run in `namespace`: the built-in one, the cluster's, the namespace's.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::namespace`].
+    pub fn catalogues(&self, namespace: &str) -> Result<Vec<Catalogue>, NotSynced> {
+        let view = self.namespace(namespace)?;
+        let own = view.namespace_chain.map(|chain| chain.catalogue().clone());
+        Ok([Catalogue::builtin(), view.configuration.catalogue().clone()].into_iter().chain(own).collect())
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
+    }
+}

@@ -1,0 +1,132 @@
+//! The `/validate` webhook: no auditor runs that is not notarized.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use lucid_audit::{ImageVerdict, Recorder};
+use lucid_chain::{PodError, PodView};
+use lucid_notary::client::{HttpVerifier, check_all};
+use lucid_notary::{Digest, Verdict};
+use lucid_policy::{AuditorContainer, Strictness, auditor_containers, changed_since, judge};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse};
+use snafu::{ResultExt, Snafu};
+
+use crate::cluster::{ClusterConfiguration, NotSynced};
+use crate::record::{decision, record};
+use crate::scope::Scope;
+
+/// Why a request could not be judged.
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub enum ValidateError {
+    /// The object is none that this webhook knows.
+    #[snafu(display("expected a core/v1 Pod, found {found}; is the webhook registered for something else?"))]
+    NotAPod {
+        /// What it is.
+        found: String,
+    },
+    /// The pod cannot be read.
+    #[snafu(display("failed to read the pod: {source}"))]
+    Pod {
+        /// What is wrong where.
+        source: PodError,
+    },
+    /// The catalogue is not known yet.
+    #[snafu(transparent)]
+    NotSynced {
+        /// What is missing.
+        source: NotSynced,
+    },
+}
+
+/// Judges pods. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Validator {
+    /// Which namespaces are looked at.
+    pub scope: Scope,
+    /// The catalogues: whose images, under whose names, are auditors.
+    pub cluster: ClusterConfiguration,
+    /// What becomes of an image that is not known to be notarized.
+    pub strictness: Strictness,
+    /// Who knows; without it nothing can be verified.
+    pub verifier: Option<HttpVerifier>,
+    /// Where decisions are kept.
+    pub recorder: Arc<Recorder>,
+}
+
+impl Validator {
+    /// Judges one request.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be judged; a pod that is refused is an answer, not an error.
+    pub async fn validate(self, request: AdmissionRequest) -> Result<AdmissionResponse, ValidateError> {
+        let namespace = request.namespace.as_deref().unwrap_or_default();
+        // On DELETE there is no object: what goes away needs no notarization.
+        let Some(object) = request.object.as_ref().filter(|_| self.scope.covers(namespace)) else {
+            return Ok(AdmissionResponse::allow());
+        };
+        expect_pod(&request).map_err(|found| NotAPodSnafu { found }.build())?;
+        let pod = PodView::from_json(object.as_bytes()).context(PodSnafu)?;
+        let old = request.old_object.as_ref();
+        let old = old.map(|old| PodView::from_json(old.as_bytes())).transpose().context(PodSnafu)?;
+
+        let catalogues = self.cluster.catalogues(namespace)?;
+        let mut auditors = auditor_containers(&pod, &catalogues);
+        if let Some(old) = &old {
+            auditors = changed_since(auditors, old);
+        }
+        if auditors.is_empty() {
+            return Ok(AdmissionResponse::allow());
+        }
+        let verdicts = self.verdicts(&auditors, request.deadline).await;
+        let judgement = judge(&auditors, &verdicts, self.strictness);
+        let response = match judgement.denial() {
+            Some(reason) => AdmissionResponse::deny(403, "Forbidden", reason),
+            None => AdmissionResponse::allow().with_warnings(judgement.warnings()),
+        };
+        let mut decision = decision("validate", &request, &response);
+        decision.images = auditors.iter().map(|auditor| image_verdict(auditor, &verdicts)).collect();
+        record(&self.recorder, decision);
+        Ok(response)
+    }
+
+    async fn verdicts(
+        &self,
+        auditors: &[AuditorContainer<'_>],
+        deadline: tokio::time::Instant,
+    ) -> BTreeMap<Digest, Verdict> {
+        let digests: BTreeSet<Digest> =
+            auditors.iter().filter_map(|auditor| auditor.digest().cloned()).collect();
+        match &self.verifier {
+            Some(verifier) => {
+                let give_up = deadline.checked_sub(VERIFIER_MARGIN).unwrap_or(deadline).into_std();
+                check_all(verifier.clone(), digests, give_up).await
+            }
+            None => {
+                let reason = "no Verifier is configured (LUCID_VERIFIER_URL)".to_owned();
+                let unknown = Verdict::Unknown { reason };
+                digests.into_iter().map(|digest| (digest, unknown.clone())).collect()
+            }
+        }
+    }
+}
+
+/// The Verifier is given up this long before the answer has to leave, so that the answer can say so.
+const VERIFIER_MARGIN: std::time::Duration = std::time::Duration::from_millis(500);
+
+/// Fails with what the request is about when it is not about a pod.
+pub fn expect_pod(request: &AdmissionRequest) -> Result<(), String> {
+    if request.kind.is("", "v1", "Pod") { Ok(()) } else { Err(request.kind.to_string()) }
+}
+
+fn image_verdict(auditor: &AuditorContainer<'_>, verdicts: &BTreeMap<Digest, Verdict>) -> ImageVerdict {
+    let verdict = match (&auditor.reference, auditor.digest()) {
+        (Err(error), _) => error.to_string(),
+        (Ok(_), None) => "missing digest".to_owned(),
+        (Ok(_), Some(digest)) => {
+            verdicts.get(digest).map_or_else(|| "not asked".to_owned(), Verdict::to_string)
+        }
+    };
+    ImageVerdict { container: auditor.name.to_owned(), image: auditor.image.to_owned(), verdict }
+}

@@ -1,0 +1,160 @@
+//! The endpoints, over plain HTTP/1.1.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /registry/check?digest=sha256:…` | 200 `{"digest":"sha256:…","notarized":true}` |
+//! | the same with `digest` missing, repeated or malformed | 400 `{"error":"…"}` |
+//! | `GET /healthz` | 200 `ok` |
+//! | another method | 405 `{"error":"…"}` |
+//! | another path | 404 `{"error":"…"}` |
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use lucid_notary::Digest;
+use serde_json::{Value, json};
+use snafu::{ResultExt, Snafu};
+use tokio::net::TcpListener;
+use tokio::time::{sleep, timeout};
+use url::form_urlencoded;
+
+use crate::registry::Registry;
+use crate::reload::CurrentRegistry;
+
+/// A connection on which no request begins, or none gets through its headers, is closed after this. It is above the
+/// idle limits of common clients, so that they close first and no request meets a closing connection.
+const IDLE_LIMIT: Duration = Duration::from_secs(120);
+
+/// How long requests in progress may go on after the shutdown.
+const DRAIN_LIMIT: Duration = Duration::from_secs(5);
+
+/// The address cannot be listened on.
+#[derive(Debug, Snafu)]
+#[snafu(display("failed to listen on {address}"))]
+#[non_exhaustive]
+pub struct BindError {
+    /// The address.
+    pub address: SocketAddr,
+    /// What the system said.
+    pub source: io::Error,
+}
+
+/// Listens on `address`; with port 0 the system picks a free port.
+///
+/// # Errors
+///
+/// When the address is in use, not of this machine, or not permitted.
+pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
+    TcpListener::bind(address).await.context(BindSnafu { address })
+}
+
+/// Serves the registry on `listener` until `shutdown` completes, then lets the requests in progress end.
+pub async fn serve(listener: TcpListener, registry: CurrentRegistry, shutdown: impl Future<Output = ()>) {
+    let connections = GracefulShutdown::new();
+    tokio::pin!(shutdown);
+    loop {
+        let stream = tokio::select! {
+            () = &mut shutdown => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "failed to accept a connection");
+                    // Out of file descriptors, the next attempt would fail at once.
+                    sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            },
+        };
+        let registry = registry.clone();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let response = respond(&request, &registry.load());
+            async { Ok::<_, Infallible>(response) }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(IDLE_LIMIT)
+            .serve_connection(TokioIo::new(stream), service);
+        let connection = connections.watch(connection);
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection ended early");
+            }
+        });
+    }
+    drop(listener);
+    if timeout(DRAIN_LIMIT, connections.shutdown()).await.is_err() {
+        tracing::warn!("some requests did not end in time");
+    }
+}
+
+/// The answer to a request; its body does not matter.
+pub fn respond<B>(request: &Request<B>, registry: &Registry) -> Response<Full<Bytes>> {
+    let answer: fn(&str, &Registry) -> Response<Full<Bytes>> = match request.uri().path() {
+        "/registry/check" => check,
+        "/healthz" => |_, _| text("ok"),
+        _ => return error(StatusCode::NOT_FOUND, "no such path; accepted are /registry/check and /healthz"),
+    };
+    if request.method() != Method::GET {
+        let mut response = error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed; accepted is GET");
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
+        return response;
+    }
+    answer(request.uri().query().unwrap_or_default(), registry)
+}
+
+fn check(query: &str, registry: &Registry) -> Response<Full<Bytes>> {
+    let digest = match digest_of(query) {
+        Ok(digest) => digest,
+        Err(message) => return error(StatusCode::BAD_REQUEST, &message),
+    };
+    let entry = registry.entry(&digest);
+    match entry {
+        Some(entry) => tracing::debug!(%digest, image = ?entry.image, note = ?entry.note, "notarized"),
+        None => tracing::debug!(%digest, "not notarized"),
+    }
+    json(StatusCode::OK, &json!({ "digest": digest, "notarized": entry.is_some() }))
+}
+
+/// The digest in a query, percent-decoded.
+fn digest_of(query: &str) -> Result<Digest, String> {
+    let mut digests = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name == "digest");
+    let Some((_, digest)) = digests.next() else {
+        return Err(
+            "the parameter digest is missing; accepted is digest=sha256:HEX or digest=sha512:HEX".to_owned()
+        );
+    };
+    if digests.next().is_some() {
+        return Err("the parameter digest is repeated; accepted is one".to_owned());
+    }
+    digest.parse().map_err(|error| format!("parameter digest: {error}"))
+}
+
+fn text(body: &'static str) -> Response<Full<Bytes>> {
+    response(StatusCode::OK, "text/plain; charset=utf-8", body.into())
+}
+
+fn error(status: StatusCode, message: &str) -> Response<Full<Bytes>> {
+    json(status, &json!({ "error": message }))
+}
+
+fn json(status: StatusCode, body: &Value) -> Response<Full<Bytes>> {
+    response(status, "application/json", body.to_string().into())
+}
+
+fn response(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}

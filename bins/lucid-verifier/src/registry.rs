@@ -1,0 +1,180 @@
+//! The registry file: which digests are notarized.
+//!
+//! ```yaml
+//! notarized:
+//!   - sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+//!   - digest: sha256:60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752
+//!     image: ghcr.io/lucid/lucid-injection-auditor:1.4.2
+//!     note: reviewed by the platform team
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use lucid_notary::{Digest, ImageReference};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use snafu::Snafu;
+
+/// The notarized digests.
+#[derive(Debug)]
+pub struct Registry {
+    entries: BTreeMap<Digest, Entry>,
+}
+
+/// What the file says about a notarized digest, for people.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Entry {
+    /// The image with this digest.
+    pub image: Option<ImageReference>,
+    /// Why, or by whom, it was notarized.
+    pub note: Option<String>,
+}
+
+/// Why a text is no [`Registry`].
+#[derive(Debug, Snafu)]
+#[snafu(display(
+    "line {line}, column {column}, key `{key}`: {fault} (accepted is the key `notarized` with a list of digests, or of \
+     mappings with the keys digest, image and note)"
+))]
+#[non_exhaustive]
+pub struct ParseError {
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// The path to the key, such as `notarized[2].image`; `.` is the whole document.
+    pub key: String,
+    /// What is wrong there.
+    pub fault: String,
+}
+
+impl Registry {
+    /// Reads the YAML text of a registry file.
+    ///
+    /// # Errors
+    ///
+    /// When the text is not YAML or not in the module's format. Strictly: unknown keys, a digest listed twice, and an
+    /// image that carries another digest than its entry are errors. So is a file without a list: an empty file is no
+    /// empty registry, which is `notarized: []`.
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
+        let document: Document =
+            serde_path_to_error::deserialize(serde_yaml::Deserializer::from_str(text))
+                .map_err(|error| ParseError::new(&error.path().to_string(), error.inner()))?;
+        Ok(Self { entries: document.notarized.0 })
+    }
+
+    /// What is known about a digest; `None` when it is not notarized.
+    #[must_use]
+    pub fn entry(&self, digest: &Digest) -> Option<&Entry> {
+        self.entries.get(digest)
+    }
+
+    /// How many digests are notarized.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+impl ParseError {
+    fn new(key: &str, error: &serde_yaml::Error) -> Self {
+        let (line, column) = error.location().map_or((1, 1), |location| (location.line(), location.column()));
+        let text = error.to_string();
+        // serde_yaml puts its own idea of the key in front and the position behind.
+        let fault = text.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&text);
+        let fault = match fault.split_once(": ") {
+            Some((path, fault)) if key.starts_with(path) => fault,
+            _ => fault,
+        };
+        Self { line, column, key: key.to_owned(), fault: fault.to_owned() }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a mapping with the key `notarized`")]
+struct Document {
+    notarized: Entries,
+}
+
+struct Entries(BTreeMap<Digest, Entry>);
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct List;
+
+        impl<'de> Visitor<'de> for List {
+            type Value = BTreeMap<Digest, Entry>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut entries = BTreeMap::new();
+                while let Some((digest, entry)) = list.next_element_seed(NextEntry { listed: &entries })? {
+                    entries.insert(digest, entry);
+                }
+                Ok(entries)
+            }
+        }
+
+        // `deserialize_seq` would take a missing value for an empty list.
+        deserializer.deserialize_any(List).map(Self)
+    }
+}
+
+/// Reads one entry and refuses what is listed already. Here, and not when the list is complete, because only an
+/// error from within the entry is reported with the entry's line.
+struct NextEntry<'a> {
+    listed: &'a BTreeMap<Digest, Entry>,
+}
+
+impl NextEntry<'_> {
+    fn check<E: Error>(&self, digest: Digest, entry: Entry) -> Result<(Digest, Entry), E> {
+        if self.listed.contains_key(&digest) {
+            return Err(E::custom(format_args!("digest {digest} is listed twice")));
+        }
+        match entry.image.as_ref().and_then(ImageReference::digest) {
+            Some(other) if *other != digest => {
+                Err(E::custom(format_args!("image has the digest {other}, but the entry notarizes {digest}")))
+            }
+            _ => Ok((digest, entry)),
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for NextEntry<'_> {
+    type Value = (Digest, Entry);
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for NextEntry<'_> {
+    type Value = (Digest, Entry);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a digest or a mapping")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        self.check(text.parse().map_err(E::custom)?, Entry::default())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Mapping {
+            digest: Digest,
+            image: Option<ImageReference>,
+            note: Option<String>,
+        }
+
+        let Mapping { digest, image, note } = Mapping::deserialize(MapAccessDeserializer::new(map))?;
+        self.check(digest, Entry { image, note })
+    }
+}

@@ -1,0 +1,148 @@
+//! The names a serving certificate carries
+
+use std::net::IpAddr;
+
+use rustls::pki_types::{DnsName, ServerName};
+use snafu::{OptionExt, Snafu, ensure};
+
+/// Why a name was refused
+#[derive(Debug, Snafu, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NamesError {
+    /// No Service was named
+    #[snafu(display("failed to name the server: at least one Service is expected"))]
+    NoService,
+    /// The name of a Service or namespace is not one Kubernetes knows
+    #[snafu(display(
+        "failed to accept {name:?} as the name of a {what}: 1 to 63 lower-case letters, digits and \
+         inner dashes are accepted (RFC 1123 label)"
+    ))]
+    Label {
+        /// `Service` or `namespace`
+        what: &'static str,
+        /// What was given
+        name: String,
+    },
+    /// A host is neither a DNS name nor an IP address
+    #[snafu(display(
+        "failed to accept {host:?} as a host: a DNS name without wildcard and trailing dot, or an IP \
+         address without brackets and port, is accepted"
+    ))]
+    Host {
+        /// What was given
+        host: String,
+    },
+}
+
+/// The DNS names and IP addresses under which a server is called, without duplicates, in the order
+/// they were added.
+///
+/// An API server calls a webhook registered by Service as `<service>.<namespace>.svc`, whatever
+/// address it dials (`clientConfig.service`); one registered by URL under the URL's host
+/// (`clientConfig.url`).
+///
+/// ```
+/// use lucid_certs::ServingNames;
+///
+/// let names = ServingNames::for_services("lucid-system", &["lucid-operator"])?.with_host("127.0.0.1")?;
+/// assert_eq!(
+///     names.dns_names().collect::<Vec<_>>(),
+///     [
+///         "lucid-operator",
+///         "lucid-operator.lucid-system",
+///         "lucid-operator.lucid-system.svc",
+///         "lucid-operator.lucid-system.svc.cluster.local",
+///     ],
+/// );
+/// assert_eq!(names.ip_addresses(), ["127.0.0.1".parse::<std::net::IpAddr>()?]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServingNames {
+    service: String,
+    dns_names: Vec<DnsName<'static>>,
+    ip_addresses: Vec<IpAddr>,
+}
+
+impl ServingNames {
+    /// The names under which a cluster resolves the Services of one namespace: each bare, and with
+    /// `.<namespace>`, `.<namespace>.svc` and `.<namespace>.svc.cluster.local` behind it.
+    ///
+    /// # Errors
+    ///
+    /// When there is no Service, or the name of one or of the namespace is not an RFC 1123 label.
+    pub fn for_services(namespace: &str, services: &[&str]) -> Result<Self, NamesError> {
+        check_label("namespace", namespace)?;
+        let first = services.first().context(NoServiceSnafu)?;
+        let mut names =
+            Self { service: (*first).to_owned(), dns_names: Vec::new(), ip_addresses: Vec::new() };
+        for service in services {
+            check_label("Service", service)?;
+            names.add(service)?;
+            for suffix in ["", ".svc", ".svc.cluster.local"] {
+                names.add(&format!("{service}.{namespace}{suffix}"))?;
+            }
+        }
+        Ok(names)
+    }
+
+    /// Adds a DNS name or an IP address, for webhooks that are registered by URL.
+    ///
+    /// # Errors
+    ///
+    /// When the host is neither; a URL's host as `[::1]` must come without its brackets.
+    pub fn with_host(mut self, host: &str) -> Result<Self, NamesError> {
+        self.add(host)?;
+        Ok(self)
+    }
+
+    fn add(&mut self, host: &str) -> Result<(), NamesError> {
+        match ServerName::try_from(host.to_ascii_lowercase()) {
+            Ok(ServerName::DnsName(name)) if !name.as_ref().ends_with('.') => {
+                if !self.dns_names.contains(&name) {
+                    self.dns_names.push(name);
+                }
+            }
+            Ok(ServerName::IpAddress(address)) => {
+                let address = IpAddr::from(address);
+                if !self.ip_addresses.contains(&address) {
+                    self.ip_addresses.push(address);
+                }
+            }
+            _ => return HostSnafu { host }.fail(),
+        }
+        Ok(())
+    }
+
+    /// The DNS names, in lower case
+    pub fn dns_names(&self) -> impl Iterator<Item = &str> {
+        self.dns_names.iter().map(AsRef::as_ref)
+    }
+
+    /// The IP addresses
+    #[must_use]
+    pub fn ip_addresses(&self) -> &[IpAddr] {
+        &self.ip_addresses
+    }
+
+    /// The first Service, which fits a common name (64 characters) because a label has at most 63
+    pub(crate) fn common_name(&self) -> &str {
+        &self.service
+    }
+
+    /// What a client may ask for
+    pub(crate) fn server_names(&self) -> impl Iterator<Item = ServerName<'static>> {
+        let dns_names = self.dns_names.iter().cloned().map(ServerName::DnsName);
+        dns_names.chain(self.ip_addresses.iter().map(|ip| ServerName::IpAddress((*ip).into())))
+    }
+}
+
+fn check_label(what: &'static str, name: &str) -> Result<(), NamesError> {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let valid = (1..=63).contains(&name.len())
+        && name.chars().all(inner)
+        && !name.starts_with('-')
+        && !name.ends_with('-');
+    ensure!(valid, LabelSnafu { what, name });
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! PEM text (RFC 7468) to and from DER.
+//!
+//! Errors never repeat what was read: a private key whose line breaks were lost looks like one
+//! long section label.
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pemfile::Item;
+use snafu::{OptionExt, Snafu, ensure};
+
+/// Why PEM text was refused
+#[derive(Debug, Snafu, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PemError {
+    /// The text is not PEM
+    #[snafu(display("failed to read PEM: {problem}"))]
+    Malformed {
+        /// What is wrong with it
+        problem: &'static str,
+    },
+    /// There is no certificate in it
+    #[snafu(display("failed to find a certificate: a CERTIFICATE section is expected"))]
+    NoCertificate,
+    /// There is no private key in it
+    #[snafu(display(
+        "failed to find a private key: one section PRIVATE KEY (PKCS#8), EC PRIVATE KEY (SEC1) or \
+         RSA PRIVATE KEY (PKCS#1) without a passphrase is expected"
+    ))]
+    NoPrivateKey,
+    /// There are several private keys, and nothing says which one is meant
+    #[snafu(display("failed to choose a private key: exactly one is expected, {count} were found"))]
+    SeveralPrivateKeys {
+        /// How many there are
+        count: usize,
+    },
+}
+
+/// Reads every certificate, in order; other sections are skipped.
+///
+/// # Errors
+///
+/// When the text is not PEM or holds no certificate. The DER inside is not looked at.
+pub fn parse_certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
+    let certificates: Vec<_> = items(pem)?
+        .into_iter()
+        .filter_map(|item| match item {
+            Item::X509Certificate(der) => Some(der),
+            _ => None,
+        })
+        .collect();
+    ensure!(!certificates.is_empty(), NoCertificateSnafu);
+    Ok(certificates)
+}
+
+/// Reads the only private key: PKCS#8, SEC1 or PKCS#1; other sections are skipped.
+///
+/// # Errors
+///
+/// When the text is not PEM, or does not hold exactly one unencrypted private key. The DER inside
+/// is not looked at.
+pub fn parse_private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, PemError> {
+    let mut keys: Vec<PrivateKeyDer<'static>> = items(pem)?
+        .into_iter()
+        .filter_map(|item| match item {
+            Item::Pkcs8Key(der) => Some(der.into()),
+            Item::Sec1Key(der) => Some(der.into()),
+            Item::Pkcs1Key(der) => Some(der.into()),
+            _ => None,
+        })
+        .collect();
+    ensure!(keys.len() <= 1, SeveralPrivateKeysSnafu { count: keys.len() });
+    keys.pop().context(NoPrivateKeySnafu)
+}
+
+fn items(mut pem: &[u8]) -> Result<Vec<Item>, PemError> {
+    use rustls_pemfile::Error;
+    let mut items = Vec::new();
+    loop {
+        match rustls_pemfile::read_one_from_slice(pem) {
+            Ok(Some((item, rest))) => {
+                items.push(item);
+                pem = rest;
+            }
+            Ok(None) => return Ok(items),
+            Err(error) => {
+                let problem = match error {
+                    Error::MissingSectionEnd { .. } => "a section has no END line",
+                    Error::IllegalSectionStart { .. } => "a BEGIN line does not end in five dashes",
+                    Error::Base64Decode(_) => "a section is not base64",
+                };
+                return MalformedSnafu { problem }.fail();
+            }
+        }
+    }
+}
+
+pub(crate) fn encode_certificate(der: &CertificateDer<'_>) -> String {
+    encode("CERTIFICATE", der)
+}
+
+pub(crate) fn encode_private_key(key: &PrivateKeyDer<'_>) -> String {
+    let label = match key {
+        PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
+        PrivateKeyDer::Sec1(_) => "EC PRIVATE KEY",
+        _ => "PRIVATE KEY",
+    };
+    encode(label, key.secret_der())
+}
+
+fn encode(label: &str, der: &[u8]) -> String {
+    // 48 bytes are the 64 characters of a line of RFC 7468.
+    let lines: String = der.chunks(48).map(|line| BASE64_STANDARD.encode(line) + "\n").collect();
+    format!("-----BEGIN {label}-----\n{lines}-----END {label}-----\n")
+}

@@ -1,0 +1,78 @@
+//! From when to when a certificate counts, and how logs name it
+
+use std::{
+    fmt,
+    time::{Duration, SystemTime},
+};
+
+use aws_lc_rs::digest;
+use rustls::pki_types::CertificateDer;
+use x509_parser::{certificate::X509Certificate, error::X509Error, prelude::FromDer};
+
+/// The validity of a certificate (RFC 5280, section 4.1.2.5), both ends included, in whole seconds
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Validity {
+    /// The first moment at which it is valid
+    pub not_before: SystemTime,
+    /// The last moment at which it is valid
+    pub not_after: SystemTime,
+}
+
+impl Validity {
+    /// Whether `now` lies within
+    #[must_use]
+    pub fn contains(&self, now: SystemTime) -> bool {
+        self.not_before <= now && !self.is_over(now)
+    }
+
+    /// Whether `now` lies behind the end
+    #[must_use]
+    pub fn is_over(&self, now: SystemTime) -> bool {
+        now > self.not_after
+    }
+
+    /// The time between both ends
+    #[must_use]
+    pub fn duration(&self) -> Duration {
+        self.not_after.duration_since(self.not_before).unwrap_or_default()
+    }
+
+    pub(crate) fn of(certificate: &X509Certificate<'_>) -> Self {
+        let validity = certificate.validity();
+        Self {
+            not_before: validity.not_before.to_datetime().into(),
+            not_after: validity.not_after.to_datetime().into(),
+        }
+    }
+}
+
+impl fmt::Display for Validity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} to {}", Rfc3339(self.not_before), Rfc3339(self.not_after))
+    }
+}
+
+/// A moment as messages show it
+pub(crate) struct Rfc3339(pub(crate) SystemTime);
+
+impl fmt::Display for Rfc3339 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match jiff::Timestamp::try_from(self.0) {
+            Ok(timestamp) => timestamp.fmt(f),
+            Err(_) => f.write_str("a time out of range"),
+        }
+    }
+}
+
+pub(crate) fn parse<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, X509Error> {
+    let (_, certificate) = X509Certificate::from_der(der).map_err(|error| match error {
+        x509_parser::nom::Err::Error(error) | x509_parser::nom::Err::Failure(error) => error,
+        x509_parser::nom::Err::Incomplete(_) => X509Error::InvalidCertificate,
+    })?;
+    Ok(certificate)
+}
+
+/// SHA-256 over the DER in lower-case hex, as `openssl x509 -fingerprint -sha256` without colons
+pub(crate) fn fingerprint(der: &CertificateDer<'_>) -> String {
+    digest::digest(&digest::SHA256, der).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,220 @@
+//! What a certificate authority signs, and which ones are refused
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::{collections::HashSet, time::SystemTime};
+
+use common::{DAY, HOUR, certificate_pem, chain, names, now};
+use lucid_certs::{
+    BACKDATE, CA_LIFETIME, CaError, CertificateAuthority, SERVING_LIFETIME, ServingNames, VerifyError, pem,
+};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+fn generate(now: SystemTime) -> CertificateAuthority {
+    CertificateAuthority::generate(&names(), now).unwrap()
+}
+
+#[test]
+fn a_generated_authority_has_the_shape_it_promises() {
+    let ca = generate(now());
+    let der = pem::parse_certificates(ca.certificate_pem().as_bytes()).unwrap().remove(0);
+    let (_, certificate) = X509Certificate::from_der(&der).unwrap();
+
+    assert_eq!(certificate.subject().to_string(), "CN=lucid-operator CA");
+    let constraints = certificate.basic_constraints().unwrap().unwrap();
+    assert!(constraints.critical && constraints.value.ca);
+    assert_eq!(constraints.value.path_len_constraint, Some(0));
+    let usage = certificate.key_usage().unwrap().unwrap();
+    assert!(usage.critical);
+    assert_eq!(usage.value.to_string(), "Key Cert Sign, CRL Sign");
+    assert!(certificate.name_constraints().unwrap().unwrap().critical);
+    let oids: Vec<_> =
+        certificate.extensions().iter().map(|extension| extension.oid.to_id_string()).collect();
+    assert!(oids.contains(&"2.5.29.14".to_owned()), "subject key identifier in {oids:?}");
+    assert!(oids.contains(&"2.5.29.35".to_owned()), "authority key identifier in {oids:?}");
+}
+
+#[test]
+fn a_leaf_verifies_for_each_of_its_names_and_is_for_servers() {
+    let now = now();
+    let names = names().with_host("::1").unwrap().with_host("webhook.example.com").unwrap();
+    let ca = CertificateAuthority::generate(&names, now).unwrap();
+    let leaf = ca.issue(&names, now).unwrap();
+    leaf.verify_for(&names, &ca.trust_bundle(), now).unwrap();
+
+    let (_, certificate) = X509Certificate::from_der(leaf.certificate()).unwrap();
+    assert_eq!(certificate.subject().to_string(), "CN=lucid-operator");
+    assert_eq!(certificate.subject_alternative_name().unwrap().unwrap().value.general_names.len(), 11);
+    assert!(certificate.extended_key_usage().unwrap().unwrap().value.server_auth);
+    assert!(!certificate.is_ca());
+}
+
+#[test]
+fn loopback_is_permitted_to_every_authority() {
+    let now = now();
+    let ca =
+        CertificateAuthority::generate(&ServingNames::for_services("ns", &["svc"]).unwrap(), now).unwrap();
+    for host in ["localhost", "127.0.0.1", "::1"] {
+        let names = ServingNames::for_services("ns", &["svc"]).unwrap().with_host(host).unwrap();
+        ca.issue(&names, now).unwrap().verify_for(&names, &ca.trust_bundle(), now).unwrap();
+    }
+}
+
+#[test]
+fn a_leaf_for_a_foreign_name_is_refused_by_the_constraints() {
+    let now = now();
+    let ca = generate(now);
+    let foreign = [
+        ServingNames::for_services("kube-system", &["lucid-operator"]).unwrap(),
+        ServingNames::for_services("lucid-system", &["metrics-server"]).unwrap(),
+        names().with_host("example.com").unwrap(),
+        names().with_host("10.0.0.1").unwrap(),
+        names().with_host("127.0.0.2").unwrap(),
+        names().with_host("::2").unwrap(),
+    ];
+    for names in foreign {
+        let leaf = ca.issue(&names, now).unwrap();
+        let error = leaf.verify_for(&names, &ca.trust_bundle(), now).unwrap_err();
+        assert!(
+            matches!(error, VerifyError::Chain { source: webpki::Error::NameConstraintViolation, .. }),
+            "{names:?}: {error:?}"
+        );
+    }
+}
+
+#[test]
+fn a_leaf_is_refused_for_a_name_it_lacks_and_by_a_bundle_without_its_authority() {
+    let now = now();
+    let (ca, other) = (generate(now), generate(now));
+    let leaf = ca.issue(&names(), now).unwrap();
+
+    let more = names().with_host("localhost").unwrap();
+    let error = leaf.verify_for(&more, &ca.trust_bundle(), now).unwrap_err();
+    assert!(matches!(&error, VerifyError::Name { name, .. } if name == "localhost"), "{error:?}");
+
+    let error = leaf.verify_for(&names(), &other.trust_bundle(), now).unwrap_err();
+    assert!(matches!(error, VerifyError::Chain { .. }), "{error:?}");
+    leaf.verify_for(&names(), &other.trust_bundle().merge(&ca.trust_bundle()), now).unwrap();
+}
+
+#[test]
+fn validity_is_backdated_and_a_leaf_never_outlives_its_authority() {
+    let now = now();
+    let ca = generate(now);
+    assert_eq!(ca.validity().not_before, now - BACKDATE);
+    assert_eq!(ca.validity().not_after, now + CA_LIFETIME);
+
+    // (when the leaf is made, begin and end of its validity)
+    let end = ca.validity().not_after;
+    let cases = [
+        (now, now - BACKDATE, now + SERVING_LIFETIME),
+        (now - HOUR / 2, now - BACKDATE, now - HOUR / 2 + SERVING_LIFETIME),
+        (now + 30 * DAY, now + 30 * DAY - BACKDATE, now + 30 * DAY + SERVING_LIFETIME),
+        (end - DAY, end - DAY - BACKDATE, end),
+    ];
+    for (at, not_before, not_after) in cases {
+        let leaf = ca.issue(&names(), at).unwrap();
+        assert_eq!((leaf.validity().not_before, leaf.validity().not_after), (not_before, not_after));
+        let life = |end: SystemTime| end.duration_since(not_before).unwrap().as_secs();
+        assert_eq!(life(leaf.renew_at()), life(not_after) * 2 / 3);
+        leaf.verify_for(&names(), &ca.trust_bundle(), at).unwrap();
+        leaf.verify_for(&names(), &ca.trust_bundle(), not_after + HOUR).unwrap_err();
+    }
+    assert!(matches!(ca.issue(&names(), end + HOUR), Err(CaError::Expired { .. })));
+    assert!(matches!(ca.issue(&names(), now - 2 * HOUR), Err(CaError::NotYetValid { .. })));
+}
+
+#[test]
+fn an_authority_is_due_for_renewal_30_days_before_its_end() {
+    let now = now();
+    let ca = generate(now);
+    let end = ca.validity().not_after;
+    assert!(!ca.is_due_for_renewal(now));
+    assert!(!ca.is_due_for_renewal(end - 30 * DAY));
+    assert!(ca.is_due_for_renewal(end - 30 * DAY + HOUR));
+}
+
+#[test]
+fn serial_numbers_are_positive_of_128_bits_and_unique() {
+    let now = now();
+    let ca = generate(now);
+    let mut seen = HashSet::new();
+    for _ in 0..100 {
+        let leaf = ca.issue(&names(), now).unwrap();
+        let (_, certificate) = X509Certificate::from_der(leaf.certificate()).unwrap();
+        let serial = certificate.raw_serial().to_vec();
+        assert_eq!(serial.len(), 16);
+        assert!(serial[0] < 0x80, "{serial:?} is negative");
+        assert!(seen.insert(serial), "a serial number came twice");
+    }
+}
+
+#[test]
+fn an_authority_reads_back_what_it_wrote() {
+    let now = now();
+    let ca = generate(now);
+    let read =
+        CertificateAuthority::from_pem(ca.certificate_pem().as_bytes(), ca.private_key_pem().as_bytes(), now)
+            .unwrap();
+    assert_eq!(read.fingerprint(), ca.fingerprint());
+    let leaf = read.issue(&names(), now).unwrap();
+    leaf.verify_for(&names(), &ca.trust_bundle(), now).unwrap();
+}
+
+#[test]
+fn a_broken_authority_is_refused_with_what_is_wrong() {
+    let now = now();
+    let ca = generate(now);
+    let leaf = ca.issue(&names(), now).unwrap();
+    let (certificate, key) = (ca.certificate_pem(), ca.private_key_pem());
+    let der = |label: &str| format!("-----BEGIN {label}-----\nAAECAwQ=\n-----END {label}-----\n");
+    let truncated = &certificate[..certificate.len() / 2];
+    let foreign_key = generate(now).private_key_pem();
+    let leaf_pem = certificate_pem(leaf.certificate());
+
+    let cases: [(&str, &str, &str); 11] = [
+        ("", &key, "failed to read the CA certificate: failed to find a certificate"),
+        ("hello", &key, "failed to read the CA certificate: failed to find a certificate"),
+        (truncated, &key, "failed to read the CA certificate: failed to read PEM: a section has no END line"),
+        (&der("CERTIFICATE"), &key, "failed to parse the CA certificate"),
+        (&leaf_pem, &key, "its basic constraints do not say CA:TRUE"),
+        (&certificate, "", "failed to read the private key of the CA: failed to find a private key"),
+        (
+            &certificate,
+            &certificate,
+            "failed to read the private key of the CA: failed to find a private key",
+        ),
+        (&certificate, &key[..60], "failed to read the private key of the CA: failed to read PEM"),
+        (&certificate, &key.repeat(2), "exactly one is expected, 2 were found"),
+        (&certificate, &der("PRIVATE KEY"), "failed to parse the private key of the CA"),
+        (&certificate, &foreign_key, "failed to match the private key with the CA certificate"),
+    ];
+    for (certificate, key, expected) in cases {
+        let error = CertificateAuthority::from_pem(certificate.as_bytes(), key.as_bytes(), now).unwrap_err();
+        assert!(chain(&error).contains(expected), "expected {expected:?} in {:?}", chain(&error));
+    }
+
+    let read = |at| CertificateAuthority::from_pem(certificate.as_bytes(), key.as_bytes(), at);
+    assert!(matches!(read(now + 366 * DAY), Err(CaError::Expired { .. })));
+    assert!(matches!(read(now - DAY), Err(CaError::NotYetValid { .. })));
+}
+
+#[test]
+fn neither_debug_nor_errors_show_a_key() {
+    let now = now();
+    let ca = generate(now);
+    let key = ca.private_key_pem();
+    let body = key.lines().nth(1).unwrap();
+    for shown in [format!("{ca:?}"), format!("{:?}", ca.issue(&names(), now).unwrap())] {
+        assert!(shown.contains("fingerprint") && shown.len() < 300, "{shown}");
+    }
+
+    // Line breaks lost: all of the key then looks like the label of its section.
+    for broken in [key.replace('\n', " "), key.replace("-----\n", "\n"), key.replace("-----END", "END")] {
+        let error = CertificateAuthority::from_pem(ca.certificate_pem().as_bytes(), broken.as_bytes(), now)
+            .unwrap_err();
+        assert!(!format!("{error:?} {}", chain(&error)).contains(&body[..16]), "{error:?}");
+    }
+}

@@ -1,0 +1,55 @@
+//! Which names a serving certificate may carry
+
+use lucid_certs::{NamesError, ServingNames};
+
+#[test]
+fn each_service_gets_its_four_names_in_order() {
+    let names =
+        ServingNames::for_services("lucid-system", &["lucid-operator", "lucid-operator-webhook"]).unwrap();
+    assert_eq!(
+        names.dns_names().collect::<Vec<_>>(),
+        [
+            "lucid-operator",
+            "lucid-operator.lucid-system",
+            "lucid-operator.lucid-system.svc",
+            "lucid-operator.lucid-system.svc.cluster.local",
+            "lucid-operator-webhook",
+            "lucid-operator-webhook.lucid-system",
+            "lucid-operator-webhook.lucid-system.svc",
+            "lucid-operator-webhook.lucid-system.svc.cluster.local",
+        ]
+    );
+    assert!(names.ip_addresses().is_empty());
+}
+
+#[test]
+fn a_host_is_a_dns_name_or_an_address_and_is_kept_once() {
+    let mut names = ServingNames::for_services("ns", &["svc"]).unwrap();
+    for host in ["Webhook.Example.COM", "webhook.example.com", "10.0.0.1", "10.0.0.1", "::1", "svc"] {
+        names = names.with_host(host).unwrap();
+    }
+    assert_eq!(names.dns_names().last(), Some("webhook.example.com"));
+    assert_eq!(names.dns_names().count(), 5);
+    let addresses: Vec<_> = names.ip_addresses().iter().map(ToString::to_string).collect();
+    assert_eq!(addresses, ["10.0.0.1", "::1"]);
+}
+
+#[test]
+fn what_is_no_host_is_refused_by_name() {
+    for host in ["", "*.example.com", "example.com.", "[::1]", "10.0.0.1:443", "a b", "-a", "300.0.0.1"] {
+        let error = ServingNames::for_services("ns", &["svc"]).unwrap().with_host(host).unwrap_err();
+        assert_eq!(error, NamesError::Host { host: host.to_owned() }, "{host:?}");
+    }
+}
+
+#[test]
+fn what_is_no_label_is_refused_with_what_it_was_meant_for() {
+    let long = "a".repeat(64);
+    for name in ["", "Upper", "dotted.name", "-a", "a-", "under_score", long.as_str()] {
+        let label = |what| NamesError::Label { what, name: name.to_owned() };
+        assert_eq!(ServingNames::for_services("ns", &[name]).unwrap_err(), label("Service"), "{name:?}");
+        assert_eq!(ServingNames::for_services(name, &["svc"]).unwrap_err(), label("namespace"), "{name:?}");
+    }
+    assert_eq!(ServingNames::for_services("ns", &[]).unwrap_err(), NamesError::NoService);
+    assert!(ServingNames::for_services("ns", &[&long[1..]]).is_ok());
+}

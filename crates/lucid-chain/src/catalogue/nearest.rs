@@ -1,0 +1,99 @@
+//! What to say to somebody who mistyped a name.
+
+use std::fmt;
+
+use super::{Auditor, stem};
+use crate::text::Excerpt;
+
+/// Names longer than any container name are not compared.
+const LONGEST: usize = 63;
+
+/// How many known names a message lists.
+const LISTED: usize = 12;
+
+/// No auditor of the catalogue has this name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UnknownAuditor {
+    /// The name that was looked up.
+    pub name: String,
+    /// The known name that is most alike, when one is alike at all.
+    pub nearest: Option<String>,
+    /// All known names, in the order of the catalogue.
+    pub known: Vec<String>,
+}
+
+impl UnknownAuditor {
+    pub(super) fn new(name: &str, auditors: &[Auditor]) -> Self {
+        let allowed = (stem(name).len() / 3).max(1);
+        let nearest = auditors
+            .iter()
+            .filter(|_| name.len() <= LONGEST)
+            .map(|auditor| (distance(stem(name), stem(&auditor.name)), auditor))
+            .filter(|(distance, _)| *distance <= allowed)
+            .min_by_key(|(distance, _)| *distance);
+        Self {
+            name: name.to_owned(),
+            nearest: nearest.map(|(_, auditor)| auditor.name.clone()),
+            known: auditors.iter().map(|auditor| auditor.name.clone()).collect(),
+        }
+    }
+}
+
+impl fmt::Display for UnknownAuditor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown auditor {}", Excerpt(&self.name))?;
+        if let Some(nearest) = &self.nearest {
+            write!(f, ", did you mean {nearest}?")?;
+        }
+        let listed = &self.known[..self.known.len().min(LISTED)];
+        write!(f, " (known: {}", listed.join(", "))?;
+        match self.known.len() - listed.len() {
+            0 => f.write_str(")"),
+            more => write!(f, " and {more} more)"),
+        }
+    }
+}
+
+impl std::error::Error for UnknownAuditor {}
+
+/// Edits (insert, remove, replace one character, swap two neighbours) between two names.
+fn distance(left: &str, right: &str) -> usize {
+    let (left, right): (Vec<char>, Vec<char>) = (left.chars().collect(), right.chars().collect());
+    let mut before_last = Vec::new();
+    let mut last: Vec<usize> = (0..=right.len()).collect();
+    for (i, a) in left.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, b) in right.iter().enumerate() {
+            let mut best = (last[j + 1] + 1).min(row[j] + 1).min(last[j] + usize::from(a != b));
+            if i > 0 && j > 0 && *a == right[j - 1] && left[i - 1] == *b {
+                best = best.min(before_last[j - 1] + 1);
+            }
+            row.push(best);
+        }
+        before_last = std::mem::replace(&mut last, row);
+    }
+    last[right.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::distance;
+
+    #[test]
+    fn the_distance_counts_single_edits() {
+        let cases = [
+            ("", "", 0),
+            ("", "abc", 3),
+            ("injection", "injection", 0),
+            ("injectoin", "injection", 1),
+            ("toxcity", "toxicity", 1),
+            ("kitten", "sitting", 3),
+            ("ü", "u", 1),
+        ];
+        for (left, right, edits) in cases {
+            assert_eq!(distance(left, right), edits, "{left} {right}");
+            assert_eq!(distance(right, left), edits, "{right} {left}");
+        }
+    }
+}

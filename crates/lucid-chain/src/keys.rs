@@ -1,0 +1,54 @@
+//! The names users write: labels, annotations, ConfigMaps and their keys.
+//!
+//! They are a public contract. A pod is a candidate for injection when it carries the label
+//! [`SECURED_LABEL`] with the value [`TRUE`], or the annotation [`AUDITORS`] with any value
+//! (see [`Trigger`](crate::Trigger)).
+
+/// Namespace label; with the value [`TRUE`] the webhooks look at the pods of the namespace.
+pub const ENABLED_LABEL: &str = "lucid.computing/enabled";
+
+/// Pod label; with the value [`TRUE`] the pod gets its auditor chain.
+pub const SECURED_LABEL: &str = "lucid.io/secured";
+
+/// The value that switches a label or `skip-audit` on.
+pub const TRUE: &str = "true";
+
+/// Pod annotation: comma-separated auditors to inject. Its presence alone is a trigger.
+pub const AUDITORS: &str = "lucid.computing/auditors";
+
+/// Pod annotation: comma-separated auditors, in order; wins over every other source of the chain.
+pub const AUDITOR_CHAIN: &str = "lucid.computing/auditor-chain";
+
+/// Pod annotation: an [`AuditMode`](crate::AuditMode).
+pub const AUDIT_MODE: &str = "lucid.computing/audit-mode";
+
+/// Pod annotation: `"true"` asks for no injection.
+pub const SKIP_AUDIT: &str = "lucid.computing/skip-audit";
+
+/// Pod annotation: the port the model listens on.
+pub const TARGET_PORT: &str = "lucid.computing/target-port";
+
+/// Pod annotation: a [`Direction`](crate::Direction).
+pub const DIRECTION: &str = "lucid.computing/direction";
+
+/// Pod annotation: plain containers or native sidecars.
+pub const SIDECAR_MODE: &str = "lucid.computing/sidecar-mode";
+
+/// Pod annotation: interception with or without network rules.
+pub const INTERCEPT: &str = "lucid.computing/intercept";
+
+/// Pod annotation written by [`Plan::patch`](crate::Plan::patch): what was injected, for people to read.
+/// Nothing in Lucid takes it as proof.
+pub const STATUS: &str = "lucid.computing/status";
+
+/// ConfigMap in a pod's namespace with the chain of that namespace.
+pub const NAMESPACE_CONFIG_MAP: &str = "lucid-auditor-chain";
+
+/// Key of [`NAMESPACE_CONFIG_MAP`]: comma-separated auditor names, in order.
+pub const CHAIN_KEY: &str = "chain";
+
+/// ConfigMap beside the operator with the cluster's catalogue.
+pub const CATALOGUE_CONFIG_MAP: &str = "lucid-auditors";
+
+/// Key of [`NAMESPACE_CONFIG_MAP`] and [`CATALOGUE_CONFIG_MAP`]: a catalogue in YAML.
+pub const CATALOGUE_KEY: &str = "auditors.yaml";

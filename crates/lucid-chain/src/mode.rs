@@ -1,0 +1,105 @@
+//! Settings with a closed set of values.
+
+use std::{fmt, str::FromStr};
+
+use snafu::Snafu;
+
+use crate::text::Excerpt;
+
+/// What auditors do with what they find; handed to each of them as `LUCID_AUDIT_MODE`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum AuditMode {
+    /// Stop what is found.
+    #[default]
+    Enforce,
+    /// Report what is found and never hold the application back.
+    Observe,
+}
+
+impl AuditMode {
+    /// The accepted spellings, for messages.
+    pub const ACCEPTED: &'static str = r#""enforce" or "observe""#;
+
+    /// The value as users write it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Observe => "observe",
+        }
+    }
+}
+
+/// Which traffic the chain stands in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Direction {
+    /// Calls from outside to the model in the pod.
+    #[default]
+    Inbound,
+    /// Calls of the application in the pod to a model.
+    Outbound,
+    /// Both of them.
+    Both,
+}
+
+impl Direction {
+    /// The accepted spellings, for messages.
+    pub const ACCEPTED: &'static str = r#""inbound", "outbound" or "both""#;
+
+    /// The value as users write it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Inbound => "inbound",
+            Self::Outbound => "outbound",
+            Self::Both => "both",
+        }
+    }
+
+    /// Whether applications are pointed at the chain.
+    pub const fn covers_outbound(self) -> bool {
+        matches!(self, Self::Outbound | Self::Both)
+    }
+}
+
+/// A text is none of a setting's values.
+#[derive(Debug, Clone, PartialEq, Eq, Snafu)]
+#[snafu(display("found {}, accepted {accepted}", Excerpt(found)))]
+pub struct ModeError {
+    found: String,
+    accepted: &'static str,
+}
+
+impl FromStr for AuditMode {
+    type Err = ModeError;
+
+    fn from_str(text: &str) -> Result<Self, ModeError> {
+        [Self::Enforce, Self::Observe]
+            .into_iter()
+            .find(|mode| mode.as_str() == text)
+            .ok_or_else(|| ModeError { found: text.to_owned(), accepted: Self::ACCEPTED })
+    }
+}
+
+impl FromStr for Direction {
+    type Err = ModeError;
+
+    fn from_str(text: &str) -> Result<Self, ModeError> {
+        [Self::Inbound, Self::Outbound, Self::Both]
+            .into_iter()
+            .find(|direction| direction.as_str() == text)
+            .ok_or_else(|| ModeError { found: text.to_owned(), accepted: Self::ACCEPTED })
+    }
+}
+
+impl fmt::Display for AuditMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

@@ -1,0 +1,231 @@
+//! Who listens where.
+
+use std::{collections::BTreeMap, fmt, num::NonZeroU16};
+
+use super::ImpossibleReason;
+use crate::{
+    catalogue::Auditor,
+    keys,
+    pod::{ContainerView, PodView, PortView},
+    port,
+    warning::Warning,
+};
+
+/// Where a model listens unless the pod tells otherwise.
+pub const DEFAULT_MODEL_PORT: NonZeroU16 = port::known(5000);
+
+/// Port names that stand for the model, the first one first.
+const MODEL_PORT_NAMES: [&str; 2] = ["model", "http"];
+
+/// Where an auditor goes when its own port is taken: 8090, 8093, 8096 and so on.
+const FIRST_SPARE: u16 = 8090;
+const SPARE_STEP: usize = 3;
+
+/// When even those are taken: any port that needs no privilege.
+const FIRST_UNPRIVILEGED: u16 = 1024;
+
+/// Where the model listens, and how that is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ModelPort {
+    /// The port.
+    pub port: NonZeroU16,
+    /// How it is known.
+    pub source: ModelPortSource,
+}
+
+/// How the model's port is known; the first that applies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ModelPortSource {
+    /// The operator's configuration.
+    Operator,
+    /// The annotation [`keys::TARGET_PORT`].
+    Annotation,
+    /// A port of an application is named `model` or else `http`.
+    NamedPort {
+        /// The application's container.
+        container: String,
+        /// The name of the port.
+        name: &'static str,
+    },
+    /// The applications declare only this port.
+    OnlyPort {
+        /// The application's container.
+        container: String,
+    },
+    /// The default, which `container` declares among other ports.
+    DeclaredDefault {
+        /// The application's container.
+        container: String,
+    },
+    /// The default, which no application declares.
+    Assumed,
+}
+
+impl fmt::Display for ModelPortSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Operator => f.write_str("operator configuration"),
+            Self::Annotation => write!(f, "annotation {}", keys::TARGET_PORT),
+            Self::NamedPort { container, name } => write!(f, "port named {name} of container {container}"),
+            Self::OnlyPort { container } => write!(f, "the only declared port, of container {container}"),
+            Self::DeclaredDefault { container } => {
+                write!(f, "built-in default, declared by container {container}")
+            }
+            Self::Assumed => f.write_str("built-in default"),
+        }
+    }
+}
+
+impl ModelPort {
+    pub(super) fn find(
+        applications: &[&ContainerView<'_>],
+        operator: Option<NonZeroU16>,
+        annotation: Option<NonZeroU16>,
+        warnings: &mut Vec<Warning>,
+    ) -> Self {
+        if let Some(port) = operator {
+            return Self { port, source: ModelPortSource::Operator };
+        }
+        if let Some(port) = annotation {
+            return Self { port, source: ModelPortSource::Annotation };
+        }
+        let declared: Vec<_> = applications
+            .iter()
+            .flat_map(|container| container.ports().map(move |port| (container.name(), port)))
+            .filter(|(_, declared)| declared.is_tcp())
+            .filter_map(|(container, declared)| {
+                Some((container, declared, usable(declared.container_port())?))
+            })
+            .collect();
+        for name in MODEL_PORT_NAMES {
+            if let Some(&(container, _, port)) =
+                declared.iter().find(|(_, declared, _)| declared.name() == Some(name))
+            {
+                let container = container.to_owned();
+                return Self { port, source: ModelPortSource::NamedPort { container, name } };
+            }
+        }
+        if let Some(&(container, _, port)) = declared.first()
+            && declared.iter().all(|&(_, _, other)| other == port)
+        {
+            return Self { port, source: ModelPortSource::OnlyPort { container: container.to_owned() } };
+        }
+        let port = DEFAULT_MODEL_PORT;
+        if let Some(&(container, ..)) = declared.iter().find(|&&(_, _, other)| other == port) {
+            let container = container.to_owned();
+            return Self { port, source: ModelPortSource::DeclaredDefault { container } };
+        }
+        warnings.push(Warning::ModelPortAssumed { port });
+        Self { port, source: ModelPortSource::Assumed }
+    }
+}
+
+/// Who has a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PortHolder {
+    /// The model.
+    Model,
+    /// A container of the pod that declares it.
+    Container(String),
+    /// An init container of the pod that declares it.
+    InitContainer(String),
+    /// The container of an auditor earlier in the chain.
+    Auditor(String),
+}
+
+impl fmt::Display for PortHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Model => f.write_str("the model"),
+            Self::Container(name) => write!(f, "container {name}"),
+            Self::InitContainer(name) => write!(f, "init container {name}"),
+            Self::Auditor(name) => write!(f, "auditor {name}"),
+        }
+    }
+}
+
+/// Why an auditor listens where it does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PortReason {
+    /// The catalogue says so and the port is free.
+    Declared,
+    /// The port of the catalogue is taken.
+    Taken {
+        /// The port of the catalogue.
+        declared: NonZeroU16,
+        /// Who has it.
+        by: PortHolder,
+    },
+}
+
+impl fmt::Display for PortReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Declared => f.write_str("its own port is free"),
+            Self::Taken { declared, by } => write!(f, "{declared} is taken by {by}"),
+        }
+    }
+}
+
+/// A port for each auditor, in the order of the chain.
+pub(super) fn assign(
+    pod: &PodView<'_>,
+    applications: &[&ContainerView<'_>],
+    model: NonZeroU16,
+    chain: &[&Auditor],
+    names: &[String],
+) -> Result<Vec<(NonZeroU16, PortReason)>, ImpossibleReason> {
+    let mut taken = BTreeMap::new();
+    for container in applications {
+        declare(&mut taken, container, PortHolder::Container);
+    }
+    for container in pod.init_containers() {
+        declare(&mut taken, container, PortHolder::InitContainer);
+    }
+    taken.entry(model).or_insert(PortHolder::Model);
+
+    let mut ports = Vec::with_capacity(chain.len());
+    for (auditor, name) in chain.iter().zip(names) {
+        let declared = auditor.port();
+        let (port, reason) = match taken.get(&declared) {
+            None => (declared, PortReason::Declared),
+            Some(by) => {
+                let reason = PortReason::Taken { declared, by: by.clone() };
+                let port =
+                    spare(&taken).ok_or_else(|| ImpossibleReason::NoFreePort { container: name.clone() })?;
+                (port, reason)
+            }
+        };
+        taken.insert(port, PortHolder::Auditor(name.clone()));
+        ports.push((port, reason));
+    }
+    Ok(ports)
+}
+
+fn declare(
+    taken: &mut BTreeMap<NonZeroU16, PortHolder>,
+    container: &ContainerView<'_>,
+    holder: impl Fn(String) -> PortHolder,
+) {
+    let numbers = container.ports().flat_map(|port: &PortView<'_>| [port.container_port(), port.host_port()]);
+    for port in numbers.filter_map(usable) {
+        taken.entry(port).or_insert_with(|| holder(container.name().to_owned()));
+    }
+}
+
+fn spare(taken: &BTreeMap<NonZeroU16, PortHolder>) -> Option<NonZeroU16> {
+    (FIRST_SPARE..=u16::MAX)
+        .step_by(SPARE_STEP)
+        .chain(FIRST_UNPRIVILEGED..=u16::MAX)
+        .filter_map(NonZeroU16::new)
+        .find(|port| !taken.contains_key(port))
+}
+
+/// A declared number as a port; what is none is left to the API server to refuse.
+fn usable(number: Option<i32>) -> Option<NonZeroU16> {
+    u16::try_from(number?).ok().and_then(NonZeroU16::new)
+}

@@ -1,0 +1,115 @@
+//! Reading a pod's annotations.
+
+mod common;
+
+use common::*;
+use lucid_chain::{AuditMode, Direction, Overrides, SettingSource, keys};
+use serde_json::json;
+
+#[test]
+fn a_nonsense_value_is_ignored_with_a_warning_that_names_key_value_and_what_is_accepted() {
+    let too_many = vec!["injection"; 33].join(",");
+    let cases = [
+        (keys::AUDITOR_CHAIN, "", "names no auditor, accepted auditor names separated by commas"),
+        (keys::AUDITOR_CHAIN, " \t", "names no auditor, accepted auditor names separated by commas"),
+        (keys::AUDITOR_CHAIN, "injection,,toxicity", "item 2 is empty, accepted auditor names"),
+        (keys::AUDITOR_CHAIN, "injection,", "item 2 is empty, accepted auditor names"),
+        (keys::AUDITOR_CHAIN, &too_many, "names more than 32 auditors, accepted at most 32"),
+        (keys::AUDITORS, "injection;toxicity", "unknown auditor \"injection;toxicity\""),
+        (keys::AUDITORS, "toxcity", "unknown auditor \"toxcity\", did you mean lucid-toxicity-auditor?"),
+        (keys::AUDITORS, "аудитор", "unknown auditor \"аудитор\" (known: lucid-guardrails-auditor,"),
+        (keys::AUDIT_MODE, "", "accepted \"enforce\" or \"observe\""),
+        (keys::AUDIT_MODE, "Enforce", "accepted \"enforce\" or \"observe\""),
+        (keys::SKIP_AUDIT, "yes", "accepted \"true\" or \"false\""),
+        (keys::TARGET_PORT, "0", "accepted a port from 1 to 65535"),
+        (keys::TARGET_PORT, "70000", "accepted a port from 1 to 65535"),
+        (keys::TARGET_PORT, "-1", "accepted a port from 1 to 65535"),
+        (keys::TARGET_PORT, "+80", "accepted a port from 1 to 65535"),
+        (keys::TARGET_PORT, "80 80", "accepted a port from 1 to 65535"),
+        (keys::TARGET_PORT, "８０", "accepted a port from 1 to 65535"),
+        (keys::DIRECTION, "sideways", "accepted \"inbound\", \"outbound\" or \"both\""),
+        (keys::SIDECAR_MODE, "plain", "accepted \"auto\" or \"containers\" or \"native\""),
+        (keys::INTERCEPT, "iptables", "accepted \"env\" or \"redirect\""),
+    ];
+    let untouched = planned(&pod(json!({}), &[5000]));
+    for (key, value, problem) in cases {
+        let outcome = outcome(&pod(json!({key: value}), &[5000]));
+        let [warning] = &warnings(&outcome)[..] else { panic!("{key} {value}: {outcome:?}") };
+        assert!(warning.starts_with(&format!("annotation {key} is ignored: found \"")), "{warning}");
+        assert!(warning.contains(problem), "{warning}");
+        let plan = planned_by(outcome);
+        assert_eq!(plan.containers, untouched.containers, "{key} {value}");
+    }
+}
+
+#[test]
+fn a_warning_stays_short_and_printable_whatever_the_value() {
+    let values = ["x".repeat(256 * 1024), ",".repeat(256 * 1024), "\u{0}\n\r\u{1b}[31m\u{202e}".to_owned()];
+    let all = [
+        keys::AUDITOR_CHAIN,
+        keys::AUDITORS,
+        keys::AUDIT_MODE,
+        keys::SKIP_AUDIT,
+        keys::TARGET_PORT,
+        keys::DIRECTION,
+        keys::SIDECAR_MODE,
+        keys::INTERCEPT,
+    ];
+    for value in values {
+        for key in all {
+            let outcome = outcome(&pod(json!({key: value}), &[5000]));
+            let [warning] = &warnings(&outcome)[..] else { panic!("{key}: {outcome:?}") };
+            assert!(warning.chars().count() < 400 && !warning.contains(char::is_control), "{warning}");
+            assert!(!warning.contains('\u{202e}'), "{warning}");
+        }
+    }
+}
+
+#[test]
+fn what_this_version_does_not_do_is_reported() {
+    let cases = [
+        (keys::SIDECAR_MODE, "auto", None),
+        (keys::SIDECAR_MODE, "containers", None),
+        (
+            keys::SIDECAR_MODE,
+            "native",
+            Some(
+                r#"annotation lucid.computing/sidecar-mode: "native" is not supported by this version: accepted "auto" or "containers""#,
+            ),
+        ),
+        (keys::INTERCEPT, "env", None),
+        (
+            keys::INTERCEPT,
+            "redirect",
+            Some(
+                r#"annotation lucid.computing/intercept: "redirect" is not supported by this version: accepted "env""#,
+            ),
+        ),
+    ];
+    for (key, value, warning) in cases {
+        let outcome = outcome(&pod(json!({key: value}), &[5000]));
+        assert_eq!(warnings(&outcome), Vec::from_iter(warning), "{key} {value}");
+    }
+}
+
+#[test]
+fn the_operator_wins_over_the_annotation_and_that_over_the_default() {
+    let annotated = json!({keys::AUDIT_MODE: " observe ", keys::DIRECTION: "outbound"});
+    let mut operator = builtin();
+    operator.overrides = Overrides {
+        audit_mode: Some(AuditMode::Enforce),
+        direction: Some(Direction::Both),
+        ..Overrides::default()
+    };
+    let cases = [
+        (json!({}), builtin(), AuditMode::Enforce, Direction::Inbound, SettingSource::BuiltIn),
+        (annotated.clone(), builtin(), AuditMode::Observe, Direction::Outbound, SettingSource::Annotation),
+        (annotated, operator, AuditMode::Enforce, Direction::Both, SettingSource::Operator),
+    ];
+    for (annotations, configuration, audit_mode, direction, source) in cases {
+        let plan = planned_by(outcome_in(&pod(annotations, &[5000]), &configuration, None));
+        assert_eq!((plan.audit_mode.value, plan.audit_mode.source), (audit_mode, source));
+        assert_eq!((plan.direction.value, plan.direction.source), (direction, source));
+        assert!(plan.containers.iter().all(|planned| planned.audit_mode == audit_mode));
+    }
+}

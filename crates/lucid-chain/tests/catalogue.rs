@@ -1,0 +1,266 @@
+//! Reading catalogues and looking names up in them.
+
+use lucid_chain::{Catalogue, DEFAULT_PORT, RESERVED_ENV, Resources};
+
+const FULL: &str = r#"
+chain:
+  - name: lucid-injection-auditor
+    description: Detects prompt injection
+    image: ghcr.io/lucid/lucid-injection-auditor:1.4.2@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+    port: 8090
+    env: {THRESHOLD: "0.8", RATIO: 0.80, STRICT: yes, EMPTY: ""}
+    labels: {tier: core}
+    resources: {requests: {cpu: 100m, memory: 128Mi}, limits: {cpu: 500m, memory: 256Mi}}
+  - {name: pii, image: pii}
+"#;
+
+#[test]
+fn an_entry_carries_all_its_keys_and_order_is_kept() {
+    let catalogue = Catalogue::parse("auditors.yaml", FULL).unwrap();
+    let [first, second] = catalogue.auditors() else { panic!("{catalogue:?}") };
+    assert_eq!(first.name(), "lucid-injection-auditor");
+    assert_eq!(first.description(), "Detects prompt injection");
+    assert!(first.image().starts_with("ghcr.io/lucid/lucid-injection-auditor:1.4.2@sha256:9f86"));
+    assert_eq!(first.port().get(), 8090);
+    let env: Vec<_> = first.env().iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!(env, [("EMPTY", ""), ("RATIO", "0.80"), ("STRICT", "yes"), ("THRESHOLD", "0.8")]);
+    assert_eq!(first.labels()["tier"], "core");
+    assert_eq!(first.resources(), &Resources::default());
+    assert_eq!((second.name(), second.port()), ("pii", DEFAULT_PORT));
+}
+
+#[test]
+fn an_entry_without_resources_gets_the_default_and_one_with_some_gets_only_those() {
+    let yaml = "chain:
+  - {name: a, image: a}
+  - {name: b, image: b, resources: {limits: {cpu: 1}}}
+  - {name: c, image: c, resources: {}}";
+    let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap();
+    let [a, b, c] = catalogue.auditors() else { panic!("{catalogue:?}") };
+    assert_eq!(a.resources().requests["memory"], "128Mi");
+    assert_eq!(a.resources().requests["cpu"], "100m");
+    assert_eq!(a.resources().limits["memory"], "256Mi");
+    assert_eq!(a.resources().limits["cpu"], "500m");
+    assert!(b.resources().requests.is_empty());
+    assert_eq!(b.resources().limits["cpu"], "1");
+    assert!(c.resources().requests.is_empty() && c.resources().limits.is_empty());
+}
+
+/// What is wrong, where it stands, and what the message says about it.
+const REFUSED: &[(&str, usize, usize, &str)] = &[
+    (
+        "chain:\n  - name: a\n    image: a\n    port: 70000\n",
+        4,
+        11,
+        "chain[0].port: found 70000, accepted 1 to 65535",
+    ),
+    (
+        "chain:\n- {name: a, image: a}\n- {name: b, image: b, port: 0}\n",
+        3,
+        29,
+        "chain[1].port: found 0, accepted 1",
+    ),
+    ("chain:\n- name: a\n  image: a\n  port: -1\n", 4, 9, "chain[0].port: found -1, accepted"),
+    ("chain:\n- name: a\n  image: a\n  port: http\n", 4, 9, "chain[0].port: found http, accepted"),
+    ("chain:\n- name: a\n  image: a\n  port:\n", 4, 8, "chain[0].port: found nothing, accepted"),
+    ("chain:\n- name: a\n  image: a\n  port: [1]\n", 4, 9, "chain[0].port: invalid type: sequence"),
+    (
+        "chain:\n- name: a\n  image: a\n\n- name: b\n  image: b\n- name: a\n  image: c\n",
+        7,
+        9,
+        "chain[2].name: found a twice",
+    ),
+    ("chain:\n- {name: a, image: a}\n- {name: a, image: a}\n", 3, 10, "chain[1].name: found a twice"),
+    (
+        "chain:\n- {name: pii, image: a}\n- {name: lucid-pii-auditor, image: a}\n",
+        3,
+        10,
+        "chain[1].name: found lucid-pii-auditor, which means the same as pii",
+    ),
+    ("chain:\n- name: Upper\n  image: a\n", 2, 9, "chain[0].name: found Upper, accepted a DNS label"),
+    ("chain:\n- name: -a\n  image: a\n", 2, 9, "chain[0].name: found -a, accepted a DNS label"),
+    ("chain:\n- name: a\n  image: a\n- image: b\n", 4, 3, "chain[1]: `name` is missing"),
+    ("chain:\n- name: a\n  image: a\n- name: b\n  port: 1\n", 4, 3, "chain[1]: `image` is missing"),
+    ("chain:\n- {name: a, image: a}\n- {name: b}\n", 3, 3, "chain[1]: `image` is missing"),
+    ("chain:\n- name: a\n  image: null\n", 3, 10, "chain[0].image: found nothing"),
+    (
+        "chain:\n- name: a\n  image: Not An Image\n",
+        3,
+        10,
+        "chain[0].image: image reference \"Not An Image\" ",
+    ),
+    (
+        "chain:\n- name: a\n  image: a@sha256:abc\n",
+        3,
+        10,
+        "chain[0].image: image reference \"a@sha256:abc\" ",
+    ),
+    (
+        "chain:\n- name: a\n  image: a\n  prot: 80\n",
+        4,
+        3,
+        "chain[0]: unknown key \"prot\", accepted name, description,",
+    ),
+    ("chain:\n- name: a\n  image: a\n  image: b\n", 4, 3, "chain[0]: found the key \"image\" twice"),
+    (
+        "chain:\n- name: a\n  image: a\n  env:\n    A: x\n    PORT: '1'\n",
+        6,
+        5,
+        "chain[0].env: found PORT, which Lucid sets",
+    ),
+    (
+        "chain:\n- name: a\n  image: a\n  env: {A: x, A: y}\n",
+        4,
+        15,
+        "chain[0].env: found the key \"A\" twice",
+    ),
+    ("chain:\n- name: a\n  image: a\n  env: {1A: x}\n", 4, 9, "chain[0].env: found 1A, accepted a name"),
+    (
+        "chain:\n- name: a\n  image: a\n  env:\n  - A=x\n",
+        5,
+        3,
+        "chain[0].env: invalid type: sequence, expected a map",
+    ),
+    (
+        "chain:\n- name: a\n  image: a\n  labels: {tier: {}}\n",
+        4,
+        18,
+        "chain[0].labels.tier: invalid type: map",
+    ),
+    (
+        "chain:\n- name: a\n  image: a\n  resources:\n    limits:\n      cpu: lots\n",
+        6,
+        12,
+        "chain[0].resources.limits.cpu: found lots, accepted a quantity",
+    ),
+    (
+        "chain:\n- name: a\n  image: a\n  resources: {limits: {cpus: 1}}\n",
+        4,
+        24,
+        "chain[0].resources.limits: found cpus",
+    ),
+    (
+        "chain:\n- name: a\n  image: a\n  resources: {limit: {}}\n",
+        4,
+        15,
+        "chain[0].resources: unknown key \"limit\"",
+    ),
+    (
+        "chain:\n- name: a\n  image: a\n  resources:\n    requests: {memory: 1Gi}\n    limits: {memory: 512Mi}\n",
+        5,
+        5,
+        "chain[0].resources: `requests.memory` is 1Gi, accepted at most `limits.memory` 512Mi",
+    ),
+    ("chain: []\n", 1, 8, "chain: found an empty list, accepted at least one auditor"),
+    ("\nchain:\n", 2, 7, "chain: found an empty list"),
+    ("chain: injection\n", 1, 8, "chain: invalid type: string \"injection\", expected a list of auditors"),
+    (
+        "chain: [injection]\n",
+        1,
+        9,
+        "chain[0]: invalid type: string \"injection\", expected a map with the keys name",
+    ),
+    ("chains: []\n", 1, 1, "unknown key \"chains\", accepted chain"),
+    ("{}\n", 1, 1, "`chain` is missing"),
+    ("- name: a\n", 1, 1, "invalid type: sequence, expected a map with the key `chain`"),
+    ("", 1, 1, "`chain` is missing"),
+    (
+        "chain:\n- {name: a, image: a}\n---\nchain: []\n",
+        4,
+        1,
+        "invalid type: map, expected a single YAML document",
+    ),
+    ("chain:\n- name: a\n  image: 'a\n", 4, 1, "found unexpected end of stream"),
+    ("chain:\n- name: a\n  port: 1\n bad: x\n", 4, 2, "did not find expected key"),
+    ("chain:\n- name: *missing\n", 2, 9, "unknown anchor"),
+];
+
+#[test]
+fn a_faulty_catalogue_is_refused_whole_with_origin_line_and_key() {
+    let mut wrong = Vec::new();
+    for (yaml, line, column, problem) in REFUSED {
+        let error = Catalogue::parse("ConfigMap a/b, auditors.yaml", yaml).expect_err(yaml);
+        let message = error.to_string();
+        let start = format!("ConfigMap a/b, auditors.yaml: line {line}, column {column}: {problem}");
+        if (error.line(), error.column()) != (*line, *column) || !message.starts_with(&start) {
+            wrong.push(format!("{yaml}\nexpected {start}\nfound    {message}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn no_variable_that_lucid_sets_may_be_set_by_a_catalogue() {
+    for name in RESERVED_ENV {
+        let yaml = format!("chain: [{{name: a, image: a, env: {{{name}: x}}}}]");
+        let error = Catalogue::parse("auditors.yaml", &yaml).unwrap_err();
+        assert!(error.to_string().contains(&format!("found {name}, which Lucid sets itself")), "{error}");
+    }
+}
+
+#[test]
+fn the_builtin_catalogue_is_as_documented() {
+    let catalogue = Catalogue::builtin();
+    let entries: Vec<_> =
+        catalogue.auditors().iter().map(|a| (a.name(), a.port().get(), a.image())).collect();
+    assert_eq!(
+        entries,
+        [
+            ("lucid-guardrails-auditor", 8090, "ghcr.io/lucid/lucid-guardrails-auditor:latest"),
+            ("lucid-injection-auditor", 8090, "ghcr.io/lucid/lucid-injection-auditor:latest"),
+            ("lucid-toxicity-auditor", 8093, "ghcr.io/lucid/lucid-toxicity-auditor:latest"),
+        ]
+    );
+}
+
+#[test]
+fn an_overlay_replaces_what_means_the_same_and_appends_the_rest() {
+    let own = Catalogue::parse(
+        "auditors.yaml",
+        "chain: [{name: pii, image: pii}, {name: lucid-injection-auditor, image: mine, port: 1}]",
+    )
+    .unwrap();
+    let all = Catalogue::builtin().overlay(&own);
+    let entries: Vec<_> = all.auditors().iter().map(|a| (a.name(), a.port().get())).collect();
+    assert_eq!(
+        entries,
+        [
+            ("lucid-guardrails-auditor", 8090),
+            ("lucid-injection-auditor", 1),
+            ("lucid-toxicity-auditor", 8093),
+            ("pii", 8080),
+        ]
+    );
+}
+
+#[test]
+fn short_names_mean_the_same() {
+    let catalogue = Catalogue::builtin();
+    for name in ["lucid-injection-auditor", "injection-auditor", "injection", " injection\n"] {
+        assert_eq!(catalogue.resolve(name).unwrap().name(), "lucid-injection-auditor", "{name}");
+    }
+}
+
+#[test]
+fn an_unknown_name_is_reported_with_the_nearest_and_all_known_ones() {
+    let catalogue = Catalogue::builtin();
+    let long = "x".repeat(100_000);
+    let cases = [
+        ("injectoin", Some("lucid-injection-auditor")),
+        ("lucid-toxcity-auditor", Some("lucid-toxicity-auditor")),
+        ("guardrail", Some("lucid-guardrails-auditor")),
+        ("pii", None),
+        ("Injection", Some("lucid-injection-auditor")),
+        ("", None),
+        (&long, None),
+    ];
+    for (name, nearest) in cases {
+        let unknown = catalogue.resolve(name).unwrap_err();
+        assert_eq!(unknown.nearest.as_deref(), nearest, "{name}");
+        assert_eq!(unknown.known.len(), 3);
+        let message = unknown.to_string();
+        assert_eq!(message.contains("did you mean"), nearest.is_some(), "{message}");
+        assert!(message.contains("known: lucid-guardrails-auditor, lucid-injection-auditor"), "{message}");
+        assert!(message.len() < 300, "{message}");
+    }
+}

@@ -1,0 +1,258 @@
+//! Whether a pod gets a chain, and which.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::*;
+use lucid_chain::{
+    Catalogue, ChainSource, Configuration, Decision, NamespaceChain, SkipReason, Trigger, keys,
+};
+use serde_json::{Value, json};
+
+fn auditors(plan: &lucid_chain::Plan) -> Vec<&str> {
+    plan.containers.iter().map(|planned| planned.auditor.as_str()).collect()
+}
+
+fn namespace(data: &[(&str, &str)]) -> Result<NamespaceChain, String> {
+    let data: BTreeMap<_, _> = data.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    NamespaceChain::from_data("team-a", &data, &Catalogue::builtin()).map_err(|error| error.to_string())
+}
+
+fn operator(chain: &[&str]) -> Configuration {
+    let chain: Vec<_> = chain.iter().map(|name| (*name).to_owned()).collect();
+    Configuration::new(Catalogue::builtin(), Some(&chain)).unwrap()
+}
+
+#[test]
+fn the_label_or_the_presence_of_the_auditors_annotation_is_a_trigger() {
+    let none: &[&str] = &[];
+    let invalid_label = &[r#"label lucid.io/secured is ignored: found "yes", accepted "true" or "false""#];
+    let cases = [
+        (json!({}), json!({}), None, none),
+        (json!({"lucid.io/secured": "true"}), json!({}), Some(Trigger::SecuredLabel), none),
+        (json!({"lucid.io/secured": "false"}), json!({}), None, none),
+        (json!({"lucid.io/secured": "yes"}), json!({}), None, invalid_label),
+        (
+            json!({}),
+            json!({"lucid.computing/auditors": "injection"}),
+            Some(Trigger::AuditorsAnnotation),
+            none,
+        ),
+        (
+            json!({}),
+            json!({"lucid.computing/auditors": ""}),
+            Some(Trigger::AuditorsAnnotation),
+            &[
+                "annotation lucid.computing/auditors is ignored: found \"\", names no auditor, accepted auditor names separated by commas",
+            ],
+        ),
+        (
+            json!({"lucid.io/secured": "true"}),
+            json!({"lucid.computing/auditors": "injection"}),
+            Some(Trigger::SecuredLabel),
+            none,
+        ),
+        (
+            json!({"lucid.io/secured": "false"}),
+            json!({"lucid.computing/auditors": "injection"}),
+            Some(Trigger::AuditorsAnnotation),
+            &[
+                "label lucid.io/secured: \"false\" does not stop the injection that annotation lucid.computing/auditors asks for: remove the annotation",
+            ],
+        ),
+        (
+            json!({}),
+            json!({"lucid.computing/auditor-chain": "injection"}),
+            None,
+            &[
+                "annotation lucid.computing/auditor-chain has no effect without the label lucid.io/secured: \"true\"; the pod gets no auditors",
+            ],
+        ),
+        (json!({}), json!({"lucid.computing/audit-mode": "nonsense"}), None, none),
+    ];
+    for (labels, annotations, trigger, expected) in cases {
+        let mut pod = pod(annotations, &[5000]);
+        pod["metadata"]["labels"] = labels;
+        let outcome = outcome(&pod);
+        assert_eq!(warnings(&outcome), expected, "{pod}");
+        match (outcome.decision, trigger) {
+            (Decision::NotRequested, None) => {}
+            (Decision::Planned(plan), Some(trigger)) => assert_eq!(plan.trigger, trigger, "{pod}"),
+            (other, _) => panic!("{pod}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn skip_audit_is_honoured_only_where_it_is_allowed() {
+    let pod = pod(json!({keys::SKIP_AUDIT: "true"}), &[5000]);
+    let mut configuration = builtin();
+
+    let refused = outcome_in(&pod, &configuration, None);
+    assert_eq!(
+        warnings(&refused),
+        [r#"annotation lucid.computing/skip-audit: "true" is not allowed here; the pod gets its auditors"#]
+    );
+    assert_eq!(planned_by(refused).containers.len(), 2);
+
+    configuration.allow_skip = true;
+    let skipped = outcome_in(&pod, &configuration, None);
+    assert_eq!(skipped.decision, Decision::Skipped { reason: SkipReason::Annotation });
+    assert!(skipped.warnings.is_empty());
+
+    for value in ["false", "True", ""] {
+        let pod = common::pod(json!({keys::SKIP_AUDIT: value}), &[5000]);
+        let outcome = outcome_in(&pod, &configuration, None);
+        assert_eq!(outcome.warnings.len(), usize::from(value != "false"), "{value}");
+        planned_by(outcome);
+    }
+}
+
+#[test]
+fn the_first_source_with_a_valid_chain_gives_it() {
+    const INVALID: &str = "nonsense";
+    let from_namespace = namespace(&[("chain", "toxicity")]).unwrap();
+    let (own, none) = (operator(&["guardrails"]), builtin());
+    let chain = |chain: &str| json!({keys::AUDITOR_CHAIN: chain, keys::AUDITORS: "injection,injection"});
+    let cases: [(Value, bool, &Configuration, ChainSource, &[&str], usize); 9] = [
+        (
+            chain("toxicity,injection"),
+            true,
+            &own,
+            ChainSource::AuditorChainAnnotation,
+            &["lucid-toxicity-auditor", "lucid-injection-auditor"],
+            0,
+        ),
+        (chain(INVALID), true, &own, ChainSource::AuditorsAnnotation, &["lucid-injection-auditor"; 2], 1),
+        (
+            json!({keys::AUDITORS: " toxicity-auditor ,\n injection "}),
+            true,
+            &own,
+            ChainSource::AuditorsAnnotation,
+            &["lucid-toxicity-auditor", "lucid-injection-auditor"],
+            0,
+        ),
+        (
+            json!({keys::AUDITORS: INVALID}),
+            true,
+            &own,
+            ChainSource::Namespace,
+            &["lucid-toxicity-auditor"],
+            1,
+        ),
+        (json!({}), true, &own, ChainSource::Namespace, &["lucid-toxicity-auditor"], 0),
+        (json!({}), false, &own, ChainSource::Operator, &["lucid-guardrails-auditor"], 0),
+        (
+            json!({keys::AUDITORS: INVALID}),
+            false,
+            &own,
+            ChainSource::Operator,
+            &["lucid-guardrails-auditor"],
+            1,
+        ),
+        (json!({}), false, &none, ChainSource::BuiltIn, &["lucid-guardrails-auditor"; 2], 0),
+        (
+            json!({keys::AUDITORS: INVALID, keys::AUDITOR_CHAIN: INVALID}),
+            false,
+            &none,
+            ChainSource::BuiltIn,
+            &["lucid-guardrails-auditor"; 2],
+            2,
+        ),
+    ];
+    for (annotations, in_namespace, configuration, source, chain, warned) in cases {
+        let pod = pod(annotations, &[5000]);
+        let outcome = outcome_in(&pod, configuration, in_namespace.then_some(&from_namespace));
+        assert_eq!(outcome.warnings.len(), warned, "{pod}");
+        let plan = planned_by(outcome);
+        assert_eq!((plan.source, auditors(&plan)), (source, chain.to_vec()), "{pod}");
+    }
+}
+
+#[test]
+fn an_annotation_may_name_what_only_the_namespace_knows() {
+    let own =
+        namespace(&[("auditors.yaml", "chain: [{name: pii, image: pii}, {name: injection, image: mine}]")]);
+    let pod = pod(json!({keys::AUDITORS: "toxicity,pii,injection"}), &[5000]);
+    let plan = planned_by(outcome_in(&pod, &builtin(), Some(&own.unwrap())));
+    let images: Vec<_> = plan.containers.iter().map(|planned| planned.image.as_str()).collect();
+    assert_eq!(images, ["ghcr.io/lucid/lucid-toxicity-auditor:latest", "pii", "mine"]);
+}
+
+#[test]
+fn a_namespace_chain_comes_from_either_key_or_both() {
+    const YAML: &str = "chain: [{name: pii, image: pii}, {name: lucid-injection-auditor, image: mine}]";
+    let cases: [(&[(&str, &str)], &[(&str, &str)]); 3] = [
+        (
+            &[("chain", "toxicity, toxicity\n")],
+            &[("lucid-toxicity-auditor", "ghcr.io/lucid/lucid-toxicity-auditor:latest"); 2],
+        ),
+        (&[("auditors.yaml", YAML)], &[("pii", "pii"), ("lucid-injection-auditor", "mine")]),
+        (
+            &[("auditors.yaml", YAML), ("chain", "injection,guardrails"), ("other", "")],
+            &[
+                ("lucid-injection-auditor", "mine"),
+                ("lucid-guardrails-auditor", "ghcr.io/lucid/lucid-guardrails-auditor:latest"),
+            ],
+        ),
+    ];
+    for (data, expected) in cases {
+        let chain = namespace(data).unwrap();
+        let found: Vec<_> = chain.chain().iter().map(|auditor| (auditor.name(), auditor.image())).collect();
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn a_faulty_config_map_is_refused_with_its_name_and_key() {
+    let many = vec!["injection"; 33].join(",");
+    let cases: [(&[(&str, &str)], &str); 7] = [
+        (
+            &[],
+            "ConfigMap team-a/lucid-auditor-chain: found no data, accepted the keys chain and auditors.yaml",
+        ),
+        (
+            &[("chains", ""), ("x", "")],
+            r#"ConfigMap team-a/lucid-auditor-chain: found only the keys "chains, x", accepted"#,
+        ),
+        (&[("chain", " ")], "ConfigMap team-a/lucid-auditor-chain, chain: names no auditor, accepted"),
+        (
+            &[("chain", "injection,")],
+            "ConfigMap team-a/lucid-auditor-chain, chain: item 2 is empty, accepted",
+        ),
+        (
+            &[("chain", "injectoin")],
+            r#"ConfigMap team-a/lucid-auditor-chain, chain: unknown auditor "injectoin", did you mean lucid-injection-auditor?"#,
+        ),
+        (&[("chain", &many)], "ConfigMap team-a/lucid-auditor-chain, chain: names more than 32 auditors"),
+        (
+            &[("chain", "injection"), ("auditors.yaml", "chain:\n- name: a\n")],
+            "ConfigMap team-a/lucid-auditor-chain, auditors.yaml: line 2, column 3: chain[0]: `image` is missing",
+        ),
+    ];
+    for (data, message) in cases {
+        let error = namespace(data).unwrap_err();
+        assert!(error.starts_with(message), "{error}");
+    }
+}
+
+#[test]
+fn a_faulty_chain_of_the_operator_is_an_error() {
+    let cases: [(&[&str], &str); 3] = [
+        (&[], "failed to read the operator's chain: names no auditor"),
+        (&["injection", " "], "failed to read the operator's chain: item 2 is empty"),
+        (&["pii"], r#"failed to read the operator's chain: unknown auditor "pii" (known: "#),
+    ];
+    for (chain, message) in cases {
+        let chain: Vec<_> = chain.iter().map(|name| (*name).to_owned()).collect();
+        let error = Configuration::new(Catalogue::builtin(), Some(&chain)).unwrap_err().to_string();
+        assert!(error.starts_with(message), "{error}");
+    }
+    let lacking = Catalogue::parse("auditors.yaml", "chain: [{name: pii, image: pii}]").unwrap();
+    let error = Configuration::new(lacking, None).unwrap_err().to_string();
+    assert!(
+        error.starts_with("failed to find the built-in chain in the catalogue: unknown auditor"),
+        "{error}"
+    );
+}

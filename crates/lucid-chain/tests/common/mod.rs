@@ -1,0 +1,109 @@
+//! Pods, plans and a stand-in for what the API server does to a pod after the webhook.
+
+#![allow(dead_code, reason = "every test program uses a part of it")]
+
+use lucid_chain::{
+    Catalogue, Configuration, Decision, Inputs, NamespaceChain, Outcome, Patch, Plan, PodView, keys, plan,
+};
+use serde_json::{Value, json};
+
+pub fn builtin() -> Configuration {
+    Configuration::new(Catalogue::builtin(), None).unwrap()
+}
+
+/// A labelled pod with one application that declares the given ports.
+pub fn pod(annotations: Value, ports: &[u16]) -> Value {
+    let ports: Vec<_> = ports.iter().map(|port| json!({"containerPort": port})).collect();
+    json!({
+        "metadata": {"name": "model", "labels": {keys::SECURED_LABEL: "true"}, "annotations": annotations},
+        "spec": {"containers": [{"name": "web", "image": "registry.example/web:1", "ports": ports}]},
+    })
+}
+
+pub fn outcome_in(pod: &Value, configuration: &Configuration, namespace: Option<&NamespaceChain>) -> Outcome {
+    let json = pod.to_string();
+    let view = PodView::from_json(&json).unwrap();
+    plan(&view, &Inputs::new(configuration).with_namespace_chain(namespace))
+}
+
+pub fn outcome(pod: &Value) -> Outcome {
+    outcome_in(pod, &builtin(), None)
+}
+
+pub fn planned_by(outcome: Outcome) -> Plan {
+    match outcome.decision {
+        Decision::Planned(plan) => plan,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub fn planned(pod: &Value) -> Plan {
+    planned_by(outcome(pod))
+}
+
+pub fn warnings(outcome: &Outcome) -> Vec<String> {
+    outcome.warnings.iter().map(ToString::to_string).collect()
+}
+
+pub fn patch_of(pod: &Value) -> Patch {
+    patch_in(pod, &builtin())
+}
+
+pub fn patch_in(pod: &Value, configuration: &Configuration) -> Patch {
+    let plan = planned_by(outcome_in(pod, configuration, None));
+    let json = pod.to_string();
+    plan.patch(&PodView::from_json(&json).unwrap())
+}
+
+pub fn apply(pod: &Value, patch: &Patch) -> Value {
+    let patch: json_patch::Patch = serde_json::from_value(json!(patch)).unwrap();
+    let mut patched = pod.clone();
+    json_patch::patch(&mut patched, &patch).unwrap();
+    patched
+}
+
+pub fn injected(pod: &Value) -> Value {
+    apply(pod, &patch_of(pod))
+}
+
+/// What the API server, its ServiceAccount and LimitRanger plugins fill into a stored pod.
+pub fn defaulted(pod: &Value) -> Value {
+    let mut pod = pod.clone();
+    let host_network = pod["spec"]["hostNetwork"] == true;
+    for container in pod["spec"]["containers"].as_array_mut().unwrap() {
+        let container = container.as_object_mut().unwrap();
+        let filled_in = [
+            ("imagePullPolicy", json!("Always")),
+            ("terminationMessagePath", json!("/dev/termination-log")),
+            ("terminationMessagePolicy", json!("File")),
+            ("resources", json!({})),
+        ];
+        for (key, value) in filled_in {
+            container.entry(key).or_insert(value);
+        }
+        let mount = json!({"name": "kube-api-access", "readOnly": true, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"});
+        let mounts = container.entry("volumeMounts").or_insert(json!([]));
+        match mounts.as_array_mut() {
+            Some(mounts) => mounts.push(mount),
+            None => *mounts = json!([mount]),
+        }
+        for port in container.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+            let number = port["containerPort"].clone();
+            let port = port.as_object_mut().unwrap();
+            port.entry("protocol").or_insert(json!("TCP"));
+            if host_network {
+                port.entry("hostPort").or_insert(number);
+            }
+        }
+        for list in ["requests", "limits"] {
+            let Some(resources) = container["resources"].as_object_mut() else { continue };
+            if let Some(quantities) = resources.entry(list).or_insert(json!({})).as_object_mut() {
+                quantities.entry("ephemeral-storage").or_insert(json!("1Gi"));
+                for quantity in quantities.values_mut().filter(|quantity| **quantity == "1000m") {
+                    *quantity = json!("1");
+                }
+            }
+        }
+    }
+    pod
+}

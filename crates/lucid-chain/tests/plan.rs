@@ -1,0 +1,279 @@
+//! Names, ports, environment and hardening of the planned containers.
+
+mod common;
+
+use common::*;
+use lucid_chain::{
+    Catalogue, Configuration, Decision, ImpossibleReason, ModelPortSource, NamespaceChain, Plan, keys,
+};
+use serde_json::{Value, json};
+
+fn names(plan: &Plan) -> Vec<&str> {
+    plan.containers.iter().map(|planned| planned.name.as_str()).collect()
+}
+
+fn ports(plan: &Plan) -> Vec<(u16, u16)> {
+    plan.containers.iter().map(|planned| (planned.port.get(), planned.next_port.get())).collect()
+}
+
+/// A namespace whose chain is `chain` over a catalogue with these names.
+fn chain_of(catalogue: &[&str], chain: &str) -> NamespaceChain {
+    let entries: Vec<_> = catalogue.iter().map(|name| format!("{{name: {name}, image: a}}")).collect();
+    let data = [
+        (keys::CATALOGUE_KEY.to_owned(), format!("chain: [{}]", entries.join(", "))),
+        (keys::CHAIN_KEY.to_owned(), chain.to_owned()),
+    ];
+    NamespaceChain::from_data("team-a", &data.into(), &Catalogue::builtin()).unwrap()
+}
+
+#[test]
+fn several_containers_of_one_auditor_are_numbered() {
+    let long = format!("{}-b", "a".repeat(61));
+    let stem = format!("{}-b", "a".repeat(58));
+    let cases: [(&[&str], &str, &[&str]); 5] = [
+        (&["one"], "one", &["one"]),
+        (&["one", "two"], "one,two,one,one,two", &["one", "two", "one-2", "one-3", "two-2"]),
+        (&["one", "one-2"], "one,one,one-2", &["one", "one-2", "one-2-2"]),
+        (&["one", "one-2"], "one-2,one,one", &["one-2", "one", "one-3"]),
+        (
+            &[&long, &stem],
+            &format!("{long},{long},{stem}"),
+            &[&long, &format!("{}-2", "a".repeat(61)), &stem],
+        ),
+    ];
+    for (catalogue, chain, expected) in cases {
+        let namespace = chain_of(catalogue, chain);
+        let plan = planned_by(outcome_in(&pod(json!({}), &[5000]), &builtin(), Some(&namespace)));
+        assert_eq!(names(&plan), expected);
+        assert!(names(&plan).iter().all(|name| name.len() <= 63));
+    }
+}
+
+#[test]
+fn the_name_of_an_init_or_ephemeral_container_is_avoided_with_a_warning() {
+    let name = "lucid-guardrails-auditor";
+    let second = "lucid-guardrails-auditor-2";
+    let cases = [
+        ("initContainers", vec![name], [second, "lucid-guardrails-auditor-3"], vec![(name, second)]),
+        (
+            "ephemeralContainers",
+            vec![second],
+            [name, "lucid-guardrails-auditor-3"],
+            vec![(second, "lucid-guardrails-auditor-3")],
+        ),
+    ];
+    for (list, carried, expected, warned) in cases {
+        let mut pod = pod(json!({}), &[5000]);
+        pod["spec"][list] = carried.iter().map(|name| json!({"name": name})).collect();
+        let outcome = outcome(&pod);
+        let said: Vec<_> = warned
+            .into_iter()
+            .map(|(name, given)| {
+                format!("container name {name} is in use by an init or ephemeral container; the auditor is named {given}")
+            })
+            .collect();
+        assert_eq!(warnings(&outcome), said, "{list}");
+        assert_eq!(names(&planned_by(outcome)), expected, "{list}");
+    }
+}
+
+#[test]
+fn auditors_keep_their_port_while_it_is_free_and_else_take_the_next_spare_one() {
+    let free = "its own port is free";
+    let cases: [(&str, Value, &[(u16, u16)], &[&str]); 8] = [
+        ("injection,toxicity", json!([]), &[(8090, 8093), (8093, 5000)], &[free, free]),
+        (
+            "guardrails,guardrails",
+            json!([]),
+            &[(8090, 8093), (8093, 5000)],
+            &[free, "8090 is taken by auditor lucid-guardrails-auditor"],
+        ),
+        (
+            "guardrails,injection,toxicity",
+            json!([]),
+            &[(8090, 8093), (8093, 8096), (8096, 5000)],
+            &[
+                free,
+                "8090 is taken by auditor lucid-guardrails-auditor",
+                "8093 is taken by auditor lucid-injection-auditor",
+            ],
+        ),
+        (
+            "injection,toxicity",
+            json!([{"containerPort": 8090}]),
+            &[(8093, 8096), (8096, 5000)],
+            &["8090 is taken by container web", "8093 is taken by auditor lucid-injection-auditor"],
+        ),
+        (
+            "injection",
+            json!([{"containerPort": 80, "hostPort": 8090}]),
+            &[(8093, 5000)],
+            &["8090 is taken by container web"],
+        ),
+        (
+            "injection",
+            json!([{"containerPort": 8090, "protocol": "UDP"}]),
+            &[(8093, 5000)],
+            &["8090 is taken by container web"],
+        ),
+        (
+            "injection",
+            json!([{"containerPort": 70000}, {"containerPort": 0}, {"hostPort": -8090}]),
+            &[(8090, 5000)],
+            &[free],
+        ),
+        (
+            "injection",
+            json!([{"containerPort": 8093}, {"containerPort": 8090}, {"containerPort": 8096}]),
+            &[(8099, 5000)],
+            &["8090 is taken by container web"],
+        ),
+    ];
+    for (chain, declared, expected, reasons) in cases {
+        let mut pod = pod(json!({keys::AUDITORS: chain, keys::TARGET_PORT: "5000"}), &[]);
+        pod["spec"]["containers"][0]["ports"] = declared;
+        let plan = planned(&pod);
+        assert_eq!(ports(&plan), expected, "{pod}");
+        let said: Vec<_> = plan.containers.iter().map(|planned| planned.port_reason.to_string()).collect();
+        assert_eq!(said, reasons, "{pod}");
+    }
+}
+
+#[test]
+fn the_ports_of_the_model_and_of_init_containers_are_taken_too() {
+    let mut pod = pod(json!({keys::AUDITORS: "injection,toxicity", keys::TARGET_PORT: "8090"}), &[]);
+    pod["spec"]["initContainers"] = json!([{"name": "proxy", "ports": [{"containerPort": 8093}]}]);
+    let plan = planned(&pod);
+    assert_eq!(ports(&plan), [(8096, 8099), (8099, 8090)]);
+    let reasons: Vec<_> = plan.containers.iter().map(|planned| planned.port_reason.to_string()).collect();
+    assert_eq!(reasons, ["8090 is taken by the model", "8093 is taken by init container proxy"]);
+}
+
+#[test]
+fn a_container_with_a_planned_name_takes_no_port() {
+    let mut pod = pod(json!({keys::AUDITORS: "injection"}), &[5000]);
+    let same = json!({"name": "lucid-injection-auditor", "ports": [{"containerPort": 8090, "name": "http"}]});
+    pod["spec"]["containers"].as_array_mut().unwrap().push(same);
+    let plan = planned(&pod);
+    assert_eq!(ports(&plan), [(8090, 5000)]);
+}
+
+#[test]
+fn any_unprivileged_port_will_do_before_there_is_none() {
+    let spare = |except: &[u16]| {
+        let ports: Vec<_> = (1024..=u16::MAX).filter(|port| !except.contains(port)).collect();
+        pod(json!({keys::AUDITORS: "injection,injection", keys::TARGET_PORT: "80"}), &ports)
+    };
+    assert_eq!(ports(&planned(&spare(&[1030, 1025]))), [(1025, 1030), (1030, 80)]);
+    let container = "lucid-injection-auditor-2".to_owned();
+    let reason = ImpossibleReason::NoFreePort { container };
+    assert_eq!(outcome(&spare(&[1030])).decision, Decision::Impossible { reason });
+}
+
+#[test]
+fn the_models_port_comes_from_the_first_source_that_tells_it() {
+    let container = || "web".to_owned();
+    let named = |name| ModelPortSource::NamedPort { container: container(), name };
+    let assumed = "no declared port tells where the model listens; 5000 is assumed: set the annotation lucid.computing/target-port";
+    let http = json!({"name": "http", "containerPort": 80});
+    let model = json!({"name": "model", "containerPort": 81});
+    let other = json!({"containerPort": 82});
+    let default = json!({"containerPort": 5000});
+    let udp = json!({"name": "model", "containerPort": 83, "protocol": "UDP"});
+    let cases = [
+        (Some("9"), Some(7), json!([model]), 7, ModelPortSource::Operator, None),
+        (Some("9"), None, json!([model]), 9, ModelPortSource::Annotation, None),
+        (None, None, json!([other, http, model]), 81, named("model"), None),
+        (None, None, json!([other, http]), 80, named("http"), None),
+        (None, None, json!([other]), 82, ModelPortSource::OnlyPort { container: container() }, None),
+        (
+            None,
+            None,
+            json!([other, other, udp]),
+            82,
+            ModelPortSource::OnlyPort { container: container() },
+            None,
+        ),
+        (
+            None,
+            None,
+            json!([other, default]),
+            5000,
+            ModelPortSource::DeclaredDefault { container: container() },
+            None,
+        ),
+        (None, None, json!([other, {"containerPort": 84}]), 5000, ModelPortSource::Assumed, Some(assumed)),
+        (None, None, json!([]), 5000, ModelPortSource::Assumed, Some(assumed)),
+        (None, None, Value::Null, 5000, ModelPortSource::Assumed, Some(assumed)),
+        (
+            None,
+            None,
+            json!([{"name": "http", "containerPort": 0}]),
+            5000,
+            ModelPortSource::Assumed,
+            Some(assumed),
+        ),
+    ];
+    for (annotation, operator, declared, port, source, warning) in cases {
+        let mut pod = pod(json!({}), &[]);
+        if let Some(annotation) = annotation {
+            pod["metadata"]["annotations"] = json!({keys::TARGET_PORT: annotation});
+        }
+        pod["spec"]["containers"][0]["ports"] = declared;
+        let mut configuration = builtin();
+        configuration.overrides.target_port = operator.map(|port| u16::try_into(port).unwrap());
+        let outcome = outcome_in(&pod, &configuration, None);
+        assert_eq!(warnings(&outcome), Vec::from_iter(warning), "{pod}");
+        let plan = planned_by(outcome);
+        assert_eq!((plan.model_port.port.get(), plan.model_port.source), (port, source), "{pod}");
+        assert_eq!(plan.containers.last().unwrap().next_port.get(), port, "{pod}");
+    }
+}
+
+#[test]
+fn an_injected_container_is_complete_and_hardened() {
+    let yaml = "chain: [{name: pii, image: registry.example/pii:1, port: 9000, env: {B: '2', A: ''}, labels: {tier: core},
+                         resources: {limits: {cpu: 1}}}]";
+    let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap();
+    let chain = ["pii".to_owned(), "pii".to_owned()];
+    let configuration = Configuration::new(catalogue, Some(&chain)).unwrap();
+    let pod = pod(json!({keys::AUDIT_MODE: "observe"}), &[5000]);
+    let plan = planned_by(outcome_in(&pod, &configuration, None));
+
+    let security = |uid| {
+        json!({
+            "runAsNonRoot": true, "runAsUser": uid, "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
+            "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
+        })
+    };
+    let container = |name: &str, port: u16, next: u16, uid: u32| {
+        json!({
+            "name": name,
+            "image": "registry.example/pii:1",
+            "ports": [{"containerPort": port}],
+            "env": [
+                {"name": "LUCID_AUDITOR_ID", "value": name},
+                {"name": "LUCID_CHAIN_NEXT", "value": format!("http://localhost:{next}")},
+                {"name": "AUDITOR_URL", "value": format!("http://localhost:{next}")},
+                {"name": "LUCID_AUDITOR_PORT", "value": port.to_string()},
+                {"name": "PORT", "value": port.to_string()},
+                {"name": "LUCID_AUDIT_MODE", "value": "observe"},
+                {"name": "A"},
+                {"name": "B", "value": "2"},
+            ],
+            "resources": {"limits": {"cpu": "1"}},
+            "securityContext": security(uid),
+        })
+    };
+    let manifests: Vec<_> = plan.containers.iter().map(|planned| planned.manifest()).collect();
+    assert_eq!(manifests, [container("pii", 9000, 8090, 20001), container("pii-2", 8090, 5000, 20002)]);
+}
+
+#[test]
+fn every_key_of_an_injected_container_is_one_of_core_v1() {
+    for planned in planned(&pod(json!({}), &[5000])).containers {
+        let manifest = planned.manifest();
+        let typed: k8s_openapi::api::core::v1::Container = serde_json::from_value(manifest.clone()).unwrap();
+        assert_eq!(serde_json::to_value(typed).unwrap(), manifest);
+    }
+}

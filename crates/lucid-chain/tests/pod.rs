@@ -1,0 +1,84 @@
+//! Reading a pod's JSON.
+
+use lucid_chain::PodView;
+
+#[test]
+fn only_what_planning_reads_is_kept_and_the_rest_is_skipped() {
+    let pod = PodView::from_json(
+        r#"{"apiVersion": "v1", "kind": "Pod", "status": {"phase": "Pending"},
+            "metadata": {"generateName": "a-", "namespace": "team-a", "labels": {"l": "1"},
+                         "annotations": {"quoted": "\"x\""}, "managedFields": [1, {"a": []}]},
+            "spec": {"hostNetwork": true, "volumes": [{}],
+                     "containers": [{"name": "web", "image": "web:1", "stdin": true,
+                                     "ports": [{"name": "http", "containerPort": 80, "hostPort": 8080}, {"protocol": "UDP"}],
+                                     "env": [{"name": "A", "value": "old"}, {"name": "B", "valueFrom": {}}, {"name": "A", "value": "1"}]}],
+                     "initContainers": [{"name": "setup"}],
+                     "ephemeralContainers": [{"name": "debug"}]}}"#,
+    )
+    .unwrap();
+
+    assert_eq!((pod.name(), pod.generate_name(), pod.namespace()), (None, Some("a-"), Some("team-a")));
+    assert_eq!((pod.label("l"), pod.label("m")), (Some("1"), None));
+    assert_eq!(pod.annotation("quoted"), Some("\"x\""));
+    assert!(pod.host_network());
+    let web = &pod.containers()[0];
+    assert_eq!((web.name(), web.image()), ("web", Some("web:1")));
+    assert_eq!((web.env("A"), web.env("B"), web.env("C")), (Some("1"), Some(""), None));
+    let ports: Vec<_> =
+        web.ports().map(|p| (p.name(), p.container_port(), p.host_port(), p.is_tcp())).collect();
+    assert_eq!(ports, [(Some("http"), Some(80), Some(8080), true), (None, None, None, false)]);
+    assert!(web.json().starts_with(r#"{"name": "web""#) && web.json().ends_with('}'));
+    assert_eq!(pod.init_containers()[0].name(), "setup");
+    assert_eq!(pod.ephemeral_containers()[0].name(), "debug");
+}
+
+#[test]
+fn what_is_absent_or_null_is_empty() {
+    let pods = [
+        "{}",
+        r#"{"metadata": null, "spec": null}"#,
+        r#"{"metadata": {"name": null, "labels": null, "annotations": null, "creationTimestamp": null},
+            "spec": {"containers": null, "initContainers": null, "ephemeralContainers": null, "hostNetwork": null}}"#,
+        r#"{"metadata": {}, "spec": {"containers": []}}"#,
+    ];
+    for json in pods {
+        let pod = PodView::from_json(json).unwrap();
+        assert_eq!((pod.name(), pod.label("a"), pod.annotation("a")), (None, None, None), "{json}");
+        assert!(pod.containers().is_empty() && pod.init_containers().is_empty() && !pod.host_network());
+    }
+    let pod = PodView::from_json(r#"{"spec": {"containers": [{"name": null, "ports": null, "env": null}]}}"#);
+    assert_eq!(pod.unwrap().containers()[0].name(), "");
+}
+
+#[test]
+fn an_error_names_the_json_path() {
+    let cases: [(&str, &str); 11] = [
+        (r#"{"metadata": {"annotations": {"a.b/c": 1}}}"#, "metadata.annotations.a.b/c"),
+        (r#"{"metadata": {"labels": ["a"]}}"#, "metadata.labels"),
+        (r#"{"metadata": ["a", "b", "c", {}, {}]}"#, "metadata"),
+        (r#"{"spec": {"hostNetwork": "yes"}}"#, "spec.hostNetwork"),
+        (r#"{"spec": {"containers": {}}}"#, "spec.containers"),
+        (r#"{"spec": {"containers": [{}, 5]}}"#, "spec.containers[1]"),
+        (r#"{"spec": {"containers": [["web"]]}}"#, "spec.containers[0]"),
+        (
+            r#"{"spec": {"containers": [{"ports": [{"containerPort": "80"}]}]}}"#,
+            "spec.containers[0].ports[0].containerPort",
+        ),
+        (r#"{"spec": {"initContainers": [{"env": [{"name": 1}]}]}}"#, "spec.initContainers[0].env[0].name"),
+        (r#"{"spec": {"ephemeralContainers": [{"image": []}]}}"#, "spec.ephemeralContainers[0].image"),
+        ("[]", "."),
+    ];
+    for (json, path) in cases {
+        let error = PodView::from_json(json).unwrap_err();
+        assert_eq!(error.path(), path, "{json}");
+        assert!(error.to_string().starts_with(&format!("failed to read the pod at {path}: ")), "{error}");
+    }
+}
+
+#[test]
+fn text_that_is_no_json_document_is_refused() {
+    for json in ["", "{", "nul", "{} {}", r#"{"metadata": {"name": "a}}"#] {
+        assert!(PodView::from_json(json).is_err(), "{json}");
+    }
+    assert!(PodView::from_json(b"{\"metadata\": {\"name\": \"\xff\"}}").is_err());
+}

@@ -1,0 +1,197 @@
+//! Content digests: `sha256:` or `sha512:` and lower-case hexadecimal digits.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use snafu::{Snafu, ensure};
+
+use crate::text::{self, excerpt};
+
+/// A hash function that a digest may be made with.
+///
+/// These are the two registered by the [OCI image specification] that every container runtime computes.
+///
+/// [OCI image specification]: https://github.com/opencontainers/image-spec/blob/v1.1.1/descriptor.md#registered-algorithms
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// SHA-256: 64 hexadecimal digits.
+    Sha256,
+    /// SHA-512: 128 hexadecimal digits.
+    Sha512,
+}
+
+impl Algorithm {
+    /// The name in front of the colon: `sha256` or `sha512`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sha256 => "sha256",
+            Self::Sha512 => "sha512",
+        }
+    }
+
+    /// How many hexadecimal digits follow the colon.
+    #[must_use]
+    pub const fn hex_length(self) -> usize {
+        match self {
+            Self::Sha256 => 64,
+            Self::Sha512 => 128,
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        [Self::Sha256, Self::Sha512].into_iter().find(|algorithm| algorithm.name() == name)
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The digest of an image's manifest, such as `sha256:9f86…`: the one name of an image that nobody can move.
+///
+/// There is exactly one spelling of each digest (upper-case letters are refused), so equal digests have equal
+/// text and a digest can be used as a key.
+///
+/// ```
+/// use lucid_notary::Digest;
+///
+/// let text = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+/// let digest: Digest = text.parse()?;
+/// assert_eq!(digest.algorithm().name(), "sha256");
+/// assert_eq!(digest.hex().len(), 64);
+/// assert_eq!(digest.to_string(), text);
+/// # Ok::<(), lucid_notary::digest::DigestError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Digest {
+    algorithm: Algorithm,
+    text: Box<str>,
+}
+
+impl Digest {
+    /// The hash function.
+    #[must_use]
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// The hash itself: 64 (sha256) or 128 (sha512) lower-case hexadecimal digits.
+    #[must_use]
+    pub fn hex(&self) -> &str {
+        &self.text[self.algorithm.name().len() + 1..]
+    }
+
+    /// The whole digest, `algorithm:hex`.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+/// Why a text is no [`Digest`].
+///
+/// Each message quotes the text, says what is wrong with it and what is accepted.
+#[derive(Clone, Debug, PartialEq, Eq, Snafu)]
+#[non_exhaustive]
+pub enum DigestError {
+    /// There is no colon.
+    #[snafu(display("digest {digest} has no ':'; accepted are sha256:HEX and sha512:HEX"))]
+    NoAlgorithm {
+        /// The text, quoted and cut to a readable length.
+        digest: String,
+    },
+    /// The algorithm is another one than sha256 and sha512.
+    #[snafu(display(
+        "digest {digest} has an algorithm that is not supported; accepted are sha256 and sha512"
+    ))]
+    UnsupportedAlgorithm {
+        /// The text, quoted and cut to a readable length.
+        digest: String,
+    },
+    /// A character after the colon is no lower-case hexadecimal digit.
+    #[snafu(display("digest {digest} has {found:?} at byte {offset}; accepted are 0 to 9 and a to f"))]
+    NotHex {
+        /// The text, quoted and cut to a readable length.
+        digest: String,
+        /// The first character that is not accepted.
+        found: char,
+        /// Where it stands, in bytes from the start of the digest.
+        offset: usize,
+    },
+    /// The number of digits is not the algorithm's.
+    #[snafu(display(
+        "digest {digest} has {length} hexadecimal digits; accepted are {} for {algorithm}",
+        algorithm.hex_length()
+    ))]
+    WrongLength {
+        /// The text, quoted and cut to a readable length.
+        digest: String,
+        /// The algorithm in front of the colon.
+        algorithm: Algorithm,
+        /// How many digits were found.
+        length: usize,
+    },
+}
+
+impl FromStr for Digest {
+    type Err = DigestError;
+
+    fn from_str(text: &str) -> Result<Self, DigestError> {
+        let digest = || excerpt(text);
+        let Some((name, hex)) = text.split_once(':') else {
+            return NoAlgorithmSnafu { digest: digest() }.fail();
+        };
+        let Some(algorithm) = Algorithm::from_name(name) else {
+            return UnsupportedAlgorithmSnafu { digest: digest() }.fail();
+        };
+        if let Some((at, found)) = hex.char_indices().find(|(_, c)| !matches!(c, '0'..='9' | 'a'..='f')) {
+            return NotHexSnafu { digest: digest(), found, offset: name.len() + 1 + at }.fail();
+        }
+        let length = hex.len();
+        ensure!(length == algorithm.hex_length(), WrongLengthSnafu { digest: digest(), algorithm, length });
+        Ok(Self { algorithm, text: text.into() })
+    }
+}
+
+impl TryFrom<&str> for Digest {
+    type Error = DigestError;
+
+    fn try_from(text: &str) -> Result<Self, DigestError> {
+        text.parse()
+    }
+}
+
+impl AsRef<str> for Digest {
+    fn as_ref(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Digest").field(&self.text).finish()
+    }
+}
+
+impl Serialize for Digest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+impl<'de> Deserialize<'de> for Digest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        text::deserialize(deserializer, "a digest")
+    }
+}

@@ -1,0 +1,213 @@
+//! The grammar of distribution/reference, as a hand-written parser that knows where it stands.
+
+use snafu::ensure;
+
+use super::ImageReference;
+use super::error::{
+    CharacterSnafu, DigestSnafu, EmptySnafu, IdentifierSnafu, MissingSnafu, Part, ReferenceError,
+    TooLongSnafu, UnclosedSnafu,
+};
+use crate::digest::Digest;
+use crate::text::excerpt;
+
+const DEFAULT_REGISTRY: &str = "docker.io";
+/// Still written by some tools for [`DEFAULT_REGISTRY`].
+const LEGACY_DEFAULT_REGISTRY: &str = "index.docker.io";
+/// Where the default registry keeps repositories that are written as a single name.
+const OFFICIAL_REPOSITORIES: &str = "library/";
+
+/// distribution/reference counts the path within the registry, after normalisation.
+const REPOSITORY_LIMIT: usize = 255;
+const TAG_LIMIT: usize = 128;
+
+pub(super) fn parse(text: &str) -> Result<ImageReference, ReferenceError> {
+    ensure!(!text.is_empty(), EmptySnafu);
+    let is_identifier = text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    ensure!(!is_identifier, IdentifierSnafu { reference: excerpt(text) });
+
+    let source = Source { text };
+    let (registry, start) = source.registry()?;
+
+    // Neither a repository nor a tag has an '@', and a repository has no ':': the first one is the delimiter.
+    let digest_mark = text[start..].find('@').map(|at| start + at);
+    let tagged_end = digest_mark.unwrap_or(text.len());
+    let tag_mark = text[start..tagged_end].find(':').map(|at| start + at);
+    let path_end = tag_mark.unwrap_or(tagged_end);
+
+    Ok(ImageReference {
+        repository: source.repository(registry, start, path_end)?,
+        registry: registry.to_owned(),
+        tag: tag_mark.map(|mark| source.tag(mark + 1, tagged_end)).transpose()?,
+        digest: digest_mark.map(|mark| source.digest(mark + 1)).transpose()?,
+    })
+}
+
+/// The text being parsed: parts are ranges of it, so that errors can say where.
+struct Source<'a> {
+    text: &'a str,
+}
+
+impl<'a> Source<'a> {
+    /// The normalised registry, and where the repository starts.
+    fn registry(&self) -> Result<(&'a str, usize), ReferenceError> {
+        let Some((first, _)) = self.text.split_once('/') else { return Ok((DEFAULT_REGISTRY, 0)) };
+        // Repositories are lower case: a first component with an upper-case letter can only be a host.
+        let is_host = first == "localhost"
+            || first.contains(['.', ':'])
+            || first.bytes().any(|byte| byte.is_ascii_uppercase());
+        if !is_host {
+            return Ok((DEFAULT_REGISTRY, 0));
+        }
+        self.check_host_and_port(first)?;
+        let registry = if first == LEGACY_DEFAULT_REGISTRY { DEFAULT_REGISTRY } else { first };
+        Ok((registry, first.len() + 1))
+    }
+
+    fn check_host_and_port(&self, host_and_port: &str) -> Result<(), ReferenceError> {
+        let host_end = if let Some(inner) = host_and_port.strip_prefix('[') {
+            let Some(close) = inner.find(']') else {
+                return UnclosedSnafu { reference: excerpt(self.text) }.fail();
+            };
+            self.check_characters(Part::Registry, 1, 1 + close, |c| c.is_ascii_hexdigit() || c == ':')?;
+            close + 2
+        } else {
+            let host_end = host_and_port.find(':').unwrap_or(host_and_port.len());
+            self.check_host_name(host_end)?;
+            host_end
+        };
+        if host_end == host_and_port.len() {
+            return Ok(());
+        }
+        if !host_and_port[host_end..].starts_with(':') {
+            return self.character(Part::Registry, host_end);
+        }
+        self.check_characters(Part::Port, host_end + 1, host_and_port.len(), |c| c.is_ascii_digit())
+    }
+
+    fn check_host_name(&self, end: usize) -> Result<(), ReferenceError> {
+        let mut start = 0;
+        for name in self.text[..end].split('.') {
+            let name_end = start + name.len();
+            self.check_characters(Part::Registry, start, name_end, |c| {
+                c.is_ascii_alphanumeric() || c == '-'
+            })?;
+            if name.starts_with('-') {
+                return self.character(Part::Registry, start);
+            }
+            if name.ends_with('-') {
+                return self.character(Part::Registry, name_end - 1);
+            }
+            start = name_end + 1;
+        }
+        Ok(())
+    }
+
+    /// The normalised repository, which stands from `start` to `end`.
+    fn repository(&self, registry: &str, start: usize, end: usize) -> Result<String, ReferenceError> {
+        let path = &self.text[start..end];
+        let mut component_start = start;
+        for component in path.split('/') {
+            self.check_component(component_start, component_start + component.len())?;
+            component_start += component.len() + 1;
+        }
+        let is_official = registry == DEFAULT_REGISTRY && !path.contains('/');
+        let repository = if is_official { format!("{OFFICIAL_REPOSITORIES}{path}") } else { path.to_owned() };
+        let length = repository.len();
+        ensure!(
+            length <= REPOSITORY_LIMIT,
+            TooLongSnafu {
+                reference: excerpt(self.text),
+                part: Part::Repository,
+                length,
+                limit: REPOSITORY_LIMIT,
+                offset: start
+            }
+        );
+        Ok(repository)
+    }
+
+    /// One component of a repository: runs of lower-case letters and digits, one separator between each two.
+    fn check_component(&self, start: usize, end: usize) -> Result<(), ReferenceError> {
+        let bytes = &self.text.as_bytes()[..end];
+        let skip_while = |from: usize, accept: fn(u8) -> bool| {
+            from + bytes[from..].iter().take_while(|&&byte| accept(byte)).count()
+        };
+        if start == end {
+            return self.missing(Part::Repository, start);
+        }
+        let mut at = start;
+        loop {
+            let run_end = skip_while(at, |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+            if run_end == at {
+                // Where a component ends with a separator, that separator is what is wrong.
+                return self.character(Part::Repository, if at == end { at - 1 } else { at });
+            }
+            at = match &bytes[run_end..] {
+                [] => return Ok(()),
+                [b'_', b'_', ..] => run_end + 2,
+                [b'.' | b'_', ..] => run_end + 1,
+                [b'-', ..] => skip_while(run_end, |byte| byte == b'-'),
+                _ => return self.character(Part::Repository, run_end),
+            };
+        }
+    }
+
+    fn tag(&self, start: usize, end: usize) -> Result<String, ReferenceError> {
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        self.check_characters(Part::Tag, start, end, |c| is_word(c) || c == '.' || c == '-')?;
+        let tag = &self.text[start..end];
+        if !tag.starts_with(is_word) {
+            return self.character(Part::Tag, start);
+        }
+        let length = tag.len();
+        ensure!(
+            length <= TAG_LIMIT,
+            TooLongSnafu {
+                reference: excerpt(self.text),
+                part: Part::Tag,
+                length,
+                limit: TAG_LIMIT,
+                offset: start
+            }
+        );
+        Ok(tag.to_owned())
+    }
+
+    fn digest(&self, start: usize) -> Result<Digest, ReferenceError> {
+        if start == self.text.len() {
+            return self.missing(Part::Digest, start);
+        }
+        self.text[start..]
+            .parse()
+            .map_err(|problem| DigestSnafu { reference: excerpt(self.text), offset: start, problem }.build())
+    }
+
+    /// Demands at least one character from `start` to `end`, and only such as `accept` takes.
+    fn check_characters(
+        &self,
+        part: Part,
+        start: usize,
+        end: usize,
+        accept: impl Fn(char) -> bool,
+    ) -> Result<(), ReferenceError> {
+        if start == end {
+            return self.missing(part, start);
+        }
+        match self.text[start..end].find(|c| !accept(c)) {
+            Some(at) => self.character(part, start + at),
+            None => Ok(()),
+        }
+    }
+
+    fn missing<T>(&self, part: Part, offset: usize) -> Result<T, ReferenceError> {
+        MissingSnafu { reference: excerpt(self.text), part, offset }.fail()
+    }
+
+    /// Refuses the character at `offset`, where one must stand.
+    fn character<T>(&self, part: Part, offset: usize) -> Result<T, ReferenceError> {
+        match self.text[offset..].chars().next() {
+            Some(found) => CharacterSnafu { reference: excerpt(self.text), part, found, offset }.fail(),
+            None => self.missing(part, offset),
+        }
+    }
+}

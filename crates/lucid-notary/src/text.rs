@@ -1,0 +1,53 @@
+use std::fmt;
+use std::marker::PhantomData;
+use std::str::FromStr;
+
+use serde::de::{Deserializer, Error, Visitor};
+
+/// Deserializes a value that is written as text. It parses while the text is visited, and not when the text has been
+/// read, because formats with positions (YAML) attach the position to errors from within.
+pub(crate) fn deserialize<'de, T, D>(deserializer: D, expected: &'static str) -> Result<T, D::Error>
+where
+    T: FromStr<Err: fmt::Display>,
+    D: Deserializer<'de>,
+{
+    struct Text<T> {
+        expected: &'static str,
+        value: PhantomData<T>,
+    }
+
+    impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for Text<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.expected)
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+            text.parse().map_err(E::custom)
+        }
+    }
+
+    deserializer.deserialize_str(Text { expected, value: PhantomData })
+}
+
+/// Quotes `text` for an error message, cut to a length that fits one: what is quoted comes from strangers.
+pub(crate) fn excerpt(text: &str) -> String {
+    const LIMIT: usize = 300;
+    match text.char_indices().nth(LIMIT) {
+        None => format!("{text:?}"),
+        Some((end, _)) => format!("{:?}… ({} bytes)", &text[..end], text.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::excerpt;
+
+    #[test]
+    fn a_long_text_is_cut_and_control_characters_are_escaped() {
+        assert_eq!(excerpt("a\nb"), r#""a\nb""#);
+        let cut = excerpt(&"é".repeat(301));
+        assert!(cut.ends_with("é\"… (602 bytes)"), "{cut}");
+    }
+}

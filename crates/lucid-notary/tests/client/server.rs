@@ -1,0 +1,148 @@
+//! A Verifier of which each test scripts the behaviour: a real HTTP server on a free port.
+
+use std::future::pending;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+
+/// What the server does with a request.
+#[derive(Clone)]
+pub(crate) enum Reply {
+    /// Answers with this status, header and body.
+    Response { status: u16, header: Option<(&'static str, String)>, body: String },
+    /// Sends these bytes as they are and closes the connection.
+    Raw(&'static [u8]),
+    /// Never answers.
+    Hang,
+}
+
+impl Reply {
+    pub(crate) fn ok(body: impl Into<String>) -> Self {
+        Self::Response { status: 200, header: None, body: body.into() }
+    }
+
+    pub(crate) fn notarized(digest: &str, notarized: bool) -> Self {
+        Self::ok(format!(r#"{{"digest":"{digest}","notarized":{notarized}}}"#))
+    }
+}
+
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    /// Path and query of each request, in order of arrival.
+    pub(crate) asked: Arc<Mutex<Vec<String>>>,
+    /// The certificate that a client of [`Server::start_tls`] must trust, in PEM.
+    pub(crate) root: String,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Server {
+    /// Starts a server that replies to each request as `script` says for its path and query.
+    pub(crate) async fn start(script: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Self {
+        Self::start_with(script, None, String::new()).await
+    }
+
+    /// The same over TLS, for `localhost`.
+    pub(crate) async fn start_tls(script: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Self {
+        let CertifiedKey { cert, signing_key } =
+            generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let key = signing_key.serialize_der().try_into().unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![cert.der().clone()], key)
+            .unwrap();
+        Self::start_with(script, Some(TlsAcceptor::from(Arc::new(config))), cert.pem()).await
+    }
+
+    async fn start_with(
+        script: impl Fn(&str) -> Reply + Send + Sync + 'static,
+        tls: Option<TlsAcceptor>,
+        root: String,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (script, log) = (Arc::new(script), asked.clone());
+        let task = tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let (script, log, tls) = (script.clone(), log.clone(), tls.clone());
+                tokio::spawn(async move {
+                    match tls {
+                        None => serve(stream, &*script, &log).await,
+                        Some(tls) => {
+                            let Ok(stream) = tls.accept(stream).await else { return };
+                            serve(stream, &*script, &log).await;
+                        }
+                    }
+                });
+            }
+        });
+        Self { address, asked, root, task }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub(crate) fn tls_url(&self) -> String {
+        format!("https://localhost:{}", self.address.port())
+    }
+
+    pub(crate) fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+async fn serve(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    script: &(impl Fn(&str) -> Reply + ?Sized),
+    log: &Mutex<Vec<String>>,
+) {
+    // A raw reply is below HTTP: such a script says so for the empty path, before there is a request.
+    if let Reply::Raw(bytes) = script("") {
+        let mut request = [0; 4096];
+        assert!(stream.read(&mut request).await.unwrap() > 0);
+        stream.write_all(bytes).await.unwrap();
+        return stream.shutdown().await.unwrap();
+    }
+    let service = service_fn(async |request: Request<Incoming>| {
+        let target = request.uri().to_string();
+        log.lock().unwrap().push(target.clone());
+        match script(&target) {
+            Reply::Response { status, header, body } => {
+                let response = Response::builder().status(status);
+                let response =
+                    header.into_iter().fold(response, |response, (name, value)| response.header(name, value));
+                response.body(Full::new(Bytes::from(body)))
+            }
+            Reply::Raw(_) | Reply::Hang => pending().await,
+        }
+    });
+    let served =
+        hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+    // A client that gives up closes the connection, which is not this server's fault.
+    if let Err(error) = served {
+        assert!(!error.is_user(), "{error}");
+    }
+}

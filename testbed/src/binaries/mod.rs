@@ -1,0 +1,186 @@
+//! Where the programs of the control plane come from.
+
+mod build;
+mod progress;
+
+use std::{env, io, path::Path, path::PathBuf};
+
+use sha2::{Digest as _, Sha256};
+use snafu::{OptionExt as _, Snafu, ensure};
+
+const ASSETS: &str = "KUBEBUILDER_ASSETS";
+const GO_MOD: &str = include_str!("../../components/go.mod");
+const GO_SUM: &str = include_str!("../../components/go.sum");
+
+/// A program of the control plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Component {
+    /// The store of the API server.
+    Etcd,
+    /// kube-apiserver.
+    ApiServer,
+    /// kube-controller-manager.
+    ControllerManager,
+    /// kube-scheduler.
+    Scheduler,
+    /// The command line client, for people.
+    Kubectl,
+}
+
+impl Component {
+    /// Every component.
+    pub const ALL: [Self; 5] =
+        [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Scheduler, Self::Kubectl];
+
+    /// The file name of the program, such as `kube-apiserver`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Etcd => "etcd",
+            Self::ApiServer => "kube-apiserver",
+            Self::ControllerManager => "kube-controller-manager",
+            Self::Scheduler => "kube-scheduler",
+            Self::Kubectl => "kubectl",
+        }
+    }
+}
+
+/// The folder that holds the programs, or will once they are built.
+///
+/// [`Binaries::from_env`] takes the folder named by `KUBEBUILDER_ASSETS`. When that is not set it
+/// takes `lucid/testbed/<key>` in the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`), where
+/// the key is a hash of the Go module's go.mod and go.sum: another version is another folder.
+#[derive(Clone, Debug)]
+pub struct Binaries {
+    folder: PathBuf,
+    /// Made elsewhere: a program that is missing is an error, not built.
+    made_elsewhere: bool,
+}
+
+impl Binaries {
+    /// Finds the folder by the environment. Nothing is built or created yet.
+    ///
+    /// # Errors
+    /// [`Error::NoCacheFolder`] when the environment names neither a cache nor a home folder.
+    pub fn from_env() -> Result<Self, Error> {
+        if let Some(assets) = env::var_os(ASSETS).filter(|value| !value.is_empty()) {
+            return Ok(Self { folder: assets.into(), made_elsewhere: true });
+        }
+        // A relative XDG_CACHE_HOME is invalid and ignored (XDG Base Directory Specification).
+        let cache = env::var_os("XDG_CACHE_HOME")
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+            .or_else(|| Some(env::home_dir()?.join(".cache")))
+            .context(NoCacheFolderSnafu)?;
+        Ok(Self { folder: cache.join("lucid/testbed").join(key()), made_elsewhere: false })
+    }
+
+    /// The folder of the programs.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The path of one program. It is there once [`Binaries::ensure`] was called for it.
+    pub fn path(&self, component: Component) -> PathBuf {
+        self.folder.join(component.name())
+    }
+
+    /// Makes sure that these programs are there: those that are missing are built, with progress on
+    /// standard error. Takes minutes the first time, and blocks.
+    ///
+    /// The folder is locked meanwhile: of several processes or threads one builds, the others wait
+    /// and say so. A program appears under its name only when it is complete.
+    ///
+    /// # Errors
+    /// A folder given by `KUBEBUILDER_ASSETS` lacks a program; there is no Go, or too old a one; the
+    /// build fails.
+    pub fn ensure(&self, components: &[Component]) -> Result<(), Error> {
+        if self.made_elsewhere {
+            for component in components {
+                ensure!(
+                    self.path(*component).is_file(),
+                    MissingAssetSnafu { folder: &self.folder, file: component.name() }
+                );
+            }
+            return Ok(());
+        }
+        build::ensure(self, components)
+    }
+
+    fn missing(&self, components: &[Component]) -> Vec<Component> {
+        components.iter().copied().filter(|component| !self.path(*component).exists()).collect()
+    }
+}
+
+fn key() -> String {
+    let hash = Sha256::new().chain_update(GO_MOD).chain_update(GO_SUM).finalize();
+    hash[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The word that follows `name` on a line of go.mod: a version.
+fn version_in_go_mod(name: &str) -> Result<&'static str, Error> {
+    GO_MOD
+        .lines()
+        .find_map(|line| {
+            let mut words = line.split_whitespace().skip_while(|word| *word == "require");
+            (words.next() == Some(name)).then(|| words.next())?
+        })
+        .context(NotInGoModSnafu { name })
+}
+
+/// Why a program of the control plane could not be had.
+#[derive(Debug, Snafu)]
+#[snafu(visibility(pub(in crate::binaries)))]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the message of each variant says what it is")]
+pub enum Error {
+    #[snafu(display(
+        "failed to find {file} in {}, the folder that {ASSETS} names; put it there, or unset {ASSETS} to \
+         build it from source",
+        folder.display()
+    ))]
+    MissingAsset { folder: PathBuf, file: &'static str },
+
+    #[snafu(display(
+        "failed to choose a cache folder: neither XDG_CACHE_HOME (an absolute path) nor HOME is set"
+    ))]
+    NoCacheFolder,
+
+    #[snafu(display("failed to find the version of {name} in testbed/components/go.mod"))]
+    NotInGoMod { name: String },
+
+    #[snafu(display(
+        "failed to find the Go module {}: the test bed builds only in the checkout it was compiled in",
+        module.display()
+    ))]
+    NoModule { module: PathBuf },
+
+    #[snafu(display(
+        "failed to run `go`: the test bed builds Kubernetes with Go {needed} or newer; {ALTERNATIVE}"
+    ))]
+    NoGo { needed: &'static str, source: io::Error },
+
+    #[snafu(display("failed to use `go`: {found}, but Go {needed} or newer is needed; {ALTERNATIVE}"))]
+    OldGo { needed: &'static str, found: String },
+
+    #[snafu(display("failed to {action} {}", path.display()))]
+    Cache { action: &'static str, path: PathBuf, source: io::Error },
+
+    #[snafu(display("failed to build {component}: `go build` says\n{output}"))]
+    Build { component: &'static str, output: String },
+}
+
+const ALTERNATIVE: &str = "install it from https://go.dev/dl, or set KUBEBUILDER_ASSETS to a folder that \
+     holds etcd and kube-apiserver (and kube-controller-manager, kube-scheduler, kubectl where asked for)";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_from_go_mod() {
+        assert!(version_in_go_mod("k8s.io/kubernetes").unwrap().starts_with("v1."));
+        assert!(version_in_go_mod("go").unwrap().starts_with("1."));
+        assert!(matches!(version_in_go_mod("k8s.io/kube"), Err(Error::NotInGoMod { .. })));
+    }
+}

@@ -1,0 +1,185 @@
+//! Starting a cluster.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use snafu::ResultExt as _;
+
+use crate::{
+    Binaries, Cluster, Component, Error,
+    cluster::ADMIN_KUBECONFIG,
+    components,
+    error::{
+        BinariesSnafu, BuildTaskSnafu, ClientSnafu, FolderSnafu, KubeconfigSnafu, NetworkSnafu, PkiSnafu,
+        PortSnafu, StartSnafu,
+    },
+    folder::Folder,
+    network::Network,
+    pki::Authority,
+    ports::ReservedPort,
+    process::{self, Process},
+    readiness,
+};
+
+/// What a cluster consists of; made by [`Cluster::builder`].
+#[derive(Clone, Debug, Default)]
+#[must_use = "nothing happens until `start`"]
+pub struct Builder {
+    controller_manager: bool,
+    scheduler: bool,
+    webhooks_by_service: bool,
+    keep_files: bool,
+}
+
+impl Builder {
+    /// Runs kube-controller-manager: Deployments make pods, deleted namespaces go away, every
+    /// namespace gets its ServiceAccount `default`.
+    ///
+    /// Without it no namespace has a ServiceAccount, and a pod would be refused for that. So the
+    /// API server's admission plugin ServiceAccount is on only together with this.
+    pub fn controller_manager(mut self) -> Self {
+        self.controller_manager = true;
+        self
+    }
+
+    /// Runs kube-scheduler. There are no nodes unless the test makes Node objects.
+    pub fn scheduler(mut self) -> Self {
+        self.scheduler = true;
+        self
+    }
+
+    /// Puts the API server into a network namespace of its own, so that a webhook of this process can
+    /// be registered by Service; see [`Cluster::expose_service`]. Needs root, see
+    /// [`can_use_namespaces`](crate::can_use_namespaces).
+    ///
+    /// This machine's 127.0.0.1 is then not reachable from the API server: servers of the test,
+    /// also those registered by URL, listen on [`Cluster::host_address`].
+    pub fn webhooks_by_service(mut self) -> Self {
+        self.webhooks_by_service = true;
+        self
+    }
+
+    /// Leaves the cluster's folder with all its files, also after a good end.
+    pub fn keep_files(mut self) -> Self {
+        self.keep_files = true;
+        self
+    }
+
+    /// Starts the cluster and waits until it serves. The first time on a machine this builds the
+    /// programs, which takes minutes ([`Binaries::ensure`]); later some 4 s.
+    ///
+    /// # Errors
+    /// A program cannot be had; no namespace although one was asked for; a component ends by itself
+    /// or is not ready within two minutes. The error then quotes the end of that component's log, and
+    /// the logs stay.
+    pub async fn start(self) -> Result<Cluster, Error> {
+        let binaries = self.binaries().await?;
+        let mut cluster = self.prepare().await?;
+
+        let etcd_port = cluster.reserve_port()?;
+        let args = components::etcd(&cluster, etcd_port);
+        cluster.run(Component::Etcd, &binaries, &args)?;
+        let args = components::api_server(&cluster, etcd_port, self.controller_manager);
+        cluster.run(Component::ApiServer, &binaries, &args)?;
+        readiness::api_server(&mut cluster).await?;
+
+        if self.controller_manager {
+            let port = cluster.reserve_port()?;
+            let args = components::controller_manager(&cluster, port);
+            cluster.run(Component::ControllerManager, &binaries, &args)?;
+            readiness::healthy(&mut cluster, Component::ControllerManager, port).await?;
+            cluster.await_service_account("default").await?;
+        }
+        if self.scheduler {
+            let port = cluster.reserve_port()?;
+            let args = components::scheduler(&cluster, port);
+            cluster.run(Component::Scheduler, &binaries, &args)?;
+            readiness::healthy(&mut cluster, Component::Scheduler, port).await?;
+        }
+        cluster.folder.failed = false;
+        Ok(cluster)
+    }
+
+    async fn binaries(&self) -> Result<Binaries, Error> {
+        let binaries = Binaries::from_env().context(BinariesSnafu)?;
+        let mut needed = vec![Component::Etcd, Component::ApiServer];
+        needed.extend(self.controller_manager.then_some(Component::ControllerManager));
+        needed.extend(self.scheduler.then_some(Component::Scheduler));
+        let ensured = binaries.clone();
+        tokio::task::spawn_blocking(move || ensured.ensure(&needed))
+            .await
+            .context(BuildTaskSnafu)?
+            .context(BinariesSnafu)?;
+        Ok(binaries)
+    }
+
+    /// A cluster with its folder, network, keys and client; nothing runs yet.
+    async fn prepare(&self) -> Result<Cluster, Error> {
+        let folder = Folder::create(self.keep_files).context(FolderSnafu)?;
+        let network = self
+            .webhooks_by_service
+            .then(|| Network::create(folder.log("namespace")))
+            .transpose()
+            .context(NetworkSnafu)?;
+        let address: IpAddr = network.as_ref().map_or(Ipv4Addr::LOCALHOST, Network::inside_address).into();
+        let port = ReservedPort::new().context(PortSnafu)?;
+        let server = format!("https://{address}:{}", port.number);
+
+        let authority = Authority::new().context(PkiSnafu)?;
+        let kubeconfig =
+            authority.kubeconfig(&server, "kubernetes-admin", Some("system:masters")).context(PkiSnafu)?;
+        folder.write(ADMIN_KUBECONFIG, &kubeconfig).context(FolderSnafu)?;
+        let client = client(&server, &kubeconfig).await?;
+        let serving = authority.serving_pair(address).context(PkiSnafu)?;
+        components::write_files(&folder, &authority, &serving)?;
+
+        Ok(Cluster {
+            processes: process::Processes::default(),
+            network,
+            api_port: port.number,
+            ports: vec![port],
+            folder,
+            authority,
+            server,
+            address,
+            kubeconfig,
+            client,
+            controller_manager: self.controller_manager,
+        })
+    }
+}
+
+async fn client(server: &str, kubeconfig: &str) -> Result<Client, Error> {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig).context(KubeconfigSnafu)?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .context(KubeconfigSnafu)?;
+    // A test sees each answer of the API server, also a 429 or 503.
+    config.default_retry = false;
+    Client::try_from(config).context(ClientSnafu { server })
+}
+
+impl Cluster {
+    fn reserve_port(&mut self) -> Result<u16, Error> {
+        let port = ReservedPort::new().context(PortSnafu)?;
+        let number = port.number;
+        self.ports.push(port);
+        Ok(number)
+    }
+
+    /// Starts a component in the cluster's network, which is this machine's unless it has its own.
+    fn run(&mut self, component: Component, binaries: &Binaries, args: &[String]) -> Result<(), Error> {
+        let (name, program) = (component.name(), binaries.path(component));
+        let mut command = match &self.network {
+            Some(network) => network.command(program),
+            None => process::command(program),
+        };
+        command.args(args);
+        let process = Process::start(name, command, self.folder.log(name));
+        self.processes.push(process.context(StartSnafu { component: name })?);
+        Ok(())
+    }
+}

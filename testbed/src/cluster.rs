@@ -1,0 +1,141 @@
+//! A running cluster, as a test holds it.
+
+use std::{
+    fmt, fs, io,
+    net::{IpAddr, Ipv4Addr},
+    path::{Path, PathBuf},
+};
+
+use kube::Client;
+use snafu::ResultExt as _;
+
+use crate::{
+    Builder, Error,
+    error::{AuditEventSnafu, AuditLogSnafu, PkiSnafu},
+    folder::Folder,
+    network::Network,
+    pki::Authority,
+    ports::ReservedPort,
+    process::Processes,
+    say,
+};
+
+pub(crate) const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
+pub(crate) const AUDIT_LOG: &str = "audit.jsonl";
+
+/// A Kubernetes API server with its etcd, for one test or a few.
+///
+/// Dropping it ends the components, which takes a second or two, and removes its network namespace and
+/// its folder. When the dropping thread panics, as a failed test does, or when a component has ended by
+/// itself, the logs stay and a line on standard error says where. When the process is killed the
+/// components end too, but the folder stays.
+///
+/// Do not keep one in a `static`: Rust does not drop those.
+pub struct Cluster {
+    // Dropped in this order.
+    pub(crate) processes: Processes,
+    pub(crate) network: Option<Network>,
+    pub(crate) ports: Vec<ReservedPort>,
+    pub(crate) folder: Folder,
+
+    pub(crate) authority: Authority,
+    pub(crate) address: IpAddr,
+    pub(crate) api_port: u16,
+    pub(crate) server: String,
+    pub(crate) kubeconfig: String,
+    pub(crate) client: Client,
+    pub(crate) controller_manager: bool,
+}
+
+impl Cluster {
+    /// An API server with etcd, and what is added to it.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// A client that may do everything. It does not retry: a test sees each answer.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// The address of the API server, such as `https://127.0.0.1:41233`.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// The administrator's kubeconfig, keys included.
+    pub fn kubeconfig(&self) -> &str {
+        &self.kubeconfig
+    }
+
+    /// The file with the administrator's kubeconfig.
+    pub fn kubeconfig_path(&self) -> PathBuf {
+        self.folder.path().join(ADMIN_KUBECONFIG)
+    }
+
+    /// A kubeconfig for a user with a new client certificate, without any rights but those that RBAC
+    /// gives to the user or the group. (The certificate holds at most one group.)
+    ///
+    /// # Errors
+    /// [`Error::Pki`] when no certificate can be made.
+    pub fn kubeconfig_for(&self, user: &str, group: Option<&str>) -> Result<String, Error> {
+        self.authority.kubeconfig(&self.server, user, group).context(PkiSnafu)
+    }
+
+    /// The folder of this cluster: `logs/` has a file per component.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The address on which the API server reaches servers of this machine: 127.0.0.1, or with
+    /// [`Builder::webhooks_by_service`] one of its own. A webhook server of a test listens here.
+    pub fn host_address(&self) -> IpAddr {
+        self.network.as_ref().map_or(Ipv4Addr::LOCALHOST, Network::host_address).into()
+    }
+
+    /// The file of the API server's audit log: JSON lines of audit.k8s.io/v1 Event, at level Metadata,
+    /// for requests to pods and pods/ephemeralcontainers and no others.
+    pub fn audit_log(&self) -> PathBuf {
+        self.folder.path().join(AUDIT_LOG)
+    }
+
+    /// The events of the audit log so far. The API server writes an event before it answers the request.
+    ///
+    /// # Errors
+    /// The file cannot be read, or a line is not JSON.
+    pub fn audit_events(&self) -> Result<Vec<serde_json::Value>, Error> {
+        let path = self.audit_log();
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            // Written with the first event.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(error).context(AuditLogSnafu { path }),
+        };
+        // What follows the last line end is still being written.
+        let complete = text.rfind('\n').map_or("", |end| &text[..end]);
+        let parse = |(index, line)| {
+            serde_json::from_str(line).context(AuditEventSnafu { path: &path, line: index + 1 })
+        };
+        complete.lines().enumerate().map(parse).collect()
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster")
+            .field("server", &self.server)
+            .field("folder", &self.folder.path())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if !self.folder.failed
+            && let Some((process, status)) = self.processes.ended()
+        {
+            say(format_args!("{} ended by itself ({status})", process.name));
+            self.folder.failed = true;
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The files and the command lines of the components.
+
+use std::net::Ipv4Addr;
+
+use rcgen::KeyPair;
+use snafu::ResultExt as _;
+
+use crate::{
+    Cluster, Error,
+    cluster::{ADMIN_KUBECONFIG, AUDIT_LOG},
+    error::{FolderSnafu, PkiSnafu},
+    folder::Folder,
+    pki::{Authority, Pair},
+};
+
+const CA: &str = "pki/ca.crt";
+const SERVING_CERTIFICATE: &str = "pki/serving.crt";
+const SERVING_KEY: &str = "pki/serving.key";
+const SERVICE_ACCOUNT_KEY: &str = "pki/service-account.key";
+const SERVICE_ACCOUNT_PUBLIC_KEY: &str = "pki/service-account.pub";
+const AUDIT_POLICY: &str = "audit-policy.yaml";
+
+const AUDIT_POLICY_TEXT: &str = "apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  resources: [{group: \"\", resources: [pods, pods/ephemeralcontainers]}]
+- level: None
+";
+
+pub(crate) fn write_files(folder: &Folder, authority: &Authority, serving: &Pair) -> Result<(), Error> {
+    let service_account = KeyPair::generate().context(PkiSnafu)?;
+    for (name, content) in [
+        (CA, &*authority.certificate()),
+        (SERVING_CERTIFICATE, &serving.certificate),
+        (SERVING_KEY, &serving.key),
+        (SERVICE_ACCOUNT_KEY, &service_account.serialize_pem()),
+        (SERVICE_ACCOUNT_PUBLIC_KEY, &service_account.public_key_pem()),
+        (AUDIT_POLICY, AUDIT_POLICY_TEXT),
+    ] {
+        folder.write(name, content).context(FolderSnafu)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn etcd(cluster: &Cluster, port: u16) -> Vec<String> {
+    let url = format!("http://{}:{port}", Ipv4Addr::LOCALHOST);
+    vec![
+        format!("--data-dir={}", cluster.folder.data().display()),
+        format!("--listen-client-urls={url}"),
+        format!("--advertise-client-urls={url}"),
+        format!("--listen-peer-urls=http://{}:0", Ipv4Addr::LOCALHOST),
+        "--socket-reuse-port".into(),
+        // The data does not outlive the process.
+        "--unsafe-no-fsync".into(),
+    ]
+}
+
+pub(crate) fn api_server(cluster: &Cluster, etcd_port: u16, controller_manager: bool) -> Vec<String> {
+    let file = |name| file(cluster, name);
+    let mut args = serving(cluster, cluster.api_port);
+    args.extend([
+        format!("--etcd-servers=http://{}:{etcd_port}", Ipv4Addr::LOCALHOST),
+        format!("--advertise-address={}", cluster.address),
+        // No node routes to the Service kubernetes, and a loopback endpoint would be refused.
+        "--endpoint-reconciler-type=none".into(),
+        "--service-cluster-ip-range=10.96.0.0/16".into(),
+        // Resolve the Service of a webhook to its endpoint: nothing here routes cluster IPs.
+        "--enable-aggregator-routing".into(),
+        format!("--client-ca-file={}", file(CA)),
+        "--authorization-mode=Node,RBAC".into(),
+        "--allow-privileged".into(),
+        "--service-account-issuer=https://kubernetes.default.svc".into(),
+        format!("--service-account-key-file={}", file(SERVICE_ACCOUNT_PUBLIC_KEY)),
+        format!("--service-account-signing-key-file={}", file(SERVICE_ACCOUNT_KEY)),
+        format!("--audit-policy-file={}", file(AUDIT_POLICY)),
+        format!("--audit-log-path={}", file(AUDIT_LOG)),
+    ]);
+    if !controller_manager {
+        args.push("--disable-admission-plugins=ServiceAccount".into());
+    }
+    args
+}
+
+pub(crate) fn controller_manager(cluster: &Cluster, port: u16) -> Vec<String> {
+    let file = |name| file(cluster, name);
+    let mut args = client(cluster, port);
+    args.extend([
+        format!("--root-ca-file={}", file(CA)),
+        format!("--service-account-private-key-file={}", file(SERVICE_ACCOUNT_KEY)),
+    ]);
+    args
+}
+
+pub(crate) fn scheduler(cluster: &Cluster, port: u16) -> Vec<String> {
+    client(cluster, port)
+}
+
+/// A component that is a client of the API server as its administrator.
+fn client(cluster: &Cluster, port: u16) -> Vec<String> {
+    let kubeconfig = file(cluster, ADMIN_KUBECONFIG);
+    let mut args = serving(cluster, port);
+    args.extend(
+        ["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"]
+            .map(|flag| format!("--{flag}={kubeconfig}")),
+    );
+    args.push("--leader-elect=false".into());
+    args
+}
+
+fn serving(cluster: &Cluster, port: u16) -> Vec<String> {
+    let file = |name| file(cluster, name);
+    vec![
+        format!("--bind-address={}", cluster.address),
+        format!("--secure-port={port}"),
+        // The port is held for it by a socket of ours.
+        "--permit-port-sharing".into(),
+        format!("--tls-cert-file={}", file(SERVING_CERTIFICATE)),
+        format!("--tls-private-key-file={}", file(SERVING_KEY)),
+    ]
+}
+
+fn file(cluster: &Cluster, name: &str) -> String {
+    cluster.folder.path().join(name).display().to_string()
+}

@@ -1,0 +1,97 @@
+//! Objects that most tests need.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::{
+    core::v1::{Namespace, Service, ServiceAccount},
+    discovery::v1::EndpointSlice,
+};
+use kube::{
+    Api, Resource,
+    api::{Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use snafu::{OptionExt as _, ResultExt as _};
+
+use crate::{
+    Cluster, Error,
+    error::{LoopbackEndpointSnafu, NoServiceAccountSnafu, ObjectSnafu},
+};
+
+const SERVICE_ACCOUNT_PATIENCE: Duration = Duration::from_secs(60);
+
+impl Cluster {
+    /// Makes a namespace with these labels, or adds them to one that is there. When
+    /// kube-controller-manager runs, pods can be made in it on return: its ServiceAccount `default`
+    /// is there.
+    ///
+    /// # Errors
+    /// The API server refuses it, or the ServiceAccount does not come.
+    pub async fn create_namespace(&self, name: &str, labels: &[(&str, &str)]) -> Result<(), Error> {
+        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), Value::from(*value)));
+        let labels = Value::Object(labels.collect());
+        let object = json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels},
+        });
+        apply(&Api::<Namespace>::all(self.client()), name, &object).await?;
+        if self.controller_manager {
+            self.await_service_account(name).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes port 443 of a Service lead to a port of [`Cluster::host_address`], and the namespace when
+    /// it is absent. Called again, the Service leads to the new port.
+    ///
+    /// The API server connects to the endpoint itself and expects a certificate for
+    /// `<name>.<namespace>.svc`.
+    ///
+    /// # Errors
+    /// The cluster was not started with [`Builder::webhooks_by_service`](crate::Builder::webhooks_by_service),
+    /// or the API server refuses an object.
+    pub async fn expose_service(&self, namespace: &str, name: &str, port: u16) -> Result<(), Error> {
+        let address = self.network.as_ref().context(LoopbackEndpointSnafu)?.host_address();
+        self.create_namespace(namespace, &[]).await?;
+        let service = json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": name},
+            "spec": {"ports": [{"name": "https", "port": 443, "targetPort": port}]},
+        });
+        apply(&Api::<Service>::namespaced(self.client(), namespace), name, &service).await?;
+        let slice = json!({
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {"name": name, "labels": {"kubernetes.io/service-name": name}},
+            "addressType": "IPv4",
+            "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+            "endpoints": [{"addresses": [address.to_string()], "conditions": {"ready": true}}],
+        });
+        apply(&Api::<EndpointSlice>::namespaced(self.client(), namespace), name, &slice).await
+    }
+
+    pub(crate) async fn await_service_account(&self, namespace: &str) -> Result<(), Error> {
+        let accounts = Api::<ServiceAccount>::namespaced(self.client(), namespace);
+        let deadline = Instant::now() + SERVICE_ACCOUNT_PATIENCE;
+        while Instant::now() < deadline {
+            let found = accounts.get_opt("default").await;
+            let object = || ObjectSnafu { object: format!("ServiceAccount {namespace}/default") };
+            if found.with_context(|_| object())?.is_some() {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        NoServiceAccountSnafu { namespace, seconds: SERVICE_ACCOUNT_PATIENCE.as_secs() }.fail()
+    }
+}
+
+async fn apply<K>(api: &Api<K>, name: &str, object: &Value) -> Result<(), Error>
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + k8s_openapi::serde::de::DeserializeOwned,
+{
+    let params = PatchParams::apply("lucid-testbed").force();
+    api.patch(name, &params, &Patch::Apply(object))
+        .await
+        .with_context(|_| ObjectSnafu { object: format!("{} {name}", K::kind(&())) })?;
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! Keys and certificates of one cluster.
+
+use std::net::IpAddr;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, Error,
+    ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, SanType,
+};
+use time::{Duration, OffsetDateTime};
+
+/// Certificates outlive every test, and every afternoon with `cargo xtask testbed up`.
+const VALIDITY: Duration = Duration::days(30);
+
+/// The certificate authority of a cluster. Its key is in memory only.
+pub(crate) struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+/// A certificate with its key, both PEM.
+pub(crate) struct Pair {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Result<Self, Error> {
+        let mut params = params("lucid-testbed-ca", None);
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        Ok(Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate()?)? })
+    }
+
+    pub(crate) fn certificate(&self) -> String {
+        self.issuer.pem()
+    }
+
+    pub(crate) fn certificate_der(&self) -> Vec<u8> {
+        self.issuer.der().to_vec()
+    }
+
+    /// For the API server and the other components, which serve at this address.
+    pub(crate) fn serving_pair(&self, address: IpAddr) -> Result<Pair, Error> {
+        let mut params = params("lucid-testbed", None);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        for name in ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"] {
+            params.subject_alt_names.push(SanType::DnsName(name.try_into()?));
+        }
+        params.subject_alt_names.push(SanType::IpAddress(address));
+        self.sign(params)
+    }
+
+    /// For a user. The API server takes the user's name from CN and its group from O.
+    fn client_pair(&self, user: &str, group: Option<&str>) -> Result<Pair, Error> {
+        let mut params = params(user, group);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(params)
+    }
+
+    fn sign(&self, mut params: CertificateParams) -> Result<Pair, Error> {
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+    }
+
+    /// A kubeconfig with everything inline.
+    pub(crate) fn kubeconfig(&self, server: &str, user: &str, group: Option<&str>) -> Result<String, Error> {
+        let Pair { certificate, key } = self.client_pair(user, group)?;
+        let authority = STANDARD.encode(self.certificate());
+        let certificate = STANDARD.encode(certificate);
+        let key = STANDARD.encode(key);
+        Ok(format!(
+            "apiVersion: v1
+kind: Config
+clusters:
+- name: testbed
+  cluster:
+    server: {server}
+    certificate-authority-data: {authority}
+users:
+- name: user
+  user:
+    client-certificate-data: {certificate}
+    client-key-data: {key}
+contexts:
+- name: testbed
+  context:
+    cluster: testbed
+    user: user
+current-context: testbed
+"
+        ))
+    }
+}
+
+fn params(name: &str, organization: Option<&str>) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    if let Some(organization) = organization {
+        params.distinguished_name.push(DnType::OrganizationName, organization);
+    }
+    let now = OffsetDateTime::now_utc();
+    params.not_before = now - Duration::HOUR;
+    params.not_after = now + VALIDITY;
+    params
+}

@@ -1,0 +1,71 @@
+//! Waiting for components, no longer than they live.
+
+use std::time::{Duration, Instant};
+
+use kube::{Client, Config};
+use snafu::ResultExt as _;
+
+use crate::{
+    Cluster, Component, Error,
+    error::{ClientSnafu, EndedSnafu, NotReadySnafu},
+    process::tail,
+};
+
+/// Some 4 s are usual; a machine that also builds takes much longer.
+const PATIENCE: Duration = Duration::from_secs(120);
+const INTERVAL: Duration = Duration::from_millis(50);
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+pub(crate) async fn api_server(cluster: &mut Cluster) -> Result<(), Error> {
+    let client = cluster.client();
+    // /readyz does not wait for the namespace `default`, which is made in the background.
+    for path in ["/readyz", "/api/v1/namespaces/default"] {
+        answers(cluster, Component::ApiServer, &client, path).await?;
+    }
+    Ok(())
+}
+
+/// Waits for a component beside the API server.
+pub(crate) async fn healthy(cluster: &mut Cluster, component: Component, port: u16) -> Result<(), Error> {
+    let server = format!("https://{}:{port}", cluster.address);
+    let uri = http::Uri::try_from(&server).map_err(|error| kube::Error::HttpError(error.into()));
+    let mut config = Config::new(uri.context(ClientSnafu { server: &server })?);
+    config.root_cert = Some(vec![cluster.authority.certificate_der()]);
+    config.default_retry = false;
+    let client = Client::try_from(config).context(ClientSnafu { server })?;
+    answers(cluster, component, &client, "/healthz").await
+}
+
+async fn answers(
+    cluster: &mut Cluster,
+    component: Component,
+    client: &Client,
+    path: &str,
+) -> Result<(), Error> {
+    let deadline = Instant::now() + PATIENCE;
+    let component = component.name();
+    loop {
+        if let Some((process, status)) = cluster.processes.ended() {
+            let (component, log) = (process.name, &process.log);
+            return EndedSnafu { component, status, log, tail: tail(log) }.fail();
+        }
+        let last = match get(client, path).await {
+            Ok(()) => return Ok(()),
+            Err(problem) => problem,
+        };
+        if Instant::now() >= deadline {
+            let (seconds, log) = (PATIENCE.as_secs(), cluster.folder.log(component));
+            return NotReadySnafu { component, seconds, last, tail: tail(&log), log }.fail();
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+async fn get(client: &Client, path: &str) -> Result<(), String> {
+    let request = http::Request::get(path).body(Vec::new()).map_err(|error| error.to_string())?;
+    match tokio::time::timeout(ANSWER_WITHIN, client.request_text(request)).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(format!("{path}: {error}")),
+        Err(_) => Err(format!("{path}: no answer within {} s", ANSWER_WITHIN.as_secs())),
+    }
+}

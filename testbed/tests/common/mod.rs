@@ -1,0 +1,41 @@
+//! What the tests look at from outside.
+
+use std::{
+    fs,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+/// The programs, with their pids, that run with this folder in their command line.
+pub(crate) fn processes_of(folder: &Path) -> Vec<(i32, String)> {
+    let folder = folder.to_str().unwrap();
+    let pids = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().file_name());
+    pids.filter_map(|pid| {
+        let line = fs::read(Path::new("/proc").join(&pid).join("cmdline")).ok()?;
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        line.contains(folder).then(|| (pid.to_str().unwrap().parse().unwrap(), line))
+    })
+    .collect()
+}
+
+/// Waits until the condition holds, or fails with what it says instead.
+pub(crate) fn eventually<T: std::fmt::Debug>(mut look: impl FnMut() -> T, holds: impl Fn(&T) -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let seen = look();
+        if holds(&seen) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{seen:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A command that runs one (ignored) test of this binary in a process of its own: environment
+/// variables and sudden ends concern whole processes.
+pub(crate) fn test_in_a_process(test: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--ignored", "--exact", "--nocapture", test]);
+    command
+}

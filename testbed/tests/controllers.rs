@@ -1,0 +1,53 @@
+//! Clusters with kube-controller-manager and kube-scheduler.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{Node, Pod},
+};
+use kube::{
+    Api,
+    api::{ListParams, PostParams},
+};
+use lucid_testbed::Cluster;
+use serde_json::json;
+
+#[tokio::test]
+async fn a_deployment_gets_a_pod_with_the_default_service_account_on_a_node() {
+    let cluster = Cluster::builder().controller_manager().scheduler().start().await.unwrap();
+    cluster.create_namespace("team", &[("lucid.computing/enabled", "true")]).await.unwrap();
+
+    let node = json!({"metadata": {"name": "paper"}, "status": {
+        "capacity": {"cpu": "4", "memory": "8Gi", "pods": "10"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }});
+    let nodes = Api::<Node>::all(cluster.client());
+    nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
+    let deployment = json!({"metadata": {"name": "app"}, "spec": {
+        "selector": {"matchLabels": {"app": "app"}},
+        "template": {"metadata": {"labels": {"app": "app"}}, "spec": {
+            "containers": [{"name": "app", "image": "example.com/app:1"}],
+            // A controller puts these on a node that no kubelet reports for.
+            "tolerations": [{"operator": "Exists"}],
+        }},
+    }});
+    let deployments = Api::<Deployment>::namespaced(cluster.client(), "team");
+    deployments.create(&PostParams::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
+
+    let pods = Api::<Pod>::namespaced(cluster.client(), "team");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let list = pods.list(&ListParams::default()).await.unwrap();
+        if let Some(spec) = list.items.first().and_then(|pod| pod.spec.as_ref())
+            && spec.node_name.as_deref() == Some("paper")
+        {
+            assert_eq!(spec.service_account_name.as_deref(), Some("default"));
+            break;
+        }
+        assert!(Instant::now() < deadline, "{list:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

@@ -1,0 +1,87 @@
+//! A webhook registered by Service.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::{io::Write as _, net::IpAddr, time::Duration};
+
+use k8s_openapi::api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::ConfigMap};
+use kube::{Api, api::PostParams};
+use lucid_testbed::{Cluster, can_use_namespaces};
+use serde_json::json;
+use tokio::{
+    io::AsyncReadExt as _,
+    net::{TcpListener, TcpStream},
+};
+
+#[tokio::test]
+async fn the_api_server_calls_a_service_of_this_process() {
+    if !can_use_namespaces() {
+        // Past the capture of standard error, so that a green run does not hide it.
+        let _ = writeln!(std::io::stderr(), "skipped: webhooks by Service need root and network namespaces");
+        return;
+    }
+    let start = || Cluster::builder().webhooks_by_service().start();
+    let (one, two) = tokio::join!(start(), start());
+    let (one, two) = (one.unwrap(), two.unwrap());
+    assert_ne!(one.host_address(), two.host_address());
+
+    for cluster in [&one, &two] {
+        register(cluster).await;
+        let refused = create(cluster).await.unwrap_err().to_string();
+        assert!(refused.contains("service \"hook\" not found"), "{refused}");
+
+        let listener = TcpListener::bind((cluster.host_address(), 0)).await.unwrap();
+        cluster.expose_service("hooks", "hook", listener.local_addr().unwrap().port()).await.unwrap();
+        let (hello, refused) = tokio::join!(client_hello(&listener), create(cluster));
+        assert!(refused.unwrap_err().to_string().contains("failed calling webhook"));
+        let (hello, from) = hello;
+        assert_eq!(hello[0], 22, "a TLS handshake record");
+        let name = b"hook.hooks.svc";
+        assert!(hello.windows(name.len()).any(|window| window == name), "the server name");
+        assert!(cluster.server().contains(&from.to_string()), "{from} is not {}", cluster.server());
+    }
+
+    let addresses = [one.host_address(), two.host_address()];
+    drop((one, two));
+    for address in addresses {
+        let error = TcpListener::bind((address, 0)).await.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::AddrNotAvailable, "the link is gone");
+    }
+}
+
+async fn register(cluster: &Cluster) {
+    let configuration = json!({"metadata": {"name": "hook"}, "webhooks": [{
+        "name": "hook.example.com",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "timeoutSeconds": 5,
+        "clientConfig": {"service": {"namespace": "hooks", "name": "hook", "path": "/validate"}},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}],
+        // The cluster's own ConfigMaps are none of its business.
+        "objectSelector": {"matchLabels": {"checked": "true"}},
+    }]});
+    let configurations = Api::<ValidatingWebhookConfiguration>::all(cluster.client());
+    let configuration = serde_json::from_value(configuration).unwrap();
+    configurations.create(&PostParams::default(), &configuration).await.unwrap();
+    // The API server learns of it by a watch.
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    while create(cluster).await.is_ok() {
+        assert!(std::time::Instant::now() < deadline, "the webhook is not called");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn create(cluster: &Cluster) -> kube::Result<ConfigMap> {
+    let config_map = json!({"metadata": {"generateName": "checked-", "labels": {"checked": "true"}}});
+    let config_map = serde_json::from_value(config_map).unwrap();
+    Api::default_namespaced(cluster.client()).create(&PostParams::default(), &config_map).await
+}
+
+async fn client_hello(listener: &TcpListener) -> (Vec<u8>, IpAddr) {
+    let accepted = tokio::time::timeout(Duration::from_secs(10), listener.accept()).await;
+    let (mut stream, peer): (TcpStream, _) = accepted.expect("the API server connects").unwrap();
+    let mut hello = vec![0; 4096];
+    let length = stream.read(&mut hello).await.unwrap();
+    hello.truncate(length);
+    (hello, peer.ip())
+}
