@@ -17,7 +17,7 @@ use crate::{
         PortSnafu, StartSnafu,
     },
     folder::Folder,
-    network::Network,
+    network::{self, Network},
     pki::Authority,
     ports::ReservedPort,
     process::{self, Process},
@@ -76,13 +76,17 @@ impl Builder {
     /// or is not ready within two minutes. The error then quotes the end of that component's log, and
     /// the logs stay.
     pub async fn start(self) -> Result<Cluster, Error> {
+        if self.webhooks_by_service {
+            // Said before minutes are spent on building.
+            network::ensure_root().context(NetworkSnafu)?;
+        }
         let binaries = self.binaries().await?;
         let mut cluster = self.prepare().await?;
 
         let etcd_port = cluster.reserve_port()?;
         let args = components::etcd(&cluster, etcd_port);
         cluster.run(Component::Etcd, &binaries, &args)?;
-        let args = components::api_server(&cluster, etcd_port, self.controller_manager);
+        let args = components::api_server(&cluster, etcd_port);
         cluster.run(Component::ApiServer, &binaries, &args)?;
         readiness::api_server(&mut cluster).await?;
 

@@ -57,7 +57,7 @@ pub(crate) fn etcd(cluster: &Cluster, port: u16) -> Vec<String> {
     ]
 }
 
-pub(crate) fn api_server(cluster: &Cluster, etcd_port: u16, controller_manager: bool) -> Vec<String> {
+pub(crate) fn api_server(cluster: &Cluster, etcd_port: u16) -> Vec<String> {
     let file = |name| file(cluster, name);
     let mut args = serving(cluster, cluster.api_port);
     args.extend([
@@ -77,7 +77,7 @@ pub(crate) fn api_server(cluster: &Cluster, etcd_port: u16, controller_manager: 
         format!("--audit-policy-file={}", file(AUDIT_POLICY)),
         format!("--audit-log-path={}", file(AUDIT_LOG)),
     ]);
-    if !controller_manager {
+    if !cluster.controller_manager {
         args.push("--disable-admission-plugins=ServiceAccount".into());
     }
     args

@@ -41,7 +41,7 @@ pub enum Error {
     Ended { component: &'static str, status: ExitStatus, log: PathBuf, tail: String },
 
     #[snafu(display(
-        "failed to see {component} ready within {seconds} s, {last}; the end of {}:\n{tail}", log.display()
+        "failed to see {component} ready within {seconds} s (last: {last}); the end of {}:\n{tail}", log.display()
     ))]
     NotReady { component: &'static str, seconds: u64, last: String, log: PathBuf, tail: String },
 

@@ -55,6 +55,7 @@ pub use builder::Builder;
 pub use cluster::Cluster;
 pub use error::Error;
 pub use network::can_use_namespaces;
+pub use process::{Process, command};
 
 /// Writes one line about the test bed to standard error, past the capture of `cargo test`, which
 /// takes only what goes through the print macros.

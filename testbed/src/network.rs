@@ -28,7 +28,6 @@ const SUBNETS: u16 = 1 << 14;
 
 impl Network {
     pub(crate) fn create(log: PathBuf) -> Result<Self, Error> {
-        ensure!(rustix::process::geteuid().is_root(), NotRootSnafu);
         let mut sleep = process::command("unshare");
         sleep.args(["--net", "--", "sleep", "infinity"]);
         let holder = Process::start("unshare", sleep, log).context(RunSnafu { command: "unshare --net" })?;
@@ -126,13 +125,18 @@ fn run(command: &mut Command) -> Result<(), Error> {
     Ok(())
 }
 
+pub(crate) fn ensure_root() -> Result<(), Error> {
+    ensure!(rustix::process::geteuid().is_root(), NotRootSnafu);
+    Ok(())
+}
+
 /// Whether [`Builder::webhooks_by_service`](crate::Builder::webhooks_by_service) can work: we are
 /// root, may make network namespaces and veth pairs, and have the programs `unshare`, `nsenter`
 /// (util-linux) and `ip` (iproute2).
 pub fn can_use_namespaces() -> bool {
     // In a namespace that ends with the probe.
     let probe = ["--net", "nsenter", "--net=/proc/self/ns/net", "ip", "link", "add", "type", "veth"];
-    rustix::process::geteuid().is_root() && run(Command::new("unshare").args(probe)).is_ok()
+    ensure_root().is_ok() && run(Command::new("unshare").args(probe)).is_ok()
 }
 
 /// Why there is no network namespace.

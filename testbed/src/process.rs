@@ -19,7 +19,7 @@ const GRACE: Duration = Duration::from_secs(3);
 
 /// A command whose child is killed by the kernel when this process ends without doing so itself
 /// (SIGKILL, Ctrl-C). That needs util-linux's setpriv; without it only [`Process`]'s drop is left.
-pub(crate) fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
+pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     static SETPRIV: LazyLock<bool> = LazyLock::new(|| {
         let probe = Command::new("setpriv").args(["--pdeathsig", "KILL", "true"]).output();
         probe.is_ok_and(|output| output.status.success())
@@ -51,19 +51,35 @@ fn spawn(command: Command) -> io::Result<Child> {
     child.recv().map_err(io::Error::other)?
 }
 
-/// A running program whose output goes to a log file. Ended and reaped on drop.
+/// A running program whose output goes to a log file. Ended and reaped on drop: SIGTERM, and SIGKILL
+/// three seconds later.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub struct Process {
     pub(crate) name: &'static str,
     pub(crate) log: PathBuf,
     child: Child,
 }
 
 impl Process {
-    pub(crate) fn start(name: &'static str, mut command: Command, log: PathBuf) -> io::Result<Self> {
-        let output = File::create(&log)?;
+    /// Starts `command`, best one made by [`command`], under a name for messages. Standard output and
+    /// standard error are appended to `log`.
+    ///
+    /// # Errors
+    /// When the log cannot be written or there is no such program.
+    pub fn start(name: &'static str, mut command: Command, log: PathBuf) -> io::Result<Self> {
+        let output = File::options().append(true).create(true).open(&log)?;
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         Ok(Self { name, log, child: spawn(command)? })
+    }
+
+    /// The name it was started under.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The last lines of its log.
+    pub fn log_tail(&self) -> String {
+        tail(&self.log)
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -71,8 +87,31 @@ impl Process {
     }
 
     /// How the program ended, if it did.
-    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+    pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
+    }
+
+    /// Sends SIGTERM and waits for the end; `None`, and SIGKILL, when it does not come within `patience`.
+    pub fn terminate(mut self, patience: Duration) -> Option<ExitStatus> {
+        self.ask_to_end();
+        self.wait(patience)
+    }
+
+    /// Ends it at once by SIGKILL, as a crash does.
+    pub fn kill(mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
+        let deadline = Instant::now() + patience;
+        while Instant::now() < deadline {
+            if let Some(status) = self.ended() {
+                return Some(status);
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        None
     }
 
     /// Sends SIGTERM; does not wait.
@@ -89,10 +128,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.ask_to_end();
-        let deadline = Instant::now() + GRACE;
-        while self.ended().is_none() && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(10));
-        }
+        self.wait(GRACE);
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

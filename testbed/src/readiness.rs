@@ -65,7 +65,12 @@ async fn get(client: &Client, path: &str) -> Result<(), String> {
     let request = http::Request::get(path).body(Vec::new()).map_err(|error| error.to_string())?;
     match tokio::time::timeout(ANSWER_WITHIN, client.request_text(request)).await {
         Ok(Ok(_)) => Ok(()),
-        Ok(Err(error)) => Err(format!("{path}: {error}")),
-        Err(_) => Err(format!("{path}: no answer within {} s", ANSWER_WITHIN.as_secs())),
+        Ok(Err(error)) => {
+            let causes =
+                std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
+            let causes = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
+            Err(format!("GET {path}: {causes}"))
+        }
+        Err(_) => Err(format!("GET {path}: no answer within {} s", ANSWER_WITHIN.as_secs())),
     }
 }

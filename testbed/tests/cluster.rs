@@ -18,7 +18,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use lucid_testbed::{Cluster, can_use_namespaces};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::json;
 
 mod common;
@@ -119,8 +119,10 @@ fn a_cluster_outlives_the_thread_that_started_it_but_not_its_components() {
     assert_eq!(processes.len(), 2, "{processes:?}");
 
     let (pid, _) = processes.into_iter().find(|(_, line)| line.contains("kube-apiserver")).unwrap();
-    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
-    eventually(|| processes_of(&folder).len(), |left| *left == 1);
+    let pid = Pid::from_raw(pid).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+    // Until it has ended, but the drop shall be the one to learn how.
+    waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
     drop(cluster);
     has_ended_with_its_logs_kept(&folder);
 }
@@ -138,7 +140,7 @@ async fn run_until_killed() {
     let builder = Cluster::builder();
     let builder = if can_use_namespaces() { builder.webhooks_by_service() } else { builder };
     let cluster = builder.start().await.unwrap();
-    println!("\nrunning {} {}", cluster.folder().display(), cluster.host_address());
+    println!("\ncluster {} {}", cluster.folder().display(), cluster.host_address());
     std::future::pending::<()>().await;
 }
 
@@ -146,7 +148,7 @@ async fn run_until_killed() {
 fn a_cluster_ends_with_a_killed_process() {
     let mut process = test_in_a_process("run_until_killed").stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let line = lines.find(|line| line.starts_with("running ")).unwrap();
+    let line = lines.find(|line| line.starts_with("cluster ")).unwrap();
     let [_, folder, address] = line.split(' ').collect::<Vec<_>>().try_into().unwrap();
     let (folder, address): (_, IpAddr) = (Path::new(folder), address.parse().unwrap());
     assert_eq!(processes_of(folder).len(), 2);

@@ -20,8 +20,8 @@ async fn the_api_server_calls_a_service_of_this_process() {
         let _ = writeln!(std::io::stderr(), "skipped: webhooks by Service need root and network namespaces");
         return;
     }
-    let start = || Cluster::builder().webhooks_by_service().start();
-    let (one, two) = tokio::join!(start(), start());
+    let builder = Cluster::builder().webhooks_by_service();
+    let (one, two) = tokio::join!(builder.clone().start(), builder.start());
     let (one, two) = (one.unwrap(), two.unwrap());
     assert_ne!(one.host_address(), two.host_address());
 
@@ -47,6 +47,15 @@ async fn the_api_server_calls_a_service_of_this_process() {
         let error = TcpListener::bind((address, 0)).await.unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::AddrNotAvailable, "the link is gone");
     }
+}
+
+#[tokio::test]
+async fn without_root_the_error_says_so() {
+    if rustix::process::geteuid().is_root() {
+        return;
+    }
+    let error = Cluster::builder().webhooks_by_service().start().await.unwrap_err();
+    assert!(format!("{error:?}").contains("webhooks by Service need root"), "{error:?}");
 }
 
 async fn register(cluster: &Cluster) {

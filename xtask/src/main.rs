@@ -1,5 +1,7 @@
 //! The single list of checks and tasks.
 
+mod checks;
+mod demo;
 mod testbed;
 
 use std::{error::Error, process::ExitCode};
@@ -16,6 +18,11 @@ struct Xtask {
 
 #[derive(Subcommand)]
 enum Task {
+    /// Shows Lucid at work: starts a control plane, the verifier and the operator, creates sample pods and prints what
+    /// became of them.
+    Demo(demo::Demo),
+    /// Runs every check: format, clippy, documentation, unit and end-to-end tests.
+    Test,
     /// A real Kubernetes control plane, built from source.
     #[command(subcommand)]
     Testbed(testbed::Task),
@@ -23,6 +30,8 @@ enum Task {
 
 fn main() -> ExitCode {
     let outcome: Result<(), Box<dyn Error>> = match Xtask::parse().task {
+        Task::Demo(demo) => demo::run(&demo),
+        Task::Test => checks::run(),
         Task::Testbed(task) => testbed::run(&task),
     };
     match outcome {

@@ -1,6 +1,7 @@
 //! `cargo xtask testbed`.
 
 use std::error::Error;
+use std::io;
 
 use clap::{Args, Subcommand};
 use lucid_testbed::{Binaries, Cluster, Component};
@@ -53,14 +54,7 @@ async fn up(options: &Up, binaries: &Binaries) -> Result<(), Box<dyn Error>> {
     if options.scheduler {
         builder = builder.scheduler();
     }
-    // From here on a signal no longer ends the process by itself: the cluster is dropped instead.
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    let asked_to_end = async {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-    };
+    let asked_to_end = asked_to_end()?;
     let stay = async {
         let cluster = builder.start().await?;
         tell(&cluster, binaries);
@@ -72,17 +66,34 @@ async fn up(options: &Up, binaries: &Binaries) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// How to use the cluster from another terminal.
+/// A future that completes at the first SIGINT or SIGTERM. From the call on, a signal no longer ends the process by
+/// itself: the cluster is dropped instead.
+pub(crate) fn asked_to_end() -> io::Result<impl Future<Output = ()>> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
+
+/// Tells how to use the cluster from another terminal.
 fn tell(cluster: &Cluster, binaries: &Binaries) {
     println!("A cluster runs at {}; its logs are in {}/logs.", cluster.server(), cluster.folder().display());
     println!("In another terminal:\n");
-    println!("    export KUBECONFIG={}", cluster.kubeconfig_path().display());
-    if binaries.path(Component::Kubectl).exists() {
-        println!("    export PATH={}:$PATH", binaries.folder().display());
-    }
+    point_kubectl_at(cluster, binaries);
     println!("    kubectl get namespaces\n");
     if !binaries.path(Component::Kubectl).exists() {
         println!("No kubectl? `cargo xtask testbed build` makes one.\n");
     }
     println!("Ctrl-C ends it.");
+}
+
+/// Prints the shell commands that make kubectl talk to the cluster.
+pub(crate) fn point_kubectl_at(cluster: &Cluster, binaries: &Binaries) {
+    println!("    export KUBECONFIG={}", cluster.kubeconfig_path().display());
+    if binaries.path(Component::Kubectl).exists() {
+        println!("    export PATH={}:$PATH", binaries.folder().display());
+    }
 }

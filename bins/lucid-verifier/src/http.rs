@@ -99,7 +99,7 @@ pub async fn serve(listener: TcpListener, registry: CurrentRegistry, shutdown: i
 }
 
 /// The answer to a request; its body does not matter.
-pub fn respond<B>(request: &Request<B>, registry: &Registry) -> Response<Full<Bytes>> {
+fn respond<B>(request: &Request<B>, registry: &Registry) -> Response<Full<Bytes>> {
     let answer: fn(&str, &Registry) -> Response<Full<Bytes>> = match request.uri().path() {
         "/registry/check" => check,
         "/healthz" => |_, _| text("ok"),

@@ -123,7 +123,7 @@ impl RegistryFile {
             }
             Err(error) => {
                 tracing::error!(
-                    error = lucid_process::with_causes(&error),
+                    error = %lucid_process::with_causes(&error),
                     "the last good registry stays in force"
                 );
             }
@@ -160,5 +160,74 @@ fn is_reading(kind: EventKind) -> bool {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => false,
         EventKind::Access(_) => true,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::time::Instant;
+
+    use notify::event::{CreateKind, DataChange, ModifyKind};
+
+    use super::*;
+
+    fn registry_of(count: usize) -> String {
+        let digests: Vec<String> = (0..count).map(|number| format!("sha256:{number:064x}")).collect();
+        serde_json::json!({ "notarized": digests }).to_string()
+    }
+
+    async fn counts_soon(current: &CurrentRegistry, count: usize) {
+        let started = Instant::now();
+        while current.load().count() != count {
+            assert!(started.elapsed() < Duration::from_secs(20), "{count} digests are never in force");
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn an_event_in_the_directory_suffices_without_polls() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("registry.yaml");
+        fs::write(&path, registry_of(1)).unwrap();
+        let file = RegistryFile::open(&path).await.unwrap();
+        let current = file.current();
+        let task = tokio::spawn(file.follow(Duration::from_secs(3600)));
+        // This one may be seen by the comparison at the start, those after it by their events only.
+        fs::write(&path, registry_of(2)).unwrap();
+        counts_soon(&current, 2).await;
+        for count in 3..6 {
+            fs::write(folder.path().join("new"), registry_of(count)).unwrap();
+            fs::rename(folder.path().join("new"), &path).unwrap();
+            counts_soon(&current, count).await;
+        }
+        task.abort();
+    }
+
+    #[tokio::test]
+    async fn a_poll_suffices_where_the_directory_gives_no_event() {
+        let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let target = elsewhere.path().join("registry.yaml");
+        fs::write(&target, registry_of(1)).unwrap();
+        symlink(&target, folder.path().join("registry.yaml")).unwrap();
+        let file = RegistryFile::open(folder.path().join("registry.yaml")).await.unwrap();
+        let current = file.current();
+        let task = tokio::spawn(file.follow(Duration::from_millis(20)));
+        for count in 2..5 {
+            fs::write(&target, registry_of(count)).unwrap();
+            counts_soon(&current, count).await;
+        }
+        task.abort();
+    }
+
+    #[test]
+    fn only_events_of_reading_are_ignored() {
+        assert!(is_reading(EventKind::Access(AccessKind::Open(AccessMode::Any))));
+        assert!(is_reading(EventKind::Access(AccessKind::Close(AccessMode::Read))));
+        assert!(!is_reading(EventKind::Access(AccessKind::Close(AccessMode::Write))));
+        assert!(!is_reading(EventKind::Create(CreateKind::File)));
+        assert!(!is_reading(EventKind::Modify(ModifyKind::Data(DataChange::Any))));
+        assert!(!is_reading(EventKind::Any));
     }
 }

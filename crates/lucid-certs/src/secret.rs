@@ -1,6 +1,9 @@
 //! The certificate authority that all replicas share, in a Secret
 
-use std::{collections::BTreeMap, time::Duration, time::SystemTime};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
 
 use k8s_openapi::{
     ByteString,

@@ -21,6 +21,9 @@ use lucid_testbed::Cluster;
 
 const NAMESPACE: &str = "default";
 
+/// Keys and values of a Secret
+type Data<'a> = &'a [(&'a str, &'a str)];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_share_one_authority_in_a_secret() {
     let cluster = Cluster::builder().start().await.unwrap();
@@ -47,7 +50,7 @@ async fn read(client: &Client, name: &str) -> Secret {
 }
 
 /// Creates a Secret as a user may have done
-async fn put(client: &Client, name: &str, data: &[(&str, &str)]) -> Secret {
+async fn put(client: &Client, name: &str, data: Data<'_>) -> Secret {
     let data = data.iter().map(|(key, value)| ((*key).to_owned(), ByteString((*value).into()))).collect();
     let labels = BTreeMap::from([("team".to_owned(), "blue".to_owned())]);
     let metadata = ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
@@ -115,7 +118,7 @@ async fn what_is_unusable_is_replaced_with_the_reason(client: &Client) {
     let other_names = ServingNames::for_services("other", &["service"]).unwrap();
     let narrow = pems(CertificateAuthority::generate(&other_names, now).unwrap());
 
-    let cases: [(&str, &[(&str, &str)], &str); 10] = [
+    let cases: [(&str, Data<'_>, &str); 10] = [
         ("empty", &[], "key tls.crt is missing"),
         ("no-key", &[("tls.crt", &certificate)], "key tls.key is missing"),
         ("no-certificate", &[("tls.key", &key)], "key tls.crt is missing"),

@@ -33,17 +33,22 @@ const NAME: &str = "lucid-operator.lucid-system.svc";
 
 /// Keeps what was published, in place of webhook configurations
 #[derive(Clone, Default)]
-struct Published(Arc<Mutex<Vec<TrustBundle>>>);
+struct Published(Arc<Mutex<Vec<(Instant, TrustBundle)>>>);
 
 impl Published {
     fn last(&self) -> TrustBundle {
-        self.0.lock().unwrap().last().unwrap().clone()
+        self.0.lock().unwrap().last().unwrap().1.clone()
+    }
+
+    /// Since when `bundle` is what clients have
+    fn since(&self, bundle: &TrustBundle) -> Instant {
+        self.0.lock().unwrap().iter().find(|(_, published)| published == bundle).unwrap().0
     }
 }
 
 impl PublishTrust for Published {
     async fn publish(&self, bundle: &TrustBundle) -> Result<(), PublishError> {
-        self.0.lock().unwrap().push(bundle.clone());
+        self.0.lock().unwrap().push((Instant::now(), bundle.clone()));
         Ok(())
     }
 }
@@ -143,13 +148,15 @@ async fn a_deleted_secret_is_healed_and_no_handshake_fails(client: &Client) {
     // Both replicas write the same targets, so clients have what either of them wrote last.
     eventually("the new authority on both replicas", || async {
         for bundle in replicas.each_ref().map(|replica| replica.published.last()) {
-            assert!(replicas.iter().all(|replica| replica.accepts(&bundle) || bundle == old), "{bundle:?}");
+            assert!(replicas.iter().all(|replica| replica.accepts(&bundle)), "{bundle:?}");
         }
         replicas.iter().all(|replica| replica.accepts(&new)).then_some(())
     })
     .await;
     for replica in replicas {
         assert_eq!(replica.published.last(), new.merge(&old));
+        let since = replica.published.since(&new.merge(&old));
+        assert!(since.elapsed() > Duration::from_secs(1), "no API server had time to hear of the bundle");
         replica.stop().await;
     }
 }

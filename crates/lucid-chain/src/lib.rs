@@ -1,4 +1,96 @@
-//! Plans an ordered chain of auditor sidecars for a Kubernetes pod and writes it as a JSON patch
+//! Plans an ordered chain of auditor sidecars for a Kubernetes pod and writes it as a JSON patch.
+//!
+//! An *auditor* is a container that inspects the requests and answers of an AI model. Auditors of
+//! a pod form a *chain*: each forwards to the next on localhost, the last one to the model. This
+//! crate decides which chain a pod gets and what must change in the pod for that. It does no I/O,
+//! reads no clock and no environment, so a webhook, an offline command and a check of a live
+//! cluster come to the same answer.
+//!
+//! # From a pod to a patch
+//!
+//! ```
+//! use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, plan};
+//!
+//! let pod = r#"{
+//!     "metadata": {
+//!         "labels": {"lucid.io/secured": "true"},
+//!         "annotations": {"lucid.computing/auditor-chain": "injection, toxicity"}
+//!     },
+//!     "spec": {"containers": [
+//!         {"name": "model", "image": "registry.example/model:1", "ports": [{"name": "http", "containerPort": 5000}]}
+//!     ]}
+//! }"#;
+//!
+//! // The operator's part: the auditors of the cluster and its own settings.
+//! let configuration = Configuration::new(Catalogue::builtin(), None)?;
+//!
+//! let view = PodView::from_json(pod)?;
+//! let outcome = plan(&view, &Inputs::new(&configuration));
+//! assert!(outcome.warnings.is_empty());
+//! let Decision::Planned(plan) = outcome.decision else { return Err("no chain".into()) };
+//!
+//! // The plan says what is injected, and why so.
+//! let hops: Vec<_> = plan.containers.iter().map(|c| (c.port.get(), c.next_port.get())).collect();
+//! assert_eq!(hops, [(8090, 8093), (8093, 5000)]);
+//! assert_eq!(plan.source.to_string(), "annotation lucid.computing/auditor-chain");
+//! assert_eq!(plan.model_port.source.to_string(), "port named http of container model");
+//!
+//! // The patch is what an AdmissionReview carries, before base64.
+//! let patch = plan.patch(&view);
+//! let text = serde_json::to_string(&patch)?;
+//! assert!(text.starts_with(r#"[{"op":"add","path":"/spec/containers/-","value":{"#));
+//!
+//! // A pod that already follows its plan needs no operation.
+//! let mut injected: serde_json::Value = serde_json::from_str(pod)?;
+//! json_patch::patch(&mut injected, &serde_json::from_str::<json_patch::Patch>(&text)?)?;
+//! let injected = injected.to_string();
+//! assert!(plan.patch(&PodView::from_json(&injected)?).is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Who decides
+//!
+//! A pod asks for a chain by the label `lucid.io/secured: "true"` or by the presence of the
+//! annotation `lucid.computing/auditors` ([`Trigger`]). The chain comes from the first of these
+//! that has a valid one ([`ChainSource`]):
+//!
+//! 1. the pod annotation `lucid.computing/auditor-chain`,
+//! 2. the pod annotation `lucid.computing/auditors`,
+//! 3. the ConfigMap `lucid-auditor-chain` in the pod's namespace ([`NamespaceChain`]),
+//! 4. the operator ([`Configuration`]),
+//! 5. the built-in default ([`DEFAULT_CHAIN`]).
+//!
+//! For single settings the operator's [`Overrides`] win over the pod's annotations, and these
+//! over the default. An annotation that cannot be understood never blocks the pod: it counts as
+//! absent and leaves a [`Warning`].
+//!
+//! Names of auditors are looked up in a [`Catalogue`]: the built-in one, a file `auditors.yaml`
+//! over it, a namespace's own entries over both.
+//!
+//! # What a plan promises
+//!
+//! - Container names are unique in the pod, also for one auditor several times. A container that
+//!   is there under a planned name is the auditor's: it stays if it is exactly the planned one
+//!   ([`PlannedContainer::difference`]) and is replaced otherwise.
+//! - Ports are unique in the pod. An auditor keeps the port of its catalogue entry while no
+//!   container, no auditor before it and not the model has it ([`PortReason`]).
+//! - Every auditor runs without root, under a uid of its own ([`FIRST_UID`]), with no capability,
+//!   a read-only root file system and the runtime's seccomp profile: a pod that satisfies the Pod
+//!   Security level `restricted` still does with its auditors.
+//! - Nothing else of the pod is touched. An application gets `AUDITOR_URL` when its outbound
+//!   traffic is audited and it does not set that variable itself.
+//! - Planning depends only on its arguments. What a pod says about itself, the status annotation
+//!   and container names included, is never taken as proof that it has its chain.
+//!
+//! A pod for which no such plan exists is [`Decision::Impossible`]: the caller should refuse it,
+//! for it asked for a chain that it would not have.
+//!
+//! # Layout
+//!
+//! [`PodView`] borrows what planning reads from the pod's JSON. [`plan()`] turns it and the
+//! [`Inputs`] into an [`Outcome`], which may hold a [`Plan`]; [`Plan::patch`] gives the [`Patch`].
+//! [`keys`] has the names users write.
+
 mod annotations;
 mod catalogue;
 mod chain;
@@ -31,3 +123,7 @@ pub use plan::{
 pub use pod::{ContainerView, PodError, PodView, PortView};
 pub use trigger::Trigger;
 pub use warning::Warning;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

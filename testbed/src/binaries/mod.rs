@@ -33,6 +33,10 @@ impl Component {
     pub const ALL: [Self; 5] =
         [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Scheduler, Self::Kubectl];
 
+    /// What [`Builder`](crate::Builder) may start: everything but kubectl.
+    pub const CONTROL_PLANE: [Self; 4] =
+        [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Scheduler];
+
     /// The file name of the program, such as `kube-apiserver`.
     pub fn name(self) -> &'static str {
         match self {

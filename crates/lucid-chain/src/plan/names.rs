@@ -21,28 +21,29 @@ pub(super) fn container_names(
     chain: &[&Auditor],
     warnings: &mut Vec<Warning>,
 ) -> Vec<String> {
-    let fixed: BTreeSet<&str> = [pod.init_containers(), pod.ephemeral_containers()]
+    let mut fixed: BTreeSet<&str> = [pod.init_containers(), pod.ephemeral_containers()]
         .into_iter()
         .flatten()
         .map(ContainerView::name)
         .collect();
-    let mut names: Vec<String> = Vec::with_capacity(chain.len());
+    let mut used = BTreeSet::new();
+    let mut names = Vec::with_capacity(chain.len());
     for auditor in chain {
+        let mut avoided = Vec::new();
         let mut number = 1;
-        let mut passed = None;
-        let name = loop {
+        let given = loop {
             let name = numbered(auditor.name(), number);
-            if fixed.contains(name.as_str()) {
-                passed = Some(name);
-            } else if !names.contains(&name) {
+            if fixed.remove(name.as_str()) {
+                avoided.push(name.clone());
+                used.insert(name);
+            } else if used.insert(name.clone()) {
                 break name;
             }
             number += 1;
         };
-        if let Some(taken) = passed {
-            warnings.push(Warning::NameTaken { name: taken, given: name.clone() });
-        }
-        names.push(name);
+        let taken = |name| Warning::NameTaken { name, given: given.clone() };
+        warnings.extend(avoided.into_iter().map(taken));
+        names.push(given);
     }
     names
 }

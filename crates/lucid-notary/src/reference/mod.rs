@@ -38,8 +38,9 @@ use crate::text;
 /// # Ok::<(), lucid_notary::reference::ReferenceError>(())
 /// ```
 ///
-/// Two things which distribution/reference lets pass are refused, because runtimes disagree on what they mean:
-/// an underscore in a registry's name, and digests of other algorithms than sha256 and sha512.
+/// Two things which distribution/reference lets pass are refused: a registry's name with an underscore, because it
+/// takes that for a path without registry while containerd asks the host; and digests of other algorithms than sha256
+/// and sha512.
 ///
 /// [distribution/reference]: https://github.com/distribution/reference
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,10 +1,8 @@
 //! Whether a pod gets a chain, and which.
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::*;
+use crate::common::*;
 use lucid_chain::{
     Catalogue, ChainSource, Configuration, Decision, NamespaceChain, SkipReason, Trigger, keys,
 };
@@ -102,7 +100,7 @@ fn skip_audit_is_honoured_only_where_it_is_allowed() {
     assert!(skipped.warnings.is_empty());
 
     for value in ["false", "True", ""] {
-        let pod = common::pod(json!({keys::SKIP_AUDIT: value}), &[5000]);
+        let pod = crate::common::pod(json!({keys::SKIP_AUDIT: value}), &[5000]);
         let outcome = outcome_in(&pod, &configuration, None);
         assert_eq!(outcome.warnings.len(), usize::from(value != "false"), "{value}");
         planned_by(outcome);
@@ -115,7 +113,8 @@ fn the_first_source_with_a_valid_chain_gives_it() {
     let from_namespace = namespace(&[("chain", "toxicity")]).unwrap();
     let (own, none) = (operator(&["guardrails"]), builtin());
     let chain = |chain: &str| json!({keys::AUDITOR_CHAIN: chain, keys::AUDITORS: "injection,injection"});
-    let cases: [(Value, bool, &Configuration, ChainSource, &[&str], usize); 9] = [
+    type Case<'a> = (Value, bool, &'a Configuration, ChainSource, &'a [&'a str], usize);
+    let cases: [Case<'_>; 9] = [
         (
             chain("toxicity,injection"),
             true,
@@ -183,7 +182,8 @@ fn an_annotation_may_name_what_only_the_namespace_knows() {
 #[test]
 fn a_namespace_chain_comes_from_either_key_or_both() {
     const YAML: &str = "chain: [{name: pii, image: pii}, {name: lucid-injection-auditor, image: mine}]";
-    let cases: [(&[(&str, &str)], &[(&str, &str)]); 3] = [
+    type Pairs<'a> = &'a [(&'a str, &'a str)];
+    let cases: [(Pairs<'_>, Pairs<'_>); 3] = [
         (
             &[("chain", "toxicity, toxicity\n")],
             &[("lucid-toxicity-auditor", "ghcr.io/lucid/lucid-toxicity-auditor:latest"); 2],

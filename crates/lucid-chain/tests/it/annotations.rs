@@ -1,8 +1,6 @@
 //! Reading a pod's annotations.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use lucid_chain::{AuditMode, Direction, Overrides, SettingSource, keys};
 use serde_json::json;
 

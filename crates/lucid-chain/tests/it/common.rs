@@ -1,73 +1,77 @@
 //! Pods, plans and a stand-in for what the API server does to a pod after the webhook.
 
-#![allow(dead_code, reason = "every test program uses a part of it")]
-
 use lucid_chain::{
     Catalogue, Configuration, Decision, Inputs, NamespaceChain, Outcome, Patch, Plan, PodView, keys, plan,
 };
 use serde_json::{Value, json};
 
-pub fn builtin() -> Configuration {
+pub(crate) fn builtin() -> Configuration {
     Configuration::new(Catalogue::builtin(), None).unwrap()
 }
 
 /// A labelled pod with one application that declares the given ports.
-pub fn pod(annotations: Value, ports: &[u16]) -> Value {
+pub(crate) fn pod(annotations: Value, ports: &[u16]) -> Value {
     let ports: Vec<_> = ports.iter().map(|port| json!({"containerPort": port})).collect();
-    json!({
-        "metadata": {"name": "model", "labels": {keys::SECURED_LABEL: "true"}, "annotations": annotations},
+    let mut pod = json!({
+        "metadata": {"name": "model", "labels": {keys::SECURED_LABEL: "true"}},
         "spec": {"containers": [{"name": "web", "image": "registry.example/web:1", "ports": ports}]},
-    })
+    });
+    pod["metadata"]["annotations"] = annotations;
+    pod
 }
 
-pub fn outcome_in(pod: &Value, configuration: &Configuration, namespace: Option<&NamespaceChain>) -> Outcome {
+pub(crate) fn outcome_in(
+    pod: &Value,
+    configuration: &Configuration,
+    namespace: Option<&NamespaceChain>,
+) -> Outcome {
     let json = pod.to_string();
     let view = PodView::from_json(&json).unwrap();
     plan(&view, &Inputs::new(configuration).with_namespace_chain(namespace))
 }
 
-pub fn outcome(pod: &Value) -> Outcome {
+pub(crate) fn outcome(pod: &Value) -> Outcome {
     outcome_in(pod, &builtin(), None)
 }
 
-pub fn planned_by(outcome: Outcome) -> Plan {
+pub(crate) fn planned_by(outcome: Outcome) -> Plan {
     match outcome.decision {
         Decision::Planned(plan) => plan,
         other => panic!("{other:?}"),
     }
 }
 
-pub fn planned(pod: &Value) -> Plan {
+pub(crate) fn planned(pod: &Value) -> Plan {
     planned_by(outcome(pod))
 }
 
-pub fn warnings(outcome: &Outcome) -> Vec<String> {
+pub(crate) fn warnings(outcome: &Outcome) -> Vec<String> {
     outcome.warnings.iter().map(ToString::to_string).collect()
 }
 
-pub fn patch_of(pod: &Value) -> Patch {
+pub(crate) fn patch_of(pod: &Value) -> Patch {
     patch_in(pod, &builtin())
 }
 
-pub fn patch_in(pod: &Value, configuration: &Configuration) -> Patch {
+pub(crate) fn patch_in(pod: &Value, configuration: &Configuration) -> Patch {
     let plan = planned_by(outcome_in(pod, configuration, None));
     let json = pod.to_string();
     plan.patch(&PodView::from_json(&json).unwrap())
 }
 
-pub fn apply(pod: &Value, patch: &Patch) -> Value {
+pub(crate) fn apply(pod: &Value, patch: &Patch) -> Value {
     let patch: json_patch::Patch = serde_json::from_value(json!(patch)).unwrap();
     let mut patched = pod.clone();
     json_patch::patch(&mut patched, &patch).unwrap();
     patched
 }
 
-pub fn injected(pod: &Value) -> Value {
+pub(crate) fn injected(pod: &Value) -> Value {
     apply(pod, &patch_of(pod))
 }
 
 /// What the API server, its ServiceAccount and LimitRanger plugins fill into a stored pod.
-pub fn defaulted(pod: &Value) -> Value {
+pub(crate) fn defaulted(pod: &Value) -> Value {
     let mut pod = pod.clone();
     let host_network = pod["spec"]["hostNetwork"] == true;
     for container in pod["spec"]["containers"].as_array_mut().unwrap() {

@@ -1,8 +1,6 @@
 //! Names, ports, environment and hardening of the planned containers.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use lucid_chain::{
     Catalogue, Configuration, Decision, ImpossibleReason, ModelPortSource, NamespaceChain, Plan, keys,
 };
@@ -80,7 +78,8 @@ fn the_name_of_an_init_or_ephemeral_container_is_avoided_with_a_warning() {
 #[test]
 fn auditors_keep_their_port_while_it_is_free_and_else_take_the_next_spare_one() {
     let free = "its own port is free";
-    let cases: [(&str, Value, &[(u16, u16)], &[&str]); 8] = [
+    type Case<'a> = (&'a str, Value, &'a [(u16, u16)], &'a [&'a str]);
+    let cases: [Case<'_>; 8] = [
         ("injection,toxicity", json!([]), &[(8090, 8093), (8093, 5000)], &[free, free]),
         (
             "guardrails,guardrails",

@@ -1,0 +1,253 @@
+//! What holds for every pod.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, keys, plan};
+use proptest::{collection::vec, prelude::*, sample::select};
+use serde_json::{Value, json};
+
+use crate::common::*;
+
+const KEYS: [&str; 9] = [
+    keys::AUDITOR_CHAIN,
+    keys::AUDITORS,
+    keys::AUDIT_MODE,
+    keys::SKIP_AUDIT,
+    keys::TARGET_PORT,
+    keys::DIRECTION,
+    keys::SIDECAR_MODE,
+    keys::INTERCEPT,
+    keys::STATUS,
+];
+
+const VALUES: [&str; 9] = [
+    "injection,toxicity",
+    "guardrails, guardrails,guardrails",
+    "observe",
+    "true",
+    "5000",
+    "8090",
+    "outbound",
+    "both",
+    "native",
+];
+
+/// Container names, some of them such as planning would give.
+const NAMES: [&str; 6] = [
+    "web",
+    "db",
+    "lucid-guardrails-auditor",
+    "lucid-guardrails-auditor-2",
+    "lucid-injection-auditor",
+    "lucid-toxicity-auditor",
+];
+
+fn annotations() -> impl Strategy<Value = Value> {
+    let value = prop_oneof![3 => select(&VALUES[..]).prop_map(str::to_owned), 1 => any::<String>()];
+    let key = prop_oneof![5 => select(&KEYS[..]).prop_map(str::to_owned), 1 => any::<String>()];
+    let map = vec((key, value), 0..5).prop_map(|entries| json!(BTreeMap::from_iter(entries)));
+    prop_oneof![1 => Just(Value::Null), 5 => map]
+}
+
+/// JSON that planning has no idea of.
+fn unknown() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<String>().prop_map(Value::from)
+    ];
+    leaf.prop_recursive(3, 12, 3, |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..3).prop_map(Value::from),
+            vec((any::<String>(), inner), 0..3).prop_map(|entries| json!(BTreeMap::from_iter(entries))),
+        ]
+    })
+}
+
+/// One of `values`, or absent, or `null`.
+fn maybe(value: impl Strategy<Value = Value> + 'static) -> impl Strategy<Value = Option<Value>> {
+    prop_oneof![1 => Just(None), 1 => Just(Some(Value::Null)), 4 => value.prop_map(Some)]
+}
+
+fn container(name: &'static str) -> impl Strategy<Value = Value> {
+    let number = || prop_oneof![select(vec![8090, 8093, 5000, 8096, 0, -1, 70000]), any::<i32>()];
+    let port = (
+        option(number()),
+        option(number()),
+        option(select(vec!["model", "http", "x"])),
+        option(select(vec!["TCP", "UDP"])),
+    )
+        .prop_map(|(container, host, name, protocol)| {
+            object([
+                ("containerPort", container.map(Value::from)),
+                ("hostPort", host.map(Value::from)),
+                ("name", name.map(Value::from)),
+                ("protocol", protocol.map(Value::from)),
+            ])
+        });
+    let variable = (select(vec!["A", "AUDITOR_URL"]), any::<String>())
+        .prop_map(|(name, value)| json!({"name": name, "value": value}));
+    let fields = (
+        maybe(vec(port, 0..4).prop_map(Value::from)),
+        maybe(vec(variable, 0..3).prop_map(Value::from)),
+        maybe(select(vec!["web:1", "ghcr.io/lucid/lucid-injection-auditor:latest"]).prop_map(Value::from)),
+        option(unknown()),
+    );
+    fields.prop_map(move |(ports, env, image, other)| {
+        object([
+            ("name", Some(json!(name))),
+            ("ports", ports),
+            ("env", env),
+            ("image", image),
+            ("somethingNew", other),
+        ])
+    })
+}
+
+fn option<T: Clone + std::fmt::Debug>(
+    value: impl Strategy<Value = T> + 'static,
+) -> impl Strategy<Value = Option<T>> {
+    proptest::option::of(value)
+}
+
+fn object<const N: usize>(members: [(&str, Option<Value>); N]) -> Value {
+    let members = members.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    Value::Object(members.collect())
+}
+
+/// A pod that asks for a chain. Its containers' names are unique, as the API server demands.
+fn pod() -> impl Strategy<Value = Value> {
+    let names = Just(NAMES.to_vec()).prop_shuffle();
+    let containers = (names, 0..=4_usize, 0..=2_usize).prop_flat_map(|(names, applications, inits)| {
+        let (first, rest) = names.split_at(applications);
+        let list = |names: &[&'static str]| names.iter().copied().map(container).collect::<Vec<_>>();
+        (list(first), list(&rest[..inits]))
+    });
+    (annotations(), containers, any::<bool>(), option(unknown()), option(unknown())).prop_map(
+        |(annotations, (containers, inits), host_network, in_spec, in_pod)| {
+            json!({
+                "metadata": {"labels": {keys::SECURED_LABEL: "true"}, "annotations": annotations, "uid": "x"},
+                "spec": object([
+                    ("containers", Some(json!(containers)).filter(|_| !containers.is_empty())),
+                    ("initContainers", Some(json!(inits))),
+                    ("hostNetwork", Some(json!(host_network))),
+                    ("somethingNew", in_spec),
+                ]),
+                "somethingNew": in_pod,
+            })
+        },
+    )
+}
+
+fn list<'v>(value: &'v Value, key: &str) -> &'v [Value] {
+    value[key].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn name(container: &Value) -> &str {
+    container["name"].as_str().unwrap()
+}
+
+/// The pod without what planning may touch: planned containers, applications' env, the status
+/// and the parents of these.
+fn untouchable(pod: &Value, planned: &BTreeSet<String>) -> Value {
+    let mut pod = pod.clone();
+    for (parent, key) in [("metadata", "annotations"), ("spec", "containers")] {
+        if pod[parent][key].is_null() {
+            pod[parent][key] = json!(if key == "annotations" { json!({}) } else { json!([]) });
+        }
+    }
+    pod["metadata"]["annotations"].as_object_mut().unwrap().remove(keys::STATUS);
+    let containers = pod["spec"]["containers"].as_array_mut().unwrap();
+    containers.retain(|container| !planned.contains(name(container)));
+    for container in containers {
+        container.as_object_mut().unwrap().remove("env");
+    }
+    pod
+}
+
+fn check(pod: &Value, configuration: &Configuration) -> Result<(), TestCaseError> {
+    let outcome = outcome_in(pod, configuration, None);
+    for warning in warnings(&outcome) {
+        prop_assert!(!warning.contains(char::is_control), "{}", warning);
+    }
+    let plan = planned_by(outcome);
+    let patched = apply(pod, &patch_in(pod, configuration));
+    let containers = list(&patched["spec"], "containers");
+    let inits = list(&patched["spec"], "initContainers");
+
+    let names: Vec<_> = containers.iter().chain(inits).map(name).collect();
+    prop_assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{:?}", names);
+    let planned: BTreeSet<_> = plan.containers.iter().map(|planned| planned.name.clone()).collect();
+    prop_assert!(planned.iter().all(|planned| names.contains(&planned.as_str())), "{:?}", names);
+
+    let ports: BTreeSet<_> = plan.containers.iter().map(|planned| planned.port).collect();
+    prop_assert_eq!(ports.len(), plan.containers.len());
+    prop_assert!(!ports.contains(&plan.model_port.port));
+    let applications = || containers.iter().filter(|container| !planned.contains(name(container)));
+    for port in applications().chain(inits).flat_map(|container| list(container, "ports")) {
+        for declared in [&port["containerPort"], &port["hostPort"]] {
+            prop_assert!(ports.iter().all(|port| *declared != json!(port)), "{} {:?}", port, ports);
+        }
+    }
+    let hops: Vec<_> = plan.containers.iter().map(|planned| planned.next_port).collect();
+    let listeners = plan.containers.iter().skip(1).map(|planned| planned.port);
+    prop_assert_eq!(hops, Vec::from_iter(listeners.chain([plan.model_port.port])));
+
+    prop_assert_eq!(untouchable(&patched, &planned), untouchable(pod, &planned));
+    for (before, after) in list(&pod["spec"], "containers").iter().zip(containers) {
+        prop_assert_eq!(name(before), name(after));
+        if !planned.contains(name(before)) {
+            let (before, after) = (list(before, "env"), list(after, "env"));
+            let set = before.iter().any(|variable| variable["name"] == "AUDITOR_URL");
+            let added = usize::from(!set && plan.application_url().is_some());
+            prop_assert!(after.starts_with(before) && after.len() == before.len() + added, "{:?}", after);
+        }
+    }
+
+    prop_assert!(patch_in(&patched, configuration).is_empty(), "{}", patched);
+    let stored = defaulted(&patched);
+    prop_assert!(patch_in(&stored, configuration).is_empty(), "{}", stored);
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn the_patch_applies_is_complete_and_touches_nothing_else(pod in pod()) {
+        check(&pod, &builtin())?;
+    }
+
+    #[test]
+    fn arbitrary_annotations_never_panic(entries in vec((select(&KEYS[..]), any::<Vec<u8>>()), 0..9)) {
+        let annotations: BTreeMap<_, _> =
+            entries.iter().map(|(key, bytes)| (key, String::from_utf8_lossy(bytes))).collect();
+        let pod = json!({"metadata": {"labels": {keys::SECURED_LABEL: "true"}, "annotations": annotations}});
+        check(&pod, &builtin())?;
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_read_or_refused_without_a_panic(bytes in any::<Vec<u8>>(), at in any::<prop::sample::Index>()) {
+        let _ = PodView::from_json(&bytes);
+        let mut json = crate::common::pod(json!({keys::AUDITORS: "injection"}), &[5000]).to_string().into_bytes();
+        let at = at.index(json.len());
+        json.splice(at..(at + 1), bytes);
+        if let Ok(view) = PodView::from_json(&json) {
+            let configuration = builtin();
+            if let Decision::Planned(plan) = plan(&view, &Inputs::new(&configuration)).decision {
+                plan.patch(&view);
+            }
+        }
+    }
+
+    #[test]
+    fn an_arbitrary_catalogue_is_read_or_refused_without_a_panic(text in any::<String>(), at in any::<prop::sample::Index>()) {
+        const YAML: &str = "chain:\n- name: a\n  image: a\n  env: {A: 'x'}\n  resources: {limits: {cpu: 1}}\n";
+        let mut yaml = YAML.to_owned();
+        yaml.insert_str(at.index(YAML.len()), &text);
+        for yaml in [text, yaml] {
+            if let Err(error) = Catalogue::parse("auditors.yaml", &yaml) {
+                prop_assert!(error.line() >= 1 && error.column() >= 1);
+            }
+        }
+    }
+}

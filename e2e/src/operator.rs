@@ -1,0 +1,183 @@
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::time::Instant;
+
+use lucid_testbed::{Cluster, Process};
+
+use crate::{Error, PATIENCE, free_port, program};
+
+/// How an operator is started beside a cluster.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct OperatorBuilder {
+    name: &'static str,
+    folder: PathBuf,
+    kubeconfig: PathBuf,
+    address: IpAddr,
+    by_service: bool,
+    environment: Vec<(String, String)>,
+}
+
+impl OperatorBuilder {
+    /// Sets an environment variable, such as `LUCID_STRICT_NOTARIZATION`.
+    pub fn env(mut self, variable: &str, value: impl Into<String>) -> Self {
+        self.environment.push((variable.to_owned(), value.into()));
+        self
+    }
+
+    /// Names the operator, so that several have logs of their own.
+    pub fn named(mut self, name: &'static str) -> Self {
+        self.name = name;
+        self
+    }
+
+    /// Acts with the rights of another kubeconfig than the cluster's administrator.
+    pub fn kubeconfig(mut self, path: PathBuf) -> Self {
+        self.kubeconfig = path;
+        self
+    }
+
+    /// Registers the webhooks by Service, as in a cluster; the cluster was made with `webhooks_by_service`.
+    pub fn by_service(mut self) -> Self {
+        self.by_service = true;
+        self
+    }
+
+    /// Starts it and waits until it is ready.
+    ///
+    /// # Errors
+    ///
+    /// When it ends, or is not ready in time.
+    pub async fn start(self) -> Result<Operator, Error> {
+        let mut operator = self.spawn()?;
+        operator.ready().await?;
+        Ok(operator)
+    }
+
+    /// Starts it and does not wait.
+    ///
+    /// # Errors
+    ///
+    /// When there is no program to start.
+    pub fn spawn(self) -> Result<Operator, Error> {
+        let (port, admin_port) = (free_port(self.address)?, free_port(self.address)?);
+        let mut operator = Operator { builder: self, port, admin_port, process: None };
+        operator.spawn()?;
+        Ok(operator)
+    }
+}
+
+/// `lucid-operator run`. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Operator {
+    builder: OperatorBuilder,
+    port: u16,
+    admin_port: u16,
+    process: Option<Process>,
+}
+
+impl Operator {
+    /// An operator for `cluster`, with the defaults but for addresses and a short lame duck.
+    pub fn builder(cluster: &Cluster) -> OperatorBuilder {
+        OperatorBuilder {
+            name: "lucid-operator",
+            folder: cluster.folder().to_owned(),
+            kubeconfig: cluster.kubeconfig_path(),
+            address: cluster.host_address(),
+            by_service: false,
+            environment: vec![("LUCID_LAME_DUCK_SECONDS".to_owned(), "0".to_owned())],
+        }
+    }
+
+    fn spawn(&mut self) -> Result<(), Error> {
+        let OperatorBuilder { name, address, by_service, environment, .. } = &self.builder;
+        let mut command = lucid_testbed::command(program("lucid-operator")?);
+        command.arg("run").env("KUBECONFIG", &self.builder.kubeconfig);
+        command.env("LUCID_LISTEN", format!("{address}:{}", self.port));
+        command.env("LUCID_ADMIN_LISTEN", format!("{address}:{}", self.admin_port));
+        if !by_service {
+            command.env("LUCID_WEBHOOK_URL", self.url());
+        }
+        command.envs(environment.iter().map(|(variable, value)| (variable, value)));
+        self.process = Some(Process::start(name, command, self.log())?);
+        Ok(())
+    }
+
+    /// Waits until `/readyz` says so.
+    ///
+    /// # Errors
+    ///
+    /// When it ends, or is not ready in time; the message quotes its log.
+    pub async fn ready(&mut self) -> Result<(), Error> {
+        wait_for_ok(&self.admin_url("/readyz"), self.process.as_mut()).await
+    }
+
+    /// The base of the webhooks' URLs.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("https://{}:{}", self.builder.address, self.port)
+    }
+
+    /// The port of the webhooks.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A URL on the port of `/healthz`, `/readyz` and `/metrics`.
+    #[must_use]
+    pub fn admin_url(&self, path: &str) -> String {
+        format!("http://{}:{}{path}", self.builder.address, self.admin_port)
+    }
+
+    /// The file with its log lines.
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
+        self.builder.folder.join("logs").join(format!("{}.log", self.builder.name))
+    }
+
+    /// Ends it at once, as a crash does.
+    pub fn kill(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.kill();
+        }
+    }
+
+    /// Sends SIGTERM and waits for the end; `None` when there is none in time.
+    pub fn terminate(&mut self) -> Option<ExitStatus> {
+        self.process.take()?.terminate(PATIENCE)
+    }
+
+    /// Starts it again as it was, on the same ports, and waits until it is ready.
+    ///
+    /// # Errors
+    ///
+    /// As when it was started.
+    pub async fn restart(&mut self) -> Result<(), Error> {
+        self.kill();
+        self.spawn()?;
+        self.ready().await
+    }
+}
+
+/// Asks `url` until it answers with a success; gives up when the process behind it ends.
+pub(crate) async fn wait_for_ok(url: &str, mut process: Option<&mut Process>) -> Result<(), Error> {
+    let client = reqwest::Client::builder().no_proxy().build()?;
+    let begin = Instant::now();
+    loop {
+        let answer = match client.get(url).send().await {
+            Ok(response) if response.status().is_success() => return Ok(()),
+            Ok(response) => response.text().await.unwrap_or_default(),
+            Err(error) => error.to_string(),
+        };
+        let ended = process.as_mut().and_then(|process| process.ended());
+        if ended.is_some() || begin.elapsed() > PATIENCE {
+            let what =
+                ended.map_or_else(|| format!("not ready: {}", answer.trim()), |status| status.to_string());
+            let (name, log) = process.map(|process| (process.name(), process.log_tail())).unwrap_or_default();
+            return Err(format!("{name}: {what}; the end of its log:\n{log}").into());
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}

@@ -1,0 +1,98 @@
+use http::{Method, Request, header};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use kube::client::Body;
+use serde_json::Value;
+
+use crate::Error;
+
+/// What the API server said to a change of a pod.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The pod as it was stored, or the message of the refusal.
+    pub result: Result<Box<Pod>, String>,
+    /// The HTTP status.
+    pub status: u16,
+    /// The warnings that kubectl would show.
+    pub warnings: Vec<String>,
+}
+
+impl Answer {
+    /// The stored pod.
+    ///
+    /// # Errors
+    ///
+    /// When the change was refused; the message is the API server's.
+    pub fn stored(self) -> Result<Pod, Error> {
+        self.result.map(|pod| *pod).map_err(Into::into)
+    }
+
+    /// Why the change was refused; empty when it was not.
+    #[must_use]
+    pub fn refusal(&self) -> &str {
+        self.result.as_ref().err().map_or("", String::as_str)
+    }
+}
+
+/// Creates a pod from its manifest. Unlike `kube::Api` it also returns the warnings.
+///
+/// # Errors
+///
+/// When the API server cannot be asked; a refusal is an [`Answer`].
+pub async fn create_pod(client: &Client, namespace: &str, manifest: &Value) -> Result<Answer, Error> {
+    send(client, Method::POST, &format!("/api/v1/namespaces/{namespace}/pods"), "application/json", manifest)
+        .await
+}
+
+/// Sends one change of a pod to the API server, as kubectl does with `--raw`.
+///
+/// # Errors
+///
+/// As [`create_pod`].
+pub async fn send(
+    client: &Client,
+    method: Method,
+    path: &str,
+    content_type: &str,
+    body: &Value,
+) -> Result<Answer, Error> {
+    let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, content_type);
+    let response = client.send(request.body(Body::from(body.to_string().into_bytes()))?).await?;
+    let status = response.status();
+    let warnings =
+        response.headers().get_all(header::WARNING).iter().map(|value| warning(value.as_bytes())).collect();
+    let body = response.into_body().collect_bytes().await?;
+    let result = if status.is_success() {
+        Ok(Box::new(serde_json::from_slice(&body)?))
+    } else {
+        let status: Value = serde_json::from_slice(&body)?;
+        Err(status["message"].as_str().unwrap_or_default().to_owned())
+    };
+    Ok(Answer { result, status: status.as_u16(), warnings })
+}
+
+/// The text of a header such as `299 - "it said \"no\""` (RFC 7234, section 5.5).
+fn warning(header: &[u8]) -> String {
+    let header = String::from_utf8_lossy(header);
+    let quoted = header.split_once('"').map_or("", |(_, rest)| rest);
+    let mut text = String::new();
+    let mut characters = quoted.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => text.extend(characters.next()),
+            '"' => break,
+            _ => text.push(character),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_warning_header_is_unquoted() {
+        assert_eq!(super::warning(br#"299 - "it said \"n\\o\" \xc3" "Sat, 21 Nov""#), r#"it said "n\o" xc3"#);
+        assert_eq!(super::warning("299 - \"é…\"".as_bytes()), "é…");
+        assert_eq!(super::warning(b""), "");
+    }
+}

@@ -1,0 +1,111 @@
+//! A cluster with Lucid in it, and short ways to say what a test is about.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use lucid_e2e::{Answer, Operator, OperatorBuilder, create_pod};
+use lucid_testbed::Cluster;
+use serde_json::{Value, json};
+
+pub(crate) const ENABLED: (&str, &str) = ("lucid.computing/enabled", "true");
+
+/// A cluster with the namespaces `lucid-system`, `shop` (enabled) and `other` (not enabled).
+pub(crate) async fn cluster() -> Cluster {
+    prepare(Cluster::builder().start().await.unwrap()).await
+}
+
+pub(crate) async fn prepare(cluster: Cluster) -> Cluster {
+    cluster.create_namespace("lucid-system", &[]).await.unwrap();
+    cluster.create_namespace("shop", &[ENABLED]).await.unwrap();
+    cluster.create_namespace("other", &[]).await.unwrap();
+    cluster
+}
+
+/// An operator that honours skip-audit, ready to serve.
+pub(crate) async fn operator(
+    cluster: &Cluster,
+    settings: impl FnOnce(OperatorBuilder) -> OperatorBuilder,
+) -> Operator {
+    let builder = Operator::builder(cluster).env("LUCID_ALLOW_SKIP", "true");
+    settings(builder).start().await.unwrap()
+}
+
+/// A pod with one container, `model`, that declares port 5000.
+pub(crate) fn pod(name: &str, labels: Value, annotations: Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "labels": labels, "annotations": annotations},
+        "spec": {"containers": [{"name": "model", "image": "example.com/model:1", "ports": [{"containerPort": 5000}]}]},
+    })
+}
+
+pub(crate) fn secured(name: &str) -> Value {
+    pod(name, json!({"lucid.io/secured": "true"}), json!({}))
+}
+
+pub(crate) async fn create(cluster: &Cluster, namespace: &str, manifest: &Value) -> Answer {
+    create_pod(&cluster.client(), namespace, manifest).await.unwrap()
+}
+
+/// The pod as it is stored, read back from the API server.
+pub(crate) async fn stored(cluster: &Cluster, namespace: &str, name: &str) -> Pod {
+    Api::namespaced(cluster.client(), namespace).get(name).await.unwrap()
+}
+
+/// Creates a pod under a new name until `holds`, and panics with the last answer when it never does.
+pub(crate) async fn until(
+    cluster: &Cluster,
+    namespace: &str,
+    manifest: impl Fn(&str) -> Value,
+    holds: impl Fn(&Answer) -> bool,
+) -> Answer {
+    let begin = Instant::now();
+    for attempt in 0.. {
+        let answer = create(cluster, namespace, &manifest(&format!("attempt-{attempt}"))).await;
+        if holds(&answer) {
+            return answer;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(15), "it never held; the last answer is {answer:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    unreachable!("the loop has no end")
+}
+
+/// `(name, port, next hop)` of every container; no next hop for what is not an auditor.
+pub(crate) fn chain(pod: &Pod) -> Vec<(String, Option<i32>, Option<String>)> {
+    let containers = &pod.spec.as_ref().unwrap().containers;
+    let port = |container: &Container| Some(container.ports.as_ref()?.first()?.container_port);
+    containers
+        .iter()
+        .map(|container| (container.name.clone(), port(container), env(container, "LUCID_CHAIN_NEXT")))
+        .collect()
+}
+
+pub(crate) fn env(container: &Container, name: &str) -> Option<String> {
+    container.env.iter().flatten().find(|variable| variable.name == name)?.value.clone()
+}
+
+/// What [`chain`] gives for the pod of [`pod`] with these auditors.
+pub(crate) fn expected(auditors: &[(&str, i32, &str)]) -> Vec<(String, Option<i32>, Option<String>)> {
+    let model = ("model".to_owned(), Some(5000), None);
+    let auditors =
+        auditors.iter().map(|(name, port, next)| ((*name).to_owned(), Some(*port), Some((*next).to_owned())));
+    std::iter::once(model).chain(auditors).collect()
+}
+
+pub(crate) async fn config_map(cluster: &Cluster, namespace: &str, name: &str, key: &str, value: &str) {
+    let map =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {key: value}});
+    let api: Api<ConfigMap> = Api::namespaced(cluster.client(), namespace);
+    api.patch(name, &PatchParams::apply("e2e").force(), &Patch::Apply(map)).await.unwrap();
+}
+
+pub(crate) async fn delete_all_pods(cluster: &Cluster, namespace: &str) {
+    let api: Api<Pod> = Api::namespaced(cluster.client(), namespace);
+    let now = DeleteParams::default().grace_period(0);
+    for pod in api.list(&Default::default()).await.unwrap() {
+        api.delete(&pod.name_any(), &now).await.unwrap();
+    }
+}

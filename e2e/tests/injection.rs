@@ -1,0 +1,261 @@
+//! Pods get the chain that spec and cluster ask for; checked on the pod that is stored.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use common::{chain, cluster, config_map, create, env, expected, operator, pod, secured, stored, until};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::api::{ListParams, PostParams};
+use kube::{Api, ResourceExt};
+use lucid_testbed::Cluster;
+use serde_json::{Value, json};
+
+/// Annotations, chain and warnings that are expected of a secured pod.
+type Case = (&'static str, Value, &'static [(&'static str, i32, &'static str)], &'static [&'static str]);
+
+const GUARDRAILS: &[(&str, i32, &str)] = &[
+    ("lucid-guardrails-auditor", 8090, "http://localhost:8093"),
+    ("lucid-guardrails-auditor-2", 8093, "http://localhost:5000"),
+];
+
+const INJECTION_TOXICITY: &[(&str, i32, &str)] = &[
+    ("lucid-injection-auditor", 8090, "http://localhost:8093"),
+    ("lucid-toxicity-auditor", 8093, "http://localhost:5000"),
+];
+
+#[tokio::test]
+async fn annotations_choose_the_chain_and_mistakes_in_them_are_warnings() {
+    let cluster = cluster().await;
+    let _operator = operator(&cluster, |operator| operator).await;
+    let cases: Vec<Case> = vec![
+        ("default", json!({}), GUARDRAILS, &[]),
+        ("auditors", json!({"lucid.computing/auditors": "injection,toxicity"}), INJECTION_TOXICITY, &[]),
+        (
+            "chain-before-auditors",
+            json!({"lucid.computing/auditors": "guardrails",
+                "lucid.computing/auditor-chain": " lucid-injection-auditor , toxicity-auditor "}),
+            INJECTION_TOXICITY,
+            &[],
+        ),
+        (
+            "one",
+            json!({"lucid.computing/auditor-chain": "toxicity"}),
+            &[("lucid-toxicity-auditor", 8093, "http://localhost:5000")],
+            &[],
+        ),
+        ("skipped", json!({"lucid.computing/skip-audit": "true"}), &[], &[]),
+        (
+            "target-port",
+            json!({"lucid.computing/target-port": "7000", "lucid.computing/auditor-chain": "toxicity"}),
+            &[("lucid-toxicity-auditor", 8093, "http://localhost:7000")],
+            &[],
+        ),
+        (
+            "unknown-auditor",
+            json!({"lucid.computing/auditor-chain": "injektion"}),
+            GUARDRAILS,
+            &["lucid.computing/auditor-chain", "injektion", "did you mean lucid-injection-auditor"],
+        ),
+        (
+            "nonsense",
+            json!({"lucid.computing/audit-mode": "loud", "lucid.computing/target-port": "70000"}),
+            GUARDRAILS,
+            &[
+                "lucid.computing/audit-mode",
+                "\"loud\"",
+                "enforce",
+                "lucid.computing/target-port",
+                "70000",
+                "65535",
+            ],
+        ),
+        ("empty", json!({"lucid.computing/auditors": ""}), GUARDRAILS, &["lucid.computing/auditors"]),
+    ];
+    for (name, annotations, auditors, warnings) in cases {
+        let answer =
+            create(&cluster, "shop", &pod(name, json!({"lucid.io/secured": "true"}), annotations)).await;
+        let said = answer.warnings.join("\n");
+        answer.stored().unwrap_or_else(|error| panic!("{name}: {error}"));
+        let stored = stored(&cluster, "shop", name).await;
+        assert_eq!(chain(&stored), expected(auditors), "{name}");
+        for warning in warnings {
+            assert!(said.contains(warning), "{name}: {warning:?} is not in {said:?}");
+        }
+        assert_eq!(said.contains("annotation"), !warnings.is_empty(), "{name}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn an_injected_container_has_what_the_specification_says() {
+    let cluster = cluster().await;
+    let _operator = operator(&cluster, |operator| operator).await;
+    let manifest = pod(
+        "web",
+        json!({}),
+        json!({"lucid.computing/auditors": "injection,toxicity",
+        "lucid.computing/audit-mode": "observe"}),
+    );
+    create(&cluster, "shop", &manifest).await.stored().unwrap();
+    let stored = stored(&cluster, "shop", "web").await;
+    let containers = &stored.spec.as_ref().unwrap().containers;
+    let names: BTreeSet<_> = containers.iter().map(|container| &container.name).collect();
+    assert_eq!(names.len(), containers.len(), "names are not unique");
+    assert_eq!(containers[0].name, "model", "the application stays first");
+    let first = &containers[1];
+    assert_eq!(first.image.as_deref(), Some("ghcr.io/lucid/lucid-injection-auditor:latest"));
+    for (variable, value) in [
+        ("LUCID_AUDITOR_ID", "lucid-injection-auditor"),
+        ("LUCID_CHAIN_NEXT", "http://localhost:8093"),
+        ("AUDITOR_URL", "http://localhost:8093"),
+        ("LUCID_AUDITOR_PORT", "8090"),
+        ("PORT", "8090"),
+        ("LUCID_AUDIT_MODE", "observe"),
+    ] {
+        assert_eq!(env(first, variable).as_deref(), Some(value), "{variable}");
+    }
+    let resources = first.resources.as_ref().unwrap();
+    let amounts = |list: &Option<BTreeMap<String, _>>| serde_json::to_value(list).unwrap();
+    assert_eq!(amounts(&resources.requests), json!({"cpu": "100m", "memory": "128Mi"}));
+    assert_eq!(amounts(&resources.limits), json!({"cpu": "500m", "memory": "256Mi"}));
+    let uids =
+        containers[1..].iter().map(|container| container.security_context.as_ref().unwrap().run_as_user);
+    assert_eq!(uids.collect::<Vec<_>>(), [Some(20001), Some(20002)]);
+    let status: Value = serde_json::from_str(&stored.annotations()["lucid.computing/status"]).unwrap();
+    assert_eq!(status["chain"], json!(["lucid-injection-auditor", "lucid-toxicity-auditor"]));
+}
+
+#[tokio::test]
+async fn pods_that_are_not_lucids_business_stay_as_they_are() {
+    let cluster = cluster().await;
+    let _operator = operator(&cluster, |operator| operator).await;
+    cluster.create_namespace("disabled", &[("lucid.computing/enabled", "false")]).await.unwrap();
+    // Even where somebody put the label on a system namespace.
+    label_namespace(&cluster, "kube-system").await;
+    label_namespace(&cluster, "lucid-system").await;
+    for namespace in ["other", "disabled", "kube-system", "lucid-system"] {
+        let answer = create(&cluster, namespace, &secured("web")).await;
+        assert!(answer.warnings.is_empty(), "{namespace}: {:?}", answer.warnings);
+        let pod = answer.stored().unwrap();
+        assert_eq!(chain(&pod), expected(&[]), "{namespace}");
+        assert!(!pod.annotations().contains_key("lucid.computing/status"), "{namespace}");
+    }
+    let pod = create(&cluster, "shop", &pod("plain", json!({}), json!({}))).await.stored().unwrap();
+    assert_eq!(chain(&pod), expected(&[]), "a pod that asks for nothing");
+    assert_eq!(pod.annotations().len(), 0);
+}
+
+async fn label_namespace(cluster: &Cluster, name: &str) {
+    let api: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(cluster.client());
+    let label = json!({"metadata": {"labels": {"lucid.computing/enabled": "true"}}});
+    api.patch(name, &Default::default(), &kube::api::Patch::Merge(label)).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_chain_of_the_namespace_follows_its_config_map() {
+    let cluster = cluster().await;
+    let operator = operator(&cluster, |operator| operator.env("LUCID_CHAIN", "toxicity")).await;
+    let toxicity: &[_] = &[("lucid-toxicity-auditor", 8093, "http://localhost:5000")];
+    let pod = create(&cluster, "shop", &secured("of-the-operator")).await.stored().unwrap();
+    assert_eq!(chain(&pod), expected(toxicity));
+
+    let chain_is = |auditors: &'static [(&'static str, i32, &'static str)]| {
+        move |answer: &lucid_e2e::Answer| {
+            answer.result.as_ref().is_ok_and(|pod| chain(pod) == expected(auditors))
+        }
+    };
+    config_map(&cluster, "shop", "lucid-auditor-chain", "chain", "injection, toxicity").await;
+    until(&cluster, "shop", |name| secured(&format!("names-{name}")), chain_is(INJECTION_TOXICITY)).await;
+    let pod =
+        create(&cluster, "shop", &pod_with_chain("annotation-wins", "toxicity")).await.stored().unwrap();
+    assert_eq!(chain(&pod), expected(toxicity));
+
+    let broken = "chain:\n  - name: lucid-pii-auditor\n    image: example.com/pii:1\n    port: 70000\n";
+    config_map(&cluster, "shop", "lucid-auditor-chain", "auditors.yaml", broken).await;
+    let warned = |answer: &lucid_e2e::Answer| answer.warnings.iter().any(|warning| warning.contains("70000"));
+    let answer = until(&cluster, "shop", |name| secured(&format!("broken-{name}")), warned).await;
+    let warning = answer.warnings.join("\n");
+    for part in ["shop/lucid-auditor-chain", "auditors.yaml", "line 4", "chain[0].port", "last good"] {
+        assert!(warning.contains(part), "{part:?} is not in {warning:?}");
+    }
+    assert_eq!(
+        chain(&answer.stored().unwrap()),
+        expected(INJECTION_TOXICITY),
+        "the last good chain is not in force"
+    );
+    assert!(std::fs::read_to_string(operator.log()).unwrap().contains("chain[0].port"), "nothing in the log");
+
+    let own: &[_] = &[("lucid-pii-auditor", 9100, "http://localhost:5000")];
+    let good = "chain:\n  - name: lucid-pii-auditor\n    image: example.com/pii:1\n    port: 9100\n";
+    config_map(&cluster, "shop", "lucid-auditor-chain", "auditors.yaml", good).await;
+    until(&cluster, "shop", |name| secured(&format!("own-{name}")), chain_is(own)).await;
+
+    let maps: Api<k8s_openapi::api::core::v1::ConfigMap> = Api::namespaced(cluster.client(), "shop");
+    maps.delete("lucid-auditor-chain", &Default::default()).await.unwrap();
+    until(&cluster, "shop", |name| secured(&format!("deleted-{name}")), chain_is(toxicity)).await;
+}
+
+fn pod_with_chain(name: &str, chain: &str) -> Value {
+    pod(name, json!({"lucid.io/secured": "true"}), json!({"lucid.computing/auditor-chain": chain}))
+}
+
+#[tokio::test]
+async fn a_broken_catalogue_leaves_the_last_good_one_in_force() {
+    let cluster = cluster().await;
+    let good = "chain:\n  - {name: lucid-pii-auditor, image: \"example.com/pii:1\", port: 9100}\n";
+    config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", good).await;
+    let _operator = operator(&cluster, |operator| operator).await;
+    let pii: &[_] = &[("lucid-pii-auditor", 9100, "http://localhost:5000")];
+    let pod = create(&cluster, "shop", &pod_with_chain("good", "pii")).await.stored().unwrap();
+    assert_eq!(chain(&pod), expected(pii));
+    config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", "chain:\n  - name: [\n").await;
+    let warned =
+        |answer: &lucid_e2e::Answer| answer.warnings.iter().any(|warning| warning.contains("lucid-auditors"));
+    let answer = until(&cluster, "shop", |name| pod_with_chain(name, "pii"), warned).await;
+    assert!(answer.warnings.join("\n").contains("line "), "{:?}", answer.warnings);
+    assert_eq!(chain(&answer.stored().unwrap()), expected(pii));
+}
+
+#[tokio::test]
+async fn a_server_side_dry_run_shows_the_chain_and_leaves_nothing_behind() {
+    let cluster = cluster().await;
+    let _operator = operator(&cluster, |operator| operator).await;
+    let events: Api<Event> = Api::all(cluster.client());
+    let before = events.list(&ListParams::default()).await.unwrap().items.len();
+    let api: Api<Pod> = Api::namespaced(cluster.client(), "shop");
+    let dry_run = PostParams { dry_run: true, ..Default::default() };
+    let pod = api.create(&dry_run, &serde_json::from_value(secured("web")).unwrap()).await.unwrap();
+    assert_eq!(chain(&pod), expected(GUARDRAILS));
+    assert!(api.list(&ListParams::default()).await.unwrap().items.is_empty());
+    assert_eq!(events.list(&ListParams::default()).await.unwrap().items.len(), before);
+}
+
+#[tokio::test]
+async fn pods_of_a_deployment_are_injected() {
+    let cluster = common::prepare(Cluster::builder().controller_manager().start().await.unwrap()).await;
+    let _operator = operator(&cluster, |operator| operator).await;
+    let labels = json!({"app": "web", "lucid.io/secured": "true"});
+    let deployment = json!({
+        "metadata": {"name": "web"},
+        "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": labels}, "spec": pod("", json!({}), json!({}))["spec"]}},
+    });
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "shop");
+    deployments.create(&PostParams::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
+    let pods: Api<Pod> = Api::namespaced(cluster.client(), "shop");
+    let begin = std::time::Instant::now();
+    let items = loop {
+        let items = pods.list(&ListParams::default().labels("app=web")).await.unwrap().items;
+        if items.len() == 3 {
+            break items;
+        }
+        assert!(begin.elapsed().as_secs() < 30, "the pods of the Deployment did not appear: {}", items.len());
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    };
+    for pod in items {
+        assert_eq!(chain(&pod), expected(GUARDRAILS), "{}", pod.name_any());
+    }
+}

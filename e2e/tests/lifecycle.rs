@@ -1,0 +1,175 @@
+//! Replicas, crashes, restarts, certificates.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{chain, cluster, create, delete_all_pods, expected, operator, pod, secured, stored};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch};
+use lucid_testbed::Cluster;
+use serde_json::json;
+
+const GUARDRAILS: &[(&str, i32, &str)] = &[
+    ("lucid-guardrails-auditor", 8090, "http://localhost:8093"),
+    ("lucid-guardrails-auditor-2", 8093, "http://localhost:5000"),
+];
+
+async fn ca_bundle(cluster: &Cluster) -> Vec<u8> {
+    let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
+    let configuration = api.get("lucid-operator").await.unwrap();
+    configuration.webhooks.unwrap().remove(0).client_config.ca_bundle.unwrap().0
+}
+
+/// Whether a TLS client that trusts only `ca_bundle` gets through to `url`.
+async fn is_served(url: &str, ca_bundle: &[u8]) -> bool {
+    let roots = reqwest::Certificate::from_pem_bundle(ca_bundle).unwrap();
+    let client = reqwest::Client::builder().tls_certs_only(roots).no_proxy().build().unwrap();
+    client.get(format!("{url}/mutate")).send().await.is_ok()
+}
+
+#[tokio::test]
+async fn a_second_replica_serves_under_the_same_certificate_authority() {
+    let cluster = cluster().await;
+    let first = operator(&cluster, |operator| operator).await;
+    let bundle = ca_bundle(&cluster).await;
+    let second = operator(&cluster, |operator| operator.named("lucid-operator-2")).await;
+    assert_eq!(ca_bundle(&cluster).await, bundle);
+    assert!(is_served(&first.url(), &bundle).await && is_served(&second.url(), &bundle).await);
+    // The registration now names the second one.
+    create(&cluster, "shop", &secured("web")).await.stored().unwrap();
+    assert_eq!(chain(&stored(&cluster, "shop", "web").await), expected(GUARDRAILS));
+}
+
+#[tokio::test]
+async fn while_the_operator_is_dead_labelled_namespaces_are_closed_and_others_open_and_a_restart_heals() {
+    let cluster = cluster().await;
+    let mut operator = operator(&cluster, |operator| operator).await;
+    let bundle = ca_bundle(&cluster).await;
+    create(&cluster, "shop", &secured("before")).await.stored().unwrap();
+
+    operator.kill();
+    for manifest in [secured("down"), pod("down", json!({}), json!({}))] {
+        let answer = create(&cluster, "shop", &manifest).await;
+        assert_eq!(answer.status, 500, "{answer:?}");
+        assert!(answer.refusal().contains("failed calling webhook \"mutate.lucid.computing\""), "{answer:?}");
+    }
+    create(&cluster, "other", &secured("down")).await.stored().unwrap();
+    create(&cluster, "kube-system", &secured("down")).await.stored().unwrap();
+    // Pods can be labelled and deleted all the same.
+    let pods: Api<Pod> = Api::namespaced(cluster.client(), "shop");
+    let label = json!({"metadata": {"labels": {"tier": "A"}}});
+    pods.patch("before", &Default::default(), &Patch::Merge(label)).await.unwrap();
+    delete_all_pods(&cluster, "shop").await;
+
+    operator.restart().await.unwrap();
+    assert_eq!(ca_bundle(&cluster).await, bundle, "a restart keeps the authority");
+    create(&cluster, "shop", &secured("after")).await.stored().unwrap();
+    assert_eq!(chain(&stored(&cluster, "shop", "after").await), expected(GUARDRAILS));
+}
+
+#[tokio::test]
+async fn the_failure_policy_can_be_ignore_for_the_mutating_webhook_only() {
+    let cluster = cluster().await;
+    let _operator = operator(&cluster, |operator| operator.env("LUCID_FAILURE_POLICY", "Ignore")).await;
+    let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
+    let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
+    let mutating = mutating.get("lucid-operator").await.unwrap().webhooks.unwrap().remove(0);
+    let validating = validating.get("lucid-operator").await.unwrap().webhooks.unwrap().remove(0);
+    assert_eq!(mutating.failure_policy.as_deref(), Some("Ignore"));
+    assert_eq!(validating.failure_policy.as_deref(), Some("Fail"));
+}
+
+#[tokio::test]
+async fn sigterm_ends_it_cleanly() {
+    let cluster = cluster().await;
+    let mut operator = operator(&cluster, |operator| operator.env("LUCID_LAME_DUCK_SECONDS", "1")).await;
+    let ready = operator.admin_url("/readyz");
+    let watch = tokio::spawn(async move {
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(10) {
+            match reqwest::get(&ready).await {
+                Ok(answer) if answer.status() == 503 => return answer.text().await.unwrap(),
+                _ => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+        String::new()
+    });
+    let status = tokio::task::spawn_blocking(move || operator.terminate()).await.unwrap();
+    assert!(status.expect("it does not end").success());
+    assert_eq!(watch.await.unwrap(), "not ready: serving\n", "a lame duck is not ready");
+}
+
+#[tokio::test]
+async fn a_broken_authority_in_the_secret_is_replaced_and_reported() {
+    let cluster = cluster().await;
+    let mut operator = operator(&cluster, |operator| operator).await;
+    let bundle = ca_bundle(&cluster).await;
+    let secrets: Api<Secret> = Api::namespaced(cluster.client(), "lucid-system");
+
+    // While it runs, and while it does not.
+    for (round, break_while_running) in [(1, true), (2, false)] {
+        if !break_while_running {
+            operator.kill();
+        }
+        let broken = json!({"stringData": {"tls.crt": "no certificate"}});
+        secrets.patch("lucid-operator-ca", &Default::default(), &Patch::Merge(broken)).await.unwrap();
+        if !break_while_running {
+            operator.restart().await.unwrap();
+        }
+        let begin = Instant::now();
+        while reported(&cluster).await < round {
+            assert!(begin.elapsed() < Duration::from_secs(20), "no event in round {round}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let log = std::fs::read_to_string(operator.log()).unwrap();
+        assert!(
+            log.contains("WARN") && log.contains("tls.crt"),
+            "nothing in the log of round {round}: {log}"
+        );
+        common::until(
+            &cluster,
+            "shop",
+            |name| secured(&format!("round-{round}-{name}")),
+            |answer| answer.result.as_ref().is_ok_and(|pod| chain(pod) == expected(GUARDRAILS)),
+        )
+        .await;
+        let new = ca_bundle(&cluster).await;
+        assert!(is_served(&operator.url(), &new).await, "round {round}");
+        assert_ne!(new, bundle);
+        // Two replacements within one minute are held apart; round 2 restarts the process and is not held.
+    }
+    let key = secrets.get("lucid-operator-ca").await.unwrap().data.unwrap()["tls.key"].0.clone();
+    let key = String::from_utf8(key).unwrap();
+    let secret_line = key.lines().nth(1).unwrap();
+    assert!(!std::fs::read_to_string(operator.log()).unwrap().contains(secret_line), "the key is in the log");
+}
+
+/// How many times a replaced authority was reported as an event.
+async fn reported(cluster: &Cluster) -> usize {
+    let events: Api<Event> = Api::all(cluster.client());
+    let events = events.list(&ListParams::default()).await.unwrap();
+    let replaced =
+        events.iter().filter(|event| event.reason.as_deref() == Some("CertificateAuthorityReplaced"));
+    replaced
+        .map(|event| event.series.as_ref().map_or(1, |series| usize::try_from(series.count).unwrap_or(1)))
+        .sum()
+}
+
+#[tokio::test]
+async fn a_registration_that_somebody_damages_is_healed() {
+    let cluster = cluster().await;
+    let mut operator = operator(&cluster, |operator| operator).await;
+    let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
+    api.delete("lucid-operator", &DeleteParams::default()).await.unwrap();
+    operator.restart().await.unwrap();
+    create(&cluster, "shop", &secured("web")).await.stored().unwrap();
+    assert_eq!(chain(&stored(&cluster, "shop", "web").await), expected(GUARDRAILS));
+}

@@ -1,0 +1,156 @@
+//! Only notarized auditors run: strict refuses, lenient warns.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
+mod common;
+
+use common::{cluster, config_map, create, operator, pod, secured};
+use http::Method;
+use lucid_e2e::{Answer, Verifier, send};
+use lucid_testbed::Cluster;
+use serde_json::{Value, json};
+
+const NOTARIZED: &str = "sha256:1111111111111111111111111111111111111111111111111111111111111111";
+const ALSO_NOTARIZED: &str = "sha256:2222222222222222222222222222222222222222222222222222222222222222";
+const UNKNOWN: &str = "sha256:3333333333333333333333333333333333333333333333333333333333333333";
+
+/// A catalogue with one auditor for each thing that can be said of an image.
+async fn catalogue(cluster: &Cluster) {
+    let entry = |name: &str, image: &str| format!("  - {{name: {name}, image: \"example.com/{image}\"}}\n");
+    let catalogue = format!(
+        "chain:\n{}{}{}{}",
+        entry("good", &format!("good:1@{NOTARIZED}")),
+        entry("better", &format!("better@{ALSO_NOTARIZED}")),
+        entry("unknown", &format!("unknown@{UNKNOWN}")),
+        entry("tagged", "tagged:1"),
+    );
+    config_map(cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue).await;
+}
+
+fn with_chain(name: &str, chain: &str) -> Value {
+    pod(name, json!({"lucid.io/secured": "true"}), json!({"lucid.computing/auditor-chain": chain}))
+}
+
+fn assert_refused(answer: &Answer, parts: &[&str]) {
+    assert_eq!(answer.status, 403, "{answer:?}");
+    for part in [r#"admission webhook "validate.lucid.computing" denied the request"#].iter().chain(parts) {
+        assert!(answer.refusal().contains(part), "{part:?} is not in {:?}", answer.refusal());
+    }
+}
+
+async fn patch_pod(cluster: &Cluster, path: &str, patch: Value) -> Answer {
+    let path = format!("/api/v1/namespaces/shop/pods/{path}");
+    send(&cluster.client(), Method::PATCH, &path, "application/strategic-merge-patch+json", &patch)
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn strict_notarization_refuses_what_is_not_notarized_on_create_update_and_ephemeral_containers() {
+    let cluster = cluster().await;
+    catalogue(&cluster).await;
+    let mut verifier = Verifier::start(cluster.folder(), &[NOTARIZED, ALSO_NOTARIZED]).await.unwrap();
+    let _operator = operator(&cluster, |operator| {
+        operator.env("LUCID_STRICT_NOTARIZATION", "true").env("LUCID_VERIFIER_URL", verifier.url())
+    })
+    .await;
+
+    // CREATE
+    let answer = create(&cluster, "shop", &with_chain("web", "good,better")).await;
+    assert_eq!((answer.status, &answer.warnings[..]), (201, &[][..]), "{answer:?}");
+    assert_refused(
+        &create(&cluster, "shop", &with_chain("a", "good,unknown")).await,
+        &["unknown", UNKNOWN, "not notarized"],
+    );
+    assert_refused(
+        &create(&cluster, "shop", &with_chain("b", "tagged")).await,
+        &["tagged:1", "missing digest"],
+    );
+    let by_hand = json!({
+        "metadata": {"name": "c"},
+        "spec": {"containers": [{"name": "x", "image": "example.com/x:1", "env": [{"name": "LUCID_AUDITOR_ID"}]}]},
+    });
+    assert_refused(&create(&cluster, "shop", &by_hand).await, &["container x", "missing digest"]);
+    let as_init = json!({
+        "metadata": {"name": "d"},
+        "spec": {"containers": [{"name": "x", "image": "example.com/x:1"}],
+            "initContainers": [{"name": "y", "image": "example.com/good:2"}]},
+    });
+    assert_refused(&create(&cluster, "shop", &as_init).await, &["init container y", "missing digest"]);
+    let plain = create(&cluster, "shop", &pod("plain", json!({}), json!({}))).await;
+    assert_eq!(plain.status, 201, "a pod without auditors is nobody's business: {plain:?}");
+
+    // UPDATE: the image of a running container is mutable.
+    let image = |image: String| json!({"spec": {"containers": [{"name": "good", "image": image}]}});
+    let update = patch_pod(&cluster, "web", image(format!("example.com/good@{UNKNOWN}"))).await;
+    assert_refused(&update, &["container good", UNKNOWN, "not notarized"]);
+    assert_refused(
+        &patch_pod(&cluster, "web", image("example.com/good:2".to_owned())).await,
+        &["missing digest"],
+    );
+    let update = patch_pod(&cluster, "web", image(format!("example.com/good@{ALSO_NOTARIZED}"))).await;
+    assert_eq!(update.status, 200, "{update:?}");
+
+    // pods/ephemeralcontainers
+    let ephemeral =
+        |name: &str, image: &str| json!({"spec": {"ephemeralContainers": [{"name": name, "image": image}]}});
+    let debug =
+        patch_pod(&cluster, "web/ephemeralcontainers", ephemeral("shell", "example.com/shell:1")).await;
+    assert_eq!(debug.status, 200, "a debug container is no auditor: {debug:?}");
+    let smuggled = patch_pod(&cluster, "web/ephemeralcontainers", ephemeral("e", "example.com/good:2")).await;
+    assert_refused(&smuggled, &["ephemeral container e", "missing digest"]);
+
+    // The registry is reloaded when its file changes.
+    verifier.notarize(&[NOTARIZED, ALSO_NOTARIZED, UNKNOWN]).unwrap();
+    let accepted = |answer: &Answer| answer.status == 201;
+    common::until(&cluster, "shop", |name| with_chain(name, "unknown"), accepted).await;
+
+    // Who cannot be asked has not said yes; but what has nothing to do with auditors goes on.
+    verifier.stop();
+    let answer = create(&cluster, "shop", &with_chain("down", "good")).await;
+    assert_refused(&answer, &["container good", "could not be verified"]);
+    let label = json!({"metadata": {"labels": {"tier": "A"}}});
+    assert_eq!(patch_pod(&cluster, "web", label).await.status, 200);
+    let debug =
+        patch_pod(&cluster, "web/ephemeralcontainers", ephemeral("shell-2", "example.com/shell:1")).await;
+    assert_eq!(debug.status, 200, "{debug:?}");
+}
+
+#[tokio::test]
+async fn without_strict_notarization_the_same_is_admitted_with_a_warning() {
+    let cluster = cluster().await;
+    catalogue(&cluster).await;
+    let mut verifier = Verifier::start(cluster.folder(), &[NOTARIZED]).await.unwrap();
+    let _operator = operator(&cluster, |operator| operator.env("LUCID_VERIFIER_URL", verifier.url())).await;
+    let cases = [("good", None), ("unknown", Some("not notarized")), ("tagged", Some("missing digest"))];
+    for (chain, warning) in cases {
+        let answer = create(&cluster, "shop", &with_chain(chain, chain)).await;
+        assert_eq!(answer.status, 201, "{answer:?}");
+        let warnings = answer.warnings.join("\n");
+        assert_eq!(warnings.is_empty(), warning.is_none(), "{chain}: {warnings}");
+        assert!(warnings.contains(warning.unwrap_or_default()), "{chain}: {warnings}");
+    }
+    verifier.stop();
+    let answer = create(&cluster, "shop", &with_chain("down", "good")).await;
+    assert_eq!(answer.status, 201, "{answer:?}");
+    assert!(answer.warnings.join("\n").contains("could not be verified"), "{:?}", answer.warnings);
+}
+
+#[tokio::test]
+async fn decisions_of_both_webhooks_are_appended_to_the_file() {
+    let cluster = cluster().await;
+    let file = cluster.folder().join("decisions.jsonl");
+    let _operator =
+        operator(&cluster, |operator| operator.env("LUCID_DECISION_LOG", file.display().to_string())).await;
+    create(&cluster, "shop", &secured("web")).await.stored().unwrap();
+    let text = std::fs::read_to_string(file).unwrap();
+    let decisions: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |webhook: &str| decisions.iter().find(|decision| decision["webhook"] == webhook).unwrap();
+    assert_eq!(of("mutate")["chain"], json!(["lucid-guardrails-auditor", "lucid-guardrails-auditor-2"]));
+    assert_eq!(of("mutate")["patched"], true);
+    assert_eq!(of("validate")["images"][0]["verdict"], "missing digest");
+    for webhook in ["mutate", "validate"] {
+        let decision = of(webhook);
+        assert_eq!((&decision["namespace"], &decision["name"]), (&json!("shop"), &json!("web")), "{webhook}");
+    }
+}

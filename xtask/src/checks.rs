@@ -1,0 +1,74 @@
+//! `cargo xtask test`: everything that has to hold before a change lands, in one list.
+
+use std::error::Error;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use comfy_table::{Table, presets};
+use lucid_testbed::{Binaries, Component};
+
+/// One command of the list.
+struct Check {
+    name: &'static str,
+    arguments: &'static [&'static str],
+    environment: &'static [(&'static str, &'static str)],
+}
+
+const CHECKS: [Check; 7] = [
+    Check { name: "format", arguments: &["fmt", "--all", "--check"], environment: &[] },
+    Check {
+        name: "clippy",
+        arguments: &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
+        environment: &[],
+    },
+    Check {
+        name: "lucid-notary without its client",
+        arguments: &["check", "--package", "lucid-notary", "--no-default-features", "--locked"],
+        environment: &[],
+    },
+    Check {
+        name: "lucid-certs without kube",
+        arguments: &["check", "--package", "lucid-certs", "--no-default-features", "--locked"],
+        environment: &[],
+    },
+    Check {
+        name: "documentation",
+        arguments: &["doc", "--workspace", "--no-deps", "--locked"],
+        environment: &[("RUSTDOCFLAGS", "-D warnings")],
+    },
+    // The programs first: the end-to-end tests start them.
+    Check { name: "programs", arguments: &["build", "--workspace", "--bins", "--locked"], environment: &[] },
+    Check {
+        name: "unit, documentation and end-to-end tests",
+        arguments: &["test", "--workspace", "--locked"],
+        environment: &[],
+    },
+];
+
+pub(crate) fn run() -> Result<(), Box<dyn Error>> {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header(["check", "time"]);
+
+    let begin = Instant::now();
+    eprintln!("\nxtask: the programs of the test bed");
+    Binaries::from_env()?.ensure(&Component::CONTROL_PLANE)?;
+    table.add_row(["test bed".to_owned(), seconds(begin.elapsed())]);
+
+    for check in &CHECKS {
+        eprintln!("\nxtask: {} (cargo {})", check.name, check.arguments.join(" "));
+        let begin = Instant::now();
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command.args(check.arguments).envs(check.environment.iter().copied());
+        let status = command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).status()?;
+        if !status.success() {
+            return Err(format!("{} failed: cargo {}", check.name, check.arguments.join(" ")).into());
+        }
+        table.add_row([check.name.to_owned(), seconds(begin.elapsed())]);
+    }
+    eprintln!("\n{table}\nxtask: all checks passed");
+    Ok(())
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{} s", time.as_secs())
+}

@@ -1,0 +1,228 @@
+//! `cargo xtask demo`: Lucid at work on a real API server, in a table.
+
+use std::error::Error;
+
+use clap::Args;
+use comfy_table::{Cell, ContentArrangement, Table, presets};
+use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use lucid_e2e::{Answer, Operator, Verifier, create_pod};
+use lucid_testbed::{Binaries, Cluster, Component};
+use serde_json::{Value, json};
+
+use crate::testbed::{asked_to_end, point_kubectl_at};
+
+#[derive(Args)]
+pub(crate) struct Demo {
+    /// Leave after the table instead of staying up until Ctrl-C.
+    #[arg(long)]
+    once: bool,
+}
+
+/// Digests that the demo's Verifier knows.
+const GUARDRAILS: &str = "sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b";
+const INJECTION: &str = "sha256:d4735e3a265e16eee03f59718b9b5d03019c07d8b6c51f90da3a666eec13ab35";
+const TOXICITY: &str = "sha256:4e07408562bedb8b60ce05c1decfe3ad16b72230967de01f640b7e4729b49fce";
+/// One that it does not know.
+const UNKNOWN: &str = "sha256:4b227777d4dd1fc61c6f884f48641d02b4d121d3fd328cb08b5531fcacdabf8a";
+
+/// A pod of the demo.
+struct Sample {
+    /// What a newcomer is to see in it.
+    about: &'static str,
+    namespace: &'static str,
+    manifest: Value,
+}
+
+impl Sample {
+    fn new(
+        about: &'static str,
+        namespace: &'static str,
+        name: &str,
+        secured: bool,
+        annotations: Value,
+    ) -> Self {
+        let labels = if secured { json!({"lucid.io/secured": "true"}) } else { json!({}) };
+        let manifest = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "labels": labels, "annotations": annotations},
+            "spec": {"containers": [
+                {"name": "model", "image": "example.com/model:1", "ports": [{"name": "model", "containerPort": 5000}]},
+            ]},
+        });
+        Self { about, namespace, manifest }
+    }
+}
+
+fn samples() -> Vec<Sample> {
+    vec![
+        Sample::new("asks for nothing", "demo", "plain", false, json!({})),
+        Sample::new("label lucid.io/secured", "demo", "default-chain", true, json!({})),
+        Sample::new(
+            "annotation auditors: injection,toxicity",
+            "demo",
+            "injection-toxicity",
+            false,
+            json!({"lucid.computing/auditors": "injection,toxicity"}),
+        ),
+        Sample::new(
+            "namespace with a chain in a ConfigMap",
+            "demo-chain",
+            "namespace-chain",
+            true,
+            json!({}),
+        ),
+        Sample::new(
+            "annotation skip-audit, allowed here",
+            "demo",
+            "skipped",
+            true,
+            json!({"lucid.computing/skip-audit": "true"}),
+        ),
+        Sample::new(
+            "annotations with mistakes",
+            "demo",
+            "invalid-annotation",
+            true,
+            json!({"lucid.computing/auditor-chain": "injektion", "lucid.computing/audit-mode": "loud"}),
+        ),
+        Sample::new("auditor image that nobody notarized", "demo-unknown", "un-notarized", true, json!({})),
+    ]
+}
+
+pub(crate) fn run(demo: &Demo) -> Result<(), Box<dyn Error>> {
+    let runtime = tokio::runtime::Runtime::new()?;
+    let outcome = runtime.block_on(async {
+        let asked_to_end = asked_to_end()?;
+        tokio::select! {
+            outcome = play(demo) => outcome,
+            () = asked_to_end => Ok(()),
+        }
+    });
+    // Does not wait for a build that the signal has cut short.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn play(demo: &Demo) -> Result<(), Box<dyn Error>> {
+    eprintln!("demo: building Lucid");
+    for name in ["lucid-operator", "lucid-verifier"] {
+        tokio::task::spawn_blocking(move || lucid_e2e::program(name)).await??;
+    }
+    let binaries = Binaries::from_env()?;
+    if !demo.once {
+        tokio::task::block_in_place(|| binaries.ensure(&[Component::Kubectl]))?;
+    }
+    eprintln!("demo: starting a Kubernetes control plane");
+    let cluster = Cluster::builder().start().await?;
+    prepare(&cluster).await?;
+    eprintln!("demo: starting the verifier and the operator");
+    let verifier = Verifier::start(cluster.folder(), &[GUARDRAILS, INJECTION, TOXICITY]).await?;
+    let operator = Operator::builder(&cluster)
+        .env("LUCID_STRICT_NOTARIZATION", "true")
+        .env("LUCID_VERIFIER_URL", verifier.url())
+        .env("LUCID_ALLOW_SKIP", "true")
+        .start()
+        .await?;
+
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_FULL).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(["pod", "what happened", "containers", "warning or reason"]);
+    for sample in samples() {
+        let answer = create_pod(&cluster.client(), sample.namespace, &sample.manifest).await?;
+        table.add_row(row(&sample, &answer));
+    }
+    println!("\n{table}\n");
+    println!(
+        "An auditor listens on its port and forwards to the next one: 8090 → 8093 → 5000, the model's port."
+    );
+    if !demo.once {
+        println!("\nThe cluster, the verifier and the operator stay up. In another terminal:\n");
+        point_kubectl_at(&cluster, &binaries);
+        println!("    kubectl --namespace demo get pod default-chain --output yaml");
+        println!("\nThe operator's log is {}. Ctrl-C ends everything.", operator.log().display());
+        std::future::pending::<()>().await;
+    }
+    Ok(())
+}
+
+/// Namespaces, the catalogue with pinned images, and the chains of two namespaces.
+async fn prepare(cluster: &Cluster) -> Result<(), Box<dyn Error>> {
+    cluster.create_namespace("lucid-system", &[]).await?;
+    for name in ["demo", "demo-chain", "demo-unknown"] {
+        cluster.create_namespace(name, &[("lucid.computing/enabled", "true")]).await?;
+    }
+    let pinned = |name: &str, port: u16, digest: &str| {
+        format!(
+            "  - {{name: lucid-{name}-auditor, port: {port}, image: \"ghcr.io/lucid/lucid-{name}-auditor@{digest}\"}}\n"
+        )
+    };
+    let catalogue = format!(
+        "chain:\n{}{}{}",
+        pinned("guardrails", 8090, GUARDRAILS),
+        pinned("injection", 8090, INJECTION),
+        pinned("toxicity", 8093, TOXICITY),
+    );
+    let client = cluster.client();
+    config_map(&client, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue).await?;
+    config_map(&client, "demo-chain", "lucid-auditor-chain", "chain", "toxicity, guardrails").await?;
+    let unknown = format!("chain:\n{}", pinned("injection", 8090, UNKNOWN));
+    config_map(&client, "demo-unknown", "lucid-auditor-chain", "auditors.yaml", &unknown).await?;
+    Ok(())
+}
+
+async fn config_map(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    key: &str,
+    value: &str,
+) -> kube::Result<()> {
+    let mut map = ConfigMap { data: Some([(key.to_owned(), value.to_owned())].into()), ..Default::default() };
+    map.metadata.name = Some(name.to_owned());
+    Api::namespaced(client.clone(), namespace).create(&PostParams::default(), &map).await?;
+    Ok(())
+}
+
+fn row(sample: &Sample, answer: &Answer) -> [Cell; 4] {
+    let name = sample.manifest["metadata"]["name"].as_str().unwrap_or_default();
+    let (what, containers) = match &answer.result {
+        Ok(pod) => {
+            let count = containers(pod).filter(|container| next_hop(container).is_some()).count();
+            let what = match count {
+                0 => "unchanged".to_owned(),
+                1 => "1 auditor injected".to_owned(),
+                _ => format!("{count} auditors injected"),
+            };
+            (what, containers(pod).map(describe).collect::<Vec<_>>().join("\n"))
+        }
+        Err(_) => ("refused".to_owned(), String::new()),
+    };
+    let notes = match &answer.result {
+        Ok(_) => answer.warnings.join("\n"),
+        Err(reason) => reason.clone(),
+    };
+    [
+        Cell::new(format!("{name}\n({})", sample.about)),
+        Cell::new(what),
+        Cell::new(containers),
+        Cell::new(notes),
+    ]
+}
+
+fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
+    pod.spec.iter().flat_map(|spec| &spec.containers)
+}
+
+fn next_hop(container: &Container) -> Option<&str> {
+    let env = container.env.iter().flatten().find(|variable| variable.name == "LUCID_CHAIN_NEXT")?;
+    env.value.as_deref()?.rsplit(':').next()
+}
+
+/// `name :port`, and for an auditor where it forwards to.
+fn describe(container: &Container) -> String {
+    let ports = container.ports.iter().flatten().map(|port| format!(" :{}", port.container_port));
+    let next = next_hop(container).map(|port| format!(" → {port}")).unwrap_or_default();
+    format!("{}{}{next}", container.name, ports.collect::<String>())
+}
