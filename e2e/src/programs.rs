@@ -14,7 +14,8 @@ use crate::Error;
 /// When the workspace does not build, or has no such program.
 pub fn program(name: &str) -> Result<PathBuf, Error> {
     static PROGRAMS: OnceLock<Result<Vec<PathBuf>, String>> = OnceLock::new();
-    let programs = PROGRAMS.get_or_init(|| build().map_err(|error| error.to_string())).as_ref()?;
+    let programs =
+        PROGRAMS.get_or_init(|| build().map_err(|error| error.to_string())).as_ref().map_err(Clone::clone)?;
     let found = programs.iter().find(|path| path.file_name().is_some_and(|file| file == name));
     found.cloned().ok_or_else(|| format!("the workspace has no program {name}").into())
 }

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 
 use lucid_testbed::Process;
 
-use crate::{Error, PATIENCE, free_port, program};
+use crate::{Error, free_port, program};
 
 /// `lucid-verifier serve`. It ends when this is dropped.
 #[derive(Debug)]

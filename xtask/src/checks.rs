@@ -1,6 +1,6 @@
 //! `cargo xtask test`: everything that has to hold before a change lands, in one list.
 
-use std::error::Error;
+use lucid_e2e::Error;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ const CHECKS: [Check; 7] = [
     },
 ];
 
-pub(crate) fn run() -> Result<(), Box<dyn Error>> {
+pub(crate) fn run() -> Result<(), Error> {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header(["check", "time"]);
 

@@ -1,6 +1,6 @@
 //! `cargo xtask demo`: Lucid at work on a real API server, in a table.
 
-use std::error::Error;
+use lucid_e2e::Error;
 
 use clap::Args;
 use comfy_table::{Cell, ContentArrangement, Table, presets};
@@ -91,7 +91,7 @@ fn samples() -> Vec<Sample> {
     ]
 }
 
-pub(crate) fn run(demo: &Demo) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(demo: &Demo) -> Result<(), Error> {
     let runtime = tokio::runtime::Runtime::new()?;
     let outcome = runtime.block_on(async {
         let asked_to_end = asked_to_end()?;
@@ -105,7 +105,7 @@ pub(crate) fn run(demo: &Demo) -> Result<(), Box<dyn Error>> {
     outcome
 }
 
-async fn play(demo: &Demo) -> Result<(), Box<dyn Error>> {
+async fn play(demo: &Demo) -> Result<(), Error> {
     eprintln!("demo: building Lucid");
     for name in ["lucid-operator", "lucid-verifier"] {
         tokio::task::spawn_blocking(move || lucid_e2e::program(name)).await??;
@@ -148,7 +148,7 @@ async fn play(demo: &Demo) -> Result<(), Box<dyn Error>> {
 }
 
 /// Namespaces, the catalogue with pinned images, and the chains of two namespaces.
-async fn prepare(cluster: &Cluster) -> Result<(), Box<dyn Error>> {
+async fn prepare(cluster: &Cluster) -> Result<(), Error> {
     cluster.create_namespace("lucid-system", &[]).await?;
     for name in ["demo", "demo-chain", "demo-unknown"] {
         cluster.create_namespace(name, &[("lucid.computing/enabled", "true")]).await?;

@@ -4,7 +4,9 @@ mod checks;
 mod demo;
 mod testbed;
 
-use std::{error::Error, process::ExitCode};
+use std::process::ExitCode;
+
+use lucid_e2e::Error;
 
 use clap::{Parser, Subcommand};
 
@@ -29,7 +31,7 @@ enum Task {
 }
 
 fn main() -> ExitCode {
-    let outcome: Result<(), Box<dyn Error>> = match Xtask::parse().task {
+    let outcome: Result<(), Error> = match Xtask::parse().task {
         Task::Demo(demo) => demo::run(&demo),
         Task::Test => checks::run(),
         Task::Testbed(task) => testbed::run(&task),

@@ -1,6 +1,6 @@
 //! `cargo xtask testbed`.
 
-use std::error::Error;
+use lucid_e2e::Error;
 use std::io;
 
 use clap::{Args, Subcommand};
@@ -27,7 +27,7 @@ pub(crate) struct Up {
     scheduler: bool,
 }
 
-pub(crate) fn run(task: &Task) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(task: &Task) -> Result<(), Error> {
     let binaries = Binaries::from_env()?;
     match task {
         Task::Build => {
@@ -46,7 +46,7 @@ pub(crate) fn run(task: &Task) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-async fn up(options: &Up, binaries: &Binaries) -> Result<(), Box<dyn Error>> {
+async fn up(options: &Up, binaries: &Binaries) -> Result<(), Error> {
     let mut builder = Cluster::builder();
     if options.controller_manager {
         builder = builder.controller_manager();
@@ -58,7 +58,7 @@ async fn up(options: &Up, binaries: &Binaries) -> Result<(), Box<dyn Error>> {
     let stay = async {
         let cluster = builder.start().await?;
         tell(&cluster, binaries);
-        std::future::pending::<Result<(), Box<dyn Error>>>().await
+        std::future::pending::<Result<(), Error>>().await
     };
     tokio::select! {
         outcome = stay => outcome,

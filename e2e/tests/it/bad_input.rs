@@ -1,10 +1,6 @@
 //! Requests that make no sense, sent to the operator itself.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
-
-mod common;
-
-use common::{cluster, create, operator, secured};
+use crate::common::{cluster, create, operator, secured};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Api;
 use serde_json::{Value, json};
@@ -22,6 +18,9 @@ fn request(operation: &str, kind: Value, object: Value) -> Vec<u8> {
     }))
 }
 
+/// Name, content type, body, HTTP status, and for 200 whether it is allowed.
+type Case = (&'static str, &'static str, Vec<u8>, u16, Option<bool>);
+
 #[tokio::test]
 async fn every_bad_request_is_answered_and_the_operator_lives_on() {
     let cluster = cluster().await;
@@ -36,8 +35,7 @@ async fn every_bad_request_is_answered_and_the_operator_lives_on() {
     let whole = request("CREATE", pod_kind.clone(), pod.clone());
     let deployment = json!({"group": "apps", "version": "v1", "kind": "Deployment"});
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-    // Name, content type, body, HTTP status, and for 200 whether it is allowed.
-    let cases: Vec<(&str, &str, Vec<u8>, u16, Option<bool>)> = vec![
+    let cases: Vec<Case> = vec![
         ("a good one", "application/json", whole.clone(), 200, Some(true)),
         ("empty body", "application/json", vec![], 400, None),
         ("wrong content type", "application/x-yaml", whole.clone(), 415, None),

@@ -1,12 +1,10 @@
 //! Pods get the chain that spec and cluster ask for; checked on the pod that is stored.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{chain, cluster, config_map, create, env, expected, operator, pod, secured, stored, until};
+use crate::common::{
+    chain, cluster, config_map, create, env, expected, operator, pod, secured, stored, until,
+};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{ListParams, PostParams};
@@ -235,7 +233,8 @@ async fn a_server_side_dry_run_shows_the_chain_and_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn pods_of_a_deployment_are_injected() {
-    let cluster = common::prepare(Cluster::builder().controller_manager().start().await.unwrap()).await;
+    let cluster =
+        crate::common::prepare(Cluster::builder().controller_manager().start().await.unwrap()).await;
     let _operator = operator(&cluster, |operator| operator).await;
     let labels = json!({"app": "web", "lucid.io/secured": "true"});
     let deployment = json!({

@@ -1,12 +1,8 @@
 //! Replicas, crashes, restarts, certificates.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
-
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::{chain, cluster, create, delete_all_pods, expected, operator, pod, secured, stored};
+use crate::common::{chain, cluster, create, delete_all_pods, expected, operator, pod, secured, stored};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
@@ -134,7 +130,7 @@ async fn a_broken_authority_in_the_secret_is_replaced_and_reported() {
             log.contains("WARN") && log.contains("tls.crt"),
             "nothing in the log of round {round}: {log}"
         );
-        common::until(
+        crate::common::until(
             &cluster,
             "shop",
             |name| secured(&format!("round-{round}-{name}")),

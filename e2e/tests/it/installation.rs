@@ -1,12 +1,8 @@
 //! The manifests of deploy/, and a registration by Service as in a cluster.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
-
-mod common;
-
 use std::process::Command;
 
-use common::{chain, create, expected, operator, prepare, secured, stored};
+use crate::common::{chain, create, expected, operator, prepare, secured, stored};
 use lucid_e2e::program;
 use lucid_testbed::{Binaries, Cluster, Component, can_use_namespaces};
 
@@ -57,7 +53,7 @@ async fn a_registration_by_service_reaches_the_operator_under_its_service_name()
     let injected = |answer: &lucid_e2e::Answer| {
         answer.result.as_ref().is_ok_and(|pod| chain(pod) == expected(GUARDRAILS))
     };
-    common::until(&cluster, "shop", secured, injected).await;
+    crate::common::until(&cluster, "shop", secured, injected).await;
 }
 
 #[test]

@@ -1,10 +1,6 @@
 //! Only notarized auditors run: strict refuses, lenient warns.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
-
-mod common;
-
-use common::{cluster, config_map, create, operator, pod, secured};
+use crate::common::{cluster, config_map, create, operator, pod, secured};
 use http::Method;
 use lucid_e2e::{Answer, Verifier, send};
 use lucid_testbed::Cluster;
@@ -103,7 +99,7 @@ async fn strict_notarization_refuses_what_is_not_notarized_on_create_update_and_
     // The registry is reloaded when its file changes.
     verifier.notarize(&[NOTARIZED, ALSO_NOTARIZED, UNKNOWN]).unwrap();
     let accepted = |answer: &Answer| answer.status == 201;
-    common::until(&cluster, "shop", |name| with_chain(name, "unknown"), accepted).await;
+    crate::common::until(&cluster, "shop", |name| with_chain(name, "unknown"), accepted).await;
 
     // Who cannot be asked has not said yes; but what has nothing to do with auditors goes on.
     verifier.stop();

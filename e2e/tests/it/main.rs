@@ -1,0 +1,16 @@
+//! Lucid against a real API server. One binary, so that it is linked once.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unreachable,
+    reason = "helpers of tests"
+)]
+
+mod bad_input;
+mod common;
+mod injection;
+mod installation;
+mod lifecycle;
+mod validation;
