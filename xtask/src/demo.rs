@@ -20,6 +20,9 @@ pub(crate) struct Demo {
     once: bool,
 }
 
+/// Columns of the table.
+const WIDTH: u16 = 140;
+
 /// Digests that the demo's Verifier knows.
 const GUARDRAILS: &str = "sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b";
 const INJECTION: &str = "sha256:d4735e3a265e16eee03f59718b9b5d03019c07d8b6c51f90da3a666eec13ab35";
@@ -127,7 +130,10 @@ async fn play(demo: &Demo) -> Result<(), Error> {
         .await?;
 
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_FULL).set_content_arrangement(ContentArrangement::Dynamic);
+    table
+        .load_preset(presets::UTF8_FULL)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(WIDTH);
     table.set_header(["pod", "what happened", "containers", "warning or reason"]);
     for sample in samples() {
         let answer = create_pod(&cluster.client(), sample.namespace, &sample.manifest).await?;

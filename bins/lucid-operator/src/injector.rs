@@ -70,7 +70,10 @@ impl Injector {
         let inputs = Inputs::new(&view.configuration).with_namespace_chain(view.namespace_chain.as_deref());
         let outcome = plan(&pod, &inputs);
         let response = match &outcome.decision {
-            Decision::NotRequested | Decision::Skipped { .. } => AdmissionResponse::allow(),
+            Decision::NotRequested => AdmissionResponse::allow(),
+            Decision::Skipped { reason } => {
+                AdmissionResponse::allow().with_warning(format!("no auditors: {reason}"))
+            }
             Decision::Planned(plan) => {
                 let patch = plan.patch(&pod);
                 let warnings =
@@ -85,12 +88,8 @@ impl Injector {
             return Ok(response);
         }
         let mut decision = decision("mutate", &request, &response);
-        match &outcome.decision {
-            Decision::Planned(plan) => {
-                decision.chain = plan.containers.iter().map(|container| container.name.clone()).collect();
-            }
-            Decision::Skipped { reason } => decision.message = format!("skipped: {reason}"),
-            _ => {}
+        if let Decision::Planned(plan) = &outcome.decision {
+            decision.chain = plan.containers.iter().map(|container| container.name.clone()).collect();
         }
         record(&self.recorder, decision);
         Ok(response)

@@ -45,7 +45,7 @@ async fn annotations_choose_the_chain_and_mistakes_in_them_are_warnings() {
             &[("lucid-toxicity-auditor", 8093, "http://localhost:5000")],
             &[],
         ),
-        ("skipped", json!({"lucid.computing/skip-audit": "true"}), &[], &[]),
+        ("skipped", json!({"lucid.computing/skip-audit": "true"}), &[], &["no auditors: annotation"]),
         (
             "target-port",
             json!({"lucid.computing/target-port": "7000", "lucid.computing/auditor-chain": "toxicity"}),

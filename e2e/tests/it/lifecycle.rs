@@ -84,6 +84,27 @@ async fn the_failure_policy_can_be_ignore_for_the_mutating_webhook_only() {
 }
 
 #[tokio::test]
+async fn health_readiness_and_metrics_are_on_a_port_of_their_own() {
+    let cluster = cluster().await;
+    let operator = operator(&cluster, |operator| operator).await;
+    create(&cluster, "shop", &secured("web")).await.stored().unwrap();
+    let get = async |path: &str| {
+        let answer = reqwest::get(operator.admin_url(path)).await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    };
+    assert_eq!(get("/healthz").await, (200, "ok\n".to_owned()));
+    assert_eq!(get("/readyz").await, (200, "ok\n".to_owned()));
+    let (status, metrics) = get("/metrics").await;
+    assert_eq!(status, 200);
+    for line in [
+        r#"lucid_admission_requests_total{webhook="/mutate",operation="CREATE",outcome="Patched"} 1"#,
+        r#"lucid_admission_requests_total{webhook="/validate",operation="CREATE",outcome="Allowed"} 1"#,
+    ] {
+        assert!(metrics.contains(line), "{line} is not in {metrics}");
+    }
+}
+
+#[tokio::test]
 async fn sigterm_ends_it_cleanly() {
     let cluster = cluster().await;
     let mut operator = operator(&cluster, |operator| operator.env("LUCID_LAME_DUCK_SECONDS", "1")).await;
