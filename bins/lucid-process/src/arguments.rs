@@ -45,8 +45,9 @@ fn variable_of(command: &Command, refused: &str) -> Option<(String, String)> {
         .get_arguments()
         .find_map(|argument| {
             let flag = format!("--{}", argument.get_long()?);
-            let named =
-                refused == flag || refused.strip_prefix(&flag).is_some_and(|rest| rest.starts_with(' '));
+            let named = refused
+                .strip_prefix(&flag)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '[']));
             let variable = argument.get_env()?.to_str()?.to_owned();
             named.then_some((flag, variable))
         })
