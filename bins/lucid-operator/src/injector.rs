@@ -3,25 +3,19 @@
 use std::sync::Arc;
 
 use lucid_audit::Recorder;
-use lucid_chain::{Decision, Inputs, PodError, PodView, plan};
-use lucid_validator::{ClusterConfiguration, NotSynced, Scope, decision, expect_pod, record};
+use lucid_chain::{Decision, Inputs, plan};
+use lucid_validator::{ClusterConfiguration, NotSynced, RequestError, Scope, decision, pod_of, record};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, InvalidPatch, JsonPatch, Operation};
-use snafu::{ResultExt, Snafu};
+use snafu::Snafu;
 
 /// Why a pod could not be given its chain.
 #[derive(Debug, Snafu)]
 pub(crate) enum InjectError {
-    /// The object is none that this webhook knows.
-    #[snafu(display("expected a core/v1 Pod, found {found}; is the webhook registered for something else?"))]
-    NotAPod {
-        /// What it is.
-        found: String,
-    },
-    /// The pod cannot be read.
-    #[snafu(display("failed to read the pod: {source}"))]
-    Pod {
-        /// What is wrong where.
-        source: PodError,
+    /// It is not about a pod that can be read.
+    #[snafu(transparent)]
+    Request {
+        /// What it is about.
+        source: RequestError,
     },
     /// The configuration is not known yet.
     #[snafu(transparent)]
@@ -64,8 +58,7 @@ impl Injector {
         let Some(object) = request.object.as_ref().filter(|_| concerned) else {
             return Ok(AdmissionResponse::allow());
         };
-        expect_pod(&request).map_err(|found| NotAPodSnafu { found }.build())?;
-        let pod = PodView::from_json(object.as_bytes()).context(PodSnafu)?;
+        let pod = pod_of(&request, object)?;
         let view = self.cluster.namespace(namespace)?;
         let inputs = Inputs::new(&view.configuration).with_namespace_chain(view.namespace_chain.as_deref());
         let outcome = plan(&pod, &inputs);

@@ -6,11 +6,13 @@
 mod args;
 mod cluster;
 mod record;
+mod request;
 mod scope;
 mod validator;
 
 pub use args::{ArgsError, ValidationArgs};
 pub use cluster::{ClusterConfiguration, NamespaceView, NotSynced, Settings};
 pub use record::{decision, record};
-pub use scope::{EXCLUDED_NAMESPACES, Scope};
-pub use validator::{ValidateError, Validator, expect_pod};
+pub use request::{RequestError, pod_of};
+pub use scope::Scope;
+pub use validator::{ValidateError, Validator};

@@ -1,5 +1,5 @@
 /// Namespaces that Lucid never touches, besides its own.
-pub const EXCLUDED_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
+const EXCLUDED_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
 /// Which namespaces are Lucid's business.
 ///

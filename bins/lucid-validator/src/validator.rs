@@ -4,32 +4,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use lucid_audit::{ImageVerdict, Recorder};
-use lucid_chain::{PodError, PodView};
 use lucid_notary::client::{HttpVerifier, check_all};
 use lucid_notary::{Digest, Verdict};
 use lucid_policy::{AuditorContainer, Strictness, auditor_containers, changed_since, judge};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse};
-use snafu::{ResultExt, Snafu};
+use snafu::Snafu;
 
 use crate::cluster::{ClusterConfiguration, NotSynced};
 use crate::record::{decision, record};
+use crate::request::{RequestError, pod_of};
 use crate::scope::Scope;
 
 /// Why a request could not be judged.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum ValidateError {
-    /// The object is none that this webhook knows.
-    #[snafu(display("expected a core/v1 Pod, found {found}; is the webhook registered for something else?"))]
-    NotAPod {
-        /// What it is.
-        found: String,
-    },
-    /// The pod cannot be read.
-    #[snafu(display("failed to read the pod: {source}"))]
-    Pod {
-        /// What is wrong where.
-        source: PodError,
+    /// It is not about a pod that can be read.
+    #[snafu(transparent)]
+    Request {
+        /// What it is about.
+        source: RequestError,
     },
     /// The catalogue is not known yet.
     #[snafu(transparent)]
@@ -66,10 +60,8 @@ impl Validator {
         let Some(object) = request.object.as_ref().filter(|_| self.scope.covers(namespace)) else {
             return Ok(AdmissionResponse::allow());
         };
-        expect_pod(&request).map_err(|found| NotAPodSnafu { found }.build())?;
-        let pod = PodView::from_json(object.as_bytes()).context(PodSnafu)?;
-        let old = request.old_object.as_ref();
-        let old = old.map(|old| PodView::from_json(old.as_bytes())).transpose().context(PodSnafu)?;
+        let pod = pod_of(&request, object)?;
+        let old = request.old_object.as_ref().map(|old| pod_of(&request, old)).transpose()?;
 
         let catalogues = self.cluster.catalogues(namespace)?;
         let mut auditors = auditor_containers(&pod, &catalogues);
@@ -114,11 +106,6 @@ impl Validator {
 
 /// The Verifier is given up this long before the answer has to leave, so that the answer can say so.
 const VERIFIER_MARGIN: std::time::Duration = std::time::Duration::from_millis(500);
-
-/// Fails with what the request is about when it is not about a pod.
-pub fn expect_pod(request: &AdmissionRequest) -> Result<(), String> {
-    if request.kind.is("", "v1", "Pod") { Ok(()) } else { Err(request.kind.to_string()) }
-}
 
 fn image_verdict(auditor: &AuditorContainer<'_>, verdicts: &BTreeMap<Digest, Verdict>) -> ImageVerdict {
     let verdict = match (&auditor.reference, auditor.digest()) {
