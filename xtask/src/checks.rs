@@ -55,18 +55,28 @@ pub(crate) fn run() -> Result<(), Error> {
     table.add_row(["test bed".to_owned(), seconds(begin.elapsed())]);
 
     for check in &CHECKS {
-        eprintln!("\nxtask: {} (cargo {})", check.name, check.arguments.join(" "));
         let begin = Instant::now();
-        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command.args(check.arguments).envs(check.environment.iter().copied());
-        let status = command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).status()?;
-        if !status.success() {
-            return Err(format!("{} failed: cargo {}", check.name, check.arguments.join(" ")).into());
-        }
+        run_check(check)?;
         table.add_row([check.name.to_owned(), seconds(begin.elapsed())]);
     }
     eprintln!("\n{table}\nxtask: all checks passed");
     Ok(())
+}
+
+fn run_check(check: &Check) -> Result<(), Error> {
+    let line = check.arguments.join(" ");
+    eprintln!("\nxtask: {} (cargo {line})", check.name);
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(check.arguments).envs(check.environment.iter().copied());
+    let status = command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).status()?;
+    if status.success() { Ok(()) } else { Err(format!("{} failed: cargo {line}", check.name).into()) }
+}
+
+/// `cargo xtask deny`: the rules of deny.toml, but for advisories, which need the network.
+pub(crate) fn deny() -> Result<(), Error> {
+    const ARGUMENTS: &[&str] = &["deny", "--offline", "check", "bans", "licenses", "sources"];
+    run_check(&Check { name: "dependencies", arguments: ARGUMENTS, environment: &[] })
+        .map_err(|error| format!("{error}; it needs `cargo install --locked cargo-deny`").into())
 }
 
 fn seconds(time: Duration) -> String {

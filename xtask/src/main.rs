@@ -25,6 +25,8 @@ enum Task {
     Demo(demo::Demo),
     /// Runs every check: format, clippy, documentation, unit and end-to-end tests.
     Test,
+    /// Checks what the workspace depends on against deny.toml, with cargo-deny.
+    Deny,
     /// A real Kubernetes control plane, built from source.
     #[command(subcommand)]
     Testbed(testbed::Task),
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
     let outcome: Result<(), Error> = match Xtask::parse().task {
         Task::Demo(demo) => demo::run(&demo),
         Task::Test => checks::run(),
+        Task::Deny => checks::deny(),
         Task::Testbed(task) => testbed::run(&task),
     };
     match outcome {

@@ -47,13 +47,8 @@ struct ServeArgs {
 
     /// The IP address and port to listen on. With port 0 the system picks a free one; the address is printed.
     #[arg(long, env = "LUCID_VERIFIER_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
-    #[arg(value_parser = parse_address)]
+    #[arg(value_parser = lucid_process::parse_address)]
     listen: SocketAddr,
-}
-
-fn parse_address(text: &str) -> Result<SocketAddr, String> {
-    text.parse()
-        .map_err(|error| format!("{error}; accepted are IP:PORT and [IPV6]:PORT, such as 127.0.0.1:8080"))
 }
 
 #[tokio::main]
