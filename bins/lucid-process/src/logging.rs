@@ -1,7 +1,8 @@
-use std::io::{IsTerminal, stderr};
+use std::io::{self, IsTerminal, Write, stderr};
 
 use snafu::{ResultExt, Snafu};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::util::TryInitError;
 
@@ -35,9 +36,15 @@ pub struct LogArgs {
 }
 
 fn parse_filter(text: &str) -> Result<String, String> {
-    EnvFilter::try_new(text)
-        .map(|_| text.to_owned())
-        .map_err(|error| format!("{error}; accepted are a level (error, warn, info, debug, trace) or directives such as `info,lucid_chain=debug`"))
+    const ACCEPTED: &str = "accepted are a level (error, warn, info, debug, trace, off) or directives such as \
+                            `info,lucid_chain=debug`";
+    // A single word that is no level would be taken for a target, and silence everything else.
+    let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
+    let words = text.split(',').map(str::trim).filter(|directive| !directive.contains(['=', '[']));
+    if let Some(word) = words.into_iter().find(|word| !is_level(word)) {
+        return Err(format!("{word:?} is no level; {ACCEPTED}"));
+    }
+    EnvFilter::try_new(text).map(|_| text.to_owned()).map_err(|error| format!("{error}; {ACCEPTED}"))
 }
 
 /// Logging could not be started.
@@ -67,10 +74,64 @@ pub enum LoggingError {
 /// When the filter does not parse or logging was started before.
 pub fn init_logging(args: &LogArgs) -> Result<(), LoggingError> {
     let filter = EnvFilter::try_new(&args.filter).context(FilterSnafu { filter: &args.filter })?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| OneLine(stderr()));
     match args.format {
         LogFormat::Text => builder.with_ansi(stderr().is_terminal()).finish().try_init(),
         LogFormat::Json => builder.json().flatten_event(true).finish().try_init(),
     }
     .context(StartSnafu)
+}
+
+/// Keeps every event on one line: a newline that came in with somebody's data would let them write log lines of their
+/// own. The subscriber hands over one event in one write.
+struct OneLine<W>(W);
+
+impl<W: Write> Write for OneLine<W> {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let (text, end) = match event.strip_suffix(b"\n") {
+            Some(text) => (text, "\n"),
+            None => (event, ""),
+        };
+        let mut line = Vec::with_capacity(event.len());
+        for &byte in text {
+            match byte {
+                // Escape sequences are the subscriber's own colours; it writes those of the data escaped.
+                b'\x1b' | b'\t' => line.push(byte),
+                _ if byte.is_ascii_control() => line.extend(byte.escape_ascii()),
+                _ => line.push(byte),
+            }
+        }
+        line.extend(end.as_bytes());
+        self.0.write_all(&line)?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_stays_on_one_line_whatever_is_in_it() {
+        let mut written = Vec::new();
+        OneLine(&mut written).write_all("INFO é a\n2026 WARN forged\r\0\n".as_bytes()).unwrap();
+        assert_eq!(String::from_utf8(written).unwrap(), "INFO é a\\n2026 WARN forged\\r\\x00\n");
+    }
+
+    #[test]
+    fn a_word_that_is_no_level_is_refused() {
+        for (filter, accepted) in [
+            ("info", true),
+            ("INFO,lucid_chain=debug", true),
+            ("off", true),
+            ("INF", false),
+            ("info,lucid_chain", false),
+        ] {
+            assert_eq!(parse_filter(filter).is_ok(), accepted, "{filter}");
+        }
+    }
 }

@@ -27,12 +27,13 @@ fn parse(arguments: &[&str]) -> Result<Args, String> {
 
 /// Re-runs one test of this file in a process whose environment has `LUCID_TEST_PORT=seven`.
 fn in_child(test: &str) {
-    let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--ignored", "--nocapture"])
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--ignored"])
         .env("LUCID_TEST_PORT", "seven")
-        .status()
+        .output()
         .unwrap();
-    assert!(status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("1 passed"), "{text}");
 }
 
 #[test]

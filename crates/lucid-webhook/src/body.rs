@@ -10,8 +10,8 @@ use hyper::body::Body;
 
 use crate::router::BoxError;
 
-/// The API server takes objects of 3 MiB; two of them and the rest of a review stay below this.
-pub(crate) const LIMIT: usize = 7 * 1024 * 1024;
+/// Requests with bodies of 3 MiB are what the API server takes; two such objects and the rest of a review stay below.
+pub(crate) const DEFAULT_LIMIT: usize = 7 * 1024 * 1024;
 
 /// How much of a body beyond the limit is read and thrown away, so that its sender gets to read the answer instead
 /// of a reset connection.
@@ -28,20 +28,20 @@ pub(crate) enum BodyError {
     Broken(BoxError),
 }
 
-/// Reads the whole body.
-pub(crate) async fn read<B>(headers: &HeaderMap, body: B) -> Result<Bytes, BodyError>
+/// Reads the whole body, which may have `limit` bytes.
+pub(crate) async fn read<B>(headers: &HeaderMap, body: B, limit: usize) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
     // A client that waits for "100 Continue" has sent nothing yet and need not begin.
-    if body.size_hint().lower() > LIMIT as u64 && headers.contains_key(EXPECT) {
+    if body.size_hint().lower() > limit as u64 && headers.contains_key(EXPECT) {
         return Err(BodyError::TooLarge);
     }
-    tokio::time::timeout(TIMEOUT, collect(body)).await.unwrap_or(Err(BodyError::TooSlow))
+    tokio::time::timeout(TIMEOUT, collect(body, limit)).await.unwrap_or(Err(BodyError::TooSlow))
 }
 
-async fn collect<B>(body: B) -> Result<Bytes, BodyError>
+async fn collect<B>(body: B, limit: usize) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
@@ -53,9 +53,9 @@ where
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|error| BodyError::Broken(error.into()))?.into_data() else { continue };
         received += data.len();
-        if received > LIMIT + DISCARDED {
+        if received > limit + DISCARDED {
             return Err(BodyError::TooLarge);
-        } else if received > LIMIT {
+        } else if received > limit {
             // What was kept is of no use any more.
             (first, rest) = (Bytes::new(), BytesMut::new());
         } else if first.is_empty() && rest.is_empty() {
@@ -69,7 +69,7 @@ where
         }
     }
     match received {
-        _ if received > LIMIT => Err(BodyError::TooLarge),
+        _ if received > limit => Err(BodyError::TooLarge),
         _ if rest.is_empty() => Ok(first),
         _ => Ok(rest.freeze()),
     }

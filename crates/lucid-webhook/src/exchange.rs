@@ -28,6 +28,7 @@ const TIMEOUT_MARGIN: Duration = Duration::from_millis(1200);
 pub(crate) async fn answer<B>(
     route: Option<Route>,
     metrics: Option<&Metrics>,
+    body_limit: usize,
     request: Request<B>,
 ) -> Response<Full<Bytes>>
 where
@@ -39,7 +40,7 @@ where
         return refuse(StatusCode::NOT_FOUND, &format!("no webhook at {}", request.uri().path()));
     };
     let _in_flight = metrics.map(|metrics| metrics.in_flight(&route.webhook));
-    let (response, outcome, operation) = exchange(&route, arrival, request).await;
+    let (response, outcome, operation) = exchange(&route, arrival, body_limit, request).await;
     if let Some(metrics) = metrics {
         metrics.observe(&route.webhook, operation, outcome, arrival.elapsed());
     }
@@ -49,7 +50,7 @@ where
 /// The answer, and what the metrics say of it.
 type Exchange = (Response<Full<Bytes>>, Outcome, &'static str);
 
-async fn exchange<B>(route: &Route, arrival: Instant, request: Request<B>) -> Exchange
+async fn exchange<B>(route: &Route, arrival: Instant, body_limit: usize, request: Request<B>) -> Exchange
 where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
@@ -61,11 +62,11 @@ where
         response.0.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
         return response;
     }
-    let body = match body::read(&head.headers, body).await {
+    let body = match body::read(&head.headers, body, body_limit).await {
         Ok(body) if body.is_empty() => return bad(StatusCode::BAD_REQUEST, "the body is empty"),
         Ok(body) => body,
         Err(BodyError::TooLarge) => {
-            let message = format!("the body is larger than {} bytes", body::LIMIT);
+            let message = format!("the body is larger than {body_limit} bytes");
             return bad(StatusCode::PAYLOAD_TOO_LARGE, &message);
         }
         Err(BodyError::TooSlow) => {
@@ -79,22 +80,20 @@ where
     if !is_json(&head.headers) {
         return bad(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the Content-Type is not application/json");
     }
-    match AdmissionRequest::parse(&body, arrival + budget(head.uri.query())) {
+    match AdmissionRequest::from_json(&body, arrival + budget(head.uri.query())) {
         Ok(request) => {
             let (uid, operation) = (request.uid.clone(), request.operation.as_str());
             let (response, outcome) = handle(route, request).await;
             (review(&uid, &response), outcome, operation)
         }
-        Err(error) => {
-            tracing::warn!(webhook = &*route.webhook, %error, "refused a request that makes no sense");
-            match &error {
-                ReviewError::Request { uid, .. } => {
-                    let response = AdmissionResponse::deny(400, "BadRequest", error.to_string());
-                    (review(uid, &response), Outcome::BadRequest, "")
-                }
-                _ => bad(StatusCode::BAD_REQUEST, &error.to_string()),
+        Err(error) => match &error {
+            ReviewError::Request { uid, .. } => {
+                tracing::warn!(uid, "refused a request that makes no sense: {error}");
+                let response = AdmissionResponse::deny(400, "BadRequest", error.to_string());
+                (review(uid, &response), Outcome::BadRequest, "")
             }
-        }
+            _ => bad(StatusCode::BAD_REQUEST, &error.to_string()),
+        },
     }
 }
 
@@ -162,8 +161,9 @@ fn review(uid: &str, response: &AdmissionResponse) -> Response<Full<Bytes>> {
     }
 }
 
-/// Text, since the API server quotes it to the user.
+/// Tells whoever sent this what is wrong. The API server hardly shows it to its user, so it is logged as well.
 fn refuse(status: StatusCode, message: &str) -> Response<Full<Bytes>> {
+    tracing::warn!(status = status.as_u16(), "refused a request: {message}");
     respond(status, "text/plain; charset=utf-8", Bytes::from(format!("{message}\n")))
 }
 

@@ -47,7 +47,7 @@
 //! |---|---|
 //! | empty body, no AdmissionReview, no `request`, no uid | 400 |
 //! | Content-Type other than `application/json` | 415 |
-//! | body above 7 MiB | 413, after the body was read |
+//! | body above the limit ([`Router::with_body_limit`], 7 MiB) | 413, after the body was read |
 //! | method other than POST, unknown path | 405, 404 |
 //! | an AdmissionReview | 200 with an AdmissionReview that echoes the uid |
 //!
@@ -62,6 +62,10 @@ mod response;
 mod review;
 mod router;
 mod server;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 pub use admin::{AdminServer, Condition, Readiness};
 pub use metrics::Metrics;

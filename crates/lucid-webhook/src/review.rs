@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::Bytes;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use snafu::{IntoError, OptionExt, ResultExt, Snafu};
 use tokio::time::Instant;
@@ -178,13 +178,29 @@ impl Operation {
 #[serde(default)]
 pub struct UserInfo {
     /// Name, such as `system:serviceaccount:default:builder`.
+    #[serde(deserialize_with = "null_is_default")]
     pub username: String,
     /// Identity that outlives the name.
+    #[serde(deserialize_with = "null_is_default")]
     pub uid: String,
     /// Groups.
+    #[serde(deserialize_with = "null_is_default")]
     pub groups: Vec<String>,
     /// Whatever else the authenticator knows.
+    #[serde(deserialize_with = "extra")]
     pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// Go writes an absent list, map or pointer as null.
+fn null_is_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+fn extra<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Vec<String>>, D::Error> {
+    let extra: BTreeMap<String, Option<Vec<String>>> = null_is_default(deserializer)?;
+    Ok(extra.into_iter().map(|(key, values)| (key, values.unwrap_or_default())).collect())
 }
 
 /// Why a body is not a request that can be handled.
@@ -193,15 +209,16 @@ pub struct UserInfo {
 #[non_exhaustive]
 pub enum ReviewError {
     /// Not JSON, or cut short.
-    #[snafu(display("the body is not an AdmissionReview: {source}"))]
+    #[snafu(display("the body is not an AdmissionReview: {}", excerpt(source)))]
     Json {
         /// What the decoder said.
         source: serde_json::Error,
     },
     /// JSON of another kind or version.
     #[snafu(display(
-        "the body is not an AdmissionReview: found apiVersion {api_version:?}, kind {kind:?}, accepted is \
-         {API_VERSION} {KIND}"
+        "the body is not an AdmissionReview: found apiVersion {}, kind {}, accepted is {API_VERSION} {KIND}",
+        excerpt(&format_args!("{api_version:?}")),
+        excerpt(&format_args!("{kind:?}")),
     ))]
     WrongKind {
         /// The `apiVersion` found, empty when absent.
@@ -213,16 +230,26 @@ pub enum ReviewError {
     #[snafu(display("the AdmissionReview has no request"))]
     NoRequest,
     /// Nothing to answer to.
-    #[snafu(display("the AdmissionReview's request has no uid"))]
+    #[snafu(display("the AdmissionReview's request has no uid, which has to be a text"))]
     NoUid,
     /// The uid is known, but the request makes no sense. Answered in an AdmissionReview.
-    #[snafu(display("the AdmissionReview's request is malformed: {source}"))]
+    #[snafu(display("the AdmissionReview's request is malformed: {}", excerpt(source)))]
     Request {
         /// Identifies the call.
         uid: String,
         /// What the decoder said.
         source: serde_json::Error,
     },
+}
+
+/// As much of a text as fits a message: what a caller sent may be long.
+fn excerpt(text: &impl fmt::Display) -> String {
+    const LONGEST: usize = 200;
+    let text = text.to_string();
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
 }
 
 #[derive(Deserialize)]
@@ -244,18 +271,18 @@ struct Identity {
 #[serde(rename_all = "camelCase")]
 struct WireRequest<'a> {
     uid: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     kind: GroupVersionKind,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     resource: GroupVersionResource,
     #[serde(default)]
     sub_resource: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     name: String,
     #[serde(default)]
     namespace: Option<String>,
     operation: Operation,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     user_info: UserInfo,
     #[serde(borrow, default)]
     object: Option<&'a RawValue>,
@@ -268,8 +295,26 @@ struct WireRequest<'a> {
 }
 
 impl AdmissionRequest {
-    /// Reads a body; `deadline` is when the answer has to leave.
-    pub(crate) fn parse(body: &Bytes, deadline: Instant) -> Result<Self, ReviewError> {
+    /// Reads an AdmissionReview as the API server sends it; `deadline` is when the answer has to leave.
+    ///
+    /// The server does this; it is public so that handlers can be tested without one.
+    ///
+    /// ```
+    /// use lucid_webhook::{AdmissionRequest, Operation};
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// let review = br#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+    ///     "request": {"uid": "1", "operation": "CREATE", "object": {"kind": "Pod"}}}"#;
+    /// let deadline = Instant::now() + Duration::from_secs(10);
+    /// let request = AdmissionRequest::from_json(&review.as_slice().into(), deadline)?;
+    /// assert_eq!(request.operation, Operation::Create);
+    /// # Ok::<(), lucid_webhook::ReviewError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When it is no AdmissionReview of `admission.k8s.io/v1`, or its request makes no sense.
+    pub fn from_json(body: &Bytes, deadline: Instant) -> Result<Self, ReviewError> {
         let envelope: Envelope<'_> = serde_json::from_slice(body).context(JsonSnafu)?;
         if envelope.api_version != API_VERSION || envelope.kind != KIND {
             return WrongKindSnafu { api_version: envelope.api_version, kind: envelope.kind }.fail();

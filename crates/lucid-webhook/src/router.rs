@@ -15,10 +15,10 @@ use hyper::body::Body;
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
 
-use crate::exchange;
 use crate::metrics::Metrics;
 use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
+use crate::{body, exchange};
 
 /// Any error of a handler.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -54,10 +54,17 @@ pub(crate) struct Route {
 ///     }),
 /// );
 /// ```
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Router {
     routes: Arc<BTreeMap<String, Route>>,
     metrics: Option<Metrics>,
+    body_limit: usize,
+}
+
+impl Default for Router {
+    fn default() -> Self {
+        Self { routes: Arc::default(), metrics: None, body_limit: body::DEFAULT_LIMIT }
+    }
 }
 
 impl fmt::Debug for Router {
@@ -103,6 +110,16 @@ impl Router {
         self
     }
 
+    /// How many bytes a review may have, 7 MiB by default; a longer one is answered with 413.
+    ///
+    /// The API server escapes `<`, `>` and `&` with six bytes each when it writes JSON. Where that matters, twice six
+    /// times the largest object that etcd stores (1.5 MiB by default) is the most that a review can need.
+    #[must_use]
+    pub const fn with_body_limit(mut self, bytes: usize) -> Self {
+        self.body_limit = bytes;
+        self
+    }
+
     fn route<H>(mut self, kind: WebhookKind, path: String, handler: H) -> Self
     where
         H: Service<AdmissionRequest, Response = AdmissionResponse> + Clone + Send + Sync + 'static,
@@ -131,7 +148,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let route = self.routes.get(request.uri().path()).cloned();
-        let metrics = self.metrics.clone();
-        async move { Ok(exchange::answer(route, metrics.as_ref(), request).await) }.boxed()
+        let (metrics, body_limit) = (self.metrics.clone(), self.body_limit);
+        async move { Ok(exchange::answer(route, metrics.as_ref(), body_limit, request).await) }.boxed()
     }
 }

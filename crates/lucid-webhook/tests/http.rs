@@ -159,6 +159,12 @@ async fn a_request_that_makes_no_sense_gets_its_status() {
         let text = response.text().await.unwrap();
         assert!(text.contains(says), "{name}: {text}");
     }
+    let long = json!({"apiVersion": "v1", "kind": "x".repeat(6_000_000)}).to_string();
+    let request = client.post(server.url("/allow")).header("content-type", "application/json").body(long);
+    assert!(
+        request.send().await.unwrap().text().await.unwrap().len() < 1000,
+        "what was sent is not sent back whole"
+    );
     let response = client.get(server.url("/allow")).send().await.unwrap();
     assert_eq!((response.status().as_u16(), &response.headers()["allow"]), (405, &"POST".parse().unwrap()));
     assert_eq!(client.post(server.url("/")).send().await.unwrap().status(), 404);
@@ -172,6 +178,10 @@ async fn a_review_that_parses_gets_200_and_its_uid_whatever_happens() {
     let wrong_type = review(json!({"uid": "u-1", "operation": "CREATE", "dryRun": "yes"}));
     let delete =
         review(json!({"uid": "u-1", "operation": "DELETE", "object": null, "oldObject": {"kind": "Pod"}}));
+    let nulls = review(
+        json!({"uid": "u-1", "operation": "CREATE", "kind": null, "name": null, "namespace": null,
+        "dryRun": null, "subResource": null, "userInfo": {"username": "jane", "groups": null, "extra": {"a": null}}}),
+    );
     let unknown_field = {
         let mut review = create();
         review["request"]["fromTheFuture"] = json!({"a": 1});
@@ -181,6 +191,7 @@ async fn a_review_that_parses_gets_200_and_its_uid_whatever_happens() {
         ("/allow", create(), true, json!({"warnings": ["CREATE jane 40"]})),
         ("/allow", delete.clone(), true, json!({"warnings": ["DELETE  0"]})),
         ("/allow", unknown_field, true, json!({"warnings": ["CREATE jane 40"]})),
+        ("/allow", nulls, true, json!({"warnings": ["CREATE jane 0"]})),
         (
             "/deny",
             create(),
