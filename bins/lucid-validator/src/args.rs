@@ -36,11 +36,9 @@ pub enum ArgsError {
     ))]
     StrictWithoutVerifier,
     /// The client could not be made.
-    #[snafu(display("failed to use LUCID_VERIFIER_URL {url:?}: {source}"))]
+    #[snafu(display("failed to use LUCID_VERIFIER_URL: {source}"))]
     Verifier {
-        /// As it was given.
-        url: String,
-        /// What is wrong.
+        /// What is wrong. The URL is not quoted: it may hold a password.
         source: BuildError,
     },
 }
@@ -62,6 +60,6 @@ impl ValidationArgs {
             return if self.strict_notarization { StrictWithoutVerifierSnafu.fail() } else { Ok(None) };
         };
         let builder = HttpVerifier::builder(url).timeout(Duration::from_millis(self.verifier_timeout_ms));
-        builder.build().context(VerifierSnafu { url }).map(Some)
+        builder.build().context(VerifierSnafu).map(Some)
     }
 }

@@ -55,8 +55,8 @@ pub fn record(recorder: &Recorder, decision: Decision) {
         patched = decision.patched,
         chain = ?decision.chain,
         warnings = ?decision.warnings,
-        "{}",
-        if decision.message.is_empty() { "decided" } else { &decision.message }
+        reason = decision.message,
+        "decided"
     );
     if let Err(error) = recorder.record(decision) {
         tracing::error!(%error, "failed to append a decision to its file");

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use lucid_audit::{ImageVerdict, Recorder};
 use lucid_notary::client::{HttpVerifier, check_all};
@@ -9,6 +10,7 @@ use lucid_notary::{Digest, Verdict};
 use lucid_policy::{AuditorContainer, Strictness, auditor_containers, changed_since, judge};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse};
 use snafu::Snafu;
+use tokio::time::Instant;
 
 use crate::cluster::{ClusterConfiguration, NotSynced};
 use crate::record::{decision, record};
@@ -86,14 +88,15 @@ impl Validator {
     async fn verdicts(
         &self,
         auditors: &[AuditorContainer<'_>],
-        deadline: tokio::time::Instant,
+        deadline: Instant,
     ) -> BTreeMap<Digest, Verdict> {
         let digests: BTreeSet<Digest> =
             auditors.iter().filter_map(|auditor| auditor.digest().cloned()).collect();
         match &self.verifier {
             Some(verifier) => {
-                let give_up = deadline.checked_sub(VERIFIER_MARGIN).unwrap_or(deadline).into_std();
-                check_all(verifier.clone(), digests, give_up).await
+                let left = deadline.saturating_duration_since(Instant::now());
+                let give_up = deadline.checked_sub(VERIFIER_MARGIN.min(left / 4)).unwrap_or(deadline);
+                check_all(verifier.clone(), digests, give_up.into_std()).await
             }
             None => {
                 let reason = "no Verifier is configured (LUCID_VERIFIER_URL)".to_owned();
@@ -104,8 +107,9 @@ impl Validator {
     }
 }
 
-/// The Verifier is given up this long before the answer has to leave, so that the answer can say so.
-const VERIFIER_MARGIN: std::time::Duration = std::time::Duration::from_millis(500);
+/// The Verifier is given up this long before the answer has to leave, or earlier when there is little time, so that the
+/// answer can say so.
+const VERIFIER_MARGIN: Duration = Duration::from_millis(500);
 
 fn image_verdict(auditor: &AuditorContainer<'_>, verdicts: &BTreeMap<Digest, Verdict>) -> ImageVerdict {
     let verdict = match (&auditor.reference, auditor.digest()) {

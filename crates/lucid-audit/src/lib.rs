@@ -20,5 +20,9 @@
 mod decision;
 mod recorder;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use decision::{Decision, ImageVerdict};
 pub use recorder::{OpenError, Recorder};

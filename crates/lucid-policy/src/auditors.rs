@@ -66,7 +66,7 @@ pub fn auditor_containers<'a, 'c>(
     for auditor in catalogues.into_iter().flat_map(Catalogue::auditors) {
         names.insert(auditor.name());
         // A catalogue holds no image that does not parse.
-        repositories.extend(auditor.image().parse::<ImageReference>().map(|image| image.name()));
+        repositories.extend(auditor.image().parse().map(|image| repository(&image)));
     }
     let places = [
         (Place::Containers, pod.containers()),
@@ -78,14 +78,21 @@ pub fn auditor_containers<'a, 'c>(
     all.filter_map(|(place, container)| {
         let image = container.image().unwrap_or_default();
         let reference = image.parse::<ImageReference>();
-        let from_catalogue =
-            reference.as_ref().is_ok_and(|reference| repositories.contains(&reference.name()));
+        let from_catalogue = reference.as_ref().is_ok_and(|image| repositories.contains(&repository(image)));
         let is_auditor = from_catalogue
+            || names.contains(container.name())
             || names.contains(without_ordinal(container.name()))
             || container.env(AUDITOR_ID).is_some();
         is_auditor.then(|| AuditorContainer { place, name: container.name(), image, reference })
     })
     .collect()
+}
+
+/// Where an image is pulled from, in one spelling: the case of a host means nothing, and 443 is the port anyway.
+fn repository(image: &ImageReference) -> (String, String) {
+    let registry = image.registry().to_ascii_lowercase();
+    let host = registry.strip_suffix(":443").unwrap_or(&registry);
+    (host.to_owned(), image.repository().to_owned())
 }
 
 /// `lucid-toxicity-auditor` of `lucid-toxicity-auditor-2`.

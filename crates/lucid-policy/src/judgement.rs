@@ -63,7 +63,9 @@ pub struct Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "auditor {} {}, image {}: {}", self.place, self.container, self.image, self.problem)
+        // The API server accepts control characters within an image.
+        let (container, image) = (self.container.escape_debug(), self.image.escape_debug());
+        write!(f, "auditor {} {container}, image {image}: {}", self.place, self.problem)
     }
 }
 

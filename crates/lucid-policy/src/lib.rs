@@ -28,5 +28,9 @@
 mod auditors;
 mod judgement;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use auditors::{AuditorContainer, Place, auditor_containers, changed_since};
 pub use judgement::{Finding, Judgement, Problem, Strictness, judge};

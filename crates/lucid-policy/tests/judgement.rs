@@ -63,6 +63,29 @@ fn an_auditor_is_known_by_image_name_or_id_in_every_list() {
     }
 }
 
+#[test]
+fn an_auditor_whose_own_name_ends_in_a_number_is_known_by_it() {
+    let yaml = "chain: [{name: llm-guard-2, image: example.com/guard}]";
+    let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap();
+    for (name, is_auditor) in [("llm-guard-2", true), ("llm-guard-2-2", true), ("llm-guard", false)] {
+        let json =
+            json!({"spec": {"containers": [{"name": name, "image": "evil.test/guard:1"}]}}).to_string();
+        let pod = PodView::from_json(&json).unwrap();
+        assert_eq!(auditor_containers(&pod, [&catalogue]).len(), usize::from(is_auditor), "{name}");
+    }
+}
+
+#[test]
+fn a_message_has_no_control_characters_of_the_pod() {
+    let json =
+        json!({"spec": {"containers": [{"name": "lucid-toxicity-auditor", "image": "a\nWARN forged"}]}});
+    let json = json.to_string();
+    let pod = PodView::from_json(&json).unwrap();
+    let auditors = auditor_containers(&pod, [&Catalogue::builtin()]);
+    let denial = judge(&auditors, &verdicts(), Strictness::Strict).denial().unwrap();
+    assert!(!denial.contains('\n') && denial.contains(r"a\nWARN"), "{denial}");
+}
+
 fn verdicts() -> BTreeMap<Digest, Verdict> {
     let unknown = Verdict::Unknown { reason: "connection refused".to_owned() };
     [(A, Verdict::Notarized), (B, Verdict::NotNotarized), (C, unknown)]
