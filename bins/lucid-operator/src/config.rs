@@ -5,11 +5,12 @@ use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use lucid_certs::{NamesError, ServingNames};
 use lucid_chain::{AuditMode, Direction};
 use lucid_validator::{Scope, ValidationArgs};
 use url::Url;
 
-use crate::registration::{Endpoint, FailurePolicy, Registration};
+use crate::registration::{Endpoint, FailurePolicy, NAME, Registration, SERVICE};
 
 /// The options of `lucid-operator run`. Each has an environment variable; a flag wins over it.
 #[derive(Clone, Debug, clap::Args)]
@@ -17,6 +18,7 @@ pub struct RunArgs {
     /// The namespace the operator runs in: its Secret, its catalogue and its Service are there, and its pods are
     /// never touched.
     #[arg(long, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system")]
+    #[arg(value_parser = parse_namespace)]
     pub(crate) namespace: String,
 
     /// Where the webhooks are served, over TLS.
@@ -31,7 +33,7 @@ pub struct RunArgs {
 
     /// How long to go on serving after SIGTERM, in seconds, so that API servers learn that this replica goes away.
     #[arg(long, env = "LUCID_LAME_DUCK_SECONDS", value_name = "SECONDS", default_value = "5")]
-    #[arg(value_parser = clap::value_parser!(u64).range(0..=300))]
+    #[arg(value_parser = lucid_process::within(0_u64..=300))]
     pub(crate) lame_duck_seconds: u64,
 
     /// Also append every decision to this file, one line of JSON each.
@@ -67,11 +69,12 @@ pub(crate) struct RegistrationArgs {
 
     /// How long the API server waits for an answer, in seconds.
     #[arg(long, env = "LUCID_WEBHOOK_TIMEOUT_SECONDS", value_name = "SECONDS", default_value = "10")]
-    #[arg(value_parser = clap::value_parser!(i32).range(1..=30))]
+    #[arg(value_parser = lucid_process::within(2_i32..=30))]
     pub(crate) webhook_timeout_seconds: i32,
 
     /// The Secret in the operator's namespace that keeps the certificate authority.
     #[arg(long, env = "LUCID_CA_SECRET", value_name = "NAME", default_value = "lucid-operator-ca")]
+    #[arg(value_parser = parse_object_name)]
     pub(crate) ca_secret: String,
 }
 
@@ -82,6 +85,7 @@ pub(crate) struct InjectionArgs {
     /// The chain of pods whose annotations and namespace name none, such as `injection,toxicity`. The built-in
     /// default is lucid-guardrails-auditor twice.
     #[arg(long, env = "LUCID_CHAIN", value_name = "AUDITORS", value_delimiter = ',')]
+    #[arg(value_parser = parse_auditor)]
     pub(crate) chain: Option<Vec<String>>,
 
     /// Audit mode of every pod, whatever its annotation says: enforce or observe.
@@ -100,6 +104,37 @@ pub(crate) struct InjectionArgs {
     #[arg(long, env = "LUCID_ALLOW_SKIP", value_name = "BOOL", default_value = "false")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) allow_skip: bool,
+}
+
+/// A DNS label (RFC 1123), as the API server wants a namespace to be called.
+fn parse_namespace(text: &str) -> Result<String, &'static str> {
+    const ACCEPTED: &str = "accepted are 1 to 63 of a-z, 0-9 and '-', with a letter or digit at both ends";
+    if is_dns_label(text) { Ok(text.to_owned()) } else { Err(ACCEPTED) }
+}
+
+/// A DNS subdomain (RFC 1123), as the API server wants most objects to be called.
+fn parse_object_name(text: &str) -> Result<String, &'static str> {
+    const ACCEPTED: &str = "accepted are up to 253 characters: labels of a-z, 0-9 and '-', joined by '.'";
+    let is_name = text.len() <= 253 && text.split('.').all(is_dns_label);
+    if is_name { Ok(text.to_owned()) } else { Err(ACCEPTED) }
+}
+
+fn is_dns_label(text: &str) -> bool {
+    let is_alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let ends = text.bytes().next().zip(text.bytes().next_back());
+    text.len() <= 63
+        && ends.is_some_and(|(first, last)| is_alphanumeric(first) && is_alphanumeric(last))
+        && text.bytes().all(|byte| is_alphanumeric(byte) || byte == b'-')
+}
+
+/// Whether there is such an auditor shows when the catalogue is known.
+fn parse_auditor(text: &str) -> Result<String, &'static str> {
+    let name = text.trim();
+    if name.is_empty() {
+        Err("accepted are auditors' names separated by commas")
+    } else {
+        Ok(name.to_owned())
+    }
 }
 
 fn parse_port(text: &str) -> Result<NonZeroU16, &'static str> {
@@ -121,7 +156,24 @@ fn parse_webhook_url(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
+/// The host of a URL, an IPv6 address without its brackets.
+fn host_of(url: &Url) -> Option<String> {
+    match url.host()? {
+        url::Host::Ipv6(address) => Some(address.to_string()),
+        host => Some(host.to_string()),
+    }
+}
+
 impl RunArgs {
+    /// What the serving certificate is for.
+    pub(crate) fn serving_names(&self) -> Result<ServingNames, NamesError> {
+        let names = ServingNames::for_services(&self.namespace, &[NAME, SERVICE])?;
+        match self.registration.webhook_url.as_ref().and_then(host_of) {
+            Some(host) => names.with_host(&host),
+            None => Ok(names),
+        }
+    }
+
     /// What is registered with the API server.
     #[must_use]
     pub(crate) fn registration(&self) -> Registration {

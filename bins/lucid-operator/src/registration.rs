@@ -1,15 +1,19 @@
 //! How the API server is told of the webhooks: MutatingWebhookConfiguration and ValidatingWebhookConfiguration.
 
+use std::fmt::Debug;
+
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
     ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource, ResourceExt};
 use lucid_certs::{PublishError, PublishTrust, TrustBundle};
 use lucid_validator::Scope;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use url::Url;
 
 /// Name of both configurations, and the owner of the fields in them.
@@ -99,6 +103,7 @@ impl Registration {
                 client_config: self.endpoint.client_config(MUTATE_PATH, ca_bundle),
                 rules: Some(vec![rule(&["CREATE"], &["pods"])]),
                 namespace_selector: Some(self.namespace_selector()),
+                object_selector: Some(LabelSelector::default()),
                 failure_policy: Some(self.failure_policy.as_str().to_owned()),
                 // An injector that comes later may add containers or ports.
                 reinvocation_policy: Some("IfNeeded".to_owned()),
@@ -130,12 +135,12 @@ impl Registration {
                     expression: "request.operation != 'UPDATE' || object.spec != oldObject.spec".to_owned(),
                 }]),
                 namespace_selector: Some(self.namespace_selector()),
+                object_selector: Some(LabelSelector::default()),
                 failure_policy: Some(FailurePolicy::Fail.as_str().to_owned()),
                 side_effects: "None".to_owned(),
                 timeout_seconds: Some(self.timeout_seconds),
                 admission_review_versions: vec!["v1".to_owned()],
                 match_policy: Some("Equivalent".to_owned()),
-                ..Default::default()
             }]),
         }
     }
@@ -181,18 +186,68 @@ impl Publisher {
     pub(crate) const fn new(client: Client, registration: Registration) -> Self {
         Self { client, registration }
     }
+
+    /// Applies `wanted` and makes sure that nothing else stands in its webhooks.
+    ///
+    /// Server-side apply alone would leave what others have added: a webhook, a matchCondition, a selector's key. Any of
+    /// them can keep pods away from Lucid, so the list is replaced when it is not what was applied.
+    async fn apply<K: WebhookConfiguration>(&self, wanted: K) -> Result<(), kube::Error> {
+        let api: Api<K> = Api::all(self.client.clone());
+        // Lucid owns these objects: a conflict is with somebody who wrote into them.
+        let mut found = api.patch(NAME, &PatchParams::apply(NAME).force(), &Patch::Apply(&wanted)).await?;
+        if found.webhooks() == wanted.webhooks() {
+            return Ok(());
+        }
+        let managers = found.managed_fields().iter().filter_map(|entry| entry.manager.as_deref());
+        let managers = managers.filter(|manager| *manager != NAME).collect::<Vec<_>>().join(", ");
+        tracing::warn!(managers, "somebody else wrote into {} {NAME}; it is put back", K::kind(&()));
+        found.set_webhooks(wanted);
+        let params = PostParams { field_manager: Some(NAME.to_owned()), ..PostParams::default() };
+        api.replace(NAME, &params, &found).await.map(drop)
+    }
 }
 
 impl PublishTrust for Publisher {
     async fn publish(&self, bundle: &TrustBundle) -> Result<(), PublishError> {
         let ca_bundle = bundle.to_pem();
-        // Lucid owns these two objects; whatever else was written into its fields is drift.
-        let params = PatchParams::apply(NAME).force();
-        let mutating: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
-        let validating: Api<ValidatingWebhookConfiguration> = Api::all(self.client.clone());
-        mutating.patch(NAME, &params, &Patch::Apply(self.registration.mutating(&ca_bundle))).await?;
-        validating.patch(NAME, &params, &Patch::Apply(self.registration.validating(&ca_bundle))).await?;
+        self.apply(self.registration.mutating(&ca_bundle)).await?;
+        self.apply(self.registration.validating(&ca_bundle)).await?;
         Ok(())
+    }
+}
+
+/// What the two kinds have in common.
+trait WebhookConfiguration:
+    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync
+{
+    type Webhook: PartialEq;
+
+    fn webhooks(&self) -> &Option<Vec<Self::Webhook>>;
+
+    fn set_webhooks(&mut self, other: Self);
+}
+
+impl WebhookConfiguration for MutatingWebhookConfiguration {
+    type Webhook = MutatingWebhook;
+
+    fn webhooks(&self) -> &Option<Vec<MutatingWebhook>> {
+        &self.webhooks
+    }
+
+    fn set_webhooks(&mut self, other: Self) {
+        self.webhooks = other.webhooks;
+    }
+}
+
+impl WebhookConfiguration for ValidatingWebhookConfiguration {
+    type Webhook = ValidatingWebhook;
+
+    fn webhooks(&self) -> &Option<Vec<ValidatingWebhook>> {
+        &self.webhooks
+    }
+
+    fn set_webhooks(&mut self, other: Self) {
+        self.webhooks = other.webhooks;
     }
 }
 
@@ -234,5 +289,48 @@ mod tests {
             registration(Endpoint::Service { namespace: "lucid-system".to_owned() }).namespace_selector();
         let values = selector.match_expressions.unwrap().remove(0).values.unwrap();
         assert_eq!(values, ["kube-system", "kube-public", "kube-node-lease", "lucid-system"]);
+    }
+
+    #[tokio::test]
+    async fn what_somebody_else_wrote_into_the_registration_is_put_back() {
+        let cluster = lucid_testbed::Cluster::builder().start().await.unwrap();
+        let endpoint = Endpoint::Service { namespace: "lucid-system".to_owned() };
+        let publisher = Publisher::new(cluster.client(), registration(endpoint));
+        let names = lucid_certs::ServingNames::for_services("lucid-system", &[SERVICE]).unwrap();
+        let now = std::time::SystemTime::now();
+        let bundle = lucid_certs::CertificateAuthority::generate(&names, now).unwrap().trust_bundle();
+        publisher.publish(&bundle).await.unwrap();
+        let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
+        let first = api.get(NAME).await.unwrap();
+
+        publisher.publish(&bundle).await.unwrap();
+        let again = api.get(NAME).await.unwrap();
+        assert_eq!(
+            again.resource_version(),
+            first.resource_version(),
+            "nothing to put back, but it was written"
+        );
+
+        let webhook = &serde_json::to_value(&first).unwrap()["webhooks"][0];
+        let mut other = webhook.clone();
+        other["name"] = serde_json::json!("other.example.com");
+        let never = serde_json::json!([{"name": "never", "expression": "false"}]);
+        for damage in [
+            serde_json::json!([{"op": "add", "path": "/webhooks/0/objectSelector", "value": {"matchLabels": {"a": "b"}}}]),
+            serde_json::json!([{"op": "add", "path": "/webhooks/0/matchConditions", "value": never}]),
+            serde_json::json!([{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": "Cg=="}]),
+            serde_json::json!([{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Fail"}]),
+            serde_json::json!([{"op": "add", "path": "/webhooks/-", "value": other}]),
+            serde_json::json!([{"op": "remove", "path": "/webhooks/0"}]),
+        ] {
+            let patch: Patch<()> = Patch::Json(serde_json::from_value(damage.clone()).unwrap());
+            api.patch(NAME, &PatchParams::default(), &patch).await.unwrap();
+            assert_ne!(api.get(NAME).await.unwrap().webhooks, first.webhooks, "{damage} does nothing");
+            publisher.publish(&bundle).await.unwrap();
+            assert_eq!(api.get(NAME).await.unwrap().webhooks, first.webhooks, "{damage} is not put back");
+        }
+        api.delete(NAME, &kube::api::DeleteParams::default()).await.unwrap();
+        publisher.publish(&bundle).await.unwrap();
+        assert_eq!(api.get(NAME).await.unwrap().webhooks, first.webhooks);
     }
 }

@@ -18,10 +18,15 @@ use tower::service_fn;
 
 use crate::config::RunArgs;
 use crate::injector::Injector;
-use crate::registration::{MUTATE_PATH, NAME, Publisher, SERVICE, VALIDATE_PATH};
+use crate::registration::{MUTATE_PATH, NAME, Publisher, VALIDATE_PATH};
 
 /// How many decisions stay in memory.
 const RECENT_DECISIONS: usize = 1000;
+/// How long the start waits for the configuration to be read.
+const SYNC_PATIENCE: Duration = Duration::from_secs(5);
+/// Twice the largest object that etcd stores by default (1.5 MiB), with every byte escaped to six as the API server does
+/// with `<`, `>` and `&`, and some room: a pod that cannot be sent to the webhook could not be created, or not audited.
+const BODY_LIMIT: usize = 20 * 1024 * 1024;
 /// Pauses between attempts to get certificates from an API server that does not play along.
 const RETRY: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(30);
 
@@ -42,7 +47,7 @@ pub enum RunError {
         source: ArgsError,
     },
     /// No file for decisions.
-    #[snafu(transparent)]
+    #[snafu(display("LUCID_DECISION_LOG: {source}"))]
     DecisionLog {
         /// What is wrong.
         source: OpenError,
@@ -61,9 +66,11 @@ pub enum RunError {
         source: Box<kube::Error>,
     },
     /// An address is taken.
-    #[snafu(transparent)]
+    #[snafu(display("{variable}: {source}"))]
     Bind {
-        /// Which.
+        /// Where it was set.
+        variable: &'static str,
+        /// Which, and why.
         source: BindError,
     },
     /// No TLS.
@@ -85,14 +92,16 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let verifier = args.validation.verifier()?;
     let recorder = Recorder::new(RECENT_DECISIONS);
     let recorder = Arc::new(match &args.decision_log {
-        Some(path) => recorder.with_file(path)?,
+        Some(path) => recorder.with_file(path).context(DecisionLogSnafu)?,
         None => recorder,
     });
-    let names = serving_names(&args).context(NamesSnafu)?;
+    let names = args.serving_names().context(NamesSnafu)?;
     let client = Client::try_default().await.context(ClientSnafu)?;
 
-    let admin = AdminServer::bind(args.admin_listen).await?;
-    let server = Server::bind(args.listen).await?.with_lame_duck(args.lame_duck());
+    let admin = AdminServer::bind(args.admin_listen);
+    let admin = admin.await.context(BindSnafu { variable: "LUCID_ADMIN_LISTEN" })?;
+    let server = Server::bind(args.listen).await.context(BindSnafu { variable: "LUCID_LISTEN" })?;
+    let server = server.with_lame_duck(args.lame_duck());
     tracing::info!(webhooks = %server.local_addr(), admin = %admin.local_addr(), "listening");
     let readiness = Readiness::default();
     let synced = readiness.condition("configuration");
@@ -105,10 +114,11 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let cluster = ClusterConfiguration::new(settings(&args));
     let watching = watch(cluster.clone(), client.clone(), args.namespace.clone(), synced.clone());
     tokio::spawn(watching);
-    // Registered is who can answer: first the configuration, then the certificates, and with them the registration.
+    // The configuration first, so that nobody is registered who cannot answer yet. But not for long: the reason why it
+    // cannot be read reaches users only from a webhook that answers.
     let certificates = async {
-        synced.wait().await;
-        certificates(&args, client, names).await
+        tokio::time::timeout(SYNC_PATIENCE, synced.wait()).await.ok();
+        certificates(&args, client.clone(), names).await
     };
     let certificates = tokio::select! {
         certificates = certificates => certificates,
@@ -116,7 +126,8 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     };
     let tls = server_config(certificates.resolver()).context(TlsSnafu)?;
     tokio::spawn(follow(certificates.ready(), certified));
-    tokio::spawn(certificates.run(std::future::pending()));
+    // Whoever leaves writes nothing any more: it would bring back what an uninstallation removes.
+    tokio::spawn(certificates.run(shutdown.clone()));
 
     let scope = Scope::new(&args.namespace);
     let strictness = args.validation.strictness();
@@ -126,7 +137,8 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let router = Router::new()
         .mutate(MUTATE_PATH, service_fn(move |request| injector.clone().inject(request)))
         .validate(VALIDATE_PATH, service_fn(move |request| validator.clone().validate(request)))
-        .with_metrics(metrics);
+        .with_metrics(metrics)
+        .with_body_limit(BODY_LIMIT);
     serving.set(true);
     tracing::info!("ready");
     let leaving = async {
@@ -136,15 +148,6 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     server.serve(Arc::new(tls), router, leaving).await;
     tracing::info!("stopped");
     Ok(())
-}
-
-fn serving_names(args: &RunArgs) -> Result<ServingNames, NamesError> {
-    let names = ServingNames::for_services(&args.namespace, &[NAME, SERVICE])?;
-    match args.registration.webhook_url.as_ref().and_then(url::Url::host) {
-        Some(url::Host::Ipv6(address)) => names.with_host(&address.to_string()),
-        Some(host) => names.with_host(&host.to_string()),
-        None => Ok(names),
-    }
 }
 
 fn settings(args: &RunArgs) -> Settings {
@@ -192,7 +195,7 @@ async fn follow(mut ready: tokio::sync::watch::Receiver<bool>, condition: Condit
     loop {
         condition.set(*ready.borrow_and_update());
         if ready.changed().await.is_err() {
-            return;
+            return condition.set(false);
         }
     }
 }

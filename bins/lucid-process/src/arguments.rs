@@ -1,5 +1,8 @@
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Command, Error, Parser};
@@ -62,4 +65,17 @@ fn variable_of(command: &Command, refused: &str) -> Option<(String, String)> {
 pub fn parse_address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse()
         .map_err(|_| "accepted is an IP address and a port, such as 0.0.0.0:8443, 127.0.0.1:0 or [::]:8443")
+}
+
+/// Reads a number within `range`, for clap's `value_parser`.
+pub fn within<T>(
+    range: RangeInclusive<T>,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
+where
+    T: FromStr + PartialOrd + Display + Clone + Send + Sync + 'static,
+{
+    move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| format!("accepted is a whole number from {} to {}", range.start(), range.end()))
+    }
 }

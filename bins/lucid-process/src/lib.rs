@@ -8,7 +8,7 @@ mod exit;
 mod logging;
 mod shutdown;
 
-pub use arguments::{parse, parse_address, try_parse_from};
+pub use arguments::{parse, parse_address, try_parse_from, within};
 pub use exit::{end, with_causes};
 pub use logging::{LogArgs, LogFormat, init_logging};
 pub use shutdown::shutdown_signal;

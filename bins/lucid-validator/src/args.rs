@@ -21,7 +21,7 @@ pub struct ValidationArgs {
 
     /// How long one answer of the Verifier may take, in milliseconds.
     #[arg(long, env = "LUCID_VERIFIER_TIMEOUT_MS", value_name = "MILLISECONDS", default_value = "2000")]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..=30_000))]
+    #[arg(value_parser = lucid_process::within(1_u64..=30_000))]
     pub verifier_timeout_ms: u64,
 }
 

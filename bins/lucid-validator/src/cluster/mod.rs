@@ -7,8 +7,9 @@ mod state;
 mod watch;
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use lucid_chain::{Catalogue, Configuration, NamespaceChain, Overrides};
 use snafu::Snafu;
 
@@ -25,7 +26,7 @@ pub struct Settings {
     pub allow_skip: bool,
 }
 
-/// The ConfigMaps have not been read yet, or the first reading gave no usable configuration.
+/// The ConfigMaps have not been read yet, or there is no chain to fall back to.
 #[derive(Debug, Snafu)]
 #[snafu(display("the configuration is not known yet: {reason}"))]
 pub struct NotSynced {
@@ -46,7 +47,7 @@ pub struct NamespaceView {
 
 /// The configuration in force, always the last good one. Cheap to clone; all clones are the same.
 #[derive(Clone)]
-pub struct ClusterConfiguration(Arc<RwLock<State>>);
+pub struct ClusterConfiguration(Arc<ArcSwap<State>>);
 
 impl fmt::Debug for ClusterConfiguration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -58,7 +59,7 @@ impl ClusterConfiguration {
     /// A configuration that is unknown until [`Self::watch`] has read the ConfigMaps.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self(Arc::new(RwLock::new(State::new(settings))))
+        Self(Arc::new(ArcSwap::from_pointee(State::new(settings))))
     }
 
     /// What holds for the pods of `namespace`.
@@ -67,8 +68,7 @@ impl ClusterConfiguration {
     ///
     /// Before the ConfigMaps were read once. Not to answer then is better than to guess.
     pub fn namespace(&self, namespace: &str) -> Result<NamespaceView, NotSynced> {
-        let state = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        state.view(namespace).map_err(|reason| NotSyncedSnafu { reason }.build())
+        self.0.load().view(namespace).map_err(|reason| NotSyncedSnafu { reason }.build())
     }
 
     /// Every catalogue whose auditors may run in `namespace`: the built-in one, the cluster's, the namespace's.
@@ -82,7 +82,11 @@ impl ClusterConfiguration {
         Ok([Catalogue::builtin(), view.configuration.catalogue().clone()].into_iter().chain(own).collect())
     }
 
+    /// Requests go on reading the present state while the next one is made: what stands in a ConfigMap may take a while
+    /// to read. There is one writer, [`Self::watch`].
     fn change(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
+        let mut state = State::clone(&self.0.load());
+        change(&mut state);
+        self.0.store(Arc::new(state));
     }
 }

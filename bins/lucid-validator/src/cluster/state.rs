@@ -11,19 +11,20 @@ use super::{NamespaceView, Settings};
 pub(super) type Data = BTreeMap<String, String>;
 
 /// See [`super::ClusterConfiguration`].
+#[derive(Clone)]
 pub(super) struct State {
-    settings: Settings,
+    settings: Arc<Settings>,
     /// `None` until the catalogue was read and made a configuration.
     configuration: Option<Arc<Configuration>>,
     configuration_problem: Option<String>,
     namespaces_listed: bool,
-    namespaces: BTreeMap<String, Namespace>,
+    namespaces: BTreeMap<Arc<str>, Namespace>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Namespace {
     /// The ConfigMap's present content.
-    data: Data,
+    data: Arc<Data>,
     chain: Option<Arc<NamespaceChain>>,
     problem: Option<String>,
 }
@@ -44,9 +45,9 @@ impl Namespace {
 }
 
 impl State {
-    pub(super) const fn new(settings: Settings) -> Self {
+    pub(super) fn new(settings: Settings) -> Self {
         Self {
-            settings,
+            settings: Arc::new(settings),
             configuration: None,
             configuration_problem: None,
             namespaces_listed: false,
@@ -77,20 +78,26 @@ impl State {
 
     /// Takes the cluster's catalogue from ConfigMap `lucid-auditors` of `namespace`; `None` when there is none.
     pub(super) fn set_catalogue(&mut self, namespace: &str, data: Option<&Data>) {
-        match self.configuration(namespace, data) {
-            Ok(configuration) => {
-                for (name, own) in &mut self.namespaces {
-                    own.refresh(name, configuration.catalogue());
-                }
-                self.configuration = Some(Arc::new(configuration));
-                self.configuration_problem = None;
+        let found = self.configuration(namespace, data);
+        self.configuration_problem = found.as_ref().err().map(|problem| {
+            let kept = match self.configuration {
+                Some(_) => "the last good one stays in force",
+                None => "only the built-in auditors are known",
+            };
+            let problem = format!("{problem}; {kept}");
+            tracing::warn!("{problem}");
+            problem
+        });
+        // At start there is no last good one; better the built-in auditors than no pods at all.
+        let usable = match found {
+            Err(_) if self.configuration.is_none() => self.configuration(namespace, None),
+            found => found,
+        };
+        if let Ok(configuration) = usable {
+            for (name, own) in &mut self.namespaces {
+                own.refresh(name, configuration.catalogue());
             }
-            Err(problem) => {
-                let kept =
-                    if self.configuration.is_some() { "; the last good one stays in force" } else { "" };
-                tracing::warn!("{problem}{kept}");
-                self.configuration_problem = Some(format!("{problem}{kept}"));
-            }
+            self.configuration = Some(Arc::new(configuration));
         }
     }
 
@@ -108,7 +115,7 @@ impl State {
                     .overlay(&Catalogue::parse(&origin, yaml).map_err(|error| error.to_string())?)
             }
         };
-        let Settings { chain, overrides, allow_skip } = &self.settings;
+        let Settings { chain, overrides, allow_skip } = self.settings.as_ref();
         let mut configuration = Configuration::new(catalogue, chain.as_deref())
             .map_err(|error| format!("{error} (set by LUCID_CHAIN; auditors are defined in {config_map})"))?;
         configuration.overrides = *overrides;
@@ -119,8 +126,8 @@ impl State {
     /// Takes the chain of one namespace.
     pub(super) fn set_namespace(&mut self, name: &str, data: Data) {
         let catalogue = self.configuration.as_ref().map(|configuration| configuration.catalogue().clone());
-        let own = self.namespaces.entry(name.to_owned()).or_default();
-        own.data = data;
+        let own = self.namespaces.entry(name.into()).or_default();
+        own.data = Arc::new(data);
         // Before the catalogue is known nothing can be said; it will be when the catalogue comes.
         if let Some(catalogue) = catalogue {
             own.refresh(name, &catalogue);
@@ -134,7 +141,7 @@ impl State {
 
     /// All ConfigMaps were listed: those of other namespaces are gone.
     pub(super) fn keep_namespaces(&mut self, listed: &BTreeSet<String>) {
-        self.namespaces.retain(|name, _| listed.contains(name));
+        self.namespaces.retain(|name, _| listed.contains(&**name));
         self.namespaces_listed = true;
     }
 }
@@ -201,6 +208,16 @@ mod tests {
         state.set_catalogue("lucid-system", None);
         let view = state.view("a").unwrap();
         assert!(view.configuration.catalogue().resolve("pii").is_err() && view.problems.is_empty());
+    }
+
+    #[test]
+    fn a_catalogue_that_is_broken_from_the_start_leaves_the_built_in_auditors() {
+        let mut state = State::new(Settings::default());
+        state.set_catalogue("lucid-system", Some(&data("auditors.yaml", "chain: 7")));
+        state.keep_namespaces(&BTreeSet::new());
+        let view = state.view("a").unwrap();
+        assert!(view.configuration.catalogue().resolve("toxicity").is_ok());
+        assert!(view.problems[0].ends_with("only the built-in auditors are known"), "{:?}", view.problems);
     }
 
     #[test]
