@@ -1,7 +1,10 @@
 //! The folder of one cluster.
 
 use std::{
-    fs, io,
+    env,
+    fs::{self, File, Permissions},
+    io,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     thread,
 };
@@ -10,20 +13,38 @@ use tempfile::TempDir;
 
 use crate::say;
 
+const PREFIX: &str = "lucid-testbed-";
+const LOCK: &str = "lock";
+
+/// Set for one run, it does what [`Builder::keep_files`](crate::Builder::keep_files) does.
+const KEEP: &str = "LUCID_TESTBED_KEEP";
+
 /// Readable by its owner only, as it holds keys. Removed on drop unless something failed or the
 /// user wants it.
 #[derive(Debug)]
 pub(crate) struct Folder {
     folder: TempDir,
+    /// Locked as long as we live, by an open file. A folder whose lock is free belongs to a process that was killed.
+    /// One that is to stay has none.
+    lock: Option<File>,
     /// True until the start has succeeded.
     pub(crate) failed: bool,
-    pub(crate) keep: bool,
+    keep: bool,
 }
 
 impl Folder {
+    /// Also removes the folders of this user's killed processes.
     pub(crate) fn create(keep: bool) -> io::Result<Self> {
-        let folder = tempfile::Builder::new().prefix("lucid-testbed-").tempdir()?;
-        let folder = Self { folder, failed: true, keep };
+        let keep = keep || env::var_os(KEEP).is_some_and(|value| !value.is_empty() && value != "0");
+        Self::create_in(&env::temp_dir(), keep)
+    }
+
+    fn create_in(parent: &Path, keep: bool) -> io::Result<Self> {
+        remove_abandoned(parent);
+        let owner_only = Permissions::from_mode(0o700);
+        let folder = tempfile::Builder::new().prefix(PREFIX).permissions(owner_only).tempdir_in(parent)?;
+        let lock = if keep { None } else { Some(lock(folder.path())?) };
+        let folder = Self { folder, lock, failed: true, keep };
         fs::create_dir(folder.path().join("pki"))?;
         fs::create_dir(folder.path().join("logs"))?;
         Ok(folder)
@@ -56,11 +77,92 @@ impl Drop for Folder {
             return;
         }
         self.folder.disable_cleanup(true);
+        if self.lock.is_some() {
+            // Before the lock is free.
+            let _ = fs::remove_file(self.path().join(LOCK));
+        }
         if self.keep {
             say(format_args!("the files of this cluster stay in {}", self.path().display()));
         } else {
             let _ = fs::remove_dir_all(self.data());
             say(format_args!("something failed; the logs stay in {}/logs", self.path().display()));
+        }
+    }
+}
+
+/// A lock that is taken when it appears under its name: another process never finds it free.
+fn lock(folder: &Path) -> io::Result<File> {
+    let unnamed = folder.join("lock.new");
+    let file = File::create(&unnamed)?;
+    file.lock()?;
+    fs::rename(unnamed, folder.join(LOCK))?;
+    Ok(file)
+}
+
+/// Removes the folders of processes that were killed. One that cannot be removed disturbs nobody.
+fn remove_abandoned(parent: &Path) {
+    let user = rustix::process::geteuid().as_raw();
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let ours = entry.file_name().to_string_lossy().starts_with(PREFIX)
+            && entry.metadata().is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == user);
+        if ours && let Ok(lock) = File::open(entry.path().join(LOCK)) && lock.try_lock().is_ok() {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Leaves what a killed process leaves.
+    fn abandon(mut folder: Folder) -> PathBuf {
+        folder.folder.disable_cleanup(true);
+        let path = folder.path().to_owned();
+        // The drop is that of a run that went well, and so removes no lock; the file is closed.
+        (folder.failed, folder.keep) = (false, false);
+        path
+    }
+
+    fn create(parent: &TempDir, keep: bool) -> Folder {
+        Folder::create_in(parent.path(), keep).unwrap()
+    }
+
+    #[test]
+    fn only_its_owner_reads_it() {
+        let parent = TempDir::new().unwrap();
+        let folder = create(&parent, false);
+        assert_eq!(fs::metadata(folder.path()).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn the_next_one_removes_those_of_killed_processes_and_no_others() {
+        let parent = TempDir::new().unwrap();
+        let good = {
+            let mut folder = create(&parent, false);
+            folder.failed = false;
+            folder.path().to_owned()
+        };
+        let failed = create(&parent, false).path().to_owned();
+        let kept = create(&parent, true).path().to_owned();
+        let (killed, killed_to_keep) = (create(&parent, false), create(&parent, true));
+        let (killed, killed_to_keep) = (abandon(killed), abandon(killed_to_keep));
+        let living = create(&parent, false);
+        let foreign = parent.path().join("another");
+        fs::create_dir(&foreign).unwrap();
+        fs::write(foreign.join(LOCK), "").unwrap();
+
+        let _next = create(&parent, false);
+        for (path, stays) in [
+            (&*good, false),
+            (&killed, false),
+            (&failed, true),
+            (&kept, true),
+            (&killed_to_keep, true),
+            (living.path(), true),
+            (&foreign, true),
+        ] {
+            assert_eq!(path.exists(), stays, "{}", path.display());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A network namespace for one API server, joined to this machine by a veth pair.
 
 use std::{
-    fs, io,
+    fmt, fs, io,
     net::Ipv4Addr,
     path::{Path, PathBuf},
     process::Command,
@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde_json::Value;
 use snafu::{ResultExt as _, Snafu, ensure};
 
 use crate::process::{self, Process};
@@ -24,7 +25,10 @@ pub(crate) struct Network {
 }
 
 /// Networks of four addresses in 10.77.0.0/16.
+const RANGE: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 0);
+const RANGE_LENGTH: u8 = 16;
 const SUBNETS: u16 = 1 << 14;
+const SUBNET_LENGTH: u8 = 30;
 
 impl Network {
     pub(crate) fn create(log: PathBuf) -> Result<Self, Error> {
@@ -39,13 +43,14 @@ impl Network {
     }
 
     fn set_up(&self) -> Result<(), Error> {
-        let host = format!("{}/30", self.host_address());
-        let inside = format!("{}/30", self.inside_address());
+        let host = format!("{}/{SUBNET_LENGTH}", self.host_address());
+        let inside = format!("{}/{SUBNET_LENGTH}", self.inside_address());
         run(Command::new("ip").args(["address", "add", &host, "dev", &self.link]))?;
         run(Command::new("ip").args(["link", "set", &self.link, "up"]))?;
         run(self.command("ip").args(["link", "set", "lo", "up"]))?;
         run(self.command("ip").args(["address", "add", &inside, "dev", "eth0"]))?;
-        run(self.command("ip").args(["link", "set", "eth0", "up"]))
+        run(self.command("ip").args(["link", "set", "eth0", "up"]))?;
+        Ok(())
     }
 
     /// A command that runs inside.
@@ -66,9 +71,12 @@ impl Network {
     }
 
     fn address(&self, host: u32) -> Ipv4Addr {
-        let network = u32::from(Ipv4Addr::new(10, 77, 0, 0)) + u32::from(self.subnet) * 4;
-        Ipv4Addr::from(network + host)
+        Ipv4Addr::from(u32::from(subnet_address(self.subnet)) + host)
     }
+}
+
+fn subnet_address(subnet: u16) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from(RANGE) + u32::from(subnet) * 4)
 }
 
 impl Drop for Network {
@@ -92,10 +100,12 @@ fn await_namespace(holder: &Process) -> Result<(), Error> {
 }
 
 /// A link's name belongs to one interface on this machine, so that the name, with the number of the
-/// subnet in it, is also the claim to the subnet.
+/// subnet in it, is also the claim to the subnet. A subnet that this machine has a route to is somebody else's.
 fn claim_link(namespace: u32) -> Result<(String, u16), Error> {
     let namespace = namespace.to_string();
-    for subnet in 0..SUBNETS {
+    let routes = Route::all()?;
+    let routed = |subnet| routes.iter().any(|route| route.overlaps(subnet_address(subnet), SUBNET_LENGTH));
+    for subnet in (0..SUBNETS).filter(|subnet| !routed(*subnet)) {
         let link = format!("lucidtb{subnet}");
         let taken = Path::new("/sys/class/net").join(&link);
         if taken.exists() {
@@ -105,15 +115,58 @@ fn claim_link(namespace: u32) -> Result<(String, u16), Error> {
             .args(["link", "add", &link, "type", "veth"])
             .args(["peer", "name", "eth0", "netns", &namespace]));
         match added {
-            Ok(()) => return Ok((link, subnet)),
+            Ok(_) => return Ok((link, subnet)),
             Err(_) if taken.exists() => {}
             Err(error) => return Err(error),
         }
     }
-    FailedSnafu { command: "ip link add", output: "all subnets of 10.77.0.0/16 are taken" }.fail()
+    let routes = routes.iter().filter(|route| route.overlaps(RANGE, RANGE_LENGTH));
+    let routes = routes.map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    NoSubnetSnafu { routes }.fail()
 }
 
-fn run(command: &mut Command) -> Result<(), Error> {
+/// A destination of this machine's routing tables other than "everything".
+#[derive(Debug, PartialEq, Eq)]
+struct Route {
+    network: Ipv4Addr,
+    length: u8,
+    device: String,
+}
+
+impl Route {
+    fn all() -> Result<Vec<Self>, Error> {
+        let mut command = Command::new("ip");
+        let json = run(command.args(["-json", "-4", "route", "show", "table", "all"]))?;
+        let routes: Vec<Value> = serde_json::from_slice(&json).context(RoutesSnafu)?;
+        Ok(routes.iter().filter_map(Self::parse).collect())
+    }
+
+    /// A default route leads to no network in particular; nor do its two halves, by which a VPN overrides it.
+    fn parse(route: &Value) -> Option<Self> {
+        let destination = route["dst"].as_str()?;
+        let (network, length) = destination.split_once('/').unwrap_or((destination, "32"));
+        let route = Self {
+            network: network.parse().ok()?,
+            length: length.parse().ok()?,
+            device: route["dev"].as_str().unwrap_or("no device").to_owned(),
+        };
+        (route.length > 1).then_some(route)
+    }
+
+    fn overlaps(&self, network: Ipv4Addr, length: u8) -> bool {
+        let differing = u32::from(self.network) ^ u32::from(network);
+        differing.leading_zeros() >= self.length.min(length).into()
+    }
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{} ({})", self.network, self.length, self.device)
+    }
+}
+
+/// What the command writes to standard output.
+fn run(command: &mut Command) -> Result<Vec<u8>, Error> {
     let text = || {
         let words = std::iter::once(command.get_program()).chain(command.get_args());
         words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
@@ -122,7 +175,7 @@ fn run(command: &mut Command) -> Result<(), Error> {
     let output = command.output().context(RunSnafu { command: &text })?;
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), FailedSnafu { command: text, output: errors.trim() });
-    Ok(())
+    Ok(output.stdout)
 }
 
 pub(crate) fn ensure_root() -> Result<(), Error> {
@@ -155,4 +208,41 @@ pub enum Error {
 
     #[snafu(display("failed to make a network namespace: `{command}` says: {output}"))]
     Failed { command: String, output: String },
+
+    #[snafu(display("failed to read the routes of this machine, the output of `ip -json route`"))]
+    Routes { source: serde_json::Error },
+
+    #[snafu(display(
+        "failed to choose a subnet for a network namespace: this machine has routes into every one of \
+         {RANGE}/{RANGE_LENGTH}: {routes}"
+    ))]
+    NoSubnet { routes: String },
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_subnet_is_taken_by_a_route_around_or_inside_it_but_by_no_default_route() {
+        // 10.77.0.4/30
+        for (destination, taken) in [
+            ("default", false),
+            ("0.0.0.0/0", false),
+            ("0.0.0.0/1", false),
+            ("10.0.0.0/8", true),
+            ("10.77.0.0/29", true),
+            ("10.77.0.4/30", true),
+            ("10.77.0.6", true),
+            ("10.77.0.0/30", false),
+            ("10.77.0.8/29", false),
+            ("192.168.0.0/16", false),
+        ] {
+            let route = Route::parse(&json!({"dst": destination, "dev": "tun0", "flags": []}));
+            let overlaps = route.is_some_and(|route| route.overlaps(subnet_address(1), SUBNET_LENGTH));
+            assert_eq!(overlaps, taken, "{destination}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    ffi::OsStr,
     fs::File,
     io::{self, BufRead as _, BufReader},
     os::unix::process::CommandExt as _,
@@ -12,14 +13,36 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
 
 /// Nothing of a test bed is worth a longer wait for a graceful end.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// A command whose child is killed by the kernel when this process ends without doing so itself
-/// (SIGKILL, Ctrl-C). That needs util-linux's setpriv; without it only [`Process`]'s drop is left.
-pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
+/// What would lead a program past this machine, where everything that it talks to is.
+const PROXY_VARIABLES: [&str; 8] = [
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+];
+
+/// A command for a program that runs beside a [`Cluster`](crate::Cluster). It does not see the proxy variables of our
+/// environment, and the kernel kills it when this process ends without doing so itself (SIGKILL, Ctrl-C). That
+/// needs util-linux's setpriv; without it only [`Process`]'s drop is left.
+pub fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = ending_with_us(program);
+    for variable in PROXY_VARIABLES {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// As [`command`], for a program that needs the proxy because it downloads.
+pub(crate) fn ending_with_us(program: impl AsRef<OsStr>) -> Command {
     static SETPRIV: LazyLock<bool> = LazyLock::new(|| {
         let probe = Command::new("setpriv").args(["--pdeathsig", "KILL", "true"]).output();
         probe.is_ok_and(|output| output.status.success())
@@ -53,6 +76,8 @@ fn spawn(command: Command) -> io::Result<Child> {
 
 /// A running program whose output goes to a log file. Ended and reaped on drop: SIGTERM, and SIGKILL
 /// three seconds later.
+///
+/// A program started by a [`command`] leads a process group, which gets these signals: its own children end too.
 #[derive(Debug)]
 pub struct Process {
     pub(crate) name: &'static str,
@@ -62,10 +87,11 @@ pub struct Process {
 
 impl Process {
     /// Starts `command`, best one made by [`command`], under a name for messages. Standard output and
-    /// standard error are appended to `log`.
+    /// standard error are appended to `log`: what a program wrote before a restart stays.
     ///
     /// # Errors
-    /// When the log cannot be written or there is no such program.
+    /// When the log cannot be written or there is no such program. Under setpriv, see [`command`], a program that
+    /// is not there shows as one that ends at once with status 127 and a line in the log.
     pub fn start(name: &'static str, mut command: Command, log: PathBuf) -> io::Result<Self> {
         let output = File::options().append(true).create(true).open(&log)?;
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
@@ -91,46 +117,51 @@ impl Process {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Sends SIGTERM and waits for the end; `None`, and SIGKILL, when it does not come within `patience`.
+    /// Sends SIGTERM and waits for the end. When it does not come within `patience`: SIGKILL, and `None`.
     pub fn terminate(mut self, patience: Duration) -> Option<ExitStatus> {
-        self.ask_to_end();
-        self.wait(patience)
+        self.end(patience)
     }
 
     /// Ends it at once by SIGKILL, as a crash does.
     pub fn kill(mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.end_at_once();
     }
 
-    fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
+    fn end(&mut self, patience: Duration) -> Option<ExitStatus> {
+        self.send(Signal::TERM);
         let deadline = Instant::now() + patience;
-        while Instant::now() < deadline {
+        loop {
             if let Some(status) = self.ended() {
                 return Some(status);
             }
+            if Instant::now() >= deadline {
+                self.end_at_once();
+                return None;
+            }
             thread::sleep(Duration::from_millis(10));
         }
-        None
     }
 
-    /// Sends SIGTERM; does not wait.
-    fn ask_to_end(&mut self) {
+    fn end_at_once(&mut self) {
+        self.send(Signal::KILL);
+        let _ = self.child.wait();
+    }
+
+    /// Does not wait for what comes of it.
+    fn send(&mut self, signal: Signal) {
         // A child that was reaped has no pid any more; another process may have it by now.
         if self.ended().is_none()
             && let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
         {
-            let _ = kill_process(pid, Signal::TERM);
+            let leads = getpgid(Some(pid)).is_ok_and(|group| group == pid);
+            let _ = if leads { kill_process_group(pid, signal) } else { kill_process(pid, signal) };
         }
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.ask_to_end();
-        self.wait(GRACE);
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.end(GRACE);
     }
 }
 
@@ -156,7 +187,7 @@ impl Processes {
 impl Drop for Processes {
     fn drop(&mut self) {
         for process in self.0.iter_mut().skip(1) {
-            process.ask_to_end();
+            process.send(Signal::TERM);
         }
         self.0.drain(1.min(self.0.len())..);
         self.0.clear();
@@ -175,4 +206,88 @@ pub(crate) fn tail(log: &Path) -> String {
         last.push_back(String::from_utf8_lossy(&line).into_owned());
     }
     Vec::from(last).join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A shell that has written "ready", with its log.
+    fn shell(folder: &TempDir, script: &str) -> Process {
+        let mut command = command("sh");
+        command.args(["-c", script]);
+        let process = Process::start("sh", command, folder.path().join("log")).unwrap();
+        await_that(|| process.log_tail().ends_with("ready"));
+        process
+    }
+
+    fn await_that(holds: impl Fn() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !holds() {
+            assert!(Instant::now() < deadline);
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn runs(pid: u32) -> bool {
+        // A zombie has no command line.
+        fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty())
+    }
+
+    const OBEYS: &str = "trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done";
+    const REFUSES: &str = "trap '' TERM; echo ready; while :; do sleep 0.01; done";
+
+    #[test]
+    fn terminate_tells_the_status_of_who_obeys() {
+        let folder = TempDir::new().unwrap();
+        let status = shell(&folder, OBEYS).terminate(Duration::from_secs(20)).unwrap();
+        assert_eq!(status.code(), Some(3));
+    }
+
+    #[test]
+    fn terminate_kills_who_does_not_obey_when_patience_ends() {
+        let folder = TempDir::new().unwrap();
+        let process = shell(&folder, REFUSES);
+        let (pid, begin) = (process.pid(), Instant::now());
+        assert_eq!(process.terminate(Duration::from_millis(200)), None);
+        assert!(begin.elapsed() < GRACE, "not asked a second time");
+        assert!(!runs(pid));
+    }
+
+    #[test]
+    fn kill_does_not_ask() {
+        let folder = TempDir::new().unwrap();
+        let process = shell(&folder, "trap 'echo asked' TERM; echo ready; while :; do sleep 0.01; done");
+        let pid = process.pid();
+        process.kill();
+        assert!(!runs(pid));
+        assert_eq!(tail(&folder.path().join("log")), "ready");
+    }
+
+    #[test]
+    fn the_children_of_a_process_end_with_it() {
+        let ends: [fn(Process); 3] =
+            [Process::kill, drop, |process| drop(process.terminate(Duration::from_secs(20)))];
+        for end in ends {
+            let folder = TempDir::new().unwrap();
+            let process = shell(&folder, "sleep 300 & echo $!; echo ready; wait");
+            let log = process.log_tail();
+            let child = log.lines().next().unwrap().parse().unwrap();
+            assert!(runs(child));
+            end(process);
+            await_that(|| !runs(child));
+        }
+    }
+
+    #[test]
+    fn a_restart_keeps_the_earlier_lines_of_the_log() {
+        let folder = TempDir::new().unwrap();
+        shell(&folder, "echo first; echo ready").terminate(Duration::from_secs(20));
+        let second = shell(&folder, "echo second; echo ready; sleep 300");
+        await_that(|| second.log_tail() == "first\nready\nsecond\nready");
+    }
 }

@@ -145,8 +145,9 @@ fn parse_webhook_url(text: &str) -> Result<Url, String> {
     const ACCEPTED: &str = "accepted is https://HOST[:PORT][/PATH] without user, query and fragment";
     let url: Url = text.parse().map_err(|error| format!("{error}; {ACCEPTED}"))?;
     let plain = url.username().is_empty() && url.password().is_none();
+    let names = |host: String| ServingNames::for_services("default", &[SERVICE])?.with_host(&host);
     if url.scheme() != "https"
-        || !url.has_host()
+        || !host_of(&url).is_some_and(|host| names(host).is_ok())
         || !plain
         || url.query().is_some()
         || url.fragment().is_some()

@@ -121,7 +121,8 @@ async fn sigterm_ends_it_cleanly() {
     });
     let status = tokio::task::spawn_blocking(move || operator.terminate()).await.unwrap();
     assert!(status.expect("it does not end").success());
-    assert_eq!(watch.await.unwrap(), "not ready: serving\n", "a lame duck is not ready");
+    let said = watch.await.unwrap();
+    assert!(said.starts_with("not ready: ") && said.contains("serving"), "a lame duck is not ready: {said}");
 }
 
 #[tokio::test]
@@ -181,12 +182,64 @@ async fn reported(cluster: &Cluster) -> usize {
 }
 
 #[tokio::test]
-async fn a_registration_that_somebody_damages_is_healed() {
+async fn a_registration_that_somebody_damages_is_put_back_while_the_operator_runs() {
     let cluster = cluster().await;
-    let mut operator = operator(&cluster, |operator| operator).await;
+    let operator = operator(&cluster, |operator| operator).await;
     let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
+    let injected = |answer: &lucid_e2e::Answer| {
+        answer.result.as_ref().is_ok_and(|pod| chain(pod) == expected(GUARDRAILS))
+    };
+    let nobody = json!([{"op": "replace", "path": "/webhooks/0/objectSelector", "value": {"matchLabels": {"a": "b"}}}]);
+    let patch: Patch<()> = Patch::Json(serde_json::from_value(nobody).unwrap());
+    api.patch("lucid-operator", &Default::default(), &patch).await.unwrap();
+    crate::common::until(&cluster, "shop", |name| secured(&format!("patched-{name}")), injected).await;
     api.delete("lucid-operator", &DeleteParams::default()).await.unwrap();
-    operator.restart().await.unwrap();
-    create(&cluster, "shop", &secured("web")).await.stored().unwrap();
-    assert_eq!(chain(&stored(&cluster, "shop", "web").await), expected(GUARDRAILS));
+    crate::common::until(&cluster, "shop", |name| secured(&format!("deleted-{name}")), injected).await;
+    assert!(std::fs::read_to_string(operator.log()).unwrap().contains("put back"));
+}
+
+#[tokio::test]
+async fn an_operator_that_leaves_brings_nothing_back() {
+    let cluster = cluster().await;
+    let mut operator = operator(&cluster, |operator| operator.env("LUCID_LAME_DUCK_SECONDS", "5")).await;
+    let ready = operator.admin_url("/readyz");
+    let ended = tokio::task::spawn_blocking(move || operator.terminate());
+    while reqwest::get(&ready).await.unwrap().status() != 503 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let secrets: Api<Secret> = Api::namespaced(cluster.client(), "lucid-system");
+    let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
+    mutating.delete("lucid-operator", &DeleteParams::default()).await.unwrap();
+    secrets.delete("lucid-operator-ca", &DeleteParams::default()).await.unwrap();
+    assert!(ended.await.unwrap().expect("it does not end").success());
+    assert!(secrets.get_opt("lucid-operator-ca").await.unwrap().is_none(), "the Secret is back");
+    assert!(mutating.get_opt("lucid-operator").await.unwrap().is_none(), "the registration is back");
+}
+
+#[tokio::test]
+async fn a_configuration_that_is_broken_at_start_is_said_and_does_not_stop_pods() {
+    let cluster = cluster().await;
+    crate::common::config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", "chain: 7").await;
+    let operator = operator(&cluster, |operator| operator).await;
+    let answer = create(&cluster, "shop", &secured("web")).await;
+    let warnings = answer.warnings.join("\n");
+    assert!(warnings.contains("lucid-system/lucid-auditors") && warnings.contains("line 1"), "{warnings}");
+    assert_eq!(chain(&answer.stored().unwrap()), expected(GUARDRAILS));
+    drop(operator);
+
+    // A chain that cannot be told at all: the user reads why.
+    let builder = lucid_e2e::Operator::builder(&cluster).env("LUCID_CHAIN", "pii");
+    let mut unready = builder.spawn().unwrap();
+    let says_why = |answer: &lucid_e2e::Answer| answer.refusal().contains("LUCID_CHAIN");
+    crate::common::until(&cluster, "shop", |name| secured(&format!("unready-{name}")), says_why).await;
+    let answer = reqwest::get(unready.admin_url("/readyz")).await.unwrap();
+    assert_eq!(
+        (answer.status().as_u16(), answer.text().await.unwrap()),
+        (503, "not ready: configuration\n".to_owned())
+    );
+    let pii = "chain: [{name: lucid-pii-auditor, image: example.com/pii}]";
+    crate::common::config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", pii).await;
+    unready.ready().await.unwrap();
+    let pod = create(&cluster, "shop", &secured("pii")).await.stored().unwrap();
+    assert_eq!(chain(&pod)[1].0, "lucid-pii-auditor");
 }

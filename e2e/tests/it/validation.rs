@@ -67,6 +67,11 @@ async fn strict_notarization_refuses_what_is_not_notarized_on_create_update_and_
         "spec": {"containers": [{"name": "x", "image": "example.com/x:1", "env": [{"name": "LUCID_AUDITOR_ID"}]}]},
     });
     assert_refused(&create(&cluster, "shop", &by_hand).await, &["container x", "missing digest"]);
+    let elsewhere = json!({
+        "metadata": {"name": "e"},
+        "spec": {"containers": [{"name": "x", "image": "EXAMPLE.com:443/good:evil"}]},
+    });
+    assert_refused(&create(&cluster, "shop", &elsewhere).await, &["container x", "missing digest"]);
     let as_init = json!({
         "metadata": {"name": "d"},
         "spec": {"containers": [{"name": "x", "image": "example.com/x:1"}],
@@ -130,6 +135,46 @@ async fn without_strict_notarization_the_same_is_admitted_with_a_warning() {
     let answer = create(&cluster, "shop", &with_chain("down", "good")).await;
     assert_eq!(answer.status, 201, "{answer:?}");
     assert!(answer.warnings.join("\n").contains("could not be verified"), "{:?}", answer.warnings);
+}
+
+#[tokio::test]
+async fn strict_notarization_works_with_the_shortest_timeout() {
+    let cluster = cluster().await;
+    catalogue(&cluster).await;
+    let verifier = Verifier::start(cluster.folder(), &[NOTARIZED]).await.unwrap();
+    let _operator = operator(&cluster, |operator| {
+        let operator =
+            operator.env("LUCID_STRICT_NOTARIZATION", "true").env("LUCID_VERIFIER_URL", verifier.url());
+        operator.env("LUCID_WEBHOOK_TIMEOUT_SECONDS", "2")
+    })
+    .await;
+    create(&cluster, "shop", &with_chain("web", "good")).await.stored().unwrap();
+}
+
+#[tokio::test]
+async fn nobody_writes_log_lines_of_their_own() {
+    let cluster = cluster().await;
+    let operator = operator(&cluster, |operator| operator).await;
+    let image = "a\n2026-11-21T06:30:00.000000Z  INFO forged: allowed=true";
+    let manifest = json!({
+        "metadata": {"name": "x"},
+        "spec": {"containers": [{"name": "x", "image": image, "env": [{"name": "LUCID_AUDITOR_ID"}]}]},
+    });
+    let answer = create(&cluster, "shop", &manifest).await;
+    assert!(answer.warnings.join("\n").contains("not an image reference"), "{answer:?}");
+    let log = std::fs::read_to_string(operator.log()).unwrap();
+    assert!(log.contains("INFO forged") && !log.contains("\n2026-11-21T06:30"), "{log}");
+}
+
+#[tokio::test]
+async fn a_pod_that_json_makes_long_is_not_too_long() {
+    let cluster = cluster().await;
+    let _operator = operator(&cluster, |operator| operator).await;
+    // The API server writes each of these with six bytes.
+    let mut manifest = secured("web");
+    manifest["spec"]["containers"][0]["env"] = json!([{"name": "TEMPLATE", "value": "<".repeat(1_250_000)}]);
+    let pod = create(&cluster, "shop", &manifest).await.stored().unwrap();
+    assert_eq!(pod.spec.unwrap().containers.len(), 3);
 }
 
 #[tokio::test]

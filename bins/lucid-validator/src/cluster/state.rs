@@ -78,27 +78,32 @@ impl State {
 
     /// Takes the cluster's catalogue from ConfigMap `lucid-auditors` of `namespace`; `None` when there is none.
     pub(super) fn set_catalogue(&mut self, namespace: &str, data: Option<&Data>) {
-        let found = self.configuration(namespace, data);
-        self.configuration_problem = found.as_ref().err().map(|problem| {
-            let kept = match self.configuration {
-                Some(_) => "the last good one stays in force",
-                None => "only the built-in auditors are known",
-            };
-            let problem = format!("{problem}; {kept}");
-            tracing::warn!("{problem}");
-            problem
-        });
-        // At start there is no last good one; better the built-in auditors than no pods at all.
-        let usable = match found {
-            Err(_) if self.configuration.is_none() => self.configuration(namespace, None),
-            found => found,
-        };
-        if let Ok(configuration) = usable {
-            for (name, own) in &mut self.namespaces {
-                own.refresh(name, configuration.catalogue());
-            }
-            self.configuration = Some(Arc::new(configuration));
+        match (self.configuration(namespace, data), &self.configuration) {
+            (Ok(configuration), _) => self.install(configuration, None),
+            (Err(problem), Some(_)) => self.report(format!("{problem}; the last good one stays in force")),
+            // At start there is no last good one; better the built-in auditors than no pods at all.
+            (Err(problem), None) => match self.configuration(namespace, None) {
+                Ok(built_in) => {
+                    self.install(built_in, Some(format!("{problem}; only the built-in auditors are known")));
+                }
+                Err(also) if also == problem => self.report(problem),
+                Err(also) => self.report(format!("{problem}; {also}")),
+            },
         }
+    }
+
+    fn install(&mut self, configuration: Configuration, problem: Option<String>) {
+        for (name, own) in &mut self.namespaces {
+            own.refresh(name, configuration.catalogue());
+        }
+        self.configuration = Some(Arc::new(configuration));
+        self.configuration_problem = None;
+        problem.into_iter().for_each(|problem| self.report(problem));
+    }
+
+    fn report(&mut self, problem: String) {
+        tracing::warn!("{problem}");
+        self.configuration_problem = Some(problem);
     }
 
     fn configuration(&self, namespace: &str, data: Option<&Data>) -> Result<Configuration, String> {
