@@ -2,19 +2,14 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use kube::{
-    Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
-};
 use snafu::ResultExt as _;
 
 use crate::{
-    Binaries, Cluster, Component, Error,
+    Binaries, Cluster, Component, Error, client,
     cluster::ADMIN_KUBECONFIG,
     components,
     error::{
-        BinariesSnafu, BuildTaskSnafu, ClientSnafu, FolderSnafu, KubeconfigSnafu, NetworkSnafu, PkiSnafu,
-        PortSnafu, StartSnafu,
+        BinariesSnafu, FolderSnafu, NetworkSnafu, PkiSnafu, PortSnafu, StartSnafu,
     },
     folder::Folder,
     network::{self, Network},
@@ -62,14 +57,16 @@ impl Builder {
         self
     }
 
-    /// Leaves the cluster's folder with all its files, also after a good end.
+    /// Leaves the cluster's folder with all its files, also after a good end. For a single run the environment
+    /// variable `LUCID_TESTBED_KEEP=1` does the same for every cluster.
     pub fn keep_files(mut self) -> Self {
         self.keep_files = true;
         self
     }
 
     /// Starts the cluster and waits until it serves. The first time on a machine this builds the
-    /// programs, which takes minutes ([`Binaries::ensure`]); later some 4 s.
+    /// programs, which takes minutes ([`Binaries::ensure_async`]); later some 4 s. Dropping the future ends what it
+    /// has begun.
     ///
     /// # Errors
     /// A program cannot be had; no namespace although one was asked for; a component ends by itself
@@ -81,7 +78,7 @@ impl Builder {
             network::ensure_root().context(NetworkSnafu)?;
         }
         let binaries = self.binaries().await?;
-        let mut cluster = self.prepare().await?;
+        let mut cluster = self.prepare()?;
 
         let etcd_port = cluster.reserve_port()?;
         let args = components::etcd(&cluster, etcd_port);
@@ -112,16 +109,12 @@ impl Builder {
         let mut needed = vec![Component::Etcd, Component::ApiServer];
         needed.extend(self.controller_manager.then_some(Component::ControllerManager));
         needed.extend(self.scheduler.then_some(Component::Scheduler));
-        let ensured = binaries.clone();
-        tokio::task::spawn_blocking(move || ensured.ensure(&needed))
-            .await
-            .context(BuildTaskSnafu)?
-            .context(BinariesSnafu)?;
+        binaries.ensure_async(&needed).await.context(BinariesSnafu)?;
         Ok(binaries)
     }
 
     /// A cluster with its folder, network, keys and client; nothing runs yet.
-    async fn prepare(&self) -> Result<Cluster, Error> {
+    fn prepare(&self) -> Result<Cluster, Error> {
         let folder = Folder::create(self.keep_files).context(FolderSnafu)?;
         let network = self
             .webhooks_by_service
@@ -136,7 +129,7 @@ impl Builder {
         let kubeconfig =
             authority.kubeconfig(&server, "kubernetes-admin", Some("system:masters")).context(PkiSnafu)?;
         folder.write(ADMIN_KUBECONFIG, &kubeconfig).context(FolderSnafu)?;
-        let client = client(&server, &kubeconfig).await?;
+        let client = client::with_user(&server, &authority, client::user_of(&kubeconfig)?)?;
         let serving = authority.serving_pair(address).context(PkiSnafu)?;
         components::write_files(&folder, &authority, &serving)?;
 
@@ -154,16 +147,6 @@ impl Builder {
             controller_manager: self.controller_manager,
         })
     }
-}
-
-async fn client(server: &str, kubeconfig: &str) -> Result<Client, Error> {
-    let kubeconfig = Kubeconfig::from_yaml(kubeconfig).context(KubeconfigSnafu)?;
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .context(KubeconfigSnafu)?;
-    // A test sees each answer of the API server, also a 429 or 503.
-    config.default_retry = false;
-    Client::try_from(config).context(ClientSnafu { server })
 }
 
 impl Cluster {

@@ -17,9 +17,6 @@ pub enum Error {
     #[snafu(display("failed to have the programs of the control plane"))]
     Binaries { source: binaries::Error },
 
-    #[snafu(display("failed to wait for the build of the control plane"))]
-    BuildTask { source: tokio::task::JoinError },
-
     #[snafu(display("failed to write the files of the cluster"))]
     Folder { source: io::Error },
 

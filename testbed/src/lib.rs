@@ -39,6 +39,7 @@
 
 pub mod binaries;
 mod builder;
+mod client;
 mod cluster;
 mod components;
 mod error;

@@ -2,12 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use kube::{Client, Config};
-use snafu::ResultExt as _;
+use kube::{Client, config::AuthInfo};
 
 use crate::{
-    Cluster, Component, Error,
-    error::{ClientSnafu, EndedSnafu, NotReadySnafu},
+    Cluster, Component, Error, client,
+    error::{EndedSnafu, NotReadySnafu},
     process::tail,
 };
 
@@ -28,11 +27,7 @@ pub(crate) async fn api_server(cluster: &mut Cluster) -> Result<(), Error> {
 /// Waits for a component beside the API server.
 pub(crate) async fn healthy(cluster: &mut Cluster, component: Component, port: u16) -> Result<(), Error> {
     let server = format!("https://{}:{port}", cluster.address);
-    let uri = http::Uri::try_from(&server).map_err(|error| kube::Error::HttpError(error.into()));
-    let mut config = Config::new(uri.context(ClientSnafu { server: &server })?);
-    config.root_cert = Some(vec![cluster.authority.certificate_der()]);
-    config.default_retry = false;
-    let client = Client::try_from(config).context(ClientSnafu { server })?;
+    let client = client::with_user(&server, &cluster.authority, AuthInfo::default())?;
     answers(cluster, component, &client, "/healthz").await
 }
 

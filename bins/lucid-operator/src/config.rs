@@ -147,7 +147,7 @@ fn parse_webhook_url(text: &str) -> Result<Url, String> {
     let plain = url.username().is_empty() && url.password().is_none();
     let names = |host: String| ServingNames::for_services("default", &[SERVICE])?.with_host(&host);
     if url.scheme() != "https"
-        || !host_of(&url).is_some_and(|host| names(host).is_ok())
+        || host_of(&url).is_none_or(|host| names(host).is_err())
         || !plain
         || url.query().is_some()
         || url.fragment().is_some()

@@ -1,5 +1,7 @@
 //! Resource quantities as the API server understands them.
 
+use std::fmt;
+
 /// The size of a [Kubernetes quantity](https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/)
 /// such as `100m`, `0.5`, `256Mi` or `1e3`, in thousandths.
 ///
@@ -9,6 +11,19 @@
 pub(crate) struct Quantity(u128);
 
 impl Quantity {
+    pub(crate) const ZERO: Self = Self(0);
+    pub(crate) const ONE: Self = Self(1000);
+
+    /// The sum; the largest quantity when it is larger than that.
+    pub(crate) fn saturating_add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
+    /// Whether so many whole `unit`s, which is not zero, make this up.
+    pub(crate) fn is_multiple_of(self, unit: Self) -> bool {
+        self.0.is_multiple_of(unit.0)
+    }
+
     /// Reads a quantity; `None` for what is no quantity, is negative or is too large.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let unsigned = text.strip_prefix('+').unwrap_or(text);
@@ -32,6 +47,12 @@ impl Quantity {
             (true, None) => Some(Self(1)),
             (false, None) => None,
         }
+    }
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_multiple_of(Self::ONE) { write!(f, "{}", self.0 / 1000) } else { write!(f, "{}m", self.0) }
     }
 }
 

@@ -28,7 +28,7 @@ const TIMEOUT_MARGIN: Duration = Duration::from_millis(1200);
 pub(crate) async fn answer<B>(
     route: Option<Route>,
     metrics: Option<&Metrics>,
-    body_limit: usize,
+    bodies: &body::Reader,
     request: Request<B>,
 ) -> Response<Full<Bytes>>
 where
@@ -40,7 +40,7 @@ where
         return refuse(StatusCode::NOT_FOUND, &format!("no webhook at {}", request.uri().path()));
     };
     let _in_flight = metrics.map(|metrics| metrics.in_flight(&route.webhook));
-    let (response, outcome, operation) = exchange(&route, arrival, body_limit, request).await;
+    let (response, outcome, operation) = exchange(&route, arrival, bodies, request).await;
     if let Some(metrics) = metrics {
         metrics.observe(&route.webhook, operation, outcome, arrival.elapsed());
     }
@@ -50,7 +50,7 @@ where
 /// The answer, and what the metrics say of it.
 type Exchange = (Response<Full<Bytes>>, Outcome, &'static str);
 
-async fn exchange<B>(route: &Route, arrival: Instant, body_limit: usize, request: Request<B>) -> Exchange
+async fn exchange<B>(route: &Route, arrival: Instant, bodies: &body::Reader, request: Request<B>) -> Exchange
 where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
@@ -62,15 +62,15 @@ where
         response.0.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
         return response;
     }
-    let body = match body::read(&head.headers, body, body_limit).await {
-        Ok(body) if body.is_empty() => return bad(StatusCode::BAD_REQUEST, "the body is empty"),
+    let body = match bodies.read(&head.headers, body).await {
+        Ok(body) if body.bytes.is_empty() => return bad(StatusCode::BAD_REQUEST, "the body is empty"),
         Ok(body) => body,
         Err(BodyError::TooLarge) => {
-            let message = format!("the body is larger than {body_limit} bytes");
+            let message = format!("the body is larger than {} bytes", bodies.limit());
             return bad(StatusCode::PAYLOAD_TOO_LARGE, &message);
         }
         Err(BodyError::TooSlow) => {
-            let message = format!("the body did not arrive within {} s", body::TIMEOUT.as_secs());
+            let message = format!("the body did not arrive within {} s", bodies.timeout().as_secs());
             return bad(StatusCode::REQUEST_TIMEOUT, &message);
         }
         Err(BodyError::Broken(error)) => {
@@ -80,7 +80,7 @@ where
     if !is_json(&head.headers) {
         return bad(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the Content-Type is not application/json");
     }
-    match AdmissionRequest::from_json(&body, arrival + budget(head.uri.query())) {
+    match AdmissionRequest::from_json(&body.bytes, arrival + budget(head.uri.query())) {
         Ok(request) => {
             let (uid, operation) = (request.uid.clone(), request.operation.as_str());
             let (response, outcome) = handle(route, request).await;

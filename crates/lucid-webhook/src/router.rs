@@ -54,17 +54,11 @@ pub(crate) struct Route {
 ///     }),
 /// );
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Router {
     routes: Arc<BTreeMap<String, Route>>,
     metrics: Option<Metrics>,
-    body_limit: usize,
-}
-
-impl Default for Router {
-    fn default() -> Self {
-        Self { routes: Arc::default(), metrics: None, body_limit: body::DEFAULT_LIMIT }
-    }
+    bodies: body::Reader,
 }
 
 impl fmt::Debug for Router {
@@ -115,8 +109,8 @@ impl Router {
     /// The API server escapes `<`, `>` and `&` with six bytes each when it writes JSON. Where that matters, twice six
     /// times the largest object that etcd stores (1.5 MiB by default) is the most that a review can need.
     #[must_use]
-    pub const fn with_body_limit(mut self, bytes: usize) -> Self {
-        self.body_limit = bytes;
+    pub fn with_body_limit(mut self, bytes: usize) -> Self {
+        self.bodies.set_limit(bytes);
         self
     }
 
@@ -148,7 +142,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let route = self.routes.get(request.uri().path()).cloned();
-        let (metrics, body_limit) = (self.metrics.clone(), self.body_limit);
-        async move { Ok(exchange::answer(route, metrics.as_ref(), body_limit, request).await) }.boxed()
+        let (metrics, bodies) = (self.metrics.clone(), self.bodies.clone());
+        async move { Ok(exchange::answer(route, metrics.as_ref(), &bodies, request).await) }.boxed()
     }
 }

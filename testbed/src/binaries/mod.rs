@@ -1,12 +1,16 @@
 //! Where the programs of the control plane come from.
 
 mod build;
+mod given_up;
+mod go;
 mod progress;
 
 use std::{env, io, path::Path, path::PathBuf};
 
 use sha2::{Digest as _, Sha256};
-use snafu::{OptionExt as _, Snafu, ensure};
+use snafu::{OptionExt as _, ResultExt as _, Snafu, ensure};
+
+use given_up::GivenUp;
 
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
 const GO_MOD: &str = include_str!("../../components/go.mod");
@@ -99,6 +103,24 @@ impl Binaries {
     /// A folder given by `KUBEBUILDER_ASSETS` lacks a program; there is no Go, or too old a one; the
     /// build fails.
     pub fn ensure(&self, components: &[Component]) -> Result<(), Error> {
+        let (_wish, given_up) = given_up::channel();
+        self.ensure_unless(given_up, components)
+    }
+
+    /// As [`Binaries::ensure`], but does not block the task. Dropping the future gives the build up: it waits until
+    /// Go has ended and nothing of the unfinished program is left. Programs that were finished stay.
+    ///
+    /// # Errors
+    /// As [`Binaries::ensure`].
+    pub async fn ensure_async(&self, components: &[Component]) -> Result<(), Error> {
+        let (_wish, given_up) = given_up::channel();
+        let (binaries, components) = (self.clone(), components.to_owned());
+        tokio::task::spawn_blocking(move || binaries.ensure_unless(given_up, &components))
+            .await
+            .context(TaskSnafu)?
+    }
+
+    fn ensure_unless(&self, given_up: GivenUp, components: &[Component]) -> Result<(), Error> {
         if self.made_elsewhere {
             for component in components {
                 ensure!(
@@ -108,7 +130,7 @@ impl Binaries {
             }
             return Ok(());
         }
-        build::ensure(self, components)
+        build::ensure(self, components, &given_up)
     }
 
     fn missing(&self, components: &[Component]) -> Vec<Component> {
@@ -160,9 +182,12 @@ pub enum Error {
     NoModule { module: PathBuf },
 
     #[snafu(display(
-        "failed to run `go`: the test bed builds Kubernetes with Go {needed} or newer; {ALTERNATIVE}"
+        "failed to find `go` on PATH: the test bed builds Kubernetes with Go {needed} or newer; {ALTERNATIVE}"
     ))]
-    NoGo { needed: &'static str, source: io::Error },
+    NoGo { needed: &'static str },
+
+    #[snafu(display("failed to run `go`"))]
+    Go { source: io::Error },
 
     #[snafu(display("failed to use `go`: {found}, but Go {needed} or newer is needed; {ALTERNATIVE}"))]
     OldGo { needed: &'static str, found: String },
@@ -172,6 +197,12 @@ pub enum Error {
 
     #[snafu(display("failed to build {component}: `go build` says\n{output}"))]
     Build { component: &'static str, output: String },
+
+    #[snafu(display("failed to finish the build: it was given up"))]
+    GivenUp,
+
+    #[snafu(display("failed to wait for the build"))]
+    Task { source: tokio::task::JoinError },
 }
 
 const ALTERNATIVE: &str = "install it from https://go.dev/dl, or set KUBEBUILDER_ASSETS to a folder that \

@@ -2,8 +2,6 @@
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
-    process::{Child, ExitStatus},
-    thread,
     time::{Duration, Instant},
 };
 
@@ -12,36 +10,28 @@ use crate::say;
 /// How often a log, which cannot be rewritten like a terminal's line, gets a new line.
 const LOG_INTERVAL: Duration = Duration::from_secs(15);
 
-pub(super) struct Progress<'a> {
-    title: &'a str,
+/// Shows a title with the seconds since its start: at the start, at every tick that is due, and on drop.
+pub(super) struct Progress {
+    title: String,
     started: Instant,
     terminal: bool,
+    interval: Duration,
+    next: Duration,
 }
 
-impl<'a> Progress<'a> {
-    pub(super) fn start(title: &'a str) -> Self {
-        let progress = Self { title, started: Instant::now(), terminal: io::stderr().is_terminal() };
+impl Progress {
+    pub(super) fn start(title: String) -> Self {
+        let terminal = io::stderr().is_terminal();
+        let interval = if terminal { Duration::from_secs(1) } else { LOG_INTERVAL };
+        let progress = Self { title, started: Instant::now(), terminal, interval, next: interval };
         progress.show();
         progress
     }
 
-    /// Waits for the child to end, showing the seconds.
-    pub(super) fn watch(self, child: &mut Child) -> io::Result<ExitStatus> {
-        let interval = if self.terminal { Duration::from_secs(1) } else { LOG_INTERVAL };
-        let mut next = interval;
-        loop {
-            if let Some(status) = child.try_wait()? {
-                self.show();
-                if self.terminal {
-                    let _ = writeln!(io::stderr());
-                }
-                return Ok(status);
-            }
-            if self.started.elapsed() >= next {
-                self.show();
-                next += interval;
-            }
-            thread::sleep(Duration::from_millis(50));
+    pub(super) fn tick(&mut self) {
+        if self.started.elapsed() >= self.next {
+            self.show();
+            self.next += self.interval;
         }
     }
 
@@ -51,6 +41,15 @@ impl<'a> Progress<'a> {
             let _ = write!(io::stderr(), "\r\x1b[2Ktestbed: {line}");
         } else {
             say(line);
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.show();
+        if self.terminal {
+            let _ = writeln!(io::stderr());
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The scalars, keys and simple maps of an `auditors.yaml`, each checked while it is read.
 
 use std::{
+    cell::Cell,
     collections::{BTreeMap, BTreeSet},
     fmt,
     num::NonZeroU16,
@@ -10,21 +11,68 @@ use std::{
 use lucid_notary::ImageReference;
 use serde::{
     Deserializer,
-    de::{self, DeserializeSeed, MapAccess, Visitor},
+    de::{self, DeserializeSeed, Error as _, MapAccess, Visitor},
 };
 
-use super::{Auditor, RESERVED_ENV, stem};
-use crate::{quantity::Quantity, text::Excerpt};
+use super::RESERVED_ENV;
+use crate::text::Excerpt;
 
 pub(super) const NAME_ACCEPTED: &str =
     "a DNS label: at most 63 lower-case letters, digits and hyphens, a letter or digit at both ends";
 pub(super) const IMAGE_ACCEPTED: &str = "an image reference such as registry.example/auditor:1.0";
 
-/// One scalar or key, read from its text. YAML's own types are left aside, so that `0.80` and
-/// `yes` stay what was written.
-pub(super) struct Scalar<F>(pub(super) F);
+/// The most bytes of keys and values in one entry. An alias may hand out the same text many times, so what counts is
+/// what is handed out, not what is written. It also bounds what one auditor adds to a pod.
+const ENTRY_BYTES: usize = 16 * 1024;
 
-impl<'de, T, F: FnOnce(&str) -> Result<T, String>> DeserializeSeed<'de> for Scalar<F> {
+/// The longest key or value, in bytes.
+const TEXT_BYTES: usize = 4 * 1024;
+
+/// The most members of a map within an entry.
+const MEMBERS: usize = 64;
+
+/// How much more an entry may hold. Every scalar is read on its account.
+pub(super) struct Budget(Cell<usize>);
+
+impl Budget {
+    pub(super) fn of_an_entry() -> Self {
+        Self(Cell::new(ENTRY_BYTES))
+    }
+
+    /// One scalar or key, to be read from its text. YAML's own types are left aside, so that `0.80` and `yes` stay
+    /// what was written.
+    pub(super) fn scalar<F>(&self, read: F) -> Scalar<'_, F> {
+        Scalar { budget: self, read }
+    }
+
+    fn spend(&self, text: &str) -> Result<(), String> {
+        if text.len() > TEXT_BYTES {
+            return Err(format!("found {} bytes, accepted at most {TEXT_BYTES} in one value", text.len()));
+        }
+        // The one more is for what an empty text costs.
+        let left = self.0.get().checked_sub(text.len() + 1);
+        self.0.set(left.ok_or_else(|| {
+            format!("found more than {ENTRY_BYTES} bytes in one entry, accepted at most {ENTRY_BYTES}")
+        })?);
+        Ok(())
+    }
+}
+
+/// See [`Budget::scalar`].
+pub(super) struct Scalar<'b, F> {
+    budget: &'b Budget,
+    read: F,
+}
+
+impl<'b, F> Scalar<'b, F> {
+    /// The same where an empty text is a value too, so that YAML's null has to be told from it. serde_yaml gives no
+    /// position for a null: the map that holds it names its key.
+    pub(super) fn or_null(self) -> OrNull<'b, F> {
+        OrNull(self)
+    }
+}
+
+impl<'de, T, F: FnOnce(&str) -> Result<T, String>> DeserializeSeed<'de> for Scalar<'_, F> {
     type Value = T;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<T, D::Error> {
@@ -32,7 +80,7 @@ impl<'de, T, F: FnOnce(&str) -> Result<T, String>> DeserializeSeed<'de> for Scal
     }
 }
 
-impl<T, F: FnOnce(&str) -> Result<T, String>> Visitor<'_> for Scalar<F> {
+impl<T, F: FnOnce(&str) -> Result<T, String>> Visitor<'_> for Scalar<'_, F> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -40,19 +88,47 @@ impl<T, F: FnOnce(&str) -> Result<T, String>> Visitor<'_> for Scalar<F> {
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
-        (self.0)(text).map_err(E::custom)
+        self.budget.spend(text).and_then(|()| (self.read)(text)).map_err(E::custom)
+    }
+}
+
+/// See [`Scalar::or_null`].
+pub(super) struct OrNull<'b, F>(Scalar<'b, F>);
+
+impl<'de, T, F: FnOnce(&str) -> Result<T, String>> DeserializeSeed<'de> for OrNull<'_, F> {
+    type Value = Option<T>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<T>, D::Error> {
+        deserializer.deserialize_option(self)
+    }
+}
+
+impl<'de, T, F: FnOnce(&str) -> Result<T, String>> Visitor<'de> for OrNull<'_, F> {
+    type Value = Option<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.expecting(f)
+    }
+
+    fn visit_none<E: de::Error>(self) -> Result<Option<T>, E> {
+        Ok(None)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<T>, D::Error> {
+        self.0.deserialize(deserializer).map(Some)
     }
 }
 
 /// The keys of a map that takes only certain ones, each once.
-pub(super) struct Keys {
+pub(super) struct Keys<'b> {
+    budget: &'b Budget,
     accepted: &'static [&'static str],
     seen: BTreeSet<&'static str>,
 }
 
-impl Keys {
-    pub(super) fn new(accepted: &'static [&'static str]) -> Self {
-        Self { accepted, seen: BTreeSet::new() }
+impl<'b> Keys<'b> {
+    pub(super) fn new(budget: &'b Budget, accepted: &'static [&'static str]) -> Self {
+        Self { budget, accepted, seen: BTreeSet::new() }
     }
 
     /// The next key of `map`; `None` at its end.
@@ -60,7 +136,7 @@ impl Keys {
         &mut self,
         map: &mut A,
     ) -> Result<Option<&'static str>, A::Error> {
-        map.next_key_seed(Scalar(|text: &str| {
+        map.next_key_seed(self.budget.scalar(|text: &str| {
             let accepted = self.accepted.iter().find(|key| **key == text);
             let key = *accepted.ok_or_else(|| {
                 format!("unknown key {}, accepted {}", Excerpt(text), self.accepted.join(", "))
@@ -71,12 +147,13 @@ impl Keys {
 }
 
 /// A map from names to scalars, both checked.
-pub(super) struct MapSeed {
+pub(super) struct MapSeed<'b> {
+    pub(super) budget: &'b Budget,
     pub(super) key: fn(&str) -> Result<String, String>,
     pub(super) value: fn(&str) -> Result<String, String>,
 }
 
-impl<'de> DeserializeSeed<'de> for MapSeed {
+impl<'de> DeserializeSeed<'de> for MapSeed<'_> {
     type Value = BTreeMap<String, String>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -84,7 +161,7 @@ impl<'de> DeserializeSeed<'de> for MapSeed {
     }
 }
 
-impl<'de> Visitor<'de> for MapSeed {
+impl<'de> Visitor<'de> for MapSeed<'_> {
     type Value = BTreeMap<String, String>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -94,14 +171,28 @@ impl<'de> Visitor<'de> for MapSeed {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut values = BTreeMap::new();
         loop {
-            let key = Scalar(|text: &str| match values.contains_key(text) {
-                true => Err(twice(text)),
-                false => (self.key)(text),
+            let key = self.budget.scalar(|text: &str| {
+                if is_nothing(text) {
+                    Err("found nothing, accepted a name".to_owned())
+                } else if values.contains_key(text) {
+                    Err(twice(text))
+                } else if values.len() == MEMBERS {
+                    Err(format!("found more than {MEMBERS} names, accepted at most {MEMBERS}"))
+                } else {
+                    (self.key)(text)
+                }
             });
             let Some(key) = map.next_key_seed(key)? else { return Ok(values) };
-            values.insert(key, map.next_value_seed(Scalar(self.value))?);
+            let value = map.next_value_seed(self.budget.scalar(self.value).or_null())?;
+            let value = value.ok_or_else(|| A::Error::custom(null(&key)))?;
+            values.insert(key, value);
         }
     }
+}
+
+/// What to say when the value of `key` is null.
+pub(super) fn null(key: &str) -> String {
+    format!("{} has no value, accepted text (\"\" for an empty one)", Excerpt(key))
 }
 
 /// Any text.
@@ -109,26 +200,23 @@ pub(super) fn text(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// The name of an entry that comes after the entries `before`.
-pub(super) fn name(text: &str, before: &[Auditor]) -> Result<String, String> {
-    if !is_dns_label(text) {
+/// The name of an entry.
+pub(super) fn name(text: &str) -> Result<String, String> {
+    // `null` would be a DNS label.
+    if is_nothing(text) || !is_dns_label(text) {
         return Err(format!("found {}, accepted {NAME_ACCEPTED}", Found(text)));
     }
-    match before.iter().find(|auditor| stem(&auditor.name) == stem(text)) {
-        Some(same) if same.name == text => Err(format!("found {text} twice, accepted each name once")),
-        Some(same) => {
-            Err(format!("found {text}, which means the same as {}, accepted one of them", same.name))
-        }
-        None => Ok(text.to_owned()),
-    }
+    Ok(text.to_owned())
 }
 
-/// An image reference.
-pub(super) fn image(text: &str) -> Result<String, String> {
+/// An image reference, as written and read.
+pub(super) fn image(text: &str) -> Result<(String, ImageReference), String> {
+    // `null` would be a valid reference.
     if is_nothing(text) {
         return Err(format!("found nothing, accepted {IMAGE_ACCEPTED}"));
     }
-    ImageReference::from_str(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+    let reference = ImageReference::from_str(text).map_err(|error| error.to_string())?;
+    Ok((text.to_owned(), reference))
 }
 
 /// A port in decimal digits.
@@ -154,32 +242,12 @@ pub(super) fn env_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// The name of a resource that a container may ask for.
-pub(super) fn resource_name(text: &str) -> Result<String, String> {
-    let known = matches!(text, "cpu" | "memory" | "ephemeral-storage") || text.starts_with("hugepages-");
-    if known || text.contains('/') {
-        Ok(text.to_owned())
-    } else {
-        Err(format!(
-            "found {}, accepted cpu, memory, ephemeral-storage, hugepages-<size> or <domain>/<name>",
-            Found(text)
-        ))
-    }
-}
-
-/// A resource quantity, kept as written.
-pub(super) fn quantity(text: &str) -> Result<String, String> {
-    match Quantity::parse(text) {
-        Some(_) => Ok(text.to_owned()),
-        None => Err(format!("found {}, accepted a quantity such as 100m, 0.5 or 256Mi", Found(text))),
-    }
-}
-
 fn twice(key: &str) -> String {
     format!("found the key {} twice, accepted each key once", Excerpt(key))
 }
 
-fn is_dns_label(text: &str) -> bool {
+/// Whether `text` is a DNS label (RFC 1123).
+pub(super) fn is_dns_label(text: &str) -> bool {
     let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
     (1..=63).contains(&text.len())
         && text.as_bytes().iter().all(inner)
@@ -187,13 +255,13 @@ fn is_dns_label(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
-/// An absent value as YAML writes it. Read as text, `image: null` would be a valid reference.
+/// An absent value as YAML writes it.
 fn is_nothing(text: &str) -> bool {
     matches!(text, "" | "~" | "null" | "Null" | "NULL")
 }
 
 /// A value as a message repeats it: bare when that is unmistakable.
-struct Found<'a>(&'a str);
+pub(super) struct Found<'a>(pub(super) &'a str);
 
 impl fmt::Display for Found<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

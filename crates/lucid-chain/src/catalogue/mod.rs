@@ -2,14 +2,25 @@
 //!
 //! This is the only module that uses `serde_yaml`.
 
+mod auditor;
 mod fields;
 mod nearest;
+mod resources;
 mod yaml;
 
-use std::{collections::BTreeMap, num::NonZeroU16};
+use std::{
+    collections::BTreeMap,
+    num::NonZeroU16,
+    sync::{Arc, LazyLock},
+};
+
+use lucid_notary::ImageReference;
+
+use auditor::Entry;
 
 use crate::port;
 
+pub use auditor::{Auditor, Resources};
 pub use nearest::UnknownAuditor;
 pub use yaml::CatalogueError;
 
@@ -20,7 +31,8 @@ pub const DEFAULT_PORT: NonZeroU16 = port::known(8080);
 pub const RESERVED_ENV: [&str; 6] =
     ["LUCID_AUDITOR_ID", "LUCID_CHAIN_NEXT", "AUDITOR_URL", "LUCID_AUDITOR_PORT", "PORT", "LUCID_AUDIT_MODE"];
 
-/// An ordered list of auditors, no two of which mean the same.
+/// An ordered list of auditors, no two of which mean the same. A clone costs a pointer, and no look-up goes through the
+/// list.
 ///
 /// The prefix `lucid-` and the suffix `-auditor` of a name may be left out:
 /// `lucid-injection-auditor`, `injection-auditor` and `injection` mean the same auditor.
@@ -41,58 +53,86 @@ pub const RESERVED_ENV: [&str; 6] =
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Catalogue {
+pub struct Catalogue(Arc<Entries>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Entries {
     auditors: Vec<Auditor>,
+    /// Places in the list by [`stem`].
+    by_stem: BTreeMap<String, usize>,
+    /// Places in the list by registry and repository of the image; the first of several.
+    by_repository: BTreeMap<String, usize>,
 }
 
-impl Catalogue {
-    /// The catalogue that is there without any configuration: `lucid-guardrails-auditor` (8090),
-    /// `lucid-injection-auditor` (8090) and `lucid-toxicity-auditor` (8093), with the images
-    /// `ghcr.io/lucid/<name>:latest`.
-    pub fn builtin() -> Self {
-        let auditor = |name: &str, description: &str, number: u16| Auditor {
+static BUILTIN: LazyLock<Catalogue> = LazyLock::new(|| {
+    let auditors = [
+        ("lucid-guardrails-auditor", "Applies general guardrails", 8090),
+        ("lucid-injection-auditor", "Detects prompt injection", 8090),
+        ("lucid-toxicity-auditor", "Detects toxic language", 8093),
+    ];
+    let entry = |(name, description, number): (&str, &str, u16)| {
+        let image = format!("ghcr.io/lucid/{name}:latest");
+        Some(Auditor::from(Entry {
             name: name.to_owned(),
             description: description.to_owned(),
-            image: format!("ghcr.io/lucid/{name}:latest"),
+            // These references are well-formed.
+            reference: image.parse().ok()?,
+            image,
             port: port::known(number),
             env: BTreeMap::new(),
             labels: BTreeMap::new(),
             resources: Resources::default(),
-        };
-        Self {
-            auditors: vec![
-                auditor("lucid-guardrails-auditor", "Applies general guardrails", 8090),
-                auditor("lucid-injection-auditor", "Detects prompt injection", 8090),
-                auditor("lucid-toxicity-auditor", "Detects toxic language", 8093),
-            ],
+        }))
+    };
+    Catalogue::new(auditors.into_iter().filter_map(entry).collect())
+});
+
+impl Catalogue {
+    /// No two of `auditors` mean the same.
+    fn new(auditors: Vec<Auditor>) -> Self {
+        let (mut by_stem, mut by_repository) = (BTreeMap::new(), BTreeMap::new());
+        for (place, auditor) in auditors.iter().enumerate() {
+            by_stem.insert(stem(auditor.name()).to_owned(), place);
+            by_repository.entry(auditor.image_reference().name()).or_insert(place);
         }
+        Self(Arc::new(Entries { auditors, by_stem, by_repository }))
+    }
+
+    /// The catalogue that is there without any configuration: `lucid-guardrails-auditor` (8090),
+    /// `lucid-injection-auditor` (8090) and `lucid-toxicity-auditor` (8093), with the images
+    /// `ghcr.io/lucid/<name>:latest`.
+    pub fn builtin() -> Self {
+        BUILTIN.clone()
     }
 
     /// Reads an `auditors.yaml`. `origin` says in messages where the text comes from.
+    ///
+    /// Whoever may write a ConfigMap can hand one in, so it is bounded: 128 KiB of text; 128 entries; in one entry
+    /// 16 KiB after aliases are resolved, 64 members in each map and 4 KiB in each value.
     ///
     /// # Errors
     /// [`CatalogueError`], with the line, for anything the file gets wrong; such a file is
     /// refused whole.
     pub fn parse(origin: &str, yaml: &str) -> Result<Self, CatalogueError> {
-        yaml::read(origin, yaml).map(|auditors| Self { auditors })
+        yaml::read(origin, yaml).map(Self::new)
     }
 
     /// The auditors in the order they were written.
     pub fn auditors(&self) -> &[Auditor] {
-        &self.auditors
+        &self.0.auditors
     }
 
     /// This catalogue with the entries of `other` in place of those that mean the same, and its
     /// further entries at the end.
     pub fn overlay(&self, other: &Self) -> Self {
-        let mut auditors = self.auditors.clone();
-        for entry in &other.auditors {
-            match auditors.iter_mut().find(|known| stem(&known.name) == stem(&entry.name)) {
-                Some(known) => known.clone_from(entry),
+        let mut auditors = self.auditors().to_vec();
+        for entry in other.auditors() {
+            match self.0.by_stem.get(stem(entry.name())) {
+                Some(&place) => auditors[place].clone_from(entry),
                 None => auditors.push(entry.clone()),
             }
         }
-        Self { auditors }
+        Self::new(auditors)
     }
 
     /// The auditor that `name` means, white space around it aside.
@@ -101,81 +141,27 @@ impl Catalogue {
     /// [`UnknownAuditor`] with the nearest known name and all known ones.
     pub fn resolve(&self, name: &str) -> Result<&Auditor, UnknownAuditor> {
         let name = name.trim();
-        self.auditors
-            .iter()
-            .find(|auditor| stem(&auditor.name) == stem(name))
-            .ok_or_else(|| UnknownAuditor::new(name, &self.auditors))
-    }
-}
-
-/// One entry of a catalogue.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Auditor {
-    name: String,
-    description: String,
-    image: String,
-    port: NonZeroU16,
-    env: BTreeMap<String, String>,
-    labels: BTreeMap<String, String>,
-    resources: Resources,
-}
-
-impl Auditor {
-    /// The full name, a DNS label (RFC 1123).
-    pub fn name(&self) -> &str {
-        &self.name
+        self.meant_by(name).ok_or_else(|| UnknownAuditor::new(name, self.auditors()))
     }
 
-    /// What the auditor does, in words.
-    pub fn description(&self) -> &str {
-        &self.description
+    /// The auditor whose image comes from the same repository as `image`, whatever the tag and digest; the first of
+    /// several.
+    pub fn auditor_of_image(&self, image: &ImageReference) -> Option<&Auditor> {
+        self.0.by_repository.get(&image.name()).map(|&place| &self.auditors()[place])
     }
 
-    /// The image reference as written.
-    pub fn image(&self) -> &str {
-        &self.image
+    /// The auditor whose containers are called `name`: its own name, bare or with the number of a further container
+    /// (`lucid-toxicity-auditor-2`).
+    pub fn auditor_of_container(&self, name: &str) -> Option<&Auditor> {
+        let called = |name| self.meant_by(name).filter(|auditor| auditor.name() == name);
+        called(name).or_else(|| {
+            let (bare, number) = name.rsplit_once('-')?;
+            called(bare).filter(|_| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+        })
     }
 
-    /// The port the auditor listens on while that port is free in the pod.
-    pub fn port(&self) -> NonZeroU16 {
-        self.port
-    }
-
-    /// Environment variables for the container, besides [`RESERVED_ENV`].
-    pub fn env(&self) -> &BTreeMap<String, String> {
-        &self.env
-    }
-
-    /// Labels of the catalogue entry. They describe the auditor and never reach a pod.
-    pub fn labels(&self) -> &BTreeMap<String, String> {
-        &self.labels
-    }
-
-    /// Resources of the container.
-    pub fn resources(&self) -> &Resources {
-        &self.resources
-    }
-}
-
-/// `resources` of a container: quantities by resource name, such as `memory: 128Mi`.
-///
-/// The default is what a catalogue entry without `resources` gets: requests of 128Mi and 100m,
-/// limits of 256Mi and 500m.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Resources {
-    /// What the scheduler reserves.
-    pub requests: BTreeMap<String, String>,
-    /// What the container may use at most.
-    pub limits: BTreeMap<String, String>,
-}
-
-impl Default for Resources {
-    fn default() -> Self {
-        let quantities = |cpu: &str, memory: &str| {
-            BTreeMap::from([("cpu".to_owned(), cpu.to_owned()), ("memory".to_owned(), memory.to_owned())])
-        };
-        Self { requests: quantities("100m", "128Mi"), limits: quantities("500m", "256Mi") }
+    fn meant_by(&self, name: &str) -> Option<&Auditor> {
+        self.0.by_stem.get(stem(name)).map(|&place| &self.auditors()[place])
     }
 }
 

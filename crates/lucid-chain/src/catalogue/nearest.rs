@@ -29,13 +29,13 @@ impl UnknownAuditor {
         let nearest = auditors
             .iter()
             .filter(|_| name.len() <= LONGEST)
-            .map(|auditor| (distance(stem(name), stem(&auditor.name)), auditor))
+            .map(|auditor| (distance(stem(name), stem(auditor.name())), auditor))
             .filter(|(distance, _)| *distance <= allowed)
             .min_by_key(|(distance, _)| *distance);
         Self {
             name: name.to_owned(),
-            nearest: nearest.map(|(_, auditor)| auditor.name.clone()),
-            known: auditors.iter().map(|auditor| auditor.name.clone()).collect(),
+            nearest: nearest.map(|(_, auditor)| auditor.name().to_owned()),
+            known: auditors.iter().map(|auditor| auditor.name().to_owned()).collect(),
         }
     }
 }

@@ -7,15 +7,22 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor},
+    de::{self, DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 use snafu::Snafu;
 
 use super::{
-    Auditor, DEFAULT_PORT, Resources,
-    fields::{self, Keys, MapSeed, Scalar},
+    Auditor, DEFAULT_PORT, Entry, Resources,
+    fields::{self, Budget, Keys, MapSeed},
+    resources::ResourcesSeed,
+    stem,
 };
-use crate::quantity::Quantity;
+
+/// The longest file, in bytes. A ConfigMap may hold eight times as much.
+const FILE_BYTES: usize = 128 * 1024;
+
+/// The most entries of a file.
+const ENTRIES: usize = 128;
 
 const ENTRY_KEYS: &[&str] = &["name", "description", "image", "port", "env", "labels", "resources"];
 
@@ -33,8 +40,11 @@ impl CatalogueError {
     fn new(origin: &str, error: &serde_yaml::Error) -> Self {
         let (line, column) = error.location().map_or((1, 1), |location| (location.line(), location.column()));
         let text = error.to_string();
-        let problem = text.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&text);
-        Self { origin: origin.to_owned(), line, column, problem: problem.to_owned() }
+        // The position stands at the end, but in the middle of a message about broken syntax.
+        let position = format!(" at line {line} column {column}");
+        let problem =
+            text.strip_suffix(&position).map_or_else(|| text.replacen(&position, "", 1), str::to_owned);
+        Self { origin: origin.to_owned(), line, column, problem }
     }
 
     /// The line, counted from 1.
@@ -50,9 +60,22 @@ impl CatalogueError {
 
 /// Reads the entries of a catalogue.
 pub(super) fn read(origin: &str, yaml: &str) -> Result<Vec<Auditor>, CatalogueError> {
+    if yaml.len() > FILE_BYTES {
+        let problem = format!("found {} bytes, accepted at most {FILE_BYTES}", yaml.len());
+        return Err(CatalogueError { origin: origin.to_owned(), line: 1, column: 1, problem });
+    }
+    // A byte order mark is no part of the text.
+    let yaml = yaml.strip_prefix('\u{feff}').unwrap_or(yaml);
     check_syntax(yaml)
-        .and_then(|()| serde_yaml::Deserializer::from_str(yaml).deserialize_map(FileVisitor))
+        .and_then(|()| match serde_yaml::Deserializer::from_str(yaml).next() {
+            Some(document) => document.deserialize_map(FileVisitor),
+            None => Err(missing_chain()),
+        })
         .map_err(|error| CatalogueError::new(origin, &error))
+}
+
+fn missing_chain<E: de::Error>() -> E {
+    E::custom("`chain` is missing, accepted a list of auditors")
 }
 
 /// Broken syntax ends the events early, so it would show as a missing key if it were not looked
@@ -62,16 +85,21 @@ fn check_syntax(yaml: &str) -> Result<(), serde_yaml::Error> {
     if let Some(first) = documents.next() {
         IgnoredAny::deserialize(first)?;
     }
-    documents.try_for_each(|next| next.deserialize_any(OneDocument))
+    documents.try_for_each(|next| next.deserialize_any(NothingMore))
 }
 
-struct OneDocument;
+/// What may follow the first document: empty ones, such as the end of a text that ends in `---`.
+struct NothingMore;
 
-impl Visitor<'_> for OneDocument {
+impl Visitor<'_> for NothingMore {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a single YAML document")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<(), E> {
+        Ok(())
     }
 }
 
@@ -85,12 +113,13 @@ impl<'de> Visitor<'de> for FileVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut keys = Keys::new(&["chain"]);
+        let budget = Budget::of_an_entry();
+        let mut keys = Keys::new(&budget, &["chain"]);
         let mut chain = None;
         while keys.next(&mut map)?.is_some() {
             chain = Some(map.next_value_seed(ChainSeed)?);
         }
-        chain.ok_or_else(|| A::Error::custom("`chain` is missing, accepted a list of auditors"))
+        chain.ok_or_else(missing_chain)
     }
 }
 
@@ -113,7 +142,9 @@ impl<'de> Visitor<'de> for ChainSeed {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
         let mut auditors: Vec<Auditor> = Vec::new();
-        while let Some(auditor) = list.next_element_seed(EntrySeed { before: &auditors })? {
+        let mut names = BTreeMap::new();
+        while let Some(auditor) = list.next_element_seed(EntrySeed { before: &names })? {
+            names.insert(stem(auditor.name()).to_owned(), auditor.name().to_owned());
             auditors.push(auditor);
         }
         if auditors.is_empty() {
@@ -124,7 +155,19 @@ impl<'de> Visitor<'de> for ChainSeed {
 }
 
 struct EntrySeed<'a> {
-    before: &'a [Auditor],
+    /// The names of the entries before this one, by their stems.
+    before: &'a BTreeMap<String, String>,
+}
+
+impl EntrySeed<'_> {
+    fn name(&self, text: &str) -> Result<String, String> {
+        let name = fields::name(text)?;
+        match self.before.get(stem(text)) {
+            Some(same) if *same == name => Err(format!("found {name} twice, accepted each name once")),
+            Some(same) => Err(format!("found {name}, which means the same as {same}, accepted one of them")),
+            None => Ok(name),
+        }
+    }
 }
 
 impl<'de> DeserializeSeed<'de> for EntrySeed<'_> {
@@ -143,7 +186,11 @@ impl<'de> Visitor<'de> for EntrySeed<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut keys = Keys::new(ENTRY_KEYS);
+        if self.before.len() == ENTRIES {
+            return Err(A::Error::custom(format!("found more than {ENTRIES} entries, accepted at most {ENTRIES}")));
+        }
+        let budget = &Budget::of_an_entry();
+        let mut keys = Keys::new(budget, ENTRY_KEYS);
         let (mut name, mut image) = (None, None);
         let mut description = String::new();
         let mut port = DEFAULT_PORT;
@@ -151,69 +198,25 @@ impl<'de> Visitor<'de> for EntrySeed<'_> {
         let mut resources = Resources::default();
         while let Some(key) = keys.next(&mut map)? {
             match key {
-                "name" => {
-                    name = Some(map.next_value_seed(Scalar(|text: &str| fields::name(text, self.before)))?);
+                "name" => name = Some(map.next_value_seed(budget.scalar(|text: &str| self.name(text)))?),
+                "description" => {
+                    let text = map.next_value_seed(budget.scalar(fields::text).or_null())?;
+                    description = text.ok_or_else(|| A::Error::custom(fields::null(key)))?;
                 }
-                "description" => description = map.next_value_seed(Scalar(fields::text))?,
-                "image" => image = Some(map.next_value_seed(Scalar(fields::image))?),
-                "port" => port = map.next_value_seed(Scalar(fields::port))?,
-                "env" => env = map.next_value_seed(MapSeed { key: fields::env_name, value: fields::text })?,
+                "image" => image = Some(map.next_value_seed(budget.scalar(fields::image))?),
+                "port" => port = map.next_value_seed(budget.scalar(fields::port))?,
+                "env" => {
+                    env = map.next_value_seed(MapSeed { budget, key: fields::env_name, value: fields::text })?;
+                }
                 "labels" => {
-                    labels = map.next_value_seed(MapSeed { key: fields::text, value: fields::text })?
+                    labels = map.next_value_seed(MapSeed { budget, key: fields::text, value: fields::text })?;
                 }
-                _ => resources = map.next_value_seed(ResourcesSeed)?,
+                _ => resources = map.next_value_seed(ResourcesSeed { budget })?,
             }
         }
         let missing = |key, accepted| A::Error::custom(format!("`{key}` is missing, accepted {accepted}"));
-        Ok(Auditor {
-            name: name.ok_or_else(|| missing("name", fields::NAME_ACCEPTED))?,
-            description,
-            image: image.ok_or_else(|| missing("image", fields::IMAGE_ACCEPTED))?,
-            port,
-            env,
-            labels,
-            resources,
-        })
-    }
-}
-
-struct ResourcesSeed;
-
-impl<'de> DeserializeSeed<'de> for ResourcesSeed {
-    type Value = Resources;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for ResourcesSeed {
-    type Value = Resources;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a map with the keys requests and limits")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut keys = Keys::new(&["requests", "limits"]);
-        let mut resources = Resources { requests: BTreeMap::new(), limits: BTreeMap::new() };
-        while let Some(key) = keys.next(&mut map)? {
-            let quantities =
-                map.next_value_seed(MapSeed { key: fields::resource_name, value: fields::quantity })?;
-            match key {
-                "requests" => resources.requests = quantities,
-                _ => resources.limits = quantities,
-            }
-        }
-        for (name, request) in &resources.requests {
-            if let Some(limit) = resources.limits.get(name)
-                && Quantity::parse(request) > Quantity::parse(limit)
-            {
-                return Err(A::Error::custom(format!(
-                    "`requests.{name}` is {request}, accepted at most `limits.{name}` {limit}"
-                )));
-            }
-        }
-        Ok(resources)
+        let name = name.ok_or_else(|| missing("name", fields::NAME_ACCEPTED))?;
+        let (image, reference) = image.ok_or_else(|| missing("image", fields::IMAGE_ACCEPTED))?;
+        Ok(Auditor::from(Entry { name, description, image, reference, port, env, labels, resources }))
     }
 }

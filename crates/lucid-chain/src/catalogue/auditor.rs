@@ -1,0 +1,91 @@
+//! One entry of a catalogue.
+
+use std::{collections::BTreeMap, num::NonZeroU16, sync::Arc};
+
+use lucid_notary::ImageReference;
+
+/// One entry of a catalogue. A clone costs a pointer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Auditor(Arc<Entry>);
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) name: String,
+    pub(super) description: String,
+    pub(super) image: String,
+    pub(super) reference: ImageReference,
+    pub(super) port: NonZeroU16,
+    pub(super) env: BTreeMap<String, String>,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) resources: Resources,
+}
+
+impl From<Entry> for Auditor {
+    fn from(entry: Entry) -> Self {
+        Self(Arc::new(entry))
+    }
+}
+
+impl Auditor {
+    /// The full name, a DNS label (RFC 1123).
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// What the auditor does, in words.
+    pub fn description(&self) -> &str {
+        &self.0.description
+    }
+
+    /// The image reference as written.
+    pub fn image(&self) -> &str {
+        &self.0.image
+    }
+
+    /// The image reference, read.
+    pub fn image_reference(&self) -> &ImageReference {
+        &self.0.reference
+    }
+
+    /// The port the auditor listens on while that port is free in the pod.
+    pub fn port(&self) -> NonZeroU16 {
+        self.0.port
+    }
+
+    /// Environment variables for the container, besides [`RESERVED_ENV`](super::RESERVED_ENV).
+    pub fn env(&self) -> &BTreeMap<String, String> {
+        &self.0.env
+    }
+
+    /// Labels of the catalogue entry. They describe the auditor and never reach a pod.
+    pub fn labels(&self) -> &BTreeMap<String, String> {
+        &self.0.labels
+    }
+
+    /// Resources of the container.
+    pub fn resources(&self) -> &Resources {
+        &self.0.resources
+    }
+}
+
+/// `resources` of a container: quantities by resource name, such as `memory: 128Mi`.
+///
+/// The default is what a catalogue entry without `resources` gets: requests of 128Mi and 100m,
+/// limits of 256Mi and 500m.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Resources {
+    /// What the scheduler reserves.
+    pub requests: BTreeMap<String, String>,
+    /// What the container may use at most.
+    pub limits: BTreeMap<String, String>,
+}
+
+impl Default for Resources {
+    fn default() -> Self {
+        let quantities = |cpu: &str, memory: &str| {
+            BTreeMap::from([("cpu".to_owned(), cpu.to_owned()), ("memory".to_owned(), memory.to_owned())])
+        };
+        Self { requests: quantities("100m", "128Mi"), limits: quantities("500m", "256Mi") }
+    }
+}

@@ -1,0 +1,44 @@
+//! Giving up a build from outside.
+
+use std::{
+    convert::Infallible,
+    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    time::Duration,
+};
+
+use super::{Error, GivenUpSnafu};
+
+/// Held by who wants the build. Dropping it ends the build, and waits for that.
+pub(super) struct Wish {
+    alive: Option<Sender<Infallible>>,
+    ended: Receiver<Infallible>,
+}
+
+/// Held by the build until its end.
+pub(super) struct GivenUp {
+    wish: Receiver<Infallible>,
+    _running: Sender<Infallible>,
+}
+
+pub(super) fn channel() -> (Wish, GivenUp) {
+    let ((alive, wish), (running, ended)) = (mpsc::channel(), mpsc::channel());
+    (Wish { alive: Some(alive), ended }, GivenUp { wish, _running: running })
+}
+
+impl GivenUp {
+    /// Sleeps, but no longer than the build is wanted.
+    pub(super) fn pause(&self, time: Duration) -> Result<(), Error> {
+        match self.wish.recv_timeout(time) {
+            Err(RecvTimeoutError::Timeout) => Ok(()),
+            _ => GivenUpSnafu.fail(),
+        }
+    }
+}
+
+impl Drop for Wish {
+    fn drop(&mut self) {
+        self.alive = None;
+        // Nothing is ever sent: this returns when the other half is gone.
+        let _ = self.ended.recv();
+    }
+}

@@ -1,0 +1,126 @@
+//! The Go toolchain, told to build our module and nothing else, for this machine.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus},
+    time::Duration,
+};
+
+use snafu::{OptionExt as _, ResultExt as _, ensure};
+
+use super::{
+    Error, GoSnafu, NoGoSnafu, NoModuleSnafu, OldGoSnafu, given_up::GivenUp, progress::Progress,
+    version_in_go_mod,
+};
+use crate::process::{self, Process, tail};
+
+const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/components");
+const POLL: Duration = Duration::from_millis(50);
+
+/// What a person may have set for work of their own. Where Go downloads from, and where it keeps that, stays.
+const UNSET: [&str; 8] =
+    ["GOEXPERIMENT", "GOFIPS140", "GO386", "GOAMD64", "GOARM", "GOARM64", "GOPPC64", "GORISCV64"];
+
+pub(super) struct Go<'a> {
+    program: PathBuf,
+    /// Of this machine, also when the environment asks for another.
+    platform: Option<Platform>,
+    scratch: &'a Path,
+    given_up: &'a GivenUp,
+}
+
+/// In Go's own terms.
+struct Platform {
+    os: String,
+    arch: String,
+}
+
+impl<'a> Go<'a> {
+    /// Finds a Go that is new enough. It writes its logs and temporary files to `scratch`.
+    ///
+    /// Go is asked inside the module, so that it has chosen the toolchain that it would build with
+    /// (`GOTOOLCHAIN`): an older Go that fetches the right one by itself is as good.
+    pub(super) fn find(scratch: &'a Path, given_up: &'a GivenUp) -> Result<Self, Error> {
+        ensure!(Path::new(MODULE).join("go.mod").is_file(), NoModuleSnafu { module: MODULE });
+        let needed = version_in_go_mod("go")?;
+        let path = env::var_os("PATH").unwrap_or_default();
+        let mut candidates = env::split_paths(&path).map(|folder| folder.join("go"));
+        let program = candidates.find(|file| file.is_file()).context(NoGoSnafu { needed })?;
+        let mut go = Self { program, platform: None, scratch, given_up };
+
+        let mut command = go.command();
+        command.args(["env", "GOVERSION", "GOHOSTOS", "GOHOSTARCH"]);
+        let log = scratch.join("env.log");
+        let status = go.run(command, log.clone(), None)?;
+        let output = tail(&log);
+        // News of a download may come first.
+        let [.., version, os, arch] = *output.lines().collect::<Vec<_>>() else {
+            return OldGoSnafu { needed, found: output }.fail();
+        };
+        ensure!(status.success(), OldGoSnafu { needed, found: &output });
+        ensure!(
+            release(version) >= release(needed),
+            OldGoSnafu { needed, found: format!("its version is {version}") }
+        );
+        go.platform = Some(Platform { os: os.to_owned(), arch: arch.to_owned() });
+        Ok(go)
+    }
+
+    pub(super) fn command(&self) -> Command {
+        let mut command = process::ending_with_us(&self.program);
+        command.current_dir(MODULE);
+        command.env("GOWORK", "off").env("GO111MODULE", "on").env("GOFLAGS", "-mod=readonly");
+        command.env("CGO_ENABLED", "0").env("GOTMPDIR", self.scratch);
+        UNSET.iter().for_each(|variable| {
+            command.env_remove(variable);
+        });
+        if let Some(Platform { os, arch }) = &self.platform {
+            command.env("GOOS", os).env("GOARCH", arch);
+        }
+        command
+    }
+
+    /// Runs Go to its end, or ends it when the build is given up.
+    pub(super) fn run(
+        &self,
+        command: Command,
+        log: PathBuf,
+        mut progress: Option<Progress>,
+    ) -> Result<ExitStatus, Error> {
+        let mut go = Process::start("go", command, log).context(GoSnafu)?;
+        loop {
+            if let Some(status) = go.ended() {
+                return Ok(status);
+            }
+            if let Some(progress) = &mut progress {
+                progress.tick();
+            }
+            self.given_up.pause(POLL)?;
+        }
+    }
+}
+
+/// The numbers of `go1.26.8`, `1.26.0` or `go1.26rc1` (whose third number is 0).
+fn release(version: &str) -> [u32; 3] {
+    let mut numbers = version
+        .trim_start_matches(|c: char| !c.is_ascii_digit())
+        .split('.')
+        .map(|part| part.split(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse().ok()));
+    [(); 3].map(|()| numbers.next().flatten().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::release;
+
+    #[test]
+    fn releases_of_go_are_compared_as_numbers() {
+        for (older, newer) in
+            [("go1.9.9", "1.26.0"), ("go1.26.0", "go1.26.10"), ("go1.25.7 X:nogreenteagc", "1.26.0")]
+        {
+            assert!(release(older) < release(newer), "{older} {newer}");
+        }
+        assert_eq!(release("go1.26rc1"), release("1.26.0"));
+    }
+}
