@@ -8,9 +8,7 @@ use crate::{
     Binaries, Cluster, Component, Error, client,
     cluster::ADMIN_KUBECONFIG,
     components,
-    error::{
-        BinariesSnafu, FolderSnafu, NetworkSnafu, PkiSnafu, PortSnafu, StartSnafu,
-    },
+    error::{BinariesSnafu, FolderSnafu, NetworkSnafu, PkiSnafu, PortSnafu, StartSnafu},
     folder::Folder,
     network::{self, Network},
     pki::Authority,

@@ -27,8 +27,10 @@ pub(crate) const AUDIT_LOG: &str = "audit.jsonl";
 ///
 /// Dropping it ends the components, which takes a second or two, and removes its network namespace and
 /// its folder. When the dropping thread panics, as a failed test does, or when a component has ended by
-/// itself, the logs stay and a line on standard error says where. When the process is killed the
-/// components end too, but the folder stays.
+/// itself, the logs stay and a line on standard error says where. A test that returns an `Err` instead has
+/// not failed as far as the drop can see, so tests should `unwrap`; `LUCID_TESTBED_KEEP=1` in the environment
+/// makes every cluster leave its files. When the process is killed the components end too; the folder goes
+/// with the next start of a cluster.
 ///
 /// Do not keep one in a `static`: Rust does not drop those.
 pub struct Cluster {

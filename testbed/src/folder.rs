@@ -105,7 +105,10 @@ fn remove_abandoned(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let ours = entry.file_name().to_string_lossy().starts_with(PREFIX)
             && entry.metadata().is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == user);
-        if ours && let Ok(lock) = File::open(entry.path().join(LOCK)) && lock.try_lock().is_ok() {
+        if ours
+            && let Ok(lock) = File::open(entry.path().join(LOCK))
+            && lock.try_lock().is_ok()
+        {
             let _ = fs::remove_dir_all(entry.path());
         }
     }

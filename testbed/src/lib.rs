@@ -18,23 +18,35 @@
 //! one process and in many. It ends when it is dropped, also by a panic, and its components end even
 //! when the process is killed. Nodes are not part of it: pods are stored and scheduled, but do not run.
 //!
+//! # When a test fails
+//!
+//! The logs stay when the test panics, when a component has ended by itself and when the start fails; a line on
+//! standard error says where. A test that *returns* an `Err` drops its cluster as a good one does, and the logs
+//! are gone: tests should `unwrap`. With `LUCID_TESTBED_KEEP=1` in the environment, for a rerun, every cluster
+//! leaves all its files.
+//!
+//! A process that is killed leaves its folder behind; the next start of a cluster removes it. Folders that were left on
+//! purpose are yours to remove.
+//!
 //! # Where the programs come from
 //!
 //! The folder in `KUBEBUILDER_ASSETS`, when that is set. Otherwise they are built with Go from the
-//! module in `testbed/components`, once, into a cache folder of the user; see [`Binaries`].
+//! module in `testbed/components`, once, into a cache folder of the user; see [`Binaries`]. Go may download
+//! through a proxy of the environment; a cluster and its client never use one.
 //!
 //! # Webhooks
 //!
 //! A webhook registered by URL runs in the test process on [`Cluster::host_address`]. A webhook
 //! registered by Service needs root: with [`Builder::webhooks_by_service`] the API server lives in
 //! a network namespace of its own, because an endpoint of a Service may not be a loopback address,
-//! and [`Cluster::expose_service`] makes the Service.
+//! and [`Cluster::expose_service`] makes the Service. Its addresses are from 10.77.0.0/16, four that no route of
+//! this machine but the default covers.
 //!
 //! # Layout
 //!
 //! `binaries` finds or builds the programs, `builder` starts them, `cluster` is what a test holds.
 //! `components` has their command lines, `readiness` waits for them. Below: `process` (children that end
-//! with us), `network` (namespace and veth pair), `ports`, `pki`, `folder`. `objects` makes namespaces and
+//! with us), `network` (namespace and veth pair), `client`, `ports`, `pki`, `folder`. `objects` makes namespaces and
 //! Services.
 
 pub mod binaries;

@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn the_children_of_a_process_end_with_it() {
         let ends: [fn(Process); 3] =
-            [Process::kill, drop, |process| drop(process.terminate(Duration::from_secs(20)))];
+            [Process::kill, drop, |process| _ = process.terminate(Duration::from_secs(20))];
         for end in ends {
             let folder = TempDir::new().unwrap();
             let process = shell(&folder, "sleep 300 & echo $!; echo ready; wait");

@@ -29,20 +29,24 @@ pub(crate) struct Up {
 
 pub(crate) fn run(task: &Task) -> Result<(), Error> {
     let binaries = Binaries::from_env()?;
+    let runtime = tokio::runtime::Runtime::new()?;
     match task {
-        Task::Build => {
-            binaries.ensure(&Component::ALL)?;
-            eprintln!("{} has every program", binaries.folder().display());
+        Task::Build => runtime.block_on(build(&binaries)),
+        Task::Up(options) => runtime.block_on(up(options, &binaries)),
+        Task::Path => {
+            println!("{}", binaries.folder().display());
+            Ok(())
         }
-        Task::Up(options) => {
-            let runtime = tokio::runtime::Runtime::new()?;
-            let outcome = runtime.block_on(up(options, &binaries));
-            // Does not wait for a build that the signal has cut short.
-            runtime.shutdown_background();
-            outcome?;
-        }
-        Task::Path => println!("{}", binaries.folder().display()),
     }
+}
+
+async fn build(binaries: &Binaries) -> Result<(), Error> {
+    let asked_to_end = asked_to_end()?;
+    tokio::select! {
+        outcome = binaries.ensure_async(&Component::ALL) => outcome?,
+        () = asked_to_end => return Err("interrupted before every program was built".into()),
+    }
+    eprintln!("{} has every program", binaries.folder().display());
     Ok(())
 }
 

@@ -7,6 +7,8 @@
 //! | `GET /healthz` | 200 `ok` |
 //! | another method | 405 `{"error":"…"}` |
 //! | another path | 404 `{"error":"…"}` |
+//!
+//! `HEAD` is answered like `GET`, without the body (RFC 9110, section 9.1).
 
 use std::convert::Infallible;
 use std::io;
@@ -105,9 +107,11 @@ fn respond<B>(request: &Request<B>, registry: &Registry) -> Response<Full<Bytes>
         "/healthz" => |_, _| text("ok"),
         _ => return error(StatusCode::NOT_FOUND, "no such path; accepted are /registry/check and /healthz"),
     };
-    if request.method() != Method::GET {
-        let mut response = error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed; accepted is GET");
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
+    // For HEAD, hyper sends the headers alone.
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let mut response =
+            error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed; accepted are GET and HEAD");
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
     answer(request.uri().query().unwrap_or_default(), registry)

@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what fails in a helper fails the test")]
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -184,11 +185,34 @@ async fn other_paths_and_methods_are_refused_and_health_is_ok() {
         let response =
             client.request(method, format!("{}{path}", verifier.url)).body("x").send().await.unwrap();
         assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
-        assert_eq!(response.headers()["allow"], "GET");
+        assert_eq!(response.headers()["allow"], "GET, HEAD");
     }
     let health = reqwest::get(format!("{}/healthz", verifier.url)).await.unwrap();
     assert_eq!(health.status(), StatusCode::OK);
     assert_eq!(health.text().await.unwrap(), "ok");
+}
+
+/// The answer to a request as it is on the wire, without the date
+fn raw(url: &str, method: &str, path: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
+    write!(stream, "{method} {path} HTTP/1.1\r\nhost: verifier\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let head: Vec<_> = head.lines().filter(|line| !line.starts_with("date:")).collect();
+    (head.join("\n"), body.to_owned())
+}
+
+#[test]
+fn head_is_answered_like_get_without_the_body() {
+    let folder = folder_with(&['a']);
+    let verifier = Verifier::start(&folder.path().join("registry.yaml"));
+    let check = format!("/registry/check?digest={}", sha256('a'));
+    for (path, status) in [(check.as_str(), 200), ("/registry/check", 400), ("/healthz", 200), ("/", 404)] {
+        let (get, body) = raw(&verifier.url, "GET", path);
+        assert!(get.starts_with(&format!("HTTP/1.1 {status} ")) && !body.is_empty(), "{get}");
+        assert_eq!(raw(&verifier.url, "HEAD", path), (get, String::new()), "{path}");
+    }
 }
 
 #[tokio::test]
@@ -320,7 +344,7 @@ fn a_wrong_setting_ends_the_process_with_what_is_accepted() {
             vec!["broken.yaml", "line 1, column 1, key `notarised`", "accepted is the key `notarized`"],
         ),
         (&good, taken.as_str(), 1, vec!["failed to listen on", taken.as_str(), "Address already in use"]),
-        (&good, "localhost", 2, vec!["LUCID_VERIFIER_LISTEN", "accepted are IP:PORT and [IPV6]:PORT"]),
+        (&good, "localhost", 2, vec!["LUCID_VERIFIER_LISTEN", "accepted is an IP address and a port"]),
     ] {
         let Output { status, stderr, stdout } = command()
             .args(["serve", "--registry"])

@@ -10,9 +10,9 @@ use std::{
 
 use serde::{
     Deserialize, Deserializer,
-    de::{self, MapAccess, Visitor, value::MapAccessDeserializer},
+    de::{self, IgnoredAny, MapAccess, Visitor, value::MapAccessDeserializer},
 };
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 use snafu::Snafu;
 
 /// The bytes are no pod that can be planned for.
@@ -38,9 +38,11 @@ impl PodError {
 #[derive(Debug, Clone)]
 pub struct PodView<'a> {
     metadata: Option<Metadata<'a>>,
-    has_spec: bool,
     host_network: bool,
-    containers: Option<Vec<ContainerView<'a>>>,
+    windows: bool,
+    resources: Option<RawResources<'a>>,
+    volumes: Vec<Object<RawVolume<'a>>>,
+    containers: Vec<ContainerView<'a>>,
     init_containers: Vec<ContainerView<'a>>,
     ephemeral_containers: Vec<ContainerView<'a>>,
 }
@@ -53,13 +55,14 @@ impl<'a> PodView<'a> {
     /// reads has the wrong type.
     pub fn from_json(json: &'a (impl AsRef<[u8]> + ?Sized)) -> Result<Self, PodError> {
         let Object(pod): Object<RawPod<'a>> = decode(json.as_ref(), "")?;
-        let has_spec = pod.spec.is_some();
         let Object(spec) = pod.spec.unwrap_or_default();
         Ok(Self {
             metadata: pod.metadata.map(|Object(metadata)| metadata),
-            has_spec,
             host_network: spec.host_network.unwrap_or_default(),
-            containers: spec.containers.map(|raw| containers(raw, "spec.containers")).transpose()?,
+            windows: spec.os.is_some_and(|Object(os)| os.name.as_deref() == Some("windows")),
+            resources: spec.resources.map(|Object(resources)| resources),
+            volumes: spec.volumes.unwrap_or_default(),
+            containers: containers(spec.containers.unwrap_or_default(), "spec.containers")?,
             init_containers: containers(spec.init_containers.unwrap_or_default(), "spec.initContainers")?,
             ephemeral_containers: containers(
                 spec.ephemeral_containers.unwrap_or_default(),
@@ -100,7 +103,7 @@ impl<'a> PodView<'a> {
 
     /// `spec.containers`.
     pub fn containers(&self) -> &[ContainerView<'a>] {
-        self.containers.as_deref().unwrap_or_default()
+        &self.containers
     }
 
     /// `spec.initContainers`.
@@ -121,12 +124,27 @@ impl<'a> PodView<'a> {
         self.metadata.as_ref().is_some_and(|metadata| metadata.annotations.is_some())
     }
 
-    pub(crate) fn has_spec(&self) -> bool {
-        self.has_spec
+    /// How many bytes the annotations other than `except` take, as the API server counts them.
+    pub(crate) fn annotations_size(&self, except: &str) -> usize {
+        let annotations = self.metadata.iter().filter_map(|metadata| metadata.annotations.as_ref()).flatten();
+        annotations.filter(|(key, _)| ***key != *except).map(|(key, value)| key.len() + value.len()).sum()
     }
 
-    pub(crate) fn has_containers(&self) -> bool {
-        self.containers.is_some()
+    /// Whether `spec.os.name` is `windows`.
+    pub(crate) fn is_windows(&self) -> bool {
+        self.windows
+    }
+
+    /// `spec.resources`, the quantities for the whole pod.
+    pub(crate) fn resources(&self) -> Option<&RawResources<'a>> {
+        self.resources.as_ref()
+    }
+
+    /// Whether the pod has a volume of this name and every such volume is `projected`.
+    pub(crate) fn has_projected_volume(&self, name: &str) -> bool {
+        let mut named =
+            self.volumes.iter().filter(|Object(volume)| volume.name.as_deref() == Some(name)).peekable();
+        named.peek().is_some() && named.all(|Object(volume)| volume.projected.is_some())
     }
 }
 
@@ -156,13 +174,17 @@ impl<'a> ContainerView<'a> {
     /// The value the container sets for an environment variable. A variable that takes its value
     /// from elsewhere (`valueFrom`) has the value `""`.
     pub fn env(&self, name: &str) -> Option<&str> {
-        let Object(variable) = self
-            .fields
-            .env
-            .iter()
-            .flatten()
-            .rfind(|Object(variable)| variable.name.as_deref() == Some(name))?;
-        Some(variable.value.as_deref().unwrap_or_default())
+        self.variable(name).map(|(_, value)| value.unwrap_or_default())
+    }
+
+    /// The place in the list and the value of an environment variable; `None` as its value when it takes that from
+    /// elsewhere. The last of several is the one in force.
+    pub(crate) fn variable(&self, name: &str) -> Option<(usize, Option<&str>)> {
+        let variables = self.fields.env.as_deref().unwrap_or_default();
+        let place = variables.iter().rposition(|Object(variable)| variable.name.as_deref() == Some(name))?;
+        let Object(variable) = &variables[place];
+        let value = variable.value.as_deref().unwrap_or_default();
+        Some((place, variable.value_from.is_none().then_some(value)))
     }
 
     /// The whole container as it stands in the pod.
@@ -238,11 +260,39 @@ struct Metadata<'a> {
 struct RawSpec<'a> {
     host_network: Option<bool>,
     #[serde(borrow)]
+    os: Option<Object<RawOs<'a>>>,
+    #[serde(borrow)]
+    resources: Option<Object<RawResources<'a>>>,
+    #[serde(borrow)]
+    volumes: Option<Vec<Object<RawVolume<'a>>>>,
+    #[serde(borrow)]
     containers: Option<Vec<&'a RawValue>>,
     #[serde(borrow)]
     init_containers: Option<Vec<&'a RawValue>>,
     #[serde(borrow)]
     ephemeral_containers: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct RawOs<'a> {
+    #[serde(borrow)]
+    name: Option<Text<'a>>,
+}
+
+/// Quantities by resource name; a quantity may be written as a number too.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct RawResources<'a> {
+    #[serde(borrow)]
+    pub(crate) requests: Option<BTreeMap<Text<'a>, Value>>,
+    #[serde(borrow)]
+    pub(crate) limits: Option<BTreeMap<Text<'a>, Value>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct RawVolume<'a> {
+    #[serde(borrow)]
+    name: Option<Text<'a>>,
+    projected: Option<IgnoredAny>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -258,11 +308,13 @@ struct RawContainer<'a> {
 }
 
 #[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Variable<'a> {
     #[serde(borrow)]
     name: Option<Text<'a>>,
     #[serde(borrow)]
     value: Option<Text<'a>>,
+    value_from: Option<IgnoredAny>,
 }
 
 fn containers<'a>(raw: Vec<&'a RawValue>, parent: &str) -> Result<Vec<ContainerView<'a>>, PodError> {
@@ -316,7 +368,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 /// A string that borrows from the JSON unless it holds an escape. serde borrows a bare `Cow`
 /// only as a direct field, not inside an `Option`, a list or a map. `null` reads as `""`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Text<'a>(Cow<'a, str>);
+pub(crate) struct Text<'a>(Cow<'a, str>);
 
 impl Deref for Text<'_> {
     type Target = str;

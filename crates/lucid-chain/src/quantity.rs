@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde_json::Value;
+
 /// The size of a [Kubernetes quantity](https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/)
 /// such as `100m`, `0.5`, `256Mi` or `1e3`, in thousandths.
 ///
@@ -22,6 +24,15 @@ impl Quantity {
     /// Whether so many whole `unit`s, which is not zero, make this up.
     pub(crate) fn is_multiple_of(self, unit: Self) -> bool {
         self.0.is_multiple_of(unit.0)
+    }
+
+    /// Reads a quantity as JSON holds it: text or a number.
+    pub(crate) fn from_json(value: &Value) -> Option<Self> {
+        match value {
+            Value::String(text) => Self::parse(text),
+            Value::Number(number) => Self::parse(&number.to_string()),
+            _ => None,
+        }
     }
 
     /// Reads a quantity; `None` for what is no quantity, is negative or is too large.
@@ -107,6 +118,15 @@ mod tests {
         for (left, right) in cases {
             assert_eq!(Quantity::parse(left), Quantity::parse(right), "{left} {right}");
             assert!(Quantity::parse(left).is_some(), "{left}");
+        }
+    }
+
+    #[test]
+    fn a_quantity_is_shown_in_a_spelling_that_reads_the_same() {
+        for (text, shown) in [("0", "0"), ("1.5", "1500m"), ("2", "2"), ("1Ki", "1024"), ("1n", "1m")] {
+            let quantity = Quantity::parse(text).unwrap();
+            assert_eq!(quantity.to_string(), shown);
+            assert_eq!(Quantity::parse(shown), Some(quantity));
         }
     }
 

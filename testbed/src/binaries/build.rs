@@ -37,11 +37,7 @@ impl Component {
     }
 }
 
-pub(super) fn ensure(
-    binaries: &Binaries,
-    components: &[Component],
-    given_up: &GivenUp,
-) -> Result<(), Error> {
+pub(super) fn ensure(binaries: &Binaries, components: &[Component], given_up: &GivenUp) -> Result<(), Error> {
     if binaries.missing(components).is_empty() {
         return Ok(());
     }

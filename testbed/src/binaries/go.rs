@@ -54,11 +54,11 @@ impl<'a> Go<'a> {
         let log = scratch.join("env.log");
         let status = go.run(command, log.clone(), None)?;
         let output = tail(&log);
+        ensure!(status.success(), OldGoSnafu { needed, found: output });
         // News of a download may come first.
         let [.., version, os, arch] = *output.lines().collect::<Vec<_>>() else {
             return OldGoSnafu { needed, found: output }.fail();
         };
-        ensure!(status.success(), OldGoSnafu { needed, found: &output });
         ensure!(
             release(version) >= release(needed),
             OldGoSnafu { needed, found: format!("its version is {version}") }
@@ -72,9 +72,9 @@ impl<'a> Go<'a> {
         command.current_dir(MODULE);
         command.env("GOWORK", "off").env("GO111MODULE", "on").env("GOFLAGS", "-mod=readonly");
         command.env("CGO_ENABLED", "0").env("GOTMPDIR", self.scratch);
-        UNSET.iter().for_each(|variable| {
+        for variable in UNSET {
             command.env_remove(variable);
-        });
+        }
         if let Some(Platform { os, arch }) = &self.platform {
             command.env("GOOS", os).env("GOARCH", arch);
         }

@@ -68,7 +68,10 @@ async fn each_event(api: Api<ConfigMap>, name: &str, mut handle: impl FnMut(Even
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => handle(event),
-                Err(error) => tracing::warn!(config_map = name, %error, "failed to watch ConfigMaps"),
+                Err(error) => {
+                    let error = lucid_process::with_causes(&error);
+                    tracing::warn!(config_map = name, error, "failed to watch ConfigMaps");
+                }
             }
         }
     }

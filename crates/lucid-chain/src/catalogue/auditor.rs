@@ -89,3 +89,11 @@ impl Default for Resources {
         Self { requests: quantities("100m", "128Mi"), limits: quantities("500m", "256Mi") }
     }
 }
+
+impl Resources {
+    /// The requests as the API server completes them: where there is only a limit, it is requested.
+    pub(crate) fn effective_requests(&self) -> BTreeMap<&str, &str> {
+        let all = self.limits.iter().chain(&self.requests);
+        all.map(|(name, quantity)| (name.as_str(), quantity.as_str())).collect()
+    }
+}

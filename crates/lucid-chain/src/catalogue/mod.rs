@@ -60,7 +60,7 @@ struct Entries {
     auditors: Vec<Auditor>,
     /// Places in the list by [`stem`].
     by_stem: BTreeMap<String, usize>,
-    /// Places in the list by registry and repository of the image; the first of several.
+    /// Places in the list by [`repository`] of the image; the first of several.
     by_repository: BTreeMap<String, usize>,
 }
 
@@ -93,7 +93,7 @@ impl Catalogue {
         let (mut by_stem, mut by_repository) = (BTreeMap::new(), BTreeMap::new());
         for (place, auditor) in auditors.iter().enumerate() {
             by_stem.insert(stem(auditor.name()).to_owned(), place);
-            by_repository.entry(auditor.image_reference().name()).or_insert(place);
+            by_repository.entry(repository(auditor.image_reference())).or_insert(place);
         }
         Self(Arc::new(Entries { auditors, by_stem, by_repository }))
     }
@@ -147,7 +147,7 @@ impl Catalogue {
     /// The auditor whose image comes from the same repository as `image`, whatever the tag and digest; the first of
     /// several.
     pub fn auditor_of_image(&self, image: &ImageReference) -> Option<&Auditor> {
-        self.0.by_repository.get(&image.name()).map(|&place| &self.auditors()[place])
+        self.0.by_repository.get(&repository(image)).map(|&place| &self.auditors()[place])
     }
 
     /// The auditor whose containers are called `name`: its own name, bare or with the number of a further container
@@ -169,4 +169,11 @@ impl Catalogue {
 fn stem(name: &str) -> &str {
     let name = name.strip_prefix("lucid-").unwrap_or(name);
     name.strip_suffix("-auditor").unwrap_or(name)
+}
+
+/// Where an image is pulled from, in one spelling: the case of a host means nothing, and 443 is the port anyway.
+fn repository(image: &ImageReference) -> String {
+    let registry = image.registry().to_ascii_lowercase();
+    let host = registry.strip_suffix(":443").unwrap_or(&registry);
+    format!("{host}/{}", image.repository())
 }

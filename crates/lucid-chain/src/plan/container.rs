@@ -2,12 +2,16 @@
 
 use std::num::NonZeroU16;
 
+use lucid_notary::ImageReference;
 use serde_json::{Map, Value, json};
 
 use super::{FIRST_UID, PortReason};
 use crate::{
-    catalogue::{Auditor, Resources},
+    catalogue::{Auditor, RESERVED_ENV, Resources},
+    chain::MAX_CHAIN,
     mode::AuditMode,
+    pod::ContainerView,
+    port,
 };
 
 /// One auditor as it is injected into the pod.
@@ -20,6 +24,8 @@ pub struct PlannedContainer {
     pub auditor: String,
     /// Image reference.
     pub image: String,
+    /// `imagePullPolicy`, as the API server derives it from the image.
+    pub image_pull_policy: &'static str,
     /// Where the auditor listens.
     pub port: NonZeroU16,
     /// Why it listens there.
@@ -37,11 +43,13 @@ pub struct PlannedContainer {
 }
 
 impl PlannedContainer {
-    /// The container as core/v1 writes it.
+    /// The container as core/v1 writes it, with what the API server would fill in: so whatever else is found in the
+    /// pod was put there by somebody.
     pub fn manifest(&self) -> Value {
         json!({
             "name": self.name,
             "image": self.image,
+            "imagePullPolicy": self.image_pull_policy,
             "ports": [{"containerPort": self.port}],
             "env": self.env.iter().map(|(name, value)| variable(name, value)).collect::<Vec<_>>(),
             "resources": resources(&self.resources),
@@ -53,7 +61,25 @@ impl PlannedContainer {
                 "readOnlyRootFilesystem": true,
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
+            "terminationMessagePath": "/dev/termination-log",
+            "terminationMessagePolicy": "File",
         })
+    }
+}
+
+impl PlannedContainer {
+    /// This auditor as it would be for the ports, the mode and the place in the chain that `found` tells: if that is
+    /// what was found, an earlier planning for other circumstances made it.
+    pub(crate) fn as_planned_before(&self, found: &ContainerView<'_>) -> Option<Self> {
+        let port = port::parse(found.env("LUCID_AUDITOR_PORT")?)?;
+        let next_port = local_port(found.env("LUCID_CHAIN_NEXT")?)?;
+        let audit_mode = found.env("LUCID_AUDIT_MODE")?.parse().ok()?;
+        let manifest: Value = serde_json::from_str(found.json()).ok()?;
+        let uid = u32::try_from(manifest["securityContext"]["runAsUser"].as_u64()?).ok()?;
+        let place = usize::try_from(uid.checked_sub(FIRST_UID)?).ok()?;
+        let own = own_env(&self.name, port, next_port, audit_mode);
+        let env = own.chain(self.env.iter().skip(RESERVED_ENV.len()).cloned()).collect();
+        (place < MAX_CHAIN).then(|| Self { port, next_port, audit_mode, uid, env, ..self.clone() })
     }
 }
 
@@ -69,10 +95,11 @@ pub(super) fn chain(
     let places = auditors.iter().zip(names).zip(ports).zip(next_ports).zip(FIRST_UID..);
     places
         .map(|((((auditor, name), (port, port_reason)), next_port), uid)| PlannedContainer {
-            env: env(auditor, &name, port, next_port, audit_mode),
+            env: own_env(&name, port, next_port, audit_mode).chain(auditor.env().clone()).collect(),
             name,
             auditor: auditor.name().to_owned(),
             image: auditor.image().to_owned(),
+            image_pull_policy: image_pull_policy(auditor.image_reference()),
             port,
             port_reason,
             next_port,
@@ -83,26 +110,38 @@ pub(super) fn chain(
         .collect()
 }
 
-fn env(
-    auditor: &Auditor,
+/// The variables that Lucid sets itself, which come first.
+fn own_env(
     name: &str,
     port: NonZeroU16,
     next_port: NonZeroU16,
     audit_mode: AuditMode,
-) -> Vec<(String, String)> {
-    let own = [
-        ("LUCID_AUDITOR_ID", name.to_owned()),
-        ("LUCID_CHAIN_NEXT", local_url(next_port)),
-        ("AUDITOR_URL", local_url(next_port)),
-        ("LUCID_AUDITOR_PORT", port.to_string()),
-        ("PORT", port.to_string()),
-        ("LUCID_AUDIT_MODE", audit_mode.to_string()),
+) -> impl Iterator<Item = (String, String)> {
+    let values = [
+        name.to_owned(),
+        local_url(next_port),
+        local_url(next_port),
+        port.to_string(),
+        port.to_string(),
+        audit_mode.to_string(),
     ];
-    let own = own.into_iter().map(|(name, value)| (name.to_owned(), value));
-    own.chain(auditor.env().clone()).collect()
+    RESERVED_ENV.into_iter().map(str::to_owned).zip(values)
 }
 
-pub(super) fn local_url(port: NonZeroU16) -> String {
+/// What the API server fills in: images that may mean another one tomorrow are pulled each time.
+fn image_pull_policy(image: &ImageReference) -> &'static str {
+    match (image.tag(), image.digest()) {
+        (Some("latest"), _) | (None, None) => "Always",
+        _ => "IfNotPresent",
+    }
+}
+
+/// The port of a [`local_url`].
+pub(crate) fn local_port(url: &str) -> Option<NonZeroU16> {
+    port::parse(url.strip_prefix("http://localhost:")?)
+}
+
+pub(crate) fn local_url(port: NonZeroU16) -> String {
     format!("http://localhost:{port}")
 }
 
@@ -112,7 +151,7 @@ fn variable(name: &str, value: &str) -> Value {
 }
 
 fn resources(resources: &Resources) -> Value {
-    let lists = [("requests", &resources.requests), ("limits", &resources.limits)];
-    let lists = lists.into_iter().filter(|(_, quantities)| !quantities.is_empty());
-    lists.map(|(key, quantities)| (key.to_owned(), json!(quantities))).collect::<Map<_, _>>().into()
+    let lists = [("requests", json!(resources.effective_requests())), ("limits", json!(resources.limits))];
+    let written = lists.into_iter().filter(|(_, list)| list.as_object().is_some_and(|list| !list.is_empty()));
+    written.map(|(key, list)| (key.to_owned(), list)).collect::<Map<_, _>>().into()
 }

@@ -5,7 +5,11 @@ use std::time::Duration;
 use reqwest::{Certificate, Client, Url, redirect};
 use snafu::{ResultExt, Snafu, ensure};
 
+use super::batch::MAX_IN_FLIGHT;
 use super::http::{Endpoint, HttpVerifier};
+
+/// How long a connection is kept for the next ask: for the next pods of a rollout, not for the next rollout.
+const IDLE_LIMIT: Duration = Duration::from_secs(10);
 
 /// The settings of an [`HttpVerifier`]; made by [`HttpVerifier::builder`].
 #[derive(Clone)]
@@ -99,6 +103,8 @@ impl HttpVerifierBuilder {
             .redirect(redirect::Policy::none())
             .referer(false)
             .no_proxy()
+            .pool_max_idle_per_host(MAX_IN_FLIGHT)
+            .pool_idle_timeout(IDLE_LIMIT)
             .timeout(self.timeout);
         // Loading the system's roots fails where there are none, which must not matter to plain HTTP.
         let client = match roots {

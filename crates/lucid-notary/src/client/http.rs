@@ -24,7 +24,8 @@ const ANSWER_LIMIT: usize = 64 * 1024;
 /// that was asked for counts; redirects are not followed, the system's proxy settings are not used, and a call that
 /// is dropped is cancelled. TLS is rustls with aws-lc-rs.
 ///
-/// A clone is cheap and shares the connections.
+/// A clone is cheap and shares the connections, of which [`MAX_IN_FLIGHT`](super::MAX_IN_FLIGHT) are kept for 10 s after
+/// their last use. How many calls go on at the same time is up to the caller.
 #[derive(Clone, Debug)]
 pub struct HttpVerifier {
     pub(super) client: Client,

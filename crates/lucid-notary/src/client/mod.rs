@@ -27,7 +27,7 @@ mod error;
 mod http;
 
 pub use self::answer::Answer;
-pub use self::batch::check_all;
+pub use self::batch::{MAX_IN_FLIGHT, check_all};
 pub use self::builder::{BuildError, HttpVerifierBuilder};
 pub use self::error::VerifierError;
 pub use self::http::HttpVerifier;

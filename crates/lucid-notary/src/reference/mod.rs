@@ -16,8 +16,12 @@ use crate::text;
 ///
 /// Read with the grammar and the normalisation of [distribution/reference], which containerd and Docker use:
 /// a name without registry is one of `docker.io`, a single name there stands under `library/`, and
-/// `index.docker.io` is `docker.io`. So two references that pull the same thing are equal. Neither a tag nor a
-/// digest is made up: [`tag`](Self::tag) is `None` where runtimes would take `latest`.
+/// `index.docker.io` is `docker.io`. Neither a tag nor a digest is made up: [`tag`](Self::tag) is `None` where
+/// runtimes would take `latest`.
+///
+/// Equal references pull the same image. References that differ may do so too: the registry's host keeps its case and
+/// its port, as in distribution/reference, so `DOCKER.IO/ubuntu` and `docker.io:443/ubuntu` equal neither each other
+/// nor `ubuntu`. Who decides by the registry has to normalise it further.
 ///
 /// [`Display`](fmt::Display), serde and [`canonical`](Self::canonical) give the normalised form, which parses to
 /// the same reference again.

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use lucid_notary::client::{Answer, HttpVerifier, VerifierError, check_all};
+use futures::future::join_all;
+use lucid_notary::client::{Answer, HttpVerifier, MAX_IN_FLIGHT, VerifierError, check_all};
 use lucid_notary::{Digest, Verdict};
 use server::{Reply, Server};
 use tokio::net::TcpListener;
@@ -115,6 +116,11 @@ async fn an_answer_that_cannot_be_trusted_is_an_error_that_names_the_fault() {
         ),
         ("no verdict", Reply::ok(digest_only), "missing field `notarized`"),
         ("no digest", Reply::ok(r#"{"notarized":true}"#), "missing field `digest`"),
+        (
+            "list",
+            Reply::ok(format!(r#"["{asked}",true]"#)),
+            "invalid type: sequence, expected an object",
+        ),
         (
             "two verdicts",
             Reply::ok(format!(r#"{{"digest":"{asked}","notarized":false,"notarized":true}}"#)),
@@ -228,6 +234,44 @@ async fn the_digests_are_asked_at_the_same_time_and_a_missed_deadline_is_unknown
     for (digest, verdict) in verdicts {
         let late = Verdict::Unknown { reason: "the Verifier did not answer before the deadline".to_owned() };
         assert_eq!(verdict, late, "{digest}");
+    }
+}
+
+/// As many digests as a pod may have, up to 4096.
+fn many(count: usize) -> Vec<Digest> {
+    (0..count).map(|number| format!("sha256:{number:064x}").parse().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn only_a_few_asks_are_in_flight_however_many_digests_there_are() {
+    let server = Server::start(|_| Reply::Hang).await;
+    let verifier = HttpVerifier::builder(&server.url()).timeout(Duration::from_secs(60)).build().unwrap();
+    let verdicts = check_all(verifier, many(4_000), Instant::now() + Duration::from_millis(700)).await;
+    assert_eq!(verdicts.len(), 4_000);
+    assert!(verdicts.values().all(|verdict| matches!(verdict, Verdict::Unknown { .. })));
+    assert_eq!(server.asked().len(), MAX_IN_FLIGHT);
+}
+
+#[tokio::test]
+async fn many_digests_are_all_asked_over_a_few_connections() {
+    let server = Server::start(honest).await;
+    let verifier = HttpVerifier::builder(&server.url()).build().unwrap();
+    let verdicts = check_all(verifier, many(500), in_time()).await;
+    assert!(verdicts.len() == 500 && verdicts.values().all(Verdict::is_notarized), "{verdicts:?}");
+    assert_eq!(server.asked().len(), 500);
+    assert!(server.connections() <= MAX_IN_FLIGHT, "{} connections", server.connections());
+}
+
+#[tokio::test]
+async fn few_connections_are_kept_after_many_asks_at_once() {
+    let server = Server::start(honest).await;
+    let verifier = HttpVerifier::builder(&server.url()).timeout(Duration::from_secs(20)).build().unwrap();
+    let digests = many(100);
+    join_all(digests.iter().map(|digest| ask(&verifier, digest))).await;
+    let started = Instant::now();
+    while server.open_connections() > MAX_IN_FLIGHT {
+        assert!(started.elapsed() < Duration::from_secs(5), "{} are open", server.open_connections());
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 

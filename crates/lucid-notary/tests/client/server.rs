@@ -2,7 +2,7 @@
 
 use std::future::pending;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -45,6 +45,8 @@ pub(crate) struct Server {
     pub(crate) asked: Arc<Mutex<Vec<String>>>,
     /// The certificate that a client of [`Server::start_tls`] must trust, in PEM.
     pub(crate) root: String,
+    /// A handle for each connection that was made; those of connections that are closed are gone.
+    connections: Arc<Mutex<Vec<Weak<()>>>>,
     task: JoinHandle<()>,
 }
 
@@ -82,12 +84,16 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let asked = Arc::new(Mutex::new(Vec::new()));
-        let (script, log) = (Arc::new(script), asked.clone());
+        let connections = Arc::new(Mutex::new(Vec::new()));
+        let (script, log, accepted) = (Arc::new(script), asked.clone(), connections.clone());
         let task = tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let (script, log, tls) = (script.clone(), log.clone(), tls.clone());
+                let open = Arc::new(());
+                accepted.lock().unwrap().push(Arc::downgrade(&open));
                 tokio::spawn(async move {
+                    let _open = open;
                     match tls {
                         None => serve(stream, &*script, &log).await,
                         Some(tls) => {
@@ -98,7 +104,7 @@ impl Server {
                 });
             }
         });
-        Self { address, asked, root, task }
+        Self { address, asked, root, connections, task }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -111,6 +117,16 @@ impl Server {
 
     pub(crate) fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
+    }
+
+    /// How many connections were made so far
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.lock().unwrap().len()
+    }
+
+    /// How many of them are open
+    pub(crate) fn open_connections(&self) -> usize {
+        self.connections.lock().unwrap().iter().filter(|open| open.strong_count() > 0).count()
     }
 }
 

@@ -1,17 +1,18 @@
 //! A webhook registered by Service.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
-use std::{io::Write as _, net::IpAddr, time::Duration};
+use std::{io::Write as _, net::IpAddr, process::Command, time::Duration};
 
 use k8s_openapi::api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::ConfigMap};
 use kube::{Api, api::PostParams};
 use lucid_testbed::{Cluster, can_use_namespaces};
 use serde_json::json;
+use tempfile::TempDir;
 use tokio::{
     io::AsyncReadExt as _,
     net::{TcpListener, TcpStream},
 };
+
+use crate::common::{script, test_in_a_process};
 
 #[tokio::test]
 async fn the_api_server_calls_a_service_of_this_process() {
@@ -46,6 +47,40 @@ async fn the_api_server_calls_a_service_of_this_process() {
     for address in addresses {
         let error = TcpListener::bind((address, 0)).await.unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::AddrNotAvailable, "the link is gone");
+    }
+}
+
+#[tokio::test]
+#[ignore = "run by the next test, in a process"]
+async fn start_by_service() {
+    let error = Cluster::builder().webhooks_by_service().start().await.unwrap_err();
+    eprintln!("{error:?}");
+}
+
+/// In a network namespace of the test, so that the routes of this machine stay as they are.
+#[test]
+fn a_subnet_that_this_machine_has_a_route_to_is_not_taken() {
+    if !can_use_namespaces() {
+        return;
+    }
+    let assets = TempDir::new().unwrap();
+    script(assets.path(), "etcd", "exec sleep 60");
+    script(assets.path(), "kube-apiserver", "echo \"$@\"; exit 7");
+    for (routes, outcome) in [
+        ("", "--bind-address=10.77.0.2 "),
+        ("default 0.0.0.0/1", "--bind-address=10.77.0.2 "),
+        ("10.77.0.0/29 10.77.0.9", "--bind-address=10.77.0.14 "),
+        ("10.0.0.0/8", "this machine has routes into every one of 10.77.0.0/16: 10.0.0.0/8 (lo)"),
+    ] {
+        let test = test_in_a_process("service::start_by_service");
+        let mut command = Command::new("unshare");
+        command.args(["--net", "sh", "-ec"]).arg(
+            "ip link set lo up; for route in $ROUTES; do ip route add $route dev lo; done; exec \"$0\" \"$@\"",
+        );
+        command.arg(test.get_program()).args(test.get_args());
+        command.env("ROUTES", routes).env("TMPDIR", assets.path()).env("KUBEBUILDER_ASSETS", assets.path());
+        let output = String::from_utf8(command.output().unwrap().stderr).unwrap();
+        assert!(output.contains(outcome), "{routes}: {output}");
     }
 }
 

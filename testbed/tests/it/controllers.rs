@@ -1,7 +1,5 @@
 //! Clusters with kube-controller-manager and kube-scheduler.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::{

@@ -1,0 +1,288 @@
+//! Where the programs come from, seen by processes with an environment of their own.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output, Stdio},
+    time::Duration,
+};
+
+use lucid_testbed::{Binaries, Cluster, Component};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::common::{eventually, processes_of, script, test_in_a_process};
+
+#[test]
+#[ignore = "run by the other tests, in a process"]
+fn ensure() {
+    let binaries = Binaries::from_env().unwrap();
+    match binaries.ensure(&[Component::Etcd, Component::ApiServer]) {
+        Ok(()) => eprintln!("ready in {}", binaries.folder().display()),
+        Err(error) => eprintln!("{}", snafu::Report::from_error(error)),
+    }
+}
+
+#[tokio::test]
+#[ignore = "run by the other tests, in a process"]
+async fn ensure_for_a_moment() {
+    let binaries = Binaries::from_env().unwrap();
+    let needed = [Component::Etcd, Component::ApiServer];
+    tokio::time::timeout(Duration::from_millis(500), binaries.ensure_async(&needed)).await.unwrap_err();
+    let left = fs::read_dir(binaries.folder()).unwrap().map(|entry| entry.unwrap().file_name());
+    eprintln!("left {:?}", left.collect::<Vec<_>>());
+}
+
+#[tokio::test]
+#[ignore = "run by the other tests, in a process"]
+async fn start() {
+    Cluster::builder().start().await.unwrap();
+}
+
+/// Builds into `cache`; only the folder `path` is searched for programs, and the system's.
+fn in_cache(test: &str, cache: &Path, path: &Path) -> Command {
+    let mut command = test_in_a_process(test);
+    command.env_remove("KUBEBUILDER_ASSETS").env("XDG_CACHE_HOME", cache);
+    command.env("PATH", format!("{}:/usr/bin:/bin", path.display()));
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+}
+
+fn with_assets(test: &str, assets: &Path) -> Command {
+    let mut command = test_in_a_process(test);
+    command.env("KUBEBUILDER_ASSETS", assets);
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+}
+
+fn text(output: Output) -> String {
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// Takes a second for a build and writes down what it built.
+const BUILDS: &str = r#"
+    while [ "$1" != -o ]; do shift; done
+    printf half > "$2"; sleep 1; printf whole > "$2"
+    echo "$3" >> "$(dirname "$0")/built""#;
+
+/// Builds until it is killed, with a tool beside it as Go has its compilers.
+const BUILDS_FOREVER: &str = r#"
+    while [ "$1" != -o ]; do shift; done
+    printf half > "$2"; tail -f "$2" & wait"#;
+
+/// A `go` that says its version and builds in this way.
+fn fake_go(folder: &Path, version: &str, build: &str) {
+    let answer = format!("echo go: downloading; echo {version}; echo hostos; echo hostarch");
+    script(folder, "go", &format!("if [ \"$1\" = env ]; then {answer}; exit; fi\n{build}"));
+}
+
+/// The one folder in the cache.
+fn programs(cache: &Path) -> std::path::PathBuf {
+    let mut keys = fs::read_dir(cache.join("lucid/testbed")).unwrap();
+    let folder = keys.next().unwrap().unwrap().path();
+    assert!(keys.next().is_none());
+    folder
+}
+
+#[test]
+fn without_go_the_error_says_which_version_and_the_alternative() {
+    let (cache, path) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let mut command = in_cache("binaries::ensure", cache.path(), path.path());
+    command.env("PATH", path.path());
+    let error = text(command.output().unwrap());
+    let go_mod = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/components/go.mod")).unwrap();
+    let version = go_mod.lines().find_map(|line| line.strip_prefix("go ")).unwrap();
+    assert!(error.contains(&format!("Go {version} or newer")), "{error}");
+    assert!(error.contains("KUBEBUILDER_ASSETS"), "{error}");
+}
+
+#[test]
+fn a_go_that_is_too_old_is_named() {
+    let (cache, path) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    fake_go(path.path(), "go1.19.8", BUILDS);
+    let error = text(in_cache("binaries::ensure", cache.path(), path.path()).output().unwrap());
+    assert!(error.contains("its version is go1.19.8"), "{error}");
+    assert!(!programs(cache.path()).join("etcd").exists());
+}
+
+#[test]
+fn of_two_builds_at_once_one_builds_and_one_waits() {
+    let (cache, path) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    fake_go(path.path(), "go1.99.0", BUILDS);
+    let children = [(); 2].map(|()| in_cache("binaries::ensure", cache.path(), path.path()).spawn().unwrap());
+    let outputs = children.map(|child| text(child.wait_with_output().unwrap()));
+
+    let count = |what: &str| outputs.iter().filter(|output| output.contains(what)).count();
+    assert_eq!(count("building kube-apiserver (2 of 2), 0 s"), 1, "{outputs:?}");
+    assert_eq!(count("waiting for another build"), 1, "{outputs:?}");
+    assert_eq!(count("ready in"), 2, "{outputs:?}");
+    let built = fs::read_to_string(path.path().join("built")).unwrap();
+    assert_eq!(built, "go.etcd.io/etcd/server/v3\nk8s.io/kubernetes/cmd/kube-apiserver\n");
+    assert_eq!(fs::read_to_string(programs(cache.path()).join("etcd")).unwrap(), "whole");
+}
+
+#[test]
+fn a_build_ends_with_its_killed_process_and_the_next_one_makes_the_program() {
+    let (cache, path) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    fake_go(path.path(), "go1.99.0", BUILDS_FOREVER);
+    let go_runs = || processes_of(cache.path()).iter().any(|(_, line)| line.contains("/go build"));
+    for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
+        let _ = fs::remove_dir_all(cache.path().join("lucid"));
+        let mut child = in_cache("binaries::ensure", cache.path(), path.path()).spawn().unwrap();
+        eventually(|| staged(cache.path()), |staged| *staged);
+        assert!(go_runs());
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        child.wait().unwrap();
+        eventually(go_runs, |runs| !runs);
+        assert!(!programs(cache.path()).join("etcd").exists());
+        // The kernel ends Go itself; the tools of a real one end by themselves.
+        end_all(processes_of(cache.path()));
+    }
+
+    fake_go(path.path(), "go1.99.0", BUILDS);
+    let output = text(in_cache("binaries::ensure", cache.path(), path.path()).output().unwrap());
+    assert!(output.contains("ready in"), "{output}");
+    assert_eq!(fs::read_to_string(programs(cache.path()).join("etcd")).unwrap(), "whole");
+    assert!(!staged(cache.path()));
+}
+
+fn end_all(processes: Vec<(i32, String)>) {
+    for (pid, _) in processes {
+        let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
+    }
+}
+
+#[test]
+fn a_build_that_is_given_up_ends_with_its_tools_and_leaves_nothing() {
+    let (cache, path) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    fake_go(path.path(), "go1.99.0", BUILDS_FOREVER);
+    let output = text(in_cache("binaries::ensure_for_a_moment", cache.path(), path.path()).output().unwrap());
+    assert!(output.contains("building etcd (1 of 2), 0 s"), "{output}");
+    assert!(output.contains("left [\".lock\"]"), "{output}");
+    assert_eq!(processes_of(cache.path()), []);
+}
+
+#[test]
+fn who_waits_for_another_build_can_give_up() {
+    let (cache, path) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    fake_go(path.path(), "go1.99.0", BUILDS_FOREVER);
+    let mut building = in_cache("binaries::ensure", cache.path(), path.path()).spawn().unwrap();
+    eventually(|| staged(cache.path()), |staged| *staged);
+    let output = text(in_cache("binaries::ensure_for_a_moment", cache.path(), path.path()).output().unwrap());
+    assert!(output.contains("waiting for another build"), "{output}");
+    assert!(staged(cache.path()), "the other one goes on");
+    building.kill().unwrap();
+    building.wait().unwrap();
+    end_all(processes_of(cache.path()));
+}
+
+#[test]
+fn a_build_is_for_this_machine_and_for_our_module_whatever_is_set_for_other_work() {
+    let (cache, path) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    fake_go(path.path(), "go1.99.0", "env | grep -E '^(GO|HTTP)'; exit 1");
+    let mut command = in_cache("binaries::ensure", cache.path(), path.path());
+    command.envs([("GOOS", "plan9"), ("GOARCH", "mips"), ("GOEXPERIMENT", "none"), ("GOAMD64", "v4")]);
+    command.envs([("GOFLAGS", "-mod=vendor"), ("GOWORK", "/elsewhere/go.work"), ("GO111MODULE", "off")]);
+    command.envs([("GOPROXY", "https://go.example.com"), ("HTTPS_PROXY", "http://proxy.example.com:3128")]);
+    let output = text(command.output().unwrap());
+    let line = |text: &str| output.lines().any(|line| line == text);
+    for set in ["GOOS=hostos", "GOARCH=hostarch", "GOFLAGS=-mod=readonly", "GOWORK=off", "GO111MODULE=on"] {
+        assert!(line(set), "{set}: {output}");
+    }
+    for kept in ["GOPROXY=https://go.example.com", "HTTPS_PROXY=http://proxy.example.com:3128"] {
+        assert!(line(kept), "{kept}: {output}");
+    }
+    assert!(!output.contains("GOEXPERIMENT=") && !output.contains("GOAMD64="), "{output}");
+}
+
+/// Whether there is a folder of a build under way.
+fn staged(cache: &Path) -> bool {
+    cache.join("lucid/testbed").exists()
+        && fs::read_dir(programs(cache)).unwrap().any(|entry| entry.unwrap().path().join("etcd").exists())
+}
+
+#[test]
+fn a_failed_build_quotes_go() {
+    let (cache, path) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    fake_go(path.path(), "go1.99.0", "echo no such module >&2; exit 1");
+    let error = text(in_cache("binaries::ensure", cache.path(), path.path()).output().unwrap());
+    assert!(error.contains("failed to build etcd") && error.contains("no such module"), "{error}");
+}
+
+#[test]
+fn a_missing_asset_is_named_with_its_folder_and_the_variable() {
+    let assets = TempDir::new().unwrap();
+    script(assets.path(), "etcd", "");
+    let error = text(with_assets("binaries::ensure", assets.path()).output().unwrap());
+    let folder = assets.path().display();
+    assert!(error.contains(&format!("failed to find kube-apiserver in {folder}")), "{error}");
+    assert!(error.contains("KUBEBUILDER_ASSETS"), "{error}");
+}
+
+#[test]
+fn assets_are_used_where_they_are() {
+    let assets = TempDir::new().unwrap();
+    for name in ["etcd", "kube-apiserver"] {
+        script(assets.path(), name, "");
+    }
+    let output = text(with_assets("binaries::ensure", assets.path()).output().unwrap());
+    assert!(output.contains(&format!("ready in {}", assets.path().display())), "{output}");
+}
+
+#[test]
+fn a_component_that_ends_early_is_named_with_its_last_words_and_its_log() {
+    let assets = TempDir::new().unwrap();
+    script(assets.path(), "etcd", "exec sleep 60");
+    script(assets.path(), "kube-apiserver", "echo last words; exit 7");
+    let error = text(with_assets("binaries::start", assets.path()).output().unwrap());
+    assert!(error.contains("kube-apiserver running: it ended (exit status: 7)"), "{error}");
+    assert!(error.contains("\nlast words"), "{error}");
+    let (_, folder) = error.split_once("the logs stay in ").unwrap();
+    let folder = Path::new(folder.lines().next().unwrap());
+    assert_eq!(fs::read_to_string(folder.join("kube-apiserver.log")).unwrap(), "last words\n");
+    assert!(processes_of(folder.parent().unwrap()).is_empty());
+    fs::remove_dir_all(folder.parent().unwrap()).unwrap();
+}
+
+#[test]
+fn the_control_plane_and_its_client_see_no_proxy() {
+    let assets = TempDir::new().unwrap();
+    script(assets.path(), "etcd", "exec sleep 60");
+    script(assets.path(), "kube-apiserver", "env | grep -i proxy; echo no more; exit 7");
+    let mut command = with_assets("binaries::start", assets.path());
+    for variable in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY"] {
+        command.env(variable, "not a URL");
+    }
+    let error = text(command.env("TMPDIR", assets.path()).output().unwrap());
+    assert!(error.contains(".log:\nno more"), "{error}");
+}
+
+#[test]
+fn the_folder_of_a_killed_process_goes_at_the_next_start_unless_it_is_to_be_kept() {
+    let (assets, parent) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    script(assets.path(), "etcd", "exec sleep 60");
+    script(assets.path(), "kube-apiserver", "exec sleep 60");
+    let start = |keep: &str| {
+        let mut command = with_assets("binaries::start", assets.path());
+        command.env("TMPDIR", parent.path()).env("LUCID_TESTBED_KEEP", keep).spawn().unwrap()
+    };
+    let folders = || fs::read_dir(parent.path()).unwrap().map(|entry| entry.unwrap().path());
+    let runs = |folder: &Path| folder.join("logs/kube-apiserver.log").exists();
+    for (keep, stays) in [("", false), ("0", false), ("1", true)] {
+        let mut first = start(keep);
+        eventually(|| folders().find(|folder| runs(folder)), Option::is_some);
+        let folder = folders().next().unwrap();
+        let mut second = start("");
+        eventually(|| folders().filter(|folder| runs(folder)).count(), |count| *count == 2);
+        first.kill().unwrap();
+        first.wait().unwrap();
+        let mut third = start("");
+        eventually(|| folders().filter(|other| *other != folder && runs(other)).count(), |count| *count == 2);
+        assert_eq!(folder.exists(), stays, "LUCID_TESTBED_KEEP={keep}");
+        for process in [&mut second, &mut third] {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+        folders().for_each(|folder| fs::remove_dir_all(folder).unwrap());
+    }
+}

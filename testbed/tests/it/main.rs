@@ -1,0 +1,9 @@
+//! Control planes that run, in one program so that they are linked once.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod binaries;
+mod cluster;
+mod common;
+mod controllers;
+mod service;
