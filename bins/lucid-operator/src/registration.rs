@@ -1,16 +1,20 @@
 //! How the API server is told of the webhooks: MutatingWebhookConfiguration and ValidatingWebhookConfiguration.
 
 use std::fmt::Debug;
+use std::pin::pin;
 
+use futures::{StreamExt, stream};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
     ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{PartialObjectMeta, Patch, PatchParams, PostParams};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
-use lucid_certs::{PublishError, PublishTrust, TrustBundle};
+use lucid_certs::{PublishError, PublishTrust, Republish, TrustBundle};
 use lucid_validator::Scope;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -214,6 +218,33 @@ impl PublishTrust for Publisher {
         self.apply(self.registration.validating(&ca_bundle)).await?;
         Ok(())
     }
+}
+
+/// Asks for another publication whenever somebody changes one of the configurations, for as long as it is polled.
+pub(crate) async fn watch(client: Client, republish: Republish) {
+    let config = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
+    let mutating: Api<PartialObjectMeta<MutatingWebhookConfiguration>> = Api::all(client.clone());
+    let validating: Api<PartialObjectMeta<ValidatingWebhookConfiguration>> = Api::all(client);
+    let changes = stream::select(
+        watcher(mutating, config.clone()).default_backoff().map(|event| event.map(is_change)),
+        watcher(validating, config).default_backoff().map(|event| event.map(is_change)),
+    );
+    let mut changes = pin!(changes);
+    while let Some(change) = changes.next().await {
+        match change {
+            Ok(true) => republish.request(),
+            Ok(false) => {}
+            Err(error) => {
+                let error = lucid_process::with_causes(&error);
+                tracing::warn!(error, "failed to watch the registration");
+            }
+        }
+    }
+}
+
+/// Whether something changed; the rest of an event is of no interest.
+fn is_change<K>(event: Event<K>) -> bool {
+    matches!(event, Event::Apply(_) | Event::Delete(_) | Event::InitDone)
 }
 
 /// What the two kinds have in common.

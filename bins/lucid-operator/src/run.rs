@@ -18,7 +18,7 @@ use tower::service_fn;
 
 use crate::config::RunArgs;
 use crate::injector::Injector;
-use crate::registration::{MUTATE_PATH, NAME, Publisher, VALIDATE_PATH};
+use crate::registration::{self, MUTATE_PATH, NAME, Publisher, VALIDATE_PATH};
 
 /// How many decisions stay in memory.
 const RECENT_DECISIONS: usize = 1000;
@@ -126,6 +126,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     };
     let tls = server_config(certificates.resolver()).context(TlsSnafu)?;
     tokio::spawn(follow(certificates.ready(), certified));
+    tokio::spawn(registration::watch(client, certificates.republisher()));
     // Whoever leaves writes nothing any more: it would bring back what an uninstallation removes.
     tokio::spawn(certificates.run(shutdown.clone()));
 

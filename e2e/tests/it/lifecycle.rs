@@ -189,7 +189,8 @@ async fn a_registration_that_somebody_damages_is_put_back_while_the_operator_run
     let injected = |answer: &lucid_e2e::Answer| {
         answer.result.as_ref().is_ok_and(|pod| chain(pod) == expected(GUARDRAILS))
     };
-    let nobody = json!([{"op": "replace", "path": "/webhooks/0/objectSelector", "value": {"matchLabels": {"a": "b"}}}]);
+    let never = json!([{"name": "never", "expression": "false"}]);
+    let nobody = json!([{"op": "add", "path": "/webhooks/0/matchConditions", "value": never}]);
     let patch: Patch<()> = Patch::Json(serde_json::from_value(nobody).unwrap());
     api.patch("lucid-operator", &Default::default(), &patch).await.unwrap();
     crate::common::until(&cluster, "shop", |name| secured(&format!("patched-{name}")), injected).await;
