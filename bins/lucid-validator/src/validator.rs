@@ -73,7 +73,7 @@ impl Validator {
         if auditors.is_empty() {
             return Ok(AdmissionResponse::allow());
         }
-        let verdicts = self.verdicts(&auditors, request.deadline).await;
+        let verdicts = verdicts(self.verifier.as_ref(), &auditors, request.deadline).await;
         let judgement = judge(&auditors, &verdicts, self.strictness);
         let response = match judgement.denial() {
             Some(reason) => AdmissionResponse::deny(403, "Forbidden", reason),
@@ -84,25 +84,25 @@ impl Validator {
         record(&self.recorder, decision);
         Ok(response)
     }
+}
 
-    async fn verdicts(
-        &self,
-        auditors: &[AuditorContainer<'_>],
-        deadline: Instant,
-    ) -> BTreeMap<Digest, Verdict> {
-        let digests: BTreeSet<Digest> =
-            auditors.iter().filter_map(|auditor| auditor.digest().cloned()).collect();
-        match &self.verifier {
-            Some(verifier) => {
-                let left = deadline.saturating_duration_since(Instant::now());
-                let give_up = deadline.checked_sub(VERIFIER_MARGIN.min(left / 4)).unwrap_or(deadline);
-                check_all(verifier.clone(), digests, give_up.into_std()).await
-            }
-            None => {
-                let reason = "no Verifier is configured (LUCID_VERIFIER_URL)".to_owned();
-                let unknown = Verdict::Unknown { reason };
-                digests.into_iter().map(|digest| (digest, unknown.clone())).collect()
-            }
+/// What is known about the digests of `auditors`, asked until shortly before `deadline`.
+pub(crate) async fn verdicts(
+    verifier: Option<&HttpVerifier>,
+    auditors: &[AuditorContainer<'_>],
+    deadline: Instant,
+) -> BTreeMap<Digest, Verdict> {
+    let digests: BTreeSet<Digest> = auditors.iter().filter_map(|auditor| auditor.digest().cloned()).collect();
+    match verifier {
+        Some(verifier) => {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let give_up = deadline.checked_sub(VERIFIER_MARGIN.min(left / 4)).unwrap_or(deadline);
+            check_all(verifier.clone(), digests, give_up.into_std()).await
+        }
+        None => {
+            let reason = "no Verifier is configured (LUCID_VERIFIER_URL)".to_owned();
+            let unknown = Verdict::Unknown { reason };
+            digests.into_iter().map(|digest| (digest, unknown.clone())).collect()
         }
     }
 }
@@ -111,7 +111,11 @@ impl Validator {
 /// answer can say so.
 const VERIFIER_MARGIN: Duration = Duration::from_millis(500);
 
-fn image_verdict(auditor: &AuditorContainer<'_>, verdicts: &BTreeMap<Digest, Verdict>) -> ImageVerdict {
+/// What the record says of one image.
+pub(crate) fn image_verdict(
+    auditor: &AuditorContainer<'_>,
+    verdicts: &BTreeMap<Digest, Verdict>,
+) -> ImageVerdict {
     let verdict = match (&auditor.reference, auditor.digest()) {
         (Err(error), _) => error.to_string(),
         (Ok(_), None) => "missing digest".to_owned(),
