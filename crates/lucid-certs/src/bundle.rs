@@ -1,12 +1,13 @@
 //! The certificates a client trusts
 
-use std::time::SystemTime;
+use std::{cmp::Reverse, mem, time::SystemTime};
 
 use rustls::pki_types::{CertificateDer, TrustAnchor};
 use snafu::{ResultExt, Snafu};
 use x509_parser::error::X509Error;
 
 use crate::{
+    ca::{CA_OVERLAP, CertificateAuthority},
     pem::{self, PemError},
     validity::{self, Validity},
 };
@@ -103,6 +104,23 @@ impl TrustBundle {
     pub fn without_expired(&self, now: SystemTime) -> Option<Self> {
         let entries: Vec<_> =
             self.entries.iter().filter(|entry| !entry.validity.is_over(now)).cloned().collect();
+        (!entries.is_empty()).then_some(Self { entries })
+    }
+
+    /// What of this bundle is to be trusted besides `ca`, the authority in force: of the other
+    /// certificates, newest first, each whose successor was made less than [`CA_OVERLAP`] ago, unless it
+    /// is expired. So each retires in its turn, however fast the authorities follow one another.
+    #[must_use]
+    pub fn superseded_by(&self, ca: &CertificateAuthority, now: SystemTime) -> Option<Self> {
+        let in_force = ca.trust_bundle();
+        let mut entries: Vec<_> =
+            self.entries.iter().filter(|entry| !in_force.entries.contains(entry)).cloned().collect();
+        entries.sort_by_key(|entry| Reverse(entry.validity.not_before));
+        let mut successor = ca.validity();
+        entries.retain(|entry| {
+            let successor = mem::replace(&mut successor, entry.validity);
+            successor.age(now) < CA_OVERLAP && !entry.validity.is_over(now)
+        });
         (!entries.is_empty()).then_some(Self { entries })
     }
 

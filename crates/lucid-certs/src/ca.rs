@@ -36,6 +36,11 @@ pub const CA_LIFETIME: Duration = DAY.saturating_mul(365);
 /// How long before its end a certificate authority is to be replaced: 30 days
 pub const CA_RENEW_BEFORE: Duration = DAY.saturating_mul(30);
 
+/// How long a replaced certificate authority stays trusted, so that every replica can follow: they look
+/// at least once a minute. 10 minutes from when its successor was made, and again from when a replica
+/// that came late serves under the successor.
+pub const CA_OVERLAP: Duration = Duration::from_mins(10);
+
 /// How long a serving certificate is valid: 7 days, or until its authority ends
 pub const SERVING_LIFETIME: Duration = DAY.saturating_mul(7);
 

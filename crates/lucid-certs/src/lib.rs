@@ -70,7 +70,7 @@
 //! 1. the bundle {B, A} is published; the leaf in service is still of A;
 //! 2. API servers get two seconds to hear of it, for nothing acknowledges it;
 //! 3. a leaf of B is issued, verified against the published bundle, and swapped in for new handshakes;
-//! 4. after five minutes, in which the other replicas do the same, {B} is published alone.
+//! 4. after ten minutes, in which the other replicas do the same, {B} is published alone.
 //!
 //! In the other order, or with {B} alone in step 1, every call in between would fail. One rule covers
 //! all of it, also when a step fails and is tried again: **a leaf goes into service only when it
@@ -78,9 +78,17 @@
 //! authority of the leaf in service** (unless that authority is expired). A leaf that is merely renewed
 //! is of an authority that is in the bundle already.
 //!
-//! The steps are taken by each replica for itself, from what it finds in the Secret. So a replica that
-//! starts during these five minutes publishes {B}, and one that is cut off from the API server longer
-//! than that serves under A until it is back.
+//! All replicas write the same targets, so each must know which authorities the others may serve under.
+//! They tell one another through `ca.crt` of the Secret: B first, then A. Who makes B writes there what it
+//! knows of, and who adopts B adds what it knows of and finds missing. During the ten minutes, everybody
+//! who reads the Secret publishes all of it; after them, nobody does, though it still stands there. A
+//! replica that starts reads the Secret a second time when the authority is only seconds old, because
+//! those that run may not have added theirs yet; and one that cannot read the Secret publishes nothing.
+//!
+//! Two cases are beyond this. A replica that is cut off from the API server for longer than ten minutes
+//! serves under A until it is back. And when somebody puts an authority into the Secret that is older
+//! than ten minutes, such as from a backup, those that run follow in the order above, but one that
+//! starts in the two seconds before they serve under it knows nothing of A.
 //!
 //! # Layout
 //!
@@ -109,6 +117,8 @@ mod validity;
 #[cfg(feature = "kube")]
 mod report;
 #[cfg(feature = "kube")]
+mod republish;
+#[cfg(feature = "kube")]
 mod rotation;
 #[cfg(feature = "kube")]
 mod secret;
@@ -116,16 +126,20 @@ mod secret;
 mod self_managed;
 
 pub use bundle::{BundleError, TrustBundle};
-pub use ca::{BACKDATE, CA_LIFETIME, CA_RENEW_BEFORE, CaError, CertificateAuthority, SERVING_LIFETIME};
+pub use ca::{
+    BACKDATE, CA_LIFETIME, CA_OVERLAP, CA_RENEW_BEFORE, CaError, CertificateAuthority, SERVING_LIFETIME,
+};
 pub use names::{NamesError, ServingNames};
 pub use serving::{ServingCertificate, VerifyError};
 pub use tls::{ServingCertificateResolver, TlsError, server_config};
 pub use validity::Validity;
 
 #[cfg(feature = "kube")]
+pub use republish::Republish;
+#[cfg(feature = "kube")]
 pub use rotation::RotationError;
 #[cfg(feature = "kube")]
-pub use secret::{CaOrigin, CaSecret, SecretError, Unusable};
+pub use secret::{CaOrigin, CaSecret, SecretError, SharedCa, Unusable};
 #[cfg(feature = "kube")]
 pub use self_managed::{PublishError, PublishTrust, SelfManaged, SelfManagedConfig, StartError};
 

@@ -1,22 +1,18 @@
 //! What one replica serves and what is trusted meanwhile, as values: no I/O and no clock
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use snafu::{ResultExt, Snafu};
 
 use crate::{
     bundle::TrustBundle,
-    ca::{CaError, CertificateAuthority},
+    ca::{CA_OVERLAP, CaError, CertificateAuthority},
     names::ServingNames,
     serving::{ServingCertificate, VerifyError},
 };
 
 #[cfg(test)]
 mod tests;
-
-/// How long a replaced authority stays trusted after this replica stopped serving under it, so that
-/// the other replicas can follow: they look at least once a minute.
-pub(crate) const OVERLAP: Duration = Duration::from_mins(5);
 
 /// Why there is no serving certificate to swap in
 #[derive(Debug, Snafu)]
@@ -44,12 +40,15 @@ pub enum RotationError {
 pub(crate) struct Rotation {
     names: ServingNames,
     ca: CertificateAuthority,
+    /// What other replicas may serve under, as they last said
+    previous: Option<TrustBundle>,
     leaf: ServingCertificate,
     renew_at: SystemTime,
     published: TrustBundle,
     retiring: Vec<Retiring>,
 }
 
+/// An authority that this replica saw being replaced
 #[derive(Debug)]
 struct Retiring {
     bundle: TrustBundle,
@@ -58,8 +57,8 @@ struct Retiring {
 }
 
 impl Rotation {
-    /// Begins to serve under `ca` when `published` was published. `previous` was trusted before and
-    /// other replicas may serve under it. `spread` is as in [`Rotation::install`].
+    /// Begins to serve under `ca` when `published` was published. `previous` is as in
+    /// [`Rotation::adopt`], `spread` as in [`Rotation::install`].
     pub(crate) fn new(
         names: ServingNames,
         ca: CertificateAuthority,
@@ -70,29 +69,28 @@ impl Rotation {
     ) -> Result<Self, RotationError> {
         let leaf = issue(&ca, &names, &published, now)?;
         let renew_at = renew_at(&leaf, spread);
-        let until = Some(now + OVERLAP);
-        let retiring = previous.into_iter().map(|bundle| Retiring { bundle, until }).collect();
-        Ok(Self { names, ca, leaf, renew_at, published, retiring })
+        Ok(Self { names, ca, previous, leaf, renew_at, published, retiring: Vec::new() })
     }
 
-    /// Takes `ca` into force, and lets the one before retire when it is another. `previous` are more
-    /// certificates under which other replicas may serve.
+    /// Takes `ca` into force, and lets the one before retire when it is another. `previous` is what the
+    /// other replicas may serve under besides, until this is called again.
     pub(crate) fn adopt(&mut self, ca: CertificateAuthority, previous: Option<TrustBundle>) {
-        if ca.trust_bundle() != self.ca.trust_bundle() {
-            let current = std::mem::replace(&mut self.ca, ca).trust_bundle();
-            let bundles = previous.into_iter().chain([current]);
-            self.retiring.extend(bundles.map(|bundle| Retiring { bundle, until: None }));
+        let before = std::mem::replace(&mut self.ca, ca).trust_bundle();
+        if before != self.ca.trust_bundle() {
+            self.retiring.push(Retiring { bundle: before, until: None });
         }
+        self.previous = previous;
     }
 
-    /// The bundle to publish: the authority in force, then those that retire, newest first.
+    /// The bundle to publish: the authority in force, then those before it, newest first.
     pub(crate) fn bundle(&mut self, now: SystemTime) -> TrustBundle {
         self.retiring.retain(|retiring| retiring.until.is_none_or(|until| now < until));
-        self.retiring
+        let retiring = self.retiring.iter().rev().map(|retiring| &retiring.bundle);
+        self.previous
             .iter()
-            .rev()
-            .filter_map(|retiring| retiring.bundle.without_expired(now))
-            .fold(self.ca.trust_bundle(), |bundle, retiring| bundle.merge(&retiring))
+            .chain(retiring)
+            .filter_map(|bundle| bundle.without_expired(now))
+            .fold(self.ca.trust_bundle(), |bundle, before| bundle.merge(&before))
     }
 
     /// Notes that `bundle` was published.
@@ -116,7 +114,7 @@ impl Rotation {
         self.renew_at = renew_at(&leaf, spread);
         self.leaf = leaf;
         for retiring in &mut self.retiring {
-            retiring.until.get_or_insert(now + OVERLAP);
+            retiring.until.get_or_insert(now + CA_OVERLAP);
         }
     }
 

@@ -121,16 +121,30 @@ pub enum CaOrigin {
     Replaced {
         /// What was wrong
         reason: Unusable,
-        /// The certificates that the Secret held and that are not expired. Other replicas may still
-        /// serve under them, so keep them in the trust bundle until they had time to follow.
-        previous: Option<TrustBundle>,
         /// The Secret, as an event refers to it
         secret: Box<ObjectReference>,
     },
 }
 
+/// What a Secret holds
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct SharedCa {
+    /// The authority in force
+    pub ca: CertificateAuthority,
+    /// Authorities before it that other replicas may still serve under, newest first. Keep them in the
+    /// trust bundle until they are gone from here, [`CA_OVERLAP`](crate::CA_OVERLAP) after they were
+    /// replaced.
+    pub previous: Option<TrustBundle>,
+    /// Where the authority came from
+    pub origin: CaOrigin,
+}
+
 /// The Secret in which all replicas keep their certificate authority, of type `kubernetes.io/tls`
 /// with `tls.crt`, `tls.key` and `ca.crt`.
+///
+/// `ca.crt` is the authority and those before it, newest first. One of them counts as long as its
+/// successor is younger than [`CA_OVERLAP`](crate::CA_OVERLAP); it may stand there for longer.
 ///
 /// There is no leader. Whoever finds no usable authority makes one and creates the Secret, or
 /// replaces its content under the `resourceVersion` it read; of several, the API server lets one
@@ -163,6 +177,10 @@ impl CaSecret {
 
     /// Reads the authority, and makes one for `names` where there is no usable one.
     ///
+    /// `known` is what the caller trusts so far, because it or another replica may serve under it: it is
+    /// handed on through `ca.crt` to whoever reads the Secret. Only a Secret that this crate wrote is
+    /// changed for that.
+    ///
     /// # Errors
     ///
     /// When the API server refuses (the Secret may be marked `immutable`), cannot be reached, or
@@ -170,18 +188,19 @@ impl CaSecret {
     pub async fn load_or_create(
         &self,
         names: &ServingNames,
+        known: Option<&TrustBundle>,
         now: SystemTime,
-    ) -> Result<(CertificateAuthority, CaOrigin), SecretError> {
+    ) -> Result<SharedCa, SecretError> {
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
                 tokio::time::sleep(FIRST_PAUSE * 2u32.pow(attempt - 1)).await;
             }
             let found = self.api.get_opt(&self.name).await.with_context(|_| self.api_error("get"))?;
             let settled = match found {
-                None => self.create(names, now).await?,
+                None => self.create(names, known, now).await?,
                 Some(secret) => match read(&secret, names, now) {
-                    Ok(ca) => Some((ca, CaOrigin::Loaded)),
-                    Err(reason) => self.replace(secret, reason, names, now).await?,
+                    Ok(ca) => self.hand_on(secret, ca, known, now).await?,
+                    Err(reason) => self.replace(secret, reason, names, known, now).await?,
                 },
             };
             if let Some(settled) = settled {
@@ -195,17 +214,19 @@ impl CaSecret {
     async fn create(
         &self,
         names: &ServingNames,
+        known: Option<&TrustBundle>,
         now: SystemTime,
-    ) -> Result<Option<(CertificateAuthority, CaOrigin)>, SecretError> {
+    ) -> Result<Option<SharedCa>, SecretError> {
         let ca = self.generate(names, now)?;
+        let previous = known.and_then(|known| known.superseded_by(&ca, now));
         let mut secret = Secret {
             metadata: ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
             type_: Some("kubernetes.io/tls".to_owned()),
             ..Secret::default()
         };
-        write(&mut secret, &ca);
+        write(&mut secret, &ca, previous.as_ref());
         match self.api.create(&PostParams::default(), &secret).await {
-            Ok(_) => Ok(Some((ca, CaOrigin::Created))),
+            Ok(_) => Ok(Some(SharedCa { ca, previous, origin: CaOrigin::Created })),
             Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(None),
             Err(error) => Err(error).with_context(|_| self.api_error("create")),
         }
@@ -217,18 +238,43 @@ impl CaSecret {
         mut secret: Secret,
         reason: Unusable,
         names: &ServingNames,
+        known: Option<&TrustBundle>,
         now: SystemTime,
-    ) -> Result<Option<(CertificateAuthority, CaOrigin)>, SecretError> {
+    ) -> Result<Option<SharedCa>, SecretError> {
         let ca = self.generate(names, now)?;
-        let previous = value(&secret, CERTIFICATE)
-            .and_then(|pem| TrustBundle::from_pem(pem).ok())
-            .and_then(|bundle| bundle.without_expired(now));
-        write(&mut secret, &ca);
-        match self.api.replace(&self.name, &PostParams::default(), &secret).await {
-            Ok(secret) => {
-                let secret = Box::new(secret.object_ref(&()));
-                Ok(Some((ca, CaOrigin::Replaced { reason, previous, secret })))
+        let stored = merge(certificates(&secret, CERTIFICATE), certificates(&secret, TRUST_BUNDLE).as_ref());
+        let previous = merge(stored, known).and_then(|bundle| bundle.superseded_by(&ca, now));
+        write(&mut secret, &ca, previous.as_ref());
+        Ok(self.update(&secret).await?.map(|secret| {
+            let secret = Box::new(secret.object_ref(&()));
+            SharedCa { ca, previous, origin: CaOrigin::Replaced { reason, secret } }
+        }))
+    }
+
+    /// Adds what is known to the Secret and what is in the Secret to the known. `None` when somebody else
+    /// changed or deleted it since it was read
+    async fn hand_on(
+        &self,
+        mut secret: Secret,
+        ca: CertificateAuthority,
+        known: Option<&TrustBundle>,
+        now: SystemTime,
+    ) -> Result<Option<SharedCa>, SecretError> {
+        let stored = certificates(&secret, TRUST_BUNDLE).unwrap_or_else(|| ca.trust_bundle());
+        let previous = stored.merge(known.unwrap_or(&stored)).superseded_by(&ca, now);
+        let is_complete = previous.as_ref().is_none_or(|previous| stored.merge(previous) == stored);
+        if !is_complete && is_ours(&secret) {
+            write(&mut secret, &ca, previous.as_ref());
+            if self.update(&secret).await?.is_none() {
+                return Ok(None);
             }
+        }
+        Ok(Some(SharedCa { ca, previous, origin: CaOrigin::Loaded }))
+    }
+
+    async fn update(&self, secret: &Secret) -> Result<Option<Secret>, SecretError> {
+        match self.api.replace(&self.name, &PostParams::default(), secret).await {
+            Ok(secret) => Ok(Some(secret)),
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => Ok(None),
             Err(error) => Err(error).with_context(|_| self.api_error("replace")),
         }
@@ -269,14 +315,32 @@ fn value<'a>(secret: &'a Secret, key: &str) -> Option<&'a [u8]> {
     Some(&secret.data.as_ref()?.get(key)?.0)
 }
 
-fn write(secret: &mut Secret, ca: &CertificateAuthority) {
+/// The certificates under a key, if there is nothing but certificates
+fn certificates(secret: &Secret, key: &str) -> Option<TrustBundle> {
+    TrustBundle::from_pem(value(secret, key)?).ok()
+}
+
+fn merge(bundle: Option<TrustBundle>, other: Option<&TrustBundle>) -> Option<TrustBundle> {
+    match (bundle, other) {
+        (Some(bundle), Some(other)) => Some(bundle.merge(other)),
+        (bundle, other) => bundle.or_else(|| other.cloned()),
+    }
+}
+
+fn is_ours(secret: &Secret) -> bool {
+    let (label, manager) = MANAGED_BY;
+    secret.metadata.labels.as_ref().and_then(|labels| labels.get(label)).is_some_and(|value| value == manager)
+}
+
+fn write(secret: &mut Secret, ca: &CertificateAuthority, previous: Option<&TrustBundle>) {
     let (label, manager) = MANAGED_BY;
     secret.metadata.labels.get_or_insert_with(BTreeMap::new).insert(label.to_owned(), manager.to_owned());
+    let bundle = previous.iter().fold(ca.trust_bundle(), |bundle, previous| bundle.merge(previous));
     let data = secret.data.get_or_insert_with(BTreeMap::new);
     for (key, pem) in [
         (CERTIFICATE, ca.certificate_pem()),
         (PRIVATE_KEY, ca.private_key_pem()),
-        (TRUST_BUNDLE, ca.certificate_pem()),
+        (TRUST_BUNDLE, bundle.to_pem()),
     ] {
         data.insert(key.to_owned(), ByteString(pem.into_bytes()));
     }

@@ -31,8 +31,9 @@ use crate::{
     bundle::TrustBundle,
     names::ServingNames,
     report::{chain, report},
+    republish::{Republish, Requests},
     rotation::{Rotation, RotationError},
-    secret::{CaOrigin, CaSecret, SecretError},
+    secret::{CaOrigin, CaSecret, SecretError, SharedCa},
     tls::ServingCertificateResolver,
 };
 
@@ -44,15 +45,26 @@ const INTERVAL: Duration = Duration::from_mins(1);
 /// by watches, which nothing acknowledges.
 const SETTLE: Duration = Duration::from_secs(2);
 
+/// Two who overwrite what the other published do so at most this often.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// How old an authority is when every replica that is not cut off has added its own to the Secret, with
+/// room for clocks that differ
+const KNOWN_TO_ALL: Duration = Duration::from_secs(10);
+
+/// How long replicas get for that. One that runs may just be waiting for [`SETTLE`].
+const HAND_ON: Duration = SETTLE.saturating_add(Duration::from_secs(1));
+
 /// Any error of a [`PublishTrust`]
 pub type PublishError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Brings a trust bundle to those who call the server, such as into the `caBundle` fields of webhook
 /// configurations.
 ///
-/// It is called once a minute and on every change, so it must be idempotent, and cheap when nothing
+/// It is called once a minute, on every change of the Secret and when it is [asked for](Republish), so it must be idempotent, and cheap when nothing
 /// changed: server-side apply of just the `caBundle` fields is both, and heals a field that somebody
-/// wiped. It succeeds only when every target has the bundle.
+/// wiped. It succeeds only when every target has the bundle. It may be dropped before it completes, at
+/// the shutdown; what is missing is written by the next replica that publishes.
 pub trait PublishTrust: Send + Sync {
     /// Writes `bundle` to every target.
     fn publish(&self, bundle: &TrustBundle) -> impl Future<Output = Result<(), PublishError>> + Send;
@@ -139,6 +151,7 @@ pub struct SelfManaged<P> {
     publisher: P,
     rotation: Rotation,
     resolver: Arc<ServingCertificateResolver>,
+    requests: Requests,
     ready: watch::Sender<bool>,
 }
 
@@ -146,19 +159,28 @@ impl<P: PublishTrust> SelfManaged<P> {
     /// Loads or creates the authority, publishes its bundle, and gets a leaf that this bundle
     /// accepts. When it returns, the [resolver](Self::resolver) can serve.
     ///
+    /// Where the authority is only seconds old, as at the very first start, this takes three seconds: other
+    /// replicas get the time to say what they serve under.
+    ///
     /// # Errors
     ///
     /// When one of these fails: there is nothing to fall back to yet.
     pub async fn start(config: SelfManagedConfig, publisher: P) -> Result<Self, StartError> {
         let SelfManagedConfig { client, namespace, secret: name, names, reporter } = config;
-        let now = SystemTime::now();
         let watched = Api::namespaced(client.clone(), &namespace);
         let secret = CaSecret::new(client.clone(), &namespace, &name);
         let recorder = Recorder::new(client, reporter);
 
-        let (ca, origin) = secret.load_or_create(&names, now).await.context(AuthoritySnafu)?;
-        report(&recorder, &ca.fingerprint(), &origin).await;
-        let previous = previous(origin);
+        let mut now = SystemTime::now();
+        let mut shared = secret.load_or_create(&names, None, now).await.context(AuthoritySnafu)?;
+        report(&recorder, &shared.ca.fingerprint(), &shared.origin).await;
+        if shared.ca.validity().age(now) < KNOWN_TO_ALL {
+            sleep(HAND_ON).await;
+            now = SystemTime::now();
+            shared = secret.load_or_create(&names, None, now).await.context(AuthoritySnafu)?;
+            report(&recorder, &shared.ca.fingerprint(), &shared.origin).await;
+        }
+        let SharedCa { ca, previous, .. } = shared;
         let bundle = previous.iter().fold(ca.trust_bundle(), |bundle, previous| bundle.merge(previous));
         publisher.publish(&bundle).await.context(PublishSnafu)?;
         let rotation = Rotation::new(names, ca, previous, bundle, now, spread()).context(LeafSnafu)?;
@@ -169,8 +191,8 @@ impl<P: PublishTrust> SelfManaged<P> {
             validity = %rotation.leaf().validity(),
             "serving certificate issued"
         );
-        let ready = watch::Sender::new(true);
-        Ok(Self { secret, watched, name, recorder, publisher, rotation, resolver, ready })
+        let (requests, ready) = (Requests::with_pause(PAUSE), watch::Sender::new(true));
+        Ok(Self { secret, watched, name, recorder, publisher, rotation, resolver, requests, ready })
     }
 
     /// What to serve with, see [`server_config`](crate::server_config)
@@ -179,17 +201,37 @@ impl<P: PublishTrust> SelfManaged<P> {
         Arc::clone(&self.resolver)
     }
 
-    /// Whether clients accept what is served: the leaf verifies against the bundle that was published
-    /// last
+    /// For who knows when the targets of the [`PublishTrust`] change, such as by a watch on them
+    #[must_use]
+    pub fn republisher(&self) -> Republish {
+        self.requests.handle()
+    }
+
+    /// Whether clients accept what is served: the leaf is valid, and verifies against the bundle that was
+    /// published last.
+    ///
+    /// It is for the readiness probe, and so it says whether calls should come here. That publishing or
+    /// reading the Secret fails is no reason to send them elsewhere: callers have the bundle of before,
+    /// the leaf is under it, and no other replica is better off. Only when this lasts until the leaf
+    /// expires, days later, does it turn false. Failures are in the log.
     #[must_use]
     pub fn ready(&self) -> watch::Receiver<bool> {
         self.ready.subscribe()
     }
 
     /// Keeps everything in force until `shutdown` completes. Errors are logged and tried again after
-    /// a minute; what was served stays served meanwhile.
+    /// a minute; what was served stays served meanwhile. While the Secret cannot be read nothing is
+    /// published: the other replicas may have another authority by now, which a bundle from memory lacks.
+    ///
+    /// Pass the signal by which the process is asked to end, and not the end of its serving: an
+    /// uninstallation deletes Secret and registration while processes terminate, and nobody must
+    /// make them again. When `shutdown` completes, no further write begins, also amid the steps of a
+    /// change. Each step is safe to be the last: what is in the Secret others adopt, what is published
+    /// holds the authority of every leaf, and no leaf is swapped before its bundle is published.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         tokio::select! {
+            // In this order, or a write might begin when both are ready.
+            biased;
             () = shutdown => {}
             () = self.reconcile_forever() => {}
         }
@@ -200,7 +242,8 @@ impl<P: PublishTrust> SelfManaged<P> {
         let mut changes = pin!(watcher(self.watched.clone(), config).default_backoff());
         let mut ticks = interval_at(Instant::now() + INTERVAL, INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // Two who replace each other's authority for ever do so once a minute, not at full speed.
+        // Two who replace each other's authority for ever do so once a minute, not at full speed. What is
+        // not listened to waits.
         let mut listening = true;
         loop {
             tokio::select! {
@@ -212,7 +255,8 @@ impl<P: PublishTrust> SelfManaged<P> {
                         warn!(error = chain(&error), "watch of the certificate authority's Secret failed");
                         continue;
                     }
-                }
+                },
+                () = self.requests.next(), if listening => {}
             }
             listening = !self.reconcile().await;
         }
@@ -223,19 +267,17 @@ impl<P: PublishTrust> SelfManaged<P> {
     async fn reconcile(&mut self) -> bool {
         let now = SystemTime::now();
         let mut replaced = false;
-        match self.secret.load_or_create(self.rotation.names(), now).await {
-            Ok((ca, origin)) => {
+        let known = self.rotation.bundle(now);
+        match self.secret.load_or_create(self.rotation.names(), Some(&known), now).await {
+            Ok(SharedCa { ca, previous, origin }) => {
                 report(&self.recorder, &ca.fingerprint(), &origin).await;
                 replaced = matches!(origin, CaOrigin::Replaced { .. });
-                self.rotation.adopt(ca, previous(origin));
+                self.rotation.adopt(ca, previous);
+                self.publish(now).await;
             }
-            Err(error) => warn!(error = chain(&error), "certificate authority not checked"),
-        }
-
-        let bundle = self.rotation.bundle(now);
-        match self.publisher.publish(&bundle).await {
-            Ok(()) => self.rotation.record_published(bundle),
-            Err(error) => warn!(error = chain(error.as_ref()), "trust bundle not published"),
+            Err(error) => {
+                warn!(error = chain(&error), "certificate authority not checked, trust bundle not published");
+            }
         }
 
         match self.rotation.next_leaf(now) {
@@ -255,6 +297,14 @@ impl<P: PublishTrust> SelfManaged<P> {
         self.ready.send_if_modified(|before| std::mem::replace(before, ready) != ready);
         replaced
     }
+
+    async fn publish(&mut self, now: SystemTime) {
+        let bundle = self.rotation.bundle(now);
+        match self.publisher.publish(&bundle).await {
+            Ok(()) => self.rotation.record_published(bundle),
+            Err(error) => warn!(error = chain(error.as_ref()), "trust bundle not published"),
+        }
+    }
 }
 
 impl<P> fmt::Debug for SelfManaged<P> {
@@ -263,13 +313,6 @@ impl<P> fmt::Debug for SelfManaged<P> {
             .field("secret", &self.secret)
             .field("rotation", &self.rotation)
             .finish_non_exhaustive()
-    }
-}
-
-fn previous(origin: CaOrigin) -> Option<TrustBundle> {
-    match origin {
-        CaOrigin::Replaced { previous, .. } => previous,
-        CaOrigin::Loaded | CaOrigin::Created => None,
     }
 }
 

@@ -9,6 +9,8 @@ use aws_lc_rs::digest;
 use rustls::pki_types::CertificateDer;
 use x509_parser::{certificate::X509Certificate, error::X509Error, prelude::FromDer};
 
+use crate::ca::BACKDATE;
+
 /// The validity of a certificate (RFC 5280, section 4.1.2.5), both ends included, in whole seconds
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Validity {
@@ -35,6 +37,12 @@ impl Validity {
     #[must_use]
     pub fn duration(&self) -> Duration {
         self.not_after.duration_since(self.not_before).unwrap_or_default()
+    }
+
+    /// How long ago the certificate was made, when its maker put its begin [`BACKDATE`] in the past as
+    /// this crate does; 0 when it is to begin
+    pub(crate) fn age(&self, now: SystemTime) -> Duration {
+        now.duration_since(self.not_before + BACKDATE).unwrap_or_default()
     }
 
     pub(crate) fn of(certificate: &X509Certificate<'_>) -> Self {

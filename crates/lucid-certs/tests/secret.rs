@@ -5,7 +5,7 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use common::{DAY, chain, names, now};
 use futures::future::join_all;
@@ -15,7 +15,8 @@ use kube::{
     api::{ObjectMeta, PostParams},
 };
 use lucid_certs::{
-    CaOrigin, CaSecret, CertificateAuthority, SecretError, ServingNames, TrustBundle, Unusable,
+    BACKDATE, CA_OVERLAP, CaOrigin, CaSecret, CertificateAuthority, SecretError, ServingNames, SharedCa,
+    TrustBundle, Unusable,
 };
 use lucid_testbed::Cluster;
 
@@ -34,6 +35,9 @@ async fn replicas_share_one_authority_in_a_secret() {
     one_made_elsewhere_is_used_and_left_alone(&client).await;
     what_is_unusable_is_replaced_with_the_reason(&client).await;
     what_was_trusted_is_handed_on(&client).await;
+    what_is_known_is_handed_on_with_a_new_one(&client).await;
+    what_is_known_is_added_to_a_new_one_of_ours_once(&client).await;
+    a_retired_authority_does_not_stay_trusted(&client).await;
     an_immutable_secret_is_an_error_that_names_it(&client).await;
 }
 
@@ -42,7 +46,22 @@ fn ca_secret(client: &Client, name: &str) -> CaSecret {
 }
 
 async fn load(client: &Client, name: &str) -> (CertificateAuthority, CaOrigin) {
-    ca_secret(client, name).load_or_create(&names(), now()).await.unwrap()
+    let SharedCa { ca, origin, .. } = load_knowing(client, name, None).await;
+    (ca, origin)
+}
+
+async fn load_knowing(client: &Client, name: &str, known: Option<&TrustBundle>) -> SharedCa {
+    ca_secret(client, name).load_or_create(&names(), known, now()).await.unwrap()
+}
+
+/// An authority made this long ago
+fn aged(age: Duration) -> CertificateAuthority {
+    CertificateAuthority::generate(&names(), now() - age).unwrap()
+}
+
+fn bundle(cas: &[&CertificateAuthority]) -> TrustBundle {
+    let bundles = cas.iter().map(|ca| ca.trust_bundle());
+    bundles.reduce(|bundle, next| bundle.merge(&next)).unwrap()
 }
 
 async fn read(client: &Client, name: &str) -> Secret {
@@ -170,18 +189,84 @@ async fn what_is_unusable_is_replaced_with_the_reason(client: &Client) {
 }
 
 async fn what_was_trusted_is_handed_on(client: &Client) {
-    let due = CertificateAuthority::generate(&names(), now() - 340 * DAY).unwrap();
+    let due = aged(340 * DAY);
     put(client, "hand-on", &[("tls.crt", &due.certificate_pem()), ("tls.key", "lost")]).await;
-    let (_, origin) = load(client, "hand-on").await;
-    let CaOrigin::Replaced { previous, reason, .. } = origin else { panic!("{origin:?}") };
+    let replaced = load_knowing(client, "hand-on", None).await;
+    let CaOrigin::Replaced { reason, .. } = replaced.origin else { panic!("{:?}", replaced.origin) };
     assert!(matches!(reason, Unusable::Content { key: "tls.key", .. }), "{reason:?}");
-    assert_eq!(previous, Some(due.trust_bundle()));
+    assert_eq!(replaced.previous, Some(due.trust_bundle()));
+    let both = bundle(&[&replaced.ca, &due]);
+    assert_eq!(text(&read(client, "hand-on").await, "ca.crt"), both.to_pem());
+    let loaded = load_knowing(client, "hand-on", None).await;
+    assert_eq!(loaded.previous, Some(due.trust_bundle()));
 
-    let expired = CertificateAuthority::generate(&names(), now() - 400 * DAY).unwrap();
+    let expired = aged(400 * DAY);
     put(client, "hand-on-expired", &[("tls.crt", &expired.certificate_pem())]).await;
-    let (_, origin) = load(client, "hand-on-expired").await;
-    let CaOrigin::Replaced { previous, .. } = origin else { panic!("{origin:?}") };
-    assert_eq!(previous, None);
+    assert_eq!(load_knowing(client, "hand-on-expired", None).await.previous, None);
+}
+
+async fn what_is_known_is_handed_on_with_a_new_one(client: &Client) {
+    let known = aged(100 * DAY);
+    let created = load_knowing(client, "known", Some(&known.trust_bundle())).await;
+    assert!(matches!(created.origin, CaOrigin::Created), "{:?}", created.origin);
+    assert_eq!(created.previous, Some(known.trust_bundle()));
+    assert_eq!(load_knowing(client, "known", None).await.previous, Some(known.trust_bundle()));
+
+    put(client, "known-broken", &[("tls.crt", "broken")]).await;
+    let replaced = load_knowing(client, "known-broken", Some(&known.trust_bundle())).await;
+    assert_eq!(replaced.previous, Some(known.trust_bundle()));
+    assert_eq!(load_knowing(client, "known-broken", None).await.previous, Some(known.trust_bundle()));
+}
+
+async fn what_is_known_is_added_to_a_new_one_of_ours_once(client: &Client) {
+    let (created, _) = load(client, "added").await;
+    let before = aged(DAY);
+    let (known, previous) = (bundle(&[&created, &before]), before.trust_bundle());
+    for loaded in [
+        load_knowing(client, "added", Some(&known)).await,
+        load_knowing(client, "added", None).await,
+        load_knowing(client, "added", Some(&created.trust_bundle())).await,
+    ] {
+        assert!(matches!(loaded.origin, CaOrigin::Loaded), "{:?}", loaded.origin);
+        assert_eq!(loaded.previous, Some(previous.clone()));
+    }
+    let version = |secret: Secret| secret.metadata.resource_version;
+    let before = version(read(client, "added").await);
+    load_knowing(client, "added", Some(&known)).await;
+    assert_eq!(version(read(client, "added").await), before);
+
+    let foreign = aged(Duration::ZERO);
+    let data: Data<'_> = &[("tls.crt", &foreign.certificate_pem()), ("tls.key", &foreign.private_key_pem())];
+    let before = put(client, "foreign-new", data).await;
+    assert_eq!(
+        load_knowing(client, "foreign-new", Some(&known)).await.previous.unwrap().certificates().count(),
+        2
+    );
+    assert_eq!(read(client, "foreign-new").await, before, "what is not ours is left alone");
+}
+
+/// Each authority is trusted until its successor is ten minutes old.
+async fn a_retired_authority_does_not_stay_trusted(client: &Client) {
+    let minute = Duration::from_mins(1);
+    let almost = CA_OVERLAP - minute;
+    let cases: [(&str, [Duration; 3], usize); 4] = [
+        ("both-young", [minute, 2 * minute, DAY], 2),
+        ("one-young", [almost, CA_OVERLAP + minute, DAY], 1),
+        ("none-young", [CA_OVERLAP + minute, CA_OVERLAP + 2 * minute, DAY], 0),
+        ("old", [100 * DAY, 101 * DAY, 102 * DAY], 0),
+    ];
+    for (name, ages, expected) in cases {
+        let [ca, second, third] = ages.map(aged);
+        assert_eq!(ca.validity().not_before, now() - ages[0] - BACKDATE);
+        // The order in the Secret does not matter.
+        let trusted = bundle(&[&third, &ca, &second]).to_pem();
+        let (certificate, key) = (ca.certificate_pem(), ca.private_key_pem());
+        put(client, name, &[("tls.crt", &certificate), ("tls.key", &key), ("ca.crt", &trusted)]).await;
+        let previous = load_knowing(client, name, None).await.previous;
+        let expected: Vec<_> = [&second, &third][..expected].iter().map(|ca| ca.fingerprint()).collect();
+        let found: Vec<_> = previous.iter().flat_map(TrustBundle::fingerprints).collect();
+        assert_eq!(found, expected, "{name}");
+    }
 }
 
 async fn an_immutable_secret_is_an_error_that_names_it(client: &Client) {
@@ -190,7 +275,7 @@ async fn an_immutable_secret_is_an_error_that_names_it(client: &Client) {
     let api = Api::<Secret>::namespaced(client.clone(), NAMESPACE);
     api.replace("frozen", &PostParams::default(), &secret).await.unwrap();
 
-    let error = ca_secret(client, "frozen").load_or_create(&names(), now()).await.unwrap_err();
+    let error = ca_secret(client, "frozen").load_or_create(&names(), None, now()).await.unwrap_err();
     assert!(matches!(error, SecretError::Api { action: "replace", .. }), "{error:?}");
     let text = chain(&error);
     assert!(text.contains("failed to replace Secret default/frozen") && text.contains("immutable"), "{text}");

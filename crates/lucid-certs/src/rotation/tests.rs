@@ -1,7 +1,7 @@
 use std::time::{Duration, SystemTime};
 
-use super::{OVERLAP, Rotation, RotationError};
-use crate::{CertificateAuthority, ServingNames, TrustBundle};
+use super::{Rotation, RotationError};
+use crate::{CA_OVERLAP, CertificateAuthority, ServingNames, TrustBundle};
 
 const HOUR: Duration = Duration::from_hours(1);
 const DAY: Duration = Duration::from_hours(24);
@@ -45,8 +45,8 @@ fn a_new_authority_is_published_beside_the_old_then_served_then_alone() {
     rotation.install(leaf, now, 0.0);
     assert!(is_served_under(&rotation, &new, now) && rotation.is_trusted(now));
     assert!(rotation.next_leaf(now).unwrap().is_none());
-    assert_eq!(rotation.bundle(now + OVERLAP - TICK), both);
-    assert_eq!(rotation.bundle(now + OVERLAP), new);
+    assert_eq!(rotation.bundle(now + CA_OVERLAP - TICK), both);
+    assert_eq!(rotation.bundle(now + CA_OVERLAP), new);
 }
 
 #[test]
@@ -89,14 +89,22 @@ fn several_authorities_in_a_row_all_stay_newest_first() {
 }
 
 #[test]
-fn what_was_trusted_before_a_start_is_kept_for_the_other_replicas() {
+fn what_other_replicas_may_serve_under_is_trusted_as_long_as_they_say_so() {
     let now = SystemTime::now();
-    let (previous, ca) = (authority(now).trust_bundle(), authority(now));
-    let new = ca.trust_bundle();
-    let both = new.merge(&previous);
-    let mut rotation = Rotation::new(names(), ca, Some(previous), both.clone(), now, 0.0).unwrap();
-    assert_eq!(rotation.bundle(now + OVERLAP - TICK), both);
-    assert_eq!(rotation.bundle(now + OVERLAP), new);
+    let [first, second] = [0; 2].map(|_| authority(now).trust_bundle());
+    let ca = authority(now);
+    let again = || {
+        let (certificate, key) = (ca.certificate_pem(), ca.private_key_pem());
+        CertificateAuthority::from_pem(certificate.as_bytes(), key.as_bytes(), now).unwrap()
+    };
+    let alone = ca.trust_bundle();
+    let both = alone.merge(&first);
+    let mut rotation = Rotation::new(names(), again(), Some(first.clone()), both.clone(), now, 0.0).unwrap();
+    assert_eq!(rotation.bundle(now), both);
+    rotation.adopt(again(), Some(second.merge(&first)));
+    assert_eq!(rotation.bundle(now), alone.merge(&second).merge(&first));
+    rotation.adopt(again(), None);
+    assert_eq!(rotation.bundle(now), alone);
 }
 
 #[test]

@@ -116,11 +116,7 @@ async fn an_answer_that_cannot_be_trusted_is_an_error_that_names_the_fault() {
         ),
         ("no verdict", Reply::ok(digest_only), "missing field `notarized`"),
         ("no digest", Reply::ok(r#"{"notarized":true}"#), "missing field `digest`"),
-        (
-            "list",
-            Reply::ok(format!(r#"["{asked}",true]"#)),
-            "invalid type: sequence, expected an object",
-        ),
+        ("list", Reply::ok(format!(r#"["{asked}",true]"#)), "invalid type: sequence, expected an object"),
         (
             "two verdicts",
             Reply::ok(format!(r#"{{"digest":"{asked}","notarized":false,"notarized":true}}"#)),
