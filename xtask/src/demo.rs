@@ -96,16 +96,13 @@ fn samples() -> Vec<Sample> {
 
 pub(crate) fn run(demo: &Demo) -> Result<(), Error> {
     let runtime = tokio::runtime::Runtime::new()?;
-    let outcome = runtime.block_on(async {
+    runtime.block_on(async {
         let asked_to_end = asked_to_end()?;
         tokio::select! {
             outcome = play(demo) => outcome,
             () = asked_to_end => Ok(()),
         }
-    });
-    // Does not wait for a build that the signal has cut short.
-    runtime.shutdown_background();
-    outcome
+    })
 }
 
 async fn play(demo: &Demo) -> Result<(), Error> {
@@ -115,7 +112,7 @@ async fn play(demo: &Demo) -> Result<(), Error> {
     }
     let binaries = Binaries::from_env()?;
     if !demo.once {
-        tokio::task::block_in_place(|| binaries.ensure(&[Component::Kubectl]))?;
+        binaries.ensure_async(&[Component::Kubectl]).await?;
     }
     eprintln!("demo: starting a Kubernetes control plane");
     let cluster = Cluster::builder().start().await?;
