@@ -2,7 +2,7 @@
 
 use lucid_chain::{PodError, PodView};
 use lucid_webhook::{AdmissionRequest, RawObject};
-use snafu::{ResultExt, Snafu, ensure};
+use snafu::{Snafu, ensure};
 
 /// Why a request is not about a pod that can be read.
 #[derive(Debug, Snafu)]
@@ -15,7 +15,7 @@ pub enum RequestError {
         found: String,
     },
     /// The pod cannot be read.
-    #[snafu(display("failed to read the pod: {source}"))]
+    #[snafu(transparent)]
     Pod {
         /// What is wrong where.
         source: PodError,
@@ -29,5 +29,5 @@ pub enum RequestError {
 /// When the request is about something else, or the pod cannot be read.
 pub fn pod_of<'a>(request: &AdmissionRequest, object: &'a RawObject) -> Result<PodView<'a>, RequestError> {
     ensure!(request.kind.is("", "v1", "Pod"), NotAPodSnafu { found: request.kind.to_string() });
-    PodView::from_json(object.as_bytes()).context(PodSnafu)
+    Ok(PodView::from_json(object.as_bytes())?)
 }

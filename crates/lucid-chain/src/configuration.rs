@@ -32,6 +32,9 @@ pub enum ConfigurationError {
 }
 
 /// Settings of the operator that win over a pod's annotations.
+///
+/// Not `#[non_exhaustive]`: who fills it from flags should hear from the compiler of a setting that is new. Who sets a few
+/// writes `..Overrides::default()`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// What auditors do with what they find.

@@ -35,8 +35,10 @@
 //! assert_eq!(plan.source.to_string(), "annotation lucid.computing/auditor-chain");
 //! assert_eq!(plan.model_port.source.to_string(), "port named http of container model");
 //!
-//! // The patch is what an AdmissionReview carries, before base64.
+//! // The patch is what an AdmissionReview carries, before base64. It has warnings of its own, about what it found in
+//! // the pod: tell the user these too.
 //! let patch = plan.patch(&view);
+//! assert!(patch.warnings().is_empty());
 //! let text = serde_json::to_string(&patch)?;
 //! assert!(text.starts_with(r#"[{"op":"add","path":"/spec/containers/-","value":{"#));
 //!
@@ -71,19 +73,23 @@
 //!
 //! - Container names are unique in the pod, also for one auditor several times. A container that
 //!   is there under a planned name is the auditor's: it stays if it is exactly the planned one
-//!   ([`PlannedContainer::difference`]) and is replaced otherwise.
+//!   ([`PlannedContainer::difference`]) and is replaced otherwise, with a warning.
+//! - An auditor in the pod that is no part of the chain, such as a copied pod brings along, stays. It counts as no
+//!   application, its ports are taken, and there is a warning.
 //! - Ports are unique in the pod. An auditor keeps the port of its catalogue entry while no
 //!   container, no auditor before it and not the model has it ([`PortReason`]).
 //! - Every auditor runs without root, under a uid of its own ([`FIRST_UID`]), with no capability,
 //!   a read-only root file system and the runtime's seccomp profile: a pod that satisfies the Pod
 //!   Security level `restricted` still does with its auditors.
 //! - Nothing else of the pod is touched. An application gets `AUDITOR_URL` when its outbound
-//!   traffic is audited and it does not set that variable itself.
+//!   traffic is audited and it does not set that variable itself; if it does, it keeps its value and there is a warning.
+//! - Planning again for the patched pod gives the same chain, also when another injector has added containers since.
+//!   Auditors and the application's `AUDITOR_URL` move only where such a container takes a port of theirs.
 //! - Planning depends only on its arguments. What a pod says about itself, the status annotation
 //!   and container names included, is never taken as proof that it has its chain.
 //!
-//! A pod for which no such plan exists is [`Decision::Impossible`]: the caller should refuse it,
-//! for it asked for a chain that it would not have.
+//! A pod for which no such plan exists is [`Decision::Impossible`], with the reason ([`ImpossibleReason`]): the caller
+//! should refuse it, for it asked for a chain that it would not have.
 //!
 //! # Layout
 //!

@@ -39,7 +39,8 @@ pub enum Direction {
     Inbound,
     /// Calls of the application in the pod to a model.
     Outbound,
-    /// Both of them.
+    /// Both of them, through one chain. It ends at the model that the application calls, so the model's port has to be
+    /// told as for [`Outbound`](Self::Outbound): see [`ModelPortSource`](crate::ModelPortSource).
     Both,
 }
 

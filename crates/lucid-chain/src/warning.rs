@@ -2,7 +2,7 @@
 
 use std::{fmt, num::NonZeroU16};
 
-use crate::keys;
+use crate::{keys, patch::ANNOTATIONS_SIZE, text::Excerpt};
 
 /// Something that planning or patching did not take as the user may have meant it.
 ///
@@ -52,12 +52,38 @@ pub enum Warning {
         /// The port that is taken for the model's.
         port: NonZeroU16,
     },
+    /// An auditor's container is in the pod and no part of the chain.
+    LeftoverAuditor {
+        /// The container.
+        name: String,
+    },
     /// A container carried the name of a planned one and was another.
     ContainerReplaced {
         /// The name.
         name: String,
         /// Key of the container in which it differs.
         difference: String,
+    },
+    /// A container was planned before for other circumstances: another port was free, or the model listened elsewhere.
+    ContainerReplanned {
+        /// The name.
+        name: String,
+        /// Key of the container in which it differs.
+        difference: String,
+    },
+    /// An application whose outbound traffic is to be audited sends it elsewhere.
+    AuditorUrlKept {
+        /// The application's container.
+        container: String,
+        /// The value of its `AUDITOR_URL`; `None` when that comes from a `valueFrom`.
+        found: Option<String>,
+        /// The address of the first auditor.
+        expected: String,
+    },
+    /// With the annotation [`keys::STATUS`] the pod would have more annotations than the API server takes.
+    StatusLeftOut {
+        /// How many bytes all annotations would be.
+        size: usize,
     },
 }
 
@@ -106,9 +132,32 @@ impl fmt::Display for Warning {
                 "no declared port tells where the model listens; {port} is assumed: set the annotation {}",
                 keys::TARGET_PORT
             ),
+            Self::LeftoverAuditor { name } => write!(
+                f,
+                "container {} is an auditor that is no part of the chain; nothing is forwarded to it: remove it",
+                Excerpt(name)
+            ),
             Self::ContainerReplaced { name, difference } => write!(
                 f,
-                "container {name} carries the name of an auditor but is another ({difference} differs); it is replaced"
+                "container {name} is replaced: it carries the name of an auditor and differs from it in {difference}"
+            ),
+            Self::ContainerReplanned { name, difference } => write!(
+                f,
+                "container {name} was planned before for other circumstances and is planned again: {difference} differs"
+            ),
+            Self::AuditorUrlKept { container, found, expected } => {
+                let found =
+                    found.as_ref().map_or_else(|| "valueFrom".to_owned(), |url| Excerpt(url).to_string());
+                write!(
+                    f,
+                    "container {} sets AUDITOR_URL itself and is not audited: found {found}, expected \"{expected}\"",
+                    Excerpt(container)
+                )
+            }
+            Self::StatusLeftOut { size } => write!(
+                f,
+                "annotation {} is left out: with it the annotations would be {size} bytes, accepted at most {ANNOTATIONS_SIZE}",
+                keys::STATUS
             ),
         }
     }

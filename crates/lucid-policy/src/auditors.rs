@@ -1,4 +1,3 @@
-use std::collections::BTreeSet;
 use std::fmt;
 
 use lucid_chain::{Catalogue, ContainerView, PodView};
@@ -61,13 +60,7 @@ pub fn auditor_containers<'a, 'c>(
     pod: &'a PodView<'a>,
     catalogues: impl IntoIterator<Item = &'c Catalogue>,
 ) -> Vec<AuditorContainer<'a>> {
-    let mut names = BTreeSet::new();
-    let mut repositories = BTreeSet::new();
-    for auditor in catalogues.into_iter().flat_map(Catalogue::auditors) {
-        names.insert(auditor.name());
-        // A catalogue holds no image that does not parse.
-        repositories.extend(auditor.image().parse().map(|image| repository(&image)));
-    }
+    let catalogues: Vec<&Catalogue> = catalogues.into_iter().collect();
     let places = [
         (Place::Containers, pod.containers()),
         (Place::InitContainers, pod.init_containers()),
@@ -78,31 +71,14 @@ pub fn auditor_containers<'a, 'c>(
     all.filter_map(|(place, container)| {
         let image = container.image().unwrap_or_default();
         let reference = image.parse::<ImageReference>();
-        let from_catalogue = reference.as_ref().is_ok_and(|image| repositories.contains(&repository(image)));
-        let is_auditor = from_catalogue
-            || names.contains(container.name())
-            || names.contains(without_ordinal(container.name()))
-            || container.env(AUDITOR_ID).is_some();
+        let known = |catalogue: &&Catalogue| {
+            let by_image = reference.as_ref().is_ok_and(|image| catalogue.auditor_of_image(image).is_some());
+            by_image || catalogue.auditor_of_container(container.name()).is_some()
+        };
+        let is_auditor = catalogues.iter().any(known) || container.env(AUDITOR_ID).is_some();
         is_auditor.then(|| AuditorContainer { place, name: container.name(), image, reference })
     })
     .collect()
-}
-
-/// Where an image is pulled from, in one spelling: the case of a host means nothing, and 443 is the port anyway.
-fn repository(image: &ImageReference) -> (String, String) {
-    let registry = image.registry().to_ascii_lowercase();
-    let host = registry.strip_suffix(":443").unwrap_or(&registry);
-    (host.to_owned(), image.repository().to_owned())
-}
-
-/// `lucid-toxicity-auditor` of `lucid-toxicity-auditor-2`.
-fn without_ordinal(name: &str) -> &str {
-    match name.rsplit_once('-') {
-        Some((stem, ordinal)) if !ordinal.is_empty() && ordinal.bytes().all(|byte| byte.is_ascii_digit()) => {
-            stem
-        }
-        _ => name,
-    }
 }
 
 /// Leaves out the containers that run the same image under the same name in `old` already.

@@ -39,7 +39,8 @@ impl<'de> Visitor<'de> for ResourcesSeed<'_> {
         let mut keys = Keys::new(self.budget, &["requests", "limits"]);
         let mut resources = Resources { requests: BTreeMap::new(), limits: BTreeMap::new() };
         while let Some(key) = keys.next(&mut map)? {
-            let quantities = map.next_value_seed(MapSeed { budget: self.budget, key: name, value: quantity })?;
+            let quantities =
+                map.next_value_seed(MapSeed { budget: self.budget, key: name, value: quantity })?;
             match key {
                 "requests" => resources.requests = quantities,
                 _ => resources.limits = quantities,
@@ -80,7 +81,8 @@ fn check(resources: &Resources) -> Result<(), String> {
             let Some(size) = Quantity::parse(quantity) else { continue };
             let unit = page_size(name).or_else(|| is_extended(name).then_some(Quantity::ONE));
             if unit.is_some_and(|unit| !size.is_multiple_of(unit)) {
-                let accepted = if is_extended(name) { "a whole number" } else { "a multiple of the page size" };
+                let accepted =
+                    if is_extended(name) { "a whole number" } else { "a multiple of the page size" };
                 return Err(format!("`{list}.{name}` is {quantity}, accepted {accepted}"));
             }
         }

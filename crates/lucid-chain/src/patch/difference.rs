@@ -6,22 +6,30 @@ use crate::{
     plan::PlannedContainer,
     pod::{ContainerView, PodView},
     quantity::Quantity,
+    text::Excerpt,
 };
 
 /// Where the ServiceAccount admission plugin mounts the token into every container.
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Keys of a container that the API server fills in and that do not change what runs.
-const FILLED_IN: [&str; 3] = ["imagePullPolicy", "terminationMessagePath", "terminationMessagePolicy"];
+/// How the names of the volumes begin that the plugin mounts there.
+const TOKEN_VOLUME: &str = "kube-api-access-";
+
+/// What a LimitRange may add to the resources of a container. It may add extended resources too, but an auditor that
+/// asks for none has no use for a device, and a pod's author could so keep it from ever being scheduled.
+const DEFAULTED: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
 impl PlannedContainer {
-    /// The first key, such as `image` or `command`, in which a container of `pod` differs from
-    /// this one; `None` when it is this one.
+    /// Where a container of `pod` differs from this one: the first key, such as `image`, `command` or
+    /// `env AWS_REGION`; `None` when it is this one.
     ///
-    /// What is planned must be there exactly. Beyond that only what the API server and its
-    /// admission plugins fill in may be there: pull policy, termination message, the protocol
-    /// TCP, under hostNetwork the host port, further or defaulted resources, and the mount of
-    /// the service account token.
+    /// [`manifest`](Self::manifest) must be there exactly. Beyond that only this may be there, which the API server and
+    /// its admission plugins add:
+    ///
+    /// - the protocol TCP and, under hostNetwork, the host port;
+    /// - `imagePullPolicy: Always` (plugin AlwaysPullImages);
+    /// - requests and limits of cpu, memory and ephemeral-storage that are not planned (plugin LimitRanger);
+    /// - the service account token (plugin ServiceAccount), mounted read-only from a projected volume.
     pub fn difference(&self, found: &ContainerView<'_>, pod: &PodView<'_>) -> Option<String> {
         let planned = self.manifest();
         let found: Value = serde_json::from_str(found.json()).unwrap_or_default();
@@ -31,34 +39,58 @@ impl PlannedContainer {
         let extra = found
             .iter()
             .filter(|(key, _)| !planned.contains_key(*key))
-            .find(|(key, value)| !is_filled_in(key, value));
-        let changed = planned.iter().find(|(key, planned)| {
-            let found = found.get(*key).unwrap_or(&Value::Null);
-            match key.as_str() {
-                "ports" => !same_ports(planned, found, pod.host_network()),
-                "resources" => !same_resources(planned, found),
-                _ => *planned != found,
-            }
-        });
-        extra.map(|(key, _)| key).or(changed.map(|(key, _)| key)).cloned()
+            .find(|(key, value)| !(is_nothing(value) || *key == "volumeMounts" && is_token(value, pod)));
+        if let Some((key, _)) = extra {
+            return Some(key.escape_debug().to_string());
+        }
+        planned.iter().find_map(|(key, planned)| {
+            let found = found.get(key).unwrap_or(&Value::Null);
+            let same = match key.as_str() {
+                "ports" => same_ports(planned, found, pod.host_network()),
+                "resources" => same_resources(planned, found),
+                "imagePullPolicy" => planned == found || found == "Always",
+                "env" => return different_variable(planned, found),
+                _ => planned == found,
+            };
+            (!same).then(|| key.clone())
+        })
     }
 }
 
-fn is_filled_in(key: &str, value: &Value) -> bool {
+/// Whether the API server drops the value or takes it for absent.
+fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
-        Value::Array(items) if items.is_empty() => true,
-        Value::Object(members) if members.is_empty() => true,
-        Value::Array(mounts) if key == "volumeMounts" => mounts.iter().all(is_token_mount),
-        _ => FILLED_IN.contains(&key),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        _ => false,
     }
 }
 
-fn is_token_mount(mount: &Value) -> bool {
-    mount.as_object().is_some_and(|mount| {
-        mount.get("mountPath").and_then(Value::as_str) == Some(TOKEN_PATH)
-            && mount.keys().all(|key| matches!(key.as_str(), "name" | "mountPath" | "readOnly"))
+fn is_token(mounts: &Value, pod: &PodView<'_>) -> bool {
+    mounts.as_array().is_some_and(|mounts| {
+        mounts.iter().all(|mount| {
+            let volume = mount["name"].as_str().unwrap_or_default();
+            mount["mountPath"] == TOKEN_PATH
+                && mount["readOnly"] == true
+                && mount.as_object().is_some_and(|mount| mount.len() == 3)
+                && volume.starts_with(TOKEN_VOLUME)
+                && pod.has_projected_volume(volume)
+        })
     })
+}
+
+/// `env` and the name of the first variable that is not in both lists alike.
+fn different_variable(planned: &Value, found: &Value) -> Option<String> {
+    if planned == found {
+        return None;
+    }
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let (planned, found) = (list(planned), list(found));
+    let mut different = found.iter().filter(|variable| !planned.contains(variable));
+    let mut missing = planned.iter().filter(|variable| !found.contains(variable));
+    let name = different.next().or_else(|| missing.next()).and_then(|variable| variable["name"].as_str());
+    Some(name.map_or_else(|| "env".to_owned(), |name| format!("env {}", Excerpt(name))))
 }
 
 fn same_ports(planned: &Value, found: &Value, host_network: bool) -> bool {
@@ -78,25 +110,21 @@ fn same_ports(planned: &Value, found: &Value, host_network: bool) -> bool {
 }
 
 fn same_resources(planned: &Value, found: &Value) -> bool {
+    let nothing = Map::new();
     let known = |key: &String| matches!(key.as_str(), "requests" | "limits");
     found.as_object().is_none_or(|found| found.keys().all(known))
         && ["requests", "limits"].into_iter().all(|list| {
-            let nothing = Map::new();
             let planned = planned[list].as_object().unwrap_or(&nothing);
             let found = found[list].as_object().unwrap_or(&nothing);
             planned
                 .iter()
                 .all(|(name, planned)| found.get(name).is_some_and(|found| same_quantity(planned, found)))
+                && found.keys().all(|name| planned.contains_key(name) || DEFAULTED.contains(&name.as_str()))
         })
 }
 
-/// Quantities are compared by size: the API server stores its own spelling of them. A quantity
-/// may also be written as a number.
+/// Quantities are compared by size: the API server stores its own spelling of them.
 fn same_quantity(planned: &Value, found: &Value) -> bool {
-    let size = |value: &Value| match value {
-        Value::String(text) => Quantity::parse(text),
-        Value::Number(number) => Quantity::parse(&number.to_string()),
-        _ => None,
-    };
-    size(planned).is_some_and(|planned| Some(planned) == size(found))
+    let planned = Quantity::from_json(planned);
+    planned.is_some() && planned == Quantity::from_json(found)
 }

@@ -3,10 +3,20 @@
 mod difference;
 mod status;
 
+use std::num::NonZeroU16;
+
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use crate::{keys, plan::Plan, pod::PodView, warning::Warning};
+use crate::{
+    keys,
+    plan::{Plan, local_url},
+    pod::{ContainerView, PodView},
+    warning::Warning,
+};
+
+/// The most bytes of all keys and values of an object's annotations (`TotalAnnotationSizeLimitB`).
+pub(crate) const ANNOTATIONS_SIZE: usize = 256 * 1024;
 
 /// A JSON Patch ([RFC 6902](https://www.rfc-editor.org/rfc/rfc6902)). It serialises to the list
 /// of its operations.
@@ -22,7 +32,8 @@ impl Patch {
         &self.operations
     }
 
-    /// What of the pod had to give way.
+    /// What of the pod had to give way, or keeps the plan from taking effect. These come on top of
+    /// [`Outcome::warnings`](crate::Outcome::warnings): tell the user both.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
     }
@@ -75,6 +86,8 @@ impl Plan {
     /// A container that is there under a planned name stays when it is the planned one, whatever
     /// the API server and its admission plugins have filled in since, and is replaced otherwise.
     /// The annotation [`keys::STATUS`] is written but never relied on.
+    ///
+    /// What the user should hear about the pod as it was is in [`Patch::warnings`].
     pub fn patch(&self, pod: &PodView<'_>) -> Patch {
         let mut patch = Patch::default();
         self.patch_containers(pod, &mut patch);
@@ -84,46 +97,65 @@ impl Plan {
     }
 
     fn patch_containers(&self, pod: &PodView<'_>, patch: &mut Patch) {
-        if !pod.has_spec() {
-            patch.add(&["spec"], json!({"containers": []}));
-        } else if !pod.has_containers() {
-            patch.add(&["spec", "containers"], json!([]));
-        }
         for planned in &self.containers {
             let mut found = pod.containers().iter().enumerate();
-            match found.find(|(_, container)| container.name() == planned.name) {
-                None => patch.add(&["spec", "containers", "-"], planned.manifest()),
-                Some((index, container)) => {
-                    if let Some(difference) = planned.difference(container, pod) {
-                        patch.replace(&["spec", "containers", &index.to_string()], planned.manifest());
-                        let name = planned.name.clone();
-                        patch.warnings.push(Warning::ContainerReplaced { name, difference });
-                    }
+            let Some((index, found)) = found.find(|(_, found)| found.name() == planned.name) else {
+                patch.add(&["spec", "containers", "-"], planned.manifest());
+                continue;
+            };
+            let Some(difference) = planned.difference(found, pod) else { continue };
+            let before = planned.as_planned_before(found);
+            let ours = before.is_some_and(|before| before.difference(found, pod).is_none());
+            let name = planned.name.clone();
+            patch.replace(&["spec", "containers", &index.to_string()], planned.manifest());
+            patch.warnings.push(match ours {
+                true => Warning::ContainerReplanned { name, difference },
+                false => Warning::ContainerReplaced { name, difference },
+            });
+        }
+    }
+
+    /// What the user set stays. The first auditor's address that an earlier planning set does not, for that auditor may
+    /// have moved: it is known by its value, the address of the container that stands in the pod under that name.
+    fn patch_applications(&self, pod: &PodView<'_>, patch: &mut Patch) {
+        const NAME: &str = "AUDITOR_URL";
+        let Some(url) = self.application_url() else { return };
+        let before = self.application_urls_before(pod);
+        let applications = pod.containers().iter().enumerate();
+        for (index, container) in applications.filter(|(_, found)| self.is_application(found)) {
+            let index = index.to_string();
+            let env = ["spec", "containers", &index, "env"];
+            let variable = json!({"name": NAME, "value": url});
+            match container.variable(NAME) {
+                None if container.has_env() => patch.add(&[&env[..], &["-"]].concat(), variable),
+                None => patch.add(&env, json!([variable])),
+                Some((_, Some(value))) if value == url => {}
+                Some((place, Some(value))) if before.iter().any(|before| before == value) => {
+                    patch.replace(&[&env[..], &[&place.to_string(), "value"]].concat(), json!(url));
                 }
+                Some((_, found)) => patch.warnings.push(Warning::AuditorUrlKept {
+                    container: container.name().to_owned(),
+                    found: found.map(str::to_owned),
+                    expected: url.clone(),
+                }),
             }
         }
     }
 
-    fn patch_applications(&self, pod: &PodView<'_>, patch: &mut Patch) {
-        const NAME: &str = "AUDITOR_URL";
-        let Some(url) = self.application_url() else { return };
-        for (index, container) in pod.containers().iter().enumerate() {
-            if !self.is_application(container) || container.env(NAME).is_some() {
-                continue;
-            }
-            let index = index.to_string();
-            let variable = json!({"name": NAME, "value": url});
-            if container.has_env() {
-                patch.add(&["spec", "containers", &index, "env", "-"], variable);
-            } else {
-                patch.add(&["spec", "containers", &index, "env"], json!([variable]));
-            }
-        }
+    /// The addresses of the first auditor as it stands in the pod.
+    fn application_urls_before(&self, pod: &PodView<'_>) -> Vec<String> {
+        let first = self.containers.first().map(|planned| planned.name.as_str());
+        let found = pod.containers().iter().filter(|found| Some(found.name()) == first);
+        let ports = found.flat_map(ContainerView::ports).filter_map(|port| port.container_port());
+        ports.filter_map(|port| u16::try_from(port).ok()).filter_map(NonZeroU16::new).map(local_url).collect()
     }
 
     fn patch_status(&self, pod: &PodView<'_>, patch: &mut Patch) {
         let status = self.status();
-        if !pod.has_metadata() {
+        let size = pod.annotations_size(keys::STATUS) + keys::STATUS.len() + status.len();
+        if size > ANNOTATIONS_SIZE {
+            patch.warnings.push(Warning::StatusLeftOut { size });
+        } else if !pod.has_metadata() {
             patch.add(&["metadata"], json!({"annotations": {keys::STATUS: status}}));
         } else if !pod.has_annotations() {
             patch.add(&["metadata", "annotations"], json!({keys::STATUS: status}));

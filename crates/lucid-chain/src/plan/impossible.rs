@@ -1,12 +1,14 @@
 //! Pods that no chain fits into. The API server would refuse them too, or a node could not run them, but with a
 //! message that names a container the user never wrote.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 use snafu::{Snafu, ensure};
 
 use super::PlannedContainer;
 use crate::{
-    pod::{ContainerView, PodView},
+    pod::{ContainerView, PodView, Text},
     quantity::Quantity,
 };
 
@@ -21,7 +23,9 @@ pub enum ImpossibleReason {
         container: String,
     },
     /// There is nothing to stand in front of.
-    #[snafu(display("failed to make an auditor chain: spec.containers is empty, accepted at least one container"))]
+    #[snafu(display(
+        "failed to make an auditor chain: spec.containers is empty, accepted at least one container"
+    ))]
     NoContainers,
     /// The pod is for Windows nodes.
     #[snafu(display(
@@ -30,9 +34,7 @@ pub enum ImpossibleReason {
     Windows,
     /// `spec.resources`, which holds for the whole pod, leaves no room for the auditors.
     #[snafu(display(
-        "failed to fit the auditors into spec.resources: {list}.{resource} is {found}, accepted at least {needed}, \
-         which {} of the pod with its auditors",
-        if *list == "requests" { "is the sum of the containers" } else { "is the largest of the containers" }
+        "failed to fit the auditors into spec.resources of the pod: found {list}.{resource} {found}, accepted at least {needed}"
     ))]
     PodResources {
         /// `requests` or `limits`.
@@ -53,23 +55,56 @@ pub(super) fn check_pod(pod: &PodView<'_>) -> Result<(), ImpossibleReason> {
     Ok(())
 }
 
-/// Whether what the `auditors` ask for fits into `spec.resources` beside the other containers of the pod. What init
-/// containers ask for is left to the API server.
+/// Whether the `auditors` fit into `spec.resources` beside the `others` of the pod's containers. What init containers
+/// ask for is left to the API server.
 pub(super) fn check_resources<'v, 'a: 'v>(
-    pod: &'v PodView<'a>,
-    others: impl Iterator<Item = &'v ContainerView<'a>>,
+    pod: &PodView<'_>,
+    others: impl IntoIterator<Item = &'v ContainerView<'a>>,
     auditors: &[PlannedContainer],
 ) -> Result<(), ImpossibleReason> {
-    let Some(resources) = pod.resources() else { return Ok(()) };
-    let others: Vec<Value> =
-        others.map(|container| serde_json::from_str(container.json()).unwrap_or_default()).collect();
-    let of_pod = |list: &Option<_>, name| Quantity::from_json(list.as_ref()?.get(name)?);
-    for auditor in auditors {
-        for (name, limit) in &auditor.resources.limits {
-            let limits = resources.limits.as_ref();
-            let found = limits.and_then(|list| list.get(name.as_str())).and_then(Quantity::from_json);
-            check_room("limits", name, found, Quantity::parse(limit).unwrap_or(Quantity::ZERO))?;
+    let Some(room) = pod.resources() else { return Ok(()) };
+    let size = |list: Option<&BTreeMap<Text<'_>, Value>>, name: &str| Quantity::from_json(list?.get(name)?);
+
+    // The limit of each container may not exceed the pod's.
+    for (name, limit) in auditors.iter().flat_map(|auditor| &auditor.resources.limits) {
+        if let Some(found) = size(room.limits.as_ref(), name)
+            && let Some(needed) = Quantity::parse(limit)
+        {
+            ensure_room("limits", name, found, needed)?;
         }
     }
+
+    // The sum of the requests may exceed neither the pod's request nor, where the API server derives that, its limit.
+    let mut requested = BTreeMap::<&str, Quantity>::new();
+    for (name, request) in auditors.iter().flat_map(|auditor| auditor.resources.effective_requests()) {
+        let sum = requested.entry(name).or_insert(Quantity::ZERO);
+        *sum = sum.saturating_add(Quantity::parse(request).unwrap_or(Quantity::ZERO));
+    }
+    for container in others {
+        let container: Value = serde_json::from_str(container.json()).unwrap_or_default();
+        for (name, sum) in &mut requested {
+            let request = Quantity::from_json(&container["resources"]["requests"][*name]);
+            *sum = sum.saturating_add(request.unwrap_or(Quantity::ZERO));
+        }
+    }
+    for (name, needed) in requested {
+        let lists = [("requests", room.requests.as_ref()), ("limits", room.limits.as_ref())];
+        for (list, quantities) in lists {
+            if let Some(found) = size(quantities, name) {
+                ensure_room(list, name, found, needed)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn ensure_room(
+    list: &'static str,
+    resource: &str,
+    found: Quantity,
+    needed: Quantity,
+) -> Result<(), ImpossibleReason> {
+    let (found, fits) = (found.to_string(), found >= needed);
+    ensure!(fits, PodResourcesSnafu { list, resource, found, needed: needed.to_string() });
     Ok(())
 }

@@ -1,16 +1,16 @@
 //! From a pod and the configuration to the chain it gets.
 
+mod before;
 mod container;
+mod impossible;
 mod names;
 mod ports;
 
 use std::fmt;
 
-use snafu::Snafu;
-
 use crate::{
     annotations::Annotations,
-    catalogue::Auditor,
+    catalogue::{Auditor, Catalogue},
     chain::ChainSource,
     configuration::Configuration,
     keys,
@@ -22,7 +22,12 @@ use crate::{
     warning::Warning,
 };
 
+use ports::ModelClues;
+
+pub(crate) use container::local_url;
+
 pub use container::PlannedContainer;
+pub use impossible::ImpossibleReason;
 pub use ports::{DEFAULT_MODEL_PORT, ModelPort, ModelPortSource, PortHolder, PortReason};
 
 /// uid of the first auditor; the following ones count up. An own uid per auditor lets the kernel
@@ -98,18 +103,6 @@ impl fmt::Display for SkipReason {
     }
 }
 
-/// Why there is no plan for a pod.
-#[derive(Debug, Clone, PartialEq, Eq, Snafu)]
-#[non_exhaustive]
-pub enum ImpossibleReason {
-    /// The pod declares every port an auditor could take.
-    #[snafu(display("failed to find a free port for {container}: the pod declares all of them"))]
-    NoFreePort {
-        /// The auditor's container.
-        container: String,
-    },
-}
-
 /// The chain of one pod: what is injected, in which order, and why so.
 ///
 /// [`Plan::patch`] turns it into operations on the pod it was made for.
@@ -128,6 +121,8 @@ pub struct Plan {
     pub audit_mode: Setting<AuditMode>,
     /// Which traffic the chain stands in.
     pub direction: Setting<Direction>,
+    /// Names of auditors' containers that are in the pod and no part of the chain.
+    pub leftovers: Vec<String>,
 }
 
 impl Plan {
@@ -135,12 +130,13 @@ impl Plan {
     /// audited: the address of the first auditor.
     pub fn application_url(&self) -> Option<String> {
         let first = self.containers.first()?;
-        self.direction.value.covers_outbound().then(|| container::local_url(first.port))
+        self.direction.value.covers_outbound().then(|| local_url(first.port))
     }
 
-    /// Whether the container is neither planned nor carries the name of a planned one.
+    /// Whether the container is no auditor: neither planned, nor under the name of a planned one, nor left over.
     pub fn is_application(&self, container: &ContainerView<'_>) -> bool {
-        self.containers.iter().all(|planned| planned.name != container.name())
+        let mut auditors = self.containers.iter().map(|planned| &planned.name).chain(&self.leftovers);
+        auditors.all(|name| name != container.name())
     }
 }
 
@@ -190,7 +186,7 @@ impl fmt::Display for SettingSource {
 /// Decides what happens to `pod`.
 ///
 /// The decision depends on nothing but the arguments, and planning again for the patched pod
-/// gives the same plan.
+/// gives the same chain. What [`Plan::patch`] finds in the pod is in [`Patch::warnings`](crate::Patch::warnings).
 pub fn plan(pod: &PodView<'_>, inputs: &Inputs<'_>) -> Outcome {
     let mut warnings = Vec::new();
     let decision = decide(pod, inputs, &mut warnings);
@@ -217,24 +213,46 @@ fn decide(pod: &PodView<'_>, inputs: &Inputs<'_>, warnings: &mut Vec<Warning>) -
         warnings.push(Warning::SkipNotAllowed);
     }
 
-    let (source, chain) = choose_chain(&annotations, inputs);
-    let audit_mode = Setting::first(configuration.overrides.audit_mode, annotations.audit_mode);
-    let direction = Setting::first(configuration.overrides.direction, annotations.direction);
+    match make(pod, trigger, &annotations, inputs, catalogue, warnings) {
+        Ok(plan) => Decision::Planned(plan),
+        Err(reason) => Decision::Impossible { reason },
+    }
+}
+
+fn make(
+    pod: &PodView<'_>,
+    trigger: Trigger,
+    annotations: &Annotations<'_>,
+    inputs: &Inputs<'_>,
+    catalogue: &Catalogue,
+    warnings: &mut Vec<Warning>,
+) -> Result<Plan, ImpossibleReason> {
+    impossible::check_pod(pod)?;
+    let overrides = &inputs.configuration.overrides;
+    let (source, chain) = choose_chain(annotations, inputs);
+    let audit_mode = Setting::first(overrides.audit_mode, annotations.audit_mode);
+    let direction = Setting::first(overrides.direction, annotations.direction);
     let names = names::container_names(pod, &chain, warnings);
-    let applications: Vec<_> =
+
+    let others: Vec<_> =
         pod.containers().iter().filter(|found| names.iter().all(|name| name != found.name())).collect();
-    let model_port = ModelPort::find(
-        &applications,
-        configuration.overrides.target_port,
-        annotations.target_port,
-        warnings,
-    );
-    let ports = match ports::assign(pod, &applications, model_port.port, &chain, &names) {
-        Ok(ports) => ports,
-        Err(reason) => return Decision::Impossible { reason },
+    let (leftovers, applications): (Vec<&ContainerView<'_>>, Vec<_>) =
+        others.iter().partition(|found| before::is_auditor(found, catalogue));
+    let leftovers: Vec<_> = leftovers.into_iter().map(|found| found.name().to_owned()).collect();
+    warnings.extend(leftovers.iter().map(|name| Warning::LeftoverAuditor { name: name.clone() }));
+
+    let clues = ModelClues {
+        operator: overrides.target_port,
+        annotation: annotations.target_port,
+        direction: direction.value,
+        applications: &applications,
+        forwarded_to: before::forwarded_to(pod, &chain, &names),
     };
+    let model_port = ModelPort::find(&clues, warnings);
+    let ports = ports::assign(pod, &others, model_port.port, &chain, &names)?;
     let containers = container::chain(&chain, names, ports, model_port.port, audit_mode.value);
-    Decision::Planned(Plan { trigger, source, containers, model_port, audit_mode, direction })
+    impossible::check_resources(pod, others, &containers)?;
+    Ok(Plan { trigger, source, containers, model_port, audit_mode, direction, leftovers })
 }
 
 fn check_label(pod: &PodView<'_>, trigger: Option<Trigger>, warnings: &mut Vec<Warning>) {

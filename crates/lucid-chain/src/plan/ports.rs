@@ -6,6 +6,7 @@ use super::ImpossibleReason;
 use crate::{
     catalogue::Auditor,
     keys,
+    mode::Direction,
     pod::{ContainerView, PodView, PortView},
     port,
     warning::Warning,
@@ -13,9 +14,6 @@ use crate::{
 
 /// Where a model listens unless the pod tells otherwise.
 pub const DEFAULT_MODEL_PORT: NonZeroU16 = port::known(5000);
-
-/// Port names that stand for the model, the first one first.
-const MODEL_PORT_NAMES: [&str; 2] = ["model", "http"];
 
 /// Where an auditor goes when its own port is taken: 8090, 8093, 8096 and so on.
 const FIRST_SPARE: u16 = 8090;
@@ -35,6 +33,11 @@ pub struct ModelPort {
 }
 
 /// How the model's port is known; the first that applies.
+///
+/// A port `http` and an only port tell where calls from outside arrive, which is the model only while
+/// [`Direction::Inbound`] is audited. An application that calls a model itself has such a port too, and a chain that ends
+/// there would hand the application its own calls. That holds for [`Direction::Both`] as well: there is one chain for
+/// both ways, and it ends at the model that the application calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ModelPortSource {
@@ -42,14 +45,14 @@ pub enum ModelPortSource {
     Operator,
     /// The annotation [`keys::TARGET_PORT`].
     Annotation,
-    /// A port of an application is named `model` or else `http`.
+    /// A port of an application is named `model` or else, inbound, `http`.
     NamedPort {
         /// The application's container.
         container: String,
         /// The name of the port.
         name: &'static str,
     },
-    /// The applications declare only this port.
+    /// The applications declare only this port; inbound.
     OnlyPort {
         /// The application's container.
         container: String,
@@ -57,6 +60,13 @@ pub enum ModelPortSource {
     /// The default, which `container` declares among other ports.
     DeclaredDefault {
         /// The application's container.
+        container: String,
+    },
+    /// The last auditor was in the pod already and forwards to this port of an application; inbound. It wins over the
+    /// ways of guessing, which the containers of another injector lead astray: it may have come between two calls of
+    /// the webhook.
+    Kept {
+        /// The auditor's container.
         container: String,
     },
     /// The default, which no application declares.
@@ -73,52 +83,89 @@ impl fmt::Display for ModelPortSource {
             Self::DeclaredDefault { container } => {
                 write!(f, "built-in default, declared by container {container}")
             }
+            Self::Kept { container } => write!(f, "what container {container} forwards to already"),
             Self::Assumed => f.write_str("built-in default"),
         }
     }
 }
 
+/// What tells where the model listens.
+pub(super) struct ModelClues<'v, 'a> {
+    /// The operator's configuration.
+    pub(super) operator: Option<NonZeroU16>,
+    /// The annotation [`keys::TARGET_PORT`].
+    pub(super) annotation: Option<NonZeroU16>,
+    /// Which traffic the chain stands in.
+    pub(super) direction: Direction,
+    /// The containers one of which is the model.
+    pub(super) applications: &'v [&'v ContainerView<'a>],
+    /// Name and next hop of the last auditor as it stands in the pod.
+    pub(super) forwarded_to: Option<(&'v str, NonZeroU16)>,
+}
+
 impl ModelPort {
-    pub(super) fn find(
-        applications: &[&ContainerView<'_>],
-        operator: Option<NonZeroU16>,
-        annotation: Option<NonZeroU16>,
-        warnings: &mut Vec<Warning>,
-    ) -> Self {
-        if let Some(port) = operator {
+    pub(super) fn find(clues: &ModelClues<'_, '_>, warnings: &mut Vec<Warning>) -> Self {
+        if let Some(port) = clues.operator {
             return Self { port, source: ModelPortSource::Operator };
         }
-        if let Some(port) = annotation {
+        if let Some(port) = clues.annotation {
             return Self { port, source: ModelPortSource::Annotation };
         }
-        let declared: Vec<_> = applications
+        let declared = Declared::by(clues.applications);
+        if let Some(found) = declared.named("model") {
+            return found;
+        }
+        let inbound = clues.direction == Direction::Inbound;
+        let guessed = if inbound { declared.named("http").or_else(|| declared.only()) } else { None };
+        let guessed = guessed.or_else(|| declared.default());
+        let kept = clues.forwarded_to.filter(|&(_, port)| {
+            inbound && declared.has(port) && guessed.as_ref().is_none_or(|guessed| guessed.port != port)
+        });
+        if let Some((container, port)) = kept {
+            return Self { port, source: ModelPortSource::Kept { container: container.to_owned() } };
+        }
+        guessed.unwrap_or_else(|| {
+            let port = DEFAULT_MODEL_PORT;
+            warnings.push(Warning::ModelPortAssumed { port });
+            Self { port, source: ModelPortSource::Assumed }
+        })
+    }
+}
+
+/// The TCP ports that applications declare, with their containers and names.
+struct Declared<'v>(Vec<(&'v str, Option<&'v str>, NonZeroU16)>);
+
+impl<'v> Declared<'v> {
+    fn by(applications: &[&'v ContainerView<'_>]) -> Self {
+        let ports = applications
             .iter()
             .flat_map(|container| container.ports().map(move |port| (container.name(), port)))
-            .filter(|(_, declared)| declared.is_tcp())
-            .filter_map(|(container, declared)| {
-                Some((container, declared, usable(declared.container_port())?))
-            })
-            .collect();
-        for name in MODEL_PORT_NAMES {
-            if let Some(&(container, _, port)) =
-                declared.iter().find(|(_, declared, _)| declared.name() == Some(name))
-            {
-                let container = container.to_owned();
-                return Self { port, source: ModelPortSource::NamedPort { container, name } };
-            }
-        }
-        if let Some(&(container, _, port)) = declared.first()
-            && declared.iter().all(|&(_, _, other)| other == port)
-        {
-            return Self { port, source: ModelPortSource::OnlyPort { container: container.to_owned() } };
-        }
-        let port = DEFAULT_MODEL_PORT;
-        if let Some(&(container, ..)) = declared.iter().find(|&&(_, _, other)| other == port) {
-            let container = container.to_owned();
-            return Self { port, source: ModelPortSource::DeclaredDefault { container } };
-        }
-        warnings.push(Warning::ModelPortAssumed { port });
-        Self { port, source: ModelPortSource::Assumed }
+            .filter(|(_, port)| port.is_tcp())
+            .filter_map(|(container, port)| Some((container, port.name(), usable(port.container_port())?)));
+        Self(ports.collect())
+    }
+
+    fn has(&self, port: NonZeroU16) -> bool {
+        self.0.iter().any(|&(.., declared)| declared == port)
+    }
+
+    fn named(&self, name: &'static str) -> Option<ModelPort> {
+        let &(container, _, port) = self.0.iter().find(|(_, declared, _)| *declared == Some(name))?;
+        let container = container.to_owned();
+        Some(ModelPort { port, source: ModelPortSource::NamedPort { container, name } })
+    }
+
+    fn only(&self) -> Option<ModelPort> {
+        let &(container, _, port) = self.0.first()?;
+        let only = self.0.iter().all(|&(.., declared)| declared == port);
+        let container = container.to_owned();
+        only.then_some(ModelPort { port, source: ModelPortSource::OnlyPort { container } })
+    }
+
+    fn default(&self) -> Option<ModelPort> {
+        let &(container, _, port) = self.0.iter().find(|&&(.., port)| port == DEFAULT_MODEL_PORT)?;
+        let container = container.to_owned();
+        Some(ModelPort { port, source: ModelPortSource::DeclaredDefault { container } })
     }
 }
 
@@ -174,13 +221,13 @@ impl fmt::Display for PortReason {
 /// A port for each auditor, in the order of the chain.
 pub(super) fn assign(
     pod: &PodView<'_>,
-    applications: &[&ContainerView<'_>],
+    others: &[&ContainerView<'_>],
     model: NonZeroU16,
     chain: &[&Auditor],
     names: &[String],
 ) -> Result<Vec<(NonZeroU16, PortReason)>, ImpossibleReason> {
     let mut taken = BTreeMap::new();
-    for container in applications {
+    for container in others {
         declare(&mut taken, container, PortHolder::Container);
     }
     for container in pod.init_containers() {

@@ -170,8 +170,53 @@ const REFUSED: &[(&str, usize, usize, &str)] = &[
         1,
         "invalid type: map, expected a single YAML document",
     ),
-    ("chain:\n- name: a\n  image: 'a\n", 4, 1, "found unexpected end of stream"),
-    ("chain:\n- name: a\n  port: 1\n bad: x\n", 4, 2, "did not find expected key"),
+    (
+        "chain:\n- name: a\n  image: 'a\n",
+        4,
+        1,
+        "found unexpected end of stream, while scanning a quoted scalar at line 3 column 10",
+    ),
+    ("\u{feff}chain:\n- name: a\n  image: ''\n", 3, 10, "chain[0].image: found nothing"),
+    ("\u{feff}chains: []\n", 1, 1, "unknown key \"chains\", accepted chain"),
+    ("---\n---\nchain: []\n", 3, 1, "invalid type: map, expected a single YAML document"),
+    ("---\n", 2, 1, "`chain` is missing"),
+    ("chain:\n- name: null\n  image: a\n", 2, 9, "chain[0].name: found nothing, accepted a DNS label"),
+    ("chain:\n- name: a\n  image: ~\n", 3, 10, "chain[0].image: found nothing"),
+    (
+        "chain:\n- name: a\n  image: a\n  description:\n",
+        2,
+        3,
+        "chain[0]: \"description\" has no value, accepted text (\"\" for an empty one)",
+    ),
+    ("chain:\n- {name: a, image: a, env: {B: x, A: ~}}\n", 2, 28, "chain[0].env: \"A\" has no value"),
+    ("chain:\n- {name: a, image: a, env: {A: null}}\n", 2, 28, "chain[0].env: \"A\" has no value"),
+    ("chain:\n- {name: a, image: a, env: {A: }}\n", 2, 28, "chain[0].env: \"A\" has no value"),
+    ("chain:\n- {name: &n ~, image: a, env: {A: *n}}\n", 2, 10, "chain[0].name: found nothing"),
+    ("chain:\n- {name: a, image: a, labels: {a: Null}}\n", 2, 31, "chain[0].labels: \"a\" has no value"),
+    (
+        "chain:\n- {name: a, image: a, labels: {~: a}}\n",
+        2,
+        32,
+        "chain[0].labels: found nothing, accepted a name",
+    ),
+    (
+        "chain:\n- {name: a, image: a, env: {null: a}}\n",
+        2,
+        29,
+        "chain[0].env: found nothing, accepted a name",
+    ),
+    (
+        "chain:\n- {name: a, image: a, resources: {limits: {cpu: }}}\n",
+        2,
+        43,
+        "chain[0].resources.limits: \"cpu\" has no value",
+    ),
+    (
+        "chain:\n- name: a\n  port: 1\n bad: x\n",
+        4,
+        2,
+        "did not find expected key, while parsing a block mapping",
+    ),
     ("chain:\n- name: *missing\n", 2, 9, "unknown anchor"),
 ];
 
@@ -263,4 +308,58 @@ fn an_unknown_name_is_reported_with_the_nearest_and_all_known_ones() {
         assert!(message.contains("known: lucid-guardrails-auditor, lucid-injection-auditor"), "{message}");
         assert!(message.len() < 300, "{message}");
     }
+}
+
+#[test]
+fn a_byte_order_mark_and_empty_documents_are_no_part_of_the_text() {
+    for yaml in [
+        "chain: [{name: a, image: a}]\n---\n",
+        "---\nchain: [{name: a, image: a}]\n---",
+        "chain: [{name: a, image: a}]\n...\n",
+        "chain: [{name: a, image: a}]\n---\n# nothing\n---\n",
+        "\u{feff}chain: [{name: a, image: a}]",
+        "\u{feff}---\nchain: [{name: a, image: a, env: {A: '', B: \"null\", C: \"~\"}}]",
+    ] {
+        let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap();
+        assert_eq!(catalogue.auditors().len(), 1, "{yaml}");
+    }
+}
+
+#[test]
+fn an_auditor_is_found_by_its_image_and_by_the_name_of_its_container() {
+    let digest = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+    let own = Catalogue::parse(
+        "auditors.yaml",
+        "chain: [{name: pii-2, image: Registry.example/pii:1}, {name: x, image: registry.example/pii}]",
+    )
+    .unwrap();
+    let catalogue = Catalogue::builtin().overlay(&own);
+    let toxicity = Some("lucid-toxicity-auditor");
+    let images = [
+        ("ghcr.io/lucid/lucid-toxicity-auditor:latest".to_owned(), toxicity),
+        ("ghcr.io/lucid/lucid-toxicity-auditor".to_owned(), toxicity),
+        (format!("GHCR.io:443/lucid/lucid-toxicity-auditor@{digest}"), toxicity),
+        ("registry.example/pii:2".to_owned(), Some("pii-2")),
+        ("registry.example:80/pii".to_owned(), None),
+        ("lucid/lucid-toxicity-auditor".to_owned(), None),
+    ];
+    for (image, expected) in images {
+        let found = catalogue.auditor_of_image(&image.parse().unwrap());
+        assert_eq!(found.map(|auditor| auditor.name()), expected, "{image}");
+    }
+    let names = [
+        ("lucid-toxicity-auditor", toxicity),
+        ("lucid-toxicity-auditor-2", toxicity),
+        ("lucid-toxicity-auditor-", None),
+        ("lucid-toxicity-auditor-x", None),
+        ("toxicity", None),
+        ("pii-2", Some("pii-2")),
+        ("pii-2-3", Some("pii-2")),
+        ("pii", None),
+        ("pii-3", None),
+    ];
+    for (name, expected) in names {
+        assert_eq!(catalogue.auditor_of_container(name).map(|auditor| auditor.name()), expected, "{name}");
+    }
+    assert_eq!(own.auditors()[0].image_reference(), &"Registry.example/pii:1".parse().unwrap());
 }

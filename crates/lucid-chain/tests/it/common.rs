@@ -74,6 +74,7 @@ pub(crate) fn injected(pod: &Value) -> Value {
 pub(crate) fn defaulted(pod: &Value) -> Value {
     let mut pod = pod.clone();
     let host_network = pod["spec"]["hostNetwork"] == true;
+    pod["spec"]["volumes"] = json!([{"name": "kube-api-access-x7k2p", "projected": {"defaultMode": 420}}]);
     for container in pod["spec"]["containers"].as_array_mut().unwrap() {
         let container = container.as_object_mut().unwrap();
         let filled_in = [
@@ -85,7 +86,7 @@ pub(crate) fn defaulted(pod: &Value) -> Value {
         for (key, value) in filled_in {
             container.entry(key).or_insert(value);
         }
-        let mount = json!({"name": "kube-api-access", "readOnly": true, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"});
+        let mount = json!({"name": "kube-api-access-x7k2p", "readOnly": true, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"});
         let mounts = container.entry("volumeMounts").or_insert(json!([]));
         match mounts.as_array_mut() {
             Some(mounts) => mounts.push(mount),

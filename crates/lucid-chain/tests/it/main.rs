@@ -4,8 +4,10 @@
 
 mod annotations;
 mod catalogue;
+mod catalogue_bounds;
 mod chain;
 mod common;
+mod model_port;
 mod patch;
 mod plan;
 mod pod;

@@ -16,6 +16,10 @@ fn operation(operation: &Operation) -> (&str, &str) {
     }
 }
 
+fn patch_warnings(patch: &Patch) -> Vec<String> {
+    patch.warnings().iter().map(ToString::to_string).collect()
+}
+
 const STATUS_PATH: &str = "/metadata/annotations/lucid.computing~1status";
 
 #[test]
@@ -33,31 +37,13 @@ fn one_added_container_is_one_operation() {
 
 #[test]
 fn parents_are_created_where_they_are_missing() {
-    let labels = json!({keys::SECURED_LABEL: "true"});
-    let cases = [
-        (json!({"metadata": {"labels": labels}}), vec!["/spec"], "/metadata/annotations"),
-        (json!({"metadata": {"labels": labels}, "spec": null}), vec!["/spec"], "/metadata/annotations"),
-        (
-            json!({"metadata": {"labels": labels, "annotations": null}, "spec": {"x": 1}}),
-            vec!["/spec/containers"],
-            "/metadata/annotations",
-        ),
-        (
-            json!({"metadata": {"labels": labels, "annotations": {}}, "spec": {"containers": null}}),
-            vec!["/spec/containers"],
-            STATUS_PATH,
-        ),
-    ];
-    for (pod, created, status) in cases {
+    let cases = [(json!(null), "/metadata/annotations"), (json!({}), STATUS_PATH)];
+    for (annotations, status) in cases {
+        let pod = pod(annotations, &[5000]);
         let patch = patch_of(&pod);
-        let mut expected = created;
-        expected.extend(["/spec/containers/-", "/spec/containers/-", status]);
         let found: Vec<_> = paths(&patch).into_iter().map(|(_, path)| path).collect();
-        assert_eq!(found, expected, "{pod}");
-        let patched = apply(&pod, &patch);
-        assert_eq!(patched["spec"]["containers"].as_array().unwrap().len(), 2, "{patched}");
-        assert!(patched["metadata"]["annotations"][keys::STATUS].is_string(), "{patched}");
-        assert_eq!(patched["spec"]["x"], pod["spec"]["x"]);
+        assert_eq!(found, ["/spec/containers/-", "/spec/containers/-", status], "{pod}");
+        assert!(apply(&pod, &patch)["metadata"]["annotations"][keys::STATUS].is_string());
     }
 }
 
@@ -65,25 +51,64 @@ fn parents_are_created_where_they_are_missing() {
 fn an_outbound_application_is_pointed_at_the_first_auditor_unless_it_chose_itself() {
     let own = json!([{"name": "AUDITOR_URL", "value": "http://elsewhere"}]);
     let from = json!([{"name": "AUDITOR_URL", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]);
+    let second = json!([{"name": "AUDITOR_URL", "value": "http://localhost:8093"}]);
     let ours = json!({"name": "AUDITOR_URL", "value": "http://localhost:8090"});
     let other = json!({"name": "A", "value": "1"});
     let cases = [
-        ("inbound", Value::Null, Value::Null),
-        ("outbound", Value::Null, json!([ours])),
-        ("both", json!([]), json!([ours])),
-        ("both", json!([other]), json!([other, ours])),
-        ("both", own.clone(), own),
-        ("outbound", from.clone(), from),
+        ("inbound", Value::Null, Value::Null, None),
+        ("inbound", own.clone(), own.clone(), None),
+        ("outbound", Value::Null, json!([ours]), None),
+        ("both", json!([]), json!([ours]), None),
+        ("both", json!([other]), json!([other, ours]), None),
+        ("both", own.clone(), own, Some("\"http://elsewhere\"")),
+        ("both", second.clone(), second, Some("\"http://localhost:8093\"")),
+        ("outbound", from.clone(), from, Some("valueFrom")),
     ];
-    for (direction, env, expected) in cases {
+    for (direction, env, expected, kept) in cases {
         let mut pod = pod(json!({keys::DIRECTION: direction}), &[8000]);
         pod["spec"]["containers"][0]["env"] = env;
         pod["spec"]["initContainers"] = json!([{"name": "setup"}]);
+        let said = kept.map(|found| {
+            format!("container \"web\" sets AUDITOR_URL itself and is not audited: found {found}, expected \"http://localhost:8090\"")
+        });
+        assert_eq!(patch_warnings(&patch_of(&pod)), Vec::from_iter(said.clone()));
         let patched = injected(&pod);
         assert_eq!(patched["spec"]["containers"][0]["env"], expected, "{pod}");
         assert_eq!(patched["spec"]["initContainers"], pod["spec"]["initContainers"]);
-        assert!(patch_of(&patched).is_empty());
+        let again = patch_of(&patched);
+        assert!(again.is_empty());
+        assert_eq!(patch_warnings(&again), Vec::from_iter(said));
     }
+}
+
+#[test]
+fn an_address_that_an_earlier_planning_set_follows_the_first_auditor() {
+    let mut pod = pod(json!({keys::DIRECTION: "outbound"}), &[5000]);
+    pod["spec"]["containers"][0]["env"] =
+        json!([{"name": "AUDITOR_URL", "value": "x"}, {"name": "A", "value": "1"}]);
+    let second = json!({"name": "second", "env": []});
+    pod["spec"]["containers"].as_array_mut().unwrap().push(second);
+    let mut pod = injected(&pod);
+    assert_eq!(pod["spec"]["containers"][1]["env"][0]["value"], "http://localhost:8090");
+
+    // Another injector takes the port of the first auditor.
+    let proxy = json!({"name": "proxy", "ports": [{"containerPort": 8090}], "env": [{"name": "AUDITOR_URL", "value": "http://localhost:80"}]});
+    pod["spec"]["containers"].as_array_mut().unwrap().push(proxy);
+    let patch = patch_of(&pod);
+    assert!(paths(&patch).contains(&("replace", "/spec/containers/1/env/0/value")), "{patch:?}");
+    let patched = apply(&pod, &patch);
+    let url = |container: usize| patched["spec"]["containers"][container]["env"][0]["value"].clone();
+    assert_eq!(
+        (url(0), url(1), url(4)),
+        (json!("x"), json!("http://localhost:8093"), json!("http://localhost:80"))
+    );
+    let said = patch_warnings(&patch);
+    assert_eq!(
+        said.iter().filter(|warning| warning.contains("sets AUDITOR_URL itself")).count(),
+        2,
+        "{said:?}"
+    );
+    assert!(patch_of(&patched).is_empty());
 }
 
 #[test]
@@ -110,7 +135,7 @@ fn a_container_that_only_carries_a_planned_name_is_replaced_and_reported() {
         ("command", json!(["sleep"]), "command"),
         ("args", json!(["--off"]), "args"),
         ("image", json!("busybox"), "image"),
-        ("env", json!([]), "env"),
+        ("env", json!([]), "env \"LUCID_AUDITOR_ID\""),
         ("envFrom", json!([{"configMapRef": {"name": "x"}}]), "envFrom"),
         ("ports", json!([{"containerPort": 1}]), "ports"),
         ("ports", json!([{"containerPort": 8090, "protocol": "UDP"}]), "ports"),
@@ -131,26 +156,36 @@ fn a_container_that_only_carries_a_planned_name_is_replaced_and_reported() {
         ("lifecycle", json!({"postStart": {"exec": {"command": ["kill", "1"]}}}), "lifecycle"),
         ("livenessProbe", json!({"tcpSocket": {"port": 1}}), "livenessProbe"),
         ("volumeMounts", json!([{"name": "x", "mountPath": "/app"}]), "volumeMounts"),
-        (
-            "volumeMounts",
-            json!([{"name": "x", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "subPath": "x"}]),
-            "volumeMounts",
-        ),
         ("volumeDevices", json!([{"name": "x", "devicePath": "/dev/x"}]), "volumeDevices"),
         ("workingDir", json!("/tmp"), "workingDir"),
+        ("terminationMessagePath", json!("/usr/local/bin/auditor"), "terminationMessagePath"),
+        ("terminationMessagePath", Value::Null, "terminationMessagePath"),
+        ("terminationMessagePolicy", json!("FallbackToLogsOnError"), "terminationMessagePolicy"),
+        ("imagePullPolicy", json!("Never"), "imagePullPolicy"),
+        ("imagePullPolicy", json!("IfNotPresent"), "imagePullPolicy"),
+        ("volumeMounts", token(json!({"name": "scratch"})), "volumeMounts"),
+        ("volumeMounts", token(json!({"name": "kube-api-access-scratch"})), "volumeMounts"),
+        ("volumeMounts", token(json!({"name": "own-token"})), "volumeMounts"),
+        ("volumeMounts", token(json!({"name": "kube-api-access-missing"})), "volumeMounts"),
+        ("volumeMounts", token(json!({"readOnly": false})), "volumeMounts"),
+        ("volumeMounts", token(json!({"readOnly": null})), "volumeMounts"),
+        ("volumeMounts", token(json!({"subPath": "x"})), "volumeMounts"),
+        ("volumeMounts", token(json!({"mountPath": "/usr/local/bin"})), "volumeMounts"),
+        ("resources", with_resource("limits", "example.com/gpu", "1"), "resources"),
+        ("resources", with_resource("requests", "hugepages-2Mi", "2Mi"), "resources"),
         ("restartPolicy", json!("Never"), "restartPolicy"),
     ];
-    let original = injected(&pod(json!({}), &[5000]));
+    let mut original = injected(&pod(json!({}), &[5000]));
+    original["spec"]["volumes"] = volumes();
     for (key, value, difference) in cases {
         let mut pod = original.clone();
         pod["spec"]["containers"][1][key] = value;
         let patch = patch_of(&pod);
         assert_eq!(paths(&patch), [("replace", "/spec/containers/1")], "{pod}");
-        let said: Vec<_> = patch.warnings().iter().map(ToString::to_string).collect();
         assert_eq!(
-            said,
+            patch_warnings(&patch),
             [format!(
-                "container lucid-guardrails-auditor carries the name of an auditor but is another ({difference} differs); it is replaced"
+                "container lucid-guardrails-auditor is replaced: it carries the name of an auditor and differs from it in {difference}"
             )]
         );
         assert_eq!(apply(&pod, &patch), original);
@@ -160,26 +195,139 @@ fn a_container_that_only_carries_a_planned_name_is_replaced_and_reported() {
 #[test]
 fn what_the_api_server_fills_in_does_not_make_a_container_another() {
     let cases = [
-        ("imagePullPolicy", json!("Always")),
-        ("terminationMessagePath", json!("/dev/termination-log")),
-        ("terminationMessagePolicy", json!("File")),
         ("ports", json!([{"containerPort": 8090, "protocol": "TCP"}])),
-        (
-            "volumeMounts",
-            json!([{"name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true}]),
-        ),
+        ("volumeMounts", token(json!({}))),
         ("volumeMounts", json!([])),
         ("command", Value::Null),
         (
             "resources",
             json!({"requests": {"cpu": "0.1", "memory": "131072Ki", "ephemeral-storage": "1Gi"}, "limits": {"cpu": 0.5, "memory": "256Mi"}}),
         ),
+        ("resources", with_resource("limits", "ephemeral-storage", "1Gi")),
     ];
     for (key, value) in cases {
         let mut pod = injected(&pod(json!({}), &[5000]));
+        pod["spec"]["volumes"] = volumes();
         pod["spec"]["containers"][1][key] = value;
         assert_eq!(paths(&patch_of(&pod)), [], "{pod}");
     }
+}
+
+/// The mount of the service account token with other members.
+fn token(other: Value) -> Value {
+    let mut mount = json!({
+        "name": "kube-api-access-x7k2p", "readOnly": true, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+    });
+    mount.as_object_mut().unwrap().extend(other.as_object().unwrap().clone());
+    mount.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+    json!([mount])
+}
+
+fn volumes() -> Value {
+    json!([
+        {"name": "scratch", "emptyDir": {}},
+        {"name": "kube-api-access-scratch", "emptyDir": {}},
+        {"name": "own-token", "projected": {"sources": []}},
+        {"name": "kube-api-access-x7k2p", "projected": {"sources": []}},
+    ])
+}
+
+/// The resources of a built-in auditor and one more.
+fn with_resource(list: &str, name: &str, quantity: &str) -> Value {
+    let mut resources =
+        json!({"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "500m", "memory": "256Mi"}});
+    resources[list][name] = json!(quantity);
+    resources
+}
+
+#[test]
+fn the_pull_policy_is_the_one_that_the_api_server_derives_from_the_image() {
+    let digest = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+    let cases = [
+        ("a".to_owned(), "Always"),
+        ("a:latest".to_owned(), "Always"),
+        ("a:1".to_owned(), "IfNotPresent"),
+        (format!("a@{digest}"), "IfNotPresent"),
+        (format!("a:1@{digest}"), "IfNotPresent"),
+        (format!("a:latest@{digest}"), "Always"),
+    ];
+    for (image, policy) in cases {
+        let catalogue =
+            Catalogue::parse("auditors.yaml", &format!("chain: [{{name: a, image: '{image}'}}]")).unwrap();
+        let configuration = Configuration::new(catalogue, Some(&["a".to_owned()])).unwrap();
+        let pod = pod(json!({}), &[5000]);
+        let mut patched = apply(&pod, &patch_in(&pod, &configuration));
+        assert_eq!(patched["spec"]["containers"][1]["imagePullPolicy"], policy, "{image}");
+        // The plugin AlwaysPullImages.
+        patched["spec"]["containers"][1]["imagePullPolicy"] = json!("Always");
+        assert_eq!(paths(&patch_in(&patched, &configuration)), [], "{image}");
+    }
+}
+
+#[test]
+fn a_variable_that_another_webhook_adds_is_named() {
+    let mut pod = injected(&pod(json!({keys::AUDITORS: "injection"}), &[5000]));
+    let env = pod["spec"]["containers"][1]["env"].as_array_mut().unwrap();
+    env.push(json!({"name": "AWS_ROLE_ARN", "value": "arn:aws:iam::1:role/a"}));
+    assert_eq!(
+        patch_warnings(&patch_of(&pod)),
+        [
+            "container lucid-injection-auditor is replaced: it carries the name of an auditor and differs from it in env \"AWS_ROLE_ARN\""
+        ]
+    );
+}
+
+#[test]
+fn an_auditor_that_was_planned_for_other_circumstances_is_told_from_a_foreign_container() {
+    let again = |difference: &str| {
+        format!(
+            "container lucid-injection-auditor was planned before for other circumstances and is planned again: {difference} differs"
+        )
+    };
+    let pod = |annotations| pod(annotations, &[5000, 9000]);
+    let with_port =
+        |port: &str| injected(&pod(json!({keys::AUDITORS: "injection", keys::TARGET_PORT: port})));
+
+    let mut elsewhere = with_port("9000");
+    elsewhere["metadata"]["annotations"][keys::TARGET_PORT] = json!("5000");
+    assert_eq!(patch_warnings(&patch_of(&elsewhere)), [again("env \"LUCID_CHAIN_NEXT\"")]);
+
+    let mut taken = with_port("9000");
+    taken["spec"]["containers"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"name": "proxy", "ports": [{"containerPort": 8090}]}));
+    assert_eq!(patch_warnings(&patch_of(&taken)), [again("env \"LUCID_AUDITOR_PORT\"")]);
+
+    let mut second = injected(&pod(json!({keys::AUDITORS: "toxicity,injection"})));
+    second["metadata"]["annotations"][keys::AUDITORS] = json!("injection");
+    assert_eq!(patch_warnings(&patch_of(&second)), [again("securityContext")]);
+
+    let mut forged = with_port("9000");
+    forged["metadata"]["annotations"][keys::TARGET_PORT] = json!("5000");
+    forged["spec"]["containers"][1]["command"] = json!(["sleep"]);
+    let said = patch_warnings(&patch_of(&forged));
+    assert!(
+        said[0].contains("is replaced: it carries the name of an auditor and differs from it in command"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_status_that_the_annotations_have_no_room_for_is_left_out() {
+    let status = keys::STATUS.len() + planned(&pod(json!({}), &[5000])).status().len();
+    let with = |size: usize| pod(json!({"a": "x".repeat(size - 1), keys::STATUS: "x".repeat(1000)}), &[5000]);
+    let fits = with(256 * 1024 - status);
+    assert!(patch_warnings(&patch_of(&fits)).is_empty());
+    assert!(patch_of(&injected(&fits)).is_empty());
+    let patch = patch_of(&with(256 * 1024 - status + 1));
+    assert_eq!(paths(&patch), [("add", "/spec/containers/-"); 2]);
+    assert_eq!(
+        patch_warnings(&patch),
+        [
+            "annotation lucid.computing/status is left out: with it the annotations would be 262145 bytes, accepted at most 262144"
+        ]
+    );
 }
 
 #[test]
@@ -247,5 +395,5 @@ fn the_status_names_what_was_injected_and_its_hash_follows_the_plan() {
 #[test]
 fn the_hash_of_the_default_chain_changes_only_with_what_is_injected() {
     let hash = planned(&pod(json!({}), &[5000])).hash();
-    assert_eq!(hash, "sha256:03f979d994531c84ac188e0a4d1a456e9bae4bc59d8652be528811e5d2ad1f86");
+    assert_eq!(hash, "sha256:19bf0b47360527eb5a5dc841c662f071adbf0b62ce052d073b4987aa8819b465");
 }

@@ -1,9 +1,7 @@
 //! Names, ports, environment and hardening of the planned containers.
 
 use crate::common::*;
-use lucid_chain::{
-    Catalogue, Configuration, Decision, ImpossibleReason, ModelPortSource, NamespaceChain, Plan, keys,
-};
+use lucid_chain::{Catalogue, Configuration, Decision, ImpossibleReason, NamespaceChain, Plan, keys};
 use serde_json::{Value, json};
 
 fn names(plan: &Plan) -> Vec<&str> {
@@ -170,63 +168,99 @@ fn any_unprivileged_port_will_do_before_there_is_none() {
 }
 
 #[test]
-fn the_models_port_comes_from_the_first_source_that_tells_it() {
-    let container = || "web".to_owned();
-    let named = |name| ModelPortSource::NamedPort { container: container(), name };
-    let assumed = "no declared port tells where the model listens; 5000 is assumed: set the annotation lucid.computing/target-port";
-    let http = json!({"name": "http", "containerPort": 80});
-    let model = json!({"name": "model", "containerPort": 81});
-    let other = json!({"containerPort": 82});
-    let default = json!({"containerPort": 5000});
-    let udp = json!({"name": "model", "containerPort": 83, "protocol": "UDP"});
+fn auditors_left_over_from_another_chain_are_no_applications() {
+    let mut copied = injected(&pod(json!({keys::AUDITORS: "toxicity,injection,injection"}), &[5000, 9000]));
+    copied["metadata"]["annotations"][keys::AUDITORS] = json!("guardrails");
+    copied["metadata"]["annotations"][keys::DIRECTION] = json!("both");
+    // The first one by its name alone, the second by its image alone, the third says nothing of itself.
+    copied["spec"]["containers"][1]["image"] = json!("busybox");
+    copied["spec"]["containers"][2]["name"] = json!("copy");
+    copied["spec"]["containers"][3]["env"] = json!([]);
+    copied["spec"]["containers"][1]["ports"][0]["name"] = json!("model");
+
+    let outcome = outcome(&copied);
+    let said = |name| {
+        format!(
+            "container \"{name}\" is an auditor that is no part of the chain; nothing is forwarded to it: remove it"
+        )
+    };
+    assert_eq!(warnings(&outcome), [said("lucid-toxicity-auditor"), said("copy")]);
+    let plan = planned_by(outcome);
+    assert_eq!(plan.leftovers, ["lucid-toxicity-auditor", "copy"]);
+    assert_eq!((plan.model_port.port.get(), ports(&plan)), (5000, vec![(8099, 5000)]));
+
+    let patch = patch_of(&copied);
+    assert!(patch.warnings().is_empty(), "{patch:?}");
+    let patched = apply(&copied, &patch);
+    assert_eq!(patched["spec"]["containers"][1], copied["spec"]["containers"][1]);
+    assert_eq!(patched["spec"]["containers"][2], copied["spec"]["containers"][2]);
+    assert_eq!(patched["spec"]["containers"][3]["env"][0]["name"], "AUDITOR_URL");
+    assert!(patch_of(&patched).is_empty());
+}
+
+#[test]
+fn a_pod_that_no_chain_fits_into_is_impossible() {
+    let room =
+        |list: &str, resource: &str, quantity: &str| json!({"resources": {list: {resource: quantity}}});
     let cases = [
-        (Some("9"), Some(7), json!([model]), 7, ModelPortSource::Operator, None),
-        (Some("9"), None, json!([model]), 9, ModelPortSource::Annotation, None),
-        (None, None, json!([other, http, model]), 81, named("model"), None),
-        (None, None, json!([other, http]), 80, named("http"), None),
-        (None, None, json!([other]), 82, ModelPortSource::OnlyPort { container: container() }, None),
         (
-            None,
-            None,
-            json!([other, other, udp]),
-            82,
-            ModelPortSource::OnlyPort { container: container() },
-            None,
+            json!({"containers": []}),
+            Some(
+                "failed to make an auditor chain: spec.containers is empty, accepted at least one container",
+            ),
         ),
+        (json!({"containers": null}), Some("failed to make an auditor chain: spec.containers is empty")),
         (
-            None,
-            None,
-            json!([other, default]),
-            5000,
-            ModelPortSource::DeclaredDefault { container: container() },
-            None,
+            json!({"os": {"name": "windows"}}),
+            Some("failed to make an auditor chain: spec.os.name is windows, accepted linux"),
         ),
-        (None, None, json!([other, {"containerPort": 84}]), 5000, ModelPortSource::Assumed, Some(assumed)),
-        (None, None, json!([]), 5000, ModelPortSource::Assumed, Some(assumed)),
-        (None, None, Value::Null, 5000, ModelPortSource::Assumed, Some(assumed)),
+        (json!({"os": {"name": "linux"}}), None),
+        (json!({"os": null, "resources": null, "volumes": null}), None),
+        (json!({"resources": {"requests": null, "limits": {}}}), None),
         (
-            None,
-            None,
-            json!([{"name": "http", "containerPort": 0}]),
-            5000,
-            ModelPortSource::Assumed,
-            Some(assumed),
+            room("requests", "cpu", "500m"),
+            Some(
+                "failed to fit the auditors into spec.resources of the pod: found requests.cpu 500m, accepted at least 1200m",
+            ),
         ),
+        (room("requests", "cpu", "1.2"), None),
+        (
+            room("requests", "memory", "255Mi"),
+            Some(
+                "failed to fit the auditors into spec.resources of the pod: found requests.memory 267386880, accepted at least 268435456",
+            ),
+        ),
+        (room("requests", "memory", "256Mi"), None),
+        (room("requests", "hugepages-2Mi", "2Mi"), None),
+        (
+            room("limits", "cpu", "499m"),
+            Some(
+                "failed to fit the auditors into spec.resources of the pod: found limits.cpu 499m, accepted at least 500m",
+            ),
+        ),
+        // The API server would request the sum for the pod.
+        (
+            room("limits", "cpu", "1199m"),
+            Some(
+                "failed to fit the auditors into spec.resources of the pod: found limits.cpu 1199m, accepted at least 1200m",
+            ),
+        ),
+        (room("limits", "cpu", "1200m"), None),
     ];
-    for (annotation, operator, declared, port, source, warning) in cases {
-        let mut pod = pod(json!({}), &[]);
-        if let Some(annotation) = annotation {
-            pod["metadata"]["annotations"] = json!({keys::TARGET_PORT: annotation});
+    for (spec, reason) in cases {
+        let mut pod = pod(json!({}), &[5000]);
+        pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": 1}});
+        pod["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        match (outcome(&pod).decision, reason) {
+            (Decision::Planned(_), None) => assert!(patch_of(&injected(&pod)).is_empty(), "{pod}"),
+            (Decision::Impossible { reason }, Some(expected)) => {
+                assert!(reason.to_string().starts_with(expected), "{reason}");
+            }
+            (other, _) => panic!("{pod}: {other:?}"),
         }
-        pod["spec"]["containers"][0]["ports"] = declared;
-        let mut configuration = builtin();
-        configuration.overrides.target_port = operator.map(|port| u16::try_into(port).unwrap());
-        let outcome = outcome_in(&pod, &configuration, None);
-        assert_eq!(warnings(&outcome), Vec::from_iter(warning), "{pod}");
-        let plan = planned_by(outcome);
-        assert_eq!((plan.model_port.port.get(), plan.model_port.source), (port, source), "{pod}");
-        assert_eq!(plan.containers.last().unwrap().next_port.get(), port, "{pod}");
     }
+    let bare = json!({"metadata": {"labels": {keys::SECURED_LABEL: "true"}}});
+    assert_eq!(outcome(&bare).decision, Decision::Impossible { reason: ImpossibleReason::NoContainers });
 }
 
 #[test]
@@ -260,7 +294,10 @@ fn an_injected_container_is_complete_and_hardened() {
                 {"name": "A"},
                 {"name": "B", "value": "2"},
             ],
-            "resources": {"limits": {"cpu": "1"}},
+            "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}},
+            "imagePullPolicy": "IfNotPresent",
+            "terminationMessagePath": "/dev/termination-log",
+            "terminationMessagePolicy": "File",
             "securityContext": security(uid),
         })
     };

@@ -119,7 +119,7 @@ fn object<const N: usize>(members: [(&str, Option<Value>); N]) -> Value {
 /// A pod that asks for a chain. Its containers' names are unique, as the API server demands.
 fn pod() -> impl Strategy<Value = Value> {
     let names = Just(NAMES.to_vec()).prop_shuffle();
-    let containers = (names, 0..=4_usize, 0..=2_usize).prop_flat_map(|(names, applications, inits)| {
+    let containers = (names, 1..=4_usize, 0..=2_usize).prop_flat_map(|(names, applications, inits)| {
         let (first, rest) = names.split_at(applications);
         let list = |names: &[&'static str]| names.iter().copied().map(container).collect::<Vec<_>>();
         (list(first), list(&rest[..inits]))
@@ -129,7 +129,7 @@ fn pod() -> impl Strategy<Value = Value> {
             json!({
                 "metadata": {"labels": {keys::SECURED_LABEL: "true"}, "annotations": annotations, "uid": "x"},
                 "spec": object([
-                    ("containers", Some(json!(containers)).filter(|_| !containers.is_empty())),
+                    ("containers", Some(json!(containers))),
                     ("initContainers", Some(json!(inits))),
                     ("hostNetwork", Some(json!(host_network))),
                     ("somethingNew", in_spec),
@@ -172,7 +172,11 @@ fn check(pod: &Value, configuration: &Configuration) -> Result<(), TestCaseError
         prop_assert!(!warning.contains(char::is_control), "{}", warning);
     }
     let plan = planned_by(outcome);
-    let patched = apply(pod, &patch_in(pod, configuration));
+    let patch = patch_in(pod, configuration);
+    for warning in patch.warnings() {
+        prop_assert!(!warning.to_string().contains(char::is_control), "{}", warning);
+    }
+    let patched = apply(pod, &patch);
     let containers = list(&patched["spec"], "containers");
     let inits = list(&patched["spec"], "initContainers");
 
@@ -221,7 +225,8 @@ proptest! {
     fn arbitrary_annotations_never_panic(entries in vec((select(&KEYS[..]), any::<Vec<u8>>()), 0..9)) {
         let annotations: BTreeMap<_, _> =
             entries.iter().map(|(key, bytes)| (key, String::from_utf8_lossy(bytes))).collect();
-        let pod = json!({"metadata": {"labels": {keys::SECURED_LABEL: "true"}, "annotations": annotations}});
+        let pod = json!({"metadata": {"labels": {keys::SECURED_LABEL: "true"}, "annotations": annotations},
+                         "spec": {"containers": [{"name": "web"}]}});
         check(&pod, &builtin())?;
     }
 

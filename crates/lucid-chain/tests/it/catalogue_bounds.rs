@@ -1,0 +1,183 @@
+//! What a catalogue may hold.
+
+use lucid_chain::Catalogue;
+
+fn refusal(yaml: &str) -> String {
+    Catalogue::parse("auditors.yaml", yaml).unwrap_err().to_string()
+}
+
+#[test]
+fn what_a_catalogue_may_hold_is_bounded() {
+    const ONE: &str = "chain: [{name: a, image: a}]";
+    let filled = |bytes: usize| format!("{ONE}{}", " ".repeat(bytes - ONE.len()));
+    assert!(Catalogue::parse("auditors.yaml", &filled(131_072)).is_ok());
+    assert_eq!(
+        refusal(&filled(131_073)),
+        "auditors.yaml: line 1, column 1: found 131073 bytes, accepted at most 131072"
+    );
+
+    let braces = |count: usize| format!("{ONE}#{}", "{[".repeat(count / 2 - 1));
+    assert!(Catalogue::parse("auditors.yaml", &braces(4096)).is_ok());
+    assert!(refusal(&braces(4098)).ends_with("found 4098 times '[' or '{', accepted at most 4096"));
+
+    let entries = |count: usize| {
+        let entries: Vec<_> = (0..count).map(|number| format!("{{name: a{number}, image: a}}")).collect();
+        format!("chain: [{}]", entries.join(", "))
+    };
+    assert_eq!(Catalogue::parse("auditors.yaml", &entries(128)).unwrap().auditors().len(), 128);
+    assert!(
+        refusal(&entries(129)).ends_with("chain[128]: found more than 128 entries, accepted at most 128")
+    );
+
+    let with = |key: &str, members: &[(String, String)]| {
+        let members: Vec<_> = members.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+        format!("chain: [{{name: a, image: a, {key}: {{{}}}}}]", members.join(", "))
+    };
+    let members = |count: usize, value: &str| -> Vec<_> {
+        (0..count).map(|number| (format!("a.b/N{number}"), value.to_owned())).collect()
+    };
+    let variables = |count: usize, value: &str| -> Vec<_> {
+        (0..count).map(|number| (format!("N{number}"), value.to_owned())).collect()
+    };
+    for (key, allowed, refused) in
+        [("env", variables(64, "x"), variables(65, "x")), ("labels", members(64, "x"), members(65, "x"))]
+    {
+        assert!(Catalogue::parse("auditors.yaml", &with(key, &allowed)).is_ok(), "{key}");
+        assert!(
+            refusal(&with(key, &refused)).ends_with("found more than 64 names, accepted at most 64"),
+            "{key}"
+        );
+    }
+    let limits = |count: usize| {
+        with(
+            "resources",
+            &[(
+                "limits".to_owned(),
+                format!(
+                    "{{{}}}",
+                    members(count, "1")
+                        .iter()
+                        .map(|(name, value)| format!("{name}: {value}"))
+                        .collect::<Vec<_>>()
+                        .join(", ")
+                ),
+            )],
+        )
+    };
+    assert!(Catalogue::parse("auditors.yaml", &limits(64)).is_ok());
+    assert!(refusal(&limits(65)).ends_with("found more than 64 names, accepted at most 64"));
+
+    assert!(Catalogue::parse("auditors.yaml", &with("env", &variables(1, &"x".repeat(4096)))).is_ok());
+    assert!(
+        refusal(&with("env", &variables(1, &"x".repeat(4097))))
+            .contains("found 4097 bytes, accepted at most 4096 in one value")
+    );
+    assert!(Catalogue::parse("auditors.yaml", &with("env", &variables(4, &"x".repeat(4000)))).is_ok());
+    assert!(
+        refusal(&with("env", &variables(5, &"x".repeat(4000))))
+            .contains("found more than 16384 bytes in one entry, accepted at most 16384")
+    );
+}
+
+#[test]
+fn aliases_hand_out_no_more_than_an_entry_may_hold() {
+    let few = "chain: [{name: &n a, image: *n, description: *n, env: &e {A: x}, labels: *e}]";
+    assert_eq!(Catalogue::parse("auditors.yaml", few).unwrap().auditors()[0].labels()["A"], "x");
+
+    let text = "x".repeat(4000);
+    let uses: Vec<_> = (0..60).map(|number| format!("N{number}: *t")).collect();
+    let many =
+        format!("chain: [{{name: a, image: a, description: &t {text}, env: {{{}}}}}]", uses.join(", "));
+    assert!(refusal(&many).contains("found more than 16384 bytes in one entry, accepted at most 16384"));
+
+    let map = "chain: [{name: a, image: a, env: &e {A: &t [x]}}, *e, *t]";
+    assert!(refusal(map).contains("chain[0].env.A: invalid type: sequence"));
+}
+
+#[test]
+fn the_worst_text_of_the_accepted_size_is_answered_fast() {
+    let aliases = |each: &str| format!("a: &a [{}]\nb: [{}]\n", "x,".repeat(20_000), each.repeat(20_000));
+    let texts = [
+        "[".repeat(131_000),
+        "[?".repeat(65_000),
+        "{a: ".repeat(32_000),
+        format!("{}{}", "[?".repeat(4096), "? ".repeat(60_000)),
+        "- ".repeat(65_000),
+        "? ".repeat(65_000),
+        "a: ".repeat(40_000),
+        "---\n".repeat(32_000),
+        format!("chain: [{}]", "{},".repeat(40_000)),
+        format!("chain: [{}]", "[],".repeat(40_000)),
+        format!("chain: [&a {{name: a, image: a}}, {}]", "*a,".repeat(40_000)),
+        aliases("*a,"),
+        (0..20_000).map(|number| format!("&a{number} ")).collect(),
+    ];
+    for text in texts {
+        let start = std::time::Instant::now();
+        assert!(Catalogue::parse("auditors.yaml", &text).is_err());
+        let taken = start.elapsed();
+        assert!(taken.as_secs() < 2, "{taken:?} for {}", &text[..40]);
+    }
+}
+
+#[test]
+fn resources_that_the_api_server_would_refuse_in_a_container_are_refused() {
+    let accepted = [
+        "{limits: {cpu: 1, example.com/gpu: 2}}",
+        "{requests: {example.com/gpu: 2}, limits: {example.com/gpu: '2'}}",
+        "{limits: {hugepages-2Mi: 4Mi, memory: 1Gi}}",
+        "{requests: {cpu: 1, hugepages-1Gi: 1Gi}, limits: {hugepages-1Gi: 1024Mi}}",
+        "{requests: {ephemeral-storage: 1Gi}}",
+        "{limits: {sub.example.com/A_b.c-1: 0}}",
+    ];
+    for resources in accepted {
+        let yaml = format!("chain: [{{name: a, image: a, resources: {resources}}}]");
+        assert!(Catalogue::parse("auditors.yaml", &yaml).is_ok(), "{resources}");
+    }
+    let names = "accepted cpu, memory, ephemeral-storage, hugepages-<size> or <domain>/<name>";
+    let long = format!("{{limits: {{example.com/{}: 1}}}}", "a".repeat(64));
+    let far = format!("{{limits: {{{}.example.com/a: 1}}}}", vec!["a".repeat(63); 4].join("."));
+    let refused = [
+        ("{limits: {storage: 1}}", names),
+        ("{limits: {/gpu: 1}}", names),
+        ("{limits: {example.com/: 1}}", names),
+        ("{limits: {Example.com/gpu: 1}}", names),
+        ("{limits: {example..com/gpu: 1}}", names),
+        ("{limits: {example.com/a/b: 1}}", names),
+        ("{limits: {example.com/-gpu: 1}}", names),
+        ("{limits: {example.com/gpu_: 1}}", names),
+        ("{limits: {example.com/g pu: 1}}", names),
+        ("{limits: {requests.example.com/gpu: 1}}", names),
+        ("{limits: {kubernetes.io/gpu: 1}}", names),
+        ("{limits: {a.kubernetes.io/gpu: 1}}", names),
+        (&long, names),
+        (&far, names),
+        ("{limits: {hugepages-: 1, cpu: 1}}", names),
+        ("{limits: {hugepages-big: 1, cpu: 1}}", names),
+        ("{limits: {hugepages-0: 1, cpu: 1}}", names),
+        ("{limits: {hugepages-1m: 1, cpu: 1}}", names),
+        ("{limits: {hugepages-+2Mi: 2Mi, cpu: 1}}", names),
+        ("{limits: {example.com/gpu: 500m}}", "`limits.example.com/gpu` is 500m, accepted a whole number"),
+        (
+            "{requests: {example.com/gpu: 1}}",
+            "`limits.example.com/gpu` is missing, accepted 1 as `requests.example.com/gpu`",
+        ),
+        (
+            "{requests: {example.com/gpu: 1}, limits: {example.com/gpu: 2}}",
+            "`requests.example.com/gpu` is 1, accepted `limits.example.com/gpu` 2",
+        ),
+        (
+            "{limits: {hugepages-2Mi: 3Mi, cpu: 1}}",
+            "`limits.hugepages-2Mi` is 3Mi, accepted a multiple of the page size",
+        ),
+        (
+            "{requests: {hugepages-2Mi: 2Mi, cpu: 1}, limits: {hugepages-2Mi: 4Mi}}",
+            "`requests.hugepages-2Mi` is 2Mi, accepted `limits.hugepages-2Mi` 4Mi",
+        ),
+        ("{limits: {hugepages-2Mi: 2Mi}}", "found hugepages-2Mi alone, accepted with cpu or memory"),
+    ];
+    for (resources, problem) in refused {
+        let message = refusal(&format!("chain: [{{name: a, image: a, resources: {resources}}}]"));
+        assert!(message.contains(problem), "{resources}: {message}");
+    }
+}
