@@ -20,7 +20,7 @@ pub(crate) struct Demo {
     once: bool,
 }
 
-/// Columns of the table.
+/// Columns of the table where there is no terminal to ask.
 const WIDTH: u16 = 140;
 
 /// Digests that the demo's Verifier knows.
@@ -130,7 +130,7 @@ async fn play(demo: &Demo) -> Result<(), Error> {
     table
         .load_preset(presets::UTF8_FULL)
         .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(WIDTH);
+        .set_width(width());
     table.set_header(["pod", "what happened", "containers", "warning or reason"]);
     for sample in samples() {
         let answer = create_pod(&cluster.client(), sample.namespace, &sample.manifest).await?;
@@ -148,6 +148,11 @@ async fn play(demo: &Demo) -> Result<(), Error> {
         std::future::pending::<()>().await;
     }
     Ok(())
+}
+
+fn width() -> u16 {
+    let terminal = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
+    terminal.map(|size| size.ws_col).filter(|columns| *columns > 0).unwrap_or(WIDTH)
 }
 
 /// Namespaces, the catalogue with pinned images, and the chains of two namespaces.
