@@ -1,9 +1,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use lucid_testbed::Process;
 
-use crate::{Error, free_port, program};
+use crate::{Error, PATIENCE, program};
 
 /// `lucid-verifier serve`. It ends when this is dropped.
 #[derive(Debug)]
@@ -20,19 +21,24 @@ impl Verifier {
     ///
     /// When it does not come up.
     pub async fn start(folder: &Path, digests: &[&str]) -> Result<Self, Error> {
-        let address = std::net::IpAddr::from([127, 0, 0, 1]);
-        let port = free_port(address)?;
         let registry = folder.join("registry.yaml");
+        write(&registry, digests)?;
         let mut command = lucid_testbed::command(program("lucid-verifier")?);
-        command.arg("serve").arg("--registry").arg(&registry);
-        command.arg("--listen").arg(format!("{address}:{port}"));
-        let mut verifier = Self { registry, url: format!("http://{address}:{port}"), process: None };
-        verifier.notarize(digests)?;
-        verifier.process =
-            Some(Process::start("lucid-verifier", command, folder.join("lucid-verifier.log"))?);
-        let health = format!("{}/healthz", verifier.url);
-        crate::operator::wait_for_ok(&health, verifier.process.as_mut()).await?;
-        Ok(verifier)
+        command.arg("serve").arg("--registry").arg(&registry).args(["--listen", "127.0.0.1:0"]);
+        let log = folder.join("lucid-verifier.log");
+        let mut process = Process::start("lucid-verifier", command, log.clone())?;
+        let begin = Instant::now();
+        let url = loop {
+            let output = fs::read_to_string(&log)?;
+            if let Some(address) = output.lines().find_map(|line| line.strip_prefix("listening on ")) {
+                break address.to_owned();
+            }
+            if process.ended().is_some() || begin.elapsed() > PATIENCE {
+                return Err(format!("lucid-verifier does not listen; its log:\n{output}").into());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        Ok(Self { registry, url, process: Some(process) })
     }
 
     /// Where it is asked.
@@ -47,19 +53,18 @@ impl Verifier {
     ///
     /// When the registry cannot be written.
     pub fn notarize(&self, digests: &[&str]) -> Result<(), Error> {
-        let mut registry = "notarized:\n".to_owned();
-        digests.iter().for_each(|digest| registry.push_str(&format!("  - {digest}\n")));
-        if digests.is_empty() {
-            registry = "notarized: []\n".to_owned();
-        }
-        let new = self.registry.with_extension("new");
-        fs::write(&new, registry)?;
-        fs::rename(new, &self.registry)?;
-        Ok(())
+        write(&self.registry, digests)
     }
 
     /// Ends it; it can no longer be asked.
     pub fn stop(&mut self) {
         self.process = None;
     }
+}
+
+fn write(registry: &Path, digests: &[&str]) -> Result<(), Error> {
+    let new = registry.with_extension("new");
+    fs::write(&new, serde_json::json!({ "notarized": digests }).to_string())?;
+    fs::rename(new, registry)?;
+    Ok(())
 }
