@@ -1,7 +1,10 @@
 //! How the API server is told of the webhooks: MutatingWebhookConfiguration and ValidatingWebhookConfiguration.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
 use k8s_openapi::ByteString;
@@ -182,40 +185,73 @@ fn rule(operations: &[&str], resources: &[&str]) -> RuleWithOperations {
 pub(crate) struct Publisher {
     client: Client,
     registration: Registration,
+    /// By kind, what was last written.
+    written: Arc<Mutex<BTreeMap<String, Written>>>,
 }
+
+struct Written {
+    ca_bundle: String,
+    resource_version: Option<String>,
+    reported: Option<Instant>,
+}
+
+/// Two operators that overwrite each other are reported this often.
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Publisher {
     /// A publisher of `registration`.
     #[must_use]
-    pub(crate) const fn new(client: Client, registration: Registration) -> Self {
-        Self { client, registration }
+    pub(crate) fn new(client: Client, registration: Registration) -> Self {
+        Self { client, registration, written: Arc::default() }
     }
 
     /// Applies `wanted` and makes sure that nothing else stands in its webhooks.
     ///
     /// Server-side apply alone would leave what others have added: a webhook, a matchCondition, a selector's key. Any of
     /// them can keep pods away from Lucid, so the list is replaced when it is not what was applied.
-    async fn apply<K: WebhookConfiguration>(&self, wanted: K) -> Result<(), kube::Error> {
+    async fn apply<K: WebhookConfiguration>(&self, wanted: K, ca_bundle: &str) -> Result<(), kube::Error> {
         let api: Api<K> = Api::all(self.client.clone());
         // Lucid owns these objects: a conflict is with somebody who wrote into them.
         let mut found = api.patch(NAME, &PatchParams::apply(NAME).force(), &Patch::Apply(&wanted)).await?;
-        if found.webhooks() == wanted.webhooks() {
-            return Ok(());
+        let is_wanted = found.webhooks() == wanted.webhooks();
+        if !is_wanted {
+            found.set_webhooks(wanted);
+            let params = PostParams { field_manager: Some(NAME.to_owned()), ..PostParams::default() };
+            found = api.replace(NAME, &params, &found).await?;
         }
-        let managers = found.managed_fields().iter().filter_map(|entry| entry.manager.as_deref());
-        let managers = managers.filter(|manager| *manager != NAME).collect::<Vec<_>>().join(", ");
-        tracing::warn!(managers, "somebody else wrote into {} {NAME}; it is put back", K::kind(&()));
-        found.set_webhooks(wanted);
-        let params = PostParams { field_manager: Some(NAME.to_owned()), ..PostParams::default() };
-        api.replace(NAME, &params, &found).await.map(drop)
+        self.note(&found, ca_bundle, is_wanted);
+        Ok(())
+    }
+
+    /// Remembers what is written now, and reports when somebody else wrote since the last time.
+    fn note<K: WebhookConfiguration>(&self, found: &K, ca_bundle: &str, was_wanted: bool) {
+        let kind = K::kind(&()).into_owned();
+        let resource_version = found.resource_version();
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = written.remove(&kind);
+        let ours = before.as_ref().is_none_or(|before| {
+            before.ca_bundle != ca_bundle || before.resource_version == resource_version
+        });
+        let mut reported = before.and_then(|before| before.reported);
+        let is_due = reported.is_none_or(|reported| reported.elapsed() > REPORT_INTERVAL);
+        if !(was_wanted && ours) && is_due {
+            let managers = found.managed_fields().iter().filter_map(|entry| entry.manager.as_deref());
+            let managers = managers.collect::<BTreeSet<_>>();
+            tracing::warn!(
+                ?managers,
+                "somebody else changed {kind} {NAME}, or another operator writes it; it is put back"
+            );
+            reported = Some(Instant::now());
+        }
+        written.insert(kind, Written { ca_bundle: ca_bundle.to_owned(), resource_version, reported });
     }
 }
 
 impl PublishTrust for Publisher {
     async fn publish(&self, bundle: &TrustBundle) -> Result<(), PublishError> {
         let ca_bundle = bundle.to_pem();
-        self.apply(self.registration.mutating(&ca_bundle)).await?;
-        self.apply(self.registration.validating(&ca_bundle)).await?;
+        self.apply(self.registration.mutating(&ca_bundle), &ca_bundle).await?;
+        self.apply(self.registration.validating(&ca_bundle), &ca_bundle).await?;
         Ok(())
     }
 }

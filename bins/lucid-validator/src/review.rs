@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use lucid_chain::{Catalogue, CatalogueError, PodError, PodView};
 use lucid_policy::{auditor_containers, judge};
-use snafu::{ResultExt, Snafu};
+use serde::Deserialize;
+use snafu::{ResultExt, Snafu, ensure};
 use tokio::time::Instant;
 
 use crate::args::{ArgsError, ValidationArgs};
@@ -64,6 +65,14 @@ pub enum ReviewError {
         /// What is wrong where.
         source: PodError,
     },
+    /// The file holds something else.
+    #[snafu(display("{}: found {found}, accepted is one v1 Pod with containers", path.display()))]
+    NotAPod {
+        /// Which file.
+        path: PathBuf,
+        /// What it is.
+        found: String,
+    },
     /// Nobody reads the answer.
     #[snafu(display("failed to write the review: {source}"))]
     Output {
@@ -86,6 +95,13 @@ pub async fn review(args: &ReviewArgs, output: &mut impl Write) -> Result<bool, 
     }
     let json = read(&args.file)?;
     let pod = PodView::from_json(&json).context(PodSnafu { path: &args.file })?;
+    // A Deployment or a List reads as a pod without containers, which would be allowed.
+    let found = serde_json::from_str::<TypeMeta>(&json).unwrap_or_default();
+    let is_pod = found.api_version == "v1" && found.kind == "Pod" && !pod.containers().is_empty();
+    ensure!(
+        is_pod,
+        NotAPodSnafu { path: &args.file, found: format!("{:?} {:?}", found.api_version, found.kind) }
+    );
 
     let auditors = auditor_containers(&pod, &catalogues);
     let verdicts = verdicts(verifier.as_ref(), &auditors, Instant::now() + PATIENCE).await;
@@ -107,6 +123,13 @@ pub async fn review(args: &ReviewArgs, output: &mut impl Write) -> Result<bool, 
     };
     write().context(OutputSnafu)?;
     Ok(judgement.denial().is_none())
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct TypeMeta {
+    api_version: String,
+    kind: String,
 }
 
 fn read(path: &Path) -> Result<String, ReviewError> {

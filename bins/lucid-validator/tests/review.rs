@@ -22,9 +22,10 @@ fn review(pod: &str, arguments: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
-const POD: &str = r#"{"spec": {"containers": [
+const POD: &str = r#"{"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [
     {"name": "web", "image": "example.com/web:1"},
     {"name": "lucid-toxicity-auditor", "image": "ghcr.io/lucid/lucid-toxicity-auditor:latest"}]}}"#;
+const PLAIN: &str = r#"{"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "web", "image": "example.com/web:1"}]}}"#;
 const NOBODY: &str = "--verifier-url=http://127.0.0.1:1";
 
 #[test]
@@ -34,7 +35,7 @@ fn a_pod_is_refused_allowed_with_warnings_or_allowed() {
     assert_eq!((code, output), (3, format!("{line}refused\n")));
     let (code, output, _) = review(POD, &[]);
     assert_eq!((code, output), (0, format!("{line}allowed with warnings\n")));
-    let (code, output, _) = review("{}", &["--strict-notarization", NOBODY]);
+    let (code, output, _) = review(PLAIN, &["--strict-notarization", NOBODY]);
     assert_eq!((code, output.as_str()), (0, "no auditor containers\nallowed\n"));
 }
 
@@ -51,6 +52,10 @@ fn auditors_of_a_catalogue_count_as_well() {
 fn what_cannot_be_read_is_an_error_that_names_it() {
     for (pod, arguments, says) in [
         ("{", vec![], "-: "),
+        ("{}", vec![], "accepted is one v1 Pod"),
+        (r#"{"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}}"#, vec![], "with containers"),
+        (r#"{"apiVersion": "apps/v1", "kind": "Deployment", "spec": {}}"#, vec![], "Deployment"),
+        (r#"{"apiVersion": "v1", "kind": "List", "items": []}"#, vec![], "List"),
         (POD, vec!["--file", "/nonexistent/pod.json"], "/nonexistent/pod.json"),
         (POD, vec!["--catalogue", "/nonexistent/auditors.yaml"], "/nonexistent/auditors.yaml"),
         (POD, vec!["--strict-notarization"], "LUCID_VERIFIER_URL"),

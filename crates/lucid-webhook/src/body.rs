@@ -20,26 +20,27 @@ pub(crate) const DEFAULT_LIMIT: usize = 7 * 1024 * 1024;
 const DISCARDED: usize = 64 * 1024 * 1024;
 
 /// How long a body may take.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Up to this size a body is taken as it comes.
-const SMALL: usize = 256 * 1024;
-/// How many larger ones are in memory at a time; the others wait in their senders' buffers.
-const LARGE_AT_A_TIME: usize = 4;
+/// What all bodies together may take of the memory; beyond it callers are asked to come again.
+const BUDGET: usize = 96 * 1024 * 1024;
+
+/// How long a body may stand still on its way.
+const STALL: Duration = Duration::from_secs(5);
 
 /// Bounds what bodies take of the memory, however many connections there are.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader {
     limit: usize,
-    timeout: Duration,
-    large: Arc<Semaphore>,
+    stall: Duration,
+    budget: Arc<Semaphore>,
 }
 
-/// A body, and its place among the large ones if it is one. Keep it until the answer is made.
+/// A body, and its share of the budget. Keep it until the answer is made.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) bytes: Bytes,
-    _place: Option<OwnedSemaphorePermit>,
+    _share: Option<OwnedSemaphorePermit>,
 }
 
 /// Why there is no body.
@@ -47,16 +48,14 @@ pub(crate) struct Received {
 pub(crate) enum BodyError {
     TooLarge,
     TooSlow,
+    /// There is no room for it now.
+    Busy,
     Broken(BoxError),
 }
 
 impl Default for Reader {
     fn default() -> Self {
-        Self {
-            limit: DEFAULT_LIMIT,
-            timeout: DEFAULT_TIMEOUT,
-            large: Arc::new(Semaphore::new(LARGE_AT_A_TIME)),
-        }
+        Self { limit: DEFAULT_LIMIT, stall: STALL, budget: Arc::new(Semaphore::new(BUDGET)) }
     }
 }
 
@@ -69,10 +68,6 @@ impl Reader {
         self.limit
     }
 
-    pub(crate) const fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
     /// Reads a whole body.
     pub(crate) async fn read<B>(&self, headers: &HeaderMap, body: B) -> Result<Received, BodyError>
     where
@@ -83,41 +78,48 @@ impl Reader {
         if body.size_hint().lower() > self.limit as u64 && headers.contains_key(EXPECT) {
             return Err(BodyError::TooLarge);
         }
-        tokio::time::timeout(self.timeout, self.collect(body)).await.unwrap_or(Err(BodyError::TooSlow))
+        tokio::time::timeout(TIMEOUT, self.collect(body)).await.unwrap_or(Err(BodyError::TooSlow))
     }
 
+    /// A body that is refused is read to its end all the same: its sender gets to read the answer then, instead of a
+    /// reset connection.
     async fn collect<B>(&self, body: B) -> Result<Received, BodyError>
     where
         B: Body<Data = Bytes>,
         B::Error: Into<BoxError>,
     {
         let mut body = std::pin::pin!(body.map_err(Into::<BoxError>::into));
-        let mut bytes = Chunks::default();
-        let mut place = None;
+        let mut kept = Ok((Chunks::default(), None::<OwnedSemaphorePermit>));
         let mut received = 0;
-        while let Some(frame) = body.frame().await {
-            let Ok(data) = frame.map_err(BodyError::Broken)?.into_data() else {
-                continue;
-            };
+        while let Some(frame) =
+            tokio::time::timeout(self.stall, body.frame()).await.map_err(|_elapsed| BodyError::TooSlow)?
+        {
+            let Ok(data) = frame.map_err(BodyError::Broken)?.into_data() else { continue };
             received += data.len();
-            if received > self.limit {
-                // What was kept is of no use any more.
-                (bytes, place) = (Chunks::default(), None);
-                if received > self.limit + DISCARDED {
-                    return Err(BodyError::TooLarge);
+            if received > self.limit + DISCARDED {
+                return Err(BodyError::TooLarge);
+            } else if received > self.limit {
+                kept = Err(BodyError::TooLarge);
+            } else if let Ok((chunks, share)) = &mut kept {
+                match self.share(data.len()) {
+                    Some(more) => {
+                        chunks.push(data);
+                        match share {
+                            Some(share) => share.merge(more),
+                            None => *share = Some(more),
+                        }
+                    }
+                    // Not to wait: those who have a part of the room might wait for each other.
+                    None => kept = Err(BodyError::Busy),
                 }
-                continue;
             }
-            if received > SMALL && place.is_none() {
-                // It is never closed; without a place the body is merely not counted.
-                place = Arc::clone(&self.large).acquire_owned().await.ok();
-            }
-            bytes.push(data);
         }
-        if received > self.limit {
-            return Err(BodyError::TooLarge);
-        }
-        Ok(Received { bytes: bytes.into_bytes(), _place: place })
+        kept.map(|(chunks, share)| Received { bytes: chunks.into_bytes(), _share: share })
+    }
+
+    fn share(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let bytes = u32::try_from(bytes).ok()?;
+        Arc::clone(&self.budget).try_acquire_many_owned(bytes).ok()
     }
 }
 
@@ -173,27 +175,30 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_bodies_wait_for_each_other_and_small_ones_for_nobody() {
-        let reader = Reader { timeout: Duration::from_millis(400), ..Reader::default() };
-        let headers = HeaderMap::new();
-        let large = || Full::new(Bytes::from(vec![b'x'; SMALL + 1]));
-        let stalled: Vec<_> = (0..LARGE_AT_A_TIME)
+    async fn bodies_that_stall_take_no_more_than_the_budget_and_not_for_long() {
+        let reader = Reader {
+            stall: Duration::from_millis(400),
+            budget: Arc::new(Semaphore::new(1000)),
+            ..Reader::default()
+        };
+        let body = |bytes: usize| Full::new(Bytes::from(vec![b'x'; bytes]));
+        let stalling: Vec<_> = (0..3)
             .map(|_| {
                 let reader = reader.clone();
-                tokio::spawn(
-                    async move { reader.read(&HeaderMap::new(), stalled(SMALL + 1)).await.map(drop) },
-                )
+                tokio::spawn(async move { reader.read(&HeaderMap::new(), stalled(300)).await.map(drop) })
             })
             .collect();
         tokio::task::yield_now().await;
-        let small = reader.read(&headers, Full::new(Bytes::from_static(b"small"))).await.unwrap();
-        assert_eq!(small.bytes, "small");
-        let waiting = tokio::time::timeout(reader.timeout / 2, reader.read(&headers, large())).await;
-        assert!(waiting.is_err(), "there was room for one more");
-        for task in stalled {
+        let headers = HeaderMap::new();
+        assert_eq!(reader.read(&headers, body(100)).await.unwrap().bytes.len(), 100);
+        assert!(matches!(reader.read(&headers, body(101)).await, Err(BodyError::Busy)));
+        for task in stalling {
             assert!(matches!(task.await.unwrap(), Err(BodyError::TooSlow)));
         }
-        assert_eq!(reader.read(&headers, large()).await.unwrap().bytes.len(), SMALL + 1);
+        let held = reader.read(&headers, body(1000)).await.unwrap();
+        assert!(matches!(reader.read(&headers, body(1)).await, Err(BodyError::Busy)));
+        drop(held);
+        assert!(reader.read(&headers, body(1)).await.is_ok(), "a share that is given back is there again");
     }
 
     #[tokio::test]

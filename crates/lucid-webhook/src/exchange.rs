@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
-use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Body;
@@ -70,8 +70,15 @@ where
             return bad(StatusCode::PAYLOAD_TOO_LARGE, &message);
         }
         Err(BodyError::TooSlow) => {
-            let message = format!("the body did not arrive within {} s", bodies.timeout().as_secs());
+            let message =
+                format!("the body did not arrive within {} s, or stood still", body::TIMEOUT.as_secs());
             return bad(StatusCode::REQUEST_TIMEOUT, &message);
+        }
+        Err(BodyError::Busy) => {
+            let mut response = bad(StatusCode::TOO_MANY_REQUESTS, "too many large requests at once");
+            // The API server comes again, within the time that its webhook has.
+            response.0.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            return (response.0, Outcome::Shed, "");
         }
         Err(BodyError::Broken(error)) => {
             return bad(StatusCode::BAD_REQUEST, &format!("failed to read the body: {error}"));

@@ -48,6 +48,7 @@
 //! | empty body, no AdmissionReview, no `request`, no uid | 400 |
 //! | Content-Type other than `application/json` | 415 |
 //! | body above the limit ([`Router::with_body_limit`], 7 MiB) | 413, after the body was read |
+//! | more in bodies at once than 96 MiB | 429 with `Retry-After: 1`, which the API server heeds |
 //! | method other than POST, unknown path | 405, 404 |
 //! | an AdmissionReview | 200 with an AdmissionReview that echoes the uid |
 //!

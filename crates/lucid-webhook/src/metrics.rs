@@ -19,6 +19,7 @@ pub(crate) enum Outcome {
     Errored,
     Panicked,
     TimedOut,
+    Shed,
     BadRequest,
 }
 

@@ -1,6 +1,6 @@
 //! What follows from the content of the ConfigMaps. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lucid_chain::{Catalogue, Configuration, NamespaceChain, keys};
@@ -144,9 +144,12 @@ impl State {
         self.namespaces.remove(name);
     }
 
-    /// All ConfigMaps were listed: those of other namespaces are gone.
-    pub(super) fn keep_namespaces(&mut self, listed: &BTreeSet<String>) {
-        self.namespaces.retain(|name, _| listed.contains(&**name));
+    /// Takes the chains of all namespaces; those that are not listed have none any more.
+    pub(super) fn set_namespaces(&mut self, listed: &BTreeMap<String, Data>) {
+        self.namespaces.retain(|name, _| listed.contains_key(&**name));
+        for (name, data) in listed {
+            self.set_namespace(name, data.clone());
+        }
         self.namespaces_listed = true;
     }
 }
@@ -162,7 +165,7 @@ mod tests {
     fn synced() -> State {
         let mut state = State::new(Settings::default());
         state.set_catalogue("lucid-system", None);
-        state.keep_namespaces(&BTreeSet::new());
+        state.set_namespaces(&BTreeMap::new());
         state
     }
 
@@ -177,7 +180,7 @@ mod tests {
         assert_eq!(state.view("a").unwrap_err(), "ConfigMap lucid-auditors has not been read");
         state.set_catalogue("lucid-system", None);
         assert_eq!(state.view("a").unwrap_err(), "ConfigMaps lucid-auditor-chain have not been listed");
-        state.keep_namespaces(&BTreeSet::new());
+        state.set_namespaces(&BTreeMap::new());
         assert!(state.view("a").is_ok());
     }
 
@@ -219,7 +222,7 @@ mod tests {
     fn a_catalogue_that_is_broken_from_the_start_leaves_the_built_in_auditors() {
         let mut state = State::new(Settings::default());
         state.set_catalogue("lucid-system", Some(&data("auditors.yaml", "chain: 7")));
-        state.keep_namespaces(&BTreeSet::new());
+        state.set_namespaces(&BTreeMap::new());
         let view = state.view("a").unwrap();
         assert!(view.configuration.catalogue().resolve("toxicity").is_ok());
         assert!(view.problems[0].ends_with("only the built-in auditors are known"), "{:?}", view.problems);
@@ -228,8 +231,7 @@ mod tests {
     #[test]
     fn a_namespace_follows_a_change_of_the_catalogue() {
         let mut state = State::new(Settings::default());
-        state.set_namespace("a", data("chain", "pii"));
-        state.keep_namespaces(&["a".to_owned()].into());
+        state.set_namespaces(&[("a".to_owned(), data("chain", "pii"))].into());
         state.set_catalogue("s", None);
         assert_eq!((chain(&state, "a"), state.view("a").unwrap().problems.len()), (None, 1));
         state.set_catalogue(
@@ -244,7 +246,7 @@ mod tests {
     fn an_operator_chain_with_an_unknown_auditor_is_named_until_the_catalogue_knows_it() {
         let chain = Some(vec!["pii".to_owned()]);
         let mut state = State::new(Settings { chain, ..Settings::default() });
-        state.keep_namespaces(&BTreeSet::new());
+        state.set_namespaces(&BTreeMap::new());
         state.set_catalogue("s", None);
         let reason = state.view("a").unwrap_err();
         assert!(reason.contains("LUCID_CHAIN") && reason.contains("pii"), "{reason}");
@@ -260,7 +262,7 @@ mod tests {
         let mut state = synced();
         state.set_namespace("a", data("chain", "toxicity"));
         state.set_namespace("b", data("chain", "toxicity"));
-        state.keep_namespaces(&["b".to_owned()].into());
+        state.set_namespaces(&[("b".to_owned(), data("chain", "toxicity"))].into());
         assert_eq!((chain(&state, "a"), chain(&state, "b").is_some()), (None, true));
         state.remove_namespace("b");
         assert_eq!(chain(&state, "b"), None);

@@ -1,6 +1,6 @@
 //! Keeps the configuration in step with the API server.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 
 use futures::StreamExt;
@@ -40,16 +40,22 @@ impl ClusterConfiguration {
                 }
             });
 
-        let mut listed = BTreeSet::new();
+        // A list takes effect as a whole.
+        let mut listed = BTreeMap::new();
         let chains = each_event(Api::all(client), keys::NAMESPACE_CONFIG_MAP, |event| match event {
             Event::Init => listed.clear(),
-            Event::InitApply(map) | Event::Apply(map) => {
+            Event::InitApply(map) => {
+                listed.insert(map.namespace().unwrap_or_default(), map.data.unwrap_or_default());
+            }
+            Event::InitDone => {
+                let listed = std::mem::take(&mut listed);
+                update(&mut |state| state.set_namespaces(&listed));
+            }
+            Event::Apply(map) => {
                 let namespace = map.namespace().unwrap_or_default();
                 let data = map.data.unwrap_or_default();
                 update(&mut |state| state.set_namespace(&namespace, data.clone()));
-                listed.insert(namespace);
             }
-            Event::InitDone => update(&mut |state| state.keep_namespaces(&listed)),
             Event::Delete(map) => {
                 let namespace = map.namespace().unwrap_or_default();
                 update(&mut |state| state.remove_namespace(&namespace));

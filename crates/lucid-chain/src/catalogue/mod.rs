@@ -174,6 +174,17 @@ fn stem(name: &str) -> &str {
 /// Where an image is pulled from, in one spelling: the case of a host means nothing, and 443 is the port anyway.
 fn repository(image: &ImageReference) -> String {
     let registry = image.registry().to_ascii_lowercase();
-    let host = registry.strip_suffix(":443").unwrap_or(&registry);
-    format!("{host}/{}", image.repository())
+    // The port may have leading zeros.
+    let port = |text: &str| {
+        text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u64>().ok()).flatten()
+    };
+    let (host, port) = match registry.rsplit_once(':') {
+        Some((host, digits)) if !digits.is_empty() => (host, port(digits)),
+        _ => (registry.as_str(), Some(443)),
+    };
+    match port {
+        Some(443) => format!("{host}/{}", image.repository()),
+        Some(port) => format!("{host}:{port}/{}", image.repository()),
+        None => format!("{registry}/{}", image.repository()),
+    }
 }
