@@ -50,17 +50,16 @@ impl OperatorBuilder {
     ///
     /// When it ends, or is not ready in time.
     pub async fn start(self) -> Result<Operator, Error> {
-        const ATTEMPTS: usize = 3;
-        for _ in 1..ATTEMPTS {
+        let mut attempts = 3;
+        loop {
+            attempts -= 1;
             let mut operator = self.clone().spawn()?;
             match operator.ready().await {
                 // Somebody else took the port before the operator did.
-                Err(error) if error.to_string().contains("failed to listen") => {}
+                Err(error) if attempts > 0 && error.to_string().contains("failed to listen") => {}
                 outcome => return outcome.map(|()| operator),
             }
         }
-        let mut operator = self.spawn()?;
-        operator.ready().await.map(|()| operator)
     }
 
     /// Starts it and does not wait.

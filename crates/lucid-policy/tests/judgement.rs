@@ -34,6 +34,26 @@ fn an_auditor_is_known_by_image_name_or_id_in_every_list() {
             true,
         ),
         (
+            "image of the same registry, in capitals",
+            json!({"name": "web", "image": "GHCR.IO/lucid/lucid-injection-auditor"}),
+            true,
+        ),
+        (
+            "image of the same registry, with its port",
+            json!({"name": "web", "image": "ghcr.io:443/lucid/lucid-injection-auditor"}),
+            true,
+        ),
+        (
+            "image of the same port, with zeros",
+            json!({"name": "web", "image": "ghcr.io:0443/lucid/lucid-injection-auditor"}),
+            true,
+        ),
+        (
+            "image of another port",
+            json!({"name": "web", "image": "ghcr.io:444/lucid/lucid-injection-auditor"}),
+            false,
+        ),
+        (
             "image of another registry",
             json!({"name": "web", "image": "evil.test/lucid/lucid-injection-auditor"}),
             false,

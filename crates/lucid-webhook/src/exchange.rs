@@ -75,10 +75,10 @@ where
             return bad(StatusCode::REQUEST_TIMEOUT, &message);
         }
         Err(BodyError::Busy) => {
-            let mut response = bad(StatusCode::TOO_MANY_REQUESTS, "too many large requests at once");
+            let mut response = refuse(StatusCode::TOO_MANY_REQUESTS, "too much in bodies at once");
             // The API server comes again, within the time that its webhook has.
-            response.0.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-            return (response.0, Outcome::Shed, "");
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            return (response, Outcome::Shed, "");
         }
         Err(BodyError::Broken(error)) => {
             return bad(StatusCode::BAD_REQUEST, &format!("failed to read the body: {error}"));

@@ -132,6 +132,11 @@ impl State {
     pub(super) fn set_namespace(&mut self, name: &str, data: Data) {
         let catalogue = self.configuration.as_ref().map(|configuration| configuration.catalogue().clone());
         let own = self.namespaces.entry(name.into()).or_default();
+        // A new list brings every ConfigMap again; most are as they were.
+        let is_read = own.chain.is_some() || own.problem.is_some();
+        if is_read && *own.data == data {
+            return;
+        }
         own.data = Arc::new(data);
         // Before the catalogue is known nothing can be said; it will be when the catalogue comes.
         if let Some(catalogue) = catalogue {
@@ -255,6 +260,20 @@ mod tests {
             Some(&data("auditors.yaml", "chain: [{name: lucid-pii-auditor, image: r.test/pii}]")),
         );
         assert!(state.view("a").is_ok());
+    }
+
+    #[test]
+    fn a_new_list_reads_only_what_changed() {
+        let mut state = synced();
+        let list = |a: &str, b: &str| {
+            [("a".to_owned(), data("chain", a)), ("b".to_owned(), data("chain", b))].into()
+        };
+        state.set_namespaces(&list("toxicity", "toxicity"));
+        let [a, b] = ["a", "b"].map(|name| state.view(name).unwrap().namespace_chain.unwrap());
+        state.set_namespaces(&list("toxicity", "injection"));
+        assert!(Arc::ptr_eq(&a, &state.view("a").unwrap().namespace_chain.unwrap()), "a was read again");
+        assert!(!Arc::ptr_eq(&b, &state.view("b").unwrap().namespace_chain.unwrap()));
+        assert_eq!(chain(&state, "b"), Some(vec!["lucid-injection-auditor".to_owned()]));
     }
 
     #[test]
