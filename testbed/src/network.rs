@@ -3,7 +3,7 @@
 use std::{
     fmt, fs, io,
     net::Ipv4Addr,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::Command,
     thread,
     time::{Duration, Instant},
@@ -107,16 +107,13 @@ fn claim_link(namespace: u32) -> Result<(String, u16), Error> {
     let routed = |subnet| routes.iter().any(|route| route.overlaps(subnet_address(subnet), SUBNET_LENGTH));
     for subnet in (0..SUBNETS).filter(|subnet| !routed(*subnet)) {
         let link = format!("lucidtb{subnet}");
-        let taken = Path::new("/sys/class/net").join(&link);
-        if taken.exists() {
-            continue;
-        }
         let added = run(Command::new("ip")
             .args(["link", "add", &link, "type", "veth"])
             .args(["peer", "name", "eth0", "netns", &namespace]));
         match added {
             Ok(_) => return Ok((link, subnet)),
-            Err(_) if taken.exists() => {}
+            // Asked of the kernel, not of /sys: that shows the links of the namespace it was mounted in.
+            Err(_) if run(Command::new("ip").args(["link", "show", "dev", &link])).is_ok() => {}
             Err(error) => return Err(error),
         }
     }
