@@ -29,6 +29,10 @@ pub(crate) const NAME: &str = "lucid-operator";
 pub(crate) const SERVICE: &str = "lucid-operator-webhook";
 /// The port of that Service.
 const SERVICE_PORT: i32 = 443;
+/// The webhook that mutates pods.
+pub(crate) const MUTATE_NAME: &str = "mutate.lucid.computing";
+/// The webhook that validates pods.
+pub(crate) const VALIDATE_NAME: &str = "validate.lucid.computing";
 /// Where pods are mutated.
 pub(crate) const MUTATE_PATH: &str = "/mutate";
 /// Where pods are validated.
@@ -106,7 +110,7 @@ impl Registration {
         MutatingWebhookConfiguration {
             metadata: Self::metadata(),
             webhooks: Some(vec![MutatingWebhook {
-                name: "mutate.lucid.computing".to_owned(),
+                name: MUTATE_NAME.to_owned(),
                 client_config: self.endpoint.client_config(MUTATE_PATH, ca_bundle),
                 rules: Some(vec![rule(&["CREATE"], &["pods"])]),
                 namespace_selector: Some(self.namespace_selector()),
@@ -129,7 +133,7 @@ impl Registration {
         ValidatingWebhookConfiguration {
             metadata: Self::metadata(),
             webhooks: Some(vec![ValidatingWebhook {
-                name: "validate.lucid.computing".to_owned(),
+                name: VALIDATE_NAME.to_owned(),
                 client_config: self.endpoint.client_config(VALIDATE_PATH, ca_bundle),
                 rules: Some(vec![
                     rule(&["CREATE", "UPDATE"], &["pods"]),

@@ -11,7 +11,7 @@ use lucid_audit::{OpenError, Recorder};
 use lucid_certs::{NamesError, SelfManaged, SelfManagedConfig, ServingNames, TlsError, server_config};
 use lucid_chain::Overrides;
 use lucid_validator::{ArgsError, ClusterConfiguration, Scope, Settings, Validator};
-use lucid_webhook::{AdminServer, BindError, Condition, Metrics, Readiness, Router, Server};
+use lucid_webhook::{AdminServer, BindError, Condition, Metrics, Readiness, Router, Server, Webhook};
 use prometheus_client::registry::Registry;
 use snafu::{ResultExt, Snafu};
 use tower::service_fn;
@@ -135,9 +135,11 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let injector =
         Injector { scope: scope.clone(), cluster: cluster.clone(), recorder: Arc::clone(&recorder) };
     let validator = Validator { scope, cluster, strictness, verifier, recorder };
+    let inject = service_fn(move |request| injector.clone().inject(request));
+    let validate = service_fn(move |request| validator.clone().validate(request));
     let router = Router::new()
-        .mutate(MUTATE_PATH, service_fn(move |request| injector.clone().inject(request)))
-        .validate(VALIDATE_PATH, service_fn(move |request| validator.clone().validate(request)))
+        .webhook(MUTATE_PATH, Webhook::mutating(registration::MUTATE_NAME, inject))
+        .webhook(VALIDATE_PATH, Webhook::validating(registration::VALIDATE_NAME, validate))
         .with_metrics(metrics)
         .with_body_limit(BODY_LIMIT);
     serving.set(true);

@@ -7,11 +7,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::Serialize;
+use serde_json::Value;
 use snafu::{OptionExt, ResultExt, Snafu};
 
-use crate::response::{AdmissionResponse, Denial, JsonPatch};
-use crate::review::{API_VERSION, AdmissionRequest, KIND};
-use crate::router::WebhookKind;
+use crate::kind::WebhookKind;
+use crate::patch::{AllowedPaths, ForbiddenPath, JsonPatch};
+use crate::response::{AdmissionResponse, Cause, Denial};
+use crate::review::{API_VERSION, DecodeError, KIND, RawObject};
 
 /// Above this many characters in all, the API server cuts each warning to 256.
 const WARNINGS_TOTAL: usize = 4096;
@@ -25,15 +27,18 @@ pub(crate) enum AnswerError {
     #[snafu(display("failed to patch: the request carries no object"))]
     PatchWithoutObject,
     #[snafu(display("failed to decode the object that the patch is for: {source}"))]
-    Object { source: serde_json::Error },
+    Object { source: DecodeError },
     #[snafu(display("the patch does not apply to the object: {source}"))]
     PatchDoesNotApply { source: json_patch::PatchError },
+    #[snafu(display("the patch is refused: {source}"))]
+    Forbidden { source: ForbiddenPath },
 }
 
-/// Makes `response` one that the API server accepts, or says why that is impossible.
+/// Makes `response`, to a request about `object`, one that the API server accepts, or says why that is impossible.
 pub(crate) fn check(
     kind: WebhookKind,
-    request: &AdmissionRequest,
+    object: Option<&RawObject>,
+    allowed_paths: Option<&AllowedPaths>,
     mut response: AdmissionResponse,
 ) -> Result<AdmissionResponse, AnswerError> {
     if response.denial.is_some() {
@@ -45,12 +50,15 @@ pub(crate) fn check(
         if kind == WebhookKind::Validating {
             return PatchFromValidationSnafu.fail();
         }
-        check_patch(request, patch)?;
+        check_patch(object, allowed_paths, patch)?;
     }
-    response.warnings = acceptable_warnings(response.warnings);
+    let warnings = acceptable_warnings(&response.warnings);
+    response.cut.warnings += warnings.changed;
+    response.warnings = warnings.acceptable;
     response.audit_annotations.retain(|key, _| {
         let keep = is_name(key);
         if !keep {
+            response.cut.audit_annotations += 1;
             tracing::warn!(
                 key,
                 "dropped an audit annotation: its key is not the name part of a qualified name"
@@ -62,35 +70,49 @@ pub(crate) fn check(
 }
 
 /// A patch that does not apply rejects the request whatever the webhook's failurePolicy says.
-fn check_patch(request: &AdmissionRequest, patch: &JsonPatch) -> Result<(), AnswerError> {
-    let object = request.object.as_ref().context(PatchWithoutObjectSnafu)?;
-    let mut object = object.decode().context(ObjectSnafu)?;
-    json_patch::patch(&mut object, patch.operations()).context(PatchDoesNotApplySnafu)
+fn check_patch(
+    object: Option<&RawObject>,
+    allowed_paths: Option<&AllowedPaths>,
+    patch: &JsonPatch,
+) -> Result<(), AnswerError> {
+    let mut object: Value = object.context(PatchWithoutObjectSnafu)?.decode().context(ObjectSnafu)?;
+    if let Some(paths) = allowed_paths {
+        return paths.check(&object, patch).context(ForbiddenSnafu);
+    }
+    // The tree is nobody else's: there is nothing to undo in it.
+    json_patch::patch_unsafe(&mut object, patch.operations()).context(PatchDoesNotApplySnafu)
+}
+
+/// Warnings that reach the user, and how many of those given had to be changed for it.
+struct Warnings {
+    acceptable: Vec<String>,
+    changed: u64,
 }
 
 /// The API server silently drops a warning with a control character and cuts all of them when they are long.
-fn acceptable_warnings(warnings: Vec<String>) -> Vec<String> {
-    let mut warnings: Vec<String> = warnings
-        .into_iter()
+fn acceptable_warnings(given: &[String]) -> Warnings {
+    let mut acceptable: Vec<String> = given
+        .iter()
         .map(|warning| {
             warning.split(char::is_control).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
         })
         .filter(|warning| !warning.is_empty())
         .collect();
-    if warnings.iter().map(|warning| warning.chars().count()).sum::<usize>() > WARNINGS_TOTAL {
-        for warning in &mut warnings {
+    if acceptable.iter().map(|warning| warning.chars().count()).sum::<usize>() > WARNINGS_TOTAL {
+        for warning in &mut acceptable {
             if warning.chars().count() > WARNING_CUT {
                 *warning = warning.chars().take(WARNING_CUT - 1).chain(['…']).collect();
             }
         }
         let fitting = WARNINGS_TOTAL / WARNING_CUT - 1;
-        if warnings.len() > fitting {
-            let more = warnings.len() - fitting;
-            warnings.truncate(fitting);
-            warnings.push(format!("and {more} more warnings"));
+        if acceptable.len() > fitting {
+            let more = acceptable.len() - fitting;
+            acceptable.truncate(fitting);
+            acceptable.push(format!("and {more} more warnings"));
         }
     }
-    warnings
+    let unchanged = given.iter().filter(|warning| acceptable.contains(warning)).count();
+    Warnings { acceptable, changed: (given.len() - unchanged) as u64 }
 }
 
 /// The name part of a qualified name (`k8s.io/apimachinery/pkg/util/validation`).
@@ -134,16 +156,24 @@ struct WireStatus<'a> {
     code: u16,
     reason: &'a str,
     message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<WireDetails<'a>>,
+}
+
+#[derive(Serialize)]
+struct WireDetails<'a> {
+    causes: &'a [Cause],
 }
 
 /// Writes the AdmissionReview for a checked response.
 pub(crate) fn write(uid: &str, response: &AdmissionResponse) -> Result<Bytes, serde_json::Error> {
     let patch = response.patch.as_ref().map(|patch| serde_json::to_vec(patch.operations())).transpose()?;
-    let status = response.denial.as_ref().map(|Denial { code, reason, message }| WireStatus {
+    let status = response.denial.as_ref().map(|Denial { code, reason, message, causes }| WireStatus {
         status: "Failure",
         code: *code,
         reason,
         message,
+        details: (!causes.is_empty()).then_some(WireDetails { causes }),
     });
     let review = WireReview {
         api_version: API_VERSION,
@@ -167,15 +197,19 @@ mod tests {
 
     #[test]
     fn a_warning_keeps_its_text_and_loses_its_control_characters() {
-        assert_eq!(acceptable_warnings(vec!["a\nb\u{0}c".into(), "\n".into()]), ["a b c"]);
+        let warnings = acceptable_warnings(&["a\nb\u{0}c".into(), "\n".into(), "d".into()]);
+        assert_eq!(warnings.acceptable, ["a b c", "d"]);
+        assert_eq!(warnings.changed, 2);
     }
 
     #[test]
     fn long_warnings_are_cut_so_that_none_is_dropped_silently() {
-        let cut = acceptable_warnings((0..40).map(|i| format!("{i} {}", "é".repeat(300))).collect());
-        assert!(cut.iter().map(|w| w.chars().count()).sum::<usize>() <= WARNINGS_TOTAL);
-        assert_eq!(cut.last().map(String::as_str), Some("and 25 more warnings"));
-        assert!(cut.iter().all(|w| w.chars().count() <= WARNING_CUT));
+        let given: Vec<_> = (0..40).map(|i| format!("{i} {}", "é".repeat(300))).collect();
+        let Warnings { acceptable, changed } = acceptable_warnings(&given);
+        assert!(acceptable.iter().map(|w| w.chars().count()).sum::<usize>() <= WARNINGS_TOTAL);
+        assert_eq!(acceptable.last().map(String::as_str), Some("and 25 more warnings"));
+        assert!(acceptable.iter().all(|w| w.chars().count() <= WARNING_CUT));
+        assert_eq!(changed, 40);
     }
 
     #[test]

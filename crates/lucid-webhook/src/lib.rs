@@ -6,27 +6,20 @@
 //!
 //! # A first webhook
 //!
-//! A handler is a [`tower::Service`] from [`AdmissionRequest`] to [`AdmissionResponse`]; `tower::service_fn` makes
-//! one of an async function.
-//!
 //! ```
 //! use std::sync::Arc;
 //!
-//! use lucid_webhook::{AdmissionRequest, AdmissionResponse, JsonPatch, Router, Server};
-//! use serde_json::json;
-//! use tower::service_fn;
+//! use lucid_webhook::{Changed, Object, Router, Server, Webhook};
+//! use k8s_openapi::api::core::v1::Pod;
 //!
-//! async fn label(request: AdmissionRequest) -> Result<AdmissionResponse, lucid_webhook::InvalidPatch> {
-//!     if request.object.is_none() {
-//!         return Ok(AdmissionResponse::allow());
-//!     }
-//!     let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"seen": "true"}}]);
-//!     Ok(AdmissionResponse::patch(JsonPatch::from_operations(&patch)?))
+//! async fn label(Object(mut pod): Object<Pod>) -> Changed<Pod> {
+//!     pod.metadata.labels.get_or_insert_default().insert("seen".into(), "true".into());
+//!     Changed(pod)
 //! }
 //!
 //! async fn run(tls: Arc<rustls::ServerConfig>) -> Result<(), lucid_webhook::BindError> {
 //!     let server = Server::bind(([0, 0, 0, 0], 8443).into()).await?;
-//!     let router = Router::new().mutate("/mutate", service_fn(label));
+//!     let router = Router::new().webhook("/label", Webhook::mutating("label.example.com", label));
 //!     server.serve(tls, router, std::future::pending()).await;
 //!     Ok(())
 //! }
@@ -58,21 +51,38 @@ mod admin;
 mod answer;
 mod body;
 mod exchange;
+mod failure;
+mod handler;
+mod kind;
+pub mod layers;
 mod metrics;
+mod patch;
 mod response;
 mod review;
 mod router;
 mod server;
+mod trace_parent;
+mod webhook;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
 pub use admin::{AdminServer, Condition, Readiness};
-pub use metrics::Metrics;
-pub use response::{AdmissionResponse, InvalidPatch, JsonPatch};
+pub use failure::{Failure, FailureAction, UnknownFailureAction};
+pub use handler::{
+    Changed, Deadline, DryRun, FromRequest, Handler, HandlerService, IntoResponse, Object, OldObject,
+    Options, Rejection, ServiceArgs, State,
+};
+pub use kind::WebhookKind;
+pub use metrics::{Metrics, WebhookMetrics};
+pub use patch::{InvalidPatch, JsonPatch};
+pub use response::AdmissionResponse;
 pub use review::{
-    AdmissionRequest, GroupVersionKind, GroupVersionResource, Operation, RawObject, ReviewError, UserInfo,
+    AdmissionRequest, DecodeError, GroupVersionKind, GroupVersionResource, Operation, RawObject, ReviewError,
+    UserInfo,
 };
 pub use router::{BoxError, Router};
 pub use server::{BindError, Server};
+pub use trace_parent::TraceParent;
+pub use webhook::Webhook;

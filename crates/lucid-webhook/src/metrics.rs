@@ -1,26 +1,80 @@
 //! What the webhooks did, as Prometheus metrics.
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::failure::FailureKind;
+use crate::response::{AdmissionResponse, Cut};
+use crate::review::Operation;
+
 /// How a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Outcome {
     Allowed,
     Patched,
     Denied,
+    Converted,
     Errored,
     Panicked,
     TimedOut,
     Shed,
     BadRequest,
+}
+
+impl Outcome {
+    /// Of calls that reached a webhook which admits.
+    const OF_ADMISSION: &[Self] =
+        &[Self::Allowed, Self::Patched, Self::Denied, Self::Errored, Self::Panicked, Self::TimedOut];
+    /// Of calls that reached a webhook which converts.
+    const OF_CONVERSION: &[Self] = &[Self::Converted, Self::Errored, Self::Panicked, Self::TimedOut];
+    /// Of calls that got no further than the door, where the operation is not known.
+    const OF_NOTHING: &[Self] = &[Self::Shed, Self::BadRequest];
+
+    pub(crate) const fn of(response: &AdmissionResponse) -> Self {
+        match response.failure {
+            Some(failure) => Self::of_failure(failure),
+            None if response.denial.is_some() => Self::Denied,
+            None if response.patch.is_some() => Self::Patched,
+            None => Self::Allowed,
+        }
+    }
+
+    pub(crate) const fn of_failure(failure: FailureKind) -> Self {
+        match failure {
+            FailureKind::Error => Self::Errored,
+            FailureKind::Panic => Self::Panicked,
+            FailureKind::Deadline => Self::TimedOut,
+        }
+    }
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Patched => "patched",
+            Self::Denied => "denied",
+            Self::Converted => "converted",
+            Self::Errored => "errored",
+            Self::Panicked => "panicked",
+            Self::TimedOut => "timed_out",
+            Self::Shed => "shed",
+            Self::BadRequest => "bad_request",
+        }
+    }
+}
+
+impl EncodeLabelValue for Outcome {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
+        encoder.write_str(self.as_str())
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -39,16 +93,31 @@ struct WebhookLabels {
 const BUCKETS: [f64; 15] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
-/// Counts requests by webhook, operation and outcome.
+/// The metrics of all webhooks of a process.
 ///
-/// Registered are `admission_requests_total`, `admission_request_duration_seconds` and
-/// `admission_requests_in_flight`. Labels are bounded: webhooks are the registered paths, outcomes and operations are
-/// fixed sets.
+/// | metric | labels | |
+/// |---|---|---|
+/// | `admission_requests_total` | webhook, operation, outcome | requests that were answered |
+/// | `admission_request_duration_seconds` | webhook | from the arrival of the head to the answer |
+/// | `admission_requests_in_flight` | webhook | |
+/// | `admission_cut_total` | webhook, what | warnings and audit annotations that the API server would not have taken as they were |
+///
+/// Operations are `CREATE`, `UPDATE`, `DELETE`, `CONNECT`, `CONVERT`, and empty where none could be read. Outcomes are
+/// `allowed`, `patched`, `denied`, `converted`, `errored`, `panicked`, `timed_out`, `shed` and `bad_request`; what a
+/// failure action answers counts as the failure. Labels are bounded: webhooks are those of the router, the rest are fixed sets, and
+/// nothing of an object becomes a label.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
     durations: Family<WebhookLabels, Histogram>,
     in_flight: Family<WebhookLabels, Gauge>,
+    cut: Family<CutLabels, Counter>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CutLabels {
+    webhook: String,
+    what: &'static str,
 }
 
 impl Metrics {
@@ -59,6 +128,7 @@ impl Metrics {
             requests: Family::default(),
             durations: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
             in_flight: Family::default(),
+            cut: Family::default(),
         };
         let registry = registry.sub_registry_with_prefix("admission");
         registry.register(
@@ -76,19 +146,83 @@ impl Metrics {
             "Admission requests being answered",
             metrics.in_flight.clone(),
         );
+        registry.register(
+            "cut",
+            "Warnings and audit annotations that had to be cut to be accepted",
+            metrics.cut.clone(),
+        );
         metrics
     }
 
-    pub(crate) fn observe(&self, webhook: &str, operation: &'static str, outcome: Outcome, took: Duration) {
-        let webhook = webhook.to_owned();
-        self.durations.get_or_create(&WebhookLabels { webhook: webhook.clone() }).observe(took.as_secs_f64());
-        self.requests.get_or_create(&RequestLabels { webhook, operation, outcome }).inc();
+    /// The metrics of one webhook. All its series exist from now on, at 0: an alert on the first panic needs the
+    /// counter to have been there before.
+    #[must_use]
+    pub fn webhook(&self, name: &str) -> WebhookMetrics {
+        let operations = [Operation::Create, Operation::Update, Operation::Delete, Operation::Connect];
+        self.series(name, &operations.map(Operation::as_str), Outcome::OF_ADMISSION)
     }
 
-    pub(crate) fn in_flight(&self, webhook: &Arc<str>) -> InFlight {
-        let gauge = self.in_flight.get_or_create_owned(&WebhookLabels { webhook: webhook.to_string() });
-        gauge.inc();
-        InFlight(gauge)
+    /// The metrics of one webhook that converts.
+    pub(crate) fn conversion(&self, name: &str) -> WebhookMetrics {
+        self.series(name, &[CONVERT], Outcome::OF_CONVERSION)
+    }
+
+    fn series(
+        &self,
+        name: &str,
+        operations: &[&'static str],
+        outcomes: &'static [Outcome],
+    ) -> WebhookMetrics {
+        let of_operations = operations.iter().flat_map(|operation| outcomes.iter().map(|o| (*operation, *o)));
+        let of_nothing = Outcome::OF_NOTHING.iter().map(|outcome| ("", *outcome));
+        let counter = |(operation, outcome)| {
+            let labels = RequestLabels { webhook: name.to_owned(), operation, outcome };
+            ((operation, outcome), self.requests.get_or_create_owned(&labels))
+        };
+        let cut = |what| self.cut.get_or_create_owned(&CutLabels { webhook: name.to_owned(), what });
+        let labels = WebhookLabels { webhook: name.to_owned() };
+        WebhookMetrics(Arc::new(Series {
+            requests: of_operations.chain(of_nothing).map(counter).collect(),
+            duration: self.durations.get_or_create_owned(&labels),
+            in_flight: self.in_flight.get_or_create_owned(&labels),
+            warnings_cut: cut("warning"),
+            annotations_cut: cut("audit_annotation"),
+        }))
+    }
+}
+
+/// Stands where admission has an operation.
+pub(crate) const CONVERT: &str = "CONVERT";
+
+/// The metrics of one webhook; see [`Metrics::webhook`]. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct WebhookMetrics(Arc<Series>);
+
+#[derive(Debug)]
+struct Series {
+    requests: BTreeMap<(&'static str, Outcome), Counter>,
+    duration: Histogram,
+    in_flight: Gauge,
+    warnings_cut: Counter,
+    annotations_cut: Counter,
+}
+
+impl WebhookMetrics {
+    pub(crate) fn observe(&self, operation: &'static str, outcome: Outcome, took: Duration) {
+        self.0.duration.observe(took.as_secs_f64());
+        if let Some(counter) = self.0.requests.get(&(operation, outcome)) {
+            counter.inc();
+        }
+    }
+
+    pub(crate) fn cut(&self, cut: Cut) {
+        self.0.warnings_cut.inc_by(cut.warnings);
+        self.0.annotations_cut.inc_by(cut.audit_annotations);
+    }
+
+    pub(crate) fn in_flight(&self) -> InFlight {
+        self.0.in_flight.inc();
+        InFlight(self.0.in_flight.clone())
     }
 }
 

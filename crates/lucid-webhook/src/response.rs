@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use snafu::{ResultExt, Snafu};
+
+use crate::failure::FailureKind;
+use crate::patch::JsonPatch;
 
 /// A handler's answer.
 ///
@@ -21,6 +23,17 @@ pub struct AdmissionResponse {
     pub(crate) patch: Option<JsonPatch>,
     pub(crate) warnings: Vec<String>,
     pub(crate) audit_annotations: BTreeMap<String, String>,
+    /// Set where this stands for an answer that the handler did not give.
+    pub(crate) failure: Option<FailureKind>,
+    /// What had to be cut for the API server to take it.
+    pub(crate) cut: Cut,
+}
+
+/// How many warnings and audit annotations of an answer had to be changed or dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cut {
+    pub(crate) warnings: u64,
+    pub(crate) audit_annotations: u64,
 }
 
 /// What the user is told when the request is refused (fields of `metav1.Status`).
@@ -29,12 +42,30 @@ pub(crate) struct Denial {
     pub(crate) code: u16,
     pub(crate) reason: String,
     pub(crate) message: String,
+    pub(crate) causes: Vec<Cause>,
+}
+
+/// One of several reasons for a refusal (`metav1.StatusCause`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Cause {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    reason: String,
+    message: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    field: String,
 }
 
 impl AdmissionResponse {
     /// Lets the request pass unchanged.
     pub const fn allow() -> Self {
-        Self { denial: None, patch: None, warnings: Vec::new(), audit_annotations: BTreeMap::new() }
+        Self {
+            denial: None,
+            patch: None,
+            warnings: Vec::new(),
+            audit_annotations: BTreeMap::new(),
+            failure: None,
+            cut: Cut { warnings: 0, audit_annotations: 0 },
+        }
     }
 
     /// Lets the request pass with its object changed by `patch`; only for mutating webhooks.
@@ -47,8 +78,39 @@ impl AdmissionResponse {
     /// `code` is an HTTP status, 400 to 599: the API server turns anything below into 400. `reason` is a
     /// `metav1.StatusReason` such as `Forbidden` or `Invalid`; `message` is what the user reads.
     pub fn deny(code: u16, reason: impl Into<String>, message: impl Into<String>) -> Self {
-        let denial = Denial { code: code.clamp(400, 599), reason: reason.into(), message: message.into() };
+        let denial = Denial {
+            code: code.clamp(400, 599),
+            reason: reason.into(),
+            message: message.into(),
+            causes: Vec::new(),
+        };
         Self { denial: Some(denial), ..Self::allow() }
+    }
+
+    /// Adds one of several reasons for a refusal (`metav1.StatusCause`); nothing is added to an answer that allows.
+    ///
+    /// `field` is the path of what is wrong, such as `spec.containers[0].image`, or empty; `reason` is a
+    /// `metav1.CauseType` such as `FieldValueInvalid`.
+    ///
+    /// ```
+    /// use lucid_webhook::AdmissionResponse;
+    ///
+    /// let answer = AdmissionResponse::deny(422, "Invalid", "2 fields are wrong")
+    ///     .with_cause("FieldValueRequired", "spec.team", "who pays?")
+    ///     .with_cause("FieldValueInvalid", "spec.size", "at most 3");
+    /// # assert!(!answer.is_allowed());
+    /// ```
+    pub fn with_cause(
+        mut self,
+        reason: impl Into<String>,
+        field: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Self {
+        if let Some(denial) = &mut self.denial {
+            let (reason, field, message) = (reason.into(), field.into(), message.into());
+            denial.causes.push(Cause { reason, message, field });
+        }
+        self
     }
 
     /// Adds a warning: the client shows it to its user, also when the request is refused.
@@ -92,58 +154,5 @@ impl AdmissionResponse {
     #[must_use]
     pub fn message(&self) -> Option<&str> {
         self.denial.as_ref().map(|denial| denial.message.as_str())
-    }
-}
-
-/// A JSON patch (RFC 6902), ready to be sent.
-#[derive(Clone, Debug, PartialEq)]
-pub struct JsonPatch {
-    operations: json_patch::Patch,
-}
-
-/// The operations are not a JSON patch.
-#[derive(Debug, Snafu)]
-#[snafu(display("failed to read the operations as a JSON patch (RFC 6902): {source}"))]
-pub struct InvalidPatch {
-    source: serde_json::Error,
-}
-
-impl JsonPatch {
-    /// Takes anything that serialises to a list of RFC 6902 operations.
-    ///
-    /// ```
-    /// use lucid_webhook::JsonPatch;
-    /// use serde_json::json;
-    ///
-    /// let patch = JsonPatch::from_operations(&json!([{"op": "add", "path": "/metadata/labels", "value": {}}]))?;
-    /// assert!(!patch.is_empty());
-    /// # Ok::<(), lucid_webhook::InvalidPatch>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// When it serialises to something else.
-    pub fn from_operations(operations: &impl Serialize) -> Result<Self, InvalidPatch> {
-        let value = serde_json::to_value(operations).context(InvalidPatchSnafu)?;
-        let operations = serde_json::from_value(value).context(InvalidPatchSnafu)?;
-        Ok(Self { operations })
-    }
-
-    /// Whether there is nothing to change.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.operations.0.is_empty()
-    }
-
-    /// The operations.
-    #[must_use]
-    pub const fn operations(&self) -> &json_patch::Patch {
-        &self.operations
-    }
-}
-
-impl From<json_patch::Patch> for JsonPatch {
-    fn from(operations: json_patch::Patch) -> Self {
-        Self { operations }
     }
 }

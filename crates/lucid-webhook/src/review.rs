@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::Bytes;
+use http::Extensions;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-use snafu::{IntoError, OptionExt, ResultExt, Snafu};
+use snafu::{IntoError, OptionExt, Snafu};
 use tokio::time::Instant;
+
+use crate::trace_parent::TraceParent;
 
 /// The `apiVersion` this crate speaks.
 pub(crate) const API_VERSION: &str = "admission.k8s.io/v1";
@@ -47,8 +50,21 @@ pub struct AdmissionRequest {
     pub options: Option<RawObject>,
     /// Nothing will be stored: the handler must have no side effects.
     pub dry_run: bool,
+    /// Kind as the client asked for it; another version or group than `kind` where `matchPolicy: Equivalent` converted
+    /// the object for this webhook.
+    pub request_kind: GroupVersionKind,
+    /// Resource as the client asked for it.
+    pub request_resource: GroupVersionResource,
+    /// Subresource as the client asked for it.
+    pub request_sub_resource: Option<String>,
+    /// When the request arrived.
+    pub arrival: Instant,
     /// The answer has to leave before this moment, or the API server no longer waits for it.
     pub deadline: Instant,
+    /// The trace that the API server is in (W3C `traceparent`), if it has tracing on.
+    pub trace_parent: Option<TraceParent>,
+    /// Whatever layers hand to the handler, beginning with the extensions of the HTTP request.
+    pub extensions: Extensions,
 }
 
 /// JSON text of one object of the request; cheap to clone.
@@ -67,8 +83,8 @@ impl RawObject {
     /// # Errors
     ///
     /// When the JSON does not fit `T`.
-    pub fn decode<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
-        serde_json::from_slice(&self.0)
+    pub fn decode<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
+        self.view()
     }
 
     /// Decodes the object into a type that borrows from its JSON text.
@@ -83,14 +99,24 @@ impl RawObject {
     /// let object = RawObject::from_value(&serde_json::json!({"kind": "Pod", "spec": {}}));
     /// let view: View<'_> = object.view()?;
     /// assert_eq!(view.kind, "Pod");
-    /// # Ok::<(), serde_json::Error>(())
+    /// # Ok::<(), lucid_webhook::DecodeError>(())
     /// ```
+    ///
+    /// A `&str` in the view does not fit text with escapes in it; `Cow<str>` fits every text.
     ///
     /// # Errors
     ///
     /// When the JSON does not fit `T`.
-    pub fn view<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
-        serde_json::from_slice(&self.0)
+    pub fn view<'a, T: Deserialize<'a>>(&'a self) -> Result<T, DecodeError> {
+        serde_json::from_slice(&self.0).map_err(|source| {
+            // Once more, for the path: it is worth nothing while all goes well, and keeping it costs time.
+            let mut deserializer = serde_json::Deserializer::from_slice(&self.0);
+            let path = match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
+                Err(error) => error.path().to_string(),
+                Ok(_) => ".".to_owned(),
+            };
+            DecodeError { path, source }
+        })
     }
 
     /// Makes an object from a JSON value, for tests of handlers.
@@ -98,6 +124,17 @@ impl RawObject {
     pub fn from_value(value: &serde_json::Value) -> Self {
         Self(Bytes::from(value.to_string()))
     }
+}
+
+/// An object does not fit the type that a handler wants.
+#[derive(Debug, Snafu)]
+#[snafu(display("failed to decode the object at {path}: {}", excerpt(source)))]
+#[non_exhaustive]
+pub struct DecodeError {
+    /// Where in the object, such as `spec.containers[0].image`.
+    pub path: String,
+    /// What the decoder said.
+    pub source: serde_json::Error,
 }
 
 impl fmt::Debug for RawObject {
@@ -253,13 +290,24 @@ fn excerpt(text: &impl fmt::Display) -> String {
 }
 
 #[derive(Deserialize)]
-struct Envelope<'a> {
+#[serde(bound(deserialize = "R: Deserialize<'de>"))]
+struct Envelope<'a, R> {
     #[serde(borrow, default, rename = "apiVersion")]
     api_version: Cow<'a, str>,
     #[serde(borrow, default)]
     kind: Cow<'a, str>,
-    #[serde(borrow, default)]
-    request: Option<&'a RawValue>,
+    #[serde(default)]
+    request: Option<R>,
+}
+
+impl<R> Envelope<'_, R> {
+    fn open(self) -> Result<R, ReviewError> {
+        let Self { api_version, kind, request } = self;
+        if api_version != API_VERSION || kind != KIND {
+            return WrongKindSnafu { api_version, kind }.fail();
+        }
+        request.context(NoRequestSnafu)
+    }
 }
 
 #[derive(Deserialize)]
@@ -292,6 +340,12 @@ struct WireRequest<'a> {
     options: Option<&'a RawValue>,
     #[serde(default)]
     dry_run: Option<bool>,
+    #[serde(default, deserialize_with = "null_is_default")]
+    request_kind: GroupVersionKind,
+    #[serde(default, deserialize_with = "null_is_default")]
+    request_resource: GroupVersionResource,
+    #[serde(default)]
+    request_sub_resource: Option<String>,
 }
 
 impl AdmissionRequest {
@@ -315,18 +369,10 @@ impl AdmissionRequest {
     ///
     /// When it is no AdmissionReview of `admission.k8s.io/v1`, or its request makes no sense.
     pub fn from_json(body: &Bytes, deadline: Instant) -> Result<Self, ReviewError> {
-        let envelope: Envelope<'_> = serde_json::from_slice(body).context(JsonSnafu)?;
-        if envelope.api_version != API_VERSION || envelope.kind != KIND {
-            return WrongKindSnafu { api_version: envelope.api_version, kind: envelope.kind }.fail();
-        }
-        let request = envelope.request.context(NoRequestSnafu)?.get();
-        let wire: WireRequest<'_> = serde_json::from_str(request).or_else(|source| {
-            // The uid first: an answer that carries it reaches the user, one without it does not.
-            match serde_json::from_str::<Identity>(request) {
-                Ok(Identity { uid }) if !uid.is_empty() => Err(RequestSnafu { uid }.into_error(source)),
-                _ => NoUidSnafu.fail(),
-            }
-        })?;
+        let wire = match serde_json::from_slice::<Envelope<'_, WireRequest<'_>>>(body) {
+            Ok(envelope) => envelope.open()?,
+            Err(error) => return Err(Self::misfit(body, error)),
+        };
         if wire.uid.is_empty() {
             return NoUidSnafu.fail();
         }
@@ -344,7 +390,47 @@ impl AdmissionRequest {
             operation: wire.operation,
             user_info: wire.user_info,
             dry_run: wire.dry_run.unwrap_or(false),
+            request_kind: wire.request_kind,
+            request_resource: wire.request_resource,
+            request_sub_resource: wire.request_sub_resource.filter(|name| !name.is_empty()),
+            arrival: Instant::now(),
             deadline,
+            trace_parent: None,
+            extensions: Extensions::new(),
         })
+    }
+
+    /// Why `body` does not decode, which is found out by a second, patient reading: the uid above all, since an answer
+    /// that carries it reaches the user, and one without it does not.
+    fn misfit(body: &[u8], source: serde_json::Error) -> ReviewError {
+        let request = match serde_json::from_slice::<Envelope<'_, &RawValue>>(body) {
+            Ok(envelope) => envelope.open(),
+            Err(source) => return JsonSnafu.into_error(source),
+        };
+        let request = match request {
+            Ok(request) => request,
+            Err(error) => return error,
+        };
+        match serde_json::from_str::<Identity>(request.get()) {
+            Ok(Identity { uid }) if !uid.is_empty() => RequestSnafu { uid }.into_error(source),
+            _ => NoUidSnafu.build(),
+        }
+    }
+
+    /// Namespace and name of the object, as far as there are any: `shop/web`.
+    pub(crate) fn full_name(&self) -> String {
+        match &self.namespace {
+            Some(namespace) => format!("{namespace}/{}", self.name),
+            None => self.name.clone(),
+        }
+    }
+
+    /// The object that the request is about: the new one, on DELETE the old one.
+    #[must_use]
+    pub const fn subject(&self) -> Option<&RawObject> {
+        match &self.object {
+            None => self.old_object.as_ref(),
+            object => object.as_ref(),
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Which handler answers at which path.
+//! Which webhook answers at which path.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -13,46 +13,44 @@ use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Body;
 use tower::util::BoxCloneSyncService;
-use tower::{Service, ServiceExt};
+use tower::{Layer, Service};
 
-use crate::metrics::Metrics;
-use crate::response::AdmissionResponse;
-use crate::review::AdmissionRequest;
+use crate::layers::MetricsLayer;
+use crate::metrics::{Metrics, WebhookMetrics};
+use crate::webhook::{AdmissionService, Webhook};
 use crate::{body, exchange};
 
 /// Any error of a handler.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-pub(crate) type Handler = BoxCloneSyncService<AdmissionRequest, AdmissionResponse, BoxError>;
-
-/// Whether a webhook may change the object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WebhookKind {
-    Mutating,
-    Validating,
-}
-
 #[derive(Clone)]
 pub(crate) struct Route {
-    pub(crate) kind: WebhookKind,
-    /// Label of the metrics; bounded, since it is the registered path.
-    pub(crate) webhook: Arc<str>,
-    pub(crate) handler: Handler,
+    pub(crate) name: Arc<str>,
+    pub(crate) service: AdmissionService,
+    pub(crate) metrics: Option<WebhookMetrics>,
+}
+
+impl Route {
+    /// Counts what happens here.
+    fn count(&mut self, metrics: &Metrics) {
+        let metrics = metrics.webhook(&self.name);
+        let counted = MetricsLayer::new(metrics.clone()).layer(self.service.clone());
+        self.service = BoxCloneSyncService::new(counted);
+        self.metrics = Some(metrics);
+    }
 }
 
 /// Maps paths to webhooks. It is itself a [`tower::Service`] of HTTP requests, so that it can be tested, wrapped and
 /// served like any other.
 ///
 /// ```
-/// use lucid_webhook::{AdmissionRequest, AdmissionResponse, Router};
-/// use tower::service_fn;
+/// use lucid_webhook::{AdmissionRequest, AdmissionResponse, Router, Webhook};
 ///
-/// let router = Router::new().validate(
-///     "/validate",
-///     service_fn(|request: AdmissionRequest| async move {
-///         Ok::<_, std::convert::Infallible>(AdmissionResponse::allow().with_warning(request.name))
-///     }),
-/// );
+/// async fn greet(request: AdmissionRequest) -> AdmissionResponse {
+///     AdmissionResponse::allow().with_warning(format!("hello {}", request.user_info.username))
+/// }
+///
+/// let router = Router::new().webhook("/greet", Webhook::validating("greet.example.com", greet));
 /// ```
 #[derive(Clone, Default)]
 pub struct Router {
@@ -63,8 +61,7 @@ pub struct Router {
 
 impl fmt::Debug for Router {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kinds = self.routes.iter().map(|(path, route)| (path, route.kind));
-        f.debug_map().entries(kinds).finish()
+        f.debug_map().entries(self.routes.iter().map(|(path, route)| (path, &route.name))).finish()
     }
 }
 
@@ -75,31 +72,24 @@ impl Router {
         Self::default()
     }
 
-    /// Serves a mutating webhook at `path` (such as `/mutate`). A later one at the same path replaces it.
+    /// Serves a webhook at `path` (such as `/mutate`). A later one at the same path replaces it.
     #[must_use]
-    pub fn mutate<H>(self, path: impl Into<String>, handler: H) -> Self
-    where
-        H: Service<AdmissionRequest, Response = AdmissionResponse> + Clone + Send + Sync + 'static,
-        H::Future: Send + 'static,
-        H::Error: Into<BoxError>,
-    {
-        self.route(WebhookKind::Mutating, path.into(), handler)
-    }
-
-    /// Serves a validating webhook at `path` (such as `/validate`). A later one at the same path replaces it.
-    #[must_use]
-    pub fn validate<H>(self, path: impl Into<String>, handler: H) -> Self
-    where
-        H: Service<AdmissionRequest, Response = AdmissionResponse> + Clone + Send + Sync + 'static,
-        H::Future: Send + 'static,
-        H::Error: Into<BoxError>,
-    {
-        self.route(WebhookKind::Validating, path.into(), handler)
+    pub fn webhook(mut self, path: impl Into<String>, webhook: Webhook) -> Self {
+        let name = Arc::clone(&webhook.name);
+        let mut route = Route { name, service: webhook.into_service(), metrics: None };
+        if let Some(metrics) = &self.metrics {
+            route.count(metrics);
+        }
+        Arc::make_mut(&mut self.routes).insert(path.into(), route);
+        self
     }
 
     /// Counts what the webhooks do.
     #[must_use]
     pub fn with_metrics(mut self, metrics: Metrics) -> Self {
+        for route in Arc::make_mut(&mut self.routes).values_mut() {
+            route.count(&metrics);
+        }
         self.metrics = Some(metrics);
         self
     }
@@ -111,18 +101,6 @@ impl Router {
     #[must_use]
     pub fn with_body_limit(mut self, bytes: usize) -> Self {
         self.bodies.set_limit(bytes);
-        self
-    }
-
-    fn route<H>(mut self, kind: WebhookKind, path: String, handler: H) -> Self
-    where
-        H: Service<AdmissionRequest, Response = AdmissionResponse> + Clone + Send + Sync + 'static,
-        H::Future: Send + 'static,
-        H::Error: Into<BoxError>,
-    {
-        let handler = BoxCloneSyncService::new(handler.map_err(Into::into));
-        let route = Route { kind, webhook: path.as_str().into(), handler };
-        Arc::make_mut(&mut self.routes).insert(path, route);
         self
     }
 }
@@ -142,7 +120,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let route = self.routes.get(request.uri().path()).cloned();
-        let (metrics, bodies) = (self.metrics.clone(), self.bodies.clone());
-        async move { Ok(exchange::answer(route, metrics.as_ref(), &bodies, request).await) }.boxed()
+        let bodies = self.bodies.clone();
+        async move { Ok(exchange::answer(route, &bodies, request).await) }.boxed()
     }
 }

@@ -15,7 +15,7 @@ use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use lucid_certs::{CertificateAuthority, ServingCertificateResolver, ServingNames, server_config};
 use lucid_testbed::Cluster;
-use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, JsonPatch, Router, Server};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, JsonPatch, Router, Server, Webhook};
 use serde_json::{Value, json};
 use tower::service_fn;
 
@@ -259,7 +259,11 @@ async fn serve_another_injector(cluster: &Cluster) {
     let server = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
     let url = format!("https://{}/mutate", server.local_addr());
     let tls = server_config(Arc::new(resolver)).unwrap();
-    tokio::spawn(server.serve(Arc::new(tls), Router::new().mutate("/mutate", add), std::future::pending()));
+    tokio::spawn(server.serve(
+        Arc::new(tls),
+        Router::new().webhook("/mutate", Webhook::mutating("other.example.com", add)),
+        std::future::pending(),
+    ));
     let bundle = ByteString(ca.trust_bundle().to_pem().into_bytes());
     let registration = json!({"metadata": {"name": "mesh"}, "webhooks": [{
         "name": "mesh.example.com", "clientConfig": {"url": url, "caBundle": bundle},

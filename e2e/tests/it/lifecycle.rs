@@ -97,8 +97,8 @@ async fn health_readiness_and_metrics_are_on_a_port_of_their_own() {
     let (status, metrics) = get("/metrics").await;
     assert_eq!(status, 200);
     for line in [
-        r#"lucid_admission_requests_total{webhook="/mutate",operation="CREATE",outcome="Patched"} 1"#,
-        r#"lucid_admission_requests_total{webhook="/validate",operation="CREATE",outcome="Allowed"} 1"#,
+        r#"lucid_admission_requests_total{webhook="mutate.lucid.computing",operation="CREATE",outcome="patched"} 1"#,
+        r#"lucid_admission_requests_total{webhook="validate.lucid.computing",operation="CREATE",outcome="allowed"} 1"#,
     ] {
         assert!(metrics.contains(line), "{line} is not in {metrics}");
     }

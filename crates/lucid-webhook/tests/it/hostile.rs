@@ -1,13 +1,11 @@
 //! Whatever the bytes, the answer is one the API server accepts or a 4xx.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
 use std::convert::Infallible;
 
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full};
-use lucid_webhook::{AdmissionRequest, AdmissionResponse, Router};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, Router, Webhook};
 use proptest::prelude::*;
 use serde_json::Value;
 use tower::{Service, service_fn};
@@ -23,7 +21,7 @@ fn answer(body: Vec<u8>) -> (u16, Bytes) {
         assert!(!matches!(object, Some(Err(_))), "an object that is no JSON got through");
         Ok::<_, Infallible>(AdmissionResponse::allow())
     });
-    let mut router = Router::new().validate("/v", handler);
+    let mut router = Router::new().webhook("/v", Webhook::validating("v.example.com", handler));
     let request =
         Request::post("/v").header("content-type", "application/json").body(Full::new(body.into())).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();

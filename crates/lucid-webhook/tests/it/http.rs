@@ -1,15 +1,11 @@
 //! What the server answers over TLS, above all to requests that make no sense.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
-
-mod common;
-
 use std::convert::Infallible;
 use std::time::Duration;
 
+use crate::server_under_test::TestServer;
 use base64::Engine;
-use common::TestServer;
-use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, JsonPatch, Metrics, Router};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, JsonPatch, Metrics, Router, Webhook};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tower::service_fn;
@@ -32,56 +28,83 @@ fn create() -> Value {
 /// One webhook per behaviour.
 fn router() -> Router {
     Router::new()
-        .validate(
+        .webhook(
             "/allow",
-            service_fn(async |request: AdmissionRequest| {
-                let object = request.object.map_or(0, |object| object.as_bytes().len());
-                let seen = format!("{} {} {object}", request.operation.as_str(), request.user_info.username);
-                Ok::<_, Infallible>(AdmissionResponse::allow().with_warning(seen))
-            }),
+            Webhook::validating(
+                "allow.example.com",
+                service_fn(async |request: AdmissionRequest| {
+                    let object = request.object.map_or(0, |object| object.as_bytes().len());
+                    let seen =
+                        format!("{} {} {object}", request.operation.as_str(), request.user_info.username);
+                    Ok::<_, Infallible>(AdmissionResponse::allow().with_warning(seen))
+                }),
+            ),
         )
-        .validate(
+        .webhook(
             "/deny",
-            service_fn(async |_| Ok::<_, Infallible>(AdmissionResponse::deny(200, "Forbidden", "no\nway"))),
+            Webhook::validating(
+                "deny.example.com",
+                service_fn(async |_| {
+                    Ok::<_, Infallible>(AdmissionResponse::deny(200, "Forbidden", "no\nway"))
+                }),
+            ),
         )
-        .mutate(
+        .webhook(
             "/patch",
-            service_fn(async |_| {
-                let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]);
-                Ok::<_, BoxError>(AdmissionResponse::patch(JsonPatch::from_operations(&patch)?))
-            }),
+            Webhook::mutating(
+                "patch.example.com",
+                service_fn(async |_| {
+                    let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]);
+                    Ok::<_, BoxError>(AdmissionResponse::patch(JsonPatch::from_operations(&patch)?))
+                }),
+            ),
         )
-        .mutate(
+        .webhook(
             "/patch-in-vain",
-            service_fn(async |_| {
-                let patch = json!([{"op": "remove", "path": "/spec/nothing"}]);
-                Ok::<_, BoxError>(AdmissionResponse::patch(JsonPatch::from_operations(&patch)?))
-            }),
+            Webhook::mutating(
+                "patch-in-vain.example.com",
+                service_fn(async |_| {
+                    let patch = json!([{"op": "remove", "path": "/spec/nothing"}]);
+                    Ok::<_, BoxError>(AdmissionResponse::patch(JsonPatch::from_operations(&patch)?))
+                }),
+            ),
         )
-        .validate(
+        .webhook(
             "/validate-with-patch",
-            service_fn(async |_| {
-                let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {}}]);
-                Ok::<_, BoxError>(AdmissionResponse::patch(JsonPatch::from_operations(&patch)?))
-            }),
+            Webhook::validating(
+                "validate-with-patch.example.com",
+                service_fn(async |_| {
+                    let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {}}]);
+                    Ok::<_, BoxError>(AdmissionResponse::patch(JsonPatch::from_operations(&patch)?))
+                }),
+            ),
         )
-        .validate(
+        .webhook(
             "/fail",
-            service_fn(async |_| Err::<AdmissionResponse, BoxError>("the disk is full".into())),
+            Webhook::validating(
+                "fail.example.com",
+                service_fn(async |_| Err::<AdmissionResponse, BoxError>("the disk is full".into())),
+            ),
         )
-        .validate(
+        .webhook(
             "/panic",
-            service_fn(async |request: AdmissionRequest| {
-                assert!(request.uid.is_empty(), "on purpose");
-                Ok::<_, Infallible>(AdmissionResponse::allow())
-            }),
+            Webhook::validating(
+                "panic.example.com",
+                service_fn(async |request: AdmissionRequest| {
+                    assert!(request.uid.is_empty(), "on purpose");
+                    Ok::<_, Infallible>(AdmissionResponse::allow())
+                }),
+            ),
         )
-        .validate(
+        .webhook(
             "/hang",
-            service_fn(async |_| {
-                tokio::time::sleep(Duration::from_secs(60)).await;
-                Ok::<_, Infallible>(AdmissionResponse::allow())
-            }),
+            Webhook::validating(
+                "hang.example.com",
+                service_fn(async |_| {
+                    tokio::time::sleep(Duration::from_secs(60)).await;
+                    Ok::<_, Infallible>(AdmissionResponse::allow())
+                }),
+            ),
         )
 }
 
@@ -252,7 +275,9 @@ async fn shutdown_answers_what_is_in_flight_and_asks_clients_to_go() {
         tokio::time::sleep(Duration::from_millis(request.name.parse().unwrap_or(0))).await;
         Ok::<_, Infallible>(AdmissionResponse::allow())
     });
-    let mut server = TestServer::start(Router::new().validate("/slow", slow)).await;
+    let mut server =
+        TestServer::start(Router::new().webhook("/slow", Webhook::validating("slow.example.com", slow)))
+            .await;
     let root = reqwest::Certificate::from_der(&server.certificate).unwrap();
     let http1 =
         reqwest::Client::builder().tls_certs_only([root]).resolve("localhost", server.address).http1_only();
@@ -288,18 +313,18 @@ async fn metrics_tell_outcomes_apart() {
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
     for (webhook, operation, outcome) in [
-        ("/allow", "CREATE", "Allowed"),
-        ("/deny", "CREATE", "Denied"),
-        ("/patch", "CREATE", "Patched"),
-        ("/fail", "CREATE", "Errored"),
-        ("/panic", "CREATE", "Panicked"),
-        ("/hang", "CREATE", "TimedOut"),
-        ("/allow", "", "BadRequest"),
+        ("allow.example.com", "CREATE", "allowed"),
+        ("deny.example.com", "CREATE", "denied"),
+        ("patch.example.com", "CREATE", "patched"),
+        ("fail.example.com", "CREATE", "errored"),
+        ("panic.example.com", "CREATE", "panicked"),
+        ("hang.example.com", "CREATE", "timed_out"),
+        ("allow.example.com", "", "bad_request"),
     ] {
         let line = format!(
             "admission_requests_total{{webhook=\"{webhook}\",operation=\"{operation}\",outcome=\"{outcome}\"}} 1\n"
         );
         assert!(text.contains(&line), "{line} is not in\n{text}");
     }
-    assert!(text.contains("admission_requests_in_flight{webhook=\"/allow\"} 0\n"), "{text}");
+    assert!(text.contains("admission_requests_in_flight{webhook=\"allow.example.com\"} 0\n"), "{text}");
 }

@@ -1,0 +1,148 @@
+//! What becomes of a request whose handler gave no answer that can be sent.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, de};
+use snafu::Snafu;
+
+use crate::handler::Rejection;
+use crate::layers::{DeadlineExceeded, Panicked};
+use crate::response::AdmissionResponse;
+use crate::review::AdmissionRequest;
+use crate::router::BoxError;
+
+/// Why there is no answer of the handler.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Failure {
+    /// It returned an error, or an answer that the API server would not take.
+    Error(BoxError),
+    /// It panicked.
+    Panic,
+    /// It did not answer in time.
+    Deadline,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailureKind {
+    Error,
+    Panic,
+    Deadline,
+}
+
+impl Failure {
+    pub(crate) fn of(error: BoxError) -> Self {
+        match Self::kind_of(&error) {
+            FailureKind::Panic => Self::Panic,
+            FailureKind::Deadline => Self::Deadline,
+            FailureKind::Error => Self::Error(error),
+        }
+    }
+
+    pub(crate) fn kind_of(error: &BoxError) -> FailureKind {
+        if error.is::<Panicked>() {
+            FailureKind::Panic
+        } else if error.is::<DeadlineExceeded>() {
+            FailureKind::Deadline
+        } else {
+            FailureKind::Error
+        }
+    }
+
+    pub(crate) const fn kind(&self) -> FailureKind {
+        match self {
+            Self::Error(_) => FailureKind::Error,
+            Self::Panic => FailureKind::Panic,
+            Self::Deadline => FailureKind::Deadline,
+        }
+    }
+
+    /// The request refused for this reason.
+    pub(crate) fn refusal(&self) -> AdmissionResponse {
+        let (code, reason) = match self {
+            Self::Error(error) if error.is::<Rejection>() => (400, "BadRequest"),
+            Self::Error(_) | Self::Panic => (500, "InternalError"),
+            Self::Deadline => (504, "Timeout"),
+        };
+        AdmissionResponse::deny(code, reason, self.to_string())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Error(error) => write!(f, "the webhook failed: {error}"),
+            Self::Panic => f.write_str("the webhook panicked"),
+            Self::Deadline => f.write_str("the webhook did not answer in time"),
+        }
+    }
+}
+
+/// What becomes of a request when its handler fails.
+///
+/// In configuration it is written `abort`, `warn` or `skip`.
+#[derive(Clone, Default)]
+#[non_exhaustive]
+pub enum FailureAction {
+    /// The request is refused, with the reason: 500, 504 when it took too long. The default.
+    #[default]
+    Abort,
+    /// The request passes unchanged, with a warning that tells the reason.
+    Warn,
+    /// The request passes unchanged; the reason is logged.
+    Skip,
+    /// The function answers instead. Its answer passes the same checks; one that cannot be sent refuses the request.
+    Call(Arc<dyn Fn(&AdmissionRequest, &Failure) -> AdmissionResponse + Send + Sync>),
+}
+
+impl FailureAction {
+    /// Lets `function` answer instead.
+    pub fn call(
+        function: impl Fn(&AdmissionRequest, &Failure) -> AdmissionResponse + Send + Sync + 'static,
+    ) -> Self {
+        Self::Call(Arc::new(function))
+    }
+
+    pub(crate) const fn is_function(&self) -> bool {
+        matches!(self, Self::Call(_))
+    }
+}
+
+impl fmt::Debug for FailureAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Abort => "Abort",
+            Self::Warn => "Warn",
+            Self::Skip => "Skip",
+            Self::Call(_) => "Call",
+        })
+    }
+}
+
+/// The text is no failure action.
+#[derive(Debug, Snafu)]
+#[snafu(display("unknown failure action {found:?}, accepted are abort, warn and skip"))]
+pub struct UnknownFailureAction {
+    found: String,
+}
+
+impl FromStr for FailureAction {
+    type Err = UnknownFailureAction;
+
+    fn from_str(text: &str) -> Result<Self, UnknownFailureAction> {
+        match text {
+            "abort" => Ok(Self::Abort),
+            "warn" => Ok(Self::Warn),
+            "skip" => Ok(Self::Skip),
+            _ => UnknownFailureActionSnafu { found: text }.fail(),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for FailureAction {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}

@@ -1,0 +1,185 @@
+//! The arguments of handlers.
+
+use serde::de::DeserializeOwned;
+use snafu::Snafu;
+use tokio::time::Instant;
+
+use crate::review::{AdmissionRequest, DecodeError, Operation, RawObject, UserInfo};
+
+/// What a handler can take as an argument. `S` is the state it was given with
+/// [`Handler::with_state`](crate::Handler::with_state).
+///
+/// ```
+/// use lucid_webhook::{AdmissionRequest, FromRequest, Rejection};
+///
+/// /// The namespace of the object, or nothing for a cluster-scoped one.
+/// struct Namespace(Option<String>);
+///
+/// impl<S> FromRequest<S> for Namespace {
+///     fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
+///         Ok(Self(request.namespace.clone()))
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be taken out of an admission request",
+    label = "not an argument for a handler",
+    note = "arguments are `AdmissionRequest`, `Object<T>`, `OldObject<T>`, `Options<T>` (where `T` can be \
+            deserialised), an `Option` of these three, `RawObject`, `UserInfo`, `Operation`, `Deadline`, `DryRun`, \
+            `State<S>`, and types that implement `FromRequest`"
+)]
+pub trait FromRequest<S>: Sized {
+    /// Takes the argument out of `request`.
+    ///
+    /// # Errors
+    ///
+    /// When it is not there or does not decode; the handler is not called then, and the webhook has failed.
+    fn from_request(request: &AdmissionRequest, state: &S) -> Result<Self, Rejection>;
+}
+
+/// Why an argument could not be taken out of the request.
+#[derive(Debug, Snafu)]
+#[snafu(visibility(pub(crate)))]
+#[non_exhaustive]
+pub enum Rejection {
+    /// The request carries none.
+    #[snafu(display("the request carries no {what}: operation {}", operation.as_str()))]
+    Missing {
+        /// What the handler asked for.
+        what: &'static str,
+        /// The operation; CREATE has no old object, DELETE no object.
+        operation: Operation,
+    },
+    /// It does not fit the type.
+    #[snafu(display("the {what}, {}: {source}", describe(request_kind, name)))]
+    Decode {
+        /// What the handler asked for.
+        what: &'static str,
+        /// Kind of the object.
+        request_kind: String,
+        /// Namespace and name of the object.
+        name: String,
+        /// Where it does not fit.
+        source: DecodeError,
+    },
+    /// A reason of another argument.
+    #[snafu(display("{message}"))]
+    Other {
+        /// What is wrong.
+        message: String,
+    },
+}
+
+fn describe(kind: &str, name: &str) -> String {
+    if name.is_empty() { kind.to_owned() } else { format!("{kind} {name}") }
+}
+
+impl Rejection {
+    fn missing(what: &'static str, request: &AdmissionRequest) -> Self {
+        MissingSnafu { what, operation: request.operation }.build()
+    }
+}
+
+/// The object as it would be stored; `None` on DELETE, so that [`Option<Object<T>>`] is what a handler of several
+/// operations takes. `T` is a whole type (`Pod` of k8s-openapi, `DynamicObject` of kube) or a struct with the few fields
+/// that matter: what it does not have is not decoded. For a type that borrows, take the [`RawObject`] and its
+/// [`view`](RawObject::view).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Object<T>(pub T);
+
+/// The object as it is stored; there is none on CREATE and CONNECT.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OldObject<T>(pub T);
+
+/// The options of the operation, such as `CreateOptions` of `meta.k8s.io/v1`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options<T>(pub T);
+
+/// When the answer has to have left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Deadline(pub Instant);
+
+/// Whether nothing will be stored, so that the handler must have no side effects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DryRun(pub bool);
+
+/// The state given with [`Handler::with_state`](crate::Handler::with_state).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct State<S>(pub S);
+
+impl<S> FromRequest<S> for AdmissionRequest {
+    fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
+        Ok(request.clone())
+    }
+}
+
+impl<S> FromRequest<S> for RawObject {
+    fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
+        request.object.clone().ok_or_else(|| Rejection::missing("object", request))
+    }
+}
+
+impl<S> FromRequest<S> for Option<RawObject> {
+    fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
+        Ok(request.object.clone())
+    }
+}
+
+impl<S> FromRequest<S> for UserInfo {
+    fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
+        Ok(request.user_info.clone())
+    }
+}
+
+impl<S> FromRequest<S> for Operation {
+    fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
+        Ok(request.operation)
+    }
+}
+
+impl<S> FromRequest<S> for Deadline {
+    fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
+        Ok(Self(request.deadline))
+    }
+}
+
+impl<S> FromRequest<S> for DryRun {
+    fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
+        Ok(Self(request.dry_run))
+    }
+}
+
+impl<S: Clone> FromRequest<S> for State<S> {
+    fn from_request(_: &AdmissionRequest, state: &S) -> Result<Self, Rejection> {
+        Ok(Self(state.clone()))
+    }
+}
+
+macro_rules! decoded {
+    ($extractor:ident, $field:ident, $what:literal) => {
+        impl<S, T: DeserializeOwned> FromRequest<S> for Option<$extractor<T>> {
+            fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
+                let Some(object) = &request.$field else { return Ok(None) };
+                match object.decode() {
+                    Ok(object) => Ok(Some($extractor(object))),
+                    Err(source) => Err(Rejection::Decode {
+                        what: $what,
+                        request_kind: request.kind.to_string(),
+                        name: request.full_name(),
+                        source,
+                    }),
+                }
+            }
+        }
+
+        impl<S, T: DeserializeOwned> FromRequest<S> for $extractor<T> {
+            fn from_request(request: &AdmissionRequest, state: &S) -> Result<Self, Rejection> {
+                Option::from_request(request, state)?.ok_or_else(|| Rejection::missing($what, request))
+            }
+        }
+    };
+}
+
+decoded!(Object, object, "object");
+decoded!(OldObject, old_object, "old object");
+decoded!(Options, options, "options");

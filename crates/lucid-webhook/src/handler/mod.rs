@@ -1,0 +1,158 @@
+//! Handlers: async functions whose arguments are taken out of the request, and tower services.
+
+mod extract;
+mod respond;
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::task::{Context, Poll};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tower::{Service, ServiceExt};
+
+pub use extract::{Deadline, DryRun, FromRequest, Object, OldObject, Options, Rejection, State};
+pub use respond::{Changed, IntoResponse};
+
+use crate::response::AdmissionResponse;
+use crate::review::AdmissionRequest;
+use crate::router::BoxError;
+
+/// Something that answers admission requests.
+///
+/// It is implemented for
+/// - async functions and closures of up to eight arguments, each one a [`FromRequest`], that return an
+///   [`IntoResponse`]: an [`AdmissionResponse`], a [`JsonPatch`](crate::JsonPatch), a [`Changed`] object, or a `Result`
+///   of one of these;
+/// - every `tower::Service<AdmissionRequest, Response = AdmissionResponse>` that is `Clone`.
+///
+/// ```
+/// use lucid_webhook::{AdmissionResponse, DryRun, Handler, Object, State, UserInfo, Webhook};
+/// use k8s_openapi::api::core::v1::Pod;
+///
+/// async fn guests_pay(Object(pod): Object<Pod>, user: UserInfo, State(owner): State<&'static str>) -> AdmissionResponse {
+///     let paid = pod.metadata.labels.is_some_and(|labels| labels.contains_key("invoice"));
+///     if paid || user.username == owner {
+///         AdmissionResponse::allow()
+///     } else {
+///         AdmissionResponse::deny(403, "Forbidden", "label invoice is missing")
+///     }
+/// }
+///
+/// let webhook = Webhook::validating("guests-pay.example.com", guests_pay.with_state("jane"));
+/// ```
+///
+/// `Args` only tells the implementations apart; it is inferred.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot handle admission requests",
+    label = "not a handler",
+    note = "a handler is an `async fn` (or a closure that returns a future which is `Send`) with up to 8 arguments",
+    note = "each argument has to be an extractor: `AdmissionRequest`, `Object<T>`, `OldObject<T>`, `Options<T>`, \
+            `RawObject`, `UserInfo`, `Operation`, `Deadline`, `DryRun`, `State<S>`, or an `Option` of the first ones",
+    note = "it has to return `AdmissionResponse`, `JsonPatch`, `Changed<T>`, or a `Result` of one of these",
+    note = "or a handler is a `tower::Service<AdmissionRequest, Response = AdmissionResponse> + Clone + Send + Sync`",
+    note = "`State<S>` needs the handler to be given its state: `handler.with_state(state)`"
+)]
+pub trait Handler<Args, S = ()>: Clone + Send + Sync + Sized + 'static {
+    /// Answers `request`.
+    fn call(
+        &self,
+        request: AdmissionRequest,
+        state: &S,
+    ) -> BoxFuture<'static, Result<AdmissionResponse, BoxError>>;
+
+    /// A tower service that hands `state` to the handler at each call. Use an `Arc` for state that is dear to clone.
+    fn with_state(self, state: S) -> HandlerService<Self, Args, S> {
+        HandlerService { handler: self, state, args: PhantomData }
+    }
+}
+
+/// A [`Handler`] and its state, as a [`tower::Service`].
+pub struct HandlerService<H, Args, S> {
+    handler: H,
+    state: S,
+    args: PhantomData<fn() -> Args>,
+}
+
+impl<H: Clone, Args, S: Clone> Clone for HandlerService<H, Args, S> {
+    fn clone(&self) -> Self {
+        Self { handler: self.handler.clone(), state: self.state.clone(), args: PhantomData }
+    }
+}
+
+impl<H, Args, S> fmt::Debug for HandlerService<H, Args, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(std::any::type_name::<H>())
+    }
+}
+
+impl<H: Handler<Args, S>, Args, S> Service<AdmissionRequest> for HandlerService<H, Args, S> {
+    type Response = AdmissionResponse;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<AdmissionResponse, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: AdmissionRequest) -> Self::Future {
+        self.handler.call(request, &self.state)
+    }
+}
+
+/// Stands for the arguments of a handler that is a tower service.
+#[derive(Debug)]
+pub struct ServiceArgs(());
+
+impl<T> Handler<ServiceArgs> for T
+where
+    T: Service<AdmissionRequest, Response = AdmissionResponse> + Clone + Send + Sync + 'static,
+    T::Future: Send + 'static,
+    T::Error: Into<BoxError>,
+{
+    fn call(
+        &self,
+        request: AdmissionRequest,
+        (): &(),
+    ) -> BoxFuture<'static, Result<AdmissionResponse, BoxError>> {
+        self.clone().oneshot(request).map(|answer| answer.map_err(Into::into)).boxed()
+    }
+}
+
+macro_rules! handler_of {
+    ($($argument:ident),*) => {
+        impl<F, Fut, R, S, $($argument),*> Handler<($($argument,)*), S> for F
+        where
+            F: Fn($($argument),*) -> Fut + Clone + Send + Sync + 'static,
+            Fut: Future<Output = R> + Send + 'static,
+            R: IntoResponse + Send + 'static,
+            $($argument: FromRequest<S> + Send,)*
+        {
+            #[allow(non_snake_case, unused_variables, reason = "one name for the type and its value; none without arguments")]
+            fn call(
+                &self,
+                request: AdmissionRequest,
+                state: &S,
+            ) -> BoxFuture<'static, Result<AdmissionResponse, BoxError>> {
+                $(
+                    let $argument = match $argument::from_request(&request, state) {
+                        Ok(argument) => argument,
+                        Err(rejection) => return std::future::ready(Err(rejection.into())).boxed(),
+                    };
+                )*
+                let answer = self($($argument),*);
+                async move { answer.await.into_response(&request) }.boxed()
+            }
+        }
+    };
+}
+
+handler_of!();
+handler_of!(A1);
+handler_of!(A1, A2);
+handler_of!(A1, A2, A3);
+handler_of!(A1, A2, A3, A4);
+handler_of!(A1, A2, A3, A4, A5);
+handler_of!(A1, A2, A3, A4, A5, A6);
+handler_of!(A1, A2, A3, A4, A5, A6, A7);
+handler_of!(A1, A2, A3, A4, A5, A6, A7, A8);

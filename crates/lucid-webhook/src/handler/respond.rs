@@ -1,0 +1,67 @@
+//! What handlers return.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::patch::JsonPatch;
+use crate::response::AdmissionResponse;
+use crate::review::AdmissionRequest;
+use crate::router::BoxError;
+
+/// What a handler can return.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no answer to an admission request",
+    label = "not an answer",
+    note = "answers are `AdmissionResponse`, `JsonPatch`, `Changed<T>`, and a `Result` of one of these with any error"
+)]
+pub trait IntoResponse {
+    /// The answer to `request`.
+    ///
+    /// # Errors
+    ///
+    /// When there is none: the webhook has failed.
+    fn into_response(self, request: &AdmissionRequest) -> Result<AdmissionResponse, BoxError>;
+}
+
+impl IntoResponse for AdmissionResponse {
+    fn into_response(self, _: &AdmissionRequest) -> Result<AdmissionResponse, BoxError> {
+        Ok(self)
+    }
+}
+
+impl IntoResponse for JsonPatch {
+    fn into_response(self, _: &AdmissionRequest) -> Result<AdmissionResponse, BoxError> {
+        Ok(AdmissionResponse::patch(self))
+    }
+}
+
+impl<R: IntoResponse, E: Into<BoxError>> IntoResponse for Result<R, E> {
+    fn into_response(self, request: &AdmissionRequest) -> Result<AdmissionResponse, BoxError> {
+        self.map_err(Into::into)?.into_response(request)
+    }
+}
+
+/// The object as the handler wants it: allowed, with a patch of what differs from the request's object. Fields that `T`
+/// does not know stay as they are.
+///
+/// ```
+/// use lucid_webhook::{Changed, Object, Webhook};
+/// use k8s_openapi::api::core::v1::Pod;
+///
+/// async fn label(Object(mut pod): Object<Pod>) -> Changed<Pod> {
+///     pod.metadata.labels.get_or_insert_default().insert("seen".into(), "true".into());
+///     Changed(pod)
+/// }
+///
+/// let webhook = Webhook::mutating("label.example.com", label);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Changed<T>(pub T);
+
+impl<T: Serialize + DeserializeOwned> IntoResponse for Changed<T> {
+    fn into_response(self, request: &AdmissionRequest) -> Result<AdmissionResponse, BoxError> {
+        let original =
+            request.object.as_ref().ok_or("the request carries no object that could be changed")?;
+        Ok(AdmissionResponse::patch(JsonPatch::of_change(original, &self.0)?))
+    }
+}

@@ -1,0 +1,75 @@
+//! A handler that panics fails its own request and nobody else's.
+
+use std::panic::AssertUnwindSafe;
+use std::task::{Context, Poll};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use snafu::Snafu;
+use tower::{Layer, Service, ServiceExt};
+
+use crate::response::AdmissionResponse;
+use crate::review::AdmissionRequest;
+use crate::router::BoxError;
+
+/// Turns a panic of the handler into the error [`Panicked`].
+///
+/// The panic hook runs as always, so the message and the place are reported there. Nothing can be caught where panics
+/// abort the process (`panic = "abort"`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CatchPanicLayer(());
+
+impl CatchPanicLayer {
+    /// The layer.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(())
+    }
+}
+
+impl<S> Layer<S> for CatchPanicLayer {
+    type Service = CatchPanic<S>;
+
+    fn layer(&self, inner: S) -> CatchPanic<S> {
+        CatchPanic { inner }
+    }
+}
+
+/// The handler panicked.
+#[derive(Debug, Snafu)]
+#[snafu(display("the webhook panicked"))]
+pub struct Panicked {}
+
+/// See [`CatchPanicLayer`].
+#[derive(Clone, Debug)]
+pub struct CatchPanic<S> {
+    inner: S,
+}
+
+impl<S> Service<AdmissionRequest> for CatchPanic<S>
+where
+    S: Service<AdmissionRequest, Response = AdmissionResponse> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError>,
+{
+    type Response = AdmissionResponse;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<AdmissionResponse, BoxError>>;
+
+    /// Always ready: a handler may panic as well when it is asked whether it is ready.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: AdmissionRequest) -> Self::Future {
+        // The clone is dropped with the panic: what it may have left half-done is seen by nobody.
+        let answer = AssertUnwindSafe(self.inner.clone().oneshot(request)).catch_unwind();
+        async move {
+            match answer.await {
+                Ok(answer) => answer.map_err(Into::into),
+                Err(_panic) => Err(PanickedSnafu.build().into()),
+            }
+        }
+        .boxed()
+    }
+}

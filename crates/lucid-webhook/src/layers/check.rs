@@ -1,0 +1,82 @@
+//! The checks that the API server makes, made here first, where the cause can still be named.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tower::{Layer, Service};
+
+use crate::answer;
+use crate::kind::WebhookKind;
+use crate::patch::AllowedPaths;
+use crate::response::AdmissionResponse;
+use crate::review::AdmissionRequest;
+use crate::router::BoxError;
+
+/// Makes an answer that the API server would not take an error of the handler: a patch from a validating webhook, one
+/// that does not apply to the object or changes what it may not. Warnings and audit annotations are made acceptable.
+#[derive(Clone, Debug)]
+pub struct CheckLayer {
+    kind: WebhookKind,
+    allowed_paths: Option<Arc<AllowedPaths>>,
+}
+
+impl CheckLayer {
+    /// Checks answers of a webhook of this kind.
+    #[must_use]
+    pub const fn new(kind: WebhookKind) -> Self {
+        Self { kind, allowed_paths: None }
+    }
+
+    /// Refuses patches that change anything else.
+    #[must_use]
+    pub fn with_allowed_paths(mut self, paths: AllowedPaths) -> Self {
+        self.allowed_paths = Some(Arc::new(paths));
+        self
+    }
+
+    pub(crate) fn check(
+        &self,
+        object: Option<&crate::RawObject>,
+        response: AdmissionResponse,
+    ) -> Result<AdmissionResponse, BoxError> {
+        Ok(answer::check(self.kind, object, self.allowed_paths.as_deref(), response)?)
+    }
+}
+
+impl<S> Layer<S> for CheckLayer {
+    type Service = Check<S>;
+
+    fn layer(&self, inner: S) -> Check<S> {
+        Check { inner, layer: self.clone() }
+    }
+}
+
+/// See [`CheckLayer`].
+#[derive(Clone, Debug)]
+pub struct Check<S> {
+    inner: S,
+    layer: CheckLayer,
+}
+
+impl<S> Service<AdmissionRequest> for Check<S>
+where
+    S: Service<AdmissionRequest, Response = AdmissionResponse>,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+{
+    type Response = AdmissionResponse;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<AdmissionResponse, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: AdmissionRequest) -> Self::Future {
+        let (object, layer) = (request.object.clone(), self.layer.clone());
+        let answer = self.inner.call(request);
+        async move { layer.check(object.as_ref(), answer.await.map_err(Into::into)?) }.boxed()
+    }
+}

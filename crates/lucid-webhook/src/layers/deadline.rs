@@ -1,0 +1,160 @@
+//! An answer that comes too late is none: the handler is given up before the API server does.
+
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use snafu::Snafu;
+use tokio::time::Instant;
+use tower::{Layer, Service, ServiceExt};
+
+use crate::response::AdmissionResponse;
+use crate::review::AdmissionRequest;
+use crate::router::BoxError;
+
+/// What the API server waits for unless it says otherwise (`timeoutSeconds` of a webhook).
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The API server rounds `?timeout=` up to a second and counts dialling and the way back as well.
+const MARGIN: Duration = Duration::from_millis(1200);
+
+/// When the answer to a request has to leave, by the `timeout=` of its query.
+///
+/// The API server says how long it waits in whole seconds (`?timeout=10s`), rounded up, and counts from before it
+/// connects: so the deadline is 1.2 s earlier, and half-way where that would be most of it. 10 s is assumed when the
+/// query says nothing.
+///
+/// ```
+/// use tokio::time::{Duration, Instant};
+///
+/// let arrival = Instant::now();
+/// assert_eq!(lucid_webhook::layers::deadline(arrival, Some("timeout=5s")), arrival + Duration::from_millis(3800));
+/// ```
+#[must_use]
+pub fn deadline(arrival: Instant, query: Option<&str>) -> Instant {
+    let timeout = query
+        .and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("timeout=")))
+        .and_then(go_duration)
+        .unwrap_or(DEFAULT_TIMEOUT);
+    arrival + timeout.saturating_sub(MARGIN).max(timeout / 2)
+}
+
+/// Reads a duration as Go writes it: `10s`, `1m30s`, `1.5s`, `500ms`. An hour is more than anybody waits.
+fn go_duration(text: &str) -> Option<Duration> {
+    const LONGEST: f64 = 3600.0;
+    let mut rest = text;
+    let mut seconds = 0.0;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, tail) = rest.split_at(digits);
+        let unit = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(unit);
+        let factor = match unit {
+            "h" => 3600.0,
+            "m" => 60.0,
+            "s" => 1.0,
+            "ms" => 1e-3,
+            "us" | "µs" => 1e-6,
+            "ns" => 1e-9,
+            _ => return None,
+        };
+        seconds += number.parse::<f64>().ok()? * factor;
+        rest = tail;
+    }
+    (seconds > 0.0).then(|| Duration::from_secs_f64(seconds.min(LONGEST)))
+}
+
+/// Gives up on a handler when [`AdmissionRequest::deadline`] has come; its future is dropped.
+///
+/// ```
+/// use lucid_webhook::{AdmissionRequest, AdmissionResponse, layers::DeadlineLayer};
+/// use tower::{ServiceBuilder, service_fn};
+///
+/// let service = ServiceBuilder::new().layer(DeadlineLayer::new()).service(service_fn(
+///     async |_: AdmissionRequest| Ok::<_, std::convert::Infallible>(AdmissionResponse::allow()),
+/// ));
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeadlineLayer(());
+
+impl DeadlineLayer {
+    /// The layer.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(())
+    }
+}
+
+impl<S> Layer<S> for DeadlineLayer {
+    type Service = EnforceDeadline<S>;
+
+    fn layer(&self, inner: S) -> EnforceDeadline<S> {
+        EnforceDeadline { inner }
+    }
+}
+
+/// The handler did not answer in time.
+#[derive(Debug, Snafu)]
+#[snafu(display("the webhook did not answer in time"))]
+pub struct DeadlineExceeded {}
+
+/// See [`DeadlineLayer`].
+#[derive(Clone, Debug)]
+pub struct EnforceDeadline<S> {
+    inner: S,
+}
+
+impl<S> Service<AdmissionRequest> for EnforceDeadline<S>
+where
+    S: Service<AdmissionRequest, Response = AdmissionResponse> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError>,
+{
+    type Response = AdmissionResponse;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<AdmissionResponse, BoxError>>;
+
+    /// Always ready: waiting for the handler to be ready counts as well.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: AdmissionRequest) -> Self::Future {
+        let deadline = request.deadline;
+        let answer = self.inner.clone().oneshot(request);
+        async move {
+            match tokio::time::timeout_at(deadline, answer).await {
+                Ok(answer) => answer.map_err(Into::into),
+                Err(_elapsed) => Err(DeadlineExceededSnafu.build().into()),
+            }
+        }
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_handler_ends_before_the_api_server_stops_waiting() {
+        let now = Instant::now();
+        let millis = |query| (deadline(now, query) - now).as_millis();
+        for (query, expected) in [
+            (None, 8_800),
+            (Some("timeout=30s"), 28_800),
+            (Some("a=b&timeout=2s"), 1_000),
+            (Some("timeout=1s"), 500),
+            (Some("timeout=1m0s"), 58_800),
+            (Some("timeout=1.5s"), 750),
+            (Some("timeout=500ms"), 250),
+            (Some("timeout=soon"), 8_800),
+            (Some("timeout=10"), 8_800),
+            (Some("timeout=0s"), 8_800),
+            (Some("timeout=-5s"), 8_800),
+            (Some("timeout=99999999999999999999h"), 3_598_800),
+        ] {
+            assert_eq!(millis(query), expected, "{query:?}");
+        }
+    }
+}

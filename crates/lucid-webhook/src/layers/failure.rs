@@ -1,0 +1,115 @@
+//! A handler that fails is answered for.
+
+use std::convert::Infallible;
+use std::task::{Context, Poll};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tower::{Layer, Service, ServiceExt};
+
+use crate::failure::{Failure, FailureAction};
+use crate::layers::CheckLayer;
+use crate::response::AdmissionResponse;
+use crate::review::{AdmissionRequest, RawObject};
+use crate::router::BoxError;
+
+/// Answers in place of a handler that fails: by one action for errors and deadlines that were missed, by another for
+/// panics.
+///
+/// Panics and deadlines reach this layer as errors, from [`CatchPanicLayer`](super::CatchPanicLayer) and
+/// [`DeadlineLayer`](super::DeadlineLayer) inside it.
+#[derive(Clone, Debug)]
+pub struct FailureLayer {
+    check: CheckLayer,
+    failure: FailureAction,
+    recovery: FailureAction,
+}
+
+impl FailureLayer {
+    /// Acts by `action` on every failure. What a function answers passes `check`.
+    #[must_use]
+    pub fn new(check: CheckLayer, action: FailureAction) -> Self {
+        Self { check, failure: action.clone(), recovery: action }
+    }
+
+    /// Acts by `action` on panics.
+    #[must_use]
+    pub fn with_recovery_policy(mut self, action: FailureAction) -> Self {
+        self.recovery = action;
+        self
+    }
+
+    /// The request, if an action may want to see it: most do not, and a copy is not free.
+    fn keep(&self, request: &AdmissionRequest) -> Option<AdmissionRequest> {
+        (self.failure.is_function() || self.recovery.is_function()).then(|| request.clone())
+    }
+
+    fn answer(
+        &self,
+        request: Option<&AdmissionRequest>,
+        object: Option<&RawObject>,
+        error: BoxError,
+    ) -> AdmissionResponse {
+        let failure = Failure::of(error);
+        let action = match &failure {
+            Failure::Panic => &self.recovery,
+            Failure::Error(_) | Failure::Deadline => &self.failure,
+        };
+        tracing::error!(?action, "{failure}");
+        let mut answer = match (action, request) {
+            (FailureAction::Call(function), Some(request)) => {
+                self.check.check(object, function(request, &failure)).unwrap_or_else(|error| {
+                    tracing::error!("what the failure action answered cannot be sent: {error}");
+                    failure.refusal()
+                })
+            }
+            (FailureAction::Warn, _) => AdmissionResponse::allow().with_warning(failure.to_string()),
+            (FailureAction::Skip, _) => AdmissionResponse::allow(),
+            (FailureAction::Abort | FailureAction::Call(_), _) => failure.refusal(),
+        };
+        answer.failure = Some(failure.kind());
+        answer
+    }
+}
+
+impl<S> Layer<S> for FailureLayer {
+    type Service = OnFailure<S>;
+
+    fn layer(&self, inner: S) -> OnFailure<S> {
+        OnFailure { inner, layer: self.clone() }
+    }
+}
+
+/// See [`FailureLayer`].
+#[derive(Clone, Debug)]
+pub struct OnFailure<S> {
+    inner: S,
+    layer: FailureLayer,
+}
+
+impl<S> Service<AdmissionRequest> for OnFailure<S>
+where
+    S: Service<AdmissionRequest, Response = AdmissionResponse> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError>,
+{
+    type Response = AdmissionResponse;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<AdmissionResponse, Infallible>>;
+
+    /// Always ready: a handler that fails while it gets ready has failed.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: AdmissionRequest) -> Self::Future {
+        let layer = self.layer.clone();
+        let (kept, object) = (layer.keep(&request), request.object.clone());
+        let answer = self.inner.clone().oneshot(request);
+        async move {
+            let answer = answer.await;
+            Ok(answer.unwrap_or_else(|error| layer.answer(kept.as_ref(), object.as_ref(), error.into())))
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,77 @@
+//! Counting what a handler does.
+
+use std::task::{Context, Poll};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tower::{Layer, Service};
+
+use crate::failure::Failure;
+use crate::metrics::{Outcome, WebhookMetrics};
+use crate::response::AdmissionResponse;
+use crate::review::AdmissionRequest;
+use crate::router::BoxError;
+
+/// Counts answers by operation and outcome, and measures the time since the request's arrival.
+#[derive(Clone, Debug)]
+pub struct MetricsLayer {
+    metrics: WebhookMetrics,
+}
+
+impl MetricsLayer {
+    /// Counts into `metrics` (see [`Metrics::webhook`](crate::Metrics::webhook)).
+    #[must_use]
+    pub const fn new(metrics: WebhookMetrics) -> Self {
+        Self { metrics }
+    }
+}
+
+impl<S> Layer<S> for MetricsLayer {
+    type Service = Count<S>;
+
+    fn layer(&self, inner: S) -> Count<S> {
+        Count { inner, metrics: self.metrics.clone() }
+    }
+}
+
+/// See [`MetricsLayer`].
+#[derive(Clone, Debug)]
+pub struct Count<S> {
+    inner: S,
+    metrics: WebhookMetrics,
+}
+
+impl<S> Service<AdmissionRequest> for Count<S>
+where
+    S: Service<AdmissionRequest, Response = AdmissionResponse>,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+{
+    type Response = AdmissionResponse;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<AdmissionResponse, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: AdmissionRequest) -> Self::Future {
+        let (arrival, operation, metrics) = (request.arrival, request.operation, self.metrics.clone());
+        let answer = self.inner.call(request);
+        async move {
+            // Dropped too when the caller goes away.
+            let _in_flight = metrics.in_flight();
+            let answer = answer.await.map_err(Into::into);
+            let outcome = match &answer {
+                Ok(response) => {
+                    metrics.cut(response.cut);
+                    Outcome::of(response)
+                }
+                Err(error) => Outcome::of_failure(Failure::kind_of(error)),
+            };
+            metrics.observe(operation.as_str(), outcome, arrival.elapsed());
+            answer
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,19 @@
+//! Layers for admission services, each usable alone.
+//!
+//! All but [`ShedLayer`] wrap a `tower::Service<AdmissionRequest, Response = AdmissionResponse>`; a
+//! [`Webhook`](crate::Webhook) is built of them, in this order from the outside: [`MetricsLayer`], [`TraceLayer`],
+//! [`FailureLayer`], [`DeadlineLayer`], [`CatchPanicLayer`], [`GuardLayer`](crate::GuardLayer), [`CheckLayer`].
+
+mod catch_panic;
+mod check;
+mod deadline;
+mod failure;
+mod metrics;
+mod trace;
+
+pub use catch_panic::{CatchPanic, CatchPanicLayer, Panicked};
+pub use check::{Check, CheckLayer};
+pub use deadline::{DeadlineExceeded, DeadlineLayer, EnforceDeadline, deadline};
+pub use failure::{FailureLayer, OnFailure};
+pub use metrics::{Count, MetricsLayer};
+pub use trace::{Trace, TraceLayer};

@@ -1,0 +1,126 @@
+//! A span around each request.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tower::{Layer, Service};
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
+
+use crate::failure::Failure;
+use crate::metrics::Outcome;
+use crate::response::AdmissionResponse;
+use crate::review::AdmissionRequest;
+use crate::router::BoxError;
+
+/// Puts each request into a span `admission` of level INFO, with fields `webhook`, `uid`, `group`, `version`, `kind`,
+/// `namespace`, `name`, `operation`, `dry_run`, `outcome`, and `trace_id` and `parent_id` where the API server sent a
+/// `traceparent`.
+///
+/// With feature `opentelemetry`, the span is a child of that parent for `tracing-opentelemetry` as well.
+#[derive(Clone, Debug)]
+pub struct TraceLayer {
+    webhook: Arc<str>,
+}
+
+impl TraceLayer {
+    /// Spans for the webhook of this name.
+    #[must_use]
+    pub fn new(webhook: impl Into<Arc<str>>) -> Self {
+        Self { webhook: webhook.into() }
+    }
+
+    fn span(&self, request: &AdmissionRequest) -> Span {
+        let span = tracing::info_span!(
+            "admission",
+            webhook = &*self.webhook,
+            uid = request.uid,
+            group = request.kind.group,
+            version = request.kind.version,
+            kind = request.kind.kind,
+            namespace = request.namespace,
+            name = request.name,
+            operation = request.operation.as_str(),
+            dry_run = request.dry_run,
+            outcome = Empty,
+            trace_id = Empty,
+            parent_id = Empty,
+        );
+        if let Some(parent) = &request.trace_parent
+            && !span.is_disabled()
+        {
+            span.record("trace_id", format_args!("{:032x}", parent.trace_id));
+            span.record("parent_id", format_args!("{:016x}", parent.parent_id));
+            #[cfg(feature = "opentelemetry")]
+            opentelemetry::continue_trace(&span, parent);
+        }
+        span
+    }
+}
+
+#[cfg(feature = "opentelemetry")]
+mod opentelemetry {
+    use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState};
+    use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+    use crate::trace_parent::TraceParent;
+
+    pub(super) fn continue_trace(span: &tracing::Span, parent: &TraceParent) {
+        let flags = if parent.sampled { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
+        let (trace, parent) = (TraceId::from(parent.trace_id), SpanId::from(parent.parent_id));
+        let remote = SpanContext::new(trace, parent, flags, true, TraceState::NONE);
+        // It fails where no OpenTelemetry layer listens, which is nothing to report.
+        let _ = span.set_parent(opentelemetry::Context::new().with_remote_span_context(remote));
+    }
+}
+
+impl<S> Layer<S> for TraceLayer {
+    type Service = Trace<S>;
+
+    fn layer(&self, inner: S) -> Trace<S> {
+        Trace { inner, layer: self.clone() }
+    }
+}
+
+/// See [`TraceLayer`].
+#[derive(Clone, Debug)]
+pub struct Trace<S> {
+    inner: S,
+    layer: TraceLayer,
+}
+
+impl<S> Service<AdmissionRequest> for Trace<S>
+where
+    S: Service<AdmissionRequest, Response = AdmissionResponse>,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+{
+    type Response = AdmissionResponse;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<AdmissionResponse, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: AdmissionRequest) -> Self::Future {
+        let span = self.layer.span(&request);
+        let answer = span.in_scope(|| self.inner.call(request));
+        let outcome = span.clone();
+        async move {
+            let answer = answer.await.map_err(Into::into);
+            outcome.record(
+                "outcome",
+                match &answer {
+                    Ok(response) => Outcome::of(response).as_str(),
+                    Err(error) => Outcome::of_failure(Failure::kind_of(error)).as_str(),
+                },
+            );
+            answer
+        }
+        .instrument(span)
+        .boxed()
+    }
+}

@@ -1,0 +1,87 @@
+//! The `traceparent` header (W3C Trace Context).
+
+use std::fmt;
+
+use http::HeaderMap;
+
+/// Which trace a request belongs to, and what in it caused the request.
+///
+/// ```
+/// use lucid_webhook::TraceParent;
+///
+/// let header = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+/// let parent = TraceParent::parse(header).expect("a valid header");
+/// assert!(parent.sampled);
+/// assert_eq!(parent.to_string(), header);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct TraceParent {
+    /// The trace; never 0.
+    pub trace_id: u128,
+    /// The span in it that sent the request; never 0.
+    pub parent_id: u64,
+    /// Whether the caller records the trace.
+    pub sampled: bool,
+}
+
+impl TraceParent {
+    /// Reads a header's value; `None` when it is malformed, as the standard wants such a header ignored.
+    #[must_use]
+    pub fn parse(header: &str) -> Option<Self> {
+        let mut parts = header.split('-');
+        let mut field = |digits: usize| {
+            parts
+                .next()
+                .filter(|part| part.len() == digits)
+                .filter(|part| part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')))
+        };
+        let (version, trace_id, parent_id, flags) = (field(2)?, field(32)?, field(16)?, field(2)?);
+        // A later version may say more; version ff is none, and 00 ends here.
+        if version == "ff" || (version == "00" && parts.next().is_some()) {
+            return None;
+        }
+        let trace_id = u128::from_str_radix(trace_id, 16).ok().filter(|id| *id != 0)?;
+        let parent_id = u64::from_str_radix(parent_id, 16).ok().filter(|id| *id != 0)?;
+        let flags = u8::from_str_radix(flags, 16).ok()?;
+        Some(Self { trace_id, parent_id, sampled: flags & 1 == 1 })
+    }
+
+    pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
+        let mut values = headers.get_all("traceparent").iter();
+        let value = values.next()?;
+        // Two of them contradict each other.
+        values.next().is_none().then(|| Self::parse(value.to_str().ok()?)).flatten()
+    }
+}
+
+impl fmt::Display for TraceParent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "00-{:032x}-{:016x}-{:02x}", self.trace_id, self.parent_id, u8::from(self.sampled))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_malformed_header_is_ignored() {
+        let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+        for (header, valid) in [
+            (format!("00-{trace}-00f067aa0ba902b7-01"), true),
+            (format!("00-{trace}-00f067aa0ba902b7-00"), true),
+            (format!("cc-{trace}-00f067aa0ba902b7-01-what-comes"), true),
+            (format!("00-{trace}-00f067aa0ba902b7-01-more"), false),
+            (format!("ff-{trace}-00f067aa0ba902b7-01"), false),
+            (format!("00-{}-00f067aa0ba902b7-01", trace.to_uppercase()), false),
+            (format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32)), false),
+            (format!("00-{trace}-{}-01", "0".repeat(16)), false),
+            (format!("00-{trace}-00f067aa0ba902b7"), false),
+            (format!("00-+{}-00f067aa0ba902b7-01", &trace[1..]), false),
+            (String::new(), false),
+        ] {
+            assert_eq!(TraceParent::parse(&header).is_some(), valid, "{header}");
+        }
+    }
+}

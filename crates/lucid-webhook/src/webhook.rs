@@ -1,0 +1,119 @@
+//! One webhook: a handler and the conditions under which it acts.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tower::util::BoxCloneSyncService;
+use tower::{ServiceBuilder, ServiceExt};
+
+use crate::failure::FailureAction;
+use crate::handler::Handler;
+use crate::kind::WebhookKind;
+use crate::layers::{CatchPanicLayer, CheckLayer, DeadlineLayer, FailureLayer, TraceLayer};
+use crate::patch::AllowedPaths;
+use crate::response::AdmissionResponse;
+use crate::review::AdmissionRequest;
+use crate::router::BoxError;
+
+pub(crate) type AdmissionService = BoxCloneSyncService<AdmissionRequest, AdmissionResponse, BoxError>;
+
+/// A webhook: a [`Handler`], and what happens around it.
+///
+/// ```
+/// use lucid_webhook::{AdmissionResponse, FailureAction, Operation, Router, Webhook};
+///
+/// async fn everything_is_fine(operation: Operation) -> AdmissionResponse {
+///     AdmissionResponse::allow().with_warning(format!("{} is fine", operation.as_str()))
+/// }
+///
+/// let webhook = Webhook::validating("fine.example.com", everything_is_fine)
+///     .with_failure_action(FailureAction::Warn);
+/// let router = Router::new().webhook("/fine", webhook);
+/// ```
+pub struct Webhook {
+    pub(crate) kind: WebhookKind,
+    pub(crate) name: Arc<str>,
+    handler: AdmissionService,
+    failure_action: FailureAction,
+    recovery_policy: Option<FailureAction>,
+    allowed_paths: Option<AllowedPaths>,
+}
+
+impl Webhook {
+    /// A webhook that may change objects. `name` is its name in the configuration, such as `label.example.com`; it is
+    /// the label of its metrics too.
+    #[must_use]
+    pub fn mutating<H: Handler<Args>, Args: 'static>(name: impl Into<Arc<str>>, handler: H) -> Self {
+        Self::new(WebhookKind::Mutating, name.into(), handler)
+    }
+
+    /// A webhook that allows or refuses; a patch from it counts as a failure.
+    #[must_use]
+    pub fn validating<H: Handler<Args>, Args: 'static>(name: impl Into<Arc<str>>, handler: H) -> Self {
+        Self::new(WebhookKind::Validating, name.into(), handler)
+    }
+
+    fn new<H: Handler<Args>, Args: 'static>(kind: WebhookKind, name: Arc<str>, handler: H) -> Self {
+        Self {
+            kind,
+            name,
+            handler: BoxCloneSyncService::new(handler.with_state(())),
+            failure_action: FailureAction::default(),
+            recovery_policy: None,
+            allowed_paths: None,
+        }
+    }
+
+    /// What becomes of a request when the handler returns an error, or answers too late; [`FailureAction::Abort`] unless
+    /// set. This is about a webhook that was called: the `failurePolicy` of the registration is about one that
+    /// could not be.
+    #[must_use]
+    pub fn with_failure_action(mut self, action: FailureAction) -> Self {
+        self.failure_action = action;
+        self
+    }
+
+    /// What becomes of a request when the handler panics; the failure action unless set.
+    #[must_use]
+    pub fn with_recovery_policy(mut self, action: FailureAction) -> Self {
+        self.recovery_policy = Some(action);
+        self
+    }
+
+    /// What the webhook may change; a patch of anything else is a failure, and is not applied. Everything, unless set.
+    #[must_use]
+    pub fn with_allowed_paths(mut self, paths: AllowedPaths) -> Self {
+        self.allowed_paths = Some(paths);
+        self
+    }
+
+    /// Everything around the handler but the metrics.
+    pub(crate) fn into_service(self) -> AdmissionService {
+        let mut check = CheckLayer::new(self.kind);
+        if let Some(paths) = self.allowed_paths {
+            check = check.with_allowed_paths(paths);
+        }
+        let mut failure = FailureLayer::new(check.clone(), self.failure_action);
+        if let Some(action) = self.recovery_policy {
+            failure = failure.with_recovery_policy(action);
+        }
+        let service = ServiceBuilder::new()
+            .layer(TraceLayer::new(self.name))
+            .layer(failure)
+            .layer(DeadlineLayer::new())
+            .layer(CatchPanicLayer::new())
+            .layer(check)
+            .service(self.handler);
+        BoxCloneSyncService::new(service.map_err(|error| error))
+    }
+}
+
+impl fmt::Debug for Webhook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Webhook")
+            .field("kind", &self.kind)
+            .field("name", &self.name)
+            .field("failure_action", &self.failure_action)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,8 @@
+//! The crate as its users see it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
+mod admin;
+mod hostile;
+mod http;
+mod server_under_test;
