@@ -24,7 +24,7 @@ const WARNING_CUT: usize = 256;
 pub(crate) enum AnswerError {
     #[snafu(display("a validating webhook answered with a patch"))]
     PatchFromValidation,
-    #[snafu(display("failed to patch: the request carries no object"))]
+    #[snafu(display("the answer is a patch, and the request carries no object"))]
     PatchWithoutObject,
     #[snafu(display("failed to decode the object that the patch is for: {source}"))]
     Object { source: DecodeError },

@@ -1,0 +1,422 @@
+//! Handlers as functions: their arguments, their answers, their failures.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use k8s_openapi::api::core::v1::Pod;
+use kube_core::DynamicObject;
+use lucid_webhook::layers::{CatchPanicLayer, DeadlineLayer, MetricsLayer};
+use lucid_webhook::{
+    AdmissionRequest, AdmissionResponse, BoxError, Changed, Deadline, Failure, FailureAction, Handler,
+    JsonPatch, Metrics, Object, OldObject, Operation, Options, RawObject, Router, State, UserInfo, Webhook,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
+
+fn pod() -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "labels": {"team": "a\"b"}},
+        "spec": {"containers": [{"name": "app", "image": "app:1", "fromTheFuture": 1}]}})
+}
+
+/// A request as the API server sends it, with `changes` to its fields.
+fn review(changes: Value) -> Value {
+    let mut request = json!({
+        "uid": "u-1",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "name": "web", "namespace": "shop", "operation": "UPDATE", "dryRun": true,
+        "userInfo": {"username": "jane"}, "object": pod(), "oldObject": pod(),
+        "options": {"kind": "UpdateOptions", "fieldManager": "hand"},
+    });
+    for (key, value) in changes.as_object().unwrap() {
+        request[key] = value.clone();
+    }
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+}
+
+/// What `webhook` answers, and the status it answers with.
+async fn ask(webhook: Webhook, review: &Value) -> Value {
+    let request = http::Request::post("/?timeout=2s").header("content-type", "application/json");
+    let request = request.body(http_body_util::Full::new(Bytes::from(review.to_string()))).unwrap();
+    let answer = Router::new().webhook("/", webhook).call(request).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    let body = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
+    let answer: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(answer["response"]["uid"], "u-1");
+    answer["response"].clone()
+}
+
+fn patch_of(answer: &Value) -> Value {
+    let patch = answer["patch"].as_str().unwrap_or_else(|| panic!("no patch in {answer}"));
+    serde_json::from_slice(
+        &base64::Engine::decode(&base64::engine::general_purpose::STANDARD, patch).unwrap(),
+    )
+    .unwrap()
+}
+
+#[derive(Deserialize)]
+struct ManagerOption {
+    #[serde(rename = "fieldManager")]
+    field_manager: String,
+}
+
+#[tokio::test]
+async fn every_argument_is_what_the_request_says() {
+    async fn handle(
+        request: AdmissionRequest,
+        Object(pod): Object<Pod>,
+        OldObject(old): OldObject<DynamicObject>,
+        Options(options): Options<ManagerOption>,
+        user: UserInfo,
+        operation: Operation,
+        Deadline(deadline): Deadline,
+        State(calls): State<Arc<AtomicUsize>>,
+    ) -> AdmissionResponse {
+        calls.fetch_add(1, Ordering::Relaxed);
+        let left = deadline - Instant::now();
+        assert!(left > Duration::from_millis(500) && left < Duration::from_millis(1001), "{left:?}");
+        let team = &pod.metadata.labels.unwrap()["team"];
+        let old = old.metadata.name.unwrap();
+        AdmissionResponse::allow().with_warning(format!(
+            "{} {team} {old} {} {} {} {}",
+            request.name,
+            options.field_manager,
+            user.username,
+            operation.as_str(),
+            request.dry_run
+        ))
+    }
+    let calls = Arc::new(AtomicUsize::new(0));
+    let webhook = Webhook::validating("a.example.com", handle.with_state(Arc::clone(&calls)));
+    let answer = ask(webhook, &review(json!({}))).await;
+    assert_eq!(answer["warnings"], json!(["web a\"b web hand jane UPDATE true"]));
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_view_decodes_what_it_has_and_borrows_it() {
+    #[derive(Deserialize)]
+    struct View<'a> {
+        #[serde(borrow)]
+        kind: &'a str,
+    }
+    async fn handle(object: RawObject) -> Result<AdmissionResponse, BoxError> {
+        let view: View<'_> = object.view()?;
+        assert!(object.as_bytes().as_ptr_range().contains(&view.kind.as_ptr()), "it is a copy");
+        Ok(AdmissionResponse::allow().with_warning(view.kind))
+    }
+    // Not a pod that any type of Kubernetes would take.
+    let object = json!({"kind": "Pod", "metadata": 7, "spec": "none"});
+    let answer = ask(Webhook::validating("a.example.com", handle), &review(json!({"object": object}))).await;
+    assert_eq!(answer["warnings"], json!(["Pod"]));
+}
+
+#[tokio::test]
+async fn an_argument_that_is_not_there_or_does_not_fit_says_which_and_where() {
+    async fn object(_: Object<Pod>) -> AdmissionResponse {
+        AdmissionResponse::allow()
+    }
+    async fn old(_: OldObject<Pod>) -> AdmissionResponse {
+        AdmissionResponse::allow()
+    }
+    async fn optional(object: Option<Object<Pod>>, old: Option<OldObject<Pod>>) -> AdmissionResponse {
+        AdmissionResponse::allow().with_warning(format!("{} {}", object.is_some(), old.is_some()))
+    }
+    let webhook = |name: &str| match name {
+        "object" => Webhook::validating("a.example.com", object),
+        "old" => Webhook::validating("a.example.com", old),
+        _ => Webhook::validating("a.example.com", optional),
+    };
+    let create = review(json!({"operation": "CREATE", "oldObject": null}));
+    let delete = review(json!({"operation": "DELETE", "object": null}));
+    let mut broken = pod();
+    broken["spec"]["containers"][0]["image"] = json!(7);
+    let broken = review(json!({"object": broken}));
+    for (handler, review, says) in [
+        ("object", &delete, "the request carries no object: operation DELETE"),
+        ("old", &create, "the request carries no old object: operation CREATE"),
+        (
+            "object",
+            &broken,
+            "the object, core/v1 Pod shop/web: failed to decode the object at spec.containers[0].image",
+        ),
+        ("optional", &broken, "spec.containers[0].image: invalid type: integer `7`, expected a string"),
+    ] {
+        let answer = ask(webhook(handler), review).await;
+        assert_eq!(answer["allowed"], false);
+        assert_eq!(answer["status"]["code"], 400);
+        let message = answer["status"]["message"].as_str().unwrap();
+        assert!(message.contains(says), "{message}");
+    }
+    assert_eq!(ask(webhook("optional"), &delete).await["warnings"], json!(["false true"]));
+    assert_eq!(ask(webhook("optional"), &create).await["warnings"], json!(["true false"]));
+}
+
+#[tokio::test]
+async fn a_changed_object_becomes_the_patch_of_what_differs() {
+    async fn prepend(Object(mut pod): Object<Pod>) -> Changed<Pod> {
+        let containers = &mut pod.spec.get_or_insert_default().containers;
+        containers.insert(0, serde_json::from_value(json!({"name": "first"})).unwrap());
+        Changed(pod)
+    }
+    async fn nothing(Object(pod): Object<Pod>) -> Changed<Pod> {
+        Changed(pod)
+    }
+    async fn explicit() -> Result<JsonPatch, lucid_webhook::InvalidPatch> {
+        JsonPatch::from_operations(&json!([{"op": "remove", "path": "/metadata/labels/team"}]))
+    }
+    let answer = ask(Webhook::mutating("a.example.com", prepend), &review(json!({}))).await;
+    assert_eq!(
+        patch_of(&answer),
+        json!([{"op": "add", "path": "/spec/containers/0", "value": {"name": "first"}}])
+    );
+    let answer = ask(Webhook::mutating("a.example.com", nothing), &review(json!({}))).await;
+    assert_eq!(answer, json!({"uid": "u-1", "allowed": true}));
+    let answer = ask(Webhook::mutating("a.example.com", explicit), &review(json!({}))).await;
+    assert_eq!(patch_of(&answer), json!([{"op": "remove", "path": "/metadata/labels/team"}]));
+    let answer = ask(Webhook::mutating("a.example.com", prepend), &review(json!({"object": null}))).await;
+    assert_eq!(answer["status"]["code"], 400);
+}
+
+#[tokio::test]
+async fn causes_reach_the_user() {
+    async fn handle() -> AdmissionResponse {
+        AdmissionResponse::deny(422, "Invalid", "two things")
+            .with_cause("FieldValueRequired", "spec.a", "is missing")
+            .with_cause("", "", "is odd")
+    }
+    let answer = ask(Webhook::validating("a.example.com", handle), &review(json!({}))).await;
+    let causes = json!([
+        {"reason": "FieldValueRequired", "field": "spec.a", "message": "is missing"},
+        {"message": "is odd"},
+    ]);
+    assert_eq!(answer["status"]["details"], json!({"causes": causes}));
+}
+
+async fn fail_as_named(request: AdmissionRequest) -> Result<AdmissionResponse, BoxError> {
+    match request.name.as_str() {
+        "error" => Err("the disk is full".into()),
+        "panic" => panic!("on purpose"),
+        "late" => {
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            Ok(AdmissionResponse::allow())
+        }
+        "bad-patch" => {
+            let patch = json!([{"op": "remove", "path": "/spec/nothing"}]);
+            Ok(AdmissionResponse::patch(JsonPatch::from_operations(&patch)?))
+        }
+        _ => Ok(AdmissionResponse::allow().with_warning("fine")),
+    }
+}
+
+#[tokio::test]
+async fn failures_follow_the_action() {
+    let function = |request: &AdmissionRequest, failure: &Failure| {
+        let what = match failure {
+            Failure::Error(error) => error.to_string(),
+            Failure::Panic => "panic".to_owned(),
+            Failure::Deadline => "deadline".to_owned(),
+            _ => unreachable!(),
+        };
+        AdmissionResponse::deny(418, "Teapot", format!("{}: {what}", request.name))
+    };
+    let action = |name: &str| match name {
+        "function" => FailureAction::call(function),
+        name => name.parse().unwrap(),
+    };
+    let in_vain = "the webhook failed: the patch does not apply";
+    for (action_name, recovery, object, allowed, code, says) in [
+        ("abort", None, "error", false, json!(500), "the webhook failed: the disk is full"),
+        ("abort", None, "panic", false, json!(500), "the webhook panicked"),
+        ("abort", None, "late", false, json!(504), "the webhook did not answer in time"),
+        ("abort", None, "bad-patch", false, json!(500), in_vain),
+        ("warn", None, "error", true, json!(null), "the webhook failed: the disk is full"),
+        ("warn", None, "panic", true, json!(null), "the webhook panicked"),
+        ("warn", None, "late", true, json!(null), "the webhook did not answer in time"),
+        ("warn", None, "bad-patch", true, json!(null), in_vain),
+        ("skip", None, "error", true, json!(null), ""),
+        ("skip", None, "late", true, json!(null), ""),
+        ("function", None, "error", false, json!(418), "error: the disk is full"),
+        ("function", None, "late", false, json!(418), "late: deadline"),
+        ("skip", Some("abort"), "panic", false, json!(500), "the webhook panicked"),
+        ("abort", Some("skip"), "panic", true, json!(null), ""),
+        ("abort", Some("skip"), "late", false, json!(504), "did not answer"),
+        ("abort", Some("function"), "panic", false, json!(418), "panic: panic"),
+        ("skip", None, "none", true, json!(null), "fine"),
+    ] {
+        let mut webhook =
+            Webhook::mutating("a.example.com", fail_as_named).with_failure_action(action(action_name));
+        if let Some(recovery) = recovery {
+            webhook = webhook.with_recovery_policy(action(recovery));
+        }
+        let answer = ask(webhook, &review(json!({"name": object}))).await;
+        let case = format!("{action_name} {recovery:?} {object}: {answer}");
+        assert_eq!(answer["allowed"], allowed, "{case}");
+        assert_eq!(answer["status"]["code"], code, "{case}");
+        let said = if allowed { &answer["warnings"][0] } else { &answer["status"]["message"] };
+        assert!(said.as_str().unwrap_or_default().contains(says), "{case}");
+        assert!(!says.is_empty() || answer.get("warnings").is_none(), "{case}");
+        assert!(answer.get("patch").is_none(), "{case}");
+    }
+    assert!("Abort".parse::<FailureAction>().unwrap_err().to_string().contains("abort, warn and skip"));
+}
+
+#[tokio::test]
+async fn a_failure_function_whose_answer_cannot_be_sent_refuses() {
+    let function = |_: &AdmissionRequest, _: &Failure| {
+        let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {}}]);
+        AdmissionResponse::patch(JsonPatch::from_operations(&patch).unwrap())
+    };
+    let webhook = Webhook::validating("a.example.com", fail_as_named)
+        .with_failure_action(FailureAction::call(function));
+    let answer = ask(webhook, &review(json!({"name": "error"}))).await;
+    assert_eq!(answer["status"]["message"], "the webhook failed: the disk is full");
+}
+
+#[tokio::test]
+async fn a_service_that_is_never_ready_is_late() {
+    #[derive(Clone)]
+    struct Never;
+    impl Service<AdmissionRequest> for Never {
+        type Response = AdmissionResponse;
+        type Error = BoxError;
+        type Future = std::future::Ready<Result<AdmissionResponse, BoxError>>;
+        fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), BoxError>> {
+            std::task::Poll::Pending
+        }
+        fn call(&mut self, _: AdmissionRequest) -> Self::Future {
+            std::future::ready(Ok(AdmissionResponse::allow()))
+        }
+    }
+    let answer = ask(Webhook::validating("a.example.com", Never), &review(json!({}))).await;
+    assert_eq!(answer["status"]["reason"], "Timeout");
+}
+
+/// A request with this time for its answer.
+fn request(name: &str, timeout: Duration) -> AdmissionRequest {
+    let body = Bytes::from(review(json!({"name": name})).to_string());
+    AdmissionRequest::from_json(&body, Instant::now() + timeout).unwrap()
+}
+
+#[tokio::test]
+async fn layers_work_without_a_router() {
+    let mut registry = prometheus_client::registry::Registry::default();
+    let metrics = Metrics::new(&mut registry);
+    let service = ServiceBuilder::new()
+        .layer(MetricsLayer::new(metrics.webhook("alone")))
+        .layer(DeadlineLayer::new())
+        .layer(CatchPanicLayer::new())
+        .service(service_fn(fail_as_named));
+    let call = |name: &str| service.clone().oneshot(request(name, Duration::from_millis(100)));
+    assert!(call("none").await.unwrap().is_allowed());
+    assert_eq!(call("late").await.unwrap_err().to_string(), "the webhook did not answer in time");
+    assert_eq!(call("panic").await.unwrap_err().to_string(), "the webhook panicked");
+    assert_eq!(call("error").await.unwrap_err().to_string(), "the disk is full");
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    for (outcome, count) in [("allowed", 1), ("timed_out", 1), ("panicked", 1), ("errored", 1), ("denied", 0)]
+    {
+        let line = format!("webhook=\"alone\",operation=\"UPDATE\",outcome=\"{outcome}\"}} {count}\n");
+        assert!(text.contains(&line), "{line}{text}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_cut_is_counted() {
+    async fn handle() -> AdmissionResponse {
+        AdmissionResponse::allow()
+            .with_warning("two\nlines")
+            .with_audit_annotation("a/b", "")
+            .with_audit_annotation("fine", "yes")
+    }
+    let mut registry = prometheus_client::registry::Registry::default();
+    let metrics = Metrics::new(&mut registry);
+    let mut router =
+        Router::new().with_metrics(metrics).webhook("/", Webhook::validating("a.example.com", handle));
+    let body = http_body_util::Full::new(Bytes::from(review(json!({})).to_string()));
+    let request = http::Request::post("/").header("content-type", "application/json").body(body).unwrap();
+    let answer =
+        http_body_util::BodyExt::collect(router.call(request).await.unwrap()).await.unwrap().to_bytes();
+    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    assert_eq!(answer["response"]["warnings"], json!(["two lines"]));
+    assert_eq!(answer["response"]["auditAnnotations"], json!({"fine": "yes"}));
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    for what in ["warning", "audit_annotation"] {
+        let line = format!("admission_cut_total{{webhook=\"a.example.com\",what=\"{what}\"}} 1\n");
+        assert!(text.contains(&line), "{line}{text}");
+    }
+}
+
+/// Collects what a subscriber is told of spans.
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_span_says_what_was_asked_and_answered_and_belongs_to_the_callers_trace() {
+    use opentelemetry::trace::TracerProvider;
+    use tracing_subscriber::layer::SubscriberExt;
+
+    let written = Written::default();
+    let writer = {
+        let written = written.clone();
+        move || written.clone()
+    };
+    let json = tracing_subscriber::fmt::layer()
+        .json()
+        .with_span_events(tracing_subscriber::fmt::format::FmtSpan::CLOSE)
+        .with_writer(writer);
+    let exporter = opentelemetry_sdk::trace::InMemorySpanExporter::default();
+    let provider =
+        opentelemetry_sdk::trace::SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
+    let open_telemetry = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
+    let subscriber = tracing_subscriber::registry().with(json).with(open_telemetry);
+
+    let body = http_body_util::Full::new(Bytes::from(review(json!({"name": "error"})).to_string()));
+    let request = http::Request::post("/")
+        .header("content-type", "application/json")
+        .header("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+        .body(body)
+        .unwrap();
+    let mut router = Router::new().webhook("/", Webhook::validating("a.example.com", fail_as_named));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tracing::subscriber::with_default(subscriber, || runtime.block_on(router.call(request)).unwrap());
+
+    let lines = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+    let close = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let close = close.filter(|line| line["fields"]["message"] == "close").collect::<Vec<_>>();
+    let [close] = close.as_slice() else { panic!("{lines}") };
+    for (field, value) in [
+        ("name", json!("admission")),
+        ("webhook", json!("a.example.com")),
+        ("uid", json!("u-1")),
+        ("group", json!("")),
+        ("version", json!("v1")),
+        ("kind", json!("Pod")),
+        ("namespace", json!("shop")),
+        ("operation", json!("UPDATE")),
+        ("dry_run", json!(true)),
+        ("outcome", json!("errored")),
+        ("trace_id", json!("4bf92f3577b34da6a3ce929d0e0e4736")),
+        ("parent_id", json!("00f067aa0ba902b7")),
+    ] {
+        assert_eq!(close["span"][field], value, "{field}: {close}");
+    }
+    let spans = exporter.get_finished_spans().unwrap();
+    assert_eq!(spans[0].span_context.trace_id().to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
+    assert_eq!(spans[0].parent_span_id.to_string(), "00f067aa0ba902b7");
+}

@@ -1,0 +1,75 @@
+//! What the compiler says of a handler with a wrong signature.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The library that this test was built with: the newest one beside it.
+fn library() -> PathBuf {
+    let dependencies = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    let libraries = std::fs::read_dir(dependencies).unwrap().map(|entry| entry.unwrap().path());
+    let named = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        name.starts_with("liblucid_webhook-") && name.ends_with(".rlib")
+    };
+    libraries.filter(named).max_by_key(|path| path.metadata().unwrap().modified().unwrap()).unwrap()
+}
+
+/// What the compiler says of `handler`, given as the source of a function `handle`.
+fn compile(handler: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("handler.rs");
+    let webhook = "pub fn webhook() -> Webhook { Webhook::validating(\"a.example.com\", handle) }";
+    std::fs::write(&source, format!("#![allow(unused)]\nuse lucid_webhook::*;\n{handler}\n{webhook}\n"))
+        .unwrap();
+    let library = library();
+    let output = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
+        .args(["--edition", "2024", "--crate-type", "lib", "--emit", "metadata", "--out-dir"])
+        .arg(folder.path())
+        .arg("-L")
+        .arg(format!("dependency={}", library.parent().map(Path::display).unwrap()))
+        .arg("--extern")
+        .arg(format!("lucid_webhook={}", library.display()))
+        .arg(&source)
+        .output()
+        .unwrap();
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn a_right_handler_compiles() {
+    let handlers = [
+        "async fn handle(user: UserInfo, DryRun(_): DryRun) -> AdmissionResponse { AdmissionResponse::allow() }",
+        "async fn handle() -> Result<AdmissionResponse, BoxError> { Ok(AdmissionResponse::allow()) }",
+        "async fn handle(object: Option<Object<()>>, old: Option<OldObject<()>>) -> Result<JsonPatch, InvalidPatch> \
+         { JsonPatch::from_operations(&()) }",
+    ];
+    for handler in handlers {
+        assert_eq!(compile(handler), "", "{handler}");
+    }
+}
+
+#[test]
+fn a_wrong_handler_is_told_what_is_wrong_with_it() {
+    let allow = "{ AdmissionResponse::allow() }";
+    for (handler, says) in [
+        (
+            format!("async fn handle(name: String) -> AdmissionResponse {allow}"),
+            "each argument has to be an extractor",
+        ),
+        ("async fn handle() -> bool { true }".to_owned(), "it has to return `AdmissionResponse`"),
+        (format!("fn handle() -> AdmissionResponse {allow}"), "cannot handle admission requests"),
+        (format!("async fn handle(State(_): State<u8>) -> AdmissionResponse {allow}"), "with_state"),
+        ("struct handle;".to_owned(), "a handler is an `async fn`"),
+        (
+            format!(
+                "async fn handle() -> AdmissionResponse {{ let a = std::rc::Rc::new(()); std::future::ready(()).await; \
+                 drop(a); AdmissionResponse::allow() }}"
+            ),
+            "returns a future which is `Send`",
+        ),
+    ] {
+        let errors = compile(&handler);
+        assert!(errors.contains(says), "{handler}: {says:?} is not in\n{errors}");
+        println!("{errors}");
+    }
+}
