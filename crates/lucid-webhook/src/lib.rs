@@ -57,18 +57,25 @@
 mod admin;
 mod answer;
 mod body;
+mod conversion;
 mod exchange;
 mod metrics;
 mod response;
 mod review;
 mod router;
 mod server;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
 pub use admin::{AdminServer, Condition, Readiness};
+pub use conversion::{
+    ConversionAnswer, ConversionError, ConversionFn, ConversionOutcome, ConversionReviewError, Converted,
+    Converter, ConverterBuilder, ConverterError,
+};
 pub use metrics::Metrics;
 pub use response::{AdmissionResponse, InvalidPatch, JsonPatch};
 pub use review::{
