@@ -50,6 +50,7 @@
 mod admin;
 mod answer;
 mod body;
+mod conversion;
 mod exchange;
 mod failure;
 mod handler;
@@ -61,6 +62,8 @@ mod response;
 mod review;
 mod router;
 mod server;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod trace_parent;
 mod webhook;
 
@@ -69,6 +72,10 @@ mod webhook;
 struct Readme;
 
 pub use admin::{AdminServer, Condition, Readiness};
+pub use conversion::{
+    ConversionAnswer, ConversionError, ConversionFn, ConversionOutcome, ConversionReviewError, Converted,
+    Converter, ConverterBuilder, ConverterError,
+};
 pub use failure::{Failure, FailureAction, UnknownFailureAction};
 pub use handler::{
     Changed, Deadline, DryRun, FromRequest, Handler, HandlerService, IntoResponse, Object, OldObject,

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 mod admin;
+mod conversion;
+mod cron_tab;
 mod handlers;
 mod hostile;
 mod http;
