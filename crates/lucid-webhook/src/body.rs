@@ -60,6 +60,14 @@ impl Default for Reader {
 }
 
 impl Reader {
+    pub(crate) fn conversion() -> Self {
+        Self { limit: 64 * 1024 * 1024, stall: STALL, budget: Arc::new(Semaphore::new(2 * 64 * 1024 * 1024)) }
+    }
+
+    pub(crate) const fn timeout(&self) -> Duration {
+        TIMEOUT
+    }
+
     pub(crate) const fn set_limit(&mut self, bytes: usize) {
         self.limit = bytes;
     }
