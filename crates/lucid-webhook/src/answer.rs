@@ -9,9 +9,9 @@ use bytes::Bytes;
 use serde::Serialize;
 use snafu::{OptionExt, ResultExt, Snafu};
 
+use crate::kind::WebhookKind;
 use crate::response::{AdmissionResponse, Denial, JsonPatch};
 use crate::review::{API_VERSION, AdmissionRequest, KIND};
-use crate::router::WebhookKind;
 
 /// Above this many characters in all, the API server cuts each warning to 256.
 const WARNINGS_TOTAL: usize = 4096;

@@ -58,6 +58,8 @@ mod admin;
 mod answer;
 mod body;
 mod exchange;
+pub mod guard;
+mod kind;
 mod metrics;
 mod response;
 mod review;
@@ -69,6 +71,7 @@ mod server;
 struct Readme;
 
 pub use admin::{AdminServer, Condition, Readiness};
+pub use kind::WebhookKind;
 pub use metrics::Metrics;
 pub use response::{AdmissionResponse, InvalidPatch, JsonPatch};
 pub use review::{

@@ -15,6 +15,7 @@ use hyper::body::Body;
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
 
+use crate::kind::WebhookKind;
 use crate::metrics::Metrics;
 use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
@@ -24,13 +25,6 @@ use crate::{body, exchange};
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 pub(crate) type Handler = BoxCloneSyncService<AdmissionRequest, AdmissionResponse, BoxError>;
-
-/// Whether a webhook may change the object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WebhookKind {
-    Mutating,
-    Validating,
-}
 
 #[derive(Clone)]
 pub(crate) struct Route {
