@@ -57,6 +57,8 @@
 mod admin;
 mod answer;
 mod body;
+#[cfg(feature = "client")]
+pub mod client;
 mod exchange;
 pub mod guard;
 mod kind;
@@ -65,6 +67,7 @@ mod response;
 mod review;
 mod router;
 mod server;
+mod side_effects;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
@@ -79,3 +82,4 @@ pub use review::{
 };
 pub use router::{BoxError, Router};
 pub use server::{BindError, Server};
+pub use side_effects::SideEffects;
