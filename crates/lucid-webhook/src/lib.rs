@@ -50,9 +50,12 @@
 mod admin;
 mod answer;
 mod body;
+#[cfg(feature = "client")]
+pub mod client;
 mod conversion;
 mod exchange;
 mod failure;
+pub mod guard;
 mod handler;
 mod kind;
 pub mod layers;
@@ -62,6 +65,7 @@ mod response;
 mod review;
 mod router;
 mod server;
+mod side_effects;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod trace_parent;
@@ -91,5 +95,6 @@ pub use review::{
 };
 pub use router::{BoxError, Router};
 pub use server::{BindError, Server};
+pub use side_effects::SideEffects;
 pub use trace_parent::TraceParent;
 pub use webhook::Webhook;

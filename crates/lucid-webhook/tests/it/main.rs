@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 mod admin;
+mod client;
 mod conversion;
 mod cron_tab;
+mod guard;
 mod handlers;
 mod hostile;
 mod http;
