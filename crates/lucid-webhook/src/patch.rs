@@ -7,7 +7,7 @@ use snafu::{ResultExt, Snafu};
 
 #[derive(Debug, Snafu)]
 pub struct ForbiddenPath {}
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Deserialize)]
 pub struct AllowedPaths;
 impl AllowedPaths {
     pub(crate) fn check(&self, _: &Value, _: &JsonPatch) -> Result<(), ForbiddenPath> {

@@ -7,6 +7,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{ServiceBuilder, ServiceExt};
 
 use crate::failure::FailureAction;
+use crate::guard::{AccessReview, Forbidden, Guard, GuardLayer, NoAccessReview, Permissions};
 use crate::handler::Handler;
 use crate::kind::WebhookKind;
 use crate::layers::{CatchPanicLayer, CheckLayer, DeadlineLayer, FailureLayer, TraceLayer};
@@ -37,6 +38,8 @@ pub struct Webhook {
     failure_action: FailureAction,
     recovery_policy: Option<FailureAction>,
     allowed_paths: Option<AllowedPaths>,
+    guard: Guard,
+    forbidden: Forbidden,
 }
 
 impl Webhook {
@@ -55,6 +58,8 @@ impl Webhook {
 
     fn new<H: Handler<Args>, Args: 'static>(kind: WebhookKind, name: Arc<str>, handler: H) -> Self {
         Self {
+            guard: Guard::new(Arc::clone(&name), kind),
+            forbidden: Forbidden::default(),
             kind,
             name,
             handler: BoxCloneSyncService::new(handler.with_state(())),
@@ -87,6 +92,48 @@ impl Webhook {
         self
     }
 
+    /// What the webhook may touch, by changes to a [`Guard`] that excludes `kube-system` and nothing else.
+    ///
+    /// ```
+    /// use lucid_webhook::guard::Selector;
+    /// use lucid_webhook::{AdmissionResponse, Webhook};
+    ///
+    /// # async fn handler() -> AdmissionResponse { AdmissionResponse::allow() }
+    /// let webhook = Webhook::validating("fine.example.com", handler)
+    ///     .with_guard(|guard| guard.with_selector(Selector::new().with_namespaces(["team-*"])).with_strict_mode());
+    /// ```
+    #[must_use]
+    pub fn with_guard(mut self, change: impl FnOnce(Guard) -> Guard) -> Self {
+        self.guard = change(self.guard);
+        self
+    }
+
+    /// What happens to a request that the guard's service account has no rights for; [`Forbidden::Warn`] unless set.
+    #[must_use]
+    pub const fn with_forbidden(mut self, forbidden: Forbidden) -> Self {
+        self.forbidden = forbidden;
+        self
+    }
+
+    /// Everything of the above as configuration, in place of what was set before. `review` is asked for the rights of
+    /// the service account, if one is named.
+    ///
+    /// # Errors
+    ///
+    /// When one is named and there is no `review`.
+    pub fn with_permissions(
+        mut self,
+        permissions: Permissions,
+        review: Option<Arc<dyn AccessReview>>,
+    ) -> Result<Self, NoAccessReview> {
+        self.guard = permissions.guard(&self.name, self.kind, review)?;
+        self.forbidden = permissions.forbidden;
+        self.failure_action = permissions.failure_action;
+        self.recovery_policy = permissions.recovery_policy;
+        self.allowed_paths = permissions.allowed_patch_paths;
+        Ok(self)
+    }
+
     /// Everything around the handler but the metrics.
     pub(crate) fn into_service(self) -> AdmissionService {
         let mut check = CheckLayer::new(self.kind);
@@ -102,6 +149,7 @@ impl Webhook {
             .layer(failure)
             .layer(DeadlineLayer::new())
             .layer(CatchPanicLayer::new())
+            .layer(GuardLayer::new(self.guard).with_forbidden(self.forbidden))
             .layer(check)
             .service(self.handler);
         BoxCloneSyncService::new(service.map_err(|error| error))

@@ -9,12 +9,12 @@
 //! 3. May the service account that the webhook acts for do this ([`AccessReview`])? A mutating webhook needs `update`, a
 //!    validating one `get`, on the request's resource and subresource; [`Verbs`] changes that.
 //!
-//! [`GuardLayer`] puts it in front of a handler, and [`GuardConfig`] is all of it as configuration:
+//! [`GuardLayer`] puts it in front of a handler, and [`Permissions`] is all of it as configuration:
 //!
 //! ```
 //! use std::sync::Arc;
 //!
-//! use lucid_webhook::guard::{AccessReview, CachedAccessReview, GuardConfig};
+//! use lucid_webhook::guard::{AccessReview, CachedAccessReview, Permissions};
 //! use lucid_webhook::{AdmissionResponse, Handler, Router, Webhook, WebhookKind};
 //! use tower::Layer;
 //!
@@ -23,7 +23,7 @@
 //! }
 //!
 //! fn router(review: impl AccessReview) -> Result<Router, Box<dyn std::error::Error>> {
-//!     let config: GuardConfig = serde_json::from_str(r#"{
+//!     let config: Permissions = serde_json::from_str(r#"{
 //!         "selector": {"namespaces": ["team-*"]},
 //!         "strictMode": true,
 //!         "serviceAccountName": "policies:labeller"
@@ -36,11 +36,11 @@
 //! ```
 
 mod access;
-mod config;
 mod consent;
 mod labels;
 mod layer;
 mod metadata;
+mod permissions;
 mod selector;
 
 use std::fmt;
@@ -54,10 +54,10 @@ use crate::router::BoxError;
 use metadata::Metadata;
 
 pub use access::{Access, AccessReview, CachedAccessReview, InvalidServiceAccount, ServiceAccount};
-pub use config::{Forbidden, GuardConfig, NoAccessReview, Verbs};
 pub use consent::{CAN_MUTATE, CAN_VALIDATE};
 pub use labels::{InvalidLabels, LabelOperator, LabelSelector};
 pub use layer::{GuardLayer, Guarded};
+pub use permissions::{Forbidden, NoAccessReview, Permissions, Verbs};
 pub use selector::{InvalidKind, Selector};
 
 /// Decides whether a webhook may touch what a request is about.

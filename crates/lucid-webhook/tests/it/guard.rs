@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use lucid_webhook::guard::{
-    Access, AccessReview, CachedAccessReview, Forbidden, Guard, GuardConfig, GuardError, GuardLayer,
-    LabelOperator, LabelSelector, Outside, Scope, Selector, ServiceAccount,
+    Access, AccessReview, CachedAccessReview, Forbidden, Guard, GuardError, GuardLayer, LabelOperator,
+    LabelSelector, Outside, Permissions, Scope, Selector, ServiceAccount,
 };
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, WebhookKind};
 use serde_json::{Value, json};
@@ -241,7 +241,7 @@ async fn rights_are_asked_for_what_the_request_is_about() {
             async { Ok(false) }.boxed()
         }
     }
-    let config: GuardConfig = serde_json::from_value(json!({
+    let config: Permissions = serde_json::from_value(json!({
         "selector": {"namespaces": ["shop"]}, "serviceAccountName": "policies:labeller", "verbs": {"validate": "list"},
     }))
     .unwrap();
@@ -381,8 +381,8 @@ async fn no_more_answers_are_kept_than_there_is_room_for() {
 
 #[test]
 fn a_configuration_is_complete_or_refused() {
-    let config = |config: Value| serde_json::from_value::<GuardConfig>(config);
-    assert_eq!(config(json!({})).unwrap(), GuardConfig::default());
+    let config = |config: Value| serde_json::from_value::<Permissions>(config);
+    assert_eq!(config(json!({})).unwrap().selector, Permissions::default().selector);
     for (refused, message) in [
         (json!({"strict": true}), "unknown field `strict`"),
         (json!({"serviceAccountName": "labeller"}), "accepted is namespace:name"),

@@ -1,4 +1,4 @@
-//! A guard as configuration.
+//! What the cluster's administrator says of a webhook.
 
 use std::sync::Arc;
 
@@ -6,29 +6,37 @@ use serde::{Deserialize, Deserializer};
 use snafu::Snafu;
 
 use super::{AccessReview, Guard, GuardLayer, Selector, ServiceAccount};
+use crate::failure::FailureAction;
 use crate::kind::WebhookKind;
+use crate::patch::AllowedPaths;
 
 /// Everything that an administrator says about one webhook, in camelCase; unknown fields are refused.
 ///
 /// ```
-/// use lucid_webhook::guard::{Forbidden, GuardConfig};
+/// use lucid_webhook::guard::{Forbidden, Permissions};
 ///
-/// let config: GuardConfig = serde_json::from_str(r#"{
+/// let config: Permissions = serde_json::from_str(r#"{
 ///     "selector": {"kinds": ["Pod"], "namespaces": ["team-*"]},
 ///     "strictMode": true,
 ///     "serviceAccountName": "policies:labeller",
 ///     "verbs": {"mutate": "patch"},
 ///     "forbidden": "deny",
-///     "allowedPatchPaths": ["/metadata/labels"]
+///     "allowedPatchPaths": ["/metadata/labels"],
+///     "failureAction": "warn",
+///     "recoveryPolicy": "abort"
 /// }"#)?;
 /// assert_eq!(config.verbs.validate, "get");
 /// assert_eq!(config.forbidden, Forbidden::Deny);
 /// # Ok::<(), serde_json::Error>(())
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[non_exhaustive]
-pub struct GuardConfig {
+pub struct Permissions {
+    /// What becomes of a request when the webhook fails: `abort`, `warn` or `skip`.
+    pub failure_action: FailureAction,
+    /// The same for one that panics; the failure action unless set.
+    pub recovery_policy: Option<FailureAction>,
     /// Which objects the webhook is for; by default all but those in `kube-system`.
     pub selector: Selector,
     /// Whether the object has to consent as well.
@@ -39,8 +47,8 @@ pub struct GuardConfig {
     pub verbs: Verbs,
     /// What happens to a request that the account has no rights for.
     pub forbidden: Forbidden,
-    /// JSON pointers of what a patch may change. The guard leaves them to the check of patches.
-    pub allowed_patch_paths: Vec<String>,
+    /// What a patch may change; everything unless set.
+    pub allowed_patch_paths: Option<AllowedPaths>,
 }
 
 /// Which verb of the API a service account needs for a webhook to act for it.
@@ -109,7 +117,7 @@ pub struct NoAccessReview {
     user: String,
 }
 
-impl GuardConfig {
+impl Permissions {
     /// The guard of the webhook `webhook`; `review` is needed when a service account is named.
     ///
     /// # Errors
