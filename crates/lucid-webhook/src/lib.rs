@@ -75,4 +75,4 @@ pub use review::{
     AdmissionRequest, GroupVersionKind, GroupVersionResource, Operation, RawObject, ReviewError, UserInfo,
 };
 pub use router::{BoxError, Router};
-pub use server::{BindError, Server};
+pub use server::{BindError, ClientCertificates, ClientCertificatesError, PeerCertificate, Server, Tls};
