@@ -58,6 +58,7 @@ mod admin;
 mod answer;
 mod body;
 mod exchange;
+mod layers;
 mod metrics;
 mod response;
 mod review;
@@ -69,6 +70,7 @@ mod server;
 struct Readme;
 
 pub use admin::{AdminServer, Condition, Readiness};
+pub use layers::{Shed, ShedLayer};
 pub use metrics::Metrics;
 pub use response::{AdmissionResponse, InvalidPatch, JsonPatch};
 pub use review::{

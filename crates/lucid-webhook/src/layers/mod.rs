@@ -1,0 +1,5 @@
+//! Layers, each usable alone.
+
+mod shed;
+
+pub use shed::{Shed, ShedLayer};
