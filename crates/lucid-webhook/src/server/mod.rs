@@ -8,8 +8,9 @@ mod clients;
 mod connection;
 mod door;
 mod peer;
+#[cfg(test)]
+mod tests;
 mod tls;
-
 mod watched;
 
 use std::convert::Infallible;
