@@ -39,6 +39,9 @@ impl Default for Periods {
     }
 }
 
+/// In this time a client makes its handshake and asks, unless it is up to something else.
+const NEWCOMER: Duration = Duration::from_millis(500);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Http1,
@@ -202,12 +205,17 @@ impl Activity {
         }
     }
 
-    /// Who goes first when there is no room: who has not asked anything yet, then who has idled longest. `None` for
-    /// who must stay.
-    pub(super) fn spare(&self) -> Option<(bool, Instant)> {
+    /// Who goes first when there is no room, the least of all; `None` for who must stay.
+    ///
+    /// It is who had the time to ask something and did not; then who has idled longest; then who has just come.
+    pub(super) fn spare(&self) -> Option<(u8, Instant)> {
         let state = self.state();
-        matches!(state.phase, Phase::Handshake | Phase::Idle | Phase::Head)
-            .then_some((state.served, state.since))
+        let rank = match (state.served, state.since.elapsed() < NEWCOMER) {
+            (false, false) => 0,
+            (true, _) => 1,
+            (false, true) => 2,
+        };
+        matches!(state.phase, Phase::Handshake | Phase::Idle | Phase::Head).then_some((rank, state.since))
     }
 }
 
@@ -313,12 +321,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_asked_nothing_yet_goes_before_who_idles() {
-        let (served, fresh, busy) = (Activity::new(), Activity::new(), Activity::new());
-        served.established(Protocol::Http2);
-        drop(served.request());
+    async fn who_asked_nothing_in_time_goes_before_who_idles_and_who_just_came_last() {
+        let (silent, idle) = (Activity::new(), Activity::new());
+        tokio::time::sleep(NEWCOMER).await;
+        idle.established(Protocol::Http2);
+        drop(idle.request());
+        let (new, busy) = (Activity::new(), Activity::new());
         let _request = busy.request();
-        assert!(fresh.spare() < served.spare() && fresh.spare().is_some());
+        assert!(silent.spare().is_some() && silent.spare() < idle.spare() && idle.spare() < new.spare());
         assert_eq!(busy.spare(), None);
     }
 }

@@ -169,12 +169,11 @@ where
             }
             changed = stage.changed(), if !leaving => {
                 let now = *stage.borrow_and_update();
-                let awaited = activity.is_awaited(Duration::ZERO);
-                // An HTTP/1.1 answer says it; HTTP/2 says it here, and goes on with what is in flight.
+                // In HTTP/1.1 the next answer says it, and hyper would cut off half a head here. HTTP/2 is told at
+                // once, and goes on with what is in flight.
                 let go = match now {
                     Stage::Serving => false,
-                    Stage::LameDuck => goes_away,
-                    Stage::Draining => goes_away || awaited,
+                    Stage::LameDuck | Stage::Draining => goes_away,
                     Stage::Closing => true,
                 };
                 leaving = go || changed.is_err();

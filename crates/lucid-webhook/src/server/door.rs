@@ -75,10 +75,9 @@ impl Connections {
     /// the API server out.
     fn make_room(&self) {
         let mut open = self.open();
-        let spare = |occupant: &&mut Occupant| occupant.activity.spare();
-        let occupants = open.places.values_mut().filter(|occupant| !occupant.asked_to_leave);
-        let leaving = occupants.filter(|occupant| spare(&occupant).is_some()).min_by_key(spare);
-        if let Some(occupant) = leaving {
+        let staying = open.places.values_mut().filter(|occupant| !occupant.asked_to_leave);
+        let spare = staying.filter_map(|occupant| Some((occupant.activity.spare()?, occupant)));
+        if let Some((_, occupant)) = spare.min_by_key(|(rank, _)| *rank) {
             occupant.asked_to_leave = true;
             occupant.leave.notify_one();
         }

@@ -109,7 +109,8 @@ impl Server {
 
     /// How many connections may stand at once, 4,096 by default.
     ///
-    /// One more makes another leave: one that has not asked anything yet, otherwise the one that has idled longest.
+    /// One more makes another leave: one that has not asked anything in half a second,
+    /// otherwise the one that has idled longest.
     /// While all are busy, the new one waits.
     #[must_use]
     pub const fn with_connection_limit(mut self, connections: usize) -> Self {

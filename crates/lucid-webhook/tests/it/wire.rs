@@ -207,16 +207,22 @@ impl Http1 {
 }
 
 /// One HTTP/2 connection.
+#[derive(Clone)]
 pub(crate) struct Http2 {
     sender: h2::client::SendRequest<Bytes>,
-    connection: tokio::task::JoinHandle<Result<(), h2::Error>>,
+    ended: tokio::sync::watch::Receiver<bool>,
 }
 
 impl Http2 {
     pub(crate) async fn connect(address: SocketAddr, authority: &Authority) -> io::Result<Self> {
         let stream = connect(address, authority.client_config("h2")).await?;
         let (sender, connection) = h2::client::handshake(stream).await.map_err(io::Error::other)?;
-        Ok(Self { sender, connection: tokio::spawn(connection) })
+        let (end, ended) = tokio::sync::watch::channel(false);
+        tokio::spawn(async move {
+            connection.await.ok();
+            end.send_replace(true);
+        });
+        Ok(Self { sender, ended })
     }
 
     pub(crate) fn request(path: &str) -> http::request::Builder {
@@ -247,6 +253,6 @@ impl Http2 {
 
     /// Whether the server ends the connection within `time`.
     pub(crate) async fn ends_within(&mut self, time: Duration) -> bool {
-        tokio::time::timeout(time, &mut self.connection).await.is_ok()
+        tokio::time::timeout(time, self.ended.wait_for(|ended| *ended)).await.is_ok()
     }
 }
