@@ -1,7 +1,7 @@
 //! One HTTP exchange: from a request to the answer, whatever happens on the way.
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -13,6 +13,7 @@ use crate::answer;
 use crate::body::{self, BodyError, Received};
 use crate::conversion::Converter;
 use crate::layers::deadline;
+use crate::layers::shed::{self, Limit};
 use crate::metrics::{CONVERT, Outcome, WebhookMetrics};
 use crate::response::AdmissionResponse;
 use crate::review::{AdmissionRequest, ReviewError};
@@ -33,6 +34,17 @@ where
     let arrival = Instant::now();
     let Some(route) = route else {
         return refuse(StatusCode::NOT_FOUND, &format!("no webhook at {}", request.uri().path()));
+    };
+    let _entered = match route.limit.as_ref().map(Limit::try_enter) {
+        Some(None) => {
+            if let Some(metrics) = &route.metrics {
+                metrics.observe("", Outcome::Shed, arrival.elapsed());
+            }
+            let (head, body) = request.into_parts();
+            bodies.admission.discard(&head.headers, body).await;
+            return shed::refusal("too many requests at once for this webhook");
+        }
+        entered => entered.flatten(),
     };
     let answer = match route.target {
         Target::Admission(service) => admit(service, arrival, &bodies.admission, request).await,
@@ -152,10 +164,7 @@ where
             Refusal::bad(StatusCode::REQUEST_TIMEOUT, &message)
         }
         BodyError::Busy => {
-            let mut response = refuse(StatusCode::TOO_MANY_REQUESTS, "too much in bodies at once");
-            // The API server comes again, within the time that its webhook has.
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-            Refusal { response, outcome: Outcome::Shed }
+            Refusal { response: shed::refusal("too much in bodies at once"), outcome: Outcome::Shed }
         }
         BodyError::Broken(error) => {
             Refusal::bad(StatusCode::BAD_REQUEST, &format!("failed to read the body: {error}"))

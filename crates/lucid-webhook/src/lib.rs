@@ -94,7 +94,7 @@ pub use review::{
     UserInfo,
 };
 pub use router::{BoxError, Router};
-pub use server::{BindError, Server};
+pub use server::{BindError, ClientCertificates, ClientCertificatesError, PeerCertificate, Server, Tls};
 pub use side_effects::SideEffects;
 pub use trace_parent::TraceParent;
 pub use webhook::Webhook;

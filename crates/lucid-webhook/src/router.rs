@@ -17,6 +17,7 @@ use tower::{Layer, Service};
 
 use crate::conversion::Converter;
 use crate::layers::MetricsLayer;
+use crate::layers::shed::Limit;
 use crate::metrics::{Metrics, WebhookMetrics};
 use crate::webhook::{AdmissionService, Webhook};
 use crate::{body, exchange};
@@ -29,6 +30,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) struct Route {
     pub(crate) name: Arc<str>,
     pub(crate) target: Target,
+    pub(crate) limit: Option<Limit>,
     pub(crate) metrics: Option<WebhookMetrics>,
 }
 
@@ -101,8 +103,9 @@ impl Router {
     /// Serves a webhook at `path` (such as `/mutate`). A later one at the same path replaces it.
     #[must_use]
     pub fn webhook(self, path: impl Into<String>, webhook: Webhook) -> Self {
-        let name = Arc::clone(&webhook.name);
-        self.route(path.into(), name, Target::Admission(webhook.into_service()))
+        let (name, limit) = (Arc::clone(&webhook.name), webhook.max_in_flight.map(Limit::new));
+        let target = Target::Admission(webhook.into_service());
+        self.route(path.into(), Route { name, target, limit, metrics: None })
     }
 
     /// Serves the conversion of one custom resource at `path` (such as `/convert`). A later one at the same path
@@ -110,11 +113,11 @@ impl Router {
     #[must_use]
     pub fn convert(self, path: impl Into<String>, converter: Converter) -> Self {
         let name = format!("{}.{}", converter.kind(), converter.group()).into();
-        self.route(path.into(), name, Target::Conversion(converter))
+        let route = Route { name, target: Target::Conversion(converter), limit: None, metrics: None };
+        self.route(path.into(), route)
     }
 
-    fn route(mut self, path: String, name: Arc<str>, target: Target) -> Self {
-        let mut route = Route { name, target, metrics: None };
+    fn route(mut self, path: String, mut route: Route) -> Self {
         if let Some(metrics) = &self.metrics {
             route.count(metrics);
         }

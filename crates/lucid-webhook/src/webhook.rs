@@ -40,6 +40,7 @@ pub struct Webhook {
     allowed_paths: Option<AllowedPaths>,
     guard: Guard,
     forbidden: Forbidden,
+    pub(crate) max_in_flight: Option<usize>,
 }
 
 impl Webhook {
@@ -60,6 +61,7 @@ impl Webhook {
         Self {
             guard: Guard::new(Arc::clone(&name), kind),
             forbidden: Forbidden::default(),
+            max_in_flight: None,
             kind,
             name,
             handler: BoxCloneSyncService::new(handler.with_state(())),
@@ -115,7 +117,15 @@ impl Webhook {
         self
     }
 
-    /// Everything of the above as configuration, in place of what was set before. `review` is asked for the rights of
+    /// How many requests the webhook works on at once; more are answered with 429 and `Retry-After: 1`, as by a
+    /// [`ShedLayer`](crate::layers::ShedLayer). No limit, unless set.
+    #[must_use]
+    pub const fn with_max_in_flight(mut self, requests: usize) -> Self {
+        self.max_in_flight = Some(requests);
+        self
+    }
+
+    /// Everything that the administrator may say of a webhook, in place of what was set before. `review` is asked for the rights of
     /// the service account, if one is named.
     ///
     /// # Errors

@@ -4,11 +4,18 @@
 
 mod admin;
 mod client;
+mod clients;
 mod conversion;
 mod cron_tab;
 mod guard;
 mod handlers;
 mod hostile;
 mod http;
+mod keepalive;
+mod limits;
+mod server;
 mod server_under_test;
+mod shed;
+mod shutdown;
 mod signatures;
+mod wire;
