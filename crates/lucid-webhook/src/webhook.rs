@@ -6,6 +6,8 @@ use std::sync::Arc;
 use tower::util::BoxCloneSyncService;
 use tower::{ServiceBuilder, ServiceExt};
 
+#[cfg(feature = "client")]
+use crate::client::{Clients, ClusterClient};
 use crate::failure::FailureAction;
 use crate::guard::{AccessReview, Forbidden, Guard, GuardLayer, NoAccessReview, Permissions};
 use crate::handler::Handler;
@@ -15,6 +17,7 @@ use crate::patch::AllowedPaths;
 use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
 use crate::router::BoxError;
+use crate::side_effects::SideEffects;
 
 pub(crate) type AdmissionService = BoxCloneSyncService<AdmissionRequest, AdmissionResponse, BoxError>;
 
@@ -41,6 +44,9 @@ pub struct Webhook {
     guard: Guard,
     forbidden: Forbidden,
     pub(crate) max_in_flight: Option<usize>,
+    side_effects: SideEffects,
+    #[cfg(feature = "client")]
+    clients: Option<Clients>,
 }
 
 impl Webhook {
@@ -62,6 +68,9 @@ impl Webhook {
             guard: Guard::new(Arc::clone(&name), kind),
             forbidden: Forbidden::default(),
             max_in_flight: None,
+            side_effects: SideEffects::default(),
+            #[cfg(feature = "client")]
+            clients: None,
             kind,
             name,
             handler: BoxCloneSyncService::new(handler.with_state(())),
@@ -125,6 +134,23 @@ impl Webhook {
         self
     }
 
+    /// What the handler does besides answering; [`SideEffects::None`] unless set.
+    #[must_use]
+    pub const fn with_side_effects(mut self, side_effects: SideEffects) -> Self {
+        self.side_effects = side_effects;
+        self
+    }
+
+    /// Gives the handler a client of the cluster, as the argument [`ClusterClient`](crate::client::ClusterClient). It
+    /// writes only as [`with_side_effects`](Self::with_side_effects) says: a handler that claims to have none gets one
+    /// that only ever writes as a dry run.
+    #[cfg(feature = "client")]
+    #[must_use]
+    pub fn with_client(mut self, client: kube::Client) -> Self {
+        self.clients = Some(Clients::new(client));
+        self
+    }
+
     /// Everything that the administrator may say of a webhook, in place of what was set before. `review` is asked for the rights of
     /// the service account, if one is named.
     ///
@@ -145,7 +171,18 @@ impl Webhook {
     }
 
     /// Everything around the handler but the metrics.
-    pub(crate) fn into_service(self) -> AdmissionService {
+    #[cfg_attr(not(feature = "client"), expect(unused_mut, reason = "clients are a feature"))]
+    pub(crate) fn into_service(mut self) -> AdmissionService {
+        #[cfg(feature = "client")]
+        if let Some(clients) = self.clients.take() {
+            let side_effects = self.side_effects;
+            let handler = self.handler.map_request(move |mut request: AdmissionRequest| {
+                let client = clients.for_request(side_effects, request.dry_run);
+                request.extensions.insert(ClusterClient(client));
+                request
+            });
+            self.handler = BoxCloneSyncService::new(handler);
+        }
         let mut check = CheckLayer::new(self.kind);
         if let Some(paths) = self.allowed_paths {
             check = check.with_allowed_paths(paths);
