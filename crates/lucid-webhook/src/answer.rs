@@ -9,7 +9,8 @@ use bytes::Bytes;
 use serde::Serialize;
 use snafu::{OptionExt, ResultExt, Snafu};
 
-use crate::response::{AdmissionResponse, Denial, JsonPatch};
+use crate::patch::JsonPatch;
+use crate::response::{AdmissionResponse, Denial};
 use crate::review::{API_VERSION, AdmissionRequest, KIND};
 use crate::router::WebhookKind;
 

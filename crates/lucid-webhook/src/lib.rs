@@ -59,6 +59,7 @@ mod answer;
 mod body;
 mod exchange;
 mod metrics;
+mod patch;
 mod response;
 mod review;
 mod router;
@@ -70,7 +71,11 @@ struct Readme;
 
 pub use admin::{AdminServer, Condition, Readiness};
 pub use metrics::Metrics;
-pub use response::{AdmissionResponse, InvalidPatch, JsonPatch};
+pub use patch::{
+    AllowedPath, AllowedPaths, ApplyError, ChangeError, ForbiddenPath, InvalidAllowedPath, InvalidPatch,
+    JsonPatch,
+};
+pub use response::AdmissionResponse;
 pub use review::{
     AdmissionRequest, GroupVersionKind, GroupVersionResource, Operation, RawObject, ReviewError, UserInfo,
 };

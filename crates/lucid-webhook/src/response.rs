@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-use snafu::{ResultExt, Snafu};
+use crate::patch::JsonPatch;
 
 /// A handler's answer.
 ///
@@ -92,58 +91,5 @@ impl AdmissionResponse {
     #[must_use]
     pub fn message(&self) -> Option<&str> {
         self.denial.as_ref().map(|denial| denial.message.as_str())
-    }
-}
-
-/// A JSON patch (RFC 6902), ready to be sent.
-#[derive(Clone, Debug, PartialEq)]
-pub struct JsonPatch {
-    operations: json_patch::Patch,
-}
-
-/// The operations are not a JSON patch.
-#[derive(Debug, Snafu)]
-#[snafu(display("failed to read the operations as a JSON patch (RFC 6902): {source}"))]
-pub struct InvalidPatch {
-    source: serde_json::Error,
-}
-
-impl JsonPatch {
-    /// Takes anything that serialises to a list of RFC 6902 operations.
-    ///
-    /// ```
-    /// use lucid_webhook::JsonPatch;
-    /// use serde_json::json;
-    ///
-    /// let patch = JsonPatch::from_operations(&json!([{"op": "add", "path": "/metadata/labels", "value": {}}]))?;
-    /// assert!(!patch.is_empty());
-    /// # Ok::<(), lucid_webhook::InvalidPatch>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// When it serialises to something else.
-    pub fn from_operations(operations: &impl Serialize) -> Result<Self, InvalidPatch> {
-        let value = serde_json::to_value(operations).context(InvalidPatchSnafu)?;
-        let operations = serde_json::from_value(value).context(InvalidPatchSnafu)?;
-        Ok(Self { operations })
-    }
-
-    /// Whether there is nothing to change.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.operations.0.is_empty()
-    }
-
-    /// The operations.
-    #[must_use]
-    pub const fn operations(&self) -> &json_patch::Patch {
-        &self.operations
-    }
-}
-
-impl From<json_patch::Patch> for JsonPatch {
-    fn from(operations: json_patch::Patch) -> Self {
-        Self { operations }
     }
 }

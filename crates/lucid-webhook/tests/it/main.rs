@@ -1,0 +1,4 @@
+//! Tests of the framework from outside.
+
+mod patch;
+mod patch_properties;
