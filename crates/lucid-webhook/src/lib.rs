@@ -87,7 +87,10 @@ pub use handler::{
 };
 pub use kind::WebhookKind;
 pub use metrics::{Metrics, WebhookMetrics};
-pub use patch::{InvalidPatch, JsonPatch};
+pub use patch::{
+    AllowedPath, AllowedPaths, ApplyError, ChangeError, ForbiddenPath, InvalidAllowedPath, InvalidPatch,
+    JsonPatch,
+};
 pub use response::AdmissionResponse;
 pub use review::{
     AdmissionRequest, DecodeError, GroupVersionKind, GroupVersionResource, Operation, RawObject, ReviewError,

@@ -13,6 +13,8 @@ mod hostile;
 mod http;
 mod keepalive;
 mod limits;
+mod patch;
+mod patch_properties;
 mod server;
 mod server_under_test;
 mod shed;
