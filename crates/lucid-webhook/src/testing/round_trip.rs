@@ -12,6 +12,11 @@
 //! fn conversions_lose_nothing() -> Result<(), RoundTripError> {
 //!     round_trip::crd(&converter(), &definition())
 //! }
+//!
+//! // #[test]
+//! fn a_server_side_apply_may_convert_what_is_left_of_an_object() -> Result<(), RoundTripError> {
+//!     round_trip::partial(&converter(), &definition())
+//! }
 //! ```
 //!
 //! Each test takes 256 objects, or as many as the environment variable `PROPTEST_CASES` says, and reports the smallest
@@ -111,6 +116,36 @@ pub fn crd(converter: &Converter, definition: &CustomResourceDefinition) -> Resu
     Ok(())
 }
 
+/// Tests that objects of which any fields are missing (see [`schema::partial_objects`]) are converted, between the hub
+/// and every version of the definition that is served or stored. They need not come back as they were.
+///
+/// Where this fails, so does a server-side apply to an object that was applied in another version before. Types whose
+/// fields are all `Option`s or have defaults pass.
+///
+/// # Errors
+///
+/// At the first object that is not converted.
+pub fn partial(converter: &Converter, definition: &CustomResourceDefinition) -> Result<(), RoundTripError> {
+    let hub = converter.hub_version();
+    let versions = definition.spec.versions.iter().filter(|version| version.served || version.storage);
+    let versions: Vec<&str> = versions.map(|version| &*version.name).collect();
+    for version in &versions {
+        // The hub to all others, all others to the hub.
+        let targets =
+            versions.iter().copied().filter(|other| other != version && (*version == hub || *other == hub));
+        for target in targets {
+            let objects =
+                schema::partial_objects(definition, version).context(SchemaSnafu { version: *version })?;
+            let way = format!("{version} -> {target}");
+            run(&way, objects, |object| {
+                let converted = converter.convert_object(&object, target);
+                converted.map(drop).context(FailsSnafu { way: &way, object })
+            })?;
+        }
+    }
+    Ok(())
+}
+
 /// Takes objects of the hub to `spoke` (a version without the group) and back: what the spoke cannot say must be kept.
 ///
 /// `objects` may be typed or JSON; `apiVersion` and `kind` are filled in.
@@ -146,24 +181,38 @@ where
     S: Strategy,
     S::Value: Serialize,
 {
-    let trip = Trip { converter, home, away, way: format!("{home} -> {away} -> {home}") };
+    let way = format!("{home} -> {away} -> {home}");
+    let trip = Trip { converter, home, away, way: &way };
+    run(&way, objects, |object| trip.take(object))
+}
+
+/// Tries objects; the error is that of the smallest object that fails.
+fn run<S>(
+    way: &str,
+    objects: S,
+    trial: impl Fn(Value) -> Result<(), RoundTripError>,
+) -> Result<(), RoundTripError>
+where
+    S: Strategy,
+    S::Value: Serialize,
+{
     // The smallest object is the last that failed.
     let last = RefCell::new(None);
     // Nothing is kept on disk: the object in the message is small and whole.
     let config = Config { failure_persistence: None, ..Config::default() };
-    let run = TestRunner::new(config).run(&objects, |object| {
+    let outcome = TestRunner::new(config).run(&objects, |object| {
         let object =
             serde_json::to_value(object).map_err(|error| TestCaseError::reject(error.to_string()))?;
-        trip.take(object).map_err(|error| {
+        trial(object).map_err(|error| {
             last.replace(Some(error));
             TestCaseError::fail("the round trip failed")
         })
     });
-    match (run, last.into_inner()) {
+    match (outcome, last.into_inner()) {
         (Ok(()), _) => Ok(()),
         (Err(TestError::Fail(..)), Some(error)) => Err(error),
         (Err(TestError::Fail(reason, _) | TestError::Abort(reason)), _) => {
-            GeneratorSnafu { way: trip.way, reason: reason.to_string() }.fail()
+            GeneratorSnafu { way, reason: reason.to_string() }.fail()
         }
     }
 }
@@ -172,7 +221,7 @@ struct Trip<'a> {
     converter: &'a Converter,
     home: &'a str,
     away: &'a str,
-    way: String,
+    way: &'a str,
 }
 
 impl Trip<'_> {
@@ -182,13 +231,13 @@ impl Trip<'_> {
             object.insert("apiVersion".to_owned(), format!("{}/{home}", converter.group()).into());
             object.insert("kind".to_owned(), converter.kind().into());
         }
-        let fails = |error| FailsSnafu { way, object: object.clone() }.into_error(error);
+        let fails = |error| FailsSnafu { way: *way, object: object.clone() }.into_error(error);
         let between = converter.convert_object(&object, away).map_err(fails)?;
         let back = converter.convert_object(&between, home).map_err(fails)?;
         let differences = differences(&object, &back);
         if differences.is_empty() {
             return Ok(());
         }
-        DiffersSnafu { way, differences, object, between }.fail()
+        DiffersSnafu { way: *way, differences, object, between }.fail()
     }
 }

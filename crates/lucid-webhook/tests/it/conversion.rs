@@ -183,7 +183,7 @@ async fn without_an_envelope_and_a_uid_there_is_no_answer() {
         (envelope("null"), "no request"),
         (envelope("7"), "no uid"),
         (envelope("{}"), "no uid"),
-        (envelope(r#"{"uid":""}"#), "no uid"),
+        (envelope(r#"{"uid":"","desiredAPIVersion":"a/v1"}"#), "no uid"),
         (envelope(r#"{"uid":7,"desiredAPIVersion":"a/v1"}"#), "no uid"),
         (envelope(r#"{"uid":null,"desiredAPIVersion":"a/v1"}"#), "no uid"),
         (envelope(r#"{"uid":"a","uid":"b","desiredAPIVersion":"a/v1"}"#), "no uid"),
@@ -440,6 +440,24 @@ async fn spokes_reach_each_other_by_the_hub_and_a_message_says_which_step_failed
 }
 
 #[test]
+fn a_hub_without_a_type_is_seen_in_its_own_version() {
+    let converter = Converter::dynamic("stable.example.com", "CronTab", "v2")
+        .spoke_dynamic("v1", |object: Value| object, |object: Value| object)
+        .spoke_dynamic(
+            "v3",
+            |object: Value| object,
+            |object: Value| {
+                assert_eq!(object["apiVersion"], V2);
+                object
+            },
+        )
+        .build_for(["v1", "v3"])
+        .unwrap();
+    let expected = with(v1("a"), "/apiVersion", json!("stable.example.com/v3"));
+    assert_eq!(converter.convert_object(&v1("a"), "v3").unwrap(), expected);
+}
+
+#[test]
 fn a_converter_that_cannot_serve_its_definition_is_not_built() {
     let edit = |pointer: &str, value: Value| {
         let edited = with(serde_json::to_value(definition()).unwrap(), pointer, value);
@@ -623,4 +641,19 @@ fn strategies_of_ones_own_may_be_typed() {
     });
     let error = round_trip::spoke_hub_spoke(&converter, "v1", objects).unwrap_err().to_string();
     assert!(error.contains("spec.image: \"aaaa\" became \"aaa\""), "{error}");
+}
+
+#[test]
+fn conversions_that_need_every_field_are_found_by_objects_without_them() {
+    let error = round_trip::partial(&converter(), &definition()).unwrap_err().to_string();
+    assert!(
+        error.starts_with("v1 -> v2 fails: failed to convert CronTab (no name) from v1 to v2"),
+        "{error}"
+    );
+    assert!(error.contains("missing field `spec`"), "{error}");
+    let lenient = changing(|object| {
+        let spec = object.as_object_mut().unwrap().entry("spec").or_insert_with(|| json!({}));
+        spec.as_object_mut().unwrap().remove("cronSpec");
+    });
+    round_trip::partial(&lenient, &definition()).unwrap();
 }

@@ -2,20 +2,22 @@
 
 #![allow(clippy::missing_panics_doc)]
 mod accepts;
+mod object;
 mod pattern;
 mod scalar;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+    JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
-use snafu::{OptionExt, Snafu, ensure};
+use snafu::{Snafu, ensure};
 
 use accepts::accepts;
+pub use object::{objects, partial_objects};
 
 /// How often a field that may be absent is there.
 const PRESENT: f64 = 0.75;
@@ -63,68 +65,6 @@ pub enum SchemaError {
         /// What was found.
         found: String,
     },
-}
-
-/// Whole objects of a version: what the schema says, and metadata with a name, uid, labels and annotations.
-///
-/// # Errors
-///
-/// When the version has no schema, or one that nothing can be made from.
-pub fn objects(
-    definition: &CustomResourceDefinition,
-    version: &str,
-) -> Result<BoxedStrategy<Value>, SchemaError> {
-    let spec = &definition.spec;
-    let schemas: BTreeMap<&str, &JSONSchemaProps> = spec
-        .versions
-        .iter()
-        .filter_map(|version| Some((&*version.name, version.schema.as_ref()?.open_api_v3_schema.as_ref()?)))
-        .collect();
-    let schema = schemas.get(version).with_context(|| NoSchemaSnafu {
-        version,
-        found: schemas.keys().copied().collect::<Vec<_>>().join(", "),
-    })?;
-    let mut schema = (*schema).clone();
-    for own in ["apiVersion", "kind", "metadata"] {
-        schema.properties.get_or_insert_default().remove(own);
-        schema.required.get_or_insert_default().retain(|required| required != own);
-    }
-    let (api_version, kind) = (format!("{}/{version}", spec.group), spec.names.kind.clone());
-    let whole = (arbitrary(&schema)?, metadata(spec.scope == "Namespaced"));
-    let whole = whole.prop_map(move |(mut object, metadata)| {
-        if let Value::Object(object) = &mut object {
-            object.insert("apiVersion".to_owned(), json!(api_version));
-            object.insert("kind".to_owned(), json!(kind));
-            object.insert("metadata".to_owned(), metadata);
-        }
-        object
-    });
-    Ok(whole.boxed())
-}
-
-fn metadata(namespaced: bool) -> impl Strategy<Value = Value> {
-    let texts = || {
-        let pairs = prop::collection::btree_map("([a-z]{1,4}\\.example/)?[a-z]{1,4}", "[a-z0-9]{0,6}", 1..=3);
-        prop::option::of(pairs)
-    };
-    let uid = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}";
-    ("[a-z][a-z0-9]{0,8}", "[a-z][a-z0-9]{0,8}", uid, texts(), texts()).prop_map(
-        move |(name, namespace, uid, labels, annotations)| {
-            let mut metadata = json!({"name": name, "uid": uid});
-            let namespace = namespaced.then(|| json!(namespace));
-            let more = [
-                ("namespace", namespace),
-                ("labels", labels.map(|labels| json!(labels))),
-                ("annotations", annotations.map(|annotations| json!(annotations))),
-            ];
-            for (field, value) in more {
-                if let Some(value) = value {
-                    metadata[field] = value;
-                }
-            }
-            metadata
-        },
-    )
 }
 
 /// Values that a structural schema accepts.
