@@ -139,6 +139,24 @@ impl Converter {
     /// The hub must be able to say all that the others can; it need not be the version that is stored. What a spoke
     /// cannot say of the hub has to be kept somewhere, in an annotation as a rule: `testing::round_trip` (feature
     /// `testing`) finds what gets lost.
+    ///
+    /// ```
+    /// use k8s_openapi::api::autoscaling::{v1, v2};
+    /// use lucid_webhook::Converter;
+    ///
+    /// fn to_v2(old: v1::HorizontalPodAutoscaler) -> Result<v2::HorizontalPodAutoscaler, std::num::ParseIntError> {
+    ///     // ... the fields of the specification
+    ///     Ok(v2::HorizontalPodAutoscaler { metadata: old.metadata, ..Default::default() })
+    /// }
+    ///
+    /// fn to_v1(new: v2::HorizontalPodAutoscaler) -> v1::HorizontalPodAutoscaler {
+    ///     v1::HorizontalPodAutoscaler { metadata: new.metadata, ..Default::default() }
+    /// }
+    ///
+    /// let converter =
+    ///     Converter::hub::<v2::HorizontalPodAutoscaler>().spoke(to_v2, to_v1).build_for(["v1", "v2"])?;
+    /// # Ok::<(), lucid_webhook::ConverterError>(())
+    /// ```
     pub fn hub<H>() -> ConverterBuilder<H>
     where
         H: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static,
@@ -196,8 +214,11 @@ impl<H: 'static> ConverterBuilder<H> {
     /// They get the whole object but for `metadata.managedFields`, and have to hand on its metadata: of an answer's
     /// metadata, labels and annotations count, and labels that are not there are removed. A name, namespace or uid that
     /// is not that of the original fails the conversion; everything else is restored from the original. (These are the
-    /// rules of the API server.) Fields that the schema requires may be missing: a server-side apply converts objects
-    /// from which other managers' fields were taken.
+    /// rules of the API server.)
+    ///
+    /// Fields that the schema requires may be missing: a server-side apply converts what is left of an object when a
+    /// manager's fields were taken from it (kubernetes/kubernetes#117356). Types with `Option`s and defaults can take
+    /// that; `testing::round_trip::partial` tests it.
     pub fn spoke<S>(mut self, to_hub: impl ConversionFn<S, H>, from_hub: impl ConversionFn<H, S>) -> Self
     where
         S: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static,

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use bytes::Bytes;
+use lucid_webhook::testing::round_trip::{self, RoundTripError};
 use lucid_webhook::{BoxError, ConversionOutcome, Converter, ConverterError};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -182,7 +183,7 @@ async fn without_an_envelope_and_a_uid_there_is_no_answer() {
         (envelope("null"), "no request"),
         (envelope("7"), "no uid"),
         (envelope("{}"), "no uid"),
-        (envelope(r#"{"uid":""}"#), "no uid"),
+        (envelope(r#"{"uid":"","desiredAPIVersion":"a/v1"}"#), "no uid"),
         (envelope(r#"{"uid":7,"desiredAPIVersion":"a/v1"}"#), "no uid"),
         (envelope(r#"{"uid":null,"desiredAPIVersion":"a/v1"}"#), "no uid"),
         (envelope(r#"{"uid":"a","uid":"b","desiredAPIVersion":"a/v1"}"#), "no uid"),
@@ -439,6 +440,24 @@ async fn spokes_reach_each_other_by_the_hub_and_a_message_says_which_step_failed
 }
 
 #[test]
+fn a_hub_without_a_type_is_seen_in_its_own_version() {
+    let converter = Converter::dynamic("stable.example.com", "CronTab", "v2")
+        .spoke_dynamic("v1", |object: Value| object, |object: Value| object)
+        .spoke_dynamic(
+            "v3",
+            |object: Value| object,
+            |object: Value| {
+                assert_eq!(object["apiVersion"], V2);
+                object
+            },
+        )
+        .build_for(["v1", "v3"])
+        .unwrap();
+    let expected = with(v1("a"), "/apiVersion", json!("stable.example.com/v3"));
+    assert_eq!(converter.convert_object(&v1("a"), "v3").unwrap(), expected);
+}
+
+#[test]
 fn a_converter_that_cannot_serve_its_definition_is_not_built() {
     let edit = |pointer: &str, value: Value| {
         let edited = with(serde_json::to_value(definition()).unwrap(), pointer, value);
@@ -508,7 +527,16 @@ fn what_is_registered_must_make_sense() {
 #[test]
 fn functions_may_be_closures_without_types_and_fail_or_not() {
     let converters = [
-        Converter::hub::<CronTabV2>().spoke::<CronTabV1>(|v1| v1_to_v2(v1), |v2| v2_to_v1(v2)),
+        Converter::hub::<CronTabV2>().spoke::<CronTabV1>(
+            |mut v1| {
+                v1.spec.replicas.take();
+                v1_to_v2(v1)
+            },
+            |mut v2| {
+                v2.spec.replicas.take();
+                v2_to_v1(v2)
+            },
+        ),
         Converter::hub::<CronTabV2>().spoke(v1_to_v2, v2_to_v1),
         Converter::hub::<CronTabV2>().spoke::<CronTabV1>(v1_to_v2, |v2| Ok::<_, Infallible>(v2_to_v1(v2))),
     ];
@@ -536,4 +564,96 @@ proptest! {
             serde_json::from_slice::<Value>(&answer.body).unwrap();
         }
     }
+}
+
+/// The definition's converter with another way from v2 to v1.
+fn seeded(v2_to_v1: impl Fn(CronTabV2) -> CronTabV1 + Send + Sync + 'static) -> Converter {
+    Converter::hub::<CronTabV2>().spoke::<CronTabV1>(v1_to_v2, v2_to_v1).build(&definition()).unwrap()
+}
+
+#[test]
+fn a_conversion_that_keeps_what_it_cannot_say_in_an_annotation_goes_there_and_back() {
+    round_trip::crd(&converter(), &definition()).unwrap();
+}
+
+#[test]
+fn a_field_that_gets_lost_is_found_and_shown_alone() {
+    let converter = seeded(|v2| {
+        let mut v1 = v2_to_v1(v2);
+        v1.metadata.annotations = v1.metadata.annotations.map(|mut annotations| {
+            annotations.retain(|key, _| key != "stable.example.com/time-zone");
+            annotations
+        });
+        v1
+    });
+    let error = round_trip::crd(&converter, &definition()).unwrap_err();
+    let RoundTripError::Differs { way, differences, object, .. } = &error else { panic!("{error}") };
+    assert_eq!(way, "v2 -> v1 -> v2");
+    assert_eq!(differences.len(), 1);
+    assert_eq!(differences[0].path, "spec.timeZone");
+    assert!(error.to_string().contains("spec.timeZone: \"\" was lost"), "{error}");
+    assert_eq!(object["spec"].as_object().unwrap().len(), 3, "image and schedule are required: {object}");
+    assert_eq!(format!("{error:?}"), error.to_string());
+}
+
+#[test]
+fn a_number_that_becomes_a_text_is_found() {
+    let text = |mut object: Value| {
+        if let Some(replicas) = object["spec"]["replicas"].as_i64() {
+            object["spec"]["replicas"] = json!(replicas.to_string());
+        }
+        object
+    };
+    let converter = Converter::dynamic("stable.example.com", "CronTab", "v2")
+        .spoke_dynamic("v1", |object: Value| object, text)
+        .build_for(["v1", "v2"])
+        .unwrap();
+    let error = round_trip::crd(&converter, &definition()).unwrap_err().to_string();
+    assert!(error.contains("spec.replicas: 0 became \"0\""), "{error}");
+}
+
+#[test]
+fn objects_that_the_schema_allows_and_the_conversion_does_not_are_found() {
+    let mut definition = definition();
+    let schema = definition.spec.versions[0].schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();
+    let spec = schema.properties.as_mut().unwrap().get_mut("spec").unwrap();
+    spec.properties.as_mut().unwrap().get_mut("cronSpec").unwrap().pattern = None;
+    let error = round_trip::crd(&converter(), &definition).unwrap_err().to_string();
+    assert!(error.starts_with("v1 -> v2 -> v1 fails: failed to convert CronTab "), "{error}");
+    assert!(
+        error.contains("spec.cronSpec has 0 fields, accepted are 5: \"\"\nsmallest object found: {"),
+        "{error}"
+    );
+}
+
+#[test]
+fn strategies_of_ones_own_may_be_typed() {
+    let object: CronTabV1 = serde_json::from_value(v1("a")).unwrap();
+    let objects = (Just(object), "[a-z]{1,9}").prop_map(|(mut object, image)| {
+        object.spec.image = image;
+        object
+    });
+    round_trip::spoke_hub_spoke(&converter(), "v1", objects.clone()).unwrap();
+    let converter = seeded(|v2| {
+        let mut v1 = v2_to_v1(v2);
+        v1.spec.image.truncate(3);
+        v1
+    });
+    let error = round_trip::spoke_hub_spoke(&converter, "v1", objects).unwrap_err().to_string();
+    assert!(error.contains("spec.image: \"aaaa\" became \"aaa\""), "{error}");
+}
+
+#[test]
+fn conversions_that_need_every_field_are_found_by_objects_without_them() {
+    let error = round_trip::partial(&converter(), &definition()).unwrap_err().to_string();
+    assert!(
+        error.starts_with("v1 -> v2 fails: failed to convert CronTab (no name) from v1 to v2"),
+        "{error}"
+    );
+    assert!(error.contains("missing field `spec`"), "{error}");
+    let lenient = changing(|object| {
+        let spec = object.as_object_mut().unwrap().entry("spec").or_insert_with(|| json!({}));
+        spec.as_object_mut().unwrap().remove("cronSpec");
+    });
+    round_trip::partial(&lenient, &definition()).unwrap();
 }
