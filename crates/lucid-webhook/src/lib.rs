@@ -63,6 +63,8 @@ mod response;
 mod review;
 mod router;
 mod server;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
