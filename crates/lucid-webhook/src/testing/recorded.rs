@@ -8,6 +8,7 @@ use super::outcome::Dropped;
 const WARNINGS_TOTAL: usize = 4096;
 /// What is left of a warning then (`truncateItemRunes`).
 const WARNING_CUT: usize = 256;
+const CONTROL: &str = "it contains a control character";
 
 /// The warnings of one request, in one response to the user (`endpoints/filters/warning.go`).
 #[derive(Debug, Default)]
@@ -34,7 +35,7 @@ impl Warnings {
         self.ordered.push(text.clone());
         let cut = if self.cutting { cut_text(&text) } else { text.clone() };
         if cut.contains(char::is_control) {
-            return self.drop(&text, "it contains a control character");
+            return self.drop(&text, CONTROL);
         }
         let length = cut.chars().count();
         if self.cutting || self.written + length <= WARNINGS_TOTAL {
@@ -44,10 +45,12 @@ impl Warnings {
         self.cutting = true;
         self.written = 0;
         self.headers.clear();
+        self.dropped.clear();
         for text in std::mem::take(&mut self.ordered) {
             let cut = cut_text(&text);
-            // One with a control character was dropped before.
-            if !cut.contains(char::is_control) {
+            if cut.contains(char::is_control) {
+                self.drop(&text, CONTROL);
+            } else {
                 self.write(&text, cut);
             }
             self.ordered.push(text);
@@ -134,9 +137,11 @@ mod tests {
         assert_eq!(recorded.headers, ["fine"]);
         assert_eq!(recorded.dropped.len(), 1);
         let recorded = record(["x".repeat(4096), format!("{}\n", "y".repeat(300)), "z".repeat(9)]);
-        assert_eq!(recorded.headers.len(), 2, "{:?}", recorded.headers);
-        let recorded = record(["x".repeat(4096), "z".repeat(9), format!("{}\n", "y".repeat(300))]);
-        assert_eq!(recorded.headers.len(), 3, "{:?}", recorded.headers);
+        assert_eq!(recorded.headers.len(), 3, "dropped at first, and written when all are cut");
+        assert!(recorded.dropped.iter().all(|dropped| dropped.why != CONTROL));
+        let recorded = record(["a\nb".into(), "x".repeat(4096), "z".repeat(9)]);
+        assert_eq!(recorded.headers.len(), 2);
+        assert_eq!(recorded.dropped[0].why, CONTROL);
     }
 
     #[test]
