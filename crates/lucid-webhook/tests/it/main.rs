@@ -20,4 +20,5 @@ mod server_under_test;
 mod shed;
 mod shutdown;
 mod signatures;
+mod testing;
 mod wire;
