@@ -295,7 +295,7 @@ async fn the_host_is_the_service_with_its_port_and_the_protocol_http_1() {
     let text = String::from_utf8(text).unwrap();
     let (head, _) = text.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("POST /v?timeout=10s HTTP/1.1\r\n"), "{head}");
-    assert!(head.contains("host: webhook.system.svc:443"), "{head}");
+    assert!(head.contains("\r\nhost: webhook.system.svc:443"), "{head}");
     drop(stream);
     assert!(!call.await.unwrap().is_admitted());
 }

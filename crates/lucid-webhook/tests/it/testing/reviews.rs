@@ -123,7 +123,8 @@ fn a_cluster_scoped_object_has_no_namespace_and_a_namespace_is_in_itself() {
         assert_eq!(request["namespace"], "shop");
         assert_eq!(request["name"], "shop");
     }
-    assert_eq!(request(&Review::create(&namespace))["object"], namespace);
+    let in_itself = request(&Review::create(&namespace).namespace("shop"));
+    assert_eq!(in_itself["object"], namespace, "the object has no namespace all the same");
 }
 
 #[test]
