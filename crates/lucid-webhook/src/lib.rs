@@ -63,6 +63,8 @@ mod exchange;
 pub mod guard;
 mod kind;
 mod metrics;
+#[cfg(feature = "registration")]
+pub mod registration;
 mod response;
 mod review;
 mod router;

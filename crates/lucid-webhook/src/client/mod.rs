@@ -19,6 +19,7 @@
 //! ```
 
 mod access_review;
+mod apply;
 mod dry_run;
 
 use std::fmt;
@@ -28,6 +29,7 @@ use kube::Client;
 use crate::side_effects::SideEffects;
 
 pub use access_review::SubjectAccessReviews;
+pub use apply::{WebhookConfiguration, apply};
 pub use dry_run::{DryRunError, dry_run};
 
 /// A client, and its twin that only ever writes as a dry run.

@@ -57,6 +57,8 @@ pub use access::{Access, AccessReview, CachedAccessReview, InvalidServiceAccount
 pub use config::{Forbidden, GuardConfig, NoAccessReview, Verbs};
 pub use consent::{CAN_MUTATE, CAN_VALIDATE};
 pub use labels::{InvalidLabels, LabelOperator, LabelSelector};
+#[cfg(feature = "registration")]
+pub(crate) use labels::{is_dns_label, is_dns_subdomain, is_label_key};
 pub use layer::{GuardLayer, Guarded};
 pub use selector::{InvalidKind, MetadataError, Selector};
 

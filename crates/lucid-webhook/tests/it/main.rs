@@ -5,3 +5,5 @@
 #[cfg(feature = "client")]
 mod client;
 mod guard;
+#[cfg(feature = "client")]
+mod registration;
