@@ -61,6 +61,7 @@ mod kind;
 pub mod layers;
 mod metrics;
 mod patch;
+pub mod registration;
 mod response;
 mod review;
 mod router;

@@ -15,6 +15,7 @@ mod keepalive;
 mod limits;
 mod patch;
 mod patch_properties;
+mod registration;
 mod server;
 mod server_under_test;
 mod shed;
