@@ -1,21 +1,26 @@
 //! How the API server is told of webhooks.
 //!
-//! A [`Registration`] says what one webhook is called for; [`Configurations`] puts several together with the address of the
+//! A [`Registration`] says what one webhook is called for; it is part of the [`Webhook`](crate::Webhook), and the
+//! [`Router`](crate::Router) knows them all. [`Configurations`] puts them together with the address of the
 //! server into a `MutatingWebhookConfiguration` and a `ValidatingWebhookConfiguration`. What the API server would refuse
 //! is refused here, and what it would fill in is written out, so that what was applied equals what is read back.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::Pod;
-//! use lucid_webhook::Operation;
-//! use lucid_webhook::registration::{Configurations, Endpoint, Registration, Rule};
+//! use lucid_webhook::registration::{Configurations, Endpoint, Rule};
+//! use lucid_webhook::{AdmissionResponse, Operation, Router, Webhook};
 //!
-//! let label = Registration::mutating("label.example.com", "/label")
-//!     .with_rule(Rule::of::<Pod>([Operation::Create]))
-//!     .with_match_condition("not-mine", "request.userInfo.username != 'system:serviceaccount:example:labeller'");
+//! # async fn label() -> AdmissionResponse { AdmissionResponse::allow() }
+//! let label = Webhook::mutating("label.example.com", label).with_registration(|registration| {
+//!     registration
+//!         .with_rule(Rule::of::<Pod>([Operation::Create]))
+//!         .with_match_condition("not-mine", "request.userInfo.username != 'system:serviceaccount:example:labeller'")
+//! });
+//! let router = Router::new().webhook("/label", label);
 //! let endpoint = Endpoint::service("example", "labeller");
 //! let configuration = Configurations::new("labeller", endpoint)
 //!     .with_annotation("cert-manager.io/inject-ca-from", "example/labeller")
-//!     .mutating([&label])?;
+//!     .mutating(router.registrations())?;
 //! assert!(configuration.is_some());
 //! # Ok::<(), lucid_webhook::registration::RegistrationError>(())
 //! ```
@@ -178,6 +183,18 @@ impl Registration {
     /// Whether the webhook is asked again when a later one changes the object; only for mutating ones.
     pub const fn with_reinvocation_policy(mut self, policy: ReinvocationPolicy) -> Self {
         self.reinvocation_policy = policy;
+        self
+    }
+
+    /// What the webhook does besides answering.
+    #[must_use]
+    pub const fn side_effects(&self) -> SideEffects {
+        self.side_effects
+    }
+
+    /// The same at another path.
+    pub(crate) fn at(mut self, path: &str) -> Self {
+        path.clone_into(&mut self.path);
         self
     }
 
