@@ -14,7 +14,7 @@ struct Check {
     environment: &'static [(&'static str, &'static str)],
 }
 
-const CHECKS: [Check; 7] = [
+const CHECKS: [Check; 9] = [
     Check { name: "format", arguments: &["fmt", "--all", "--check"], environment: &[] },
     Check {
         name: "clippy",
@@ -32,8 +32,13 @@ const CHECKS: [Check; 7] = [
         environment: &[],
     },
     Check {
+        name: "lucid-webhook without its features",
+        arguments: &["check", "--package", "lucid-webhook", "--locked"],
+        environment: &[],
+    },
+    Check {
         name: "documentation",
-        arguments: &["doc", "--workspace", "--no-deps", "--locked"],
+        arguments: &["doc", "--workspace", "--all-features", "--no-deps", "--locked"],
         environment: &[("RUSTDOCFLAGS", "-D warnings")],
     },
     // The programs first: the end-to-end tests start them.
@@ -41,6 +46,12 @@ const CHECKS: [Check; 7] = [
     Check {
         name: "unit, documentation and end-to-end tests",
         arguments: &["test", "--workspace", "--locked"],
+        environment: &[],
+    },
+    // With the whole workspace, so that nothing is built again with other features.
+    Check {
+        name: "tests that take their time",
+        arguments: &["test", "--workspace", "--test", "it", "--locked", "--", "--ignored", "slow"],
         environment: &[],
     },
 ];

@@ -11,7 +11,7 @@ use serde_json::Value;
 use snafu::{OptionExt, ResultExt, Snafu};
 
 use crate::kind::WebhookKind;
-use crate::patch::{AllowedPaths, ForbiddenPath, JsonPatch};
+use crate::patch::{AllowedPaths, ApplyError, ForbiddenPath, JsonPatch};
 use crate::response::{AdmissionResponse, Cause, Denial};
 use crate::review::{API_VERSION, DecodeError, KIND, RawObject};
 
@@ -29,7 +29,7 @@ pub(crate) enum AnswerError {
     #[snafu(display("failed to decode the object that the patch is for: {source}"))]
     Object { source: DecodeError },
     #[snafu(display("the patch does not apply to the object: {source}"))]
-    PatchDoesNotApply { source: json_patch::PatchError },
+    PatchDoesNotApply { source: ApplyError },
     #[snafu(display("the patch is refused: {source}"))]
     Forbidden { source: ForbiddenPath },
 }
@@ -75,12 +75,12 @@ fn check_patch(
     allowed_paths: Option<&AllowedPaths>,
     patch: &JsonPatch,
 ) -> Result<(), AnswerError> {
-    let mut object: Value = object.context(PatchWithoutObjectSnafu)?.decode().context(ObjectSnafu)?;
+    let object: Value = object.context(PatchWithoutObjectSnafu)?.decode().context(ObjectSnafu)?;
     if let Some(paths) = allowed_paths {
         return paths.check(&object, patch).context(ForbiddenSnafu);
     }
-    // The tree is nobody else's: there is nothing to undo in it.
-    json_patch::patch_unsafe(&mut object, patch.operations()).context(PatchDoesNotApplySnafu)
+    patch.applied(object).context(PatchDoesNotApplySnafu)?;
+    Ok(())
 }
 
 /// Warnings that reach the user, and how many of those given had to be changed for it.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::HeaderMap;
 use http::header::EXPECT;
 use http_body_util::BodyExt;
@@ -12,27 +12,43 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::router::BoxError;
 
+const MIB: usize = 1024 * 1024;
+
 /// Requests with bodies of 3 MiB are what the API server takes; two such objects and the rest of a review stay below.
-pub(crate) const DEFAULT_LIMIT: usize = 7 * 1024 * 1024;
+pub(crate) const DEFAULT_LIMIT: usize = 7 * MIB;
+
+/// A ConversionReview holds a whole page of a LIST.
+const CONVERSION_LIMIT: usize = 64 * MIB;
 
 /// How much of a body beyond the limit is read and thrown away, so that its sender gets to read the answer instead
 /// of a reset connection.
-const DISCARDED: usize = 64 * 1024 * 1024;
+const DISCARDED: usize = 64 * MIB;
 
 /// How long a body may take.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
+/// As long as the API server waits for a conversion; its timeout cannot be set. No body needs more time than that,
+/// however large it is: nobody waits for the answer any more.
+const CONVERSION_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// What all bodies together may take of the memory; beyond it callers are asked to come again.
-const BUDGET: usize = 96 * 1024 * 1024;
+const BUDGET: usize = 96 * MIB;
+const CONVERSION_BUDGET: usize = 192 * MIB;
 
 /// How long a body may stand still on its way.
 const STALL: Duration = Duration::from_secs(5);
+
+/// Room for a body of which little is here yet.
+const FIRST_ROOM: usize = 64 * 1024;
+/// A sender is believed what it says of the length when this part of it is here.
+const PROOF: usize = 16;
 
 /// Bounds what bodies take of the memory, however many connections there are.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader {
     limit: usize,
     stall: Duration,
+    timeout: Duration,
     budget: Arc<Semaphore>,
 }
 
@@ -53,19 +69,40 @@ pub(crate) enum BodyError {
     Broken(BoxError),
 }
 
+/// For admission reviews.
 impl Default for Reader {
     fn default() -> Self {
-        Self { limit: DEFAULT_LIMIT, stall: STALL, budget: Arc::new(Semaphore::new(BUDGET)) }
+        Self::new(DEFAULT_LIMIT, TIMEOUT, BUDGET)
     }
 }
 
 impl Reader {
-    pub(crate) const fn set_limit(&mut self, bytes: usize) {
+    /// For conversion reviews, with a budget of their own.
+    pub(crate) fn conversion() -> Self {
+        Self::new(CONVERSION_LIMIT, CONVERSION_TIMEOUT, CONVERSION_BUDGET)
+    }
+
+    fn new(limit: usize, timeout: Duration, budget: usize) -> Self {
+        Self { limit, timeout, stall: STALL, budget: Arc::new(Semaphore::new(budget)) }
+    }
+
+    /// Readers cloned from this one before keep their limit. The budget grows with it: two such bodies have room in
+    /// any case.
+    pub(crate) fn set_limit(&mut self, bytes: usize) {
         self.limit = bytes;
+        let wanted = bytes.saturating_mul(2).min(Semaphore::MAX_PERMITS);
+        if wanted > self.budget.available_permits() {
+            self.budget = Arc::new(Semaphore::new(wanted));
+        }
     }
 
     pub(crate) const fn limit(&self) -> usize {
         self.limit
+    }
+
+    /// How long a body may take; less if it stands still.
+    pub(crate) const fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     /// Reads a whole body.
@@ -75,10 +112,27 @@ impl Reader {
         B::Error: Into<BoxError>,
     {
         // A client that waits for "100 Continue" has sent nothing yet and need not begin.
-        if body.size_hint().lower() > self.limit as u64 && headers.contains_key(EXPECT) {
+        if self.is_announced_too_large(&body) && headers.contains_key(EXPECT) {
             return Err(BodyError::TooLarge);
         }
-        tokio::time::timeout(TIMEOUT, self.collect(body)).await.unwrap_or(Err(BodyError::TooSlow))
+        tokio::time::timeout(self.timeout, self.collect(body)).await.unwrap_or(Err(BodyError::TooSlow))
+    }
+
+    /// Reads a body to its end without keeping it, so that its connection can carry other requests. Gives up where
+    /// [`Self::read`] would; the connection ends with the answer then.
+    pub(crate) async fn discard<B>(&self, headers: &HeaderMap, body: B)
+    where
+        B: Body<Data = Bytes>,
+        B::Error: Into<BoxError>,
+    {
+        if !headers.contains_key(EXPECT) {
+            let nothing = Self { limit: 0, ..self.clone() };
+            let _ = tokio::time::timeout(self.timeout, nothing.collect(body)).await;
+        }
+    }
+
+    fn is_announced_too_large<B: Body>(&self, body: &B) -> bool {
+        body.size_hint().lower() > self.limit as u64
     }
 
     /// A body that is refused is read to its end all the same: its sender gets to read the answer then, instead of a
@@ -88,39 +142,40 @@ impl Reader {
         B: Body<Data = Bytes>,
         B::Error: Into<BoxError>,
     {
+        let length = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
+        let mut kept = match self.is_announced_too_large(&body) {
+            true => Err(BodyError::TooLarge),
+            false => Ok(Kept { length, ..Kept::default() }),
+        };
         let mut body = std::pin::pin!(body.map_err(Into::<BoxError>::into));
-        let mut kept = Ok((Chunks::default(), None::<OwnedSemaphorePermit>));
-        let mut received = 0;
+        let mut received = 0_usize;
         while let Some(frame) =
             tokio::time::timeout(self.stall, body.frame()).await.map_err(|_elapsed| BodyError::TooSlow)?
         {
             let Ok(data) = frame.map_err(BodyError::Broken)?.into_data() else { continue };
-            received += data.len();
-            if received > self.limit + DISCARDED {
+            received = received.saturating_add(data.len());
+            if received > self.limit.saturating_add(DISCARDED) {
                 return Err(BodyError::TooLarge);
             } else if received > self.limit {
                 kept = Err(BodyError::TooLarge);
-            } else if let Ok((chunks, share)) = &mut kept {
-                match self.share(data.len()) {
-                    Some(more) => {
-                        chunks.push(data);
-                        match share {
-                            Some(share) => share.merge(more),
-                            None => *share = Some(more),
-                        }
-                    }
-                    // Not to wait: those who have a part of the room might wait for each other.
-                    None => kept = Err(BodyError::Busy),
-                }
+            } else if let Ok(so_far) = &mut kept
+                && so_far.push(data, &self.budget).is_none()
+            {
+                // Not to wait: those who have a part of the room might wait for each other.
+                kept = Err(BodyError::Busy);
             }
         }
-        kept.map(|(chunks, share)| Received { bytes: chunks.into_bytes(), _share: share })
+        kept.map(|kept| Received { bytes: kept.bytes.into_bytes(), _share: kept.share })
     }
+}
 
-    fn share(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        let bytes = u32::try_from(bytes).ok()?;
-        Arc::clone(&self.budget).try_acquire_many_owned(bytes).ok()
-    }
+/// What is here of a body, and the room that it has.
+#[derive(Default)]
+struct Kept {
+    /// What the sender says that it will be.
+    length: Option<usize>,
+    bytes: Chunks,
+    share: Option<OwnedSemaphorePermit>,
 }
 
 /// Most bodies arrive in one piece, which is then not copied.
@@ -129,31 +184,71 @@ enum Chunks {
     #[default]
     None,
     One(Bytes),
-    Many(BytesMut),
+    Many(Vec<u8>),
+}
+
+impl Kept {
+    /// Adds `data`; `None` if the budget has no room for it.
+    fn push(&mut self, data: Bytes, budget: &Arc<Semaphore>) -> Option<()> {
+        if data.is_empty() {
+            return Some(());
+        }
+        match &mut self.bytes {
+            Chunks::None => {
+                raise(&mut self.share, data.len(), budget)?;
+                self.bytes = Chunks::One(data);
+            }
+            Chunks::One(first) => {
+                let room = room(first.len() + data.len(), self.length);
+                raise(&mut self.share, room, budget)?;
+                let mut all = Vec::with_capacity(room);
+                all.extend_from_slice(first);
+                all.extend_from_slice(&data);
+                self.bytes = Chunks::Many(all);
+            }
+            Chunks::Many(all) => {
+                let received = all.len() + data.len();
+                if received > all.capacity() {
+                    let room = room(received, self.length);
+                    raise(&mut self.share, room, budget)?;
+                    all.reserve_exact(room - all.len());
+                }
+                all.extend_from_slice(&data);
+            }
+        }
+        Some(())
+    }
+}
+
+/// Brings a share of the budget to `bytes`.
+fn raise(share: &mut Option<OwnedSemaphorePermit>, bytes: usize, budget: &Arc<Semaphore>) -> Option<()> {
+    let held = share.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+    let more = u32::try_from(bytes.saturating_sub(held)).ok()?;
+    let more = Arc::clone(budget).try_acquire_many_owned(more).ok()?;
+    match share {
+        Some(share) => share.merge(more),
+        None => *share = Some(more),
+    }
+    Some(())
+}
+
+/// How much room a body gets when `received` bytes are here. Once a part of the announced length is here, all of it:
+/// the body is copied once then, into no more than it needs. Before, a few times of what is here, so that nobody takes
+/// much of the memory with a promise.
+fn room(received: usize, length: Option<usize>) -> usize {
+    match length {
+        Some(length) if received.saturating_mul(PROOF) >= length => length.max(received),
+        Some(_) => FIRST_ROOM.max(received.saturating_mul(4)),
+        None => FIRST_ROOM.max(received.saturating_mul(2)),
+    }
 }
 
 impl Chunks {
-    fn push(&mut self, data: Bytes) {
-        *self = match std::mem::take(self) {
-            Self::None => Self::One(data),
-            Self::One(first) => {
-                let mut all = BytesMut::with_capacity(2 * (first.len() + data.len()));
-                all.extend_from_slice(&first);
-                all.extend_from_slice(&data);
-                Self::Many(all)
-            }
-            Self::Many(mut all) => {
-                all.extend_from_slice(&data);
-                Self::Many(all)
-            }
-        };
-    }
-
     fn into_bytes(self) -> Bytes {
         match self {
             Self::None => Bytes::new(),
             Self::One(bytes) => bytes,
-            Self::Many(all) => all.freeze(),
+            Self::Many(all) => Bytes::from(all),
         }
     }
 }
@@ -206,5 +301,78 @@ mod tests {
         let pieces = ["a", "bc", "", "def"].map(|piece| Ok::<_, Infallible>(Frame::data(Bytes::from(piece))));
         let body = StreamBody::new(stream::iter(pieces));
         assert_eq!(Reader::default().read(&HeaderMap::new(), body).await.unwrap().bytes, "abcdef");
+    }
+
+    #[tokio::test]
+    async fn a_budget_has_room_for_two_of_the_largest_bodies() {
+        let mut reader = Reader::default();
+        reader.set_limit(80 * MIB);
+        let body = || Full::new(Bytes::from(vec![b'x'; 80 * MIB]));
+        let _first = reader.read(&HeaderMap::new(), body()).await.unwrap();
+        let _second = reader.read(&HeaderMap::new(), body()).await.unwrap();
+        assert!(matches!(reader.read(&HeaderMap::new(), body()).await, Err(BodyError::Busy)));
+    }
+
+    /// The most that is reserved at once while a body of `length` comes in frames, and what is in the end.
+    fn reserved(length: usize, announced: bool, frame: usize) -> (usize, usize) {
+        let budget = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
+        let mut kept = Kept { length: announced.then_some(length), ..Kept::default() };
+        let capacity = |kept: &Kept| match &kept.bytes {
+            Chunks::Many(all) => all.capacity(),
+            _ => 0,
+        };
+        let (mut left, mut most) = (length, 0);
+        while left > 0 {
+            let data = Bytes::from(vec![b'x'; frame.min(left)]);
+            left -= data.len();
+            let (before, ()) = (capacity(&kept), kept.push(data, &budget).unwrap());
+            let after = capacity(&kept);
+            most = most.max(if after == before { after } else { before + after });
+        }
+        let share = kept.share.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        assert!(share >= capacity(&kept), "memory that the budget does not know");
+        (most, capacity(&kept))
+    }
+
+    #[test]
+    fn a_body_of_announced_length_takes_little_more_than_itself() {
+        for length in [17_000, 70_000, 300_000, 1_100_000, 1_500_000, 7 * MIB, 64 * MIB] {
+            let (most, last) = reserved(length, true, 16 * 1024);
+            assert_eq!(last, length);
+            assert!(most <= length + length / 4, "{most} for {length}");
+            assert!(reserved(length, false, 16 * 1024).1 <= FIRST_ROOM.max(2 * length));
+        }
+    }
+
+    #[test]
+    fn a_promise_takes_no_more_than_a_few_times_of_what_came() {
+        assert_eq!(room(1, Some(7 * MIB)), FIRST_ROOM);
+        assert_eq!(room(200_000, Some(7 * MIB)), 800_000);
+        assert_eq!(room(7 * MIB / 16, Some(7 * MIB)), 7 * MIB);
+        assert_eq!(room(10, Some(5)), 10, "a length that is wrong does no harm");
+    }
+
+    #[tokio::test]
+    async fn a_body_announced_too_large_is_read_and_not_kept() {
+        let reader = Reader { limit: 10, budget: Arc::new(Semaphore::new(0)), ..Reader::default() };
+        let body = Full::new(Bytes::from(vec![b'x'; 11]));
+        assert!(matches!(reader.read(&HeaderMap::new(), body).await, Err(BodyError::TooLarge)));
+        let pieces = [4, 4, 4].map(|len| Ok::<_, Infallible>(Frame::data(Bytes::from(vec![b'x'; len]))));
+        let body = StreamBody::new(stream::iter(pieces));
+        let reader = Reader { limit: 10, ..Reader::default() };
+        assert!(matches!(reader.read(&HeaderMap::new(), body).await, Err(BodyError::TooLarge)));
+    }
+
+    #[tokio::test]
+    async fn a_body_that_trickles_has_its_time_only() {
+        let reader = Reader { timeout: Duration::from_millis(300), ..Reader::default() };
+        let trickle = stream::unfold((), |()| async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            Some((Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"x"))), ()))
+        });
+        let begin = std::time::Instant::now();
+        let read = reader.read(&HeaderMap::new(), StreamBody::new(trickle)).await;
+        assert!(matches!(read, Err(BodyError::TooSlow)));
+        assert!(begin.elapsed() < Duration::from_secs(2));
     }
 }

@@ -1,7 +1,7 @@
 //! One HTTP exchange: from a request to the answer, whatever happens on the way.
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -11,18 +11,20 @@ use tower::ServiceExt;
 
 use crate::answer;
 use crate::body::{self, BodyError, Received};
+use crate::conversion::Converter;
 use crate::layers::deadline;
-use crate::metrics::Outcome;
+use crate::layers::shed::{self, Limit};
+use crate::metrics::{CONVERT, Outcome, WebhookMetrics};
 use crate::response::AdmissionResponse;
 use crate::review::{AdmissionRequest, ReviewError};
-use crate::router::{BoxError, Route};
+use crate::router::{Bodies, BoxError, Route, Target};
 use crate::trace_parent::TraceParent;
 use crate::webhook::AdmissionService;
 
 /// Answers one request. It never fails: what goes wrong becomes an answer.
 pub(crate) async fn answer<B>(
     route: Option<Route>,
-    bodies: &body::Reader,
+    bodies: &Bodies,
     request: Request<B>,
 ) -> Response<Full<Bytes>>
 where
@@ -33,7 +35,25 @@ where
     let Some(route) = route else {
         return refuse(StatusCode::NOT_FOUND, &format!("no webhook at {}", request.uri().path()));
     };
-    match exchange(route.service, arrival, bodies, request).await {
+    let _entered = match route.limit.as_ref().map(Limit::try_enter) {
+        Some(None) => {
+            if let Some(metrics) = &route.metrics {
+                metrics.observe("", Outcome::Shed, arrival.elapsed());
+            }
+            let (head, body) = request.into_parts();
+            bodies.admission.discard(&head.headers, body).await;
+            return shed::refusal("too many requests at once for this webhook");
+        }
+        entered => entered.flatten(),
+    };
+    let answer = match route.target {
+        Target::Admission(service) => admit(service, arrival, &bodies.admission, request).await,
+        Target::Conversion(converter) => {
+            let metrics = route.metrics.as_ref();
+            convert(&converter, metrics, arrival, &bodies.conversion, request).await
+        }
+    };
+    match answer {
         Ok(answer) => answer,
         Err(Refusal { response, outcome }) => {
             if let Some(metrics) = &route.metrics {
@@ -56,7 +76,8 @@ impl Refusal {
     }
 }
 
-async fn exchange<B>(
+/// An AdmissionReview.
+async fn admit<B>(
     service: AdmissionService,
     arrival: Instant,
     bodies: &body::Reader,
@@ -89,6 +110,38 @@ where
     Ok(review(&uid, &response))
 }
 
+/// A ConversionReview.
+async fn convert<B>(
+    converter: &Converter,
+    metrics: Option<&WebhookMetrics>,
+    arrival: Instant,
+    bodies: &body::Reader,
+    request: Request<B>,
+) -> Result<Response<Full<Bytes>>, Refusal>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let (head, body) = request.into_parts();
+    let body = read(&head, bodies, body).await?;
+    let _in_flight = metrics.map(WebhookMetrics::in_flight);
+    let deadline = deadline(arrival, head.uri.query());
+    let answer = converter
+        .convert(&body.bytes, deadline)
+        .await
+        .map_err(|error| Refusal::bad(StatusCode::BAD_REQUEST, &error.to_string()))?;
+    let response = respond(StatusCode::OK, JSON, answer.body);
+    match Outcome::of_conversion(answer.outcome) {
+        Outcome::BadRequest => Err(Refusal { response, outcome: Outcome::BadRequest }),
+        outcome => {
+            if let Some(metrics) = metrics {
+                metrics.observe(CONVERT, outcome, arrival.elapsed());
+            }
+            Ok(response)
+        }
+    }
+}
+
 /// The body of a request that is one for a webhook.
 async fn read<B>(head: &Parts, bodies: &body::Reader, body: B) -> Result<Received, Refusal>
 where
@@ -107,14 +160,11 @@ where
         }
         BodyError::TooSlow => {
             let message =
-                format!("the body did not arrive within {} s, or stood still", body::TIMEOUT.as_secs());
+                format!("the body did not arrive within {} s, or stood still", bodies.timeout().as_secs());
             Refusal::bad(StatusCode::REQUEST_TIMEOUT, &message)
         }
         BodyError::Busy => {
-            let mut response = refuse(StatusCode::TOO_MANY_REQUESTS, "too much in bodies at once");
-            // The API server comes again, within the time that its webhook has.
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-            Refusal { response, outcome: Outcome::Shed }
+            Refusal { response: shed::refusal("too much in bodies at once"), outcome: Outcome::Shed }
         }
         BodyError::Broken(error) => {
             Refusal::bad(StatusCode::BAD_REQUEST, &format!("failed to read the body: {error}"))
@@ -132,17 +182,19 @@ where
     Ok(body)
 }
 
+const JSON: &str = "application/json";
+
 fn is_json(headers: &HeaderMap) -> bool {
     headers
         .get(CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.split(';').next())
-        .is_some_and(|media_type| media_type.trim().eq_ignore_ascii_case("application/json"))
+        .is_some_and(|media_type| media_type.trim().eq_ignore_ascii_case(JSON))
 }
 
 fn review(uid: &str, response: &AdmissionResponse) -> Response<Full<Bytes>> {
     match answer::write(uid, response) {
-        Ok(body) => respond(StatusCode::OK, "application/json", body),
+        Ok(body) => respond(StatusCode::OK, JSON, body),
         Err(error) => {
             refuse(StatusCode::INTERNAL_SERVER_ERROR, &format!("failed to write the answer: {error}"))
         }

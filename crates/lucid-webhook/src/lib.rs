@@ -50,8 +50,12 @@
 mod admin;
 mod answer;
 mod body;
+#[cfg(feature = "client")]
+pub mod client;
+mod conversion;
 mod exchange;
 mod failure;
+pub mod guard;
 mod handler;
 mod kind;
 pub mod layers;
@@ -61,6 +65,9 @@ mod response;
 mod review;
 mod router;
 mod server;
+mod side_effects;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod trace_parent;
 mod webhook;
 
@@ -69,6 +76,10 @@ mod webhook;
 struct Readme;
 
 pub use admin::{AdminServer, Condition, Readiness};
+pub use conversion::{
+    ConversionAnswer, ConversionError, ConversionFn, ConversionOutcome, ConversionReviewError, Converted,
+    Converter, ConverterBuilder, ConverterError,
+};
 pub use failure::{Failure, FailureAction, UnknownFailureAction};
 pub use handler::{
     Changed, Deadline, DryRun, FromRequest, Handler, HandlerService, IntoResponse, Object, OldObject,
@@ -76,13 +87,17 @@ pub use handler::{
 };
 pub use kind::WebhookKind;
 pub use metrics::{Metrics, WebhookMetrics};
-pub use patch::{InvalidPatch, JsonPatch};
+pub use patch::{
+    AllowedPath, AllowedPaths, ApplyError, ChangeError, ForbiddenPath, InvalidAllowedPath, InvalidPatch,
+    JsonPatch,
+};
 pub use response::AdmissionResponse;
 pub use review::{
     AdmissionRequest, DecodeError, GroupVersionKind, GroupVersionResource, Operation, RawObject, ReviewError,
     UserInfo,
 };
 pub use router::{BoxError, Router};
-pub use server::{BindError, Server};
+pub use server::{BindError, ClientCertificates, ClientCertificatesError, PeerCertificate, Server, Tls};
+pub use side_effects::SideEffects;
 pub use trace_parent::TraceParent;
 pub use webhook::Webhook;

@@ -12,6 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::conversion::ConversionOutcome;
 use crate::failure::FailureKind;
 use crate::response::{AdmissionResponse, Cut};
 use crate::review::Operation;
@@ -53,6 +54,16 @@ impl Outcome {
             FailureKind::Error => Self::Errored,
             FailureKind::Panic => Self::Panicked,
             FailureKind::Deadline => Self::TimedOut,
+        }
+    }
+
+    pub(crate) const fn of_conversion(outcome: ConversionOutcome) -> Self {
+        match outcome {
+            ConversionOutcome::Converted => Self::Converted,
+            ConversionOutcome::Failed => Self::Errored,
+            ConversionOutcome::Panicked => Self::Panicked,
+            ConversionOutcome::TimedOut => Self::TimedOut,
+            ConversionOutcome::BadRequest => Self::BadRequest,
         }
     }
 

@@ -15,7 +15,9 @@ use hyper::body::Body;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, Service};
 
+use crate::conversion::Converter;
 use crate::layers::MetricsLayer;
+use crate::layers::shed::Limit;
 use crate::metrics::{Metrics, WebhookMetrics};
 use crate::webhook::{AdmissionService, Webhook};
 use crate::{body, exchange};
@@ -23,20 +25,33 @@ use crate::{body, exchange};
 /// Any error of a handler.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+/// What answers at a path.
 #[derive(Clone)]
 pub(crate) struct Route {
     pub(crate) name: Arc<str>,
-    pub(crate) service: AdmissionService,
+    pub(crate) target: Target,
+    pub(crate) limit: Option<Limit>,
     pub(crate) metrics: Option<WebhookMetrics>,
+}
+
+#[derive(Clone)]
+pub(crate) enum Target {
+    Admission(AdmissionService),
+    Conversion(Converter),
 }
 
 impl Route {
     /// Counts what happens here.
     fn count(&mut self, metrics: &Metrics) {
-        let metrics = metrics.webhook(&self.name);
-        let counted = MetricsLayer::new(metrics.clone()).layer(self.service.clone());
-        self.service = BoxCloneSyncService::new(counted);
-        self.metrics = Some(metrics);
+        self.metrics = Some(match &mut self.target {
+            Target::Admission(service) => {
+                let metrics = metrics.webhook(&self.name);
+                let counted = MetricsLayer::new(metrics.clone()).layer(service.clone());
+                *service = BoxCloneSyncService::new(counted);
+                metrics
+            }
+            Target::Conversion(_) => metrics.conversion(&self.name),
+        });
     }
 }
 
@@ -56,7 +71,20 @@ impl Route {
 pub struct Router {
     routes: Arc<BTreeMap<String, Route>>,
     metrics: Option<Metrics>,
-    bodies: body::Reader,
+    bodies: Bodies,
+}
+
+/// How bodies are read; conversions carry whole lists.
+#[derive(Clone)]
+pub(crate) struct Bodies {
+    pub(crate) admission: body::Reader,
+    pub(crate) conversion: body::Reader,
+}
+
+impl Default for Bodies {
+    fn default() -> Self {
+        Self { admission: body::Reader::default(), conversion: body::Reader::conversion() }
+    }
 }
 
 impl fmt::Debug for Router {
@@ -74,13 +102,28 @@ impl Router {
 
     /// Serves a webhook at `path` (such as `/mutate`). A later one at the same path replaces it.
     #[must_use]
-    pub fn webhook(mut self, path: impl Into<String>, webhook: Webhook) -> Self {
-        let name = Arc::clone(&webhook.name);
-        let mut route = Route { name, service: webhook.into_service(), metrics: None };
+    pub fn webhook(self, path: impl Into<String>, webhook: Webhook) -> Self {
+        let (name, limit) = (Arc::clone(&webhook.name), webhook.max_in_flight.map(Limit::new));
+        let target = Target::Admission(webhook.into_service());
+        self.route(path.into(), Route { name, target, limit, metrics: None })
+    }
+
+    /// Serves the conversion of one custom resource at `path` (such as `/convert`). A later one at the same path
+    /// replaces it. The metrics call it by kind and group, such as `CronTab.stable.example.com`.
+    #[must_use]
+    pub fn convert(self, path: impl Into<String>, converter: Converter) -> Self {
+        let name = format!("{}.{}", converter.kind(), converter.group()).into();
+        let route = Route { name, target: Target::Conversion(converter), limit: None, metrics: None };
+        self.route(path.into(), route)
+    }
+
+    fn route(mut self, path: String, mut route: Route) -> Self {
         if let Some(metrics) = &self.metrics {
             route.count(metrics);
         }
-        Arc::make_mut(&mut self.routes).insert(path.into(), route);
+        if let Some(replaced) = Arc::make_mut(&mut self.routes).insert(path, route) {
+            tracing::warn!(webhook = &*replaced.name, "another webhook has its path");
+        }
         self
     }
 
@@ -100,7 +143,15 @@ impl Router {
     /// times the largest object that etcd stores (1.5 MiB by default) is the most that a review can need.
     #[must_use]
     pub fn with_body_limit(mut self, bytes: usize) -> Self {
-        self.bodies.set_limit(bytes);
+        self.bodies.admission.set_limit(bytes);
+        self
+    }
+
+    /// How many bytes a conversion may have, 64 MiB by default: the API server sends all objects of a page of a LIST at
+    /// once (500 of up to 1.5 MiB, where a client pages; all there are, where it does not).
+    #[must_use]
+    pub fn with_conversion_limit(mut self, bytes: usize) -> Self {
+        self.bodies.conversion.set_limit(bytes);
         self
     }
 }

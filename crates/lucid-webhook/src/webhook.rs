@@ -6,7 +6,10 @@ use std::sync::Arc;
 use tower::util::BoxCloneSyncService;
 use tower::{ServiceBuilder, ServiceExt};
 
+#[cfg(feature = "client")]
+use crate::client::{Clients, ClusterClient};
 use crate::failure::FailureAction;
+use crate::guard::{AccessReview, Forbidden, Guard, GuardLayer, NoAccessReview, Permissions};
 use crate::handler::Handler;
 use crate::kind::WebhookKind;
 use crate::layers::{CatchPanicLayer, CheckLayer, DeadlineLayer, FailureLayer, TraceLayer};
@@ -14,6 +17,7 @@ use crate::patch::AllowedPaths;
 use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
 use crate::router::BoxError;
+use crate::side_effects::SideEffects;
 
 pub(crate) type AdmissionService = BoxCloneSyncService<AdmissionRequest, AdmissionResponse, BoxError>;
 
@@ -37,6 +41,12 @@ pub struct Webhook {
     failure_action: FailureAction,
     recovery_policy: Option<FailureAction>,
     allowed_paths: Option<AllowedPaths>,
+    guard: Guard,
+    forbidden: Forbidden,
+    pub(crate) max_in_flight: Option<usize>,
+    side_effects: SideEffects,
+    #[cfg(feature = "client")]
+    clients: Option<Clients>,
 }
 
 impl Webhook {
@@ -55,6 +65,12 @@ impl Webhook {
 
     fn new<H: Handler<Args>, Args: 'static>(kind: WebhookKind, name: Arc<str>, handler: H) -> Self {
         Self {
+            guard: Guard::new(Arc::clone(&name), kind),
+            forbidden: Forbidden::default(),
+            max_in_flight: None,
+            side_effects: SideEffects::default(),
+            #[cfg(feature = "client")]
+            clients: None,
             kind,
             name,
             handler: BoxCloneSyncService::new(handler.with_state(())),
@@ -87,8 +103,86 @@ impl Webhook {
         self
     }
 
+    /// What the webhook may touch, by changes to a [`Guard`] that excludes `kube-system` and nothing else.
+    ///
+    /// ```
+    /// use lucid_webhook::guard::Selector;
+    /// use lucid_webhook::{AdmissionResponse, Webhook};
+    ///
+    /// # async fn handler() -> AdmissionResponse { AdmissionResponse::allow() }
+    /// let webhook = Webhook::validating("fine.example.com", handler)
+    ///     .with_guard(|guard| guard.with_selector(Selector::new().with_namespaces(["team-*"])).with_strict_mode());
+    /// ```
+    #[must_use]
+    pub fn with_guard(mut self, change: impl FnOnce(Guard) -> Guard) -> Self {
+        self.guard = change(self.guard);
+        self
+    }
+
+    /// What happens to a request that the guard's service account has no rights for; [`Forbidden::Warn`] unless set.
+    #[must_use]
+    pub const fn with_forbidden(mut self, forbidden: Forbidden) -> Self {
+        self.forbidden = forbidden;
+        self
+    }
+
+    /// How many requests the webhook works on at once; more are answered with 429 and `Retry-After: 1`, as by a
+    /// [`ShedLayer`](crate::layers::ShedLayer). No limit, unless set.
+    #[must_use]
+    pub const fn with_max_in_flight(mut self, requests: usize) -> Self {
+        self.max_in_flight = Some(requests);
+        self
+    }
+
+    /// What the handler does besides answering; [`SideEffects::None`] unless set.
+    #[must_use]
+    pub const fn with_side_effects(mut self, side_effects: SideEffects) -> Self {
+        self.side_effects = side_effects;
+        self
+    }
+
+    /// Gives the handler a client of the cluster, as the argument [`ClusterClient`](crate::client::ClusterClient). It
+    /// writes only as [`with_side_effects`](Self::with_side_effects) says: a handler that claims to have none gets one
+    /// that only ever writes as a dry run.
+    #[cfg(feature = "client")]
+    #[must_use]
+    pub fn with_client(mut self, client: kube::Client) -> Self {
+        self.clients = Some(Clients::new(client));
+        self
+    }
+
+    /// Everything that the administrator may say of a webhook, in place of what was set before. `review` is asked for the rights of
+    /// the service account, if one is named.
+    ///
+    /// # Errors
+    ///
+    /// When one is named and there is no `review`.
+    pub fn with_permissions(
+        mut self,
+        permissions: Permissions,
+        review: Option<Arc<dyn AccessReview>>,
+    ) -> Result<Self, NoAccessReview> {
+        self.guard = permissions.guard(&self.name, self.kind, review)?;
+        self.forbidden = permissions.forbidden;
+        self.failure_action = permissions.failure_action;
+        self.recovery_policy = permissions.recovery_policy;
+        self.allowed_paths = permissions.allowed_patch_paths;
+        Ok(self)
+    }
+
     /// Everything around the handler but the metrics.
-    pub(crate) fn into_service(self) -> AdmissionService {
+    #[cfg_attr(not(feature = "client"), expect(unused_mut, reason = "clients are a feature"))]
+    pub(crate) fn into_service(mut self) -> AdmissionService {
+        #[cfg(feature = "client")]
+        if let Some(clients) = self.clients.take() {
+            let side_effects = self.side_effects;
+            let handler = self.handler.map_request(move |mut request: AdmissionRequest| {
+                let client = clients.for_request(side_effects, request.dry_run);
+                request.extensions.insert(ClusterClient(client));
+                request
+            });
+            self.handler = BoxCloneSyncService::new(handler);
+        }
         let mut check = CheckLayer::new(self.kind);
         if let Some(paths) = self.allowed_paths {
             check = check.with_allowed_paths(paths);
@@ -102,6 +196,7 @@ impl Webhook {
             .layer(failure)
             .layer(DeadlineLayer::new())
             .layer(CatchPanicLayer::new())
+            .layer(GuardLayer::new(self.guard).with_forbidden(self.forbidden))
             .layer(check)
             .service(self.handler);
         BoxCloneSyncService::new(service.map_err(|error| error))

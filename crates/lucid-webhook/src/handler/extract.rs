@@ -51,16 +51,22 @@ pub enum Rejection {
         operation: Operation,
     },
     /// It does not fit the type.
-    #[snafu(display("the {what}, {}: {source}", describe(request_kind, name)))]
+    #[snafu(display("the {what}, {}: {source}", describe(kind, name)))]
     Decode {
         /// What the handler asked for.
         what: &'static str,
         /// Kind of the object.
-        request_kind: String,
+        kind: String,
         /// Namespace and name of the object.
         name: String,
         /// Where it does not fit.
         source: DecodeError,
+    },
+    /// The webhook was not given what the handler asks for.
+    #[snafu(display("the handler asks for a {what}, and the webhook was given none"))]
+    NotGiven {
+        /// What it asks for.
+        what: &'static str,
     },
     /// A reason of another argument.
     #[snafu(display("{message}"))]
@@ -164,7 +170,7 @@ macro_rules! decoded {
                     Ok(object) => Ok(Some($extractor(object))),
                     Err(source) => Err(Rejection::Decode {
                         what: $what,
-                        request_kind: request.kind.to_string(),
+                        kind: request.kind.to_string(),
                         name: request.full_name(),
                         source,
                     }),

@@ -9,6 +9,7 @@ mod check;
 mod deadline;
 mod failure;
 mod metrics;
+pub(crate) mod shed;
 mod trace;
 
 pub use catch_panic::{CatchPanic, CatchPanicLayer, Panicked};
@@ -16,4 +17,5 @@ pub use check::{Check, CheckLayer};
 pub use deadline::{DeadlineExceeded, DeadlineLayer, EnforceDeadline, deadline};
 pub use failure::{FailureLayer, OnFailure};
 pub use metrics::{Count, MetricsLayer};
+pub use shed::{Shed, ShedLayer};
 pub use trace::{Trace, TraceLayer};

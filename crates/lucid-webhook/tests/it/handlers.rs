@@ -420,3 +420,29 @@ fn a_span_says_what_was_asked_and_answered_and_belongs_to_the_callers_trace() {
     assert_eq!(spans[0].span_context.trace_id().to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
     assert_eq!(spans[0].parent_span_id.to_string(), "00f067aa0ba902b7");
 }
+
+#[tokio::test]
+async fn a_webhook_with_a_limit_sheds_what_is_beyond_it() {
+    async fn slow() -> AdmissionResponse {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        AdmissionResponse::allow()
+    }
+    let mut registry = prometheus_client::registry::Registry::default();
+    let router = Router::new()
+        .with_metrics(Metrics::new(&mut registry))
+        .webhook("/", Webhook::validating("a.example.com", slow).with_max_in_flight(2));
+    let call = || {
+        let body = http_body_util::Full::new(Bytes::from(review(json!({})).to_string()));
+        let request = http::Request::post("/").header("content-type", "application/json").body(body).unwrap();
+        let answer = router.clone().oneshot(request);
+        async move { answer.await.unwrap() }
+    };
+    let answers = futures::future::join_all([call(), call(), call()]).await;
+    let statuses: Vec<_> = answers.iter().map(|answer| answer.status().as_u16()).collect();
+    assert_eq!(statuses, [200, 200, 429]);
+    assert_eq!(answers[2].headers()["retry-after"], "1");
+    assert_eq!(call().await.status(), 200, "there is room again");
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    assert!(text.contains("webhook=\"a.example.com\",operation=\"\",outcome=\"shed\"} 1\n"), "{text}");
+}

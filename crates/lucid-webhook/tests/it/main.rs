@@ -4,8 +4,21 @@
 
 mod admin;
 mod api_server;
+mod client;
+mod clients;
+mod conversion;
+mod cron_tab;
+mod guard;
 mod handlers;
 mod hostile;
 mod http;
+mod keepalive;
+mod limits;
+mod patch;
+mod patch_properties;
+mod server;
 mod server_under_test;
+mod shed;
+mod shutdown;
 mod signatures;
+mod wire;

@@ -1,0 +1,80 @@
+//! Asking the cluster what a service account may do.
+
+use std::fmt;
+
+use futures::future::BoxFuture;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use snafu::{OptionExt, Snafu};
+
+use crate::guard::{Access, AccessReview};
+use crate::router::BoxError;
+
+/// Asks the cluster's authorisation, by a `SubjectAccessReview` for each question; see
+/// [`CachedAccessReview`](crate::guard::CachedAccessReview) to ask less often.
+///
+/// The client needs the right to `create` `subjectaccessreviews.authorization.k8s.io`, as the ClusterRole
+/// `system:auth-delegator` has it.
+#[derive(Clone)]
+pub struct SubjectAccessReviews {
+    api: Api<SubjectAccessReview>,
+}
+
+#[derive(Debug, Snafu)]
+#[snafu(display("the API server answered a SubjectAccessReview without a status"))]
+struct NoStatus;
+
+impl SubjectAccessReviews {
+    /// Reviews that are asked for with `client`.
+    #[must_use]
+    pub fn new(client: Client) -> Self {
+        Self { api: Api::all(client) }
+    }
+}
+
+impl fmt::Debug for SubjectAccessReviews {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SubjectAccessReviews").finish_non_exhaustive()
+    }
+}
+
+impl AccessReview for SubjectAccessReviews {
+    fn is_allowed<'a>(&'a self, access: &'a Access) -> BoxFuture<'a, Result<bool, BoxError>> {
+        Box::pin(async move {
+            let answer = self.api.create(&PostParams::default(), &question(access)).await?;
+            let status = answer.status.context(NoStatusSnafu)?;
+            // Not an error of the review: RBAC reports a binding to a role that is gone here, and decides all the same.
+            if let Some(error) = status.evaluation_error.filter(|_| !status.allowed) {
+                tracing::debug!(
+                    user = access.user,
+                    "refused {access}, and part of the rights is unknown: {error}"
+                );
+            }
+            Ok(status.allowed)
+        })
+    }
+}
+
+fn question(access: &Access) -> SubjectAccessReview {
+    let some = |text: &str| Some(text.to_owned());
+    let attributes = ResourceAttributes {
+        verb: some(&access.verb),
+        group: some(&access.group),
+        version: some(&access.version),
+        resource: some(&access.resource),
+        subresource: access.subresource.clone(),
+        namespace: access.namespace.clone(),
+        name: some(&access.name),
+        ..ResourceAttributes::default()
+    };
+    SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: some(&access.user),
+            groups: Some(access.groups.clone()),
+            resource_attributes: Some(attributes),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
+    }
+}

@@ -1,0 +1,209 @@
+//! A client whose writes are all dry runs.
+
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, UPGRADE};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, Request, Uri};
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Map, Value, json};
+use snafu::{ResultExt, Snafu, ensure};
+use tower::service_fn;
+
+use crate::router::BoxError;
+
+/// Why a request is not sent: it would have an effect, and there is no dry run of it.
+///
+/// A handler finds it inside of `kube::Error::Service`.
+#[derive(Debug, Snafu)]
+#[snafu(visibility(pub(crate)))]
+#[non_exhaustive]
+pub enum DryRunError {
+    /// `exec`, `attach`, `portforward` and `proxy`, any other request that upgrades its connection, and `token`, which
+    /// makes a real credential whatever `dryRun` says.
+    #[snafu(display("{method} {path} has an effect and knows no dry run"))]
+    NoDryRun {
+        /// Method.
+        method: Method,
+        /// Path of the URL.
+        path: String,
+    },
+    /// A deletion takes `dryRun` from the options in its body, and these cannot be read.
+    #[snafu(display("DELETE {path}: failed to read the DeleteOptions as a JSON object: {source}"))]
+    DeleteOptions {
+        /// Path of the URL.
+        path: String,
+        /// What the decoder said.
+        source: BoxError,
+    },
+    /// The URL cannot be extended.
+    #[snafu(display("{uri}: failed to add dryRun=All: {source}"))]
+    Uri {
+        /// The URL.
+        uri: Uri,
+        /// What the URL's rules say.
+        source: http::Error,
+    },
+}
+
+/// A client that goes through `client` and writes only as a dry run (`dryRun=All`): the API server checks, admits and
+/// answers as usual, and stores nothing.
+///
+/// Reads are sent as they are. Reviews, such as `SubjectAccessReview`, store nothing anyhow and answer as ever. What has
+/// effects that no dry run prevents fails with a [`DryRunError`] and is not sent.
+///
+/// An aggregated API server has to know `dryRun` itself.
+///
+/// # Panics
+///
+/// Outside of a tokio runtime, as kube's clients do.
+#[must_use]
+pub fn dry_run(client: &Client) -> Client {
+    let real = client.clone();
+    let service = service_fn(move |request: Request<Body>| {
+        let real = real.clone();
+        async move {
+            let request = as_dry_run(request).await?;
+            real.send(request).await.map_err(BoxError::from)
+        }
+    });
+    Client::new(service, client.default_namespace()).with_valid_until(*client.valid_until())
+}
+
+async fn as_dry_run(request: Request<Body>) -> Result<Request<Body>, BoxError> {
+    let (mut head, body) = request.into_parts();
+    let path = head.uri.path();
+    let is_read = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
+    let is_safe = if is_read { !is_connection(path) } else { has_dry_run(path) };
+    ensure!(
+        is_safe && !head.headers.contains_key(UPGRADE),
+        NoDryRunSnafu { method: head.method.clone(), path }
+    );
+    if is_read {
+        return Ok(Request::from_parts(head, body));
+    }
+    head.uri = with_dry_run(&head.uri)?;
+    if head.method != Method::DELETE {
+        return Ok(Request::from_parts(head, body));
+    }
+    let options = body.collect().await?.to_bytes();
+    // Of a deletion with a body the API server does not read the query.
+    if options.is_empty() {
+        return Ok(Request::from_parts(head, Body::empty()));
+    }
+    let options = options_with_dry_run(&head.headers, &options)
+        .context(DeleteOptionsSnafu { path: head.uri.path() })?;
+    head.headers.remove(CONTENT_LENGTH);
+    Ok(Request::from_parts(head, options.into()))
+}
+
+/// Whether a write to this path is a dry run when it says so.
+fn has_dry_run(path: &str) -> bool {
+    let is_resource = path.starts_with("/api/") || path.starts_with("/apis/");
+    is_resource && !is_connection(path) && subresource(path) != Some(("serviceaccounts", "token"))
+}
+
+/// Whether a request to this path ends at a container, a node or a Service, whatever its method.
+fn is_connection(path: &str) -> bool {
+    subresource(path).is_some_and(|(_, name)| matches!(name, "exec" | "attach" | "portforward" | "proxy"))
+}
+
+/// Resource and subresource of a path below `/api` or `/apis`.
+fn subresource(path: &str) -> Option<(&str, &str)> {
+    let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+    let resource = match segments[..] {
+        ["api", _, ref resource @ ..] | ["apis", _, _, ref resource @ ..] => resource,
+        _ => return None,
+    };
+    match *resource {
+        ["namespaces", _, resource, _, subresource, ..] => Some((resource, subresource)),
+        ["namespaces", ..] => None,
+        [resource, _, subresource, ..] => Some((resource, subresource)),
+        _ => None,
+    }
+}
+
+/// Puts `dryRun=All` in place of any other.
+fn with_dry_run(uri: &Uri) -> Result<Uri, DryRunError> {
+    let pairs = uri.query().unwrap_or_default().split('&');
+    let mut query = String::new();
+    for pair in pairs.filter(|pair| !pair.is_empty() && pair.split('=').next() != Some("dryRun")) {
+        query.push_str(pair);
+        query.push('&');
+    }
+    let mut parts = uri.clone().into_parts();
+    let path_and_query = format!("{}?{query}dryRun=All", uri.path());
+    let path_and_query = PathAndQuery::try_from(path_and_query).map_err(http::Error::from);
+    parts.path_and_query = Some(path_and_query.context(UriSnafu { uri: uri.clone() })?);
+    Uri::from_parts(parts).map_err(http::Error::from).context(UriSnafu { uri: uri.clone() })
+}
+
+fn options_with_dry_run(headers: &HeaderMap, options: &[u8]) -> Result<Vec<u8>, BoxError> {
+    if let Some(media_type) = headers.get(CONTENT_TYPE)
+        && !media_type.as_bytes().starts_with(b"application/json")
+    {
+        return Err(format!("the Content-Type is {media_type:?}, accepted is application/json").into());
+    }
+    let mut options: Map<String, Value> = serde_json::from_slice(options)?;
+    options.insert("dryRun".to_owned(), json!(["All"]));
+    Ok(serde_json::to_vec(&options)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_effects_that_no_dry_run_prevents_is_known_by_its_path() {
+        for (path, connection, dry_run) in [
+            ("/api/v1/namespaces/a/configmaps", false, true),
+            ("/api/v1/namespaces/a/pods/exec", false, true),
+            ("/api/v1/namespaces/exec/pods/token", false, true),
+            ("/api/v1/namespaces/a/pods/b/exec", true, false),
+            ("/api/v1/namespaces/a/pods/b/attach", true, false),
+            ("/api/v1/namespaces/a/pods/b/portforward", true, false),
+            ("/api/v1/namespaces/a/services/b:80/proxy/admin/reset", true, false),
+            ("/api/v1/nodes/b/proxy/run", true, false),
+            ("/api/v1/namespaces/a/pods/b/eviction", false, true),
+            ("/api/v1/namespaces/a/pods/b/binding", false, true),
+            ("/api/v1/namespaces/a/finalize", false, true),
+            ("/api/v1/namespaces/a/serviceaccounts/b/token", false, false),
+            ("/apis/apps/v1/namespaces/a/deployments/b/scale", false, true),
+            ("/apis/example.com/v1/things/proxy/status", false, true),
+            ("/apis/authorization.k8s.io/v1/subjectaccessreviews", false, true),
+            ("/debug/flags/v", false, false),
+            ("/", false, false),
+        ] {
+            assert_eq!((is_connection(path), has_dry_run(path)), (connection, dry_run), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_query_says_dry_run_exactly_once() {
+        for (before, after) in [
+            ("/a", "/a?dryRun=All"),
+            ("/a?", "/a?dryRun=All"),
+            ("/a?&fieldManager=m", "/a?fieldManager=m&dryRun=All"),
+            ("/a?dryRun=All", "/a?dryRun=All"),
+            ("/a?dryRun=&force=true&dryRun", "/a?force=true&dryRun=All"),
+            ("/a?dryRuns=x", "/a?dryRuns=x&dryRun=All"),
+            ("https://host:1/a?b=c%26dryRun=d", "https://host:1/a?b=c%26dryRun=d&dryRun=All"),
+        ] {
+            assert_eq!(with_dry_run(&Uri::from_static(before)).unwrap(), after);
+        }
+    }
+
+    #[test]
+    fn delete_options_keep_what_else_they_say() {
+        let mut headers = HeaderMap::new();
+        let changed = |headers: &HeaderMap, options: &str| {
+            options_with_dry_run(headers, options.as_bytes()).map(|bytes| String::from_utf8(bytes).unwrap())
+        };
+        assert_eq!(changed(&headers, "{}").unwrap(), r#"{"dryRun":["All"]}"#);
+        let options = r#"{"dryRun": [], "gracePeriodSeconds": 5}"#;
+        assert_eq!(changed(&headers, options).unwrap(), r#"{"dryRun":["All"],"gracePeriodSeconds":5}"#);
+        assert!(changed(&headers, "[]").is_err());
+        headers.insert(CONTENT_TYPE, "application/vnd.kubernetes.protobuf".parse().unwrap());
+        assert!(changed(&headers, "{}").is_err());
+    }
+}

@@ -1,0 +1,311 @@
+//! Registers hub and spokes, and checks that they reach every version.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube_core::Resource;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use snafu::{Snafu, ensure};
+
+use super::converter::{Converter, Inner};
+use super::function::ConversionFn;
+use super::paths::{Star, Version};
+
+/// Why a converter cannot serve what it was built for.
+#[derive(Debug, Snafu)]
+#[snafu(visibility(pub(crate)))]
+#[non_exhaustive]
+pub enum ConverterError {
+    /// A version is without functions.
+    #[snafu(display(
+        "no conversion is registered for {} of {kind}.{group}; registered are {} (the first is the hub)",
+        versions(missing),
+        versions(registered),
+    ))]
+    NoPath {
+        /// Group of the kind.
+        group: String,
+        /// The kind.
+        kind: String,
+        /// Versions that are asked for and not registered.
+        missing: Vec<String>,
+        /// Versions that are registered.
+        registered: Vec<String>,
+    },
+    /// A version is registered more than once.
+    #[snafu(display(
+        "{version} of {kind}.{group} is registered twice; registered are {}",
+        versions(registered)
+    ))]
+    Duplicate {
+        /// Group of the kind.
+        group: String,
+        /// The kind.
+        kind: String,
+        /// The version in question.
+        version: String,
+        /// Versions that are registered.
+        registered: Vec<String>,
+    },
+    /// A spoke is a type of something else.
+    #[snafu(display("the spoke {found_kind}.{found_group} in {version} is not of the hub's {kind}.{group}"))]
+    OtherSpoke {
+        /// Group of the hub.
+        group: String,
+        /// Kind of the hub.
+        kind: String,
+        /// Group of the spoke.
+        found_group: String,
+        /// Kind of the spoke.
+        found_kind: String,
+        /// Version of the spoke.
+        version: String,
+    },
+    /// The CustomResourceDefinition is of something else.
+    #[snafu(display(
+        "the CustomResourceDefinition is of {found_kind}.{found_group}, the converter of {kind}.{group}"
+    ))]
+    OtherDefinition {
+        /// Group of the converter.
+        group: String,
+        /// Kind of the converter.
+        kind: String,
+        /// Group of the definition.
+        found_group: String,
+        /// Kind of the definition.
+        found_kind: String,
+    },
+    /// The API server would not ask.
+    #[snafu(display(
+        "the CustomResourceDefinition of {kind}.{group} has spec.conversion.strategy {strategy:?}: the API server asks a \
+         webhook only with \"Webhook\""
+    ))]
+    Strategy {
+        /// Group of the definition.
+        group: String,
+        /// Kind of the definition.
+        kind: String,
+        /// What was found.
+        strategy: String,
+    },
+    /// The API server would ask in a version of ConversionReview that nobody here speaks.
+    #[snafu(display(
+        "the CustomResourceDefinition of {kind}.{group} has spec.conversion.webhook.conversionReviewVersions {}, and \
+         accepted is v1 at the first place",
+        versions(found),
+    ))]
+    ReviewVersions {
+        /// Group of the definition.
+        group: String,
+        /// Kind of the definition.
+        kind: String,
+        /// What was found.
+        found: Vec<String>,
+    },
+}
+
+fn versions(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// Collects the hub and the spokes of a [`Converter`].
+#[must_use = "a builder does nothing before `build`"]
+pub struct ConverterBuilder<H> {
+    group: String,
+    kind: String,
+    versions: Vec<Version<H>>,
+    stamp: fn(&mut H, &str),
+    /// Group, kind and version of spokes that are of something else.
+    strangers: Vec<[String; 3]>,
+}
+
+impl<H: 'static> fmt::Debug for ConverterBuilder<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConverterBuilder")
+            .field("group", &self.group)
+            .field("kind", &self.kind)
+            .field("versions", &self.names())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Converter {
+    /// Starts with the version that all others convert to and from.
+    ///
+    /// The hub must be able to say all that the others can; it need not be the version that is stored. What a spoke
+    /// cannot say of the hub has to be kept somewhere, in an annotation as a rule: `testing::round_trip` (feature
+    /// `testing`) finds what gets lost.
+    ///
+    /// ```
+    /// use k8s_openapi::api::autoscaling::{v1, v2};
+    /// use lucid_webhook::Converter;
+    ///
+    /// fn to_v2(old: v1::HorizontalPodAutoscaler) -> Result<v2::HorizontalPodAutoscaler, std::num::ParseIntError> {
+    ///     // ... the fields of the specification
+    ///     Ok(v2::HorizontalPodAutoscaler { metadata: old.metadata, ..Default::default() })
+    /// }
+    ///
+    /// fn to_v1(new: v2::HorizontalPodAutoscaler) -> v1::HorizontalPodAutoscaler {
+    ///     v1::HorizontalPodAutoscaler { metadata: new.metadata, ..Default::default() }
+    /// }
+    ///
+    /// let converter =
+    ///     Converter::hub::<v2::HorizontalPodAutoscaler>().spoke(to_v2, to_v1).build_for(["v1", "v2"])?;
+    /// # Ok::<(), lucid_webhook::ConverterError>(())
+    /// ```
+    pub fn hub<H>() -> ConverterBuilder<H>
+    where
+        H: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static,
+    {
+        ConverterBuilder::new(H::group(&()).into(), H::kind(&()).into(), H::version(&()).into(), |_, _| ())
+    }
+
+    /// Starts with a hub that has no Rust type.
+    ///
+    /// ```
+    /// use lucid_webhook::Converter;
+    /// use serde_json::{Value, json};
+    ///
+    /// let converter = Converter::dynamic("example.com", "Tab", "v2")
+    ///     .spoke_dynamic(
+    ///         "v1",
+    ///         |mut v1: Value| {
+    ///             v1["spec"] = json!({"size": {"lines": v1["spec"]["lines"]}});
+    ///             v1
+    ///         },
+    ///         |mut v2: Value| {
+    ///             v2["spec"] = json!({"lines": v2["spec"]["size"]["lines"]});
+    ///             v2
+    ///         },
+    ///     )
+    ///     .build_for(["v1", "v2"])?;
+    /// let v1 = json!({"apiVersion": "example.com/v1", "kind": "Tab", "metadata": {"name": "a"}, "spec": {"lines": 3}});
+    /// assert_eq!(converter.convert_object(&v1, "v2")?["spec"], json!({"size": {"lines": 3}}));
+    /// # Ok::<(), lucid_webhook::BoxError>(())
+    /// ```
+    pub fn dynamic(
+        group: impl Into<String>,
+        kind: impl Into<String>,
+        version: impl Into<String>,
+    ) -> ConverterBuilder<Value> {
+        ConverterBuilder::new(group.into(), kind.into(), version.into(), |hub, api_version| {
+            if let Value::Object(hub) = hub {
+                hub.insert("apiVersion".to_owned(), api_version.into());
+            }
+        })
+    }
+}
+
+impl<H: 'static> ConverterBuilder<H> {
+    fn new(group: String, kind: String, version: String, stamp: fn(&mut H, &str)) -> Self
+    where
+        H: Serialize + DeserializeOwned,
+    {
+        Self { group, kind, versions: vec![Version::hub(version)], stamp, strangers: Vec::new() }
+    }
+
+    /// Adds a version. The functions are infallible or return a `Result` of any error; `From` will do:
+    /// `.spoke::<V1>(V2::from, V1::from)`.
+    ///
+    /// They get the whole object but for `metadata.managedFields`, and have to hand on its metadata: of an answer's
+    /// metadata, labels and annotations count, and labels that are not there are removed. A name, namespace or uid that
+    /// is not that of the original fails the conversion; everything else is restored from the original. (These are the
+    /// rules of the API server.)
+    ///
+    /// Fields that the schema requires may be missing: a server-side apply converts what is left of an object when a
+    /// manager's fields were taken from it (kubernetes/kubernetes#117356). Types with `Option`s and defaults can take
+    /// that; `testing::round_trip::partial` tests it.
+    pub fn spoke<S>(mut self, to_hub: impl ConversionFn<S, H>, from_hub: impl ConversionFn<H, S>) -> Self
+    where
+        S: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static,
+    {
+        let [group, kind, version] = [S::group(&()), S::kind(&()), S::version(&())].map(String::from);
+        if group != self.group || kind != self.kind {
+            self.strangers.push([group, kind, version.clone()]);
+        }
+        self.versions.push(Version::spoke(version, to_hub, from_hub));
+        self
+    }
+
+    /// Adds a version that has no Rust type; see [`Self::spoke`]. `apiVersion` and `kind` may stay as they are: they are
+    /// set for the functions.
+    pub fn spoke_dynamic(
+        mut self,
+        version: impl Into<String>,
+        to_hub: impl ConversionFn<Value, H>,
+        from_hub: impl ConversionFn<H, Value>,
+    ) -> Self {
+        self.versions.push(Version::spoke(version.into(), to_hub, from_hub));
+        self
+    }
+
+    /// Builds the converter for a CustomResourceDefinition: every version that is served, stored, or in
+    /// `status.storedVersions` must be registered. More may be, for definitions that are older than this program.
+    ///
+    /// `spec.conversion` may be absent, as it is before a webhook is entered; a strategy that is there must be `Webhook`.
+    ///
+    /// # Errors
+    ///
+    /// When a version has no path, or the definition is of another kind or would not ask this webhook.
+    pub fn build(self, definition: &CustomResourceDefinition) -> Result<Converter, ConverterError> {
+        let spec = &definition.spec;
+        let (group, kind) = (&self.group, &self.kind);
+        let (found_group, found_kind) = (&spec.group, &spec.names.kind);
+        ensure!(
+            group == found_group && kind == found_kind,
+            OtherDefinitionSnafu { group, kind, found_group, found_kind }
+        );
+        if let Some(conversion) = &spec.conversion {
+            let strategy = &conversion.strategy;
+            ensure!(strategy == "Webhook", StrategySnafu { group, kind, strategy });
+            if let Some(webhook) = &conversion.webhook {
+                // The API server takes the first that it knows, and it knows v1beta1 still.
+                let found = &webhook.conversion_review_versions;
+                let first = found.iter().find(|version| ["v1", "v1beta1"].contains(&version.as_str()));
+                ensure!(
+                    first.is_some_and(|version| version == "v1"),
+                    ReviewVersionsSnafu { group, kind, found: found.clone() }
+                );
+            }
+        }
+        let live = spec.versions.iter().filter(|version| version.served || version.storage);
+        let stored = definition.status.iter().flat_map(|status| status.stored_versions.iter().flatten());
+        let needed: Vec<_> = live.map(|version| &version.name).chain(stored).cloned().collect();
+        self.build_for(needed)
+    }
+
+    /// Builds the converter for these versions, such as `["v1", "v2"]`.
+    ///
+    /// # Errors
+    ///
+    /// When one of them has no path, or what is registered makes no sense.
+    pub fn build_for(
+        self,
+        versions: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Result<Converter, ConverterError> {
+        let registered = self.names();
+        let Self { group, kind, versions: paths, stamp, strangers } = self;
+        if let Some([found_group, found_kind, version]) = strangers.first() {
+            return OtherSpokeSnafu { group, kind, found_group, found_kind, version }.fail();
+        }
+        let mut seen = BTreeSet::new();
+        if let Some(version) = registered.iter().find(|version| !seen.insert(*version)).cloned() {
+            return DuplicateSnafu { group, kind, version, registered }.fail();
+        }
+        let needed: BTreeSet<String> = versions.into_iter().map(Into::into).collect();
+        let missing: Vec<_> = needed.into_iter().filter(|version| !registered.contains(version)).collect();
+        ensure!(missing.is_empty(), NoPathSnafu { group, kind, missing, registered });
+        let api_versions: Vec<_> = registered.iter().map(|version| format!("{group}/{version}")).collect();
+        let hub_api_version = api_versions.first().cloned().unwrap_or_default();
+        let paths = Box::new(Star { versions: paths, stamp, hub_api_version });
+        Ok(Converter { inner: Arc::new(Inner { group, kind, versions: registered, api_versions, paths }) })
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.versions.iter().map(|version| version.name.clone()).collect()
+    }
+}

@@ -1,0 +1,310 @@
+//! Converts objects, one by one and in batches.
+
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::Value;
+use snafu::{OptionExt, ResultExt, Snafu, ensure};
+use tokio::time::Instant;
+
+use super::object::Object;
+use super::paths::Paths;
+use super::review::{Answer, ConversionAnswer, ConversionOutcome, ConversionReviewError, Request};
+use crate::router::BoxError;
+
+/// How long a batch may keep a worker of the runtime to itself.
+const SLICE: Duration = Duration::from_millis(2);
+
+/// Why an object was not converted.
+#[derive(Debug, Snafu)]
+#[snafu(visibility(pub(super)))]
+#[non_exhaustive]
+pub enum ConversionError {
+    /// Not an object of the API.
+    #[snafu(display("not an object of the Kubernetes API: {source}"))]
+    Malformed {
+        /// What is wrong with it.
+        source: BoxError,
+    },
+    /// An object of another kind.
+    #[snafu(display("{object} is in {found}, accepted are {accepted}"))]
+    NotAccepted {
+        /// Kind, namespace and name.
+        object: String,
+        /// Its apiVersion.
+        found: String,
+        /// What the converter knows.
+        accepted: String,
+    },
+    /// Nobody can convert to that version.
+    #[snafu(display("cannot convert to {found:?}, accepted are {accepted}"))]
+    UnknownVersion {
+        /// The version asked for.
+        found: String,
+        /// What the converter knows.
+        accepted: String,
+    },
+    /// A conversion function failed, or what it gave breaks a rule.
+    #[snafu(display("failed to convert {object} from {from} to {to}: {source}"))]
+    Failed {
+        /// Kind, namespace and name.
+        object: String,
+        /// Version of the object.
+        from: String,
+        /// Version asked for.
+        to: String,
+        /// What happened.
+        source: BoxError,
+    },
+    /// A conversion function panicked.
+    #[snafu(display("failed to convert {object} from {from} to {to}: the conversion function panicked"))]
+    Panicked {
+        /// Kind, namespace and name.
+        object: String,
+        /// Version of the object.
+        from: String,
+        /// Version asked for.
+        to: String,
+    },
+}
+
+impl ConversionError {
+    const fn outcome(&self) -> ConversionOutcome {
+        match self {
+            Self::Panicked { .. } => ConversionOutcome::Panicked,
+            Self::Failed { .. } => ConversionOutcome::Failed,
+            Self::Malformed { .. } | Self::NotAccepted { .. } | Self::UnknownVersion { .. } => {
+                ConversionOutcome::BadRequest
+            }
+        }
+    }
+
+    /// What may stand in a log: causes may quote the object.
+    fn without_cause(&self) -> String {
+        match self {
+            Self::Malformed { .. } => "not an object of the Kubernetes API".to_owned(),
+            Self::Failed { object, from, to, .. } => {
+                format!("failed to convert {object} from {from} to {to}")
+            }
+            Self::NotAccepted { .. } | Self::UnknownVersion { .. } | Self::Panicked { .. } => {
+                self.to_string()
+            }
+        }
+    }
+}
+
+/// Converts the objects of one custom resource between its versions; cheap to clone. [`Converter::hub`] makes one.
+#[derive(Clone)]
+pub struct Converter {
+    pub(super) inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    pub(super) group: String,
+    pub(super) kind: String,
+    /// The hub comes first.
+    pub(super) versions: Vec<String>,
+    /// The same with the group before them.
+    pub(super) api_versions: Vec<String>,
+    pub(super) paths: Box<dyn Paths>,
+}
+
+impl fmt::Debug for Converter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Converter({}.{}: {})", self.kind(), self.group(), self.inner.versions.join(", "))
+    }
+}
+
+/// Buffers that are used again for each object.
+#[derive(Default)]
+struct Scratch {
+    before: Vec<u8>,
+    after: Vec<u8>,
+}
+
+impl Converter {
+    /// API group of the resource.
+    #[must_use]
+    pub fn group(&self) -> &str {
+        &self.inner.group
+    }
+
+    /// Kind of the resource.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        &self.inner.kind
+    }
+
+    /// The version by which all others are converted, without the group.
+    #[must_use]
+    pub fn hub_version(&self) -> &str {
+        self.inner.versions.first().map(String::as_str).unwrap_or_default()
+    }
+
+    /// All versions, without the group; the hub comes first.
+    pub fn versions(&self) -> impl Iterator<Item = &str> {
+        self.inner.versions.iter().map(String::as_str)
+    }
+
+    /// Answers a ConversionReview (`apiextensions.k8s.io/v1`).
+    ///
+    /// The answer is HTTP 200, whether the conversion worked or not: the API server shows the message of a failed one
+    /// to its user. Objects are converted in order, up to the first that fails; none is answered with then. The work is
+    /// done on the caller's task, which yields now and then; `deadline` is looked at between objects.
+    ///
+    /// # Errors
+    ///
+    /// When the body is no ConversionReview with a uid: nothing can be answered but HTTP 400.
+    pub async fn convert(
+        &self,
+        body: &Bytes,
+        deadline: Instant,
+    ) -> Result<ConversionAnswer, ConversionReviewError> {
+        let request = match Request::read(body)? {
+            Ok(request) => request,
+            Err(malformed) => {
+                tracing::warn!(
+                    uid = malformed.uid,
+                    kind = self.kind(),
+                    "refused a conversion that makes no sense"
+                );
+                return Ok(malformed.answer());
+            }
+        };
+        let fail = |objects, outcome: ConversionOutcome, message: &str, logged: &str| {
+            tracing::warn!(
+                uid = &*request.uid,
+                kind = self.kind(),
+                desired = &*request.desired_api_version,
+                "a conversion failed: {logged}"
+            );
+            Ok(Answer::failure(&request.uid, objects, outcome, message))
+        };
+        let to = match self.index(&request.desired_api_version) {
+            Ok(to) => to,
+            Err(error) => {
+                let message = format!("desiredAPIVersion: {error}");
+                return fail(0, error.outcome(), &message, &message);
+            }
+        };
+        let mut answer = Answer::begin(&request.uid, body.len());
+        let mut scratch = Scratch::default();
+        let mut slice = std::time::Instant::now();
+        for (index, object) in request.objects().enumerate() {
+            if Instant::now() >= deadline {
+                let message = format!("objects[{index}]: the time was over before it was converted");
+                return fail(index, ConversionOutcome::TimedOut, &message, &message);
+            }
+            if let Err(error) = self.convert_text(object, to, &mut scratch, answer.next()) {
+                let message = format!("objects[{index}]: {error}");
+                let logged = format!("objects[{index}]: {}", error.without_cause());
+                return fail(index, error.outcome(), &message, &logged);
+            }
+            if slice.elapsed() > SLICE {
+                tokio::task::yield_now().await;
+                slice = std::time::Instant::now();
+            }
+        }
+        Ok(answer.end())
+    }
+
+    /// Converts one object to a version (without the group), by the same rules as [`Self::convert`].
+    ///
+    /// # Errors
+    ///
+    /// When it is of another kind, the version is unknown, or a conversion function fails, panics or breaks a rule.
+    pub fn convert_object(&self, object: &Value, version: &str) -> Result<Value, ConversionError> {
+        let to = self.index(&format!("{}/{version}", self.group()))?;
+        let mut converted = Vec::new();
+        self.convert_text(&object.to_string(), to, &mut Scratch::default(), &mut converted)?;
+        serde_json::from_slice(&converted).map_err(BoxError::from).context(MalformedSnafu)
+    }
+
+    fn index(&self, api_version: &str) -> Result<usize, ConversionError> {
+        let found = self.inner.api_versions.iter().position(|known| known == api_version);
+        found.with_context(|| UnknownVersionSnafu {
+            found: excerpt(api_version),
+            accepted: self.inner.api_versions.join(", "),
+        })
+    }
+
+    /// Writes the object, converted, to `out`.
+    fn convert_text(
+        &self,
+        json: &str,
+        to: usize,
+        scratch: &mut Scratch,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ConversionError> {
+        let Inner { kind, versions, api_versions, paths, .. } = &*self.inner;
+        let original = Object::read(json).map_err(BoxError::from).context(MalformedSnafu)?;
+        let metadata = original.metadata.as_ref();
+        let found_kind = original.kind.as_deref().unwrap_or("(no kind)");
+        let describe = || {
+            let name = metadata.map_or_else(|| "(no name)".to_owned(), |metadata| metadata.full_name());
+            excerpt(&format!("{found_kind} {name}"))
+        };
+        let found = original.api_version.as_deref().unwrap_or("(no apiVersion)");
+        let from = api_versions.iter().position(|known| known == found).filter(|_| found_kind == kind);
+        let from = from.with_context(|| NotAcceptedSnafu {
+            object: describe(),
+            found: excerpt(found),
+            accepted: format!("{kind} in {}", api_versions.join(", ")),
+        })?;
+        if from == to {
+            out.extend_from_slice(json.as_bytes());
+            return Ok(());
+        }
+        // Indices from above; names of versions are only for messages.
+        let name = |index: usize| versions.get(index).cloned().unwrap_or_default();
+        let api_version = api_versions.get(to).map(String::as_str).unwrap_or_default();
+        let attempt = std::panic::catch_unwind(AssertUnwindSafe(|| -> Result<(), BoxError> {
+            scratch.before.clear();
+            scratch.after.clear();
+            original.write_bare(&mut scratch.before);
+            paths.convert(from, to, &scratch.before, &mut scratch.after).map_err(as_text)?;
+            let text = std::str::from_utf8(&scratch.after)?;
+            let converted =
+                Object::read(text).map_err(|error| format!("what it became is wrong: {error}"))?;
+            if let Some(found) = converted.kind.as_deref() {
+                ensure!(found == kind, KindSnafu { found, kind });
+            }
+            let own = converted.metadata.as_ref().context(NoMetadataSnafu)?;
+            own.check(metadata)?;
+            converted.write_converted(api_version, kind, metadata, own, out);
+            Ok(())
+        }));
+        match attempt {
+            Ok(result) => {
+                result.with_context(|_| FailedSnafu { object: describe(), from: name(from), to: name(to) })
+            }
+            Err(_panic) => PanickedSnafu { object: describe(), from: name(from), to: name(to) }.fail(),
+        }
+    }
+}
+
+/// What a conversion function gave is not the object any more.
+#[derive(Debug, Snafu)]
+enum AnswerError {
+    #[snafu(display("kind must stay {kind}, and was changed to {found:?}"))]
+    Kind { found: String, kind: String },
+    #[snafu(display("metadata must be handed on, and is missing"))]
+    NoMetadata,
+}
+
+/// An error as its text, made where panics are caught: it is the conversion function's error that makes it.
+fn as_text(error: impl fmt::Display) -> BoxError {
+    error.to_string().into()
+}
+
+/// As much of a text as fits a message: what a caller sent may be long.
+pub(super) fn excerpt(text: &str) -> String {
+    const LONGEST: usize = 600;
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}

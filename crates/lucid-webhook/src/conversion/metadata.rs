@@ -1,0 +1,223 @@
+//! What a conversion may do to an object's metadata, as kube-apiserver checks it (`validateConvertedObject` and
+//! `restoreObjectMeta` in `apiextensions-apiserver/pkg/apiserver/conversion/webhook_converter.go`).
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
+use snafu::{ResultExt, Snafu, ensure};
+
+use super::object::{Members, MetadataSnafu, ObjectError, ObjectWriter, text};
+
+/// Bytes of all keys and values together.
+const ANNOTATIONS_TOTAL: usize = 256 * 1024;
+
+/// Which rule a conversion broke.
+#[derive(Debug, Snafu)]
+pub(super) enum MetadataError {
+    #[snafu(display("{field} must stay as it is, and was changed from {before:?} to {after:?}"))]
+    Changed { field: &'static str, before: String, after: String },
+    #[snafu(display("metadata.{field} must map texts to texts: {source}"))]
+    NotTexts { field: &'static str, source: serde_json::Error },
+    #[snafu(display(
+        "metadata.{field} has the key {key:?}, which is no qualified name: accepted are up to 63 of [A-Za-z0-9._-], \
+         alphanumeric at both ends, with an optional prefix of a DNS name of up to 253 characters and a slash"
+    ))]
+    Key { field: &'static str, key: String },
+    #[snafu(display(
+        "metadata.labels has the value {value:?} at {key:?}: accepted are up to 63 of [A-Za-z0-9._-], alphanumeric at \
+         both ends, or none"
+    ))]
+    LabelValue { key: String, value: String },
+    #[snafu(display(
+        "metadata.annotations has {found} bytes in all, accepted are {ANNOTATIONS_TOTAL}; the largest is {largest:?}"
+    ))]
+    AnnotationsTooLong { found: usize, largest: String },
+}
+
+/// An object's metadata, taken apart as far as the rules need it.
+#[derive(Debug)]
+pub(super) struct Metadata<'a> {
+    name: Option<Cow<'a, str>>,
+    namespace: Option<Cow<'a, str>>,
+    uid: Option<Cow<'a, str>>,
+    generate_name: Option<Cow<'a, str>>,
+    labels: Option<&'a RawValue>,
+    annotations: Option<&'a RawValue>,
+    /// All but labels and annotations.
+    rest: Members<'a>,
+}
+
+impl<'a> Metadata<'a> {
+    pub(super) fn read(json: &'a str) -> Result<Self, ObjectError> {
+        let mut rest: Members<'a> = serde_json::from_str(json).context(MetadataSnafu)?;
+        Ok(Self {
+            name: text(rest.get("name")?, "metadata.name")?,
+            namespace: text(rest.get("namespace")?, "metadata.namespace")?,
+            uid: text(rest.get("uid")?, "metadata.uid")?,
+            generate_name: text(rest.get("generateName")?, "metadata.generateName")?,
+            labels: rest.take("labels")?,
+            annotations: rest.take("annotations")?,
+            rest,
+        })
+    }
+
+    /// `namespace/name`, or what comes closest to it.
+    pub(super) fn full_name(&self) -> String {
+        let name = match (self.name.as_deref(), self.generate_name.as_deref()) {
+            (Some(name), _) => name.to_owned(),
+            (None, Some(prefix)) => format!("{prefix}*"),
+            (None, None) => "(no name)".to_owned(),
+        };
+        match self.namespace.as_deref() {
+            Some(namespace) => format!("{namespace}/{name}"),
+            None => name,
+        }
+    }
+
+    pub(super) fn write_bare(&self, out: &mut Vec<u8>) {
+        let mut object = ObjectWriter::begin(out);
+        for (key, value) in self.rest.iter().filter(|(key, _)| *key != "managedFields") {
+            object.raw(key, value);
+        }
+        self.write_own(object);
+    }
+
+    /// Writes what the API server makes of this converted metadata: the original's, with these labels and annotations.
+    pub(super) fn write_restored(&self, original: Option<&Metadata<'_>>, out: &mut Vec<u8>) {
+        let mut object = ObjectWriter::begin(out);
+        if let Some(original) = original {
+            object.members(&original.rest);
+        }
+        self.write_own(object);
+    }
+
+    fn write_own(&self, mut object: ObjectWriter<'_>) {
+        for (key, value) in [("labels", self.labels), ("annotations", self.annotations)] {
+            if let Some(value) = value {
+                object.raw(key, value);
+            }
+        }
+        object.end();
+    }
+
+    /// Checks this converted metadata against the original's.
+    pub(super) fn check(&self, original: Option<&Metadata<'_>>) -> Result<(), MetadataError> {
+        type Field = for<'m> fn(&'m Metadata<'_>) -> Option<&'m str>;
+        let fixed: [(&'static str, Field); 3] = [
+            ("metadata.name", |metadata| metadata.name.as_deref()),
+            ("metadata.namespace", |metadata| metadata.namespace.as_deref()),
+            ("metadata.uid", |metadata| metadata.uid.as_deref()),
+        ];
+        for (field, value) in fixed {
+            let before = original.and_then(value).unwrap_or_default();
+            let after = value(self).unwrap_or_default();
+            ensure!(before == after, ChangedSnafu { field, before, after });
+        }
+        if let Some(labels) = changed("labels", original.and_then(|original| original.labels), self.labels)? {
+            check_labels(&labels)?;
+        }
+        let before = original.and_then(|original| original.annotations);
+        match changed("annotations", before, self.annotations)? {
+            Some(annotations) => check_annotations(&annotations),
+            None => Ok(()),
+        }
+    }
+}
+
+type Texts = BTreeMap<String, String>;
+
+/// The texts, if they are not those of before. What is as it was is not checked, as the API server does not.
+fn changed(
+    field: &'static str,
+    before: Option<&RawValue>,
+    after: Option<&RawValue>,
+) -> Result<Option<Texts>, MetadataError> {
+    let Some(after) = after else { return Ok(None) };
+    if before.is_some_and(|before| before.get() == after.get()) {
+        return Ok(None);
+    }
+    let decode = |raw: &RawValue| serde_json::from_str::<Texts>(raw.get());
+    let texts = decode(after).context(NotTextsSnafu { field })?;
+    let unchanged = before.and_then(|before| decode(before).ok()).is_some_and(|before| before == texts);
+    Ok(if unchanged { None } else { Some(texts) })
+}
+
+fn check_labels(labels: &Texts) -> Result<(), MetadataError> {
+    for (key, value) in labels {
+        ensure!(is_qualified_name(key), KeySnafu { field: "labels", key });
+        ensure!(value.is_empty() || is_name(value), LabelValueSnafu { key, value });
+    }
+    Ok(())
+}
+
+fn check_annotations(annotations: &Texts) -> Result<(), MetadataError> {
+    for key in annotations.keys() {
+        // Upper case is accepted in the prefix too, unlike that of a label.
+        ensure!(is_qualified_name(&key.to_ascii_lowercase()), KeySnafu { field: "annotations", key });
+    }
+    let found: usize = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if found > ANNOTATIONS_TOTAL {
+        let largest = annotations.iter().max_by_key(|(_, value)| value.len());
+        let largest = largest.map(|(key, _)| key.as_str()).unwrap_or_default();
+        return AnnotationsTooLongSnafu { found, largest }.fail();
+    }
+    Ok(())
+}
+
+/// A qualified name (`IsQualifiedName` in `k8s.io/apimachinery/pkg/util/validation`).
+fn is_qualified_name(key: &str) -> bool {
+    match key.split_once('/') {
+        Some((prefix, name)) => is_dns_subdomain(prefix) && is_name(name),
+        None => is_name(key),
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    text.len() <= 63 && text.bytes().all(inner) && has_alphanumeric_ends(text)
+}
+
+fn is_dns_subdomain(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    text.len() <= 253 && text.split('.').all(|label| label.bytes().all(inner) && has_alphanumeric_ends(label))
+}
+
+fn has_alphanumeric_ends(text: &str) -> bool {
+    let ends = text.as_bytes().first().zip(text.as_bytes().last());
+    ends.is_some_and(|(first, last)| first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_follow_the_rule_of_qualified_names() {
+        let (longest, prefix) = ("a".repeat(63), "b".repeat(253));
+        let accepted =
+            ["a", "A-b_c.9", "example.com/a", "a-b.c9/X", &longest, &format!("{prefix}/{longest}")];
+        for key in accepted {
+            assert!(is_qualified_name(key), "{key:?}");
+        }
+        let (longer, longer_prefix) = (format!("{longest}a"), format!("{prefix}b/a"));
+        let refused = [
+            "",
+            "-a",
+            "a-",
+            "a b",
+            "é",
+            "/a",
+            "a/",
+            "a/b/c",
+            "Example.com/a",
+            "a..b/c",
+            "a_b/c",
+            &longer,
+            &longer_prefix,
+        ];
+        for key in refused {
+            assert!(!is_qualified_name(key), "{key:?}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Objects as slices of the JSON text that they came in: what nobody touches is copied, not decoded.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use snafu::{OptionExt, ResultExt, Snafu, ensure};
+
+use super::metadata::Metadata;
+
+/// Objects of the API have a handful of members; without a bound a body full of `"":0` would take many times its size.
+const MOST_MEMBERS: usize = 4096;
+
+/// Why a text is no object of the API.
+#[derive(Debug, Snafu)]
+#[snafu(visibility(pub(super)))]
+pub(super) enum ObjectError {
+    #[snafu(display("it is no JSON object: {source}"))]
+    NotAnObject { source: serde_json::Error },
+    #[snafu(display("{member} is missing"))]
+    Missing { member: &'static str },
+    #[snafu(display("{member} is there twice"))]
+    Twice { member: &'static str },
+    #[snafu(display("{member} is no text"))]
+    NoText { member: &'static str },
+    #[snafu(display("metadata is no JSON object: {source}"))]
+    Metadata { source: serde_json::Error },
+}
+
+/// The members of a JSON object in their order, values undecoded.
+#[derive(Debug, Default)]
+pub(super) struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+#[derive(Deserialize)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Collect;
+
+        impl<'de> Visitor<'de> for Collect {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some((Key(key), value)) = map.next_entry::<Key<'de>, &'de RawValue>()? {
+                    if members.len() == MOST_MEMBERS {
+                        return Err(A::Error::custom(format_args!(
+                            "it has more than {MOST_MEMBERS} members"
+                        )));
+                    }
+                    members.push((key, value));
+                }
+                Ok(Members(members))
+            }
+        }
+
+        deserializer.deserialize_map(Collect)
+    }
+}
+
+impl<'a> Members<'a> {
+    /// The member's value; null is as good as none.
+    pub(super) fn get(&self, member: &'static str) -> Result<Option<&'a RawValue>, ObjectError> {
+        let mut found = self.0.iter().filter(|(key, _)| key == member);
+        let value = found.next().map(|(_, value)| *value);
+        ensure!(found.next().is_none(), TwiceSnafu { member });
+        Ok(value.filter(|value| value.get() != "null"))
+    }
+
+    /// Like [`Self::get`], and the member is gone then.
+    pub(super) fn take(&mut self, member: &'static str) -> Result<Option<&'a RawValue>, ObjectError> {
+        let value = self.get(member)?;
+        self.0.retain(|(key, _)| key != member);
+        Ok(value)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
+        self.0.iter().map(|(key, value)| (key.as_ref(), *value))
+    }
+}
+
+/// Decodes a text that may be absent.
+pub(super) fn text<'a>(
+    value: Option<&'a RawValue>,
+    member: &'static str,
+) -> Result<Option<Cow<'a, str>>, ObjectError> {
+    let decode = |raw: &'a RawValue| serde_json::from_str::<Key<'a>>(raw.get()).ok();
+    value.map(|raw| decode(raw).map(|Key(text)| text).context(NoTextSnafu { member })).transpose()
+}
+
+/// An object of the API, taken apart as far as a conversion needs it.
+#[derive(Debug)]
+pub(super) struct Object<'a> {
+    pub(super) api_version: Option<Cow<'a, str>>,
+    pub(super) kind: Option<Cow<'a, str>>,
+    pub(super) metadata: Option<Metadata<'a>>,
+    rest: Members<'a>,
+}
+
+impl<'a> Object<'a> {
+    pub(super) fn read(json: &'a str) -> Result<Self, ObjectError> {
+        let mut rest: Members<'a> = serde_json::from_str(json).context(NotAnObjectSnafu)?;
+        Ok(Self {
+            api_version: text(rest.take("apiVersion")?, "apiVersion")?,
+            kind: text(rest.take("kind")?, "kind")?,
+            metadata: rest.take("metadata")?.map(|raw| Metadata::read(raw.get())).transpose()?,
+            rest,
+        })
+    }
+
+    /// Writes the object as conversion functions see it: without `managedFields`, which the API server restores
+    /// whatever they say, and which are the larger part of many an object.
+    pub(super) fn write_bare(&self, out: &mut Vec<u8>) {
+        let mut object = ObjectWriter::begin(out);
+        for (key, value) in [("apiVersion", &self.api_version), ("kind", &self.kind)] {
+            if let Some(value) = value {
+                object.text(key, value);
+            }
+        }
+        let metadata = object.nested("metadata");
+        match &self.metadata {
+            Some(own) => own.write_bare(metadata),
+            None => metadata.extend_from_slice(b"{}"),
+        }
+        object.members(&self.rest);
+        object.end();
+    }
+
+    /// Writes this converted object with the metadata of the original, as the API server will have it.
+    pub(super) fn write_converted(
+        &self,
+        api_version: &str,
+        kind: &str,
+        original: Option<&Metadata<'_>>,
+        own: &Metadata<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        let mut object = ObjectWriter::begin(out);
+        object.text("apiVersion", api_version);
+        object.text("kind", kind);
+        own.write_restored(original, object.nested("metadata"));
+        object.members(&self.rest);
+        object.end();
+    }
+}
+
+/// Writes a JSON object from members that are JSON already.
+pub(super) struct ObjectWriter<'o> {
+    out: &'o mut Vec<u8>,
+    first: bool,
+}
+
+impl<'o> ObjectWriter<'o> {
+    pub(super) fn begin(out: &'o mut Vec<u8>) -> Self {
+        out.push(b'{');
+        Self { out, first: true }
+    }
+
+    /// Where the value of the member `key` goes.
+    pub(super) fn nested(&mut self, key: &str) -> &mut Vec<u8> {
+        if !std::mem::take(&mut self.first) {
+            self.out.push(b',');
+        }
+        write_text(key, self.out);
+        self.out.push(b':');
+        self.out
+    }
+
+    pub(super) fn raw(&mut self, key: &str, value: &RawValue) {
+        self.nested(key).extend_from_slice(value.get().as_bytes());
+    }
+
+    pub(super) fn text(&mut self, key: &str, value: &str) {
+        write_text(value, self.nested(key));
+    }
+
+    pub(super) fn members(&mut self, members: &Members<'_>) {
+        for (key, value) in members.iter() {
+            self.raw(key, value);
+        }
+    }
+
+    pub(super) fn end(self) {
+        self.out.push(b'}');
+    }
+}
+
+/// Writes a JSON text.
+pub(super) fn write_text(text: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(Value::from(text).to_string().as_bytes());
+}

@@ -1,0 +1,221 @@
+//! The envelope: an `apiextensions.k8s.io/v1` ConversionReview.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use snafu::{OptionExt, ResultExt, Snafu, ensure};
+
+use super::converter::excerpt;
+use super::object::{ObjectWriter, write_text};
+
+const API_VERSION: &str = "apiextensions.k8s.io/v1";
+const KIND: &str = "ConversionReview";
+
+/// How a conversion ended, for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ConversionOutcome {
+    /// All objects were converted.
+    Converted,
+    /// A conversion function failed, or what it gave breaks a rule of the API server.
+    Failed,
+    /// A conversion function panicked.
+    Panicked,
+    /// The deadline passed.
+    TimedOut,
+    /// The request makes no sense: no such version, objects of another kind.
+    BadRequest,
+}
+
+/// The answer to a ConversionReview.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ConversionAnswer {
+    /// The ConversionReview to send, as JSON, with HTTP status 200.
+    pub body: Bytes,
+    /// How it went.
+    pub outcome: ConversionOutcome,
+    /// How many objects were converted, also when a later one failed.
+    pub objects: usize,
+}
+
+/// Why a body cannot be answered with a ConversionReview.
+#[derive(Debug, Snafu)]
+#[snafu(visibility(pub(crate)))]
+#[non_exhaustive]
+pub enum ConversionReviewError {
+    /// Not JSON, or cut short.
+    #[snafu(display("the body is not a ConversionReview: {}", excerpt(&source.to_string())))]
+    #[snafu(context(name(ConversionJsonSnafu)))]
+    Json {
+        /// What the decoder said.
+        source: serde_json::Error,
+    },
+    /// JSON of another kind or version.
+    #[snafu(display(
+        "the body is not a ConversionReview: found apiVersion {api_version:?}, kind {kind:?}, accepted is {API_VERSION} \
+         {KIND}"
+    ))]
+    #[snafu(context(name(ConversionWrongKindSnafu)))]
+    WrongKind {
+        /// The `apiVersion` found, empty when absent.
+        api_version: String,
+        /// The `kind` found, empty when absent.
+        kind: String,
+    },
+    /// An envelope with nothing in it.
+    #[snafu(display("the ConversionReview has no request"))]
+    #[snafu(context(name(ConversionNoRequestSnafu)))]
+    NoRequest,
+    /// Nothing to answer to.
+    #[snafu(display("the ConversionReview's request has no uid, which has to be a text"))]
+    #[snafu(context(name(ConversionNoUidSnafu)))]
+    NoUid,
+}
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow, default, rename = "apiVersion")]
+    api_version: Cow<'a, str>,
+    #[serde(borrow, default)]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    request: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Identity {
+    uid: String,
+}
+
+/// What the API server asks (`ConversionRequest`).
+#[derive(Deserialize)]
+pub(super) struct Request<'a> {
+    #[serde(borrow)]
+    pub(super) uid: Cow<'a, str>,
+    #[serde(borrow, rename = "desiredAPIVersion")]
+    pub(super) desired_api_version: Cow<'a, str>,
+    /// Stays one text: a list of a million empty objects is not worth its memory.
+    #[serde(borrow, default)]
+    objects: Option<&'a RawValue>,
+}
+
+/// A request that makes no sense, from somebody who can be told.
+pub(super) struct Malformed {
+    pub(super) uid: String,
+    message: String,
+}
+
+impl Malformed {
+    pub(super) fn answer(&self) -> ConversionAnswer {
+        Answer::failure(&self.uid, 0, ConversionOutcome::BadRequest, &self.message)
+    }
+}
+
+impl<'a> Request<'a> {
+    /// Reads a ConversionReview; the inner error can be answered to.
+    pub(super) fn read(body: &'a [u8]) -> Result<Result<Self, Malformed>, ConversionReviewError> {
+        let envelope: Envelope<'a> = serde_json::from_slice(body).context(ConversionJsonSnafu)?;
+        let Envelope { api_version, kind, request } = envelope;
+        ensure!(
+            api_version == API_VERSION && kind == KIND,
+            ConversionWrongKindSnafu { api_version: excerpt(&api_version), kind: excerpt(&kind) }
+        );
+        let text = request.context(ConversionNoRequestSnafu)?.get();
+        match serde_json::from_str::<Self>(text) {
+            Ok(request) if request.uid.is_empty() => ConversionNoUidSnafu.fail(),
+            Ok(request) if request.objects.is_none_or(|objects| objects.get().starts_with('[')) => {
+                Ok(Ok(request))
+            }
+            Ok(request) => {
+                let message = "the ConversionReview's request is malformed: objects is no list".to_owned();
+                Ok(Err(Malformed { uid: request.uid.into_owned(), message }))
+            }
+            Err(error) => match serde_json::from_str::<Identity>(text) {
+                Ok(Identity { uid }) if !uid.is_empty() => {
+                    let message = format!("the ConversionReview's request is malformed: {error}");
+                    Ok(Err(Malformed { uid, message: excerpt(&message) }))
+                }
+                _ => ConversionNoUidSnafu.fail(),
+            },
+        }
+    }
+
+    /// The objects' texts, in order.
+    pub(super) fn objects(&self) -> impl Iterator<Item = &'a str> {
+        // The whole was found to be JSON when the envelope was read: what is left to find are the items' ends.
+        let list = self.objects.map(RawValue::get).unwrap_or_default();
+        let mut rest = list.strip_prefix('[').unwrap_or_default();
+        std::iter::from_fn(move || {
+            let text = rest.trim_start().trim_start_matches(',').trim_start();
+            let item = <&RawValue>::deserialize(&mut serde_json::Deserializer::from_str(text)).ok()?;
+            rest = text.get(item.get().len()..)?;
+            Some(item.get())
+        })
+    }
+}
+
+/// An answer being written, object by object, so that no batch is held twice.
+pub(super) struct Answer {
+    out: Vec<u8>,
+    objects: usize,
+}
+
+impl Answer {
+    /// `expected` is about how many bytes it may become.
+    pub(super) fn begin(uid: &str, expected: usize) -> Self {
+        let mut out = Vec::with_capacity(expected + 256);
+        write_head(uid, &mut out);
+        out.extend_from_slice(br#""result":{"status":"Success"},"convertedObjects":["#);
+        Self { out, objects: 0 }
+    }
+
+    /// Where the next object is to be written.
+    pub(super) fn next(&mut self) -> &mut Vec<u8> {
+        if self.objects > 0 {
+            self.out.push(b',');
+        }
+        self.objects += 1;
+        &mut self.out
+    }
+
+    pub(super) fn end(mut self) -> ConversionAnswer {
+        self.out.extend_from_slice(b"]}}");
+        ConversionAnswer {
+            body: self.out.into(),
+            outcome: ConversionOutcome::Converted,
+            objects: self.objects,
+        }
+    }
+
+    /// An answer without objects. Of a failure the API server reads nothing but the message.
+    pub(super) fn failure(
+        uid: &str,
+        objects: usize,
+        outcome: ConversionOutcome,
+        message: &str,
+    ) -> ConversionAnswer {
+        let mut out = Vec::new();
+        write_head(uid, &mut out);
+        out.extend_from_slice(br#""convertedObjects":[],"result":"#);
+        let mut result = ObjectWriter::begin(&mut out);
+        result.text("status", "Failure");
+        result.text("message", &excerpt(message));
+        result.end();
+        out.extend_from_slice(b"}}");
+        ConversionAnswer { body: out.into(), outcome, objects }
+    }
+}
+
+/// Up to where the members of the response follow.
+fn write_head(uid: &str, out: &mut Vec<u8>) {
+    let mut review = ObjectWriter::begin(out);
+    review.text("apiVersion", API_VERSION);
+    review.text("kind", KIND);
+    let response = review.nested("response");
+    response.extend_from_slice(br#"{"uid":"#);
+    write_text(uid, response);
+    response.push(b',');
+}

@@ -1,0 +1,216 @@
+//! Label selectors (`LabelSelector` of `meta/v1`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+use snafu::{Snafu, ensure};
+
+use super::metadata::ObjectMeta;
+
+/// Selects objects by their labels, as a `LabelSelector` of the Kubernetes API does. An empty one selects everything.
+///
+/// ```
+/// use lucid_webhook::guard::{LabelOperator, LabelSelector};
+///
+/// let selector = LabelSelector::new()
+///     .with_label("app", "web")?
+///     .with_expression("tier", LabelOperator::In, ["a", "b"])?;
+/// # Ok::<(), lucid_webhook::guard::InvalidLabels>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "WireSelector")]
+pub struct LabelSelector {
+    /// All have to hold.
+    expressions: Vec<Expression>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Expression {
+    key: String,
+    operator: LabelOperator,
+    values: BTreeSet<String>,
+}
+
+/// How a label is compared with the values of an expression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+pub enum LabelOperator {
+    /// The label is there and has one of the values.
+    In,
+    /// The label has none of the values, or is not there.
+    NotIn,
+    /// The label is there. Takes no values.
+    Exists,
+    /// The label is not there. Takes no values.
+    DoesNotExist,
+}
+
+/// Why something is no label selector.
+#[derive(Clone, Debug, PartialEq, Eq, Snafu)]
+#[snafu(visibility(pub(crate)))]
+#[non_exhaustive]
+pub enum InvalidLabels {
+    /// A key that no label can have.
+    #[snafu(display(
+        "label key {key:?}: accepted is a name of up to 63 of A-Z, a-z, 0-9, '-', '_' and '.', alphanumeric at both \
+         ends, optionally after a DNS name and '/'"
+    ))]
+    Key {
+        /// The key found.
+        key: String,
+    },
+    /// A value that no label can have.
+    #[snafu(display(
+        "label {key}: value {value:?}: accepted are up to 63 of A-Z, a-z, 0-9, '-', '_' and '.', alphanumeric at both ends"
+    ))]
+    Value {
+        /// The label.
+        key: String,
+        /// The value found.
+        value: String,
+    },
+    /// `In` and `NotIn` need values.
+    #[snafu(display("label {key}: operator {operator:?} needs at least one value"))]
+    NoValues {
+        /// The label.
+        key: String,
+        /// The operator.
+        operator: LabelOperator,
+    },
+    /// `Exists` and `DoesNotExist` take none.
+    #[snafu(display("label {key}: operator {operator:?} takes no values"))]
+    UnexpectedValues {
+        /// The label.
+        key: String,
+        /// The operator.
+        operator: LabelOperator,
+    },
+}
+
+impl LabelSelector {
+    /// Selects everything.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Demands that the label `key` has this value (an entry of `matchLabels`).
+    ///
+    /// # Errors
+    ///
+    /// When no label can have this key or this value.
+    pub fn with_label(self, key: impl Into<String>, value: impl Into<String>) -> Result<Self, InvalidLabels> {
+        self.with_expression(key, LabelOperator::In, [value.into()])
+    }
+
+    /// Demands what an entry of `matchExpressions` says.
+    ///
+    /// # Errors
+    ///
+    /// When no label can have this key or one of the values, or when the operator needs values, or takes none.
+    pub fn with_expression<V: Into<String>>(
+        mut self,
+        key: impl Into<String>,
+        operator: LabelOperator,
+        values: impl IntoIterator<Item = V>,
+    ) -> Result<Self, InvalidLabels> {
+        let key = key.into();
+        let values: BTreeSet<String> = values.into_iter().map(Into::into).collect();
+        ensure!(is_label_key(&key), KeySnafu { key });
+        match operator {
+            LabelOperator::In | LabelOperator::NotIn => {
+                ensure!(!values.is_empty(), NoValuesSnafu { key, operator });
+            }
+            LabelOperator::Exists | LabelOperator::DoesNotExist => {
+                ensure!(values.is_empty(), UnexpectedValuesSnafu { key, operator });
+            }
+        }
+        if let Some(value) = values.iter().find(|value| !value.is_empty() && !is_label_name(value)) {
+            return ValueSnafu { key, value }.fail();
+        }
+        self.expressions.push(Expression { key, operator, values });
+        Ok(self)
+    }
+
+    /// Whether it selects everything.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.expressions.is_empty()
+    }
+
+    pub(crate) fn matches(&self, object: &ObjectMeta<'_>) -> bool {
+        self.expressions.iter().all(|Expression { key, operator, values }| {
+            let label = object.label(key);
+            match operator {
+                LabelOperator::In => label.is_some_and(|value| values.contains(value)),
+                LabelOperator::NotIn => label.is_none_or(|value| !values.contains(value)),
+                LabelOperator::Exists => label.is_some(),
+                LabelOperator::DoesNotExist => label.is_none(),
+            }
+        })
+    }
+}
+
+/// A DNS name and a slash, or nothing, and a name.
+fn is_label_key(key: &str) -> bool {
+    match key.split_once('/') {
+        Some((prefix, name)) => is_dns_subdomain(prefix) && is_label_name(name),
+        None => is_label_name(key),
+    }
+}
+
+fn is_label_name(name: &str) -> bool {
+    is_name_of(name, 63, |byte| byte.is_ascii_alphanumeric(), |byte| matches!(byte, b'-' | b'_' | b'.'))
+}
+
+/// RFC 1123: labels of lower-case alphanumerics and hyphens, separated by dots, 253 characters in all.
+pub(crate) fn is_dns_subdomain(name: &str) -> bool {
+    name.len() <= 253 && name.split('.').all(is_dns_label)
+}
+
+/// RFC 1123: up to 63 lower-case alphanumerics and hyphens, alphanumeric at both ends.
+pub(crate) fn is_dns_label(name: &str) -> bool {
+    is_name_of(name, 63, |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit(), |byte| byte == b'-')
+}
+
+fn is_name_of(name: &str, longest: usize, is_end: fn(u8) -> bool, is_inner: fn(u8) -> bool) -> bool {
+    let bytes = name.as_bytes();
+    let ends = bytes.first().zip(bytes.last());
+    bytes.len() <= longest
+        && ends.is_some_and(|(&first, &last)| is_end(first) && is_end(last))
+        && bytes.iter().all(|&byte| is_end(byte) || is_inner(byte))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct WireSelector {
+    #[serde(default)]
+    match_labels: BTreeMap<String, String>,
+    #[serde(default)]
+    match_expressions: Vec<WireExpression>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireExpression {
+    key: String,
+    operator: LabelOperator,
+    #[serde(default)]
+    values: Vec<String>,
+}
+
+impl TryFrom<WireSelector> for LabelSelector {
+    type Error = InvalidLabels;
+
+    fn try_from(wire: WireSelector) -> Result<Self, InvalidLabels> {
+        let selector = wire
+            .match_labels
+            .into_iter()
+            .try_fold(Self::new(), |selector, (key, value)| selector.with_label(key, value))?;
+        wire.match_expressions.into_iter().try_fold(
+            selector,
+            |selector, WireExpression { key, operator, values }| {
+                selector.with_expression(key, operator, values)
+            },
+        )
+    }
+}

@@ -1,0 +1,283 @@
+//! Which objects a webhook is for.
+
+use std::str::FromStr;
+
+use serde::Deserialize;
+use snafu::{OptionExt, Snafu};
+
+use super::labels::LabelSelector;
+use super::metadata::Metadata;
+use crate::review::{AdmissionRequest, DecodeError, GroupVersionKind};
+
+/// Where the cluster itself lives; a webhook that breaks there breaks the cluster.
+const KUBE_SYSTEM: &str = "kube-system";
+
+/// Selects the objects that a webhook is for, by labels, namespace, kind and name.
+///
+/// All four have to hold; what is empty holds for everything, except that `kube-system` is excluded unless
+/// `namespaces` names it, letter by letter: neither an empty list nor a `*` includes it.
+///
+/// ```
+/// use lucid_webhook::guard::Selector;
+///
+/// let selector: Selector = serde_json::from_str(r#"{
+///     "labels": {"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]},
+///     "namespaces": ["team-*", "kube-system"],
+///     "kinds": ["Pod", "Deployment.apps", "batch/v1/Job"],
+///     "names": ["web-*"]
+/// }"#)?;
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+///
+/// - `labels` is a `LabelSelector`. As with `objectSelector`, the object or the old object has to match, so that nobody
+///   gets out of scope by removing a label; what has no metadata, such as `PodExecOptions`, matches an empty one only.
+/// - `namespaces` and `names` are texts in which `*` stands for any characters. A Namespace object counts as being
+///   in the namespace that it is. Cluster-scoped objects are in none: of a list, only `*` includes them. While an
+///   object waits for a generated name, its `generateName` is compared.
+/// - `kinds` are `Kind` (of any group), `Kind.group`, `group/version/Kind`, or `version/Kind` for the core group,
+///   compared with [`AdmissionRequest::kind`]. For a subresource that may be the kind of what is sent, such as `Scale`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Selector {
+    labels: LabelSelector,
+    namespaces: Vec<Pattern>,
+    kinds: Vec<KindPattern>,
+    names: Vec<Pattern>,
+}
+
+/// Why a text selects no kind.
+#[derive(Clone, Debug, PartialEq, Eq, Snafu)]
+#[snafu(display(
+    "kind {found:?}: accepted are Kind, Kind.group, group/version/Kind and, for the core group, version/Kind"
+))]
+pub struct InvalidKind {
+    found: String,
+}
+
+impl Selector {
+    /// Selects everything but what is in `kube-system`.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Demands labels, instead of those demanded before.
+    #[must_use]
+    pub fn with_labels(mut self, labels: LabelSelector) -> Self {
+        self.labels = labels;
+        self
+    }
+
+    /// Adds namespaces; `*` stands for any characters.
+    #[must_use]
+    pub fn with_namespaces<N: Into<String>>(mut self, namespaces: impl IntoIterator<Item = N>) -> Self {
+        self.namespaces.extend(namespaces.into_iter().map(|namespace| Pattern(namespace.into())));
+        self
+    }
+
+    /// Adds names of objects; `*` stands for any characters.
+    #[must_use]
+    pub fn with_names<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        self.names.extend(names.into_iter().map(|name| Pattern(name.into())));
+        self
+    }
+
+    /// Adds kinds, each written as `Kind`, `Kind.group`, `group/version/Kind` or `version/Kind`.
+    ///
+    /// # Errors
+    ///
+    /// When one is written otherwise.
+    pub fn with_kinds<K: AsRef<str>>(
+        mut self,
+        kinds: impl IntoIterator<Item = K>,
+    ) -> Result<Self, InvalidKind> {
+        for kind in kinds {
+            self.kinds.push(kind.as_ref().parse()?);
+        }
+        Ok(self)
+    }
+
+    /// Whether the request is about an object that is selected.
+    ///
+    /// # Errors
+    ///
+    /// When the metadata has to be read and cannot be.
+    pub fn matches(&self, request: &AdmissionRequest) -> Result<bool, DecodeError> {
+        Ok(self.matches_request(request) && self.matches_metadata(request, &self.metadata(request)?))
+    }
+
+    /// The metadata, if anything depends on it: reading it means to go through the whole object.
+    pub(crate) fn metadata<'a>(&self, request: &'a AdmissionRequest) -> Result<Metadata<'a>, DecodeError> {
+        let name_matters = is_namespace(request) || !self.names.is_empty();
+        if !self.labels.is_empty() || (request.name.is_empty() && name_matters) {
+            Metadata::of(request)
+        } else {
+            Ok(Metadata::default())
+        }
+    }
+
+    /// What can be said without the object.
+    pub(crate) fn matches_request(&self, request: &AdmissionRequest) -> bool {
+        (self.kinds.is_empty() || self.kinds.iter().any(|kind| kind.matches(&request.kind)))
+            && (is_namespace(request)
+                || self.includes_namespace(request.namespace.as_deref().unwrap_or_default()))
+    }
+
+    pub(crate) fn matches_metadata(&self, request: &AdmissionRequest, metadata: &Metadata<'_>) -> bool {
+        let name = Some(&*request.name)
+            .filter(|name| !name.is_empty())
+            .or_else(|| metadata.name())
+            .unwrap_or_default();
+        (!is_namespace(request) || self.includes_namespace(name))
+            && (self.names.is_empty() || self.names.iter().any(|pattern| pattern.matches(name)))
+            && (self.labels.is_empty() || metadata.each().any(|object| self.labels.matches(object)))
+    }
+
+    fn includes_namespace(&self, namespace: &str) -> bool {
+        if namespace == KUBE_SYSTEM {
+            return self.namespaces.iter().any(|pattern| pattern.0 == KUBE_SYSTEM);
+        }
+        self.namespaces.is_empty() || self.namespaces.iter().any(|pattern| pattern.matches(namespace))
+    }
+}
+
+fn is_namespace(request: &AdmissionRequest) -> bool {
+    request.resource.group.is_empty() && request.resource.resource == "namespaces"
+}
+
+/// A text in which `*` stands for any characters.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct Pattern(String);
+
+impl Pattern {
+    fn matches(&self, text: &str) -> bool {
+        let Some((first, rest)) = self.0.split_once('*') else { return self.0 == text };
+        let Some(text) = text.strip_prefix(first) else { return false };
+        let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
+        // Each part at its first occurrence leaves the most for those after it.
+        let after_middle =
+            middle.split('*').try_fold(text, |text, part| text.split_once(part).map(|(_, after)| after));
+        after_middle.is_some_and(|text| text.ends_with(last))
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+struct KindPattern {
+    group: Option<String>,
+    version: Option<String>,
+    kind: String,
+}
+
+impl KindPattern {
+    fn matches(&self, found: &GroupVersionKind) -> bool {
+        self.kind == found.kind
+            && self.group.as_ref().is_none_or(|group| *group == found.group)
+            && self.version.as_ref().is_none_or(|version| *version == found.version)
+    }
+}
+
+impl FromStr for KindPattern {
+    type Err = InvalidKind;
+
+    fn from_str(text: &str) -> Result<Self, InvalidKind> {
+        let some = |text: &str| Some(text.to_owned());
+        let parts: Vec<&str> = text.split('/').collect();
+        let (group, version, kind) = match parts[..] {
+            [kind] => match kind.split_once('.') {
+                Some((kind, group)) => (some(group), None, kind),
+                None => (None, None, kind),
+            },
+            [version, kind] => (Some(String::new()), some(version), kind),
+            [group, version, kind] => (some(group), some(version), kind),
+            _ => return InvalidKindSnafu { found: text }.fail(),
+        };
+        let is_dotted = |text: &str| {
+            text.split('.').all(|label| !label.is_empty())
+                && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'))
+        };
+        let has_group = parts.len() != 2 && group.is_some();
+        let is_valid = kind.bytes().all(|byte| byte.is_ascii_alphanumeric())
+            && kind.starts_with(|first: char| first.is_ascii_uppercase())
+            && version.as_deref().is_none_or(is_dotted)
+            && (!has_group || group.as_deref().is_some_and(is_dotted));
+        is_valid
+            .then(|| Self { group, version, kind: kind.to_owned() })
+            .context(InvalidKindSnafu { found: text })
+    }
+}
+
+impl TryFrom<String> for KindPattern {
+    type Error = InvalidKind;
+
+    fn try_from(text: String) -> Result<Self, InvalidKind> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_characters() {
+        for (pattern, text, expected) in [
+            ("web", "web", true),
+            ("web", "webs", false),
+            ("", "", true),
+            ("*", "", true),
+            ("*", "anything", true),
+            ("web-*", "web-", true),
+            ("web-*", "web", false),
+            ("*-web", "a-web", true),
+            ("a*a", "a", false),
+            ("a*a", "aa", true),
+            ("a*b*c", "a-b-c", true),
+            ("a*b*c", "a-c-b", false),
+            ("*a*a*", "a", false),
+            ("**", "x", true),
+            ("a*bc*c", "abc", false),
+        ] {
+            assert_eq!(Pattern(pattern.to_owned()).matches(text), expected, "{pattern} {text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_pattern_matches_what_the_same_regular_search_by_hand_matches(
+            pattern in "[ab*]{0,8}", text in "[ab]{0,10}"
+        ) {
+            fn slow(pattern: &[u8], text: &[u8]) -> bool {
+                match pattern {
+                    [] => text.is_empty(),
+                    [b'*', rest @ ..] => (0..=text.len()).any(|skip| slow(rest, &text[skip..])),
+                    [first, rest @ ..] => text.first() == Some(first) && slow(rest, &text[1..]),
+                }
+            }
+            prop_assert_eq!(Pattern(pattern.clone()).matches(&text), slow(pattern.as_bytes(), text.as_bytes()));
+        }
+    }
+
+    #[test]
+    fn kinds_are_read_as_documented() {
+        let kind = |group: Option<&str>, version: Option<&str>, kind: &str| KindPattern {
+            group: group.map(str::to_owned),
+            version: version.map(str::to_owned),
+            kind: kind.to_owned(),
+        };
+        for (text, expected) in [
+            ("Pod", kind(None, None, "Pod")),
+            ("Deployment.apps", kind(Some("apps"), None, "Deployment")),
+            ("Certificate.cert-manager.io", kind(Some("cert-manager.io"), None, "Certificate")),
+            ("v1/Pod", kind(Some(""), Some("v1"), "Pod")),
+            ("batch/v1/Job", kind(Some("batch"), Some("v1"), "Job")),
+        ] {
+            assert_eq!(text.parse(), Ok(expected), "{text}");
+        }
+        for text in ["", "pods", "Pod.", "/v1/Pod", "v1/", "a/b/c/D", "apps//Deployment", "Po*", " Pod"] {
+            assert!(text.parse::<KindPattern>().is_err(), "{text:?}");
+        }
+    }
+}

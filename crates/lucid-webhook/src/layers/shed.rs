@@ -1,0 +1,125 @@
+//! Turning requests away when there are too many.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Body;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tower::{Layer, Service, ServiceExt};
+
+use crate::body;
+use crate::router::BoxError;
+
+/// How many may be in flight. Clones count together.
+#[derive(Clone, Debug)]
+pub(crate) struct Limit(Arc<Semaphore>);
+
+/// One that is in flight, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Entered(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit);
+
+impl Limit {
+    pub(crate) fn new(max_in_flight: usize) -> Self {
+        Self(Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS))))
+    }
+
+    /// `None` at the limit; nobody waits.
+    pub(crate) fn try_enter(&self) -> Option<Entered> {
+        Arc::clone(&self.0).try_acquire_owned().ok().map(Entered)
+    }
+}
+
+/// Answers requests beyond a number in flight with 429 and `Retry-After: 1`.
+///
+/// The API server repeats such a call within the time that its webhook has, up to 10 times, and may reach another
+/// replica then; a request that waits in a queue would only miss its deadline. The body of a refused request is read
+/// and dropped, so that its connection can carry the next one.
+///
+/// ```
+/// use lucid_webhook::{Router, layers::ShedLayer};
+/// use tower::Layer;
+///
+/// let service = ShedLayer::new(200).layer(Router::new()); // for `Server::serve`
+/// ```
+///
+/// Services made by one layer, and by its clones, share the number.
+#[derive(Clone, Debug)]
+pub struct ShedLayer {
+    limit: Limit,
+}
+
+impl ShedLayer {
+    /// Lets at most `max_in_flight` requests through at once, from their heads to their answers.
+    #[must_use]
+    pub fn new(max_in_flight: usize) -> Self {
+        Self { limit: Limit::new(max_in_flight) }
+    }
+}
+
+impl<S> Layer<S> for ShedLayer {
+    type Service = Shed<S>;
+
+    fn layer(&self, inner: S) -> Shed<S> {
+        Shed { inner, limit: self.limit.clone(), bodies: body::Reader::default() }
+    }
+}
+
+/// The service of a [`ShedLayer`].
+#[derive(Clone, Debug)]
+pub struct Shed<S> {
+    inner: S,
+    limit: Limit,
+    bodies: body::Reader,
+}
+
+impl<S, B> Service<Request<B>> for Shed<S>
+where
+    S: Service<Request<B>, Response = Response<Full<Bytes>>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<Full<Bytes>>;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, S::Error>>;
+
+    /// Always ready: who waits for the service inside counts as in flight.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        if let Some(entered) = self.limit.try_enter() {
+            let answer = self.inner.clone().oneshot(request);
+            return async move {
+                let _entered = entered;
+                answer.await
+            }
+            .boxed();
+        }
+        let bodies = self.bodies.clone();
+        async move {
+            tracing::debug!(path = request.uri().path(), "too many requests at once");
+            let (head, body) = request.into_parts();
+            bodies.discard(&head.headers, body).await;
+            Ok(refusal("too many requests at once"))
+        }
+        .boxed()
+    }
+}
+
+/// Come again: the API server heeds `Retry-After`, within the time that its webhook has.
+pub(crate) fn refusal(reason: &str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(format!("{reason}\n"))));
+    *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    let headers = response.headers_mut();
+    headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}

@@ -1,0 +1,320 @@
+//! What a patch may touch.
+
+use std::fmt;
+use std::str::FromStr;
+
+use json_patch::jsonptr::{Pointer, PointerBuf, Token};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use snafu::{ResultExt, Snafu};
+
+use super::align::{Origin, align, stationary};
+use super::diff::DEEPEST;
+use super::{ApplyError, JsonPatch};
+
+/// A place in objects that may be changed, with everything below it.
+///
+/// Written as a JSON pointer (RFC 6901) in which the segment `*` stands for any one member or element, such as
+/// `/metadata/labels`, `/metadata/annotations/example.com~1seen` or `/spec/containers/*/env`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct AllowedPath {
+    written: String,
+    segments: Vec<Segment>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Segment {
+    Any,
+    Named(String),
+}
+
+impl Segment {
+    fn matches(&self, key: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Named(name) => name == key,
+        }
+    }
+}
+
+/// Why a text is not an [`AllowedPath`].
+#[derive(Debug, Snafu)]
+#[snafu(visibility(pub(crate)))]
+#[non_exhaustive]
+pub enum InvalidAllowedPath {
+    /// It is empty.
+    #[snafu(display(
+        "an allowed path is empty, which would allow every change; accepted are paths such as /metadata/labels"
+    ))]
+    Empty,
+    /// It is no JSON pointer.
+    #[snafu(display("the allowed path {path:?} is not a JSON pointer such as /metadata/labels: {source}"))]
+    Pointer {
+        /// The text.
+        path: String,
+        /// What is wrong with it.
+        source: json_patch::jsonptr::ParseError,
+    },
+    /// Two slashes in a row, or one at the end: no object of Kubernetes has a member without a name.
+    #[snafu(display("the allowed path {path:?} has an empty segment: leave out the slash too many"))]
+    EmptySegment {
+        /// The text.
+        path: String,
+    },
+}
+
+impl FromStr for AllowedPath {
+    type Err = InvalidAllowedPath;
+
+    fn from_str(path: &str) -> Result<Self, InvalidAllowedPath> {
+        if path.is_empty() {
+            return EmptySnafu.fail();
+        }
+        let pointer = Pointer::parse(path).context(PointerSnafu { path })?;
+        let segment = |token: Token<'_>| match token.decoded().as_ref() {
+            "" => EmptySegmentSnafu { path }.fail(),
+            "*" => Ok(Segment::Any),
+            name => Ok(Segment::Named(name.to_owned())),
+        };
+        Ok(Self {
+            written: path.to_owned(),
+            segments: pointer.tokens().map(segment).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl TryFrom<String> for AllowedPath {
+    type Error = InvalidAllowedPath;
+
+    fn try_from(path: String) -> Result<Self, InvalidAllowedPath> {
+        path.parse()
+    }
+}
+
+impl fmt::Display for AllowedPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.written)
+    }
+}
+
+/// The places that patches may touch; everywhere else, nothing may change.
+///
+/// What counts is what becomes of the object, not how a patch is written: a `test` changes nothing, a `move` changes
+/// both places, a `replace` of the whole object changes what differs. Each added, removed or replaced value has to lie
+/// at or below an allowed path. An object that comes or goes because it holds nothing but allowed values is no change
+/// of its own (null counts as absent there); an empty one is.
+///
+/// In a list of unchanged length, elements are compared place by place, so that `/spec/containers/*/env` allows a change
+/// of the `env` of any container, and forbids exchanging two containers. An element that is added, removed or moved is
+/// a change of that element, such as `/spec/containers/2`, not only of what is in it: `/spec/containers/*/env` does not
+/// allow adding a container, `/spec/containers` and `/spec/containers/*` do. If that changes the position of others, their
+/// old and their new position have to be allowed for what changes in them.
+///
+/// No paths at all allow no change at all.
+///
+/// ```
+/// use lucid_webhook::{AllowedPaths, JsonPatch};
+/// use serde_json::json;
+///
+/// let allowed = AllowedPaths::parse(["/metadata/labels", "/spec/containers/*/env"])?;
+/// let pod = json!({"metadata": {"name": "a"}, "spec": {"containers": [{"name": "app"}]}});
+///
+/// let label = JsonPatch::from_operations(&json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]))?;
+/// assert!(allowed.check(&pod, &label).is_ok());
+///
+/// let image = JsonPatch::from_operations(&json!([{"op": "add", "path": "/spec/containers/0/image", "value": "x"}]))?;
+/// assert_eq!(
+///     allowed.check(&pod, &image).unwrap_err().to_string(),
+///     "the patch changes \"/spec/containers/0/image\"; allowed are /metadata/labels, /spec/containers/*/env",
+/// );
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct AllowedPaths(Vec<AllowedPath>);
+
+/// Why a patch is not within [`AllowedPaths`].
+#[derive(Debug, Snafu)]
+#[snafu(visibility(pub(crate)))]
+#[non_exhaustive]
+pub enum ForbiddenPath {
+    /// It changes something else.
+    #[snafu(display("the patch changes {path:?}; allowed are {allowed}"))]
+    Change {
+        /// JSON pointer to the first such change; in the object before the patch if something was removed.
+        path: String,
+        /// What is allowed.
+        allowed: AllowedPaths,
+    },
+    /// Nobody can tell what it changes.
+    #[snafu(display("failed to find out what the patch changes: {source}"))]
+    Apply {
+        /// Why it does not apply.
+        source: ApplyError,
+    },
+}
+
+impl AllowedPaths {
+    /// Reads several paths.
+    ///
+    /// # Errors
+    ///
+    /// When one of them is not an [`AllowedPath`].
+    pub fn parse<P: AsRef<str>>(paths: impl IntoIterator<Item = P>) -> Result<Self, InvalidAllowedPath> {
+        paths.into_iter().map(|path| path.as_ref().parse()).collect()
+    }
+
+    /// Whether `patch` changes nothing but what is allowed, when it is applied to `before`.
+    ///
+    /// # Errors
+    ///
+    /// When it changes something else, or does not apply.
+    pub fn check(&self, before: &Value, patch: &JsonPatch) -> Result<(), ForbiddenPath> {
+        let after = patch.apply(before).context(ApplySnafu)?;
+        let mut walk = Walk { at: PointerBuf::new() };
+        walk.value(Some(before), Some(&after), &Spot::root(self))
+            .map_err(|path| ChangeSnafu { path: path.to_string(), allowed: self.clone() }.build())
+    }
+}
+
+impl FromIterator<AllowedPath> for AllowedPaths {
+    fn from_iter<I: IntoIterator<Item = AllowedPath>>(paths: I) -> Self {
+        Self(paths.into_iter().collect())
+    }
+}
+
+impl fmt::Display for AllowedPaths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("no paths");
+        }
+        for (position, path) in self.0.iter().enumerate() {
+            write!(f, "{}{path}", if position == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+/// A place in the object, before the patch and after it: they differ behind a list whose elements shifted.
+struct Spot<'a> {
+    /// What is left to match of the allowed paths that lead here.
+    before: Vec<&'a [Segment]>,
+    after: Vec<&'a [Segment]>,
+}
+
+impl<'a> Spot<'a> {
+    fn root(allowed: &'a AllowedPaths) -> Self {
+        let paths: Vec<&[Segment]> = allowed.0.iter().map(|path| path.segments.as_slice()).collect();
+        Self { before: paths.clone(), after: paths }
+    }
+
+    fn member(&self, key: &str) -> Self {
+        Self { before: step(&self.before, key), after: step(&self.after, key) }
+    }
+
+    fn element(&self, before: usize, after: usize) -> Self {
+        Self { before: step(&self.before, &before.to_string()), after: step(&self.after, &after.to_string()) }
+    }
+
+    fn is_allowed(&self) -> bool {
+        [&self.before, &self.after].into_iter().all(|paths| paths.iter().any(|rest| rest.is_empty()))
+    }
+}
+
+fn step<'a>(paths: &[&'a [Segment]], key: &str) -> Vec<&'a [Segment]> {
+    paths
+        .iter()
+        .filter_map(|path| match path.split_first() {
+            None => Some(*path),
+            Some((segment, rest)) => segment.matches(key).then_some(rest),
+        })
+        .collect()
+}
+
+/// Looks for the first change that is not allowed.
+struct Walk {
+    at: PointerBuf,
+}
+
+type Walked = Result<(), PointerBuf>;
+
+impl Walk {
+    fn value(&mut self, before: Option<&Value>, after: Option<&Value>, spot: &Spot<'_>) -> Walked {
+        let absent = Map::new();
+        match (before, after) {
+            _ if spot.is_allowed() => Ok(()),
+            (Some(before), Some(after)) if self.at.count() >= DEEPEST => self.demand(before == after),
+            (Some(Value::Object(before)), Some(Value::Object(after))) => self.object(before, after, spot),
+            (Some(Value::Array(before)), Some(Value::Array(after))) => self.list(before, after, spot),
+            // Null is how absent is written at times: there is nothing in it that could be lost.
+            (None | Some(Value::Null), Some(Value::Object(after))) if !after.is_empty() => {
+                self.object(&absent, after, spot)
+            }
+            (Some(Value::Object(before)), None | Some(Value::Null)) if !before.is_empty() => {
+                self.object(before, &absent, spot)
+            }
+            (None | Some(Value::Null), Some(Value::Array(after))) if !after.is_empty() => {
+                self.list(&[], after, spot)
+            }
+            (Some(Value::Array(before)), None | Some(Value::Null)) if !before.is_empty() => {
+                self.list(before, &[], spot)
+            }
+            (before, after) => self.demand(before == after),
+        }
+    }
+
+    fn object(&mut self, before: &Map<String, Value>, after: &Map<String, Value>, spot: &Spot<'_>) -> Walked {
+        let removed = before.keys().filter(|key| !after.contains_key(*key));
+        for key in removed.chain(after.keys()) {
+            self.at.push_back(key);
+            self.value(before.get(key), after.get(key), &spot.member(key))?;
+            self.at.pop_back();
+        }
+        Ok(())
+    }
+
+    fn list(&mut self, before: &[Value], after: &[Value], spot: &Spot<'_>) -> Walked {
+        if before.len() == after.len() {
+            for (position, (old, new)) in before.iter().zip(after).enumerate() {
+                self.at.push_back(position);
+                self.value(Some(old), Some(new), &spot.element(position, position))?;
+                self.at.pop_back();
+            }
+            return Ok(());
+        }
+        let places: Vec<Option<usize>> = align(before, after).into_iter().map(Origin::before).collect();
+        let mut removed = vec![true; before.len()];
+        for place in places.iter().flatten() {
+            removed[*place] = false;
+        }
+        for place in (0..before.len()).filter(|place| removed[*place]) {
+            self.element(place, spot.element(place, place).is_allowed())?;
+        }
+        let stays = stationary(&places);
+        for (position, (place, stays)) in places.into_iter().zip(stays).enumerate() {
+            let Some(place) = place else {
+                self.element(position, spot.element(position, position).is_allowed())?;
+                continue;
+            };
+            let spot = spot.element(place, position);
+            self.element(position, stays || spot.is_allowed())?;
+            self.at.push_back(position);
+            self.value(Some(&before[place]), Some(&after[position]), &spot)?;
+            self.at.pop_back();
+        }
+        Ok(())
+    }
+
+    /// Ends the search at an element unless it may come, go or move.
+    fn element(&mut self, position: usize, allowed: bool) -> Walked {
+        self.at.push_back(position);
+        self.demand(allowed)?;
+        self.at.pop_back();
+        Ok(())
+    }
+
+    fn demand(&self, allowed: bool) -> Walked {
+        if allowed { Ok(()) } else { Err(self.at.clone()) }
+    }
+}

@@ -1,0 +1,223 @@
+//! One connection, from the handshake to its end.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONNECTION, HeaderValue};
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulConnection;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep};
+use tokio_rustls::TlsAcceptor;
+use tower::{Service, ServiceExt};
+
+use super::activity::{Activity, Overdue, Periods, Protocol};
+use super::door::Place;
+use super::peer::PeerCertificate;
+use super::watched::Watched;
+
+/// Of a request's head, trailers included; Go's clients send less than 1 KiB.
+const HEAD_LIMIT: u32 = 64 * 1024;
+/// Requests at once on one HTTP/2 connection, as many as Go's server takes.
+const STREAMS: u32 = 250;
+/// How often an HTTP/2 peer is asked whether it lives, and how long it has to say so.
+const PING: Duration = Duration::from_secs(20);
+const PONG: Duration = Duration::from_secs(10);
+
+/// How long a connection that has to make room may take for its goodbye.
+const GOODBYE: Duration = Duration::from_millis(500);
+
+/// How far the server's shutdown is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stage {
+    Serving,
+    /// Each answer asks its client to go elsewhere.
+    LameDuck,
+    /// Nobody new comes in; those who wait get their answer.
+    Draining,
+    /// Those who idle go.
+    Closing,
+}
+
+/// What all connections share.
+#[derive(Clone, Debug)]
+pub(super) struct Settings<S> {
+    pub(super) service: S,
+    pub(super) periods: Periods,
+    pub(super) stage: watch::Receiver<Stage>,
+}
+
+/// Serves one connection until it ends.
+pub(super) async fn serve<S>(
+    mut settings: Settings<S>,
+    tls: Arc<rustls::ServerConfig>,
+    stream: TcpStream,
+    address: SocketAddr,
+    place: Place,
+) where
+    S: Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = Infallible>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send + 'static,
+{
+    // Who comes to a lame duck is served by it: only what changes from now on matters.
+    settings.stage.mark_unchanged();
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%address, %error, "failed to set TCP_NODELAY");
+    }
+    let handshake = tokio::time::timeout(settings.periods.handshake, TlsAcceptor::from(tls).accept(stream));
+    let stream = tokio::select! {
+        handshake = handshake => match handshake {
+            Ok(Ok(stream)) => stream,
+            // Health probes connect and leave; that is nothing to report.
+            Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => return,
+            Ok(Err(error)) => return tracing::warn!(%address, %error, "TLS handshake failed"),
+            Err(_elapsed) => return tracing::warn!(%address, "TLS handshake took too long"),
+        },
+        () = place.needed() => return tracing::debug!(%address, "too many connections: gave up a handshake"),
+    };
+    let session = stream.get_ref().1;
+    let peer = session.peer_certificates().and_then(|chain| chain.first()).map(PeerCertificate::new);
+    let protocol = if session.alpn_protocol() == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
+    let activity = place.activity.clone();
+    activity.established(protocol);
+
+    let Settings { service, periods, stage } = settings;
+    let stages = stage.clone();
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        let in_flight = activity.request();
+        let (service, stage) = (service.clone(), stages.clone());
+        if let Some(peer) = &peer {
+            request.extensions_mut().insert(peer.clone());
+        }
+        async move {
+            let mut response = service.oneshot(request).await?;
+            if protocol == Protocol::Http1 && *stage.borrow() > Stage::Serving {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            drop(in_flight);
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let io = TokioIo::new(Watched::new(stream, place.activity.clone()));
+    let ended = match protocol {
+        Protocol::Http1 => {
+            let mut builder = http1::Builder::new();
+            // Not the header timeout of hyper: see `activity`.
+            builder.header_read_timeout(None).max_header_size(HEAD_LIMIT as usize);
+            run(pin!(builder.serve_connection(io, service)), &place, periods, stage, false).await
+        }
+        Protocol::Http2 => {
+            let mut builder = http2::Builder::new(TokioExecutor::new());
+            builder.timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(PONG);
+            builder.max_concurrent_streams(STREAMS).max_header_list_size(HEAD_LIMIT);
+            run(pin!(builder.serve_connection(io, service)), &place, periods, stage, true).await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%address, error, "connection ended");
+    }
+}
+
+/// Drives a connection, and ends it when its time is over, its place is needed, or the server leaves.
+async fn run<C>(
+    mut connection: Pin<&mut C>,
+    place: &Place,
+    mut periods: Periods,
+    mut stage: watch::Receiver<Stage>,
+    goes_away: bool,
+) -> Result<(), String>
+where
+    C: GracefulConnection<Error = hyper::Error>,
+{
+    let activity = &place.activity;
+    let mut alarm = Alarm::new(periods.idle);
+    let mut leaving = false;
+    loop {
+        let turn = poll_fn(|cx| {
+            if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
+                return Poll::Ready(Turn::Ended(ended));
+            }
+            activity.settle();
+            alarm.poll(cx, activity, &periods).map(Turn::Overdue)
+        });
+        tokio::select! {
+            biased;
+            turn = turn => match turn {
+                Turn::Ended(ended) => return ended.map_err(|error| error.to_string()),
+                Turn::Overdue(Overdue::Drop(reason)) => return Err(reason.to_owned()),
+                Turn::Overdue(Overdue::Close) => connection.as_mut().graceful_shutdown(),
+            },
+            () = place.needed() => {
+                activity.close();
+                periods.closing = GOODBYE;
+                connection.as_mut().graceful_shutdown();
+            }
+            changed = stage.changed(), if !leaving => {
+                let now = *stage.borrow_and_update();
+                // In HTTP/1.1 the next answer says it, and hyper would cut off half a head here. HTTP/2 is told at
+                // once, and goes on with what is in flight.
+                let go = match now {
+                    Stage::Serving => false,
+                    Stage::LameDuck | Stage::Draining => goes_away,
+                    Stage::Closing => true,
+                };
+                leaving = go || changed.is_err();
+                if leaving {
+                    activity.close();
+                    connection.as_mut().graceful_shutdown();
+                }
+            }
+        }
+    }
+}
+
+enum Turn {
+    Ended(hyper::Result<()>),
+    Overdue(Overdue),
+}
+
+/// One timer for all the periods of a connection. It is set anew only for an earlier time, and looks again when it
+/// rings: most requests do not touch it.
+struct Alarm(Pin<Box<Sleep>>, Duration);
+
+impl Alarm {
+    fn new(at_least: Duration) -> Self {
+        Self(Box::pin(tokio::time::sleep(at_least)), at_least)
+    }
+
+    fn poll(
+        &mut self,
+        cx: &mut std::task::Context<'_>,
+        activity: &Activity,
+        periods: &Periods,
+    ) -> Poll<Overdue> {
+        loop {
+            let deadline = activity.deadline(periods);
+            if let Some(deadline) = deadline.filter(|deadline| *deadline < self.0.deadline()) {
+                self.0.as_mut().reset(deadline);
+            }
+            if self.0.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            if let Some(overdue) = activity.overdue(periods) {
+                return Poll::Ready(overdue);
+            }
+            self.0.as_mut().reset(deadline.unwrap_or_else(|| Instant::now() + self.1));
+        }
+    }
+}

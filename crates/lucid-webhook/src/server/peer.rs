@@ -1,0 +1,85 @@
+//! Who a client is, by its certificate.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::pki_types::CertificateDer;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// The certificate that a client showed and that was verified, as an extension of its requests.
+///
+/// ```
+/// use lucid_webhook::PeerCertificate;
+///
+/// fn caller<B>(request: &http::Request<B>) -> Option<&str> {
+///     request.extensions().get::<PeerCertificate>()?.common_name()
+/// }
+/// ```
+#[derive(Clone)]
+pub struct PeerCertificate(Arc<Peer>);
+
+struct Peer {
+    der: CertificateDer<'static>,
+    names: Names,
+}
+
+/// The names in a certificate.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    common_name: Option<String>,
+    dns_names: Vec<String>,
+}
+
+impl PeerCertificate {
+    pub(super) fn new(der: &CertificateDer<'_>) -> Self {
+        Self(Arc::new(Peer { names: Names::read(der), der: der.clone().into_owned() }))
+    }
+
+    /// The subject's common name; Kubernetes takes it as the user's name.
+    #[must_use]
+    pub fn common_name(&self) -> Option<&str> {
+        self.0.names.common_name.as_deref()
+    }
+
+    /// The DNS names among the subject's alternative names.
+    pub fn dns_names(&self) -> impl Iterator<Item = &str> {
+        self.0.names.dns_names.iter().map(String::as_str)
+    }
+
+    /// The certificate itself.
+    #[must_use]
+    pub fn der(&self) -> &CertificateDer<'static> {
+        &self.0.der
+    }
+}
+
+impl fmt::Debug for PeerCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PeerCertificate").field(&self.0.names).finish()
+    }
+}
+
+impl Names {
+    /// A certificate that cannot be read has no names.
+    pub(super) fn read(der: &[u8]) -> Self {
+        let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Self::default() };
+        let common_name = certificate.subject().iter_common_name().next();
+        let alternative = certificate.subject_alternative_name().ok().flatten();
+        Self {
+            common_name: common_name.and_then(|name| name.as_str().ok()).map(str::to_owned),
+            dns_names: alternative
+                .iter()
+                .flat_map(|extension| &extension.value.general_names)
+                .filter_map(|name| match name {
+                    GeneralName::DNSName(name) => Some((*name).to_owned()),
+                    _ => None,
+                })
+                .collect(),
+        }
+    }
+
+    pub(super) fn any_of(&self, allowed: &[String]) -> bool {
+        self.common_name.iter().chain(&self.dns_names).any(|name| allowed.contains(name))
+    }
+}

@@ -1,0 +1,243 @@
+//! Property tests of conversions: what goes to another version and comes back must be what it was.
+//!
+//! The API server stores one version and serves all: whatever a way there and back loses is lost for good as soon as a
+//! client of the other version writes the object.
+//!
+//! ```no_run
+//! # fn converter() -> lucid_webhook::Converter { unimplemented!() }
+//! # fn definition() -> k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition { unimplemented!() }
+//! use lucid_webhook::testing::round_trip::{self, RoundTripError};
+//!
+//! // #[test]
+//! fn conversions_lose_nothing() -> Result<(), RoundTripError> {
+//!     round_trip::crd(&converter(), &definition())
+//! }
+//!
+//! // #[test]
+//! fn a_server_side_apply_may_convert_what_is_left_of_an_object() -> Result<(), RoundTripError> {
+//!     round_trip::partial(&converter(), &definition())
+//! }
+//! ```
+//!
+//! Each test takes 256 objects, or as many as the environment variable `PROPTEST_CASES` says, and reports the smallest
+//! that fails. Equal are also null, an empty list and nothing at all; a number as an integer and as a decimal; and no
+//! labels or annotations and an empty map of them. An empty object is not nothing: it often switches something on.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use proptest::strategy::Strategy;
+use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
+use serde::Serialize;
+use serde_json::Value;
+use snafu::{IntoError, ResultExt, Snafu};
+
+pub use super::difference::Difference;
+use super::difference::differences;
+use super::schema::{self, SchemaError};
+use crate::conversion::{ConversionError, Converter};
+
+/// What a round trip found. Its `Debug` is its text, so that a test may return or unwrap it.
+#[derive(Snafu)]
+#[non_exhaustive]
+pub enum RoundTripError {
+    /// The object that came back is another.
+    #[snafu(display(
+        "{way} changes the object:\n{}smallest object found: {object}\nin between: {between}",
+        lines(differences)
+    ))]
+    Differs {
+        /// Such as `v2 -> v1 -> v2`.
+        way: String,
+        /// Each field that is not as it was.
+        differences: Vec<Difference>,
+        /// The object at the start.
+        object: Value,
+        /// What became of it in the other version.
+        between: Value,
+    },
+    /// An object was not converted at all.
+    #[snafu(display("{way} fails: {source}\nsmallest object found: {object}"))]
+    Fails {
+        /// Such as `v2 -> v1 -> v2`.
+        way: String,
+        /// The object at the start.
+        object: Value,
+        /// What the converter said.
+        #[snafu(source(from(ConversionError, Box::new)))]
+        source: Box<ConversionError>,
+    },
+    /// Objects of a version cannot be made.
+    #[snafu(display("no objects of {version} to try: {source}"))]
+    Schema {
+        /// The version.
+        version: String,
+        /// Why.
+        source: SchemaError,
+    },
+    /// Not enough objects could be made.
+    #[snafu(display("{way} was not tried with enough objects: {reason}"))]
+    Generator {
+        /// Such as `v2 -> v1 -> v2`.
+        way: String,
+        /// What the generator said.
+        reason: String,
+    },
+}
+
+impl fmt::Debug for RoundTripError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+fn lines(differences: &[Difference]) -> String {
+    differences.iter().map(|difference| format!("  {difference}\n")).collect()
+}
+
+/// Tests every version of the definition that is served or stored, both ways, with objects made from its schemas.
+///
+/// # Errors
+///
+/// At the first round trip that fails.
+pub fn crd(converter: &Converter, definition: &CustomResourceDefinition) -> Result<(), RoundTripError> {
+    let hub = converter.hub_version();
+    let objects = |version: &str| schema::objects(definition, version).context(SchemaSnafu { version });
+    let versions = &definition.spec.versions;
+    let live = versions.iter().filter(|version| version.served || version.storage);
+    for spoke in live.map(|version| &*version.name).filter(|version| *version != hub) {
+        spoke_hub_spoke(converter, spoke, objects(spoke)?)?;
+        // A hub need not be a version of the API.
+        if versions.iter().any(|version| version.name == hub) {
+            hub_spoke_hub(converter, spoke, objects(hub)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Tests that objects of which any fields are missing (see [`schema::partial_objects`]) are converted, between the hub
+/// and every version of the definition that is served or stored. They need not come back as they were.
+///
+/// Where this fails, so does a server-side apply to an object that was applied in another version before. Types whose
+/// fields are all `Option`s or have defaults pass.
+///
+/// # Errors
+///
+/// At the first object that is not converted.
+pub fn partial(converter: &Converter, definition: &CustomResourceDefinition) -> Result<(), RoundTripError> {
+    let hub = converter.hub_version();
+    let versions = definition.spec.versions.iter().filter(|version| version.served || version.storage);
+    let versions: Vec<&str> = versions.map(|version| &*version.name).collect();
+    for version in &versions {
+        // The hub to all others, all others to the hub.
+        let targets =
+            versions.iter().copied().filter(|other| other != version && (*version == hub || *other == hub));
+        for target in targets {
+            let objects =
+                schema::partial_objects(definition, version).context(SchemaSnafu { version: *version })?;
+            let way = format!("{version} -> {target}");
+            run(&way, objects, |object| {
+                let converted = converter.convert_object(&object, target);
+                converted.map(drop).context(FailsSnafu { way: &way, object })
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes objects of the hub to `spoke` (a version without the group) and back: what the spoke cannot say must be kept.
+///
+/// `objects` may be typed or JSON; `apiVersion` and `kind` are filled in.
+///
+/// # Errors
+///
+/// When an object comes back as another or not at all.
+pub fn hub_spoke_hub<S>(converter: &Converter, spoke: &str, objects: S) -> Result<(), RoundTripError>
+where
+    S: Strategy,
+    S::Value: Serialize,
+{
+    there_and_back(converter, converter.hub_version(), spoke, objects)
+}
+
+/// Takes objects of `spoke` (a version without the group) to the hub and back.
+///
+/// `objects` may be typed or JSON; `apiVersion` and `kind` are filled in.
+///
+/// # Errors
+///
+/// When an object comes back as another or not at all.
+pub fn spoke_hub_spoke<S>(converter: &Converter, spoke: &str, objects: S) -> Result<(), RoundTripError>
+where
+    S: Strategy,
+    S::Value: Serialize,
+{
+    there_and_back(converter, spoke, converter.hub_version(), objects)
+}
+
+fn there_and_back<S>(converter: &Converter, home: &str, away: &str, objects: S) -> Result<(), RoundTripError>
+where
+    S: Strategy,
+    S::Value: Serialize,
+{
+    let way = format!("{home} -> {away} -> {home}");
+    let trip = Trip { converter, home, away, way: &way };
+    run(&way, objects, |object| trip.take(object))
+}
+
+/// Tries objects; the error is that of the smallest object that fails.
+fn run<S>(
+    way: &str,
+    objects: S,
+    trial: impl Fn(Value) -> Result<(), RoundTripError>,
+) -> Result<(), RoundTripError>
+where
+    S: Strategy,
+    S::Value: Serialize,
+{
+    // The smallest object is the last that failed.
+    let last = RefCell::new(None);
+    // Nothing is kept on disk: the object in the message is small and whole.
+    let config = Config { failure_persistence: None, ..Config::default() };
+    let outcome = TestRunner::new(config).run(&objects, |object| {
+        let object =
+            serde_json::to_value(object).map_err(|error| TestCaseError::reject(error.to_string()))?;
+        trial(object).map_err(|error| {
+            last.replace(Some(error));
+            TestCaseError::fail("the round trip failed")
+        })
+    });
+    match (outcome, last.into_inner()) {
+        (Ok(()), _) => Ok(()),
+        (Err(TestError::Fail(..)), Some(error)) => Err(error),
+        (Err(TestError::Fail(reason, _) | TestError::Abort(reason)), _) => {
+            GeneratorSnafu { way, reason: reason.to_string() }.fail()
+        }
+    }
+}
+
+struct Trip<'a> {
+    converter: &'a Converter,
+    home: &'a str,
+    away: &'a str,
+    way: &'a str,
+}
+
+impl Trip<'_> {
+    fn take(&self, mut object: Value) -> Result<(), RoundTripError> {
+        let Self { converter, home, away, way } = self;
+        if let Value::Object(object) = &mut object {
+            object.insert("apiVersion".to_owned(), format!("{}/{home}", converter.group()).into());
+            object.insert("kind".to_owned(), converter.kind().into());
+        }
+        let fails = |error| FailsSnafu { way: *way, object: object.clone() }.into_error(error);
+        let between = converter.convert_object(&object, away).map_err(fails)?;
+        let back = converter.convert_object(&between, home).map_err(fails)?;
+        let differences = differences(&object, &back);
+        if differences.is_empty() {
+            return Ok(());
+        }
+        DiffersSnafu { way: *way, differences, object, between }.fail()
+    }
+}

@@ -1,0 +1,181 @@
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+
+use super::*;
+
+fn values(schema: Value, count: usize) -> Vec<Value> {
+    let schema: JSONSchemaProps = serde_json::from_value(schema).unwrap();
+    let strategy = arbitrary(&schema).unwrap();
+    let mut runner = TestRunner::deterministic();
+    (0..count)
+        .map(|_| {
+            let value = strategy.new_tree(&mut runner).unwrap().current();
+            assert!(accepts(&schema, &value), "{value}");
+            value
+        })
+        .collect()
+}
+
+/// That the values keep the rule, and that it is not for want of variety.
+fn all_and_some(schema: Value, all: impl Fn(&Value) -> bool, some: &[&dyn Fn(&Value) -> bool]) {
+    let values = values(schema.clone(), 400);
+    for value in &values {
+        assert!(all(value), "{schema}: {value}");
+    }
+    for (index, some) in some.iter().enumerate() {
+        assert!(values.iter().any(some), "{schema}: none of kind {index}");
+    }
+}
+
+#[test]
+fn scalars_keep_their_bounds_and_use_them() {
+    let int = |value: &Value| value.as_i64().unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    all_and_some(
+        json!({"type": "integer", "minimum": 1, "maximum": 3}),
+        |value| (1..=3).contains(&int(value)),
+        &[&|value| int(value) == 1, &|value| int(value) == 3],
+    );
+    let exclusive = json!({"type": "integer", "minimum": 1, "exclusiveMinimum": true, "maximum": 3, "exclusiveMaximum": true});
+    all_and_some(exclusive, |value| int(value) == 2, &[]);
+    all_and_some(
+        json!({"type": "integer", "multipleOf": 5}),
+        |value| int(value) % 5 == 0,
+        &[&|value| int(value) > 500],
+    );
+    all_and_some(
+        json!({"type": "integer", "format": "int32"}),
+        |value| i32::try_from(int(value)).is_ok(),
+        &[&|value| int(value) < -1_000_000, &|value| (0..100).contains(&int(value))],
+    );
+    all_and_some(json!({"type": "integer"}), |value| value.is_i64(), &[&|value| int(value) > 1 << 53]);
+    let negative = json!({"type": "integer", "maximum": -5});
+    all_and_some(negative, |value| int(value) <= -5, &[&|value| int(value) == -5 || int(value) < -1000]);
+    all_and_some(json!({"type": "number", "minimum": 0.001, "maximum": 0.002}), Value::is_f64, &[]);
+    all_and_some(json!({"type": "number"}), Value::is_number, &[&Value::is_f64, &|value| value.is_i64()]);
+    all_and_some(json!({"type": "boolean"}), Value::is_boolean, &[&|value| *value == true]);
+    all_and_some(
+        json!({"type": "string", "maxLength": 2}),
+        |value| text(value).chars().count() <= 2,
+        &[&|value| text(value).is_empty(), &|value| !text(value).is_ascii()],
+    );
+    all_and_some(
+        json!({"type": "string", "enum": ["a", "b"]}),
+        Value::is_string,
+        &[&|v| v == "a", &|v| v == "b"],
+    );
+    all_and_some(
+        json!({"type": "string", "nullable": true}),
+        |_| true,
+        &[&Value::is_null, &Value::is_string],
+    );
+    all_and_some(json!({"type": "string", "format": "date-time"}), |value| text(value).ends_with('Z'), &[]);
+    all_and_some(
+        json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]}),
+        |_| true,
+        &[&Value::is_i64, &Value::is_string],
+    );
+}
+
+#[test]
+fn patterns_of_the_api_are_matched() {
+    let quantity = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
+    let patterns =
+        [r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", r"^\d{3}-\w+$", "^a$|^b$", r"\S", r"^[^\\]\\d$", quantity];
+    for pattern in patterns {
+        all_and_some(
+            json!({"type": "string", "pattern": pattern}),
+            |value| {
+                pattern == "\\S" || value.as_str().is_some_and(str::is_ascii) || pattern.starts_with("^[^")
+            },
+            &[],
+        );
+    }
+    let schema = json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=x)"}}});
+    let error = arbitrary(&serde_json::from_value(schema).unwrap()).unwrap_err().to_string();
+    assert!(error.starts_with("a: failed to make texts for the pattern \"(?=x)\""), "{error}");
+}
+
+#[test]
+fn objects_and_lists_have_what_they_must_and_may() {
+    let schema = json!({
+        "type": "object",
+        "required": ["must"],
+        "properties": {
+            "must": {"type": "boolean"},
+            "may": {"type": "boolean"},
+            "filled": {"type": "integer", "default": 1},
+            "list": {"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 2},
+            "set": {"type": "array", "items": {"type": "boolean"}, "x-kubernetes-list-type": "set"},
+            "map": {"type": "object", "additionalProperties": {"type": "boolean"}},
+            "keyed": {
+                "type": "array",
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["on"],
+                "items": {"type": "object", "required": ["on"], "properties": {"on": {"type": "boolean"}, "x": {"type": "integer"}}},
+            },
+            "any": {"x-kubernetes-preserve-unknown-fields": true},
+            "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+            "embedded": {"type": "object", "x-kubernetes-embedded-resource": true},
+        },
+    });
+    let unique = |value: &Value| {
+        let items = value.as_array().into_iter().flatten();
+        let mut keys: Vec<_> = items.map(|item| item.get("on").unwrap_or(item).to_string()).collect();
+        let count = keys.len();
+        keys.sort();
+        keys.dedup();
+        keys.len() == count
+    };
+    all_and_some(
+        schema,
+        |value| {
+            value["must"].is_boolean()
+                && value["filled"].is_i64()
+                && unique(&value["set"])
+                && unique(&value["keyed"])
+                && value["map"].as_object().is_none_or(|map| !map.is_empty())
+                && value.get("embedded").is_none_or(|embedded| embedded["metadata"]["name"].is_string())
+        },
+        &[
+            &|value| value.get("may").is_none(),
+            &|value| value["set"].as_array().is_some_and(|set| set.len() == 2),
+            &|value| value["keyed"].as_array().is_some_and(|list| list.len() == 2),
+            &|value| value["any"].is_object(),
+            &|value| value["open"].as_object().is_some_and(|open| !open.is_empty()),
+        ],
+    );
+}
+
+#[test]
+fn branches_narrow_what_is_around_them() {
+    let field = json!({"type": "boolean"});
+    let tagged = json!({
+        "type": "object",
+        "properties": {"a": field, "b": field, "c": field},
+        "oneOf": [{"required": ["a"]}, {"required": ["b"]}, {"required": ["c"]}],
+    });
+    all_and_some(
+        tagged,
+        |value| value.as_object().is_some_and(|object| object.len() == 1),
+        &[&|value| value.get("a").is_some(), &|value| value.get("c").is_some()],
+    );
+    let not = json!({"type": "integer", "minimum": 0, "maximum": 3, "not": {"enum": [2]}, "allOf": [{"minimum": 1}]});
+    all_and_some(not, |value| *value == 1 || *value == 3, &[&|value| *value == 1, &|value| *value == 3]);
+}
+
+#[test]
+fn what_contradicts_itself_is_named() {
+    for (schema, expected) in [
+        (
+            json!({"type": "integer", "minimum": 3, "maximum": 2}),
+            "a: the least allowed is above the most allowed",
+        ),
+        (json!({"type": "string", "minLength": 3, "maxLength": 2}), "a: the least"),
+        (json!({"type": "array", "items": {"type": "text"}}), "a[]: the type \"text\" is not one of"),
+    ] {
+        let schema = json!({"type": "object", "properties": {"a": schema}});
+        let error = arbitrary(&serde_json::from_value(schema).unwrap()).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+}

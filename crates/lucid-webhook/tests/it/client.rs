@@ -1,0 +1,270 @@
+//! What the clients do to a real cluster, and what its RBAC answers the guard.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount as ServiceAccountObject};
+use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
+use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams};
+use kube::client::Body;
+use kube::{Api, Client, ResourceExt};
+use lucid_testbed::Cluster;
+use lucid_webhook::client::{Clients, DryRunError, SubjectAccessReviews, dry_run};
+use lucid_webhook::guard::{
+    Access, AccessReview, CachedAccessReview, Guard, GuardError, Outside, Scope, ServiceAccount,
+};
+use lucid_webhook::{AdmissionRequest, SideEffects, WebhookKind};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tower::service_fn;
+
+fn object<K: DeserializeOwned>(object: Value) -> K {
+    serde_json::from_value(object).unwrap()
+}
+
+fn config_map(name: &str) -> ConfigMap {
+    object(json!({"metadata": {"name": name, "labels": {"test": "dry-run"}}, "data": {"a": "1"}}))
+}
+
+/// A client through `client` that counts what goes through it.
+fn counting(client: &Client) -> (Client, Arc<AtomicUsize>) {
+    let (real, count) = (client.clone(), Arc::new(AtomicUsize::new(0)));
+    let counter = count.clone();
+    let service = service_fn(move |request: http::Request<Body>| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        let real = real.clone();
+        async move { real.send(request).await }
+    });
+    (Client::new(service, client.default_namespace()), count)
+}
+
+fn request(resource: &str, subresource: Option<&str>, name: &str, namespace: &str) -> AdmissionRequest {
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "1", "operation": "UPDATE", "name": name, "namespace": namespace, "subResource": subresource,
+        "resource": {"group": "", "version": "v1", "resource": resource},
+    }});
+    AdmissionRequest::from_json(&review.to_string().into(), Instant::now() + Duration::from_secs(20)).unwrap()
+}
+
+#[tokio::test]
+async fn a_dry_run_client_changes_nothing_and_a_real_one_does() {
+    let cluster = Cluster::builder().start().await.unwrap();
+    let real = cluster.client();
+    let dry = dry_run(&real);
+    let maps = |client: &Client| Api::<ConfigMap>::namespaced(client.clone(), "default");
+    let (before, dry_maps) = (maps(&real), maps(&dry));
+    let (post, delete) = (PostParams::default(), DeleteParams::default());
+
+    // Nothing is created, but it is answered as if.
+    let answer = dry_maps.create(&post, &config_map("new")).await.unwrap();
+    assert!(answer.uid().is_some());
+    assert!(before.get_opt("new").await.unwrap().is_none());
+    let apply = Patch::Apply(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new"}}));
+    dry_maps.patch("new", &PatchParams::apply("test"), &apply).await.unwrap();
+    assert!(before.get_opt("new").await.unwrap().is_none());
+
+    // What is there stays as it is.
+    let stored = before.create(&post, &config_map("old")).await.unwrap();
+    let merge = Patch::Merge(json!({"data": {"a": "2"}}));
+    let patched = dry_maps.patch("old", &PatchParams::default(), &merge).await.unwrap();
+    assert_eq!(patched.data.unwrap()["a"], "2");
+    let mut changed = stored.clone();
+    changed.data.as_mut().unwrap().insert("a".to_owned(), "3".to_owned());
+    let replaced = dry_maps.replace("old", &post, &changed).await.unwrap();
+    assert_eq!(replaced.data.unwrap()["a"], "3");
+    // With options in the body, the way kube always deletes, and in the query.
+    dry_maps.delete("old", &delete).await.unwrap();
+    dry_maps.delete("old", &delete.clone().grace_period(0)).await.unwrap();
+    let path = "/api/v1/namespaces/default/configmaps/old";
+    dry.send(http::Request::delete(path).body(Body::empty()).unwrap()).await.unwrap();
+    dry_maps.delete_collection(&delete, &ListParams::default().labels("test=dry-run")).await.unwrap();
+    dry_maps.delete_collection(&delete.clone().grace_period(0), &ListParams::default()).await.unwrap();
+    let still = before.get("old").await.unwrap();
+    assert_eq!(still, stored, "a dry run changed something");
+
+    // Subresources as well.
+    let pods = |client: &Client| Api::<Pod>::namespaced(client.clone(), "default");
+    let pod =
+        object(json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}));
+    let stored = pods(&real).create(&post, &pod).await.unwrap();
+    let status = Patch::Merge(json!({"status": {"phase": "Failed"}}));
+    let answer = pods(&dry).patch_status("p", &PatchParams::default(), &status).await.unwrap();
+    assert_eq!(answer.status.unwrap().phase.as_deref(), Some("Failed"));
+    pods(&dry).evict("p", &EvictParams::default()).await.unwrap();
+    let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}}).to_string();
+    let bind = http::Request::post("/api/v1/namespaces/default/pods/p/binding")
+        .header("Content-Type", "application/json")
+        .body(binding.into_bytes());
+    dry.request_text(bind.unwrap()).await.unwrap();
+    assert_eq!(pods(&real).get("p").await.unwrap(), stored, "a dry run changed the pod");
+
+    // The API server's own checks stay.
+    let twice = dry_maps.create(&post, &config_map("old")).await.unwrap_err();
+    assert!(matches!(twice, kube::Error::Api(status) if status.code == 409));
+
+    // Reviews answer.
+    let review: SelfSubjectAccessReview =
+        object(json!({"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}));
+    let review = Api::all(dry.clone()).create(&post, &review).await.unwrap();
+    assert!(review.status.unwrap().allowed);
+    let allowed = SubjectAccessReviews::new(dry);
+    let access = Access::of(&"a:b".parse().unwrap(), "get", &request("pods", None, "p", "default"));
+    assert!(!allowed.is_allowed(&access).await.unwrap());
+
+    before.delete("old", &delete).await.unwrap();
+    assert!(before.get_opt("old").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn what_knows_no_dry_run_is_not_sent() {
+    let cluster = Cluster::builder().start().await.unwrap();
+    let accounts = Api::<ServiceAccountObject>::namespaced(cluster.client(), "default");
+    let account = object(json!({"metadata": {"name": "robot"}}));
+    accounts.create(&PostParams::default(), &account).await.unwrap();
+    let token = "/api/v1/namespaces/default/serviceaccounts/robot/token";
+    let post = |path: &str| {
+        let request = http::Request::post(path).header("Content-Type", "application/json");
+        request.body(br#"{"spec": {}}"#.to_vec()).unwrap()
+    };
+    let answer: Value = cluster.client().request(post(&format!("{token}?dryRun=All"))).await.unwrap();
+    assert!(
+        answer["status"]["token"].is_string(),
+        "the API server has learned a dry run of tokens: allow it"
+    );
+
+    let (counted, count) = counting(&cluster.client());
+    let dry = dry_run(&counted);
+    let get = |path: &str| http::Request::get(path).body(Vec::new()).unwrap();
+    let upgrade = http::Request::get("/apis/subresources.example.com/v1/namespaces/a/machines/b/console")
+        .header("Upgrade", "websocket")
+        .body(Vec::new());
+    for request in [
+        post(token),
+        post("/api/v1/namespaces/default/pods/p/exec?command=reboot"),
+        get("/api/v1/namespaces/default/pods/p/exec?command=reboot"),
+        get("/api/v1/namespaces/default/services/s/proxy/reset"),
+        http::Request::put("/debug/flags/v").body(b"5".to_vec()).unwrap(),
+        upgrade.unwrap(),
+    ] {
+        let uri = request.uri().clone();
+        match dry.request_text(request).await.unwrap_err() {
+            kube::Error::Service(error) => {
+                assert!(matches!(error.downcast_ref(), Some(DryRunError::NoDryRun { .. })), "{uri}: {error}");
+            }
+            error => panic!("{uri}: {error}"),
+        }
+    }
+    let protobuf = http::Request::delete("/api/v1/namespaces/default/serviceaccounts/robot")
+        .header("Content-Type", "application/vnd.kubernetes.protobuf")
+        .body(b"k8s\0".to_vec());
+    assert!(dry.request_text(protobuf.unwrap()).await.is_err());
+    assert_eq!(count.load(Ordering::SeqCst), 0);
+    Api::<ServiceAccountObject>::namespaced(dry, "default").get("robot").await.unwrap();
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_handler_gets_the_client_that_it_has_promised_to_need() {
+    let cluster = Cluster::builder().start().await.unwrap();
+    let clients = Clients::new(cluster.client());
+    for (side_effects, is_dry_run, writes) in [
+        (SideEffects::None, false, false),
+        (SideEffects::None, true, false),
+        (SideEffects::NoneOnDryRun, true, false),
+        (SideEffects::NoneOnDryRun, false, true),
+    ] {
+        let client = clients.for_request(side_effects, is_dry_run);
+        let name = format!("{side_effects}-{is_dry_run}").to_lowercase();
+        let maps = Api::<ConfigMap>::default_namespaced(client);
+        maps.create(&PostParams::default(), &config_map(&name)).await.unwrap();
+        let is_there = maps.get_opt(&name).await.unwrap().is_some();
+        assert_eq!(is_there, writes, "{side_effects}, dry run: {is_dry_run}");
+    }
+}
+
+#[tokio::test]
+async fn the_webhook_acts_within_the_rights_of_its_service_account() {
+    let cluster = Cluster::builder().start().await.unwrap();
+    let client = cluster.client();
+    let post = PostParams::default();
+    for namespace in ["shop", "other", "policies"] {
+        let namespace: Namespace = object(json!({"metadata": {"name": namespace}}));
+        Api::all(client.clone()).create(&post, &namespace).await.unwrap();
+    }
+    // By account: pods. By group of the account's namespace: one ConfigMap, by name. By a role that is gone: nothing.
+    let role = |name: &str, rules: Value| object::<Role>(json!({"metadata": {"name": name}, "rules": rules}));
+    let binding = |role: &str, subject: Value| {
+        let role_ref = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role});
+        object::<RoleBinding>(json!({"metadata": {"name": role}, "subjects": [subject], "roleRef": role_ref}))
+    };
+    let pods = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["update"]},
+        {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["get"]}]);
+    let map = json!([{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["settings"], "verbs": ["update"]}]);
+    let account = json!({"kind": "ServiceAccount", "name": "labeller", "namespace": "policies"});
+    let group = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:serviceaccounts:policies"});
+    let roles = Api::<Role>::namespaced(client.clone(), "shop");
+    let bindings = Api::<RoleBinding>::namespaced(client.clone(), "shop");
+    for (name, rules, subject) in
+        [("pods", Some(pods), account.clone()), ("map", Some(map), group), ("gone", None, account)]
+    {
+        if let Some(rules) = rules {
+            roles.create(&post, &role(name, rules)).await.unwrap();
+        }
+        bindings.create(&post, &binding(name, subject)).await.unwrap();
+    }
+    let account: ServiceAccount = "policies:labeller".parse().unwrap();
+    let (counted, count) = counting(&client);
+    let review = Arc::new(CachedAccessReview::new(SubjectAccessReviews::new(counted)));
+    let guard = |kind: WebhookKind, verb: &str| {
+        Guard::new("label.example.com", kind).with_rights_of(account.clone(), verb, review.clone())
+    };
+    let (mutate, validate) = (guard(WebhookKind::Mutating, "update"), guard(WebhookKind::Validating, "get"));
+    // RBAC takes a moment to see new roles.
+    let pod = request("pods", None, "web", "shop");
+    let direct = SubjectAccessReviews::new(client.clone());
+    for access in [
+        Access::of(&account, "update", &pod),
+        Access::of(&account, "update", &request("configmaps", None, "settings", "shop")),
+    ] {
+        while !direct.is_allowed(&access).await.unwrap() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    for round in 0..2 {
+        for (guard, request, inside) in [
+            (&mutate, &pod, true),
+            (&validate, &pod, false),
+            (&mutate, &request("pods", Some("status"), "web", "shop"), false),
+            (&validate, &request("pods", Some("status"), "web", "shop"), true),
+            (&mutate, &request("pods", None, "web", "other"), false),
+            (&mutate, &request("configmaps", None, "settings", "shop"), true),
+            (&mutate, &request("configmaps", None, "others", "shop"), false),
+        ] {
+            let scope = guard.check(request).await.unwrap();
+            let (resource, name) = (&request.resource.resource, &request.name);
+            match scope {
+                Scope::Inside => assert!(inside, "{resource} {name}"),
+                Scope::Outside(Outside::Forbidden(access)) => assert!(!inside, "{access}"),
+                scope => panic!("{resource} {name}: {scope:?}"),
+            }
+        }
+        assert_eq!(count.load(Ordering::SeqCst), 7, "round {round}: each question is asked once");
+    }
+
+    // The account that asks may be one that may not.
+    let kubeconfig = cluster.kubeconfig_for("nobody", None).unwrap();
+    let nobody = kube::config::Kubeconfig::from_yaml(&kubeconfig).unwrap();
+    let mut config = kube::Config::from_custom_kubeconfig(nobody, &Default::default()).await.unwrap();
+    config.proxy_url = None;
+    let review = SubjectAccessReviews::new(Client::try_from(config).unwrap());
+    let guard =
+        Guard::new("label.example.com", WebhookKind::Mutating).with_rights_of(account, "update", review);
+    let error = guard.check(&pod).await.unwrap_err();
+    assert!(matches!(error, GuardError::Review { .. }), "{error}");
+    let delegator = Api::<ClusterRole>::all(client).get("system:auth-delegator").await.unwrap();
+    let rules = serde_json::to_value(delegator.rules).unwrap().to_string();
+    assert!(rules.contains(r#""resources":["subjectaccessreviews"],"verbs":["create"]"#), "{rules}");
+}

@@ -1,0 +1,151 @@
+//! Client certificates.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lucid_webhook::{ClientCertificates, ClientCertificatesError};
+use rcgen::ExtendedKeyUsagePurpose;
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, HandshakeKind};
+
+use crate::server::Echo;
+use crate::wire::{Authority, Http1, Identity};
+
+/// The server's own CA, and one of its clients.
+struct Setup {
+    echo: Echo,
+    server_ca: Authority,
+    client_ca: Authority,
+    clients: ClientCertificates,
+}
+
+impl Setup {
+    async fn start(clients: impl FnOnce(&[u8]) -> ClientCertificates) -> Self {
+        let (server_ca, client_ca) = (Authority::new(), Authority::new());
+        let clients = clients(client_ca.pem.as_bytes());
+        let config = clients.server_config(server_ca.localhost()).unwrap();
+        let echo = Echo::start(config, |server| server).await;
+        Self { echo, server_ca, client_ca, clients }
+    }
+
+    fn config(
+        &self,
+        version: &'static rustls::SupportedProtocolVersion,
+        identity: Option<&Identity>,
+    ) -> Arc<ClientConfig> {
+        Arc::new(self.server_ca.client_config_of("http/1.1", &[version], identity))
+    }
+
+    /// What the service sees of the caller, or `None` for who is refused, by TLS 1.2 and 1.3 alike.
+    async fn seen(&self, identity: Option<&Identity>) -> Option<String> {
+        let mut seen = Vec::new();
+        for version in [&TLS12, &TLS13] {
+            seen.push(call(self.echo.address, self.config(version, identity)).await.map(|(seen, _)| seen));
+        }
+        assert_eq!(seen[0], seen[1]);
+        seen.remove(0)
+    }
+}
+
+async fn call(address: SocketAddr, config: Arc<ClientConfig>) -> Option<(String, HandshakeKind)> {
+    let mut client = Http1::connect(address, config).await.ok()?;
+    // In TLS 1.3 a refusal comes after the handshake.
+    let answer = client.post("/", "").await.ok()?;
+    // Reads what tickets there are.
+    client.ends_within(Duration::from_millis(10)).await;
+    let kind = client.stream.get_ref().1.handshake_kind().unwrap();
+    Some((String::from_utf8(answer.body).unwrap(), kind))
+}
+
+#[tokio::test]
+async fn required_certificates_are_those_of_the_ca_and_the_service_sees_their_names() {
+    let setup = Setup::start(|bundle| ClientCertificates::required(bundle).unwrap()).await;
+    let known = setup.client_ca.client("kube-apiserver", &["api.example", "b.example"]);
+    assert_eq!(
+        setup.seen(Some(&known)).await.as_deref(),
+        Some("POST / kube-apiserver api.example,b.example ")
+    );
+    let stranger = Authority::new().client("kube-apiserver", &[]);
+    let server = setup.client_ca.issue(ExtendedKeyUsagePurpose::ServerAuth, "kube-apiserver", &[]);
+    for identity in [None, Some(&stranger), Some(&server)] {
+        assert_eq!(setup.seen(identity).await, None);
+    }
+}
+
+#[tokio::test]
+async fn optional_certificates_may_be_missing_and_not_wrong() {
+    let setup = Setup::start(|bundle| ClientCertificates::optional(bundle).unwrap()).await;
+    let known = setup.client_ca.client("kube-apiserver", &[]);
+    assert_eq!(setup.seen(Some(&known)).await.as_deref(), Some("POST / kube-apiserver  "));
+    assert_eq!(setup.seen(None).await.as_deref(), Some("POST / "));
+    assert_eq!(setup.seen(Some(&Authority::new().client("kube-apiserver", &[]))).await, None);
+}
+
+#[tokio::test]
+async fn allowed_names_are_common_names_and_dns_names() {
+    let setup = Setup::start(|bundle| {
+        ClientCertificates::required(bundle).unwrap().with_allowed_names(["front-proxy", "api.example"])
+    })
+    .await;
+    for (common_name, dns_names, allowed) in [
+        ("front-proxy", &[][..], true),
+        ("else", &["x.example", "api.example"], true),
+        ("else", &[], false),
+        ("Front-Proxy", &[], false),
+        ("front-proxy-client", &["www.api.example", "*.example"], false),
+        ("", &[], false),
+    ] {
+        let identity = setup.client_ca.client(common_name, dns_names);
+        assert_eq!(setup.seen(Some(&identity)).await.is_some(), allowed, "{common_name} {dns_names:?}");
+    }
+}
+
+#[tokio::test]
+async fn after_the_ca_is_replaced_its_clients_are_refused_resumption_or_not() {
+    let setup = Setup::start(|bundle| ClientCertificates::required(bundle).unwrap()).await;
+    let next_ca = Authority::new();
+    let (old, new) = (setup.client_ca.client("old", &[]), next_ca.client("new", &[]));
+    // One configuration each, as sessions are kept in it.
+    let before = [&TLS12, &TLS13].map(|version| setup.config(version, Some(&old)));
+    for config in &before {
+        for _ in 0..3 {
+            let (_, kind) = call(setup.echo.address, Arc::clone(config)).await.unwrap();
+            assert!(!matches!(kind, HandshakeKind::Resumed), "a resumed session shows no certificate");
+        }
+    }
+    assert_eq!(setup.seen(Some(&new)).await, None);
+
+    let both = format!("{}{}", setup.client_ca.pem, next_ca.pem);
+    setup.clients.replace(both.as_bytes()).unwrap();
+    assert!(setup.seen(Some(&new)).await.is_some() && setup.seen(Some(&old)).await.is_some());
+
+    setup.clients.replace(next_ca.pem.as_bytes()).unwrap();
+    for config in &before {
+        assert!(call(setup.echo.address, Arc::clone(config)).await.is_none());
+    }
+    assert!(setup.seen(Some(&new)).await.is_some());
+    assert_eq!(setup.seen(Some(&old)).await, None);
+}
+
+#[tokio::test]
+async fn a_bundle_that_cannot_be_read_is_an_error_and_changes_nothing() {
+    let setup = Setup::start(|bundle| ClientCertificates::required(bundle).unwrap()).await;
+    let known = setup.client_ca.client("known", &[]);
+    let pem = |body: &str| format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n");
+    let cases = [
+        (String::new(), "holds no certificate"),
+        ("not PEM at all".to_owned(), "holds no certificate"),
+        (rcgen::KeyPair::generate().unwrap().serialize_pem(), "holds no certificate"),
+        (pem("!!!"), "as PEM"),
+        (setup.client_ca.pem.replace("-----END", "-----"), "as PEM"),
+        (pem("AAAA"), "certificate 1 of the bundle"),
+        (format!("{}{}", Authority::new().pem, pem("AAAA")), "certificate 2 of the bundle"),
+    ];
+    for (bundle, says) in cases {
+        let error: ClientCertificatesError = setup.clients.replace(bundle.as_bytes()).unwrap_err();
+        assert!(error.to_string().contains(says), "{error}");
+        assert!(ClientCertificates::optional(bundle.as_bytes()).is_err());
+    }
+    assert!(setup.seen(Some(&known)).await.is_some());
+}

@@ -1,0 +1,659 @@
+//! Conversion as kube-apiserver asks for it.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lucid_webhook::testing::round_trip::{self, RoundTripError};
+use lucid_webhook::{BoxError, ConversionOutcome, Converter, ConverterError};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::cron_tab::{CronTabV1, CronTabV2, builder, definition, v1_to_v2, v2_to_v1};
+
+const V1: &str = "stable.example.com/v1";
+const V2: &str = "stable.example.com/v2";
+
+fn converter() -> Converter {
+    builder().build(&definition()).unwrap()
+}
+
+fn v1(name: &str) -> Value {
+    json!({
+        "apiVersion": V1,
+        "kind": "CronTab",
+        "metadata": {"name": name, "namespace": "default", "uid": format!("uid-of-{name}"), "generation": 7},
+        "spec": {"cronSpec": "* * * * */5", "image": "cron:1", "replicas": 3},
+    })
+}
+
+fn v2(name: &str) -> Value {
+    converter().convert_object(&v1(name), "v2").unwrap()
+}
+
+fn with(mut object: Value, pointer: &str, value: Value) -> Value {
+    let (parent, key) = pointer.rsplit_once('/').unwrap();
+    object.pointer_mut(parent).unwrap()[key] = value;
+    object
+}
+
+fn review(desired: &str, objects: Value) -> Bytes {
+    let request = json!({"uid": "705ab4f5", "desiredAPIVersion": desired, "objects": objects});
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": request})
+        .to_string()
+        .into()
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(20)
+}
+
+/// The outcome and the response.
+async fn ask(converter: &Converter, body: Bytes) -> (ConversionOutcome, Value) {
+    let answer = converter.convert(&body, soon()).await.unwrap();
+    let mut review: Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!(review["apiVersion"], "apiextensions.k8s.io/v1");
+    assert_eq!(review["kind"], "ConversionReview");
+    assert_eq!(review["response"]["uid"], "705ab4f5");
+    (answer.outcome, review["response"].take())
+}
+
+async fn converted(converter: &Converter, desired: &str, objects: Value) -> Value {
+    let (outcome, mut response) = ask(converter, review(desired, objects)).await;
+    assert_eq!(outcome, ConversionOutcome::Converted, "{response}");
+    assert_eq!(response["result"], json!({"status": "Success"}));
+    response["convertedObjects"].take()
+}
+
+/// The message of a request that has to fail.
+async fn failure(
+    converter: &Converter,
+    expected: ConversionOutcome,
+    desired: &str,
+    objects: Value,
+) -> String {
+    let (outcome, response) = ask(converter, review(desired, objects)).await;
+    assert_eq!(outcome, expected, "{response}");
+    assert_eq!(response["result"]["status"], "Failure");
+    assert_eq!(response["convertedObjects"], json!([]));
+    response["result"]["message"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn both_ways_are_converted_and_only_what_the_versions_say_differs() {
+    let converter = converter();
+    let there = converted(&converter, V2, json!([v1("a")])).await;
+    let schedule = json!({"minute": "*", "hour": "*", "dayOfMonth": "*", "month": "*", "dayOfWeek": "*/5"});
+    let spec = json!({"schedule": schedule, "image": "cron:1", "replicas": 3});
+    assert_eq!(there, json!([with(with(v1("a"), "/apiVersion", json!(V2)), "/spec", spec)]));
+    assert_eq!(converted(&converter, V1, there).await, json!([v1("a")]));
+}
+
+#[tokio::test]
+async fn a_long_mixed_batch_keeps_its_order_and_those_that_are_there_already_are_not_touched() {
+    let converter = converter();
+    let object = |i: usize| match i % 3 {
+        0 => v1(&format!("n{i}")),
+        1 => v2(&format!("n{i}")),
+        // No function would let this pass.
+        _ => with(v2(&format!("n{i}")), "/spec", json!({"unknown": 1.50, "z": 1, "a": [null]})),
+    };
+    let objects: Vec<_> = (0..500).map(object).collect();
+    let expected: Vec<_> =
+        (0..500).map(|i| if i % 3 == 0 { v2(&format!("n{i}")) } else { object(i) }).collect();
+    assert_eq!(converted(&converter, V2, json!(objects)).await, json!(expected));
+}
+
+#[tokio::test]
+async fn no_objects_are_answered_with_none() {
+    for objects in [json!([]), Value::Null] {
+        assert_eq!(converted(&converter(), V2, objects).await, json!([]));
+    }
+    let absent = r#"{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1",
+        "request":{"desiredAPIVersion":"stable.example.com/v2","uid":"705ab4f5"}}"#;
+    let (outcome, response) = ask(&converter(), absent.into()).await;
+    assert_eq!((outcome, &response["convertedObjects"]), (ConversionOutcome::Converted, &json!([])));
+}
+
+#[tokio::test]
+async fn a_partial_failure_names_the_object_its_versions_and_the_cause() {
+    let broken = with(v1("nightly"), "/spec/cronSpec", json!("* *"));
+    let objects = json!([v1("a"), v2("b"), broken, v1("c")]);
+    assert_eq!(
+        failure(&converter(), ConversionOutcome::Failed, V2, objects).await,
+        "objects[2]: failed to convert CronTab default/nightly from v1 to v2: \
+         spec.cronSpec has 2 fields, accepted are 5: \"* *\""
+    );
+    let broken = with(v1("nightly"), "/spec/replicas", json!("three"));
+    let message = failure(&converter(), ConversionOutcome::Failed, V2, json!([broken])).await;
+    assert!(message.contains("it does not decode as v1: spec.replicas: invalid type: string"), "{message}");
+}
+
+#[tokio::test]
+async fn what_is_no_object_of_this_resource_is_refused_with_what_is_accepted() {
+    let cases = [
+        (json!(5), "objects[0]: not an object of the Kubernetes API: it is no JSON object"),
+        (json!(null), "objects[0]: not an object"),
+        (json!([]), "objects[0]: not an object"),
+        (
+            with(v1("a"), "/apiVersion", json!(null)),
+            "objects[0]: CronTab default/a is in (no apiVersion), accepted are CronTab in stable.example.com/v2, \
+             stable.example.com/v1",
+        ),
+        (with(v1("a"), "/apiVersion", json!(1)), "apiVersion is no text"),
+        (
+            with(v1("a"), "/apiVersion", json!("stable.example.com/v9")),
+            "is in stable.example.com/v9, accepted",
+        ),
+        (with(v1("a"), "/apiVersion", json!("other.example.com/v1")), "is in other.example.com/v1, accepted"),
+        (with(v1("a"), "/kind", json!("Pod")), "objects[0]: Pod default/a is in"),
+        (with(v1("a"), "/kind", json!({})), "kind is no text"),
+        (with(v1("a"), "/metadata", json!("x")), "metadata is no JSON object"),
+        (with(v1("a"), "/metadata/name", json!(1)), "metadata.name is no text"),
+    ];
+    for (object, expected) in cases {
+        let message = failure(&converter(), ConversionOutcome::BadRequest, V2, json!([object])).await;
+        assert!(message.contains(expected), "{object}: {message}");
+    }
+    for desired in ["stable.example.com/v9", "v2", ""] {
+        assert_eq!(
+            failure(&converter(), ConversionOutcome::BadRequest, desired, json!([v1("a")])).await,
+            format!(
+                "desiredAPIVersion: cannot convert to {desired:?}, accepted are stable.example.com/v2, \
+                 stable.example.com/v1"
+            )
+        );
+    }
+}
+
+#[tokio::test]
+async fn without_an_envelope_and_a_uid_there_is_no_answer() {
+    let envelope = |request: &str| {
+        format!(r#"{{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{request}}}"#)
+    };
+    let cases = [
+        (String::new(), "EOF"),
+        ("{".to_owned(), "EOF"),
+        ("\u{feff}{}".to_owned(), "expected value"),
+        ("[]".to_owned(), "found apiVersion"),
+        (r#"{"apiVersion":"apiextensions.k8s.io/v1beta1","kind":"ConversionReview"}"#.to_owned(), "v1beta1"),
+        (r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#.to_owned(), "AdmissionReview"),
+        (r#"{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview"}"#.to_owned(), "no request"),
+        (envelope("null"), "no request"),
+        (envelope("7"), "no uid"),
+        (envelope("{}"), "no uid"),
+        (envelope(r#"{"uid":"","desiredAPIVersion":"a/v1"}"#), "no uid"),
+        (envelope(r#"{"uid":7,"desiredAPIVersion":"a/v1"}"#), "no uid"),
+        (envelope(r#"{"uid":null,"desiredAPIVersion":"a/v1"}"#), "no uid"),
+        (envelope(r#"{"uid":"a","uid":"b","desiredAPIVersion":"a/v1"}"#), "no uid"),
+        (envelope("{}").replace(r#""request""#, r#""kind":"ConversionReview","request""#), "duplicate field"),
+        ("[".repeat(100_000), ""),
+    ];
+    for (body, expected) in cases {
+        let error = converter().convert(&Bytes::from(body.clone()), soon()).await.unwrap_err().to_string();
+        assert!(error.contains(expected), "{body}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_makes_no_sense_is_answered_when_it_has_a_uid() {
+    let whole = String::from_utf8(review(V2, json!([v1("a")])).to_vec()).unwrap();
+    let cases = [
+        (whole.replace("desiredAPIVersion", "desired"), "missing field `desiredAPIVersion`"),
+        (String::from_utf8(review(V2, json!("x")).to_vec()).unwrap(), "objects is no list"),
+        (whole.replace("\"spec\"", "\"kind\":\"CronTab\",\"spec\""), "kind is there twice"),
+        (whole.replace("\"name\"", "\"name\":\"b\",\"name\""), "name is there twice"),
+        (whole.replace("\"spec\"", &format!("{}\"spec\"", "\"\":0,".repeat(5000))), "more than 4096 members"),
+    ];
+    for (body, expected) in cases {
+        let (outcome, response) = ask(&converter(), body.into()).await;
+        assert_eq!(outcome, ConversionOutcome::BadRequest, "{response}");
+        let message = response["result"]["message"].as_str().unwrap();
+        assert!(message.contains(expected), "{expected}: {message}");
+    }
+}
+
+#[tokio::test]
+async fn nesting_and_escapes_in_what_nobody_decodes_do_no_harm() {
+    let whole = String::from_utf8(review(V2, json!([v1("a")])).to_vec()).unwrap();
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let extra = format!(r#""unknown":{deep},"spec""#);
+    let (outcome, _) = ask(&converter(), whole.replace("\"spec\"", &extra).into()).await;
+    assert_eq!(outcome, ConversionOutcome::Converted);
+    let (outcome, response) = ask(
+        &converter(),
+        whole.replace("\"metadata\"", r#""m\u0065tadata""#).replace("cron:1", "\u{2028}<é").into(),
+    )
+    .await;
+    assert_eq!(outcome, ConversionOutcome::Converted, "{response}");
+    assert_eq!(response["convertedObjects"][0]["metadata"], v1("a")["metadata"]);
+    assert_eq!(response["convertedObjects"][0]["spec"]["image"], "\u{2028}<é");
+}
+
+/// A converter whose way to v2 is `change`.
+fn changing(change: impl Fn(&mut Value) + Send + Sync + 'static) -> Converter {
+    let to_hub = move |mut object: Value| {
+        change(&mut object);
+        object
+    };
+    Converter::dynamic("stable.example.com", "CronTab", "v2")
+        .spoke_dynamic("v1", to_hub, |object: Value| object)
+        .build_for(["v1", "v2"])
+        .unwrap()
+}
+
+#[tokio::test]
+async fn metadata_of_the_answer_is_the_originals_but_for_labels_and_annotations() {
+    let mut original = v1("a");
+    original["metadata"]["labels"] = json!({"kept": "", "gone": "1"});
+    original["metadata"]["annotations"] = json!({"gone": "1"});
+    original["metadata"]["finalizers"] = json!(["example.com/f"]);
+    original["metadata"]["managedFields"] = json!([{"manager": "kubectl", "fieldsV1": {"f:spec": {}}}]);
+    let converter = changing(|object| {
+        let metadata = &mut object["metadata"];
+        assert!(metadata.get("managedFields").is_none(), "nobody needs them");
+        metadata["labels"] = json!({"kept": "", "new": "2"});
+        metadata.as_object_mut().unwrap().remove("annotations");
+        metadata.as_object_mut().unwrap().remove("finalizers");
+        metadata["generation"] = json!(8);
+        metadata["ownerReferences"] = json!([]);
+    });
+    let mut expected = with(original.clone(), "/apiVersion", json!(V2));
+    expected["metadata"]["labels"] = json!({"kept": "", "new": "2"});
+    expected["metadata"].as_object_mut().unwrap().remove("annotations");
+    assert_eq!(converted(&converter, V2, json!([original])).await, json!([expected]));
+}
+
+#[tokio::test]
+async fn a_change_that_the_api_server_would_refuse_names_the_field() {
+    let text = |length: usize| json!("x".repeat(length));
+    let cases = [
+        (
+            "/metadata/name",
+            json!("b"),
+            r#"metadata.name must stay as it is, and was changed from "a" to "b""#,
+        ),
+        (
+            "/metadata/name",
+            Value::Null,
+            r#"metadata.name must stay as it is, and was changed from "a" to """#,
+        ),
+        (
+            "/metadata/namespace",
+            json!("b"),
+            r#"metadata.namespace must stay as it is, and was changed from "default""#,
+        ),
+        ("/metadata/uid", json!("b"), "metadata.uid must stay as it is"),
+        ("/kind", json!("Tab"), r#"kind must stay CronTab, and was changed to "Tab""#),
+        ("/metadata", Value::Null, "metadata must be handed on, and is missing"),
+        ("/metadata", json!(1), "metadata is no JSON object"),
+        (
+            "/metadata/labels",
+            json!({"a b": "c"}),
+            r#"metadata.labels has the key "a b", which is no qualified name"#,
+        ),
+        ("/metadata/labels", json!({"Example.com/a": "c"}), "no qualified name"),
+        ("/metadata/labels", json!({"a": "b c"}), r#"metadata.labels has the value "b c" at "a""#),
+        ("/metadata/labels", json!({"a": text(64)}), "accepted are up to 63"),
+        ("/metadata/labels", json!({"a": 1}), "metadata.labels must map texts to texts"),
+        ("/metadata/labels", json!(["a"]), "metadata.labels must map texts to texts"),
+        ("/metadata/annotations", json!({"a/b/c": "d"}), r#"metadata.annotations has the key "a/b/c""#),
+        ("/metadata/annotations", json!({"a": null}), "metadata.annotations must map texts to texts"),
+        (
+            "/metadata/annotations",
+            json!({"big": text(262_140), "a": "x"}),
+            "metadata.annotations has 262145 bytes in all, accepted are 262144; the largest is \"big\"",
+        ),
+    ];
+    for (pointer, value, expected) in cases {
+        let set = value.clone();
+        let converter = changing(move |object| *object = with(object.take(), pointer, set.clone()));
+        let message = failure(&converter, ConversionOutcome::Failed, V2, json!([v1("a")])).await;
+        assert!(
+            message.starts_with("objects[0]: failed to convert CronTab default/a from v1 to v2: "),
+            "{message}"
+        );
+        assert!(message.contains(expected), "{pointer}: {message}");
+    }
+    let accepted = [
+        ("/metadata/labels", json!({"a": "", "example.com/B": "1.2-3_4"})),
+        ("/metadata/labels", json!({})),
+        ("/metadata/labels", Value::Null),
+        ("/metadata/annotations", json!({"Example.com/A": "any text\n"})),
+        ("/metadata/annotations", json!({"big": text(262_140), "a": ""})),
+    ];
+    for (pointer, value) in accepted {
+        let set = value.clone();
+        let converter = changing(move |object| *object = with(object.take(), pointer, set.clone()));
+        let answer = converted(&converter, V2, json!([v1("a")])).await;
+        assert_eq!(answer[0].pointer(pointer).unwrap_or(&Value::Null), &value);
+    }
+}
+
+#[tokio::test]
+async fn labels_that_were_wrong_before_may_stay() {
+    let original = with(v1("a"), "/metadata/labels", json!({"a b": "c d", "x": "y"}));
+    let reordered = r#"{"x": "y", "a b": "c d"}"#;
+    let text = original.to_string().replace(r#"{"a b":"c d","x":"y"}"#, reordered);
+    let body = String::from_utf8(review(V2, json!(["here"])).to_vec()).unwrap().replace("\"here\"", &text);
+    assert!(body.contains(reordered));
+    let (outcome, response) = ask(&converter(), body.into()).await;
+    assert_eq!(outcome, ConversionOutcome::Converted, "{response}");
+}
+
+#[tokio::test]
+async fn objects_without_a_name_or_metadata_are_converted() {
+    let converter = changing(|object| assert_eq!(object["apiVersion"], V1));
+    let mut nameless = v1("a");
+    nameless["metadata"] = json!({"generateName": "tab-", "namespace": "default"});
+    for metadata in [nameless["metadata"].clone(), json!({}), Value::Null] {
+        let object = with(v1("a"), "/metadata", metadata.clone());
+        let answer = converted(&converter, V2, json!([object])).await;
+        assert_eq!(answer[0]["metadata"], if metadata.is_null() { json!({}) } else { metadata });
+    }
+    nameless["spec"] = json!({});
+    let message = failure(&self::converter(), ConversionOutcome::Failed, V2, json!([nameless])).await;
+    assert!(message.contains("CronTab default/tab-* from v1"), "{message}");
+}
+
+#[tokio::test]
+async fn a_panic_is_an_answer_and_the_next_request_is_served() {
+    let converter = changing(|object| assert_ne!(object["metadata"]["name"], "bad", "secret"));
+    for _ in 0..2 {
+        assert_eq!(
+            failure(&converter, ConversionOutcome::Panicked, V2, json!([v1("a"), v1("bad")])).await,
+            "objects[1]: failed to convert CronTab default/bad from v1 to v2: the conversion function panicked"
+        );
+        assert_eq!(converted(&converter, V2, json!([v1("a")])).await[0]["apiVersion"], V2);
+    }
+}
+
+#[tokio::test]
+async fn when_the_time_is_over_the_answer_says_how_far_it_went() {
+    let converter = changing(|_| std::thread::sleep(Duration::from_millis(40)));
+    let body = review(V2, json!((0..50).map(|i| v1(&i.to_string())).collect::<Vec<_>>()));
+    let answer = converter.convert(&body, Instant::now() + Duration::from_millis(100)).await.unwrap();
+    assert_eq!(answer.outcome, ConversionOutcome::TimedOut);
+    assert!(answer.objects < 50);
+    let review: Value = serde_json::from_slice(&answer.body).unwrap();
+    let expected = format!("objects[{}]: the time was over before it was converted", answer.objects);
+    assert_eq!(review["response"]["result"]["message"], expected);
+}
+
+#[tokio::test]
+async fn a_long_batch_lets_others_run() {
+    let converter = changing(|_| std::thread::sleep(Duration::from_millis(1)));
+    let body = review(V2, json!((0..100).map(|i| v1(&i.to_string())).collect::<Vec<_>>()));
+    let others = tokio::spawn(async {
+        let mut turns = 0;
+        loop {
+            tokio::task::yield_now().await;
+            turns += 1;
+            if turns == 10 {
+                return Instant::now();
+            }
+        }
+    });
+    converter.convert(&body, soon()).await.unwrap();
+    let end = Instant::now();
+    assert!(others.await.unwrap() < end, "the batch kept the only worker to itself");
+}
+
+#[tokio::test]
+async fn spokes_reach_each_other_by_the_hub_and_a_message_says_which_step_failed() {
+    let v3_to_v2 = |mut object: Value| -> Result<CronTabV2, BoxError> {
+        let image = object["spec"]["container"]["image"].take();
+        object["spec"]["image"] = image;
+        Ok(serde_json::from_value(object)?)
+    };
+    let v2_to_v3 = |object: CronTabV2| -> Result<Value, BoxError> {
+        let mut object = serde_json::to_value(object)?;
+        if object["spec"]["image"] == "unknown" {
+            return Err("no such image".into());
+        }
+        let image = object["spec"].as_object_mut().and_then(|spec| spec.remove("image"));
+        object["spec"]["container"] = json!({"image": image});
+        Ok(object)
+    };
+    let converter = builder().spoke_dynamic("v3", v3_to_v2, v2_to_v3).build_for(["v1", "v2", "v3"]).unwrap();
+    assert_eq!(converter.versions().collect::<Vec<_>>(), ["v2", "v1", "v3"]);
+    let v3 = converter.convert_object(&v1("a"), "v3").unwrap();
+    assert_eq!(v3["apiVersion"], "stable.example.com/v3");
+    assert_eq!(v3["spec"]["container"]["image"], "cron:1");
+    assert_eq!(converter.convert_object(&v3, "v1").unwrap(), v1("a"));
+    for (object, expected) in [
+        (
+            with(v1("a"), "/spec/cronSpec", json!("*")),
+            "from v1 to v3: from v1 to the hub v2: spec.cronSpec has 1",
+        ),
+        (
+            with(v1("a"), "/spec/image", json!("unknown")),
+            "from v1 to v3: from the hub v2 to v3: no such image",
+        ),
+    ] {
+        let message = converter.convert_object(&object, "v3").unwrap_err().to_string();
+        assert!(message.contains(expected), "{message}");
+    }
+    let message = converter.convert_object(&v1("a"), "v4").unwrap_err().to_string();
+    assert!(message.starts_with("cannot convert to \"stable.example.com/v4\", accepted are"), "{message}");
+}
+
+#[test]
+fn a_hub_without_a_type_is_seen_in_its_own_version() {
+    let converter = Converter::dynamic("stable.example.com", "CronTab", "v2")
+        .spoke_dynamic("v1", |object: Value| object, |object: Value| object)
+        .spoke_dynamic(
+            "v3",
+            |object: Value| object,
+            |object: Value| {
+                assert_eq!(object["apiVersion"], V2);
+                object
+            },
+        )
+        .build_for(["v1", "v3"])
+        .unwrap();
+    let expected = with(v1("a"), "/apiVersion", json!("stable.example.com/v3"));
+    assert_eq!(converter.convert_object(&v1("a"), "v3").unwrap(), expected);
+}
+
+#[test]
+fn a_converter_that_cannot_serve_its_definition_is_not_built() {
+    let edit = |pointer: &str, value: Value| {
+        let edited = with(serde_json::to_value(definition()).unwrap(), pointer, value);
+        serde_json::from_value(edited).unwrap()
+    };
+    let version =
+        |name: &str, served: bool, storage: bool| json!({"name": name, "served": served, "storage": storage});
+    let cases = [
+        (
+            edit(
+                "/spec/versions",
+                json!([version("v1", true, false), version("v3", true, true), version("v4", true, false)]),
+            ),
+            "no conversion is registered for v3, v4 of CronTab.stable.example.com; registered are v2, v1 (the first is \
+             the hub)",
+        ),
+        (edit("/spec/versions", json!([version("v0", false, true)])), "no conversion is registered for v0"),
+        (
+            edit("/status", json!({"storedVersions": ["v2", "v1beta1"]})),
+            "no conversion is registered for v1beta1",
+        ),
+        (
+            edit("/spec/group", json!("other.example.com")),
+            "is of CronTab.other.example.com, the converter of",
+        ),
+        (
+            edit("/spec/names/kind", json!("Tab")),
+            "is of Tab.stable.example.com, the converter of CronTab.stable",
+        ),
+        (edit("/spec/conversion", json!({"strategy": "None"})), "spec.conversion.strategy \"None\""),
+        (edit("/spec/conversion/webhook/conversionReviewVersions", json!(["v1beta1", "v1"])), "v1beta1, v1"),
+    ];
+    for (definition, expected) in cases {
+        let error = builder().build(&definition).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    for accepted in [
+        edit("/spec/versions", json!([version("v2", true, true)])),
+        edit("/spec/versions", json!([version("v1", true, true), version("v9", false, false)])),
+        edit("/spec/conversion", Value::Null),
+        edit("/spec/conversion/webhook/conversionReviewVersions", json!(["v7", "v1", "v1beta1"])),
+    ] {
+        builder().build(&accepted).unwrap();
+    }
+}
+
+#[test]
+fn what_is_registered_must_make_sense() {
+    let twice = builder().spoke_dynamic("v1", |_: Value| -> CronTabV2 { unreachable!() }, |_| Value::Null);
+    let error = twice.build_for(["v1"]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "v1 of CronTab.stable.example.com is registered twice; registered are v2, v1, v1"
+    );
+    assert!(matches!(error, ConverterError::Duplicate { .. }));
+    let other = Converter::dynamic("stable.example.com", "Tab", "v2").spoke::<CronTabV1>(
+        |_: CronTabV1| Value::Null,
+        |_: Value| Err::<CronTabV1, BoxError>("never".into()),
+    );
+    let error = other.build_for(["v2"]).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "the spoke CronTab.stable.example.com in v1 is not of the hub's Tab.stable.example.com"
+    );
+}
+
+#[test]
+fn functions_may_be_closures_without_types_and_fail_or_not() {
+    let converters = [
+        Converter::hub::<CronTabV2>().spoke::<CronTabV1>(
+            |mut v1| {
+                v1.spec.replicas.take();
+                v1_to_v2(v1)
+            },
+            |mut v2| {
+                v2.spec.replicas.take();
+                v2_to_v1(v2)
+            },
+        ),
+        Converter::hub::<CronTabV2>().spoke(v1_to_v2, v2_to_v1),
+        Converter::hub::<CronTabV2>().spoke::<CronTabV1>(v1_to_v2, |v2| Ok::<_, Infallible>(v2_to_v1(v2))),
+    ];
+    for converter in converters {
+        assert!(converter.build_for(["v1", "v2"]).is_ok());
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_are_answered_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        block_on(converter().convert(&bytes.into(), soon())).ok();
+    }
+
+    #[test]
+    fn a_review_with_a_broken_byte_is_answered_or_refused(at in 0_usize..700, byte in any::<u8>()) {
+        let mut body = review(V2, json!([v1("a"), v2("b")])).to_vec();
+        let at = at % body.len();
+        body[at] = byte;
+        if let Ok(answer) = block_on(converter().convert(&body.into(), soon())) {
+            serde_json::from_slice::<Value>(&answer.body).unwrap();
+        }
+    }
+}
+
+/// The definition's converter with another way from v2 to v1.
+fn seeded(v2_to_v1: impl Fn(CronTabV2) -> CronTabV1 + Send + Sync + 'static) -> Converter {
+    Converter::hub::<CronTabV2>().spoke::<CronTabV1>(v1_to_v2, v2_to_v1).build(&definition()).unwrap()
+}
+
+#[test]
+fn a_conversion_that_keeps_what_it_cannot_say_in_an_annotation_goes_there_and_back() {
+    round_trip::crd(&converter(), &definition()).unwrap();
+}
+
+#[test]
+fn a_field_that_gets_lost_is_found_and_shown_alone() {
+    let converter = seeded(|v2| {
+        let mut v1 = v2_to_v1(v2);
+        v1.metadata.annotations = v1.metadata.annotations.map(|mut annotations| {
+            annotations.retain(|key, _| key != "stable.example.com/time-zone");
+            annotations
+        });
+        v1
+    });
+    let error = round_trip::crd(&converter, &definition()).unwrap_err();
+    let RoundTripError::Differs { way, differences, object, .. } = &error else { panic!("{error}") };
+    assert_eq!(way, "v2 -> v1 -> v2");
+    assert_eq!(differences.len(), 1);
+    assert_eq!(differences[0].path, "spec.timeZone");
+    assert!(error.to_string().contains("spec.timeZone: \"\" was lost"), "{error}");
+    assert_eq!(object["spec"].as_object().unwrap().len(), 3, "image and schedule are required: {object}");
+    assert_eq!(format!("{error:?}"), error.to_string());
+}
+
+#[test]
+fn a_number_that_becomes_a_text_is_found() {
+    let text = |mut object: Value| {
+        if let Some(replicas) = object["spec"]["replicas"].as_i64() {
+            object["spec"]["replicas"] = json!(replicas.to_string());
+        }
+        object
+    };
+    let converter = Converter::dynamic("stable.example.com", "CronTab", "v2")
+        .spoke_dynamic("v1", |object: Value| object, text)
+        .build_for(["v1", "v2"])
+        .unwrap();
+    let error = round_trip::crd(&converter, &definition()).unwrap_err().to_string();
+    assert!(error.contains("spec.replicas: 0 became \"0\""), "{error}");
+}
+
+#[test]
+fn objects_that_the_schema_allows_and_the_conversion_does_not_are_found() {
+    let mut definition = definition();
+    let schema = definition.spec.versions[0].schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();
+    let spec = schema.properties.as_mut().unwrap().get_mut("spec").unwrap();
+    spec.properties.as_mut().unwrap().get_mut("cronSpec").unwrap().pattern = None;
+    let error = round_trip::crd(&converter(), &definition).unwrap_err().to_string();
+    assert!(error.starts_with("v1 -> v2 -> v1 fails: failed to convert CronTab "), "{error}");
+    assert!(
+        error.contains("spec.cronSpec has 0 fields, accepted are 5: \"\"\nsmallest object found: {"),
+        "{error}"
+    );
+}
+
+#[test]
+fn strategies_of_ones_own_may_be_typed() {
+    let object: CronTabV1 = serde_json::from_value(v1("a")).unwrap();
+    let objects = (Just(object), "[a-z]{1,9}").prop_map(|(mut object, image)| {
+        object.spec.image = image;
+        object
+    });
+    round_trip::spoke_hub_spoke(&converter(), "v1", objects.clone()).unwrap();
+    let converter = seeded(|v2| {
+        let mut v1 = v2_to_v1(v2);
+        v1.spec.image.truncate(3);
+        v1
+    });
+    let error = round_trip::spoke_hub_spoke(&converter, "v1", objects).unwrap_err().to_string();
+    assert!(error.contains("spec.image: \"aaaa\" became \"aaa\""), "{error}");
+}
+
+#[test]
+fn conversions_that_need_every_field_are_found_by_objects_without_them() {
+    let error = round_trip::partial(&converter(), &definition()).unwrap_err().to_string();
+    assert!(
+        error.starts_with("v1 -> v2 fails: failed to convert CronTab (no name) from v1 to v2"),
+        "{error}"
+    );
+    assert!(error.contains("missing field `spec`"), "{error}");
+    let lenient = changing(|object| {
+        let spec = object.as_object_mut().unwrap().entry("spec").or_insert_with(|| json!({}));
+        spec.as_object_mut().unwrap().remove("cronSpec");
+    });
+    round_trip::partial(&lenient, &definition()).unwrap();
+}

@@ -1,0 +1,418 @@
+//! What the guard lets in, and what it does with the rest.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, join_all};
+use lucid_webhook::guard::{
+    Access, AccessReview, CachedAccessReview, Forbidden, Guard, GuardError, GuardLayer, LabelOperator,
+    LabelSelector, Outside, Permissions, Scope, Selector, ServiceAccount,
+};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, WebhookKind};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tower::{Layer, ServiceExt, service_fn};
+
+const WEBHOOK: &str = "label.example.com";
+
+/// A request as the API server sends it, with `fields` put over those of an UPDATE of a pod.
+fn request(fields: Value) -> AdmissionRequest {
+    let mut request = json!({
+        "uid": "1",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "namespace": "shop",
+        "name": "web-1",
+        "operation": "UPDATE",
+    });
+    for (key, value) in fields.as_object().unwrap() {
+        request[key] = value.clone();
+    }
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
+    let deadline = Instant::now() + Duration::from_secs(10);
+    AdmissionRequest::from_json(&review.to_string().into(), deadline).unwrap()
+}
+
+fn object(key: &str, entries: Value) -> Value {
+    json!({"metadata": {"name": "web-1", key: entries}, "spec": {}})
+}
+
+fn selector(selector: Value) -> Selector {
+    serde_json::from_value(selector).unwrap()
+}
+
+fn account() -> ServiceAccount {
+    "policies:labeller".parse().unwrap()
+}
+
+/// Says what it was told to say, after a while, and counts.
+#[derive(Default)]
+struct Reviewer {
+    answers: AtomicUsize,
+    takes: Duration,
+    denies: bool,
+    fails_first: bool,
+}
+
+impl AccessReview for Reviewer {
+    fn is_allowed<'a>(&'a self, _: &'a Access) -> BoxFuture<'a, Result<bool, BoxError>> {
+        async move {
+            let asked_before = self.answers.fetch_add(1, Ordering::SeqCst);
+            tokio::time::sleep(self.takes).await;
+            match asked_before {
+                0 if self.fails_first => Err("no route to the API server".into()),
+                _ => Ok(!self.denies),
+            }
+        }
+        .boxed()
+    }
+}
+
+#[test]
+fn a_selector_goes_by_namespace_kind_name_and_labels() {
+    let kube_system = json!({"namespace": "kube-system"});
+    let cluster_scoped = json!({"namespace": null, "resource": {"resource": "nodes"}});
+    let namespace = |name: &str| {
+        json!({"namespace": name, "name": name, "kind": {"version": "v1", "kind": "Namespace"},
+               "resource": {"version": "v1", "resource": "namespaces"}})
+    };
+    let new_namespace = |metadata: Value| {
+        json!({"namespace": null, "name": "", "operation": "CREATE", "object": {"metadata": metadata},
+               "resource": {"version": "v1", "resource": "namespaces"}})
+    };
+    let deployment = json!({"kind": {"group": "apps", "version": "v1", "kind": "Deployment"}});
+    let generated = |prefix: &str| json!({"name": "", "operation": "CREATE", "object": {"metadata": {"generateName": prefix}}});
+    for (what, is, fields, expected) in [
+        ("everything", json!({}), json!({}), true),
+        ("everything", json!({}), kube_system.clone(), false),
+        ("everything", json!({}), cluster_scoped.clone(), true),
+        ("everything", json!({}), namespace("kube-system"), false),
+        ("everything", json!({}), namespace("shop"), true),
+        ("everything", json!({}), new_namespace(json!({"name": "kube-system"})), false),
+        ("everything", json!({}), new_namespace(json!({"name": "shop"})), true),
+        ("a star", json!({"namespaces": ["*"]}), kube_system.clone(), false),
+        ("a star", json!({"namespaces": ["*"]}), cluster_scoped.clone(), true),
+        ("a pattern", json!({"namespaces": ["kube-*"]}), kube_system.clone(), false),
+        ("kube-system named", json!({"namespaces": ["*", "kube-system"]}), kube_system, true),
+        ("kube-system named", json!({"namespaces": ["kube-system"]}), namespace("kube-system"), true),
+        ("kube-system named", json!({"namespaces": ["kube-system"]}), json!({}), false),
+        ("namespaces", json!({"namespaces": ["a", "sh*"]}), json!({}), true),
+        ("namespaces", json!({"namespaces": ["a", "b*"]}), json!({}), false),
+        ("namespaces", json!({"namespaces": ["shop"]}), cluster_scoped, false),
+        ("namespaces", json!({"namespaces": ["shop"]}), namespace("shop"), true),
+        ("namespaces", json!({"namespaces": ["shop"]}), namespace("other"), false),
+        ("kinds", json!({"kinds": ["Pod"]}), json!({}), true),
+        ("kinds", json!({"kinds": ["Deployment.apps", "v1/Pod"]}), json!({}), true),
+        ("kinds", json!({"kinds": ["apps/v1/Deployment"]}), deployment.clone(), true),
+        ("kinds", json!({"kinds": ["Deployment.extensions"]}), deployment.clone(), false),
+        ("kinds", json!({"kinds": ["v1/Deployment"]}), deployment, false),
+        ("names", json!({"names": ["web-*"]}), json!({}), true),
+        ("names", json!({"names": ["web"]}), json!({}), false),
+        ("names to come", json!({"names": ["web-*"]}), generated("web-"), true),
+        ("names to come", json!({"names": ["web-*"]}), generated("other-"), false),
+        (
+            "all of them",
+            json!({"names": ["web-*"], "kinds": ["Pod"], "namespaces": ["other"]}),
+            json!({}),
+            false,
+        ),
+    ] {
+        let matches = selector(is.clone()).matches(&request(fields.clone())).unwrap();
+        assert_eq!(matches, expected, "{what}: {is} on {fields}");
+    }
+}
+
+#[test]
+fn labels_select_as_the_object_selector_of_the_api_server_does() {
+    let web = object("labels", json!({"app": "web", "tier": "a"}));
+    let bare = json!({"metadata": {}});
+    let match_labels = json!({"matchLabels": {"app": "web"}});
+    let expression = |operator: &str, values: Value| json!({"matchExpressions": [{"key": "tier", "operator": operator, "values": values}]});
+    for (labels, fields, expected) in [
+        (json!({}), json!({"object": {"stdin": true}, "operation": "CONNECT"}), true),
+        (match_labels.clone(), json!({"object": web}), true),
+        (match_labels.clone(), json!({"object": bare}), false),
+        (match_labels.clone(), json!({"oldObject": web, "operation": "DELETE"}), true),
+        // A label cannot be taken off to get out of scope.
+        (match_labels.clone(), json!({"object": bare, "oldObject": web}), true),
+        (match_labels.clone(), json!({"object": web, "oldObject": bare}), true),
+        (match_labels, json!({"object": bare, "oldObject": bare}), false),
+        (expression("In", json!(["a", "b"])), json!({"object": web}), true),
+        (expression("In", json!(["b"])), json!({"object": web}), false),
+        (expression("In", json!(["a"])), json!({"object": bare}), false),
+        (expression("NotIn", json!(["a"])), json!({"object": web}), false),
+        (expression("NotIn", json!(["b"])), json!({"object": web}), true),
+        (expression("NotIn", json!(["a"])), json!({"object": bare}), true),
+        (expression("Exists", json!([])), json!({"object": web}), true),
+        (expression("Exists", json!([])), json!({"object": bare}), false),
+        (expression("DoesNotExist", json!([])), json!({"object": bare}), true),
+        (expression("DoesNotExist", json!([])), json!({"object": web}), false),
+        // What has no metadata has no labels that could be missing.
+        (
+            expression("DoesNotExist", json!([])),
+            json!({"object": {"stdin": true}, "operation": "CONNECT"}),
+            false,
+        ),
+        (json!({"matchLabels": {"app": "web", "tier": "b"}}), json!({"object": web}), false),
+    ] {
+        let matches = selector(json!({"labels": labels})).matches(&request(fields.clone())).unwrap();
+        assert_eq!(matches, expected, "{labels} on {fields}");
+    }
+}
+
+#[test]
+fn a_selector_that_could_not_mean_what_it_says_is_refused() {
+    let expression = |expression: Value| json!({"labels": {"matchExpressions": [expression]}});
+    for (is, message) in [
+        (json!({"namespace": ["a"]}), "unknown field `namespace`"),
+        (json!({"labels": {"app": "web"}}), "unknown field `app`"),
+        (json!({"labels": {"matchLabels": {"-": "a"}}}), "label key \"-\""),
+        (json!({"labels": {"matchLabels": {"A.b/c": "a"}}}), "label key \"A.b/c\""),
+        (json!({"labels": {"matchLabels": {"a": "no spaces"}}}), "label a: value \"no spaces\""),
+        (expression(json!({"key": "a", "operator": "in", "values": ["b"]})), "unknown variant `in`"),
+        (expression(json!({"key": "a", "operator": "In"})), "label a: operator In needs at least one value"),
+        (
+            expression(json!({"key": "a", "operator": "NotIn", "values": []})),
+            "operator NotIn needs at least one value",
+        ),
+        (
+            expression(json!({"key": "a", "operator": "Exists", "values": ["b"]})),
+            "operator Exists takes no values",
+        ),
+        (json!({"kinds": ["pods"]}), "kind \"pods\""),
+    ] {
+        let error = serde_json::from_value::<Selector>(is.clone()).unwrap_err().to_string();
+        assert!(error.contains(message), "{is}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn metadata_that_cannot_be_read_is_an_error_and_not_a_no() {
+    let guard = Guard::new(WEBHOOK, WebhookKind::Validating)
+        .with_selector(Selector::new().with_labels(LabelSelector::new().with_label("app", "web").unwrap()));
+    let broken = request(json!({"object": {"metadata": {"labels": [1, 2]}}}));
+    assert!(matches!(guard.check(&broken).await, Err(GuardError::Metadata { .. })));
+}
+
+#[tokio::test]
+async fn strict_mode_demands_the_consent_of_the_object() {
+    use WebhookKind::{Mutating, Validating};
+    let annotated = |key: &str, names: &str| object("annotations", json!({key: names}));
+    let (can_mutate, can_validate) = (annotated("canMutate", WEBHOOK), annotated("canValidate", WEBHOOK));
+    let bare = json!({"metadata": {}});
+    for (kind, fields, expected) in [
+        (Mutating, json!({"object": can_mutate}), true),
+        (Mutating, json!({"object": can_validate}), false),
+        (Validating, json!({"object": can_validate}), true),
+        (Validating, json!({"object": can_mutate}), false),
+        (Mutating, json!({"object": annotated("canMutate", " a.b.c , label.example.com,")}), true),
+        (Mutating, json!({"object": annotated("canMutate", "xlabel.example.com")}), false),
+        (Mutating, json!({"object": annotated("canMutate", "*")}), false),
+        (Mutating, json!({"object": bare}), false),
+        // An object that no longer consents is not changed.
+        (Mutating, json!({"object": bare, "oldObject": can_mutate}), false),
+        (Mutating, json!({"object": {"spec": {}}, "oldObject": can_mutate}), false),
+        (Mutating, json!({"object": can_mutate, "oldObject": bare}), true),
+        // Withdrawing consent does not get the withdrawal itself past the webhook.
+        (Validating, json!({"object": bare, "oldObject": can_validate}), true),
+        (Validating, json!({"object": can_validate, "oldObject": bare}), true),
+        (Validating, json!({"object": null, "oldObject": can_validate, "operation": "DELETE"}), true),
+        (Mutating, json!({"object": null, "oldObject": can_mutate, "operation": "DELETE"}), true),
+        (Validating, json!({"object": {"stdin": true}, "operation": "CONNECT"}), false),
+    ] {
+        let guard = Guard::new(WEBHOOK, kind).with_strict_mode();
+        let scope = guard.check(&request(fields.clone())).await.unwrap();
+        let expected = if expected { Scope::Inside } else { Scope::Outside(Outside::NoConsent) };
+        assert_eq!(scope, expected, "{kind} {fields}");
+    }
+    let free = Guard::new(WEBHOOK, Mutating);
+    assert_eq!(free.check(&request(json!({"object": bare}))).await.unwrap(), Scope::Inside);
+}
+
+#[tokio::test]
+async fn rights_are_asked_for_what_the_request_is_about() {
+    struct Recorder(std::sync::Mutex<Vec<Access>>);
+    impl AccessReview for Recorder {
+        fn is_allowed<'a>(&'a self, access: &'a Access) -> BoxFuture<'a, Result<bool, BoxError>> {
+            self.0.lock().unwrap().push(access.clone());
+            async { Ok(false) }.boxed()
+        }
+    }
+    let config: Permissions = serde_json::from_value(json!({
+        "selector": {"namespaces": ["shop"]}, "serviceAccountName": "policies:labeller", "verbs": {"validate": "list"},
+    }))
+    .unwrap();
+    let recorder = Arc::new(Recorder(Default::default()));
+    let scale = request(json!({
+        "resource": {"group": "apps", "version": "v1", "resource": "deployments"}, "subResource": "scale",
+    }));
+    for kind in [WebhookKind::Mutating, WebhookKind::Validating] {
+        let guard = config.guard(WEBHOOK, kind, Some(recorder.clone())).unwrap();
+        assert!(matches!(guard.check(&scale).await, Ok(Scope::Outside(Outside::Forbidden(_)))));
+        let elsewhere = request(json!({"namespace": "other"}));
+        assert_eq!(guard.check(&elsewhere).await.unwrap(), Scope::Outside(Outside::Selector));
+    }
+    let asked = recorder.0.lock().unwrap();
+    assert_eq!(asked.len(), 2, "nobody is asked about what is not selected");
+    assert_eq!([&*asked[0].verb, &*asked[1].verb], ["update", "list"]);
+    assert_eq!(asked[0].user, "system:serviceaccount:policies:labeller");
+    assert_eq!(
+        asked[0].groups,
+        ["system:serviceaccounts", "system:serviceaccounts:policies", "system:authenticated"]
+    );
+    assert_eq!(asked[0].to_string(), "update deployments/scale.apps web-1 in namespace shop");
+}
+
+#[tokio::test]
+async fn the_handler_sees_what_is_in_scope_and_nothing_else() {
+    let called = Arc::new(AtomicUsize::new(0));
+    let handler = {
+        let called = called.clone();
+        service_fn(move |_: AdmissionRequest| {
+            called.fetch_add(1, Ordering::SeqCst);
+            async { Ok::<_, Infallible>(AdmissionResponse::deny(400, "Invalid", "judged")) }
+        })
+    };
+    let forbidden = |kind| {
+        let reviewer = Reviewer { denies: true, ..Reviewer::default() };
+        GuardLayer::new(Guard::new(WEBHOOK, kind).with_rights_of(account(), "update", reviewer))
+    };
+    let (mutating, validating) = (forbidden(WebhookKind::Mutating), forbidden(WebhookKind::Validating));
+    let lacks = "webhook label.example.com: system:serviceaccount:policies:labeller may not update pods web-1 in \
+                 namespace shop";
+    let left = format!("{lacks}; the object is left as it is");
+    let unjudged = format!("{lacks}; the object is not validated");
+    let inside = GuardLayer::new(Guard::new(WEBHOOK, WebhookKind::Mutating));
+    let strict = GuardLayer::new(Guard::new(WEBHOOK, WebhookKind::Mutating).with_strict_mode());
+    let elsewhere = Selector::new().with_namespaces(["elsewhere"]);
+    let elsewhere = GuardLayer::new(Guard::new(WEBHOOK, WebhookKind::Mutating).with_selector(elsewhere));
+    for (layer, calls, denied, warnings) in [
+        (inside, 1, Some("judged"), vec![]),
+        (strict, 0, None, vec![]),
+        (elsewhere, 0, None, vec![]),
+        (mutating.clone(), 0, None, vec![left]),
+        (validating, 0, None, vec![unjudged]),
+        (mutating.clone().with_forbidden(Forbidden::Skip), 0, None, vec![]),
+        (mutating.with_forbidden(Forbidden::Deny), 0, Some(lacks), vec![]),
+    ] {
+        let before = called.load(Ordering::SeqCst);
+        let answer = layer.layer(handler.clone()).oneshot(request(json!({}))).await.unwrap();
+        assert_eq!(called.load(Ordering::SeqCst) - before, calls, "{layer:?}");
+        assert_eq!(answer.message(), denied, "{layer:?}");
+        assert_eq!(answer.warnings(), warnings, "{layer:?}");
+    }
+}
+
+#[tokio::test]
+async fn when_the_rights_are_unknown_the_service_fails_and_the_handler_is_not_called() {
+    let failing = Reviewer { fails_first: true, ..Reviewer::default() };
+    let guard = Guard::new(WEBHOOK, WebhookKind::Mutating).with_rights_of(account(), "update", failing);
+    let handler =
+        service_fn(|_: AdmissionRequest| async { Err::<AdmissionResponse, BoxError>("called".into()) });
+    let error = GuardLayer::new(guard).layer(handler).oneshot(request(json!({}))).await.unwrap_err();
+    assert!(matches!(error.downcast_ref(), Some(GuardError::Review { .. })), "{error}");
+    assert!(error.to_string().contains("no route to the API server"), "{error}");
+}
+
+#[tokio::test]
+async fn a_review_that_takes_longer_than_the_request_has_ends_at_its_deadline() {
+    let slow = Reviewer { takes: Duration::from_secs(60), ..Reviewer::default() };
+    let guard = Guard::new(WEBHOOK, WebhookKind::Mutating).with_rights_of(account(), "update", slow);
+    let mut request = request(json!({}));
+    request.deadline = Instant::now() + Duration::from_millis(50);
+    let scope = tokio::time::timeout(Duration::from_secs(1), guard.check(&request)).await.unwrap();
+    assert!(matches!(scope, Err(GuardError::TimedOut { .. })));
+}
+
+#[tokio::test]
+async fn equal_questions_are_asked_once_and_answers_expire() {
+    let access = Access::of(&account(), "update", &request(json!({})));
+    let other = Access::of(&account(), "get", &request(json!({})));
+    for denies in [false, true] {
+        let reviewer = Arc::new(Reviewer { takes: Duration::from_millis(50), denies, ..Reviewer::default() });
+        // Only the answer that is given expires.
+        let (short, long) = (Duration::from_millis(300), Duration::from_secs(60));
+        let (allowed, denied) = if denies { (long, short) } else { (short, long) };
+        let cached = CachedAccessReview::new(reviewer.clone()).with_ttl(allowed, denied);
+        let answers = join_all((0..10).map(|_| cached.is_allowed(&access))).await;
+        assert!(answers.into_iter().all(|answer| answer.unwrap() != denies));
+        assert_eq!(cached.is_allowed(&access).await.unwrap(), !denies);
+        assert_eq!(reviewer.answers.load(Ordering::SeqCst), 1);
+        cached.is_allowed(&other).await.unwrap();
+        assert_eq!(reviewer.answers.load(Ordering::SeqCst), 2, "another verb is another question");
+        tokio::time::sleep(short).await;
+        cached.is_allowed(&access).await.unwrap();
+        assert_eq!(reviewer.answers.load(Ordering::SeqCst), 3, "an answer outlived its time");
+    }
+}
+
+#[tokio::test]
+async fn errors_are_not_remembered() {
+    let reviewer = Arc::new(Reviewer { fails_first: true, ..Reviewer::default() });
+    let cached = CachedAccessReview::new(reviewer.clone());
+    let access = Access::of(&account(), "update", &request(json!({})));
+    assert_eq!(cached.is_allowed(&access).await.unwrap_err().to_string(), "no route to the API server");
+    assert!(cached.is_allowed(&access).await.unwrap());
+}
+
+#[tokio::test]
+async fn who_gives_up_waiting_takes_nobody_along() {
+    let reviewer = Arc::new(Reviewer { takes: Duration::from_millis(200), ..Reviewer::default() });
+    let cached = Arc::new(CachedAccessReview::new(reviewer.clone()));
+    let access = Access::of(&account(), "update", &request(json!({})));
+    let hasty = tokio::time::timeout(Duration::from_millis(50), cached.is_allowed(&access));
+    let (hasty, patient) = tokio::join!(hasty, cached.is_allowed(&access));
+    assert!(hasty.is_err() && patient.unwrap());
+}
+
+#[tokio::test]
+async fn no_more_answers_are_kept_than_there_is_room_for() {
+    let reviewer = Arc::new(Reviewer::default());
+    let cached = CachedAccessReview::new(reviewer.clone()).with_capacity(0);
+    let access = Access::of(&account(), "update", &request(json!({})));
+    for _ in 0..2 {
+        cached.is_allowed(&access).await.unwrap();
+    }
+    assert_eq!(reviewer.answers.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn a_configuration_is_complete_or_refused() {
+    let config = |config: Value| serde_json::from_value::<Permissions>(config);
+    assert_eq!(config(json!({})).unwrap().selector, Permissions::default().selector);
+    for (refused, message) in [
+        (json!({"strict": true}), "unknown field `strict`"),
+        (json!({"serviceAccountName": "labeller"}), "accepted is namespace:name"),
+        (json!({"serviceAccountName": "system:serviceaccount:a:b"}), "accepted is namespace:name"),
+        (json!({"serviceAccountName": "Policies:labeller"}), "accepted is namespace:name"),
+        (json!({"verbs": {"mutate": ""}}), "verb \"\""),
+        (json!({"forbidden": "ignore"}), "unknown variant `ignore`"),
+    ] {
+        let error = config(refused.clone()).unwrap_err().to_string();
+        assert!(error.contains(message), "{refused}: {error}");
+    }
+    let named = config(json!({"serviceAccountName": "policies:labeller"})).unwrap();
+    let error = named.guard(WEBHOOK, WebhookKind::Mutating, None).unwrap_err().to_string();
+    assert!(
+        error.contains("label.example.com: serviceAccountName is system:serviceaccount:policies:labeller"),
+        "{error}"
+    );
+}
+
+#[test]
+fn selectors_can_be_built_in_code() {
+    let built = Selector::new()
+        .with_labels(LabelSelector::new().with_expression("app", LabelOperator::In, ["web"]).unwrap())
+        .with_namespaces(["shop"])
+        .with_names(["web-*"])
+        .with_kinds(["Pod"])
+        .unwrap();
+    let read = selector(json!({
+        "labels": {"matchLabels": {"app": "web"}}, "namespaces": ["shop"], "names": ["web-*"], "kinds": ["Pod"],
+    }));
+    assert_eq!(built, read);
+    assert!(Selector::new().with_kinds(["pods"]).is_err());
+}

@@ -1,0 +1,45 @@
+//! Idle connections in real time.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::server::Echo;
+use crate::wire::{Authority, Http1, Http2};
+
+/// Minutes rather than seconds: run by `cargo test -p lucid-webhook --test it -- --ignored slow`.
+mod slow {
+    use super::*;
+
+    /// The API server keeps an idle connection for 90 s. Another call on the same connection after 96 s must work,
+    /// while a client that never finishes a head is long gone.
+    #[tokio::test]
+    #[ignore = "takes 96 s"]
+    async fn an_idle_connection_answers_after_96_s_and_a_slow_head_is_cut_after_10_s() {
+        let authority = Authority::new();
+        let echo = Echo::start(authority.server_config(), |server| server).await;
+        let connect =
+            async || Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap();
+        let (mut http1, mut unused) = (connect().await, connect().await);
+        let mut http2 = Http2::connect(echo.address, &authority).await.unwrap();
+        assert_eq!(http1.post("/", "1").await.unwrap().body, b"POST / 1");
+        assert_eq!(http2.post("/", "1").await.unwrap().1, "POST / 1");
+        let mut attacker = connect().await;
+        let attack = tokio::spawn(async move {
+            let begin = Instant::now();
+            attacker.send("POST / HTTP/1.1\r\nhost: localhost\r\nx-long: ").await.unwrap();
+            while !attacker.ends_within(Duration::from_secs(1)).await {
+                if attacker.send("a").await.is_err() {
+                    break;
+                }
+            }
+            begin.elapsed()
+        });
+        sleep(Duration::from_secs(96)).await;
+        assert_eq!(http1.post("/", "2").await.unwrap().body, b"POST / 2");
+        assert_eq!(http2.post("/", "2").await.unwrap().1, "POST / 2");
+        assert_eq!(unused.post("/", "2").await.unwrap().body, b"POST / 2", "connected ahead of its need");
+        let lasted = attack.await.unwrap().as_secs_f64();
+        assert!((9.5..13.0).contains(&lasted), "{lasted} s");
+    }
+}

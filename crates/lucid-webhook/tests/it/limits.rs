@@ -1,0 +1,118 @@
+//! How many connections there may be.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+use crate::server::Echo;
+use crate::wire::{Authority, Http1};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test]
+async fn who_comes_takes_the_place_of_who_asked_nothing_and_then_of_who_idles_longest() {
+    let authority = Authority::new();
+    let echo = Echo::start(authority.server_config(), |server| server.with_connection_limit(3)).await;
+    let connect = async || {
+        let client = Http1::connect(echo.address, authority.client_config("http/1.1"));
+        tokio::time::timeout(5 * SECOND, client).await.expect("it waits").unwrap()
+    };
+    let (mut first, mut silent, mut second) = (connect().await, connect().await, connect().await);
+    for client in [&mut first, &mut second] {
+        assert_eq!(client.post("/", "").await.unwrap().status, 200);
+    }
+    tokio::time::sleep(SECOND).await;
+    let mut third = connect().await;
+    assert!(silent.ends_within(5 * SECOND).await);
+    assert_eq!(third.post("/", "").await.unwrap().status, 200);
+    let mut fourth = connect().await;
+    assert!(first.ends_within(5 * SECOND).await);
+    for client in [&mut second, &mut third, &mut fourth] {
+        assert_eq!(client.post("/", "").await.unwrap().status, 200);
+    }
+}
+
+#[tokio::test]
+async fn who_has_a_request_in_flight_stays_and_others_wait() {
+    let authority = Authority::new();
+    let echo = Echo::start(authority.server_config(), |server| server.with_connection_limit(2)).await;
+    let connect = || Http1::connect(echo.address, authority.client_config("http/1.1"));
+    let (mut one, mut two) = (connect().await.unwrap(), connect().await.unwrap());
+    let slow = "POST /millis/1500 HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n";
+    one.send(slow).await.unwrap();
+    two.send(slow).await.unwrap();
+    tokio::time::sleep(SECOND / 5).await;
+    let begin = tokio::time::Instant::now();
+    let mut waiting = connect().await.unwrap();
+    assert!(begin.elapsed() > SECOND / 2, "it came in where there was no room");
+    let (answer, one, two) = tokio::join!(waiting.post("/", ""), one.answer(), two.answer());
+    assert_eq!((answer.unwrap().status, one.unwrap().status, two.unwrap().status), (200, 200, 200));
+}
+
+#[tokio::test]
+async fn connections_without_a_handshake_do_not_lock_others_out() {
+    let authority = Authority::new();
+    let echo = Echo::start(authority.server_config(), |server| server.with_connection_limit(20)).await;
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        silent.push(tokio::net::TcpStream::connect(echo.address).await.unwrap());
+    }
+    let call = async {
+        let mut client = Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap();
+        client.post("/", "").await.unwrap().status
+    };
+    assert_eq!(tokio::time::timeout(5 * SECOND, call).await.expect("locked out"), 200);
+}
+
+/// Runs [`serve_with_few_descriptors`] as a process of its own.
+#[tokio::test]
+async fn a_server_without_file_descriptors_makes_room_and_goes_on() {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "limits::serve_with_few_descriptors", "--nocapture"])
+        .env("SERVE_WITH_FEW_DESCRIPTORS", "64")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let line = lines.find(|line| line.starts_with("serving ")).expect("it does not serve");
+    let mut words = line.split(' ').skip(1);
+    let address = words.next().unwrap().parse().unwrap();
+    let der: Vec<u8> = words.map(|byte| byte.parse().unwrap()).collect();
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(der.into()).unwrap();
+    let config = std::sync::Arc::new(
+        rustls::ClientConfig::builder_with_provider(crate::wire::provider())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth(),
+    );
+    let mut clients = Vec::new();
+    let result = tokio::time::timeout(60 * SECOND, async {
+        for _ in 0..150 {
+            let mut client = Http1::connect(address, std::sync::Arc::clone(&config)).await?;
+            assert_eq!(client.post("/", "").await?.status, 200);
+            clients.push(client);
+        }
+        Ok::<_, std::io::Error>(())
+    })
+    .await;
+    child.kill().unwrap();
+    child.wait().unwrap();
+    result.expect("it does not go on").expect("a call failed");
+}
+
+/// Not a test: see [`a_server_without_file_descriptors_makes_room_and_goes_on`].
+#[tokio::test]
+async fn serve_with_few_descriptors() {
+    let Some(limit) = std::env::var("SERVE_WITH_FEW_DESCRIPTORS").ok() else { return };
+    let limit = limit.parse().ok();
+    setrlimit(Resource::Nofile, Rlimit { current: limit, maximum: limit }).unwrap();
+    let authority = Authority::new();
+    let echo = Echo::start(authority.server_config(), |server| server).await;
+    let der: Vec<String> = authority.der.iter().map(u8::to_string).collect();
+    println!("\nserving {} {}", echo.address, der.join(" "));
+    echo.serving.await.unwrap();
+}

@@ -1,0 +1,500 @@
+//! Patches: as differences, from changed objects, within allowed paths.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{Container, EnvVar, Pod};
+use lucid_webhook::{AllowedPaths, ForbiddenPath, JsonPatch, RawObject};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Value, json};
+
+fn operations(patch: &JsonPatch) -> Value {
+    serde_json::to_value(patch.operations()).unwrap()
+}
+
+pub(crate) fn patched(before: &Value, patch: &JsonPatch) -> Value {
+    let mut value = before.clone();
+    json_patch::patch(&mut value, patch.operations())
+        .unwrap_or_else(|e| panic!("{e} in {}", operations(patch)));
+    value
+}
+
+fn change<T: Serialize + serde::de::DeserializeOwned>(raw: &Value, edit: impl FnOnce(&mut T)) -> JsonPatch {
+    let raw = RawObject::from_value(raw);
+    let mut object: T = raw.decode().unwrap();
+    edit(&mut object);
+    JsonPatch::of_change(&raw, &object).unwrap()
+}
+
+#[test]
+fn a_difference_is_as_small_as_a_person_would_write_it() {
+    let pod = |containers: &[&Value]| json!({"spec": {"containers": containers}});
+    let [a, b, c] = ["a", "b", "c"].map(|name| json!({"name": name, "image": name, "env": [{"name": "X"}]}));
+    let mut other = b.clone();
+    other["env"][0]["value"] = json!("1");
+    let two = [&a, &b];
+    let at = |n: usize| format!("/spec/containers/{n}");
+    for (case, before, after, expected) in [
+        ("prepend", two.to_vec(), vec![&c, &a, &b], json!([{"op": "add", "path": at(0), "value": c}])),
+        ("insert", two.to_vec(), vec![&a, &c, &b], json!([{"op": "add", "path": at(1), "value": c}])),
+        ("append", two.to_vec(), vec![&a, &b, &c], json!([{"op": "add", "path": at(2), "value": c}])),
+        ("remove", two.to_vec(), vec![&b], json!([{"op": "remove", "path": at(0)}])),
+        ("swap", two.to_vec(), vec![&b, &a], json!([{"op": "move", "from": at(1), "path": at(0)}])),
+        (
+            "change, below one that was prepended",
+            two.to_vec(),
+            vec![&c, &a, &other],
+            json!([
+                {"op": "add", "path": at(0), "value": c},
+                {"op": "add", "path": "/spec/containers/2/env/0/value", "value": "1"},
+            ]),
+        ),
+        (
+            "another one in its place",
+            two.to_vec(),
+            vec![&a, &c],
+            json!([{"op": "replace", "path": at(1), "value": c}]),
+        ),
+        ("into an empty list", vec![], vec![&c], json!([{"op": "add", "path": at(0), "value": c}])),
+    ] {
+        let (before, after) = (pod(&before), pod(&after));
+        let patch = JsonPatch::diff(&before, &after);
+        assert_eq!(patched(&before, &patch), after, "{case}");
+        assert_eq!(serde_json::to_value(patch.operations()).unwrap(), expected, "{case}");
+    }
+}
+
+#[test]
+fn differences_of_plain_values() {
+    for (before, after, expected) in [
+        (json!({"a": null}), json!({}), json!([{"op": "remove", "path": "/a"}])),
+        (json!({}), json!({"a": null}), json!([{"op": "add", "path": "/a", "value": null}])),
+        (json!({"a": 1}), json!({"a": 1.0}), json!([{"op": "replace", "path": "/a", "value": 1.0}])),
+        (
+            json!({"a": u64::MAX}),
+            json!({"a": i64::MIN}),
+            json!([{"op": "replace", "path": "/a", "value": i64::MIN}]),
+        ),
+        (
+            json!({"a/b~": {"": 1}}),
+            json!({"a/b~": {"": 2}}),
+            json!([{"op": "replace", "path": "/a~1b~0/", "value": 2}]),
+        ),
+        (json!({"a": 1}), json!([1]), json!([{"op": "replace", "path": "", "value": [1]}])),
+        (
+            json!({"args": ["a", "b", "c"]}),
+            json!({"args": ["b", "c"]}),
+            json!([{"op": "remove", "path": "/args/0"}]),
+        ),
+        (
+            json!({"args": ["a", "b"]}),
+            json!({"args": ["c", "d"]}),
+            json!([{"op": "replace", "path": "/args", "value": ["c", "d"]}]),
+        ),
+    ] {
+        let patch = JsonPatch::diff(&before, &after);
+        assert_eq!(operations(&patch), expected);
+        assert_eq!(patched(&before, &patch), after);
+        assert_eq!(patch.apply(&before).unwrap(), after);
+    }
+}
+
+#[test]
+fn long_lists_cost_no_square() {
+    let start = std::time::Instant::now();
+    let numbers = |step: u64| -> Value { (0..20_000_u64).map(|n| json!(n * step % 20_011)).collect() };
+    let objects =
+        |step: u64| -> Value { (0..20_000_u64).map(|n| json!({"image": n * step % 20_011 / 3})).collect() };
+    let keyed =
+        |step: u64| -> Value { (0..20_000_u64).map(|n| json!({"name": n * step % 20_011})).collect() };
+    let ones: Value = (0..20_000).map(|n| json!(n % 2)).collect();
+    let pairs =
+        [(numbers(1), numbers(7)), (objects(1), objects(9)), (keyed(1), keyed(5)), (ones, numbers(1))];
+    for (before, after) in pairs {
+        assert_eq!(patched(&before, &JsonPatch::diff(&before, &after)), after);
+        // One in the middle of many is still one operation.
+        let mut one_less = before.clone();
+        one_less.as_array_mut().unwrap().remove(9_000);
+        assert_eq!(JsonPatch::diff(&one_less, &before).operations().len(), 1);
+        change::<Value>(&before, |value| *value = after);
+    }
+    assert!(start.elapsed() < std::time::Duration::from_secs(60), "{:?}", start.elapsed());
+}
+
+#[test]
+fn depth_does_not_exhaust_the_stack() {
+    let nest = |end: Value| {
+        (0..2_000).fold(end, |inner, n| if n % 2 == 0 { json!([inner]) } else { json!({"a": inner}) })
+    };
+    let (before, after) = (nest(json!(1)), nest(json!(2)));
+    let patch = JsonPatch::diff(&before, &after);
+    assert!(patched(&before, &patch) == after && patch.operations().len() == 1);
+    assert!(JsonPatch::diff(&before, &before).is_empty());
+
+    // Each copy of a value to the deepest place in it doubles its depth.
+    let doubling =
+        (0..18).map(|n| json!({"op": "copy", "from": "/a", "path": format!("/a{}", "/b".repeat(1 << n))}));
+    let doubling = JsonPatch::from_operations(&doubling.collect::<Vec<_>>()).unwrap();
+    let error = doubling.apply(&json!({"a": {"b": {}}})).unwrap_err().to_string();
+    assert!(error.contains("deeper than 256"), "{error}");
+}
+
+#[test]
+fn what_the_api_server_would_refuse_does_not_apply() {
+    let object = json!({"a": {"b": [1]}, "big": "x".repeat(1 << 20)});
+    for (operation, expected) in [
+        (json!({"op": "add", "path": "", "value": {}}), "for the whole object"),
+        (json!({"op": "replace", "path": "", "value": 1}), "for the whole object"),
+        (json!({"op": "move", "from": "/a", "path": ""}), "for the whole object"),
+        (json!({"op": "copy", "from": "", "path": "/c"}), "for the whole object"),
+        (json!({"op": "replace", "path": "/a/c", "value": 1}), "failed at \"/a/c\": path is invalid"),
+        (json!({"op": "add", "path": "/c/d", "value": 1}), "failed at \"/c/d\": path is invalid"),
+        (json!({"op": "remove", "path": "/a/b/-"}), "failed at \"/a/b/-\": path is invalid"),
+        (json!({"op": "remove", "path": "/a/b/-1"}), "failed at \"/a/b/-1\": path is invalid"),
+        (json!({"op": "test", "path": "/a/b/0", "value": 2}), "value did not match"),
+    ] {
+        let patch = JsonPatch::from_operations(&[&operation]).unwrap();
+        let error = patch.apply(&object).unwrap_err().to_string();
+        assert!(error.contains("operation 0") && error.contains(expected), "{operation}: {error}");
+    }
+    let copies: Vec<_> =
+        (0..4).map(|n| json!({"op": "copy", "from": "/big", "path": format!("/{n}")})).collect();
+    let error = JsonPatch::from_operations(&copies).unwrap().apply(&object).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "operation 2 of the patch copies too much: in all copies, the API server accepts 3145728 bytes"
+    );
+    // Where undoing what went before fails, too.
+    let hopeless = json!([
+        {"op": "add", "path": "/a/c", "value": 1},
+        {"op": "move", "from": "/a", "path": "/nowhere/at/all"},
+    ]);
+    assert!(JsonPatch::from_operations(&hopeless).unwrap().apply(&object).is_err());
+}
+
+fn pod() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web", "creationTimestamp": null, "annotations": {"a/b": "1"}},
+        "spec": {
+            "containers": [
+                {
+                    "name": "app",
+                    "image": "app:1",
+                    "env": [{"name": "A", "value": "1", "fromTheFuture": 1}, {"name": "B", "value": "2"}],
+                    "resources": {"limits": {"cpu": "1000m"}, "fromTheFuture": {"x": 1}},
+                    "fromTheFuture": {"deep": [1, 2.0]},
+                },
+                {"name": "log", "image": "log:1", "resources": {}, "fromTheFuture": 2},
+            ],
+            "fromTheFuture": [{"name": "x"}],
+        },
+        "status": {},
+    })
+}
+
+#[test]
+fn a_changed_pod_becomes_just_that_change() {
+    let containers =
+        |pod: &mut Pod, edit: fn(&mut Vec<Container>)| edit(&mut pod.spec.as_mut().unwrap().containers);
+    let named = |name: &str| Container { name: name.into(), ..Container::default() };
+
+    assert!(change::<Pod>(&pod(), |_| ()).is_empty());
+    let prepended =
+        change::<Pod>(&pod(), |pod| pod.spec.as_mut().unwrap().containers.insert(0, named("proxy")));
+    assert_eq!(
+        operations(&prepended),
+        json!([{"op": "add", "path": "/spec/containers/0", "value": {"name": "proxy"}}])
+    );
+    let image = change::<Pod>(&pod(), |pod| containers(pod, |list| list[1].image = Some("log:2".into())));
+    assert_eq!(
+        operations(&image),
+        json!([{"op": "replace", "path": "/spec/containers/1/image", "value": "log:2"}])
+    );
+    let env =
+        change::<Pod>(&pod(), |pod| containers(pod, |list| drop(list[0].env.as_mut().unwrap().remove(0))));
+    assert_eq!(operations(&env), json!([{"op": "remove", "path": "/spec/containers/0/env/0"}]));
+    let removed = change::<Pod>(&pod(), |pod| containers(pod, |list| drop(list.remove(0))));
+    assert_eq!(operations(&removed), json!([{"op": "remove", "path": "/spec/containers/0"}]));
+
+    // Moved, changed, and with a new neighbour: what the type does not know goes along.
+    let all = change::<Pod>(&pod(), |pod| {
+        containers(pod, |list| {
+            list.reverse();
+            list[1].env.as_mut().unwrap().insert(0, EnvVar { name: "Z".into(), ..EnvVar::default() });
+            list[1].resources = None;
+        });
+    });
+    let pod_after = patched(&pod(), &all);
+    let app = &pod_after["spec"]["containers"][1];
+    assert_eq!(app["fromTheFuture"], json!({"deep": [1, 2.0]}));
+    assert_eq!(app["env"][1]["fromTheFuture"], 1);
+    assert_eq!(app.get("resources"), None, "what is removed goes with everything in it");
+    assert_eq!(pod_after["spec"]["fromTheFuture"], json!([{"name": "x"}]));
+    assert_eq!(all.operations().len(), 3, "{}", operations(&all));
+}
+
+#[test]
+fn a_label_is_added_whatever_was_there() {
+    for (labels, expected) in [
+        (None, json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}])),
+        (Some(Value::Null), json!([{"op": "replace", "path": "/metadata/labels", "value": {"a": "b"}}])),
+        (Some(json!({})), json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}])),
+        (Some(json!({"c": "d"})), json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}])),
+    ] {
+        let mut raw = pod();
+        if let Some(labels) = labels {
+            raw["metadata"]["labels"] = labels;
+        }
+        let add = |labels: &mut BTreeMap<String, String>| drop(labels.insert("a".into(), "b".into()));
+        let full = change::<Pod>(&raw, |pod| add(pod.metadata.labels.get_or_insert_default()));
+        assert_eq!(operations(&full), expected);
+        let view = change::<View>(&raw, |view| add(view.metadata.labels.get_or_insert_default()));
+        assert_eq!(operations(&view), expected);
+        let eager = change::<EagerView>(&raw, |view| add(&mut view.metadata.labels));
+        assert_eq!(operations(&eager), expected);
+    }
+}
+
+/// Writes null for what is absent.
+#[derive(Serialize, Deserialize)]
+struct View {
+    metadata: Metadata,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Metadata {
+    labels: Option<BTreeMap<String, String>>,
+    generation: Option<u64>,
+}
+
+/// Writes defaults for what is absent, and skips a part that holds only defaults.
+#[derive(Serialize, Deserialize)]
+struct EagerView {
+    #[serde(default, skip_serializing_if = "EagerMetadata::is_default")]
+    metadata: EagerMetadata,
+}
+
+#[derive(Default, PartialEq, Serialize, Deserialize)]
+struct EagerMetadata {
+    #[serde(default, deserialize_with = "null_is_default")]
+    labels: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    finalizers: BTreeSet<String>,
+}
+
+impl EagerMetadata {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+fn null_is_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(de: D) -> Result<T, D::Error> {
+    Option::deserialize(de).map(Option::unwrap_or_default)
+}
+
+#[test]
+fn a_part_that_a_view_skips_when_empty_keeps_the_rest() {
+    let raw = json!({"metadata": {"name": "a", "labels": {"x": "y"}, "finalizers": ["b", "a"]}, "spec": 1});
+    let emptied = change::<EagerView>(&raw, |view| view.metadata = EagerMetadata::default());
+    assert_eq!(patched(&raw, &emptied), json!({"metadata": {"name": "a"}, "spec": 1}));
+    let added = change::<EagerView>(&raw, |view| {
+        view.metadata.finalizers.insert("c".into());
+    });
+    assert_eq!(operations(&added), json!([{"op": "add", "path": "/metadata/finalizers/1", "value": "c"}]));
+}
+
+#[test]
+fn an_original_of_another_type_is_told_with_its_place() {
+    let raw = RawObject::from_value(&json!({"metadata": {"labels": {"a": 1}}}));
+    let view = View { metadata: Metadata { labels: None, generation: None } };
+    let error = JsonPatch::of_change(&raw, &view).unwrap_err().to_string();
+    assert!(error.contains("View: at metadata.labels.a: invalid type: integer"), "{error}");
+}
+
+#[test]
+fn allowed_paths_are_read_strictly() {
+    for (path, expected) in [
+        ("", Some("is empty")),
+        ("metadata", Some("not a JSON pointer")),
+        ("/metadata/~2", Some("not a JSON pointer")),
+        ("/metadata/labels/", Some("empty segment")),
+        ("//a", Some("empty segment")),
+        ("/", Some("empty segment")),
+        ("/metadata/annotations/a~1b", None),
+        ("/spec/containers/*/env", None),
+    ] {
+        let error = AllowedPaths::parse([path]).err().map(|error| error.to_string());
+        let holds = match (&error, expected) {
+            (Some(error), Some(expected)) => error.contains(expected),
+            (found, expected) => found.is_none() && expected.is_none(),
+        };
+        assert!(holds, "{path:?}: {error:?}");
+        assert_eq!(serde_json::from_value::<AllowedPaths>(json!([path])).is_ok(), expected.is_none());
+    }
+}
+
+#[test]
+fn a_patch_changes_only_what_is_allowed() {
+    let allowed = [
+        "/metadata/labels",
+        "/metadata/annotations/me~1seen",
+        "/spec/containers/*/env",
+        "/spec/tolerations/*",
+    ];
+    let allowed = AllowedPaths::parse(allowed).unwrap();
+    let before = json!({
+        "metadata": {"name": "a", "labels": {"x": "y"}},
+        "spec": {
+            "containers": [{"name": "a", "image": "a", "env": []}, {"name": "b", "image": "b"}],
+            "secret": {"env": ["k"]},
+        },
+    });
+    let ok = None;
+    let at = Some;
+    for (case, operations, forbidden) in [
+        ("nothing", json!([]), ok),
+        ("an allowed place", json!([{"op": "remove", "path": "/metadata/labels"}]), ok),
+        ("below one", json!([{"op": "replace", "path": "/metadata/labels/x", "value": "z"}]), ok),
+        (
+            "beside one",
+            json!([{"op": "add", "path": "/metadata/labelsx", "value": "z"}]),
+            at("/metadata/labelsx"),
+        ),
+        (
+            "parents that only hold it",
+            json!([{"op": "add", "path": "/metadata/annotations", "value": {"me/seen": ""}}]),
+            ok,
+        ),
+        (
+            "parents that hold more",
+            json!([{"op": "add", "path": "/metadata/annotations", "value": {"me/seen": "", "other": ""}}]),
+            at("/metadata/annotations/other"),
+        ),
+        (
+            "empty parents",
+            json!([{"op": "add", "path": "/metadata/annotations", "value": {}}]),
+            at("/metadata/annotations"),
+        ),
+        ("test", json!([{"op": "test", "path": "/spec/secret/env/0", "value": "k"}]), ok),
+        (
+            "there and back",
+            json!([
+                {"op": "move", "from": "/spec/secret", "path": "/elsewhere"},
+                {"op": "move", "from": "/elsewhere", "path": "/spec/secret"},
+            ]),
+            ok,
+        ),
+        (
+            "copy into an allowed place",
+            json!([{"op": "copy", "from": "/spec/secret", "path": "/metadata/labels/s"}]),
+            ok,
+        ),
+        (
+            "copy out of one",
+            json!([{"op": "copy", "from": "/metadata/labels", "path": "/spec/x"}]),
+            at("/spec/x/x"),
+        ),
+        (
+            "move into one",
+            json!([{"op": "move", "from": "/spec/secret", "path": "/metadata/labels/s"}]),
+            at("/spec/secret/env/0"),
+        ),
+        (
+            "move out of one",
+            json!([{"op": "move", "from": "/metadata/labels", "path": "/spec/nodeSelector"}]),
+            at("/spec/nodeSelector/x"),
+        ),
+        ("the whole object, the same", json!([{"op": "replace", "path": "", "value": before}]), ok),
+        (
+            "the whole object, another",
+            json!([{"op": "replace", "path": "", "value": {"metadata": before["metadata"], "spec": {}}}]),
+            at("/spec/containers/0"),
+        ),
+        (
+            "an element's allowed member",
+            json!([{"op": "add", "path": "/spec/containers/1/env", "value": [{"name": "X"}]}]),
+            ok,
+        ),
+        (
+            "an element's other member",
+            json!([{"op": "replace", "path": "/spec/containers/1/image", "value": "e"}]),
+            at("/spec/containers/1/image"),
+        ),
+        (
+            "append",
+            json!([{"op": "add", "path": "/spec/containers/-", "value": {"env": []}}]),
+            at("/spec/containers/2"),
+        ),
+        ("remove", json!([{"op": "remove", "path": "/spec/containers/0"}]), at("/spec/containers/0")),
+        (
+            "swap",
+            json!([{"op": "move", "from": "/spec/containers/0", "path": "/spec/containers/1"}]),
+            at("/spec/containers/0/image"),
+        ),
+        (
+            "shift, so that another one takes the place",
+            json!([
+                {"op": "remove", "path": "/spec/containers/0"},
+                {"op": "add", "path": "/spec/containers/1", "value": {"name": "c", "env": []}},
+            ]),
+            at("/spec/containers/0/image"),
+        ),
+        (
+            "a wildcard is one segment",
+            json!([{"op": "add", "path": "/spec/secret/env/-", "value": "l"}]),
+            at("/spec/secret/env/1"),
+        ),
+        (
+            "new elements of an allowed kind",
+            json!([{"op": "add", "path": "/spec/tolerations", "value": [{"key": "x"}]}]),
+            ok,
+        ),
+        (
+            "an empty list is a change",
+            json!([{"op": "add", "path": "/spec/tolerations", "value": []}]),
+            at("/spec/tolerations"),
+        ),
+        (
+            "escapes",
+            json!([{"op": "add", "path": "/metadata/labels~1x", "value": {}}]),
+            at("/metadata/labels~1x"),
+        ),
+        ("a key with a slash", json!([{"op": "add", "path": "/metadata/labels/a~1b", "value": ""}]), ok),
+        ("null for absent", json!([{"op": "add", "path": "/spec/x", "value": null}]), at("/spec/x")),
+        ("another spelling", json!([{"op": "replace", "path": "/spec", "value": []}]), at("/spec")),
+    ] {
+        let patch = JsonPatch::from_operations(&operations).unwrap();
+        match (allowed.check(&before, &patch), forbidden) {
+            (Ok(()), None) => {}
+            (Err(ForbiddenPath::Change { path, .. }), Some(expected)) if path == expected => {}
+            (found, expected) => panic!("{case}: found {found:?}, expected {expected:?}"),
+        }
+        let none = AllowedPaths::default().check(&before, &patch);
+        assert_eq!(none.is_ok(), patch.apply(&before).unwrap() == before, "{case}");
+        AllowedPaths::parse(["/metadata", "/spec", "/elsewhere"]).unwrap().check(&before, &patch).unwrap();
+    }
+    let nowhere =
+        JsonPatch::from_operations(&json!([{"op": "remove", "path": "/metadata/labels/none"}])).unwrap();
+    assert!(matches!(allowed.check(&before, &nowhere), Err(ForbiddenPath::Apply { .. })));
+}
+
+#[test]
+fn an_allowed_position_is_the_one_before_and_after() {
+    let first = AllowedPaths::parse(["/l/0"]).unwrap();
+    let before = json!({"l": [{"name": "a"}, {"name": "b"}]});
+    for (after, allowed) in [
+        (json!([{"name": "a", "x": 1}, {"name": "b"}]), true),
+        (json!([{"name": "z"}, {"name": "a"}, {"name": "b"}]), true),
+        (json!([{"name": "b"}]), true),
+        (json!([{"name": "b", "x": 1}]), false),
+        (json!([{"name": "a"}, {"name": "b", "x": 1}]), false),
+        (json!([{"name": "b"}, {"name": "a"}]), false),
+        (json!([{"name": "z"}, {"name": "a", "x": 1}, {"name": "b"}]), false),
+    ] {
+        let patch = JsonPatch::diff(&before, &json!({"l": after}));
+        assert_eq!(first.check(&before, &patch).is_ok(), allowed, "{after}");
+    }
+}

@@ -1,0 +1,230 @@
+//! HTTP as it comes, over TLS.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use lucid_webhook::{BindError, PeerCertificate, Server, Tls};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tower::service_fn;
+
+use crate::wire::{self, Authority, Http1, Http2};
+
+/// Answers with the method, the path, who calls, and the body. A path such as `/millis/300` takes that long.
+pub(crate) async fn echo(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.map_or_else(|error| error.to_string().into(), |body| body.to_bytes());
+    if let Some(millis) = head.uri.path().strip_prefix("/millis/") {
+        tokio::time::sleep(Duration::from_millis(millis.parse().unwrap())).await;
+    }
+    let peer = head.extensions.get::<PeerCertificate>();
+    let peer = peer.map_or_else(String::new, |peer| {
+        format!(" {} {}", peer.common_name().unwrap_or("-"), peer.dns_names().collect::<Vec<_>>().join(","))
+    });
+    let text = format!("{} {}{peer} {}", head.method, head.uri.path(), String::from_utf8_lossy(&body));
+    Ok(Response::new(Full::new(text.into())))
+}
+
+/// A server that echoes.
+pub(crate) struct Echo {
+    pub(crate) address: SocketAddr,
+    shutdown: Option<oneshot::Sender<()>>,
+    pub(crate) serving: JoinHandle<()>,
+}
+
+impl Echo {
+    pub(crate) async fn start(tls: impl Into<Tls>, configure: impl FnOnce(Server) -> Server) -> Self {
+        let server = configure(Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap());
+        let address = server.local_addr();
+        let (shutdown, asked) = oneshot::channel::<()>();
+        let ask = async {
+            asked.await.ok();
+        };
+        let serving = tokio::spawn(server.serve(tls.into(), service_fn(echo), ask));
+        Self { address, shutdown: Some(shutdown), serving }
+    }
+
+    pub(crate) fn leave(&mut self) {
+        self.shutdown.take().unwrap().send(()).unwrap();
+    }
+}
+
+async fn start() -> (Echo, Authority) {
+    let authority = Authority::new();
+    (Echo::start(authority.server_config(), |server| server).await, authority)
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_an_error_before_anything_is_served() {
+    let first = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    assert_ne!(first.local_addr().port(), 0);
+    let error = Server::bind(first.local_addr()).await.unwrap_err();
+    assert!(matches!(error, BindError::Listen { .. }));
+    assert!(error.to_string().starts_with(&format!("failed to listen on {}", first.local_addr())));
+}
+
+#[tokio::test]
+async fn what_comes_is_answered_and_the_connection_kept_where_http_says_so() {
+    let (echo, authority) = start().await;
+    // Sent, the answers to it, and whether another request may follow.
+    let cases: &[(&str, &[&str], bool)] = &[
+        ("GET /a HTTP/1.1\r\nhost: a\r\n\r\n", &["GET /a "], true),
+        ("\r\nGET /a HTTP/1.1\r\nhost: a\r\n\r\n", &["GET /a "], true),
+        ("POST /a HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\n\r\nabc", &["POST /a abc"], true),
+        (
+            "POST /a HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n",
+            &["POST /a abc"],
+            true,
+        ),
+        (
+            "POST /a HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\n1POST /b HTTP/1.1\r\nhost: a\r\n\
+             content-length: 1\r\n\r\n2GET /c HTTP/1.1\r\nhost: a\r\n\r\n",
+            &["POST /a 1", "POST /b 2", "GET /c "],
+            true,
+        ),
+        ("GET /a HTTP/1.0\r\n\r\n", &["GET /a "], false),
+        ("GET /a HTTP/1.0\r\nconnection: keep-alive\r\n\r\n", &["GET /a "], true),
+        ("GET /a HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n", &["GET /a "], false),
+    ];
+    for (sent, answers, kept) in cases {
+        let mut client = Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap();
+        client.send(sent).await.unwrap();
+        for body in *answers {
+            let answer = client.answer().await.unwrap();
+            assert_eq!((answer.status, &*String::from_utf8_lossy(&answer.body)), (200, *body), "{sent}");
+        }
+        if *kept {
+            assert_eq!(client.post("/again", "").await.unwrap().body, b"POST /again ", "{sent}");
+        } else {
+            assert!(client.ends_within(Duration::from_secs(5)).await, "{sent}");
+        }
+    }
+    let mut client = Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap();
+    client.send("HEAD /a HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    let answer = client.answer_to("HEAD").await.unwrap();
+    assert!(answer.head.contains("content-length: 8\r\n") && answer.body.is_empty(), "{answer:?}");
+    assert_eq!(client.post("/again", "").await.unwrap().body, b"POST /again ");
+}
+
+#[tokio::test]
+async fn what_is_no_http_gets_its_status_and_the_connection_ends() {
+    let (echo, authority) = start().await;
+    let long = format!("GET / HTTP/1.1\r\nhost: a\r\nx-long: {}\r\n\r\n", "a".repeat(70_000));
+    let many = format!("GET / HTTP/1.1\r\nhost: a\r\n{}\r\n", "x: y\r\n".repeat(200));
+    let cases = [
+        ("nonsense\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\nbad header\r\n\r\n", 400),
+        ("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: many\r\n\r\n", 400),
+        ("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n", 400),
+        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
+        (&long, 431),
+        (&many, 431),
+    ];
+    for (sent, status) in cases {
+        let mut client = Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap();
+        // The server may have ended before all of it is sent.
+        client.send(sent).await.ok();
+        let name = &sent[..sent.len().min(60)];
+        match client.answer().await {
+            Ok(answer) => assert_eq!(answer.status, status, "{name}"),
+            Err(error) => assert_eq!(status, 400, "{name}: {error}"),
+        }
+        assert!(client.ends_within(Duration::from_secs(5)).await, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_asks_first_is_told_to_go_on() {
+    let (echo, authority) = start().await;
+    let mut client = Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap();
+    let head = "POST / HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n";
+    client.send(head).await.unwrap();
+    assert_eq!(client.answer().await.unwrap().status, 100);
+    client.send("abc").await.unwrap();
+    assert_eq!(client.answer().await.unwrap().body, b"POST / abc");
+    assert_eq!(client.post("/", "").await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn the_protocol_is_the_one_that_alpn_chose() {
+    let (echo, authority) = start().await;
+    for alpn in ["", "http/1.1"] {
+        let mut client = Http1::connect(echo.address, authority.client_config(alpn)).await.unwrap();
+        assert_eq!(client.post("/", "a").await.unwrap().body, b"POST / a", "{alpn:?}");
+    }
+    let mut client = Http2::connect(echo.address, &authority).await.unwrap();
+    assert_eq!(client.post("/", "a").await.unwrap(), (200, "POST / a".into()));
+    let error = wire::connect(echo.address, authority.client_config("spdy/3")).await.unwrap_err();
+    assert!(error.to_string().contains("NoApplicationProtocol"), "{error}");
+}
+
+#[tokio::test]
+async fn an_h2_head_that_is_too_long_costs_its_own_request_only() {
+    let (echo, authority) = start().await;
+    let mut client = Http2::connect(echo.address, &authority).await.unwrap();
+    let long = Http2::request("/").header("x-long", "a".repeat(70_000)).body(()).unwrap();
+    match client.send(long, "").await {
+        Ok((status, _)) => assert_eq!(status, 431),
+        Err(error) => assert!(error.is_reset(), "{error}"),
+    }
+    assert_eq!(client.post("/", "a").await.unwrap().0, 200);
+}
+
+#[tokio::test]
+async fn h2_requests_are_answered_side_by_side() {
+    let (echo, authority) = start().await;
+    let client = Http2::connect(echo.address, &authority).await.unwrap();
+    let begin = tokio::time::Instant::now();
+    let calls = (0..50).map(|_| {
+        let mut client = client.clone();
+        async move { client.post("/millis/500", "").await.unwrap().0 }
+    });
+    assert_eq!(futures::future::join_all(calls).await, [200; 50]);
+    assert!(begin.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn a_new_tls_configuration_holds_for_connections_from_then_on() {
+    let (old, new) = (Authority::new(), Authority::new());
+    let (sender, receiver) = watch::channel(old.server_config());
+    let echo = Echo::start(receiver, |server| server).await;
+    let mut before = Http1::connect(echo.address, old.client_config("http/1.1")).await.unwrap();
+    assert!(Http1::connect(echo.address, new.client_config("http/1.1")).await.is_err());
+    sender.send_replace(new.server_config());
+    let mut after = Http1::connect(echo.address, new.client_config("http/1.1")).await.unwrap();
+    assert!(Http1::connect(echo.address, old.client_config("http/1.1")).await.is_err());
+    drop(sender);
+    assert_eq!(before.post("/", "").await.unwrap().status, 200);
+    assert_eq!(after.post("/", "").await.unwrap().status, 200);
+    assert!(Http1::connect(echo.address, new.client_config("http/1.1")).await.is_ok(), "the last one stays");
+}
+
+#[tokio::test]
+async fn handshakes_that_fail_leave_the_server_as_it_was() {
+    use tokio::io::AsyncWriteExt;
+    let (echo, authority) = start().await;
+    let stranger = Arc::new(Authority::new().client_config("http/1.1"));
+    for _ in 0..20 {
+        assert!(wire::connect(echo.address, Arc::clone(&stranger)).await.is_err());
+        let mut plain = tokio::net::TcpStream::connect(echo.address).await.unwrap();
+        plain.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+        drop(tokio::net::TcpStream::connect(echo.address).await.unwrap());
+    }
+    let mut client = Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap();
+    assert_eq!(client.post("/", "").await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn dropping_the_server_ends_its_connections() {
+    let (echo, authority) = start().await;
+    let mut client = Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap();
+    assert_eq!(client.post("/", "").await.unwrap().status, 200);
+    echo.serving.abort();
+    assert!(client.ends_within(Duration::from_secs(5)).await);
+}

@@ -1,0 +1,156 @@
+//! Leaving without losing a call.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::server::Echo;
+use crate::wire::{Authority, Http1, Http2};
+
+const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+async fn start(authority: &Authority) -> Echo {
+    Echo::start(authority.server_config(), |server| {
+        server.with_lame_duck(millis(500)).with_drain(Duration::from_secs(5))
+    })
+    .await
+}
+
+/// Clients that keep their connections, go where `Connection: close` sends them, and never repeat a call.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_call_is_lost_while_a_server_leaves_and_another_takes_over() {
+    let authority = Arc::new(Authority::new());
+    let (mut old, new) = (start(&authority).await, start(&authority).await);
+    let endpoints = Arc::new(std::sync::Mutex::new(old.address));
+    let asked_to_go = Arc::new(AtomicUsize::new(0));
+    let end = Instant::now() + millis(2500);
+    let clients: Vec<_> = (0..32_u64)
+        .map(|client| {
+            let (endpoints, authority, asked) =
+                (Arc::clone(&endpoints), Arc::clone(&authority), Arc::clone(&asked_to_go));
+            tokio::spawn(async move {
+                let config = Arc::new(authority.client_config("http/1.1"));
+                let mut connection = None;
+                let mut calls = 0;
+                while Instant::now() < end {
+                    let mut http1 = match connection.take() {
+                        Some(http1) => http1,
+                        None => {
+                            let address = *endpoints.lock().unwrap();
+                            Http1::connect(address, Arc::clone(&config)).await.expect("failed to connect")
+                        }
+                    };
+                    let path = format!("/millis/{}", (client * 7 + calls * 13) % 60);
+                    let answer = http1.post(&path, "a body").await.expect("a call was lost");
+                    assert_eq!(answer.status, 200);
+                    calls += 1;
+                    if answer.closes() {
+                        asked.fetch_add(1, Ordering::Relaxed);
+                    } else {
+                        connection = Some(http1);
+                    }
+                    sleep(millis(client % 5)).await;
+                }
+                calls
+            })
+        })
+        .collect();
+    sleep(millis(700)).await;
+    old.leave();
+    // The API server learns of it a little later.
+    sleep(millis(300)).await;
+    *endpoints.lock().unwrap() = new.address;
+    let mut calls = 0;
+    for client in clients {
+        calls += client.await.unwrap();
+    }
+    assert!(calls > 500, "{calls}");
+    assert!(asked_to_go.load(Ordering::Relaxed) >= 32, "everyone has to be asked to go");
+    tokio::time::timeout(Duration::from_secs(5), old.serving).await.expect("it hangs").unwrap();
+}
+
+#[tokio::test]
+async fn what_is_in_flight_is_answered_and_who_idles_goes_last() {
+    let authority = Authority::new();
+    let mut echo = start(&authority).await;
+    let connect = async || Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap();
+    let (mut busy, mut idle, mut half) = (connect().await, connect().await, connect().await);
+    let mut http2 = Http2::connect(echo.address, &authority).await.unwrap();
+    for client in [&mut busy, &mut idle, &mut half] {
+        assert!(!client.post("/", "").await.unwrap().closes());
+    }
+    busy.send("GET /millis/2000 HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    let second = tokio::spawn({
+        let mut http2 = http2.clone();
+        async move { http2.post("/millis/2000", "").await }
+    });
+    half.send("POST /half HTTP/1.1\r\nhost: a\r\ncontent-le").await.unwrap();
+    sleep(millis(100)).await;
+    let address = echo.address;
+    echo.leave();
+    sleep(millis(800)).await;
+    assert!(tokio::net::TcpStream::connect(address).await.is_err(), "it still takes connections");
+    assert!(!idle.ends_within(millis(50)).await, "who idles goes last: a request may be on its way");
+    let last = idle.post("/", "last").await.unwrap();
+    assert!(last.closes() && last.body == b"POST / last");
+    half.send("ngth: 1\r\n\r\n1").await.unwrap();
+    let answer = half.answer().await.unwrap();
+    assert!(answer.closes() && answer.body == b"POST /half 1");
+    let answer = busy.answer().await.unwrap();
+    assert!(answer.closes() && answer.status == 200);
+    assert_eq!(second.await.unwrap().unwrap().0, 200);
+    assert!(http2.ends_within(Duration::from_secs(2)).await);
+    tokio::time::timeout(Duration::from_secs(2), echo.serving).await.expect("it hangs").unwrap();
+}
+
+#[tokio::test]
+async fn who_idles_does_not_hold_the_server_up() {
+    let authority = Authority::new();
+    let mut echo = start(&authority).await;
+    let mut http1 = Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap();
+    let mut http2 = Http2::connect(echo.address, &authority).await.unwrap();
+    assert_eq!(http1.post("/", "").await.unwrap().status, 200);
+    assert_eq!(http2.post("/", "").await.unwrap().0, 200);
+    let begin = Instant::now();
+    echo.leave();
+    echo.serving.await.unwrap();
+    assert!((millis(500)..millis(1500)).contains(&begin.elapsed()), "{:?}", begin.elapsed());
+    assert!(http1.ends_within(millis(100)).await && http2.ends_within(millis(100)).await);
+}
+
+#[tokio::test]
+async fn the_wait_for_requests_in_flight_has_an_end() {
+    let authority = Authority::new();
+    let mut echo = Echo::start(authority.server_config(), |server| {
+        server.with_lame_duck(Duration::ZERO).with_drain(millis(500))
+    })
+    .await;
+    let mut client = Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap();
+    client.send("GET /millis/60000 HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    sleep(millis(100)).await;
+    echo.leave();
+    tokio::time::timeout(Duration::from_secs(2), echo.serving).await.expect("it hangs").unwrap();
+    assert!(client.ends_within(Duration::from_secs(2)).await);
+}
+
+#[tokio::test]
+async fn an_h2_client_is_told_early_and_loses_nothing() {
+    let authority = Authority::new();
+    let mut echo = start(&authority).await;
+    let mut old = Http2::connect(echo.address, &authority).await.unwrap();
+    let in_flight = tokio::spawn({
+        let mut old = old.clone();
+        async move { old.post("/millis/300", "").await }
+    });
+    sleep(millis(50)).await;
+    echo.leave();
+    assert_eq!(in_flight.await.unwrap().unwrap().0, 200);
+    assert!(old.ends_within(millis(100)).await, "GOAWAY ends it with its last request");
+    let mut new = Http2::connect(echo.address, &authority).await.expect("a lame duck takes connections");
+    assert_eq!(new.post("/", "").await.unwrap().0, 200);
+    assert_eq!(new.post("/", "").await.unwrap().0, 200);
+}
