@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 mod admin;
+mod api_server;
 mod client;
 mod clients;
 mod conversion;

@@ -1,0 +1,171 @@
+//! What becomes of an answer: patch, refusal, warnings, audit annotations.
+
+use k8s_openapi::api::core::v1::Pod;
+use lucid_webhook::{
+    AdmissionResponse, Changed, InvalidPatch, JsonPatch, Object, Router, Webhook, WebhookKind,
+};
+use serde_json::json;
+
+use super::servers::serve;
+use super::{in_namespace, pod, registration};
+
+#[test]
+fn a_patch_changes_what_is_stored() {
+    async fn label() -> Result<JsonPatch, InvalidPatch> {
+        JsonPatch::from_operations(&json!([
+            {"op": "test", "path": "/kind", "value": "Pod"},
+            {"op": "add", "path": "/metadata/labels", "value": {"mutated": "true"}},
+            {"op": "replace", "path": "/spec/containers/0/image", "value": "example.com/app:2"},
+        ]))
+    }
+    in_namespace("patch", async |scene| {
+        let server = serve(Router::new().webhook("/", Webhook::mutating("label.example.com", label))).await;
+        let webhook = registration(&server, "/", json!({"name": "label.example.com"}));
+        scene.register(WebhookKind::Mutating, [webhook]).await;
+
+        scene.create("pods", &pod("web", json!(null))).await.stored();
+        let stored = scene.get("pods/web").await.stored();
+        assert_eq!(stored["metadata"]["labels"], json!({"mutated": "true"}));
+        assert_eq!(stored["spec"]["containers"][0]["image"], "example.com/app:2");
+    });
+}
+
+#[test]
+fn a_changed_object_is_what_is_stored() {
+    async fn change(Object(mut pod): Object<Pod>) -> Changed<Pod> {
+        pod.metadata.labels.get_or_insert_default().insert("mutated".into(), "true".into());
+        if let Some(spec) = &mut pod.spec {
+            let mut first = spec.containers.clone();
+            first.iter_mut().for_each(|container| container.name.insert_str(0, "first-"));
+            spec.containers.splice(0..0, first);
+            spec.termination_grace_period_seconds = None;
+        }
+        Changed(pod)
+    }
+    in_namespace("changed", async |scene| {
+        let server = serve(Router::new().webhook("/", Webhook::mutating("change.example.com", change))).await;
+        let webhook = registration(&server, "/", json!({"name": "change.example.com"}));
+        scene.register(WebhookKind::Mutating, [webhook]).await;
+
+        for (name, labels, expected) in [
+            ("none", json!(null), json!({"mutated": "true"})),
+            ("one", json!({"a.b/c": "d"}), json!({"a.b/c": "d", "mutated": "true"})),
+        ] {
+            let stored = scene.create("pods", &pod(name, labels)).await.stored();
+            assert_eq!(stored["metadata"]["labels"], expected);
+            let containers = stored["spec"]["containers"].as_array().unwrap();
+            assert_eq!(containers.iter().map(|it| &it["name"]).collect::<Vec<_>>(), ["first-app", "app"]);
+            assert_eq!(stored["spec"]["terminationGracePeriodSeconds"], 30, "removed, so the default again");
+        }
+    });
+}
+
+#[test]
+fn a_refusal_reaches_the_client_with_code_reason_and_causes() {
+    async fn refuse(Object(pod): Object<Pod>) -> AdmissionResponse {
+        match pod.metadata.name.as_deref() {
+            Some("invalid") => AdmissionResponse::deny(422, "Invalid", "2 fields are wrong")
+                .with_cause("FieldValueRequired", "spec.team", "who pays?")
+                .with_cause("FieldValueInvalid", "spec.size", "at most 3"),
+            Some("forbidden") => AdmissionResponse::deny(403, "Forbidden", "not \"today\"\n(it is Sunday)"),
+            Some("busy") => AdmissionResponse::deny(429, "TooManyRequests", "later"),
+            Some("code-of-success") => AdmissionResponse::deny(200, "Forbidden", "no"),
+            _ => AdmissionResponse::allow(),
+        }
+    }
+    in_namespace("refusal", async |scene| {
+        let server =
+            serve(Router::new().webhook("/", Webhook::validating("refuse.example.com", refuse))).await;
+        let webhook = registration(&server, "/", json!({"name": "refuse.example.com"}));
+        scene.register(WebhookKind::Validating, [webhook]).await;
+
+        scene.create("pods", &pod("valid", json!(null))).await.stored();
+        for (name, code, reason, message) in [
+            ("invalid", 422, "Invalid", "2 fields are wrong"),
+            ("forbidden", 403, "Forbidden", "not \"today\"\n(it is Sunday)"),
+            ("busy", 429, "TooManyRequests", "later"),
+            ("code-of-success", 400, "Forbidden", "no"),
+        ] {
+            let answer = scene.create("pods", &pod(name, json!(null))).await;
+            let denied = format!("admission webhook \"refuse.example.com\" denied the request: {message}");
+            answer.refused(code, &denied);
+            assert_eq!((&answer.body["reason"], &answer.body["code"]), (&json!(reason), &json!(code)));
+            let causes = &answer.body["details"]["causes"];
+            if name == "invalid" {
+                let expected = json!([
+                    {"reason": "FieldValueRequired", "message": "who pays?", "field": "spec.team"},
+                    {"reason": "FieldValueInvalid", "message": "at most 3", "field": "spec.size"},
+                ]);
+                assert_eq!(causes, &expected);
+            } else {
+                assert!(causes.is_null(), "{causes}");
+            }
+            assert_eq!(scene.get(&format!("pods/{name}")).await.code, 404);
+        }
+    });
+}
+
+#[test]
+fn warnings_arrive_whether_the_request_is_allowed_or_refused() {
+    async fn warn(Object(pod): Object<Pod>) -> AdmissionResponse {
+        let answer = match pod.metadata.name.as_deref() {
+            Some("refused") => AdmissionResponse::deny(403, "Forbidden", "no"),
+            Some("long") => {
+                let warnings = (0..40).map(|i| format!("{i} {}", "é".repeat(300)));
+                return AdmissionResponse::allow().with_warnings(warnings);
+            }
+            _ => AdmissionResponse::allow(),
+        };
+        answer.with_warnings(["plain", "a \"quoted\\\" é", "two\nlines\u{7}", "\n"])
+    }
+    in_namespace("warnings", async |scene| {
+        let server = serve(Router::new().webhook("/", Webhook::validating("warn.example.com", warn))).await;
+        let webhook = registration(&server, "/", json!({"name": "warn.example.com"}));
+        scene.register(WebhookKind::Validating, [webhook]).await;
+
+        for (name, code) in [("allowed", 201), ("refused", 403)] {
+            let answer = scene.create("pods", &pod(name, json!(null))).await;
+            assert_eq!(answer.code, code, "{answer:?}");
+            assert_eq!(answer.warnings, ["plain", "a \"quoted\\\" é", "two lines"]);
+        }
+        let answer = scene.create("pods", &pod("long", json!(null))).await;
+        let expected = (0..15).map(|i| i.to_string()).chain(["and".to_owned()]);
+        let starts = answer.warnings.iter().map(|it| it.split(' ').next().unwrap_or_default().to_owned());
+        assert_eq!(starts.collect::<Vec<_>>(), expected.collect::<Vec<_>>(), "none is dropped in silence");
+        assert_eq!(answer.warnings[15], "and 25 more warnings");
+        assert!(answer.warnings[..15].iter().all(|it| it.chars().count() == 256 && it.ends_with('…')));
+    });
+}
+
+#[test]
+fn audit_annotations_are_in_the_audit_log_of_the_api_server() {
+    async fn annotate(Object(pod): Object<Pod>) -> AdmissionResponse {
+        let answer = match pod.metadata.name.as_deref() {
+            Some("refused") => AdmissionResponse::deny(403, "Forbidden", "no"),
+            _ => AdmissionResponse::allow(),
+        };
+        answer.with_audit_annotation("plan.v1", "two\nlines").with_audit_annotation("not/a name", "dropped")
+    }
+    in_namespace("audit", async |scene| {
+        let router = Router::new()
+            .webhook("/mutate", Webhook::mutating("first.example.com", annotate))
+            .webhook("/validate", Webhook::validating("second.example.com", annotate));
+        let server = serve(router).await;
+        let first = registration(&server, "/mutate", json!({"name": "first.example.com"}));
+        let second = registration(&server, "/validate", json!({"name": "second.example.com"}));
+        scene.register(WebhookKind::Mutating, [first]).await;
+        scene.register(WebhookKind::Validating, [second]).await;
+
+        for (name, code, expected) in [
+            ("allowed", 201, vec!["first.example.com/plan.v1", "second.example.com/plan.v1"]),
+            ("refused", 403, vec!["first.example.com/plan.v1"]),
+        ] {
+            assert_eq!(scene.create("pods", &pod(name, json!(null))).await.code, code);
+            let annotations = scene.audited("create", name);
+            let ours = annotations.iter().filter(|(key, _)| key.contains(".example.com/"));
+            let expected: Vec<_> = expected.into_iter().map(|key| (key, "two\nlines")).collect();
+            let found: Vec<_> = ours.map(|(key, value)| (key.as_str(), value.as_str().unwrap())).collect();
+            assert_eq!(found, expected);
+        }
+    });
+}

@@ -1,0 +1,146 @@
+//! The examples, as the tutorial beside them tells to use them: its commands are run as they are written.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::{env, fs};
+
+use lucid_testbed::{Binaries, Component};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::{Scene, in_namespace, pod, until};
+
+const TUTORIAL: &str = include_str!("../../../examples/README.md");
+
+/// The code blocks of the tutorial with their language, in order.
+fn blocks() -> Vec<(&'static str, &'static str)> {
+    let fenced = TUTORIAL.split("```").skip(1).step_by(2);
+    fenced.filter_map(|block| block.split_once('\n')).collect()
+}
+
+/// An example that runs.
+struct Example {
+    process: Child,
+    address: String,
+}
+
+impl Example {
+    /// By its command line in the tutorial, on any free port.
+    fn start(command: &str, folder: &Path) -> Self {
+        let mut words = command.split_whitespace().skip_while(|word| *word != "--example").skip(1);
+        let (name, _address) = (words.next().unwrap(), words.next().unwrap());
+        let program = program(name);
+        let mut command = lucid_testbed::command(&program);
+        command.arg("127.0.0.1:0").args(words).current_dir(folder).stdout(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("listening on ");
+        let address = address.unwrap_or_else(|| panic!("{name} says {line:?}")).to_owned();
+        Self { process, address }
+    }
+
+    /// It ends well when asked to.
+    fn end(mut self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).unwrap();
+        let status = self.process.wait().unwrap();
+        assert!(status.success(), "{status}");
+    }
+}
+
+impl Drop for Example {
+    fn drop(&mut self) {
+        // It has ended already where all went well.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Cargo builds it beside the tests.
+fn program(name: &str) -> PathBuf {
+    let test = env::current_exe().unwrap();
+    let program = test.parent().and_then(Path::parent).unwrap().join("examples").join(name);
+    assert!(
+        program.is_file(),
+        "{} is missing: `cargo test --test it` does not build it; run `cargo build -p lucid-webhook --examples` first",
+        program.display()
+    );
+    program
+}
+
+/// A shell in which kubectl is there and knows the cluster.
+fn shell(scene: &Scene, folder: &Path, binaries: &Binaries, script: &str) -> (bool, String) {
+    let path = format!("{}:{}", binaries.folder().display(), env::var("PATH").unwrap());
+    let mut command = Command::new("sh");
+    command.args(["-ec", &format!("exec 2>&1\n{script}")]).current_dir(folder);
+    command.env("PATH", path).env("KUBECONFIG", scene.cluster.kubeconfig_path()).env("HOME", folder);
+    for proxy in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"] {
+        command.env_remove(proxy);
+    }
+    let output = command.output().unwrap();
+    (output.status.success(), String::from_utf8(output.stdout).unwrap())
+}
+
+/// Runs each command of a session, and compares what it says with what the tutorial says.
+async fn check_session(scene: &Scene, folder: &Path, binaries: &Binaries, session: &str) {
+    for part in session.split("$ ").skip(1) {
+        let (command, expected) = part.split_once('\n').unwrap();
+        let (_, output) = tokio::task::block_in_place(|| shell(scene, folder, binaries, command));
+        assert_eq!(output, expected, "$ {command}");
+        if command.contains("webhooks.yaml") {
+            in_effect(scene).await;
+        }
+    }
+}
+
+async fn in_effect(scene: &Scene) {
+    for (namespace, code) in [("validated", 403), ("mutated", 201)] {
+        let path = format!("/api/v1/namespaces/{namespace}/pods?dryRun=All");
+        until(async || {
+            let answer =
+                scene.send(http::Method::POST, &path, "application/json", &pod("probe", json!(null))).await;
+            let mutated = answer.body["metadata"]["labels"] == json!({"example-mutated": "true"});
+            (answer.code == code && (code != 201 || mutated)).then_some(()).ok_or(answer)
+        })
+        .await;
+    }
+}
+
+#[test]
+fn the_tutorial_works_as_it_is_written() {
+    in_namespace("tutorial", async |scene| {
+        let binaries = Binaries::from_env().unwrap();
+        binaries.ensure_async(&[Component::Kubectl]).await.unwrap();
+        let folder = TempDir::new().unwrap();
+        let mut examples: Vec<Example> = Vec::new();
+        let mut sessions = 0;
+        for (language, text) in blocks() {
+            match language {
+                "sh" => {
+                    let (success, output) = shell(scene, folder.path(), &binaries, text);
+                    assert!(success, "{output}");
+                }
+                "text" => examples.extend(text.lines().map(|line| Example::start(line, folder.path()))),
+                "yaml" => {
+                    let (name, _) = text.strip_prefix("# ").unwrap().split_once('\n').unwrap();
+                    let ports = examples.iter().zip(["8443", "8444", "8445"]);
+                    let text = ports.fold(text.to_owned(), |text, (example, port)| {
+                        text.replace(&format!("127.0.0.1:{port}"), &example.address)
+                    });
+                    fs::write(folder.path().join(name), text).unwrap();
+                }
+                "console" => {
+                    sessions += 1;
+                    check_session(scene, folder.path(), &binaries, text).await;
+                }
+                other => panic!("what to do with {other}?"),
+            }
+        }
+        assert_eq!((examples.len(), sessions), (3, 4));
+        for (example, signal) in examples.into_iter().zip([Signal::TERM, Signal::INT, Signal::INT]) {
+            example.end(signal);
+        }
+    });
+}

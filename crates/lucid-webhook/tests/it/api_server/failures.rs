@@ -1,0 +1,241 @@
+//! What becomes of a request when its webhook fails, by our own answer and by the registration's `failurePolicy`.
+//!
+//! The failurePolicy is for a webhook that could not be asked. A handler that fails has been asked: the answer to that is the
+//! webhook's, and it is a refusal under `Ignore` too, unless its `FailureAction` says otherwise.
+
+use std::future::pending;
+
+use futures::future::join_all;
+use lucid_webhook::{
+    AdmissionResponse, BoxError, FailureAction, InvalidPatch, JsonPatch, Object, Router, Webhook, WebhookKind,
+};
+use serde_json::{Value, json};
+
+use super::servers::{refusing, serve, serve_raw, serve_untrusted};
+use super::{Scene, in_namespace, pod, registration};
+
+/// What the user sees.
+#[derive(Clone, Copy, Debug)]
+enum Outcome {
+    /// Refused by the webhook; the message without what the API server puts before it.
+    Refused(u16, &'static str),
+    /// Let through by the webhook, with its warnings.
+    Allowed(&'static [&'static str]),
+    /// The API server got no answer: under `Fail` it refuses with a message that has this in it, under `Ignore` the
+    /// request passes, and the audit log says so.
+    ByPolicy(&'static str),
+    /// The API server refuses under either policy, with a message that has this in it.
+    RefusedByApiServer(&'static str),
+}
+use Outcome::{Allowed, ByPolicy, Refused, RefusedByApiServer};
+
+struct Case<'a> {
+    /// The path of the webhook, without the slash.
+    name: &'a str,
+    server: &'a str,
+    timeout_seconds: u8,
+    outcome: Outcome,
+}
+
+/// Registers each case under both policies, and creates a pod for each.
+async fn check(scene: &Scene, kind: WebhookKind, cases: &[Case<'_>]) {
+    let policies = ["Fail", "Ignore"];
+    let both = || cases.iter().flat_map(|case| policies.map(|policy| (case, policy)));
+    let webhooks = both().map(|(case, policy)| {
+        let name = format!("{}-{}", case.name, policy.to_lowercase());
+        let fields = json!({
+            "name": format!("{name}.example.com"),
+            "failurePolicy": policy,
+            "timeoutSeconds": case.timeout_seconds,
+            "objectSelector": {"matchLabels": {"case": name}},
+        });
+        registration(case.server, &format!("/{}", case.name), fields)
+    });
+    scene.register(kind, webhooks).await;
+    join_all(both().map(|(case, policy)| check_case(scene, case, policy))).await;
+}
+
+async fn check_case(scene: &Scene, case: &Case<'_>, policy: &str) {
+    let name = format!("{}-{}", case.name, policy.to_lowercase());
+    let answer = scene.create("pods", &pod(&name, json!({"case": name}))).await;
+    let audited = scene.audited("create", &name);
+    let failed_open = audited.keys().any(|key| key.starts_with("failed-open."));
+    match (case.outcome, policy) {
+        (Refused(code, message), _) => {
+            let denied = format!("admission webhook \"{name}.example.com\" denied the request: ");
+            answer.refused(code, &format!("{denied}{message}"));
+        }
+        (Allowed(warnings), _) => {
+            assert!(answer.code == 201 && answer.warnings == warnings, "{name}: {answer:?}");
+            assert_eq!(answer.body["metadata"]["annotations"], json!(null), "{name}: unchanged");
+        }
+        (ByPolicy(_), "Ignore") => assert_eq!(answer.code, 201, "{name}: {answer:?}"),
+        (ByPolicy(text), _) => {
+            let failed = format!("failed calling webhook \"{name}.example.com\"");
+            let message = answer.message();
+            let told = message.contains(&failed) && message.contains(text);
+            assert!(answer.code == 500 && told, "{name}: {text} is not in {answer:?}");
+        }
+        (RefusedByApiServer(text), _) => {
+            let message = answer.message();
+            let refused = message.contains(text) && !message.contains("denied the request");
+            assert!(answer.code == 500 && refused, "{name}: {text} is not in {answer:?}");
+        }
+    }
+    let expected = policy == "Ignore" && matches!(case.outcome, ByPolicy(_));
+    assert_eq!(failed_open, expected, "{name}: {audited:?}");
+}
+
+async fn fail() -> Result<AdmissionResponse, BoxError> {
+    Err("the database is away".into())
+}
+
+async fn crash() -> AdmissionResponse {
+    panic!("on purpose")
+}
+
+async fn misread(Object(_): Object<Vec<u8>>) -> AdmissionResponse {
+    AdmissionResponse::allow()
+}
+
+async fn unfitting_patch() -> Result<JsonPatch, InvalidPatch> {
+    JsonPatch::from_operations(&json!([
+        {"op": "add", "path": "/metadata/annotations", "value": {"seen": "true"}},
+        {"op": "remove", "path": "/metadata/annotations/absent"},
+    ]))
+}
+
+#[test]
+fn a_handler_that_fails_is_answered_for_whatever_the_failure_policy() {
+    let webhook = |name: &str, action: Option<FailureAction>| {
+        let webhook = match name {
+            "overrun" | "overrun-warn" => Webhook::validating(name, pending::<AdmissionResponse>),
+            "panic" | "panic-warn" | "panic-recovered" => Webhook::validating(name, crash),
+            "misread" => Webhook::validating(name, misread),
+            "patch-of-validating" => Webhook::validating(name, unfitting_patch),
+            _ => Webhook::validating(name, fail),
+        };
+        match action {
+            Some(action) if name == "panic-recovered" => webhook.with_recovery_policy(action),
+            Some(action) => webhook.with_failure_action(action),
+            None => webhook,
+        }
+    };
+    let come_later = FailureAction::call(|request, failure| {
+        let message = format!("{} may come later: {failure}", request.user_info.username);
+        AdmissionResponse::deny(503, "ServiceUnavailable", message)
+    });
+    let table = [
+        ("error", None, Refused(500, "the webhook failed: the database is away")),
+        ("error-warn", Some(FailureAction::Warn), Allowed(&["the webhook failed: the database is away"])),
+        ("error-skip", Some(FailureAction::Skip), Allowed(&[])),
+        (
+            "error-call",
+            Some(come_later),
+            Refused(503, "kubernetes-admin may come later: the webhook failed: the database is away"),
+        ),
+        ("panic", None, Refused(500, "the webhook panicked")),
+        ("panic-warn", Some(FailureAction::Warn), Allowed(&["the webhook panicked"])),
+        ("panic-recovered", Some(FailureAction::Skip), Allowed(&[])),
+        ("overrun", None, Refused(504, "the webhook did not answer in time")),
+        ("overrun-warn", Some(FailureAction::Warn), Allowed(&["the webhook did not answer in time"])),
+        (
+            "misread",
+            None,
+            Refused(
+                400,
+                "the webhook failed: the object, core/v1 Pod failing/misread-POLICY: failed to decode the object",
+            ),
+        ),
+        (
+            "patch-of-validating",
+            None,
+            Refused(500, "the webhook failed: a validating webhook answered with a patch"),
+        ),
+    ];
+    in_namespace("failing", async |scene| {
+        let router = table.iter().fold(Router::new(), |router, (name, action, _)| {
+            router.webhook(format!("/{name}"), webhook(name, action.clone()))
+        });
+        let server = serve(router).await;
+        let cases = table.map(|(name, _, outcome)| {
+            // Less than the API server waits by itself.
+            let timeout_seconds = if name.starts_with("overrun") { 1 } else { 5 };
+            Case { name, server: &server, timeout_seconds, outcome }
+        });
+        check(scene, WebhookKind::Validating, &cases).await;
+    });
+}
+
+#[test]
+fn a_webhook_that_gives_no_answer_is_left_to_the_failure_policy() {
+    fn nonsense(path: &str, review: &Value) -> Option<(u16, String)> {
+        let uid = review["request"]["uid"].as_str().unwrap();
+        let answer = |response: Value| {
+            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+                .to_string()
+        };
+        Some(match path {
+            "/silent" => return None,
+            "/no-json" => (200, "hello".into()),
+            "/no-response" => (200, answer(json!(null))),
+            "/broken" => (500, "out of paper".into()),
+            "/other-uid" => (200, answer(json!({"uid": "another", "allowed": true}))),
+            "/validating-patch" => {
+                (200, answer(json!({"uid": uid, "allowed": true, "patchType": "JSONPatch", "patch": "W10="})))
+            }
+            _ => panic!("{path}"),
+        })
+    }
+    in_namespace("silent", async |scene| {
+        let raw = serve_raw(nonsense).await;
+        let (_port, down) = refusing();
+        let untrusted = serve_untrusted(Router::new()).await;
+        let ours = serve(Router::new()).await;
+        let case = |name, server, outcome| {
+            let timeout_seconds = if name == "silent" { 1 } else { 5 };
+            Case { name, server, timeout_seconds, outcome }
+        };
+        let cases = [
+            // The text of an overrun that we answer ourselves is another.
+            case("silent", &raw, ByPolicy("context deadline exceeded")),
+            case("no-json", &raw, ByPolicy("couldn't get version/kind")),
+            case("no-response", &raw, ByPolicy("webhook response was absent")),
+            case("broken", &raw, ByPolicy("out of paper")),
+            case("other-uid", &raw, ByPolicy("expected response.uid=")),
+            case("validating-patch", &raw, ByPolicy("may not")),
+            case("down", &down, ByPolicy("connection refused")),
+            case("untrusted", &untrusted, ByPolicy("x509: certificate signed by unknown authority")),
+            case("unknown-path", &ours, ByPolicy("no webhook at /unknown-path")),
+        ];
+        check(scene, WebhookKind::Validating, &cases).await;
+    });
+}
+
+#[test]
+fn a_patch_that_does_not_apply_is_refused_by_the_webhook_with_the_cause() {
+    /// The same patch, unchecked.
+    fn unchecked(_: &str, review: &Value) -> Option<(u16, String)> {
+        let patch = json!([{"op": "remove", "path": "/metadata/annotations/absent"}]).to_string();
+        let patch = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, patch);
+        let uid = &review["request"]["uid"];
+        let response = json!({"uid": uid, "allowed": true, "patchType": "JSONPatch", "patch": patch});
+        let answer =
+            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
+        Some((200, answer.to_string()))
+    }
+    in_namespace("unfitting", async |scene| {
+        let abort = Webhook::mutating("patch", unfitting_patch);
+        let skip = Webhook::mutating("skip", unfitting_patch).with_failure_action(FailureAction::Skip);
+        let ours = serve(Router::new().webhook("/patch", abort).webhook("/patch-skip", skip)).await;
+        let raw = serve_raw(unchecked).await;
+        let case = |name, server, outcome| Case { name, server, timeout_seconds: 5, outcome };
+        let message = "the webhook failed: the patch does not apply to the object: ";
+        let cases = [
+            case("patch", &*ours, Refused(500, message)),
+            case("patch-skip", &ours, Allowed(&[])),
+            case("patch-unchecked", &raw, RefusedByApiServer("metadata")),
+        ];
+        check(scene, WebhookKind::Mutating, &cases).await;
+    });
+}

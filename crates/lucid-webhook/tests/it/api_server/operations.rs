@@ -1,0 +1,290 @@
+//! What the API server asks, and when: operations, dry run, subresources, conditions, reinvocation.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use lucid_webhook::{
+    AdmissionRequest, AdmissionResponse, BoxError, DryRun, Handler, JsonPatch, Object, OldObject, Operation,
+    RawObject, Router, State, Webhook, WebhookKind,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::servers::serve;
+use super::{Scene, Seen, in_namespace, pod, registration, rule};
+
+async fn allow(request: AdmissionRequest, State(seen): State<Seen>) -> AdmissionResponse {
+    seen.add(request);
+    AdmissionResponse::allow()
+}
+
+fn refusal(message: impl Into<String>) -> AdmissionResponse {
+    AdmissionResponse::deny(403, "Forbidden", message)
+}
+
+/// Registers one validating webhook, and tells what starts its refusals.
+async fn register(scene: &Scene, webhook: impl FnOnce(&'static str) -> Webhook, fields: Value) -> String {
+    const NAME: &str = "webhook.example.com";
+    let server = serve(Router::new().webhook("/", webhook(NAME))).await;
+    let mut registration = registration(&server, "/", fields);
+    registration["name"] = NAME.into();
+    scene.register(WebhookKind::Validating, [registration]).await;
+    format!("admission webhook \"{NAME}\" denied the request: ")
+}
+
+#[test]
+fn a_dry_run_is_seen_as_such_and_stores_nothing() {
+    async fn label(
+        DryRun(dry_run): DryRun,
+        request: AdmissionRequest,
+        State(seen): State<Seen>,
+    ) -> Result<JsonPatch, BoxError> {
+        seen.add(request);
+        let labels = json!({"dry-run": dry_run.to_string()});
+        Ok(JsonPatch::from_operations(&json!([{"op": "add", "path": "/metadata/labels", "value": labels}]))?)
+    }
+    in_namespace("dry-run", async |scene| {
+        let seen = Seen::default();
+        let webhook = Webhook::mutating("label.example.com", label.with_state(seen.clone()));
+        let server = serve(Router::new().webhook("/", webhook)).await;
+        let fields = json!({"name": "label.example.com", "sideEffects": "NoneOnDryRun"});
+        scene.register(WebhookKind::Mutating, [registration(&server, "/", fields)]).await;
+
+        let answer = scene.create("pods?dryRun=All", &pod("web", json!(null))).await;
+        assert_eq!(answer.stored()["metadata"]["labels"], json!({"dry-run": "true"}));
+        let request = seen.take_one();
+        assert!(request.dry_run);
+        let options: Value = request.options.unwrap().decode().unwrap();
+        assert_eq!(options["dryRun"], json!(["All"]));
+        assert_eq!(scene.get("pods/web").await.code, 404);
+
+        let answer = scene.create("pods", &pod("web", json!(null))).await;
+        assert_eq!(answer.stored()["metadata"]["labels"], json!({"dry-run": "false"}));
+        assert!(!seen.take_one().dry_run);
+    });
+}
+
+#[test]
+fn a_creation_is_described_as_the_client_asked_for_it() {
+    in_namespace("creation", async |scene| {
+        let seen = Seen::default();
+        let webhook = |name| Webhook::validating(name, allow.with_state(seen.clone()));
+        register(scene, webhook, json!({})).await;
+
+        scene.create("pods", &pod("web", json!({"a": "b"}))).await.stored();
+        let request = seen.take_one();
+        assert_eq!(request.operation, Operation::Create);
+        assert!(request.kind.is("", "v1", "Pod") && request.request_kind.is("", "v1", "Pod"), "{request:?}");
+        assert_eq!((&*request.resource.resource, &*request.request_resource.resource), ("pods", "pods"));
+        assert_eq!((request.namespace.as_deref(), &*request.name), (Some("creation"), "web"));
+        assert_eq!(request.user_info.username, "kubernetes-admin");
+        assert!(request.user_info.groups.contains(&"system:masters".to_owned()), "{:?}", request.user_info);
+        assert_eq!((request.sub_resource, request.request_sub_resource), (None, None));
+        assert!(request.old_object.is_none() && !request.dry_run);
+        let pod: Pod = request.object.unwrap().decode().unwrap();
+        assert_eq!(pod.spec.unwrap().restart_policy.as_deref(), Some("Always"), "defaults are filled in");
+
+        let mut unnamed = self::pod("", json!(null));
+        unnamed["metadata"] = json!({"generateName": "web-"});
+        let stored = scene.create("pods", &unnamed).await.stored();
+        let request = seen.take_one();
+        let given = stored["metadata"]["name"].as_str().unwrap();
+        assert!(request.name.is_empty() || request.name == given, "{} is not {given}", request.name);
+    });
+}
+
+#[test]
+fn an_update_brings_the_old_and_the_new_object() {
+    async fn owner_stays(
+        operation: Operation,
+        OldObject(old): OldObject<ConfigMap>,
+        Object(new): Object<ConfigMap>,
+    ) -> AdmissionResponse {
+        let owner =
+            |object: ConfigMap| object.data.unwrap_or_default().get("owner").cloned().unwrap_or_default();
+        match (owner(old), owner(new)) {
+            (old, new) if old == new => AdmissionResponse::allow(),
+            (old, new) => refusal(format!("{} of the owner from {old} to {new}", operation.as_str())),
+        }
+    }
+    in_namespace("update", async |scene| {
+        let fields = json!({"rules": [rule("UPDATE", "configmaps")]});
+        let denied = register(scene, |name| Webhook::validating(name, owner_stays), fields).await;
+
+        let object = json!({"metadata": {"name": "web"}, "data": {"owner": "jane", "size": "1"}});
+        scene.create("configmaps", &object).await.stored();
+        scene.merge("configmaps/web", &json!({"data": {"size": "2"}})).await.stored();
+        let answer = scene.merge("configmaps/web", &json!({"data": {"owner": "joe"}})).await;
+        answer.refused(403, &format!("{denied}UPDATE of the owner from jane to joe"));
+        let stored = scene.get("configmaps/web").await.stored();
+        assert_eq!(stored["data"], json!({"owner": "jane", "size": "2"}));
+    });
+}
+
+#[test]
+fn a_deletion_brings_the_old_object_only() {
+    async fn keep(object: Option<Object<Pod>>, OldObject(old): OldObject<Pod>) -> AdmissionResponse {
+        match old.metadata.labels.unwrap_or_default().get("keep") {
+            _ if object.is_some() => refusal("there is a new object"),
+            Some(reason) => refusal(format!("kept {reason}")),
+            None => AdmissionResponse::allow(),
+        }
+    }
+    in_namespace("deletion", async |scene| {
+        let fields = json!({"rules": [rule("DELETE", "pods")]});
+        let denied = register(scene, |name| Webhook::validating(name, keep), fields).await;
+
+        scene.create("pods", &pod("kept", json!({"keep": "forever"}))).await.stored();
+        scene.create("pods", &pod("other", json!(null))).await.stored();
+        scene.delete("pods/kept").await.refused(403, &format!("{denied}kept forever"));
+        scene.get("pods/kept").await.stored();
+        scene.delete("pods/other").await.stored();
+        assert_eq!(scene.get("pods/other").await.code, 404);
+    });
+}
+
+#[test]
+fn ephemeral_containers_are_an_update_of_a_subresource() {
+    async fn no_shells(
+        request: AdmissionRequest,
+        OldObject(old): OldObject<Pod>,
+        Object(new): Object<Pod>,
+        State(seen): State<Seen>,
+    ) -> AdmissionResponse {
+        seen.add(request);
+        let ephemeral = |pod: Pod| pod.spec.and_then(|spec| spec.ephemeral_containers).unwrap_or_default();
+        let known = ephemeral(old).len();
+        match ephemeral(new).split_off(known).iter().find(|it| it.image.as_deref() == Some("shell")) {
+            Some(shell) => refusal(format!("{} is a shell", shell.name)),
+            None => AdmissionResponse::allow(),
+        }
+    }
+    in_namespace("ephemeral", async |scene| {
+        let seen = Seen::default();
+        let webhook = |name| Webhook::validating(name, no_shells.with_state(seen.clone()));
+        let fields = json!({"rules": [rule("UPDATE", "pods/ephemeralcontainers")]});
+        let denied = register(scene, webhook, fields).await;
+
+        scene.create("pods", &pod("web", json!(null))).await.stored();
+        let debug = async |name: &str, image: &str| {
+            let patch = json!({"spec": {"ephemeralContainers": [{"name": name, "image": image}]}});
+            scene.merge("pods/web/ephemeralcontainers", &patch).await
+        };
+        debug("tracer", "strace").await.stored();
+        let request = seen.take_one();
+        assert_eq!(request.operation, Operation::Update);
+        assert_eq!(request.sub_resource.as_deref(), Some("ephemeralcontainers"));
+        assert_eq!(request.request_sub_resource.as_deref(), Some("ephemeralcontainers"));
+        assert!(request.kind.is("", "v1", "Pod"), "{}", request.kind);
+
+        debug("debugger", "shell").await.refused(403, &format!("{denied}debugger is a shell"));
+        let stored = scene.get("pods/web").await.stored();
+        assert_eq!(stored["spec"]["ephemeralContainers"].as_array().unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn a_command_in_a_pod_is_refused_before_anything_is_connected() {
+    #[derive(Deserialize)]
+    struct ExecOptions {
+        command: Vec<String>,
+    }
+    async fn no_shells(
+        operation: Operation,
+        old: Option<OldObject<Value>>,
+        Object(options): Object<ExecOptions>,
+    ) -> AdmissionResponse {
+        match &*options.command {
+            [shell, ..] if shell == "sh" && old.is_none() => {
+                refusal(format!("{} to a shell", operation.as_str()))
+            }
+            _ => AdmissionResponse::allow(),
+        }
+    }
+    in_namespace("exec", async |scene| {
+        let fields = json!({"rules": [rule("CONNECT", "pods/exec")]});
+        let denied = register(scene, |name| Webhook::validating(name, no_shells), fields).await;
+
+        scene.create("pods", &pod("web", json!(null))).await.stored();
+        let exec = async |command: &str| {
+            scene.create(&format!("pods/web/exec?command={command}&stdout=true"), &json!(null)).await
+        };
+        exec("sh").await.refused(403, &format!("{denied}CONNECT to a shell"));
+        exec("ls").await.refused(400, "pod web does not have a host assigned");
+    });
+}
+
+#[test]
+fn what_match_conditions_exclude_is_not_sent() {
+    in_namespace("conditions", async |scene| {
+        let seen = Seen::default();
+        let webhook = |name| Webhook::validating(name, allow.with_state(seen.clone()));
+        let condition = "!has(object.metadata.labels) || !('skip' in object.metadata.labels)";
+        let fields = json!({"matchConditions": [{"name": "not-skipped", "expression": condition}]});
+        register(scene, webhook, fields).await;
+
+        scene.create("pods", &pod("skipped", json!({"skip": ""}))).await.stored();
+        scene.create("pods", &pod("other", json!({"skipped": ""}))).await.stored();
+        scene.create("pods", &pod("bare", json!(null))).await.stored();
+        let names: Vec<_> = seen.lock().drain(..).map(|request| request.name).collect();
+        assert_eq!(names, ["other", "bare"]);
+    });
+}
+
+/// The names of the containers, as far as a webhook saw them.
+async fn note_containers(
+    request: AdmissionRequest,
+    object: RawObject,
+    State(seen): State<Seen>,
+) -> Result<JsonPatch, BoxError> {
+    seen.add(request);
+    let patch = [json!({"op": "add", "path": "/metadata/annotations", "value": {"seen": names(&object)}})];
+    Ok(JsonPatch::from_operations(&patch)?)
+}
+
+async fn add_sidecar(object: RawObject) -> Result<AdmissionResponse, BoxError> {
+    if names(&object).contains("sidecar") {
+        return Ok(AdmissionResponse::allow());
+    }
+    let sidecar = json!({"name": "sidecar", "image": "example.com/sidecar:1"});
+    let patch = [json!({"op": "add", "path": "/spec/containers/-", "value": sidecar})];
+    Ok(AdmissionResponse::patch(JsonPatch::from_operations(&patch)?))
+}
+
+fn names(pod: &RawObject) -> String {
+    let pod: Pod = pod.decode().unwrap();
+    let containers = pod.spec.unwrap().containers;
+    containers.into_iter().map(|container| container.name).collect::<Vec<_>>().join(",")
+}
+
+#[test]
+fn a_webhook_is_called_again_when_a_later_one_changed_the_object() {
+    in_namespace("reinvoked", async |scene| {
+        let [again, once] = [Seen::default(), Seen::default()];
+        let router = Router::new()
+            .webhook(
+                "/again",
+                Webhook::mutating("again.example.com", note_containers.with_state(again.clone())),
+            )
+            .webhook("/once", Webhook::mutating("once.example.com", allow.with_state(once.clone())))
+            .webhook("/sidecar", Webhook::mutating("sidecar.example.com", add_sidecar));
+        let server = serve(router).await;
+        let entry = |path, name, policy| {
+            registration(&server, path, json!({"name": name, "reinvocationPolicy": policy}))
+        };
+        let webhooks = [
+            entry("/again", "again.example.com", "IfNeeded"),
+            entry("/once", "once.example.com", "Never"),
+            entry("/sidecar", "sidecar.example.com", "IfNeeded"),
+        ];
+        scene.register(WebhookKind::Mutating, webhooks).await;
+
+        let stored = scene.create("pods", &pod("web", json!(null))).await.stored();
+        assert_eq!(stored["metadata"]["annotations"], json!({"seen": "app,sidecar"}));
+        let containers = stored["spec"]["containers"].as_array().unwrap();
+        assert_eq!(containers.len(), 2, "added once: {containers:?}");
+        let seen = |seen: &Seen| -> Vec<_> {
+            seen.lock().iter().map(|request| names(request.object.as_ref().unwrap())).collect()
+        };
+        assert_eq!(seen(&again), ["app", "app,sidecar"]);
+        assert_eq!(seen(&once), ["app"]);
+    });
+}

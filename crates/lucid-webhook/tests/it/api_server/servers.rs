@@ -1,0 +1,109 @@
+//! What the API server calls: our server, and servers that are out of order.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, LazyLock};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use lucid_webhook::{Router, Server};
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::PrivateKeyDer;
+use serde_json::Value;
+use tokio::net::{TcpListener, TcpSocket};
+use tokio_rustls::TlsAcceptor;
+
+use super::pending;
+
+static IDENTITY: LazyLock<Identity> = LazyLock::new(Identity::new);
+
+/// What the API server trusts.
+pub(super) static CA_BUNDLE: LazyLock<String> = LazyLock::new(|| STANDARD.encode(IDENTITY.0.cert.pem()));
+
+/// A certificate for 127.0.0.1, and its key.
+struct Identity(rcgen::CertifiedKey<rcgen::KeyPair>);
+
+impl Identity {
+    fn new() -> Self {
+        Self(rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap())
+    }
+
+    fn tls(&self) -> Arc<ServerConfig> {
+        let key = PrivateKeyDer::try_from(self.0.signing_key.serialize_der()).unwrap();
+        let tls = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![self.0.cert.der().clone()], key);
+        Arc::new(tls.unwrap())
+    }
+}
+
+fn url(address: SocketAddr) -> String {
+    format!("https://{address}")
+}
+
+/// Serves until the process ends, and tells the URL.
+pub(super) async fn serve(router: Router) -> String {
+    serve_as(&IDENTITY, router).await
+}
+
+/// Serves with a certificate that the API server does not trust.
+pub(super) async fn serve_untrusted(router: Router) -> String {
+    serve_as(&Identity::new(), router).await
+}
+
+async fn serve_as(identity: &Identity, router: Router) -> String {
+    let server = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let address = server.local_addr();
+    tokio::spawn(server.serve(identity.tls(), router, pending()));
+    url(address)
+}
+
+/// A port that nobody listens on, and that nobody else takes as long as the socket lives.
+pub(super) fn refusing() -> (TcpSocket, String) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let address = socket.local_addr().unwrap();
+    (socket, url(address))
+}
+
+/// What another server might say to a review; `None` is nothing at all.
+pub(super) type Raw = fn(path: &str, review: &Value) -> Option<(u16, String)>;
+
+/// A server without any of what this crate does.
+pub(super) async fn serve_raw(answer: Raw) -> String {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let tls = TlsAcceptor::from(IDENTITY.tls());
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let tls = tls.clone();
+            tokio::spawn(async move {
+                let Ok(stream) = tls.accept(stream).await else { return };
+                let service = service_fn(|request: Request<Incoming>| async move {
+                    let path = request.uri().path().to_owned();
+                    let body = request.into_body().collect().await.unwrap().to_bytes();
+                    let Some((status, body)) = answer(&path, &serde_json::from_slice(&body).unwrap()) else {
+                        return pending().await;
+                    };
+                    let response = Response::builder().status(status).header("content-type", "text/plain");
+                    Ok::<_, Infallible>(response.body(Full::new(Bytes::from(body))).unwrap())
+                });
+                // The API server may leave before it is answered.
+                let _ = auto::Builder::new(TokioExecutor::new())
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await;
+            });
+        }
+    });
+    url(address)
+}
