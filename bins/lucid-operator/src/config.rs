@@ -8,9 +8,8 @@ use std::time::Duration;
 use lucid_certs::{NamesError, ServingNames};
 use lucid_chain::{AuditMode, Direction};
 use lucid_validator::{Scope, ValidationArgs};
-use url::Url;
-
 use lucid_webhook::registration::Endpoint;
+use url::Url;
 
 use crate::registration::{Calls, FailurePolicy, NAME, SERVICE};
 

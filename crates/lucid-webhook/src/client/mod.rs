@@ -86,7 +86,7 @@ pub struct ClusterClient(pub Client);
 
 impl<S> FromRequest<S> for ClusterClient {
     fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
-        request.extensions.get().cloned().ok_or_else(|| Rejection::NotGiven { what: "client" })
+        request.extensions.get().cloned().ok_or(Rejection::NotGiven { what: "client" })
     }
 }
 
