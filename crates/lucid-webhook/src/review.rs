@@ -128,13 +128,17 @@ impl RawObject {
 
 /// An object does not fit the type that a handler wants.
 #[derive(Debug, Snafu)]
-#[snafu(display("failed to decode the object at {path}: {}", excerpt(source)))]
+#[snafu(display("failed to decode the object{}: {}", place(path), excerpt(source)))]
 #[non_exhaustive]
 pub struct DecodeError {
-    /// Where in the object, such as `spec.containers[0].image`.
+    /// Where in the object, such as `spec.containers[0].image`; `.` is the object itself.
     pub path: String,
     /// What the decoder said.
     pub source: serde_json::Error,
+}
+
+fn place(path: &str) -> String {
+    if path == "." { String::new() } else { format!(" at {path}") }
 }
 
 impl fmt::Debug for RawObject {
