@@ -60,6 +60,7 @@ mod handler;
 mod kind;
 pub mod layers;
 mod metrics;
+mod names;
 mod patch;
 pub mod registration;
 mod response;

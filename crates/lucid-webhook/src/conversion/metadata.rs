@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use snafu::{ResultExt, Snafu, ensure};
 
 use super::object::{Members, MetadataSnafu, ObjectError, ObjectWriter, text};
+use crate::names::{is_name, is_qualified_name};
 
 /// Bytes of all keys and values together.
 const ANNOTATIONS_TOTAL: usize = 256 * 1024;
@@ -163,61 +164,4 @@ fn check_annotations(annotations: &Texts) -> Result<(), MetadataError> {
         return AnnotationsTooLongSnafu { found, largest }.fail();
     }
     Ok(())
-}
-
-/// A qualified name (`IsQualifiedName` in `k8s.io/apimachinery/pkg/util/validation`).
-fn is_qualified_name(key: &str) -> bool {
-    match key.split_once('/') {
-        Some((prefix, name)) => is_dns_subdomain(prefix) && is_name(name),
-        None => is_name(key),
-    }
-}
-
-fn is_name(text: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-    text.len() <= 63 && text.bytes().all(inner) && has_alphanumeric_ends(text)
-}
-
-fn is_dns_subdomain(text: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    text.len() <= 253 && text.split('.').all(|label| label.bytes().all(inner) && has_alphanumeric_ends(label))
-}
-
-fn has_alphanumeric_ends(text: &str) -> bool {
-    let ends = text.as_bytes().first().zip(text.as_bytes().last());
-    ends.is_some_and(|(first, last)| first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_follow_the_rule_of_qualified_names() {
-        let (longest, prefix) = ("a".repeat(63), "b".repeat(253));
-        let accepted =
-            ["a", "A-b_c.9", "example.com/a", "a-b.c9/X", &longest, &format!("{prefix}/{longest}")];
-        for key in accepted {
-            assert!(is_qualified_name(key), "{key:?}");
-        }
-        let (longer, longer_prefix) = (format!("{longest}a"), format!("{prefix}b/a"));
-        let refused = [
-            "",
-            "-a",
-            "a-",
-            "a b",
-            "é",
-            "/a",
-            "a/",
-            "a/b/c",
-            "Example.com/a",
-            "a..b/c",
-            "a_b/c",
-            &longer,
-            &longer_prefix,
-        ];
-        for key in refused {
-            assert!(!is_qualified_name(key), "{key:?}");
-        }
-    }
 }

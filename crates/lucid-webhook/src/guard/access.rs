@@ -11,7 +11,7 @@ use moka::future::Cache;
 use serde::Deserialize;
 use snafu::{OptionExt, Snafu};
 
-use super::labels::{is_dns_label, is_dns_subdomain};
+use crate::names::{is_dns_label, is_dns_subdomain};
 use crate::review::AdmissionRequest;
 use crate::router::BoxError;
 

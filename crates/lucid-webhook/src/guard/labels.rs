@@ -6,6 +6,7 @@ use serde::Deserialize;
 use snafu::{Snafu, ensure};
 
 use super::metadata::ObjectMeta;
+use crate::names::{is_name, is_qualified_name};
 
 /// Selects objects by their labels, as a `LabelSelector` of the Kubernetes API does. An empty one selects everything.
 ///
@@ -122,7 +123,7 @@ impl LabelSelector {
     ) -> Result<Self, InvalidLabels> {
         let key = key.into();
         let values: BTreeSet<String> = values.into_iter().map(Into::into).collect();
-        ensure!(is_label_key(&key), KeySnafu { key });
+        ensure!(is_qualified_name(&key), KeySnafu { key });
         match operator {
             LabelOperator::In | LabelOperator::NotIn => {
                 ensure!(!values.is_empty(), NoValuesSnafu { key, operator });
@@ -131,7 +132,7 @@ impl LabelSelector {
                 ensure!(values.is_empty(), UnexpectedValuesSnafu { key, operator });
             }
         }
-        if let Some(value) = values.iter().find(|value| !value.is_empty() && !is_label_name(value)) {
+        if let Some(value) = values.iter().find(|value| !value.is_empty() && !is_name(value)) {
             return ValueSnafu { key, value }.fail();
         }
         self.expressions.push(Expression { key, operator, values });
@@ -155,36 +156,6 @@ impl LabelSelector {
             }
         })
     }
-}
-
-/// A DNS name and a slash, or nothing, and a name.
-pub(crate) fn is_label_key(key: &str) -> bool {
-    match key.split_once('/') {
-        Some((prefix, name)) => is_dns_subdomain(prefix) && is_label_name(name),
-        None => is_label_name(key),
-    }
-}
-
-fn is_label_name(name: &str) -> bool {
-    is_name_of(name, 63, |byte| byte.is_ascii_alphanumeric(), |byte| matches!(byte, b'-' | b'_' | b'.'))
-}
-
-/// RFC 1123: labels of lower-case alphanumerics and hyphens, separated by dots, 253 characters in all.
-pub(crate) fn is_dns_subdomain(name: &str) -> bool {
-    name.len() <= 253 && name.split('.').all(is_dns_label)
-}
-
-/// RFC 1123: up to 63 lower-case alphanumerics and hyphens, alphanumeric at both ends.
-pub(crate) fn is_dns_label(name: &str) -> bool {
-    is_name_of(name, 63, |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit(), |byte| byte == b'-')
-}
-
-fn is_name_of(name: &str, longest: usize, is_end: fn(u8) -> bool, is_inner: fn(u8) -> bool) -> bool {
-    let bytes = name.as_bytes();
-    let ends = bytes.first().zip(bytes.last());
-    bytes.len() <= longest
-        && ends.is_some_and(|(&first, &last)| is_end(first) && is_end(last))
-        && bytes.iter().all(|&byte| is_end(byte) || is_inner(byte))
 }
 
 #[derive(Deserialize)]

@@ -14,8 +14,8 @@ use super::error::ConfigurationNameSnafu;
 use super::{
     FailurePolicy, MatchPolicy, Registration, RegistrationError, ReinvocationPolicy, normal, validate,
 };
-use crate::guard::is_dns_subdomain;
 use crate::kind::WebhookKind;
+use crate::names::is_dns_subdomain;
 
 /// How the API server reaches the server of the webhooks.
 #[derive(Clone, Debug, PartialEq, Eq)]

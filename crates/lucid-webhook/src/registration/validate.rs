@@ -11,7 +11,8 @@ use super::error::{
     SelectorSnafu, ServiceSnafu, TimeoutSnafu, UrlSnafu, WebhookNameSnafu, WildcardSnafu,
 };
 use super::{Endpoint, Registration, RegistrationError, Rule};
-use crate::guard::{LabelOperator, LabelSelector, is_dns_label, is_dns_subdomain, is_label_key};
+use crate::guard::{LabelOperator, LabelSelector};
+use crate::names::{is_dns_label, is_dns_subdomain, is_qualified_name};
 
 /// `maxItems` of a webhook's matchConditions.
 const MATCH_CONDITIONS: usize = 64;
@@ -40,7 +41,7 @@ fn webhook(of: &Registration) -> Result<(), RegistrationError> {
     for condition in &of.match_conditions {
         let is_accepted = names.insert(&condition.name)
             && names.len() <= MATCH_CONDITIONS
-            && is_label_key(&condition.name)
+            && is_qualified_name(&condition.name)
             && !condition.expression.trim().is_empty();
         ensure!(is_accepted, MatchConditionSnafu { webhook, name: &condition.name });
     }

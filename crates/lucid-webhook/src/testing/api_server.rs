@@ -21,6 +21,7 @@ use super::outcome::{Cause, Dropped, Outcome, RejectedBy, Rejection};
 use super::recorded::{self, Warnings};
 use super::{Review, patch};
 use crate::kind::WebhookKind;
+use crate::names::is_dns_subdomain;
 use crate::router::BoxError;
 
 /// A kube-apiserver that has a webhook server to call.
@@ -165,7 +166,7 @@ impl ApiServer {
 
     #[track_caller]
     fn registered(&self, kind: WebhookKind, name: &str, path: &str) -> RegisteredWebhook {
-        let qualified = recorded::is_subdomain(name) && name.split('.').count() >= 3;
+        let qualified = is_dns_subdomain(name) && name.split('.').count() >= 3;
         assert!(
             qualified,
             "the API server takes no webhook named {name:?}: accepted is a.b.c, in lower case"

@@ -10,7 +10,8 @@ use snafu::Snafu;
 
 use super::call::Endpoint;
 use super::checks::{self, Status};
-use super::{new_uid, recorded};
+use super::new_uid;
+use crate::names::{is_name, is_qualified_name};
 
 const API_VERSION: &str = "apiextensions.k8s.io/v1";
 const KIND: &str = "ConversionReview";
@@ -180,13 +181,13 @@ fn check_values(field: &str, values: &Map<String, Value>, before: Option<&Value>
         let invalid = |what: &str| Err(format!("metadata.{field}: Invalid value: {what}"));
         // Keys of annotations may be in capitals.
         let is_key = match field {
-            "labels" => is_qualified(key),
-            _ => is_qualified(&key.to_ascii_lowercase()),
+            "labels" => is_qualified_name(key),
+            _ => is_qualified_name(&key.to_ascii_lowercase()),
         };
         if !is_key {
             return invalid(&format!("{key:?} is no qualified name"));
         }
-        if field == "labels" && !value.is_empty() && !recorded::is_name(value) {
+        if field == "labels" && !value.is_empty() && !is_name(value) {
             return invalid(&format!("{value:?} is no value of a label"));
         }
     }
@@ -197,13 +198,6 @@ fn check_values(field: &str, values: &Map<String, Value>, before: Option<&Value>
         ));
     }
     Ok(())
-}
-
-fn is_qualified(key: &str) -> bool {
-    match key.split_once('/') {
-        None => recorded::is_name(key),
-        Some((prefix, name)) => recorded::is_subdomain(prefix) && recorded::is_name(name),
-    }
 }
 
 fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::outcome::Dropped;
+use crate::names::is_name;
 
 /// Above this many characters in all, warnings are cut (`truncateAtTotalRunes`).
 const WARNINGS_TOTAL: usize = 4096;
@@ -87,25 +88,6 @@ pub(super) fn audit_annotations(
     (taken, dropped.collect())
 }
 
-/// The name part of a qualified name (`IsQualifiedName`).
-pub(super) fn is_name(name: &str) -> bool {
-    let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    let bytes = name.as_bytes();
-    let inner = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    bytes.len() <= 63 && ends(bytes.first()) && ends(bytes.last()) && bytes.iter().all(inner)
-}
-
-/// A DNS subdomain (RFC 1123).
-pub(super) fn is_subdomain(name: &str) -> bool {
-    let label = |label: &str| {
-        let ends = |byte: Option<&u8>| byte.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-        let bytes = label.as_bytes();
-        let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
-        ends(bytes.first()) && ends(bytes.last()) && bytes.iter().all(inner)
-    };
-    name.len() <= 253 && name.split('.').all(label)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,16 +124,5 @@ mod tests {
         let recorded = record(["a\nb".into(), "x".repeat(4096), "z".repeat(9)]);
         assert_eq!(recorded.headers.len(), 2);
         assert_eq!(recorded.dropped[0].why, CONTROL);
-    }
-
-    #[test]
-    fn names_are_qualified() {
-        for (name, fits) in [("a", true), ("a-b_c.D", true), ("", false), ("a/b", false), (".a", false)] {
-            assert_eq!(is_name(name), fits, "{name}");
-        }
-        assert!(is_name(&"a".repeat(63)) && !is_name(&"a".repeat(64)));
-        for (name, fits) in [("a.example.com", true), ("A.b.c", false), ("a..b", false), ("-a.b", false)] {
-            assert_eq!(is_subdomain(name), fits, "{name}");
-        }
     }
 }

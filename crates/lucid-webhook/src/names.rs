@@ -1,0 +1,62 @@
+//! What Kubernetes accepts as a name (`k8s.io/apimachinery/pkg/util/validation`).
+
+/// Up to 63 of `[A-Za-z0-9._-]`, alphanumeric at both ends: the value of a label, or the name part of a key.
+pub(crate) fn is_name(text: &str) -> bool {
+    text.len() <= 63
+        && has_ends(text, |byte| byte.is_ascii_alphanumeric())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
+}
+
+/// A [name](is_name), or a DNS subdomain, a slash and a name (`IsQualifiedName`): the key of a label or an annotation.
+pub(crate) fn is_qualified_name(text: &str) -> bool {
+    match text.split_once('/') {
+        Some((prefix, name)) => is_dns_subdomain(prefix) && is_name(name),
+        None => is_name(text),
+    }
+}
+
+/// Up to 253 characters of DNS labels and dots (`IsDNS1123Subdomain`, which does not limit the labels).
+pub(crate) fn is_dns_subdomain(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(is_dns_text)
+}
+
+/// Up to 63 lower-case alphanumerics and hyphens, alphanumeric at both ends (`IsDNS1123Label`).
+pub(crate) fn is_dns_label(text: &str) -> bool {
+    text.len() <= 63 && is_dns_text(text)
+}
+
+fn is_dns_text(text: &str) -> bool {
+    let is_end = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    has_ends(text, is_end) && text.bytes().all(|byte| is_end(byte) || byte == b'-')
+}
+
+fn has_ends(text: &str, is_end: fn(u8) -> bool) -> bool {
+    let bytes = text.as_bytes();
+    bytes.first().zip(bytes.last()).is_some_and(|(first, last)| is_end(*first) && is_end(*last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_follow_the_rule_of_qualified_names() {
+        let (longest, prefix) = ("a".repeat(63), "b".repeat(253));
+        let with_prefix = format!("{prefix}/{longest}");
+        for key in ["a", "A-b_c.9", "example.com/a", "a-b.c9/X", &longest, &with_prefix] {
+            assert!(is_qualified_name(key), "{key:?}");
+        }
+        let (longer, longer_prefix) = (format!("{longest}a"), format!("{prefix}b/a"));
+        for key in ["", "-a", "a-", "a b", "é", "/a", "a/", "a/b/c", "Example.com/a", "a..b/c", "a_b/c"] {
+            assert!(!is_qualified_name(key), "{key:?}");
+        }
+        assert!(!is_qualified_name(&longer) && !is_qualified_name(&longer_prefix));
+    }
+
+    #[test]
+    fn only_a_label_of_its_own_is_limited_to_63_characters() {
+        let (fits, long) = ("a".repeat(63), "a".repeat(64));
+        assert!(is_dns_label(&fits) && !is_dns_label(&long) && !is_dns_label("a.b"));
+        assert!(is_dns_subdomain(&long) && is_dns_subdomain("a.b-c.9") && !is_dns_subdomain("a.-b"));
+    }
+}
