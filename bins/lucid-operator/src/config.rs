@@ -8,9 +8,10 @@ use std::time::Duration;
 use lucid_certs::{NamesError, ServingNames};
 use lucid_chain::{AuditMode, Direction};
 use lucid_validator::{Scope, ValidationArgs};
+use lucid_webhook::registration::Endpoint;
 use url::Url;
 
-use crate::registration::{Endpoint, FailurePolicy, NAME, Registration, SERVICE};
+use crate::registration::{Calls, FailurePolicy, NAME, SERVICE};
 
 /// The options of `lucid-operator run`. Each has an environment variable; a flag wins over it.
 #[derive(Clone, Debug, clap::Args)]
@@ -175,19 +176,22 @@ impl RunArgs {
         }
     }
 
-    /// What is registered with the API server.
+    /// How the API server reaches the webhooks.
     #[must_use]
-    pub(crate) fn registration(&self) -> Registration {
-        let RegistrationArgs { webhook_url, failure_policy, webhook_timeout_seconds, .. } =
-            &self.registration;
-        Registration {
-            endpoint: match webhook_url {
-                Some(url) => Endpoint::Url(url.clone()),
-                None => Endpoint::Service { namespace: self.namespace.clone() },
-            },
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        match &self.registration.webhook_url {
+            Some(url) => Endpoint::Url(url.to_string()),
+            None => Endpoint::service(&self.namespace, SERVICE),
+        }
+    }
+
+    /// What the webhooks are called for.
+    #[must_use]
+    pub(crate) fn calls(&self) -> Calls {
+        Calls {
             scope: Scope::new(&self.namespace),
-            failure_policy: *failure_policy,
-            timeout_seconds: *webhook_timeout_seconds,
+            failure_policy: self.registration.failure_policy,
+            timeout_seconds: self.registration.webhook_timeout_seconds,
         }
     }
 

@@ -7,28 +7,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
-use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
-    MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
-    ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
+    MutatingWebhook, MutatingWebhookConfiguration, ValidatingWebhook, ValidatingWebhookConfiguration,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::api::{PartialObjectMeta, Patch, PatchParams, PostParams};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use lucid_certs::{PublishError, PublishTrust, Republish, TrustBundle};
 use lucid_validator::Scope;
+use lucid_webhook::registration::{
+    self, Configurations, Endpoint, Registration, RegistrationError, ReinvocationPolicy, Rule, RuleScope,
+};
+use lucid_webhook::{Operation, Router};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use url::Url;
 
 /// Name of both configurations, and the owner of the fields in them.
 pub(crate) const NAME: &str = "lucid-operator";
 /// The Service in front of the webhooks.
 pub(crate) const SERVICE: &str = "lucid-operator-webhook";
-/// The port of that Service.
-const SERVICE_PORT: i32 = 443;
 /// The webhook that mutates pods.
 pub(crate) const MUTATE_NAME: &str = "mutate.lucid.computing";
 /// The webhook that validates pods.
@@ -37,40 +37,6 @@ pub(crate) const VALIDATE_NAME: &str = "validate.lucid.computing";
 pub(crate) const MUTATE_PATH: &str = "/mutate";
 /// Where pods are validated.
 pub(crate) const VALIDATE_PATH: &str = "/validate";
-/// How the API server reaches the webhooks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Endpoint {
-    /// Through the Service [`SERVICE`] in this namespace.
-    Service {
-        /// The operator's namespace.
-        namespace: String,
-    },
-    /// At a URL, for an operator that runs outside the cluster.
-    Url(Url),
-}
-
-impl Endpoint {
-    fn client_config(&self, path: &str, ca_bundle: &str) -> WebhookClientConfig {
-        let ca_bundle = Some(ByteString(ca_bundle.as_bytes().to_vec()));
-        match self {
-            Self::Service { namespace } => WebhookClientConfig {
-                ca_bundle,
-                service: Some(ServiceReference {
-                    name: SERVICE.to_owned(),
-                    namespace: namespace.clone(),
-                    path: Some(path.to_owned()),
-                    port: Some(SERVICE_PORT),
-                }),
-                url: None,
-            },
-            Self::Url(url) => {
-                let base = url.as_str().trim_end_matches('/');
-                WebhookClientConfig { ca_bundle, service: None, url: Some(format!("{base}{path}")) }
-            }
-        }
-    }
-}
-
 /// What happens to a request when the webhook cannot be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 #[value(rename_all = "PascalCase")]
@@ -81,106 +47,53 @@ pub(crate) enum FailurePolicy {
     Ignore,
 }
 
-impl FailurePolicy {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Fail => "Fail",
-            Self::Ignore => "Ignore",
-        }
-    }
-}
-
-/// Everything that the two configurations say.
+/// What the two webhooks are called for.
 #[derive(Clone, Debug)]
-pub(crate) struct Registration {
-    /// How the webhooks are reached.
-    pub(crate) endpoint: Endpoint,
+pub(crate) struct Calls {
     /// Which namespaces are looked at.
     pub(crate) scope: Scope,
-    /// For the mutating webhook; the validating one is always `Fail`.
+    /// For the mutating webhook; the validating one never fails open.
     pub(crate) failure_policy: FailurePolicy,
     /// How long the API server waits for an answer, 1 to 30.
     pub(crate) timeout_seconds: i32,
 }
 
-impl Registration {
-    /// The configuration of the mutating webhook.
-    #[must_use]
-    pub(crate) fn mutating(&self, ca_bundle: &str) -> MutatingWebhookConfiguration {
-        MutatingWebhookConfiguration {
-            metadata: Self::metadata(),
-            webhooks: Some(vec![MutatingWebhook {
-                name: MUTATE_NAME.to_owned(),
-                client_config: self.endpoint.client_config(MUTATE_PATH, ca_bundle),
-                rules: Some(vec![rule(&["CREATE"], &["pods"])]),
-                namespace_selector: Some(self.namespace_selector()),
-                object_selector: Some(LabelSelector::default()),
-                failure_policy: Some(self.failure_policy.as_str().to_owned()),
-                // An injector that comes later may add containers or ports.
-                reinvocation_policy: Some("IfNeeded".to_owned()),
-                side_effects: "None".to_owned(),
-                timeout_seconds: Some(self.timeout_seconds),
-                admission_review_versions: vec!["v1".to_owned()],
-                match_policy: Some("Equivalent".to_owned()),
-                ..Default::default()
-            }]),
-        }
+impl Calls {
+    pub(crate) fn mutating(&self, registration: Registration) -> Registration {
+        let pods = Rule::of::<Pod>([Operation::Create]).scope(RuleScope::Namespaced);
+        self.of_pods(registration)
+            .with_rule(pods)
+            .with_failure_policy(match self.failure_policy {
+                FailurePolicy::Fail => registration::FailurePolicy::Fail,
+                FailurePolicy::Ignore => registration::FailurePolicy::Ignore,
+            })
+            // An injector that comes later may add containers or ports.
+            .with_reinvocation_policy(ReinvocationPolicy::IfNeeded)
     }
 
-    /// The configuration of the validating webhook.
-    #[must_use]
-    pub(crate) fn validating(&self, ca_bundle: &str) -> ValidatingWebhookConfiguration {
-        ValidatingWebhookConfiguration {
-            metadata: Self::metadata(),
-            webhooks: Some(vec![ValidatingWebhook {
-                name: VALIDATE_NAME.to_owned(),
-                client_config: self.endpoint.client_config(VALIDATE_PATH, ca_bundle),
-                rules: Some(vec![
-                    rule(&["CREATE", "UPDATE"], &["pods"]),
-                    rule(&["UPDATE"], &["pods/ephemeralcontainers"]),
-                ]),
-                // What is checked stands in the spec. Labels and finalizers must be changeable while the webhook is
-                // down, or pods could not even be deleted.
-                match_conditions: Some(vec![MatchCondition {
-                    name: "spec-changed".to_owned(),
-                    expression: "request.operation != 'UPDATE' || object.spec != oldObject.spec".to_owned(),
-                }]),
-                namespace_selector: Some(self.namespace_selector()),
-                object_selector: Some(LabelSelector::default()),
-                failure_policy: Some(FailurePolicy::Fail.as_str().to_owned()),
-                side_effects: "None".to_owned(),
-                timeout_seconds: Some(self.timeout_seconds),
-                admission_review_versions: vec!["v1".to_owned()],
-                match_policy: Some("Equivalent".to_owned()),
-            }]),
-        }
+    pub(crate) fn validating(&self, registration: Registration) -> Registration {
+        let pods = Rule::of::<Pod>([Operation::Create, Operation::Update]).scope(RuleScope::Namespaced);
+        let ephemeral = Rule::of::<Pod>([Operation::Update]).scope(RuleScope::Namespaced);
+        self.of_pods(registration)
+            .with_rule(pods)
+            .with_rule(ephemeral.subresource("ephemeralcontainers"))
+            // What is checked stands in the spec. Labels and finalizers must be changeable while the webhook is
+            // down, or pods could not even be deleted.
+            .with_match_condition(
+                "spec-changed",
+                "request.operation != 'UPDATE' || object.spec != oldObject.spec",
+            )
     }
 
-    fn metadata() -> ObjectMeta {
-        let label = ("app.kubernetes.io/name".to_owned(), NAME.to_owned());
-        ObjectMeta { name: Some(NAME.to_owned()), labels: Some([label].into()), ..Default::default() }
-    }
-
-    fn namespace_selector(&self) -> LabelSelector {
-        LabelSelector {
+    fn of_pods(&self, registration: Registration) -> Registration {
+        registration.with_timeout_seconds(self.timeout_seconds).with_namespace_selector(LabelSelector {
             match_labels: Some([(lucid_chain::keys::ENABLED_LABEL.to_owned(), "true".to_owned())].into()),
             match_expressions: Some(vec![LabelSelectorRequirement {
                 key: "kubernetes.io/metadata.name".to_owned(),
                 operator: "NotIn".to_owned(),
                 values: Some(self.scope.excluded().map(str::to_owned).collect()),
             }]),
-        }
-    }
-}
-
-fn rule(operations: &[&str], resources: &[&str]) -> RuleWithOperations {
-    let owned = |names: &[&str]| Some(names.iter().map(|&name| name.to_owned()).collect());
-    RuleWithOperations {
-        api_groups: owned(&[""]),
-        api_versions: owned(&["v1"]),
-        operations: owned(operations),
-        resources: owned(resources),
-        scope: Some("Namespaced".to_owned()),
+        })
     }
 }
 
@@ -188,7 +101,8 @@ fn rule(operations: &[&str], resources: &[&str]) -> RuleWithOperations {
 #[derive(Clone)]
 pub(crate) struct Publisher {
     client: Client,
-    registration: Registration,
+    configurations: Configurations,
+    registrations: Arc<[Registration]>,
     /// By kind, what was last written.
     written: Arc<Mutex<BTreeMap<String, Written>>>,
 }
@@ -203,10 +117,21 @@ struct Written {
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Publisher {
-    /// A publisher of `registration`.
-    #[must_use]
-    pub(crate) fn new(client: Client, registration: Registration) -> Self {
-        Self { client, registration, written: Arc::default() }
+    /// A publisher of what the webhooks of `router` are called for, at `endpoint`.
+    ///
+    /// # Errors
+    ///
+    /// When the API server would refuse it.
+    pub(crate) fn new(
+        client: Client,
+        endpoint: Endpoint,
+        router: &Router,
+    ) -> Result<Self, RegistrationError> {
+        let configurations = Configurations::new(NAME, endpoint).with_label("app.kubernetes.io/name", NAME);
+        let registrations: Arc<[_]> = router.registrations().cloned().collect();
+        configurations.mutating(&*registrations)?;
+        configurations.validating(&*registrations)?;
+        Ok(Self { client, configurations, registrations, written: Arc::default() })
     }
 
     /// Applies `wanted` and makes sure that nothing else stands in its webhooks.
@@ -254,8 +179,13 @@ impl Publisher {
 impl PublishTrust for Publisher {
     async fn publish(&self, bundle: &TrustBundle) -> Result<(), PublishError> {
         let ca_bundle = bundle.to_pem();
-        self.apply(self.registration.mutating(&ca_bundle), &ca_bundle).await?;
-        self.apply(self.registration.validating(&ca_bundle), &ca_bundle).await?;
+        let configurations = self.configurations.clone().with_ca_bundle(ca_bundle.clone());
+        if let Some(wanted) = configurations.mutating(&*self.registrations)? {
+            self.apply(wanted, &ca_bundle).await?;
+        }
+        if let Some(wanted) = configurations.validating(&*self.registrations)? {
+            self.apply(wanted, &ca_bundle).await?;
+        }
         Ok(())
     }
 }
@@ -324,49 +254,48 @@ impl WebhookConfiguration for ValidatingWebhookConfiguration {
 
 #[cfg(test)]
 mod tests {
+    use lucid_webhook::{AdmissionResponse, Webhook};
+
     use super::*;
 
-    fn registration(endpoint: Endpoint) -> Registration {
-        Registration {
-            endpoint,
+    fn publisher(client: Client) -> Publisher {
+        let calls = Calls {
             scope: Scope::new("lucid-system"),
             failure_policy: FailurePolicy::Ignore,
             timeout_seconds: 10,
+        };
+        let allow = async || AdmissionResponse::allow();
+        let mutating = Webhook::mutating(MUTATE_NAME, allow).with_registration(|r| calls.mutating(r));
+        let validating = Webhook::validating(VALIDATE_NAME, allow).with_registration(|r| calls.validating(r));
+        let router = Router::new().webhook(MUTATE_PATH, mutating).webhook(VALIDATE_PATH, validating);
+        Publisher::new(client, Endpoint::service("lucid-system", SERVICE), &router).unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_validating_webhook_never_fails_open_and_system_namespaces_and_our_own_are_excluded() {
+        let cluster = lucid_testbed::Cluster::builder().start().await.unwrap();
+        let publisher = publisher(cluster.client());
+        let names = lucid_certs::ServingNames::for_services("lucid-system", &[SERVICE]).unwrap();
+        let now = std::time::SystemTime::now();
+        let bundle = lucid_certs::CertificateAuthority::generate(&names, now).unwrap().trust_bundle();
+        publisher.publish(&bundle).await.unwrap();
+
+        let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
+        let mutating = api.get(NAME).await.unwrap().webhooks.unwrap().remove(0);
+        let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
+        let validating = api.get(NAME).await.unwrap().webhooks.unwrap().remove(0);
+        assert_eq!(mutating.failure_policy.unwrap(), "Ignore");
+        assert_eq!(validating.failure_policy.unwrap(), "Fail");
+        for selector in [mutating.namespace_selector, validating.namespace_selector] {
+            let values = selector.unwrap().match_expressions.unwrap().remove(0).values.unwrap();
+            assert_eq!(values, ["kube-system", "kube-public", "kube-node-lease", "lucid-system"]);
         }
-    }
-
-    #[test]
-    fn a_url_loses_its_last_slash_before_the_path_is_added() {
-        for url in ["https://127.0.0.1:8443", "https://127.0.0.1:8443/"] {
-            let endpoint = Endpoint::Url(url.parse().unwrap());
-            let config = endpoint.client_config(MUTATE_PATH, "");
-            assert_eq!(config.url.as_deref(), Some("https://127.0.0.1:8443/mutate"));
-        }
-    }
-
-    #[test]
-    fn the_validating_webhook_never_fails_open() {
-        let registration = registration(Endpoint::Service { namespace: "lucid-system".to_owned() });
-        let policy = |policy: Option<String>| policy.unwrap();
-        let mutating = registration.mutating("").webhooks.unwrap().remove(0);
-        let validating = registration.validating("").webhooks.unwrap().remove(0);
-        assert_eq!(policy(mutating.failure_policy), "Ignore");
-        assert_eq!(policy(validating.failure_policy), "Fail");
-    }
-
-    #[test]
-    fn system_namespaces_and_our_own_are_excluded() {
-        let selector =
-            registration(Endpoint::Service { namespace: "lucid-system".to_owned() }).namespace_selector();
-        let values = selector.match_expressions.unwrap().remove(0).values.unwrap();
-        assert_eq!(values, ["kube-system", "kube-public", "kube-node-lease", "lucid-system"]);
     }
 
     #[tokio::test]
     async fn what_somebody_else_wrote_into_the_registration_is_put_back() {
         let cluster = lucid_testbed::Cluster::builder().start().await.unwrap();
-        let endpoint = Endpoint::Service { namespace: "lucid-system".to_owned() };
-        let publisher = Publisher::new(cluster.client(), registration(endpoint));
+        let publisher = publisher(cluster.client());
         let names = lucid_certs::ServingNames::for_services("lucid-system", &[SERVICE]).unwrap();
         let now = std::time::SystemTime::now();
         let bundle = lucid_certs::CertificateAuthority::generate(&names, now).unwrap().trust_bundle();

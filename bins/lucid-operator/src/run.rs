@@ -11,6 +11,7 @@ use lucid_audit::{OpenError, Recorder};
 use lucid_certs::{NamesError, SelfManaged, SelfManagedConfig, ServingNames, TlsError, server_config};
 use lucid_chain::Overrides;
 use lucid_validator::{ArgsError, ClusterConfiguration, Scope, Settings, Validator};
+use lucid_webhook::registration::RegistrationError;
 use lucid_webhook::{AdminServer, BindError, Condition, Metrics, Readiness, Router, Server, Webhook};
 use prometheus_client::registry::Registry;
 use snafu::{ResultExt, Snafu};
@@ -73,6 +74,12 @@ pub enum RunError {
         /// Which, and why.
         source: BindError,
     },
+    /// Settings that the API server would not take.
+    #[snafu(display("failed to register the webhooks: {source}"))]
+    Registration {
+        /// What is wrong.
+        source: RegistrationError,
+    },
     /// No TLS.
     #[snafu(display("failed to set up TLS: {source}"))]
     Tls {
@@ -114,11 +121,33 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let cluster = ClusterConfiguration::new(settings(&args));
     let watching = watch(cluster.clone(), client.clone(), args.namespace.clone(), synced.clone());
     tokio::spawn(watching);
+    let scope = Scope::new(&args.namespace);
+    let strictness = args.validation.strictness();
+    let injector =
+        Injector { scope: scope.clone(), cluster: cluster.clone(), recorder: Arc::clone(&recorder) };
+    let validator = Validator { scope, cluster, strictness, verifier, recorder };
+    let inject = service_fn(move |request| injector.clone().inject(request));
+    let validate = service_fn(move |request| validator.clone().validate(request));
+    let calls = args.calls();
+    let router = Router::new()
+        .webhook(
+            MUTATE_PATH,
+            Webhook::mutating(registration::MUTATE_NAME, inject).with_registration(|r| calls.mutating(r)),
+        )
+        .webhook(
+            VALIDATE_PATH,
+            Webhook::validating(registration::VALIDATE_NAME, validate)
+                .with_registration(|r| calls.validating(r)),
+        )
+        .with_metrics(metrics)
+        .with_body_limit(BODY_LIMIT);
+    let publisher = Publisher::new(client.clone(), args.endpoint(), &router).context(RegistrationSnafu)?;
+
     // The configuration first, so that nobody is registered who cannot answer yet. But not for long: the reason why it
     // cannot be read reaches users only from a webhook that answers.
     let certificates = async {
         tokio::time::timeout(SYNC_PATIENCE, synced.wait()).await.ok();
-        certificates(&args, client.clone(), names).await
+        certificates(&args, client.clone(), names, publisher).await
     };
     let certificates = tokio::select! {
         certificates = certificates => certificates,
@@ -130,18 +159,6 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     // Whoever leaves writes nothing any more: it would bring back what an uninstallation removes.
     tokio::spawn(certificates.run(shutdown.clone()));
 
-    let scope = Scope::new(&args.namespace);
-    let strictness = args.validation.strictness();
-    let injector =
-        Injector { scope: scope.clone(), cluster: cluster.clone(), recorder: Arc::clone(&recorder) };
-    let validator = Validator { scope, cluster, strictness, verifier, recorder };
-    let inject = service_fn(move |request| injector.clone().inject(request));
-    let validate = service_fn(move |request| validator.clone().validate(request));
-    let router = Router::new()
-        .webhook(MUTATE_PATH, Webhook::mutating(registration::MUTATE_NAME, inject))
-        .webhook(VALIDATE_PATH, Webhook::validating(registration::VALIDATE_NAME, validate))
-        .with_metrics(metrics)
-        .with_body_limit(BODY_LIMIT);
     serving.set(true);
     tracing::info!("ready");
     let leaving = async {
@@ -171,7 +188,12 @@ async fn watch(cluster: ClusterConfiguration, client: Client, namespace: String,
 }
 
 /// Gets the certificates and registers the webhooks with them.
-async fn certificates(args: &RunArgs, client: Client, names: ServingNames) -> SelfManaged<Publisher> {
+async fn certificates(
+    args: &RunArgs,
+    client: Client,
+    names: ServingNames,
+    publisher: Publisher,
+) -> SelfManaged<Publisher> {
     let mut pause = *RETRY.start();
     loop {
         let reporter = Reporter { controller: NAME.to_owned(), instance: std::env::var("HOSTNAME").ok() };
@@ -182,7 +204,7 @@ async fn certificates(args: &RunArgs, client: Client, names: ServingNames) -> Se
             names.clone(),
             reporter,
         );
-        match SelfManaged::start(config, Publisher::new(client.clone(), args.registration())).await {
+        match SelfManaged::start(config, publisher.clone()).await {
             Ok(certificates) => return certificates,
             Err(error) => {
                 let error = lucid_process::with_causes(&error);

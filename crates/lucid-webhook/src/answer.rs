@@ -167,7 +167,7 @@ struct WireDetails<'a> {
 
 /// Writes the AdmissionReview for a checked response.
 pub(crate) fn write(uid: &str, response: &AdmissionResponse) -> Result<Bytes, serde_json::Error> {
-    let patch = response.patch.as_ref().map(|patch| serde_json::to_vec(patch.operations())).transpose()?;
+    let patch = response.patch.as_ref().map(patch_text).transpose()?;
     let status = response.denial.as_ref().map(|Denial { code, reason, message, causes }| WireStatus {
         status: "Failure",
         code: *code,
@@ -189,6 +189,16 @@ pub(crate) fn write(uid: &str, response: &AdmissionResponse) -> Result<Bytes, se
         },
     };
     serde_json::to_vec(&review).map(Bytes::from)
+}
+
+/// `<`, `>` and `&` are escaped as Go does it: the API server compares the value of a `test` operation byte by byte with
+/// what Go has written.
+fn patch_text(patch: &JsonPatch) -> Result<String, serde_json::Error> {
+    let text = serde_json::to_string(patch.operations())?;
+    if !text.contains(['<', '>', '&']) {
+        return Ok(text);
+    }
+    Ok(text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026"))
 }
 
 #[cfg(test)]

@@ -32,8 +32,11 @@ where
     B::Error: Into<BoxError>,
 {
     let arrival = Instant::now();
+    // A body that nobody wants is read all the same, so that its connection can carry the next request.
     let Some(route) = route else {
-        return refuse(StatusCode::NOT_FOUND, &format!("no webhook at {}", request.uri().path()));
+        let (head, body) = request.into_parts();
+        bodies.admission.discard(&head.headers, body).await;
+        return refuse(StatusCode::NOT_FOUND, &format!("no webhook at {}", head.uri.path()));
     };
     let _entered = match route.limit.as_ref().map(Limit::try_enter) {
         Some(None) => {
@@ -151,6 +154,7 @@ where
     if head.method != Method::POST {
         let mut refusal = Refusal::bad(StatusCode::METHOD_NOT_ALLOWED, "a review is sent by POST");
         refusal.response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+        bodies.discard(&head.headers, body).await;
         return Err(refusal);
     }
     let body = bodies.read(&head.headers, body).await.map_err(|error| match error {

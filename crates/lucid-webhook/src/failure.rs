@@ -94,8 +94,11 @@ pub enum FailureAction {
     /// The request passes unchanged; the reason is logged.
     Skip,
     /// The function answers instead. Its answer passes the same checks; one that cannot be sent refuses the request.
-    Call(Arc<dyn Fn(&AdmissionRequest, &Failure) -> AdmissionResponse + Send + Sync>),
+    Call(FailureFunction),
 }
+
+/// See [`FailureAction::Call`].
+pub type FailureFunction = Arc<dyn Fn(&AdmissionRequest, &Failure) -> AdmissionResponse + Send + Sync>;
 
 impl FailureAction {
     /// Lets `function` answer instead.

@@ -61,6 +61,7 @@ mod kind;
 pub mod layers;
 mod metrics;
 mod patch;
+pub mod registration;
 mod response;
 mod review;
 mod router;
@@ -80,7 +81,7 @@ pub use conversion::{
     ConversionAnswer, ConversionError, ConversionFn, ConversionOutcome, ConversionReviewError, Converted,
     Converter, ConverterBuilder, ConverterError,
 };
-pub use failure::{Failure, FailureAction, UnknownFailureAction};
+pub use failure::{Failure, FailureAction, FailureFunction, UnknownFailureAction};
 pub use handler::{
     Changed, Deadline, DryRun, FromRequest, Handler, HandlerService, IntoResponse, Object, OldObject,
     Options, Rejection, ServiceArgs, State,

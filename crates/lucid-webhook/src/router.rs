@@ -1,6 +1,5 @@
 //! Which webhook answers at which path.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
@@ -19,6 +18,7 @@ use crate::conversion::Converter;
 use crate::layers::MetricsLayer;
 use crate::layers::shed::Limit;
 use crate::metrics::{Metrics, WebhookMetrics};
+use crate::registration::Registration;
 use crate::webhook::{AdmissionService, Webhook};
 use crate::{body, exchange};
 
@@ -28,7 +28,9 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// What answers at a path.
 #[derive(Clone)]
 pub(crate) struct Route {
+    pub(crate) path: Arc<str>,
     pub(crate) name: Arc<str>,
+    registration: Option<Arc<Registration>>,
     pub(crate) target: Target,
     pub(crate) limit: Option<Limit>,
     pub(crate) metrics: Option<WebhookMetrics>,
@@ -69,7 +71,8 @@ impl Route {
 /// ```
 #[derive(Clone, Default)]
 pub struct Router {
-    routes: Arc<BTreeMap<String, Route>>,
+    /// In the order they were added, in which mutating webhooks are called.
+    routes: Arc<Vec<Route>>,
     metrics: Option<Metrics>,
     bodies: Bodies,
 }
@@ -89,7 +92,7 @@ impl Default for Bodies {
 
 impl fmt::Debug for Router {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.routes.iter().map(|(path, route)| (path, &route.name))).finish()
+        f.debug_map().entries(self.routes.iter().map(|route| (&route.path, &route.name))).finish()
     }
 }
 
@@ -102,27 +105,45 @@ impl Router {
 
     /// Serves a webhook at `path` (such as `/mutate`). A later one at the same path replaces it.
     #[must_use]
-    pub fn webhook(self, path: impl Into<String>, webhook: Webhook) -> Self {
-        let (name, limit) = (Arc::clone(&webhook.name), webhook.max_in_flight.map(Limit::new));
-        let target = Target::Admission(webhook.into_service());
-        self.route(path.into(), Route { name, target, limit, metrics: None })
+    pub fn webhook(self, path: impl Into<Arc<str>>, webhook: Webhook) -> Self {
+        let path = path.into();
+        self.route(Route {
+            name: Arc::clone(&webhook.name),
+            registration: Some(Arc::new(webhook.registration.clone().at(&path))),
+            limit: webhook.max_in_flight.map(Limit::new),
+            target: Target::Admission(webhook.into_service()),
+            metrics: None,
+            path,
+        })
     }
 
     /// Serves the conversion of one custom resource at `path` (such as `/convert`). A later one at the same path
     /// replaces it. The metrics call it by kind and group, such as `CronTab.stable.example.com`.
     #[must_use]
-    pub fn convert(self, path: impl Into<String>, converter: Converter) -> Self {
-        let name = format!("{}.{}", converter.kind(), converter.group()).into();
-        let route = Route { name, target: Target::Conversion(converter), limit: None, metrics: None };
-        self.route(path.into(), route)
+    pub fn convert(self, path: impl Into<Arc<str>>, converter: Converter) -> Self {
+        self.route(Route {
+            path: path.into(),
+            name: format!("{}.{}", converter.kind(), converter.group()).into(),
+            registration: None,
+            target: Target::Conversion(converter),
+            limit: None,
+            metrics: None,
+        })
     }
 
-    fn route(mut self, path: String, mut route: Route) -> Self {
+    /// What the webhooks are called for, in the order they were added; see [`registration`](crate::registration).
+    pub fn registrations(&self) -> impl Iterator<Item = &Registration> {
+        self.routes.iter().filter_map(|route| route.registration.as_deref())
+    }
+
+    fn route(mut self, mut route: Route) -> Self {
         if let Some(metrics) = &self.metrics {
             route.count(metrics);
         }
-        if let Some(replaced) = Arc::make_mut(&mut self.routes).insert(path, route) {
-            tracing::warn!(webhook = &*replaced.name, "another webhook has its path");
+        let routes = Arc::make_mut(&mut self.routes);
+        match routes.iter_mut().find(|other| other.path == route.path) {
+            Some(other) => *other = route,
+            None => routes.push(route),
         }
         self
     }
@@ -130,7 +151,7 @@ impl Router {
     /// Counts what the webhooks do.
     #[must_use]
     pub fn with_metrics(mut self, metrics: Metrics) -> Self {
-        for route in Arc::make_mut(&mut self.routes).values_mut() {
+        for route in Arc::make_mut(&mut self.routes) {
             route.count(&metrics);
         }
         self.metrics = Some(metrics);
@@ -170,7 +191,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let route = self.routes.get(request.uri().path()).cloned();
+        let route = self.routes.iter().find(|route| *route.path == *request.uri().path()).cloned();
         let bodies = self.bodies.clone();
         async move { Ok(exchange::answer(route, &bodies, request).await) }.boxed()
     }

@@ -14,10 +14,10 @@ use crate::handler::Handler;
 use crate::kind::WebhookKind;
 use crate::layers::{CatchPanicLayer, CheckLayer, DeadlineLayer, FailureLayer, TraceLayer};
 use crate::patch::AllowedPaths;
+use crate::registration::Registration;
 use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
 use crate::router::BoxError;
-use crate::side_effects::SideEffects;
 
 pub(crate) type AdmissionService = BoxCloneSyncService<AdmissionRequest, AdmissionResponse, BoxError>;
 
@@ -44,7 +44,7 @@ pub struct Webhook {
     guard: Guard,
     forbidden: Forbidden,
     pub(crate) max_in_flight: Option<usize>,
-    side_effects: SideEffects,
+    pub(crate) registration: Registration,
     #[cfg(feature = "client")]
     clients: Option<Clients>,
 }
@@ -68,7 +68,7 @@ impl Webhook {
             guard: Guard::new(Arc::clone(&name), kind),
             forbidden: Forbidden::default(),
             max_in_flight: None,
-            side_effects: SideEffects::default(),
+            registration: Registration::new(kind, &*name, "/"),
             #[cfg(feature = "client")]
             clients: None,
             kind,
@@ -134,16 +134,17 @@ impl Webhook {
         self
     }
 
-    /// What the handler does besides answering; [`SideEffects::None`] unless set.
+    /// What the webhook is called for, by changes to a [`Registration`] with the API server's defaults and no rules; see
+    /// [`Router::registrations`](crate::Router::registrations).
     #[must_use]
-    pub const fn with_side_effects(mut self, side_effects: SideEffects) -> Self {
-        self.side_effects = side_effects;
+    pub fn with_registration(mut self, change: impl FnOnce(Registration) -> Registration) -> Self {
+        self.registration = change(self.registration);
         self
     }
 
     /// Gives the handler a client of the cluster, as the argument [`ClusterClient`](crate::client::ClusterClient). It
-    /// writes only as [`with_side_effects`](Self::with_side_effects) says: a handler that claims to have none gets one
-    /// that only ever writes as a dry run.
+    /// writes only as [`Registration::with_side_effects`] says: a handler that claims to have none, as all do unless
+    /// they say otherwise, gets one that only ever writes as a dry run.
     #[cfg(feature = "client")]
     #[must_use]
     pub fn with_client(mut self, client: kube::Client) -> Self {
@@ -175,7 +176,7 @@ impl Webhook {
     pub(crate) fn into_service(mut self) -> AdmissionService {
         #[cfg(feature = "client")]
         if let Some(clients) = self.clients.take() {
-            let side_effects = self.side_effects;
+            let side_effects = self.registration.side_effects();
             let handler = self.handler.map_request(move |mut request: AdmissionRequest| {
                 let client = clients.for_request(side_effects, request.dry_run);
                 request.extensions.insert(ClusterClient(client));

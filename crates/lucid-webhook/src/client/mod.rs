@@ -19,6 +19,7 @@
 //! ```
 
 mod access_review;
+mod apply;
 mod dry_run;
 
 use std::fmt;
@@ -30,6 +31,7 @@ use crate::review::AdmissionRequest;
 use crate::side_effects::SideEffects;
 
 pub use access_review::SubjectAccessReviews;
+pub use apply::{WebhookConfiguration, apply};
 pub use dry_run::{DryRunError, dry_run};
 
 /// A client, and its twin that only ever writes as a dry run.
@@ -84,7 +86,7 @@ pub struct ClusterClient(pub Client);
 
 impl<S> FromRequest<S> for ClusterClient {
     fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
-        request.extensions.get().cloned().ok_or_else(|| Rejection::NotGiven { what: "client" })
+        request.extensions.get().cloned().ok_or(Rejection::NotGiven { what: "client" })
     }
 }
 

@@ -86,6 +86,13 @@ pub enum InvalidLabels {
     },
 }
 
+impl LabelOperator {
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        let all = [Self::In, Self::NotIn, Self::Exists, Self::DoesNotExist];
+        all.into_iter().find(|operator| format!("{operator:?}") == name)
+    }
+}
+
 impl LabelSelector {
     /// Selects everything.
     #[must_use]
@@ -151,7 +158,7 @@ impl LabelSelector {
 }
 
 /// A DNS name and a slash, or nothing, and a name.
-fn is_label_key(key: &str) -> bool {
+pub(crate) fn is_label_key(key: &str) -> bool {
     match key.split_once('/') {
         Some((prefix, name)) => is_dns_subdomain(prefix) && is_label_name(name),
         None => is_label_name(key),

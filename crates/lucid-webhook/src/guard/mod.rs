@@ -56,6 +56,7 @@ use metadata::Metadata;
 pub use access::{Access, AccessReview, CachedAccessReview, InvalidServiceAccount, ServiceAccount};
 pub use consent::{CAN_MUTATE, CAN_VALIDATE};
 pub use labels::{InvalidLabels, LabelOperator, LabelSelector};
+pub(crate) use labels::{is_dns_label, is_dns_subdomain, is_label_key};
 pub use layer::{GuardLayer, Guarded};
 pub use permissions::{Forbidden, NoAccessReview, Permissions, Verbs};
 pub use selector::{InvalidKind, Selector};

@@ -283,6 +283,12 @@ mod tests {
                 json!(["x", "c", "a", "b"]),
                 vec![New, From(2), From(0), From(1)],
             ),
+            (
+                "wherever they went",
+                json!(["a", "b", "c", "d"]),
+                json!(["d", "c", "b", "a"]),
+                vec![From(3), From(2), From(1), From(0)],
+            ),
             ("duplicates, in order", json!(["a", "b", "a"]), json!(["b", "a"]), vec![From(1), From(2)]),
             (
                 "a plain value has no identity",

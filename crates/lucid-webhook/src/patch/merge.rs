@@ -303,6 +303,20 @@ mod tests {
                 json!([{"name": "a", "image": "i"}, {"name": "b", "image": "k"}]),
             ),
             (
+                "an element is the one it was read from, whatever else is equal",
+                json!([{"a": 1, "u": 1}, {"a": 1}, {"a": 2, "u": 2}]),
+                json!([{"a": 1}, {"a": 1}, {"a": 2}]),
+                json!([{"a": 3}, {"a": 1}, {"a": 2}]),
+                json!([{"a": 3, "u": 1}, {"a": 1}, {"a": 2, "u": 2}]),
+            ),
+            (
+                "elements that the type makes up",
+                json!(["a"]),
+                json!(["a", "made up"]),
+                json!(["a", "made up", "b"]),
+                json!(["a", "b"]),
+            ),
+            (
                 "elements that the type skips",
                 json!(["?", "a", "!", "b"]),
                 json!(["a", "b"]),

@@ -322,10 +322,11 @@ mod tests {
 
     #[tokio::test]
     async fn who_asked_nothing_in_time_goes_before_who_idles_and_who_just_came_last() {
-        let (silent, idle) = (Activity::new(), Activity::new());
-        tokio::time::sleep(NEWCOMER).await;
+        let (idle, silent) = (Activity::new(), Activity::new());
         idle.established(Protocol::Http2);
         drop(idle.request());
+        silent.established(Protocol::Http2);
+        tokio::time::sleep(NEWCOMER).await;
         let (new, busy) = (Activity::new(), Activity::new());
         let _request = busy.request();
         assert!(silent.spare().is_some() && silent.spare() < idle.spare() && idle.spare() < new.spare());

@@ -66,6 +66,7 @@ struct ManagerOption {
 
 #[tokio::test]
 async fn every_argument_is_what_the_request_says() {
+    #[expect(clippy::too_many_arguments, reason = "as many as a handler may have")]
     async fn handle(
         request: AdmissionRequest,
         Object(pod): Object<Pod>,
@@ -445,4 +446,16 @@ async fn a_webhook_with_a_limit_sheds_what_is_beyond_it() {
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
     assert!(text.contains("webhook=\"a.example.com\",operation=\"\",outcome=\"shed\"} 1\n"), "{text}");
+}
+
+#[tokio::test]
+async fn a_patch_is_written_as_go_writes_json() {
+    async fn handle() -> Result<JsonPatch, lucid_webhook::InvalidPatch> {
+        JsonPatch::from_operations(&json!([{"op": "add", "path": "/metadata/note", "value": "a<b>&c"}]))
+    }
+    let answer = ask(Webhook::mutating("a.example.com", handle), &review(json!({}))).await;
+    assert_eq!(patch_of(&answer)[0]["value"], "a<b>&c");
+    let text = answer["patch"].as_str().unwrap();
+    let text = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, text).unwrap();
+    assert!(String::from_utf8(text).unwrap().contains(r"a\u003cb\u003e\u0026c"));
 }

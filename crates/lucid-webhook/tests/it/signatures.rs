@@ -61,10 +61,9 @@ fn a_wrong_handler_is_told_what_is_wrong_with_it() {
         (format!("async fn handle(State(_): State<u8>) -> AdmissionResponse {allow}"), "with_state"),
         ("struct handle;".to_owned(), "a handler is an `async fn`"),
         (
-            format!(
-                "async fn handle() -> AdmissionResponse {{ let a = std::rc::Rc::new(()); std::future::ready(()).await; \
-                 drop(a); AdmissionResponse::allow() }}"
-            ),
+            "async fn handle() -> AdmissionResponse { let a = std::rc::Rc::new(()); std::future::ready(()).await; \
+             drop(a); AdmissionResponse::allow() }"
+                .to_owned(),
             "returns a future which is `Send`",
         ),
     ] {

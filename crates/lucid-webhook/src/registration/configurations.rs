@@ -1,0 +1,209 @@
+//! The objects that the API server reads.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::{
+    MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, ServiceReference, ValidatingWebhook,
+    ValidatingWebhookConfiguration, WebhookClientConfig,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use snafu::ensure;
+
+use super::error::ConfigurationNameSnafu;
+use super::{
+    FailurePolicy, MatchPolicy, Registration, RegistrationError, ReinvocationPolicy, normal, validate,
+};
+use crate::guard::is_dns_subdomain;
+use crate::kind::WebhookKind;
+
+/// How the API server reaches the server of the webhooks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// Through a Service. The serving certificate is for `<name>.<namespace>.svc`.
+    Service {
+        /// Namespace of the Service.
+        namespace: String,
+        /// Name of the Service.
+        name: String,
+        /// Port of the Service.
+        port: u16,
+    },
+    /// At `https://host[:port][/path]`, to which the webhook's path is added; for a server outside of the cluster.
+    Url(String),
+}
+
+impl Endpoint {
+    /// Port 443 of a Service.
+    #[must_use]
+    pub fn service(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self::Service { namespace: namespace.into(), name: name.into(), port: 443 }
+    }
+}
+
+/// Makes the objects that register webhooks with the API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Configurations {
+    name: String,
+    endpoint: Endpoint,
+    ca_bundle: Option<Vec<u8>>,
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+}
+
+impl Configurations {
+    /// Configurations of this name, for webhooks that are served at `endpoint`.
+    pub fn new(name: impl Into<String>, endpoint: Endpoint) -> Self {
+        Self {
+            name: name.into(),
+            endpoint,
+            ca_bundle: None,
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+        }
+    }
+
+    /// The certificates, in PEM, by which the API server knows the webhooks' server.
+    ///
+    /// Without them the field is left out, for cert-manager or another injector to own it.
+    pub fn with_ca_bundle(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.ca_bundle = Some(pem.into());
+        self
+    }
+
+    /// Adds a label to the objects.
+    pub fn with_label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.labels.insert(key.into(), value.into());
+        self
+    }
+
+    /// Adds an annotation to the objects, such as `cert-manager.io/inject-ca-from`.
+    pub fn with_annotation(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.annotations.insert(key.into(), value.into());
+        self
+    }
+
+    /// The configuration of those of `webhooks` that are mutating, in their order, in which they are called. `None` when
+    /// there are none.
+    ///
+    /// # Errors
+    ///
+    /// When the API server would refuse it, or never call one of them.
+    pub fn mutating<'r>(
+        &self,
+        webhooks: impl IntoIterator<Item = &'r Registration>,
+    ) -> Result<Option<MutatingWebhookConfiguration>, RegistrationError> {
+        let webhooks = self.checked(WebhookKind::Mutating, webhooks)?;
+        let webhook = |webhook: &&Registration| MutatingWebhook {
+            admission_review_versions: vec!["v1".to_owned()],
+            client_config: self.client_config(&webhook.path),
+            failure_policy: Some(failure_policy(webhook.failure_policy)),
+            match_conditions: match_conditions(webhook),
+            match_policy: Some(match_policy(webhook.match_policy)),
+            name: webhook.name.clone(),
+            namespace_selector: Some(webhook.effective_namespace_selector()),
+            object_selector: Some(normal(&webhook.object_selector)),
+            reinvocation_policy: Some(match webhook.reinvocation_policy {
+                ReinvocationPolicy::Never => "Never".to_owned(),
+                ReinvocationPolicy::IfNeeded => "IfNeeded".to_owned(),
+            }),
+            rules: Some(webhook.rules.iter().map(super::Rule::to_api).collect()),
+            side_effects: webhook.side_effects.as_str().to_owned(),
+            timeout_seconds: Some(webhook.timeout_seconds),
+        };
+        Ok((!webhooks.is_empty()).then(|| MutatingWebhookConfiguration {
+            metadata: self.metadata(),
+            webhooks: Some(webhooks.iter().map(webhook).collect()),
+        }))
+    }
+
+    /// The configuration of those of `webhooks` that are validating. `None` when there are none.
+    ///
+    /// # Errors
+    ///
+    /// When the API server would refuse it, or never call one of them.
+    pub fn validating<'r>(
+        &self,
+        webhooks: impl IntoIterator<Item = &'r Registration>,
+    ) -> Result<Option<ValidatingWebhookConfiguration>, RegistrationError> {
+        let webhooks = self.checked(WebhookKind::Validating, webhooks)?;
+        let webhook = |webhook: &&Registration| ValidatingWebhook {
+            admission_review_versions: vec!["v1".to_owned()],
+            client_config: self.client_config(&webhook.path),
+            failure_policy: Some(failure_policy(webhook.failure_policy)),
+            match_conditions: match_conditions(webhook),
+            match_policy: Some(match_policy(webhook.match_policy)),
+            name: webhook.name.clone(),
+            namespace_selector: Some(webhook.effective_namespace_selector()),
+            object_selector: Some(normal(&webhook.object_selector)),
+            rules: Some(webhook.rules.iter().map(super::Rule::to_api).collect()),
+            side_effects: webhook.side_effects.as_str().to_owned(),
+            timeout_seconds: Some(webhook.timeout_seconds),
+        };
+        Ok((!webhooks.is_empty()).then(|| ValidatingWebhookConfiguration {
+            metadata: self.metadata(),
+            webhooks: Some(webhooks.iter().map(webhook).collect()),
+        }))
+    }
+
+    fn checked<'r>(
+        &self,
+        kind: WebhookKind,
+        webhooks: impl IntoIterator<Item = &'r Registration>,
+    ) -> Result<Vec<&'r Registration>, RegistrationError> {
+        ensure!(is_dns_subdomain(&self.name), ConfigurationNameSnafu { name: &self.name });
+        validate::endpoint(&self.endpoint)?;
+        let webhooks: Vec<_> = webhooks.into_iter().filter(|webhook| webhook.kind == kind).collect();
+        validate::webhooks(&webhooks)?;
+        Ok(webhooks)
+    }
+
+    fn metadata(&self) -> ObjectMeta {
+        let some = |map: &BTreeMap<_, _>| Some(map.clone()).filter(|map| !map.is_empty());
+        ObjectMeta {
+            name: Some(self.name.clone()),
+            labels: some(&self.labels),
+            annotations: some(&self.annotations),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn client_config(&self, path: &str) -> WebhookClientConfig {
+        let ca_bundle = self.ca_bundle.clone().map(ByteString);
+        match &self.endpoint {
+            Endpoint::Service { namespace, name, port } => WebhookClientConfig {
+                ca_bundle,
+                service: Some(ServiceReference {
+                    name: name.clone(),
+                    namespace: namespace.clone(),
+                    path: Some(path.to_owned()),
+                    port: Some((*port).into()),
+                }),
+                url: None,
+            },
+            Endpoint::Url(base) => {
+                let url = Some(format!("{}{path}", base.trim_end_matches('/')));
+                WebhookClientConfig { ca_bundle, service: None, url }
+            }
+        }
+    }
+}
+
+fn failure_policy(policy: FailurePolicy) -> String {
+    match policy {
+        FailurePolicy::Fail => "Fail".to_owned(),
+        FailurePolicy::Ignore => "Ignore".to_owned(),
+    }
+}
+
+fn match_policy(policy: MatchPolicy) -> String {
+    match policy {
+        MatchPolicy::Equivalent => "Equivalent".to_owned(),
+        MatchPolicy::Exact => "Exact".to_owned(),
+    }
+}
+
+fn match_conditions(webhook: &Registration) -> Option<Vec<MatchCondition>> {
+    Some(webhook.match_conditions.clone()).filter(|conditions| !conditions.is_empty())
+}

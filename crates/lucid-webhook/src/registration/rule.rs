@@ -1,0 +1,113 @@
+//! Which requests the API server asks a webhook about.
+
+use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
+use kube_core::Resource;
+
+use crate::review::Operation;
+
+/// Which requests the API server asks a webhook about (`RuleWithOperations`, `admissionregistration.k8s.io/v1`).
+///
+/// ```
+/// use k8s_openapi::api::core::v1::Pod;
+/// use lucid_webhook::Operation;
+/// use lucid_webhook::registration::{Rule, RuleScope};
+///
+/// let pods = Rule::of::<Pod>([Operation::Create, Operation::Update]);
+/// let debug = Rule::of::<Pod>([Operation::Update]).subresource("ephemeralcontainers");
+/// let things = Rule::new("example.com", ["v1", "v2"], ["things"], [Operation::Create]).scope(RuleScope::Namespaced);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Rule {
+    pub(super) group: String,
+    pub(super) versions: Vec<String>,
+    pub(super) resources: Vec<String>,
+    pub(super) operations: Vec<Operation>,
+    scope: RuleScope,
+}
+
+/// Whether a rule is about objects in namespaces, or outside of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum RuleScope {
+    /// Both.
+    #[default]
+    All,
+    /// Those in namespaces.
+    Namespaced,
+    /// Those outside, Namespaces themselves included.
+    Cluster,
+}
+
+impl RuleScope {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "*",
+            Self::Namespaced => "Namespaced",
+            Self::Cluster => "Cluster",
+        }
+    }
+}
+
+impl Rule {
+    /// Requests that do one of `operations` to a `K`, in the version that `K` is.
+    ///
+    /// The API server also asks about other versions and converts, unless the webhook's match policy is `Exact`.
+    pub fn of<K: Resource<DynamicType = ()>>(operations: impl IntoIterator<Item = Operation>) -> Self {
+        Self::new(K::group(&()), [K::version(&())], [K::plural(&())], operations)
+    }
+
+    /// Requests that do one of `operations` to these resources (plural, lower case). The core group is the empty one; `*`
+    /// is any.
+    pub fn new<V: Into<String>, R: Into<String>>(
+        group: impl Into<String>,
+        versions: impl IntoIterator<Item = V>,
+        resources: impl IntoIterator<Item = R>,
+        operations: impl IntoIterator<Item = Operation>,
+    ) -> Self {
+        let mut operations: Vec<Operation> = operations.into_iter().collect();
+        operations.sort_by_key(|operation| *operation as u8);
+        operations.dedup();
+        Self {
+            group: group.into(),
+            versions: sorted(versions),
+            resources: sorted(resources),
+            operations,
+            scope: RuleScope::All,
+        }
+    }
+
+    /// Means this subresource of the resources instead of the resources themselves; `*` is any.
+    pub fn subresource(mut self, name: &str) -> Self {
+        for resource in &mut self.resources {
+            let end = resource.find('/').unwrap_or(resource.len());
+            resource.truncate(end);
+            resource.push('/');
+            resource.push_str(name);
+        }
+        self
+    }
+
+    /// Restricts it to objects in namespaces, or outside of them.
+    pub const fn scope(mut self, scope: RuleScope) -> Self {
+        self.scope = scope;
+        self
+    }
+
+    pub(super) fn to_api(&self) -> RuleWithOperations {
+        RuleWithOperations {
+            api_groups: Some(vec![self.group.clone()]),
+            api_versions: Some(self.versions.clone()),
+            operations: Some(self.operations.iter().map(|operation| operation.as_str().to_owned()).collect()),
+            resources: Some(self.resources.clone()),
+            scope: Some(self.scope.as_str().to_owned()),
+        }
+    }
+}
+
+/// In one order, whatever order they came in: what is the same is written the same.
+fn sorted<T: Into<String>>(texts: impl IntoIterator<Item = T>) -> Vec<String> {
+    let mut texts: Vec<String> = texts.into_iter().map(Into::into).collect();
+    texts.sort();
+    texts.dedup();
+    texts
+}

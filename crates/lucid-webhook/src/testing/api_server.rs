@@ -1,0 +1,360 @@
+//! A client that calls webhooks as kube-apiserver does.
+
+#![allow(clippy::panic, reason = "expectations of tests")]
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Body;
+use serde_json::Value;
+use tower::util::BoxCloneSyncService;
+use tower::{Service, ServiceExt};
+
+use super::call::{Endpoint, Target};
+use super::checks::{self, Answer, Status};
+use super::conversion::ConversionWebhook;
+use super::https::{Https, SetupError};
+use super::outcome::{Cause, Dropped, Outcome, RejectedBy, Rejection};
+use super::recorded::{self, Warnings};
+use super::{Review, patch};
+use crate::kind::WebhookKind;
+use crate::router::BoxError;
+
+/// A kube-apiserver that has a webhook server to call.
+///
+/// In process it calls an HTTP service, such as a [`Router`](crate::Router); over the network it does what counts:
+/// HTTP/1.1 over TLS, trust in the caBundle alone, the name in the certificate's subjectAltName, up to 25 idle
+/// connections per webhook that it keeps for 90 s, and no second POST when a connection breaks.
+///
+/// ```no_run
+/// # async fn test(ca: &[u8]) -> Result<(), lucid_webhook::testing::SetupError> {
+/// use lucid_webhook::testing::{ApiServer, FailurePolicy, Review};
+/// use serde_json::json;
+///
+/// let webhook = ApiServer::for_service("webhook", "system", ([127, 0, 0, 1], 8443).into(), ca)?
+///     .mutating("pods.example.com", "/mutate")
+///     .with_timeout_seconds(5)
+///     .with_failure_policy(FailurePolicy::Ignore);
+/// let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop"}});
+/// let patched = webhook.assert_idempotent(&Review::create(&pod)).await.expect_admitted();
+/// assert_eq!(patched["metadata"]["labels"]["seen"], "true");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct ApiServer {
+    target: Target,
+}
+
+/// What happens when a webhook cannot be called or answers against the rules (`failurePolicy`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FailurePolicy {
+    /// The request is rejected.
+    #[default]
+    Fail,
+    /// The request goes on.
+    Ignore,
+}
+
+impl ApiServer {
+    /// Calls `service` without a network. Its body may be any.
+    #[must_use]
+    pub fn in_process<S, B>(service: S) -> Self
+    where
+        S: Service<Request<Full<Bytes>>, Response = Response<B>> + Clone + Send + Sync + 'static,
+        S::Future: Send + 'static,
+        S::Error: Into<BoxError>,
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let service = service.map_err(Into::into).and_then(|response: Response<B>| async move {
+            let (head, body) = response.into_parts();
+            let body = body.collect().await.map_err(Into::into)?.to_bytes();
+            Ok(Response::from_parts(head, body))
+        });
+        Self { target: Target::InProcess(BoxCloneSyncService::new(service)) }
+    }
+
+    /// Calls the server at `url`, such as `https://localhost:8443`: a webhook with a `url` in its clientConfig. The
+    /// path is the webhook's. `ca_pem` is the caBundle.
+    ///
+    /// # Errors
+    ///
+    /// When the URL or the caBundle is of no use.
+    pub fn for_url(url: &str, ca_pem: &[u8]) -> Result<Self, SetupError> {
+        Ok(Self { target: Target::Https(Https::url(url, ca_pem)?) })
+    }
+
+    /// Calls the server at `address` as the Service `name` in `namespace` on port 443: its certificate has to be for
+    /// `<name>.<namespace>.svc`. `ca_pem` is the caBundle.
+    ///
+    /// # Errors
+    ///
+    /// When the names or the caBundle are of no use.
+    pub fn for_service(
+        name: &str,
+        namespace: &str,
+        address: SocketAddr,
+        ca_pem: &[u8],
+    ) -> Result<Self, SetupError> {
+        Ok(Self { target: Target::Https(Https::service(name, namespace, address, ca_pem)?) })
+    }
+
+    /// Expects another name in the certificate (`tls-server-name` of the API server's kubeconfig for webhooks). In
+    /// process it has no effect.
+    ///
+    /// # Errors
+    ///
+    /// When it is no DNS name or IP address.
+    pub fn with_server_name(self, name: &str) -> Result<Self, SetupError> {
+        let target = match self.target {
+            Target::Https(https) => Target::Https(https.with_server_name(name)?),
+            target @ Target::InProcess(_) => target,
+        };
+        Ok(Self { target })
+    }
+
+    /// Shows a certificate, as an API server does that has a kubeconfig for webhooks in its AdmissionConfiguration. In
+    /// process it has no effect.
+    ///
+    /// # Errors
+    ///
+    /// When chain or key are not PEM, or do not belong together.
+    pub fn with_client_certificate(self, chain_pem: &[u8], key_pem: &[u8]) -> Result<Self, SetupError> {
+        let target = match self.target {
+            Target::Https(https) => Target::Https(https.with_identity(chain_pem, key_pem)?),
+            target @ Target::InProcess(_) => target,
+        };
+        Ok(Self { target })
+    }
+
+    /// The webhook at `path`, as a MutatingWebhookConfiguration has it under `name`.
+    ///
+    /// # Panics
+    ///
+    /// When the name is not a domain of three parts or more, or the path does not begin with `/`: the API server takes
+    /// no such configuration.
+    #[track_caller]
+    pub fn mutating(&self, name: &str, path: &str) -> RegisteredWebhook {
+        self.registered(WebhookKind::Mutating, name, path)
+    }
+
+    /// The webhook at `path`, as a ValidatingWebhookConfiguration has it under `name`.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::mutating`].
+    #[track_caller]
+    pub fn validating(&self, name: &str, path: &str) -> RegisteredWebhook {
+        self.registered(WebhookKind::Validating, name, path)
+    }
+
+    /// The conversion webhook at `path`, as a CustomResourceDefinition has it.
+    ///
+    /// # Panics
+    ///
+    /// When the path does not begin with `/`.
+    #[must_use]
+    #[track_caller]
+    pub fn converting(&self, path: &str) -> ConversionWebhook {
+        ConversionWebhook::new(self.endpoint(path))
+    }
+
+    #[track_caller]
+    fn registered(&self, kind: WebhookKind, name: &str, path: &str) -> RegisteredWebhook {
+        let qualified = recorded::is_subdomain(name) && name.split('.').count() >= 3;
+        assert!(
+            qualified,
+            "the API server takes no webhook named {name:?}: accepted is a.b.c, in lower case"
+        );
+        RegisteredWebhook {
+            endpoint: self.endpoint(path),
+            kind,
+            name: name.to_owned(),
+            timeout: Duration::from_secs(10),
+            failure_policy: FailurePolicy::Fail,
+        }
+    }
+
+    #[track_caller]
+    fn endpoint(&self, path: &str) -> Endpoint {
+        assert!(path.starts_with('/'), "a path begins with /, found {path:?}");
+        self.target.endpoint(path)
+    }
+}
+
+/// A webhook as it is registered with the API server, which can ask it.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct RegisteredWebhook {
+    endpoint: Endpoint,
+    kind: WebhookKind,
+    name: String,
+    timeout: Duration,
+    failure_policy: FailurePolicy,
+}
+
+impl RegisteredWebhook {
+    /// How long a call may take (`timeoutSeconds`), 10 s by default.
+    ///
+    /// # Panics
+    ///
+    /// Unless it is 1 to 30, which is all that the API server takes.
+    #[track_caller]
+    pub fn with_timeout_seconds(mut self, seconds: u32) -> Self {
+        assert!((1..=30).contains(&seconds), "timeoutSeconds is 1 to 30, found {seconds}");
+        self.timeout = Duration::from_secs(seconds.into());
+        self
+    }
+
+    /// What happens when the call fails (`failurePolicy`), [`FailurePolicy::Fail`] by default.
+    pub const fn with_failure_policy(mut self, policy: FailurePolicy) -> Self {
+        self.failure_policy = policy;
+        self
+    }
+
+    /// Asks the webhook, and does with its answer what the API server does.
+    pub async fn review(&self, review: &Review) -> Outcome {
+        let uid = review.call_uid();
+        let called = self.endpoint.call(self.timeout, review.envelope(&uid)).await;
+        let sent = review.sent_object();
+        let mut outcome = Outcome {
+            result: Ok(sent.clone().unwrap_or_default()),
+            failed_open: None,
+            warnings: Vec::new(),
+            audit_annotations: Default::default(),
+            dropped: Vec::new(),
+            attempts: called.attempts,
+        };
+        let mutating = self.kind == WebhookKind::Mutating;
+        let answer = called.answer.map_err(|error| format!("failed to call webhook: {error}"));
+        let answer = match answer.and_then(|answer| checks::verify(&answer, &uid, mutating)) {
+            Ok(answer) => answer,
+            Err(failure) => {
+                self.call_failed(failure, &mut outcome);
+                return outcome;
+            }
+        };
+        self.record(&answer, &mut outcome);
+        if answer.allowed {
+            self.apply(&answer, sent, &mut outcome);
+        } else {
+            outcome.result = Err(self.denial(answer.status));
+        }
+        outcome
+    }
+
+    /// Asks a mutating webhook twice, the second time with what it made of the object the first time, as the API
+    /// server does with `reinvocationPolicy: IfNeeded`. The outcome is that of the first call.
+    ///
+    /// # Panics
+    ///
+    /// When a call is not admitted, or the second one changes the object.
+    pub async fn assert_idempotent(&self, review: &Review) -> Outcome {
+        let first = self.review(review).await;
+        let once = first.clone().expect_admitted();
+        let again = review.clone().with_object(once.clone());
+        let twice = self.review(&again).await.expect_admitted();
+        if once != twice {
+            let difference = json_patch::diff(&once, &twice);
+            panic!("webhook {:?} changes the object again: {difference}", self.name);
+        }
+        first
+    }
+
+    /// Warnings and audit annotations count also when the request is denied.
+    fn record(&self, answer: &Answer, outcome: &mut Outcome) {
+        let (annotations, mut dropped) =
+            recorded::audit_annotations(&self.name, answer.audit_annotations.clone());
+        outcome.audit_annotations = annotations;
+        let mut warnings = Warnings::default();
+        answer.warnings.iter().cloned().for_each(|warning| warnings.add(warning));
+        outcome.warnings = warnings.headers;
+        dropped.extend(warnings.dropped);
+        let mut unused = |part: &str, why| dropped.push(Dropped { part: part.to_owned(), why });
+        if !answer.allowed && !answer.patch.is_empty() {
+            unused("patch", "the request is denied");
+        }
+        if answer.allowed && answer.status.as_ref().is_some_and(|status| !status.message.is_empty()) {
+            unused("status.message", "the request is allowed");
+        }
+        outcome.dropped = dropped;
+    }
+
+    fn apply(&self, answer: &Answer, sent: Option<Value>, outcome: &mut Outcome) {
+        if answer.patch.is_empty() {
+            return;
+        }
+        let operations = match patch::decode(&answer.patch) {
+            Ok(operations) if operations.is_empty() => return,
+            Ok(operations) => operations,
+            Err(error) => {
+                let failure = format!("received undecodable patch in webhook response: {error}");
+                return self.call_failed(failure, outcome);
+            }
+        };
+        let Some(object) = sent else {
+            outcome.result = Err(internal_error(
+                RejectedBy::ApiServer,
+                &format!(
+                    "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
+                    self.name
+                ),
+            ));
+            return;
+        };
+        if answer.patch_type != "JSONPatch" {
+            return self.call_failed(format!("unsupported patch type {:?}", answer.patch_type), outcome);
+        }
+        let patched = patch::apply(object, &operations).and_then(|patched| {
+            let kind = patched.get("kind").and_then(Value::as_str).unwrap_or_default();
+            if kind.is_empty() {
+                Err(format!("Object 'Kind' is missing in '{patched}'"))
+            } else {
+                Ok(patched)
+            }
+        });
+        outcome.result = patched.map_err(|error| internal_error(RejectedBy::ApiServer, &error));
+    }
+
+    fn call_failed(&self, failure: String, outcome: &mut Outcome) {
+        let failure = format!("failed calling webhook {:?}: {failure}", self.name);
+        match self.failure_policy {
+            FailurePolicy::Ignore => outcome.failed_open = Some(failure),
+            FailurePolicy::Fail => {
+                outcome.result = Err(internal_error(RejectedBy::FailurePolicy, &failure));
+            }
+        }
+    }
+
+    /// `plugin/webhook/errors/statuserror.go`
+    fn denial(&self, status: Option<Status>) -> Rejection {
+        let status = status.unwrap_or_default();
+        let denied = format!("admission webhook {:?} denied the request", self.name);
+        let message = match (status.message.as_str(), status.reason.as_str()) {
+            ("", "") => format!("{denied} without explanation"),
+            ("", reason) => format!("{denied}: {reason}"),
+            (message, _) => format!("{denied}: {message}"),
+        };
+        Rejection {
+            by: RejectedBy::Webhook,
+            code: if status.code < 400 { 400 } else { status.code },
+            reason: status.reason.clone(),
+            message,
+            causes: status.into_causes(),
+        }
+    }
+}
+
+fn internal_error(by: RejectedBy, error: &str) -> Rejection {
+    Rejection {
+        by,
+        code: 500,
+        reason: "InternalError".to_owned(),
+        message: format!("Internal error occurred: {error}"),
+        causes: vec![Cause { message: error.to_owned(), ..Cause::default() }],
+    }
+}

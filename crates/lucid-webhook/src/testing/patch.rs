@@ -1,0 +1,190 @@
+//! JSON patches as the API server applies them.
+//!
+//! Its library (`gopkg.in/evanphx/json-patch.v4`) is older than RFC 6902's errata and laxer in places: `replace` adds a
+//! key that is not there, a negative index counts from the end, and whatever precedes the first `/` of a path is
+//! ignored. A client that behaves like the API server has to be as lax.
+
+use serde_json::{Map, Value};
+
+type Operation = Map<String, Value>;
+
+/// Reads a patch. What the operations say is looked at only when they are applied.
+pub(super) fn decode(patch: &[u8]) -> Result<Vec<Operation>, String> {
+    let operations: Option<Vec<Option<Operation>>> =
+        serde_json::from_slice(patch).map_err(|error| error.to_string())?;
+    Ok(operations.unwrap_or_default().into_iter().map(Option::unwrap_or_default).collect())
+}
+
+/// Applies all operations, or says which does not apply.
+pub(super) fn apply(mut document: Value, patch: &[Operation]) -> Result<Value, String> {
+    for operation in patch {
+        apply_one(&mut document, operation)?;
+    }
+    Ok(document)
+}
+
+fn apply_one(document: &mut Value, operation: &Operation) -> Result<(), String> {
+    let value = || operation.get("value").cloned().unwrap_or(Value::Null);
+    let text = |field: &str| {
+        let found = operation.get(field).and_then(Value::as_str);
+        found.ok_or_else(|| format!("operation failed to decode {field}: missing value"))
+    };
+    match operation.get("op").and_then(Value::as_str).unwrap_or("unknown") {
+        "add" => add(document, text("path")?, value()).map_err(|error| format!("add operation {error}")),
+        "remove" => {
+            remove(document, text("path")?).map(drop).map_err(|error| format!("remove operation {error}"))
+        }
+        "replace" => {
+            replace(document, text("path")?, value()).map_err(|error| format!("replace operation {error}"))
+        }
+        "move" => remove(document, text("from")?)
+            .and_then(|moved| add(document, text("path")?, moved))
+            .map_err(|error| format!("move operation {error}")),
+        "copy" => get(document, text("from")?)
+            .and_then(|copied| add(document, text("path")?, copied))
+            .map_err(|error| format!("copy operation {error}")),
+        "test" => {
+            let path = text("path")?;
+            let found = if path.is_empty() { Ok(document.clone()) } else { get(document, path) };
+            match found {
+                Ok(found) if found == value() => Ok(()),
+                Ok(_) => Err(format!("testing value {path} failed: test failed")),
+                Err(error) => Err(format!("test operation {error}")),
+            }
+        }
+        other => Err(format!("Unexpected kind: {other}")),
+    }
+}
+
+fn missing(path: &str) -> String {
+    format!("does not apply: doc is missing path: {path:?}: missing value")
+}
+
+/// The container that a path points into, and the key in it.
+fn find<'a>(document: &'a mut Value, path: &str) -> Result<(&'a mut Value, String), String> {
+    let (_, path_keys) = path.split_once('/').ok_or_else(|| missing(path))?;
+    let mut keys: Vec<String> =
+        path_keys.split('/').map(|key| key.replace("~1", "/").replace("~0", "~")).collect();
+    let last = keys.pop().ok_or_else(|| missing(path))?;
+    let mut container = document;
+    for key in keys {
+        container = match container {
+            Value::Object(fields) => fields.get_mut(&key),
+            Value::Array(items) => index(&key, items.len(), path).ok().and_then(|index| items.get_mut(index)),
+            _ => None,
+        }
+        .ok_or_else(|| missing(path))?;
+    }
+    if container.is_object() || container.is_array() { Ok((container, last)) } else { Err(missing(path)) }
+}
+
+/// An index below `length`; a negative one counts from the end.
+fn index(key: &str, length: usize, path: &str) -> Result<usize, String> {
+    let invalid = || format!("has an invalid index {key:?} in path {path:?}: invalid index detected");
+    let number: isize = key.parse().map_err(|_error| invalid())?;
+    let found = if number < 0 { length.checked_add_signed(number) } else { number.try_into().ok() };
+    found.filter(|index| *index < length).ok_or_else(invalid)
+}
+
+fn get(document: &mut Value, path: &str) -> Result<Value, String> {
+    match find(document, path)? {
+        // A key that is not there is as good as null.
+        (Value::Object(fields), key) => Ok(fields.get(&key).cloned().unwrap_or(Value::Null)),
+        (Value::Array(items), key) => Ok(items[index(&key, items.len(), path)?].clone()),
+        _ => Err(missing(path)),
+    }
+}
+
+fn add(document: &mut Value, path: &str, value: Value) -> Result<(), String> {
+    match find(document, path)? {
+        (Value::Object(fields), key) => drop(fields.insert(key, value)),
+        (Value::Array(items), key) if key == "-" => items.push(value),
+        (Value::Array(items), key) => items.insert(index(&key, items.len() + 1, path)?, value),
+        _ => return Err(missing(path)),
+    }
+    Ok(())
+}
+
+fn remove(document: &mut Value, path: &str) -> Result<Value, String> {
+    match find(document, path)? {
+        (Value::Object(fields), key) => fields.remove(&key).ok_or_else(|| {
+            format!("for path {path:?}: Unable to remove nonexistent key: {key}: missing value")
+        }),
+        (Value::Array(items), key) => Ok(items.remove(index(&key, items.len(), path)?)),
+        _ => Err(missing(path)),
+    }
+}
+
+fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), String> {
+    if path.is_empty() {
+        if !value.is_object() && !value.is_array() {
+            return Err("value must be object or array".to_owned());
+        }
+        *document = value;
+        return Ok(());
+    }
+    match find(document, path)? {
+        (Value::Object(fields), key) => drop(fields.insert(key, value)),
+        (Value::Array(items), key) => {
+            let index = index(&key, items.len(), path)?;
+            items[index] = value;
+        }
+        _ => return Err(missing(path)),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_patch_applies_as_the_api_server_applies_it() {
+        let document = || json!({"a": {"b": null, "c/d": 1}, "list": [1, 2, 3]});
+        let cases = [
+            (json!([{"op": "add", "path": "/a/x", "value": 1}]), Ok(("/a/x", json!(1)))),
+            (json!([{"op": "add", "path": "/a/x"}]), Ok(("/a/x", json!(null)))),
+            (json!([{"op": "add", "path": "/list/-", "value": 4}]), Ok(("/list", json!([1, 2, 3, 4])))),
+            (json!([{"op": "add", "path": "/list/-1", "value": 4}]), Ok(("/list", json!([1, 2, 3, 4])))),
+            (json!([{"op": "add", "path": "/list/0", "value": 4}]), Ok(("/list", json!([4, 1, 2, 3])))),
+            (json!([{"op": "add", "path": "/list/4", "value": 4}]), Err("invalid index")),
+            (json!([{"op": "add", "path": "/missing/x", "value": 1}]), Err("missing path: \"/missing/x\"")),
+            (json!([{"op": "add", "path": "/a/b/x", "value": 1}]), Err("missing path")),
+            (json!([{"op": "add", "path": "", "value": {}}]), Err("missing path")),
+            (json!([{"op": "remove", "path": "/a/x"}]), Err("nonexistent key")),
+            (json!([{"op": "remove", "path": "/list/-1"}]), Ok(("/list", json!([1, 2])))),
+            (json!([{"op": "replace", "path": "/a/x", "value": 1}]), Ok(("/a/x", json!(1)))),
+            (json!([{"op": "replace", "path": "/list/3", "value": 1}]), Err("invalid index")),
+            (json!([{"op": "replace", "path": "", "value": {"y": 1}}]), Ok(("/y", json!(1)))),
+            (json!([{"op": "replace", "path": "", "value": 1}]), Err("object or array")),
+            (json!([{"op": "move", "from": "/a/c~1d", "path": "/z"}]), Ok(("/z", json!(1)))),
+            (json!([{"op": "move", "from": "/a/x", "path": "/z"}]), Err("nonexistent key")),
+            (json!([{"op": "copy", "from": "/a/x", "path": "/z"}]), Ok(("/z", json!(null)))),
+            (json!([{"op": "test", "path": "/a/x"}]), Ok(("/a/c~1d", json!(1)))),
+            (json!([{"op": "test", "path": "/list/0", "value": 2}]), Err("test failed")),
+            (json!([{"op": "frobnicate", "path": "/a"}]), Err("Unexpected kind: frobnicate")),
+            (json!([{"op": "add"}]), Err("decode path")),
+            (json!([null]), Err("Unexpected kind: unknown")),
+        ];
+        for (patch, expected) in cases {
+            let decoded = decode(patch.to_string().as_bytes()).unwrap();
+            match (apply(document(), &decoded), expected) {
+                (Ok(patched), Ok((path, value))) => {
+                    assert_eq!(patched.pointer(path), Some(&value), "{patch}");
+                }
+                (Err(error), Err(part)) => assert!(error.contains(part), "{patch}: {error}"),
+                (found, expected) => panic!("{patch}: {found:?}, expected {expected:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_list_of_objects_is_no_patch() {
+        for patch in ["", "{}", "[1]", "nonsense"] {
+            assert!(decode(patch.as_bytes()).is_err(), "{patch}");
+        }
+        assert_eq!(decode(b"null").unwrap(), Vec::<Operation>::new());
+    }
+}

@@ -1,0 +1,339 @@
+//! What is registered, compared with what a real API server makes of it.
+
+use std::fmt::Debug;
+
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use lucid_testbed::Cluster;
+use lucid_webhook::client::apply;
+use lucid_webhook::registration::{
+    Configurations, Endpoint, FailurePolicy, MatchPolicy, Registration, RegistrationError,
+    ReinvocationPolicy, Rule, RuleScope,
+};
+use lucid_webhook::{Operation, SideEffects};
+use serde_json::{Value, json};
+
+const MANAGER: &str = "example-operator";
+
+fn selector(selector: Value) -> LabelSelector {
+    serde_json::from_value(selector).unwrap()
+}
+
+fn pods() -> Rule {
+    Rule::of::<Pod>([Operation::Update, Operation::Create, Operation::Create])
+}
+
+fn label() -> Registration {
+    Registration::mutating("label.example.com", "/label").with_rule(pods())
+}
+
+/// Everything said that can be said.
+fn full() -> Registration {
+    Registration::mutating("full.example.com", "/full/")
+        .with_rule(
+            Rule::of::<Deployment>([Operation::Delete]).subresource("scale").scope(RuleScope::Namespaced),
+        )
+        .with_rule(Rule::new("example.com", ["v2", "v1"], ["things", "gadgets"], [Operation::Connect]))
+        .with_rule(Rule::of::<Namespace>([Operation::Create]).scope(RuleScope::Cluster))
+        .with_namespace_selector(selector(json!({"matchLabels": {}, "matchExpressions": [
+            {"key": "team", "operator": "Exists", "values": []}]})))
+        .with_object_selector(selector(json!({"matchLabels": {"a": "b"}, "matchExpressions": []})))
+        .with_match_condition("example.com/second", "true")
+        .with_match_condition("first", "request.operation != 'CREATE'")
+        .with_side_effects(SideEffects::NoneOnDryRun)
+        .with_timeout_seconds(30)
+        .with_failure_policy(FailurePolicy::Ignore)
+        .with_match_policy(MatchPolicy::Exact)
+        .with_reinvocation_policy(ReinvocationPolicy::IfNeeded)
+}
+
+fn judge() -> Registration {
+    Registration::validating("judge.example.com", "/judge").with_rule(pods())
+}
+
+fn service() -> Configurations {
+    Configurations::new("example", Endpoint::service("example", "webhooks")).with_label("app", "example")
+}
+
+fn mutating(configurations: &Configurations, webhooks: &[Registration]) -> MutatingWebhookConfiguration {
+    configurations.mutating(webhooks).unwrap().unwrap()
+}
+
+#[test]
+fn a_registration_names_what_it_is_called_for_in_one_order() {
+    let configuration = serde_json::to_value(mutating(&service(), &[full(), judge(), label()])).unwrap();
+    let names =
+        |webhooks: &Value| webhooks.as_array().unwrap().iter().map(|w| w["name"].clone()).collect::<Vec<_>>();
+    assert_eq!(names(&configuration["webhooks"]), ["full.example.com", "label.example.com"]);
+    let full = &configuration["webhooks"][0];
+    assert_eq!(
+        full["rules"],
+        json!([
+            {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["deployments/scale"],
+             "scope": "Namespaced"},
+            {"apiGroups": ["example.com"], "apiVersions": ["v1", "v2"], "operations": ["CONNECT"],
+             "resources": ["gadgets", "things"], "scope": "*"},
+            {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["namespaces"],
+             "scope": "Cluster"},
+        ])
+    );
+    let label = &configuration["webhooks"][1];
+    assert_eq!(label["rules"][0]["operations"], json!(["CREATE", "UPDATE"]));
+    assert_eq!(
+        label["clientConfig"],
+        json!({"service": {"namespace": "example", "name": "webhooks", "path": "/label", "port": 443}})
+    );
+    assert!(service().validating([&self::label()]).unwrap().is_none());
+}
+
+#[test]
+fn kube_system_is_left_out_unless_it_is_named() {
+    let name = "kubernetes.io/metadata.name";
+    let without = json!({"key": name, "operator": "NotIn", "values": ["kube-system"]});
+    let expression =
+        |operator: &str, values: Value| json!({"key": name, "operator": operator, "values": values});
+    let team = json!({"key": "team", "operator": "Exists"});
+    for (given, expected) in [
+        (json!({}), json!({"matchExpressions": [without]})),
+        (
+            json!({"matchLabels": {"a": "b"}}),
+            json!({"matchLabels": {"a": "b"}, "matchExpressions": [without]}),
+        ),
+        (json!({"matchExpressions": [team]}), json!({"matchExpressions": [team, without]})),
+        (json!({"matchLabels": {name: "kube-system"}}), json!({"matchLabels": {name: "kube-system"}})),
+        (
+            json!({"matchExpressions": [expression("In", json!(["kube-system", "a"]))]}),
+            json!({"matchExpressions": [expression("In", json!(["kube-system", "a"]))]}),
+        ),
+        (json!({"matchExpressions": [without]}), json!({"matchExpressions": [without]})),
+        (
+            json!({"matchExpressions": [expression("NotIn", json!(["a"]))]}),
+            json!({"matchExpressions": [expression("NotIn", json!(["a"])), without]}),
+        ),
+    ] {
+        let webhook = label().with_namespace_selector(selector(given.clone()));
+        let configuration = serde_json::to_value(mutating(&service(), &[webhook])).unwrap();
+        assert_eq!(configuration["webhooks"][0]["namespaceSelector"], expected, "{given}");
+    }
+    let everywhere = mutating(&service(), &[label().with_kube_system()]).webhooks.unwrap().remove(0);
+    assert_eq!(everywhere.namespace_selector, Some(LabelSelector::default()));
+}
+
+#[test]
+fn a_url_and_a_path_are_joined_by_one_slash() {
+    for (base, url) in [
+        ("https://127.0.0.1:8443", "https://127.0.0.1:8443/label"),
+        ("https://example.com/hooks/", "https://example.com/hooks/label"),
+    ] {
+        let configurations = Configurations::new("example", Endpoint::Url(base.to_owned()));
+        let webhook = mutating(&configurations, &[label()]).webhooks.unwrap().remove(0);
+        assert_eq!(webhook.client_config.url.as_deref(), Some(url));
+        assert_eq!(webhook.client_config.service, None);
+    }
+}
+
+#[tokio::test]
+async fn what_is_applied_is_what_is_read_back_and_only_that_is_owned() {
+    let cluster = Cluster::builder().start().await.unwrap();
+    let client = cluster.client();
+    let configurations = service().with_annotation("cert-manager.io/inject-ca-from", "example/webhooks");
+    let wanted = mutating(&configurations, &[full(), label()]);
+    let first = apply(client.clone(), &wanted, MANAGER).await.unwrap();
+    let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    let read = api.get("example").await.unwrap();
+    assert_eq!(read, first);
+    assert_eq!(read.webhooks, wanted.webhooks);
+    assert_eq!((read.labels(), read.annotations()), (wanted.labels(), wanted.annotations()));
+    let validating = configurations.validating([&judge()]).unwrap().unwrap();
+    let stored = apply(client.clone(), &validating, MANAGER).await.unwrap();
+    assert_eq!(stored.webhooks, validating.webhooks);
+    let url = Configurations::new("by-url", Endpoint::Url("https://127.0.0.1:8443".to_owned()));
+    let by_url = mutating(&url.with_ca_bundle("ca"), &[label()]);
+    assert_eq!(apply(client.clone(), &by_url, MANAGER).await.unwrap().webhooks, by_url.webhooks);
+
+    // Not even a time in managedFields changes, though the clock goes on.
+    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    assert_eq!(apply(client.clone(), &wanted, MANAGER).await.unwrap(), first);
+
+    // cert-manager writes the caBundle, and it stays.
+    let inject = json!([{"op": "add", "path": "/webhooks/1/clientConfig/caBundle", "value": "Y2E="}]);
+    let inject: Patch<()> = Patch::Json(serde_json::from_value(inject).unwrap());
+    let injector = PatchParams { field_manager: Some("cainjector".to_owned()), ..PatchParams::default() };
+    api.patch("example", &injector, &inject).await.unwrap();
+    let slower = mutating(&configurations, &[full(), label().with_timeout_seconds(20)]);
+    let stored = apply(client.clone(), &slower, MANAGER).await.unwrap();
+    let webhook = &stored.webhooks.as_ref().unwrap()[1];
+    assert_eq!(webhook.timeout_seconds, Some(20));
+    assert_eq!(webhook.client_config.ca_bundle.as_ref().unwrap().0, b"ca");
+    let owned =
+        stored.managed_fields().iter().find(|entry| entry.manager.as_deref() == Some(MANAGER)).unwrap();
+    assert!(!serde_json::to_string(&owned.fields_v1).unwrap().contains("f:caBundle"));
+
+    // What somebody else changed of ours is put back; a webhook that is no longer registered goes.
+    let damage = Patch::Merge(json!({"metadata": {"labels": {"app": "mine", "other": "x"}}}));
+    api.patch("example", &PatchParams::default(), &damage).await.unwrap();
+    let stored = apply(client, &mutating(&configurations, &[full()]), MANAGER).await.unwrap();
+    assert_eq!((&*stored.labels()["app"], &*stored.labels()["other"]), ("example", "x"));
+    let names: Vec<_> = stored.webhooks.iter().flatten().map(|webhook| &*webhook.name).collect();
+    assert_eq!(names, ["full.example.com"], "also when an injector owns a field of it");
+}
+
+fn is<T: Debug>(result: Result<T, RegistrationError>, message: &str, what: &Value) {
+    let error = result.expect_err(&what.to_string()).to_string();
+    assert!(error.contains(message), "{what}: {error}");
+}
+
+#[tokio::test]
+async fn what_the_api_server_refuses_is_refused_before() {
+    let cluster = Cluster::builder().start().await.unwrap();
+    let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
+    let valid = serde_json::to_value(mutating(&service(), &[label()])).unwrap();
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    api.create(&dry_run, &serde_json::from_value(valid.clone()).unwrap()).await.unwrap();
+
+    let named = |name: &str| Registration::mutating(name, "/label").with_rule(pods());
+    let at = |path: &str| Registration::mutating("label.example.com", path).with_rule(pods());
+    let rule = |versions: &[&str], resources: &[&str], operations: &[Operation]| {
+        let rule = Rule::new("", versions.to_vec(), resources.to_vec(), operations.to_vec());
+        Registration::mutating("label.example.com", "/label").with_rule(rule)
+    };
+    let create = [Operation::Create];
+    let labels = |key: &str, value: &str| json!({"matchLabels": {key: value}});
+    let expression = |operator: &str| json!({"matchExpressions": [{"key": "a", "operator": operator}]});
+    let many =
+        |count: usize| (0..count).fold(label(), |w, i| w.with_match_condition(format!("c{i}"), "true"));
+    let conditions = |count: usize| {
+        (0..count).map(|i| json!({"name": format!("c{i}"), "expression": "true"})).collect::<Value>()
+    };
+    let path = "/clientConfig/service/path";
+    // The registration, and the same mistake in the object: (what, pointer below the webhook, value, message).
+    let cases = [
+        (named("example.com"), "/name", json!("example.com"), "at least three segments"),
+        (named("Label.example.com"), "/name", json!("Label.example.com"), "at least three segments"),
+        (named(""), "/name", json!(""), "at least three segments"),
+        (at("label"), path, json!("label"), "path \"label\""),
+        (at("//"), path, json!("//"), "path \"//\""),
+        (at("/a//b"), path, json!("/a//b"), "path \"/a//b\""),
+        (at("/Label"), path, json!("/Label"), "path \"/Label\""),
+        (at("/a?b"), path, json!("/a?b"), "path \"/a?b\""),
+        (rule(&[], &["pods"], &create), "/rules/0/apiVersions", json!([]), "no versions"),
+        (rule(&[""], &["pods"], &create), "/rules/0/apiVersions", json!([""]), "no versions"),
+        (
+            rule(&["*", "v1"], &["pods"], &create),
+            "/rules/0/apiVersions",
+            json!(["*", "v1"]),
+            "\"*\" among its versions",
+        ),
+        (rule(&["v1"], &[], &create), "/rules/0/resources", json!([]), "no resources"),
+        (rule(&["v1"], &["pods"], &[]), "/rules/0/operations", json!([]), "no operations"),
+        (
+            rule(&["v1"], &["*", "pods"], &create),
+            "/rules/0/resources",
+            json!(["*", "pods"]),
+            "\"*\" among its resources",
+        ),
+        (
+            rule(&["v1"], &["*/*", "pods"], &create),
+            "/rules/0/resources",
+            json!(["*/*", "pods"]),
+            "\"*/*\" among",
+        ),
+        (
+            rule(&["v1"], &["pods/*", "pods/log"], &create),
+            "/rules/0/resources",
+            json!(["pods/*", "pods/log"]),
+            "\"pods/*\" among",
+        ),
+        (
+            rule(&["v1"], &["*/log", "pods/log"], &create),
+            "/rules/0/resources",
+            json!(["*/log", "pods/log"]),
+            "\"*/log\" among",
+        ),
+        (label().with_timeout_seconds(0), "/timeoutSeconds", json!(0), "accepted is 1 to 30"),
+        (label().with_timeout_seconds(31), "/timeoutSeconds", json!(31), "accepted is 1 to 30"),
+        (
+            label().with_namespace_selector(selector(labels("-", "a"))),
+            "/namespaceSelector",
+            labels("-", "a"),
+            "namespaceSelector: label key",
+        ),
+        (
+            label().with_object_selector(selector(labels("a", "b c"))),
+            "/objectSelector",
+            labels("a", "b c"),
+            "objectSelector: label a: value",
+        ),
+        (
+            label().with_object_selector(selector(expression("in"))),
+            "/objectSelector",
+            expression("in"),
+            "operator \"in\"",
+        ),
+        (
+            label().with_object_selector(selector(expression("In"))),
+            "/objectSelector",
+            expression("In"),
+            "needs at least one value",
+        ),
+        (many(65), "/matchConditions", conditions(65), "up to 64"),
+        (
+            many(1).with_match_condition("c0", "false"),
+            "/matchConditions",
+            json!([{"name": "a", "expression": "true"}, {"name": "a", "expression": "false"}]),
+            "unique",
+        ),
+        (
+            label().with_match_condition("", "true"),
+            "/matchConditions",
+            json!([{"name": "", "expression": "true"}]),
+            "match condition",
+        ),
+        (
+            label().with_match_condition("a/", "true"),
+            "/matchConditions",
+            json!([{"name": "a/", "expression": "true"}]),
+            "match condition",
+        ),
+        (
+            label().with_match_condition("a", " "),
+            "/matchConditions",
+            json!([{"name": "a", "expression": " "}]),
+            "an expression",
+        ),
+    ];
+    for (registration, pointer, value, message) in cases {
+        let what = json!({pointer: value});
+        is(service().mutating([&registration]), message, &what);
+        let mut object = valid.clone();
+        if object["webhooks"][0].pointer(pointer).is_none() {
+            object["webhooks"][0][pointer.trim_start_matches('/')] = Value::Null;
+        }
+        *object["webhooks"][0].pointer_mut(pointer).unwrap() = value;
+        let answer = api.create(&dry_run, &serde_json::from_value(object).unwrap()).await;
+        assert!(matches!(&answer, Err(kube::Error::Api(status)) if status.code == 422), "{what}: {answer:?}");
+    }
+    api.create(&dry_run, &mutating(&service(), &[many(64)])).await.unwrap();
+    for path in ["/", "/a/", "/a.b/c-d"] {
+        api.create(&dry_run, &mutating(&service(), &[at(path)])).await.unwrap();
+    }
+
+    is(service().mutating([&label(), &label()]), "two of this name", &json!("twice"));
+    let none = Registration::mutating("label.example.com", "/label");
+    is(service().mutating([&none]), "would never be called", &json!("no rules"));
+    for url in ["http://a", "https://", "a", "https://u@a", "https://a?b", "https://a#b"] {
+        let configurations = Configurations::new("example", Endpoint::Url(url.to_owned()));
+        is(configurations.mutating([&label()]), "accepted is https://host", &json!(url));
+    }
+    let port = Endpoint::Service { namespace: "a".to_owned(), name: "b".to_owned(), port: 0 };
+    for endpoint in [Endpoint::service("", "a"), Endpoint::service("a", ""), port] {
+        let configurations = Configurations::new("example", endpoint);
+        is(configurations.mutating([&label()]), "accepted are names and a port", &json!("service"));
+    }
+    let upper = Configurations::new("Example", Endpoint::service("a", "b"));
+    is(upper.validating([&judge()]), "configuration \"Example\"", &json!("configuration"));
+}
