@@ -42,11 +42,11 @@ async fn main() -> Result<(), BoxError> {
 }
 
 /// What the API server connects to, made of two PEM files.
-fn tls(certificate: &str, key: &str) -> Result<Arc<ServerConfig>, BoxError> {
+fn tls(certificate: &str, key: &str) -> Result<ServerConfig, BoxError> {
     let chain = CertificateDer::pem_file_iter(certificate)?.collect::<Result<Vec<_>, _>>()?;
     let tls = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
         .with_single_cert(chain, PrivateKeyDer::from_pem_file(key)?)?;
-    Ok(Arc::new(tls))
+    Ok(tls)
 }

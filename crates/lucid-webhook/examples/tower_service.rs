@@ -68,6 +68,6 @@ async fn main() -> Result<(), BoxError> {
     let server = Server::bind(listen.parse()?).await?;
     println!("listening on {}", server.local_addr());
     let shutdown = async { tokio::signal::ctrl_c().await.unwrap_or_default() };
-    server.serve(Arc::new(tls), router, shutdown).await;
+    server.serve(tls, router, shutdown).await;
     Ok(())
 }

@@ -42,9 +42,11 @@ impl Example {
         Self { process, address }
     }
 
-    /// It ends well when asked to.
-    fn end(mut self, signal: Signal) {
+    fn ask_to_end(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.process), signal).unwrap();
+    }
+
+    fn ends_well(mut self) {
         let status = self.process.wait().unwrap();
         assert!(status.success(), "{status}");
     }
@@ -64,7 +66,8 @@ fn program(name: &str) -> PathBuf {
     let program = test.parent().and_then(Path::parent).unwrap().join("examples").join(name);
     assert!(
         program.is_file(),
-        "{} is missing: `cargo test --test it` does not build it; run `cargo build -p lucid-webhook --examples` first",
+        "{} is missing: cargo leaves the examples out where a target or a test is named before `--`; run \
+         `cargo build -p lucid-webhook --examples` first",
         program.display()
     );
     program
@@ -139,8 +142,9 @@ fn the_tutorial_works_as_it_is_written() {
             }
         }
         assert_eq!((examples.len(), sessions), (3, 4));
-        for (example, signal) in examples.into_iter().zip([Signal::TERM, Signal::INT, Signal::INT]) {
-            example.end(signal);
+        for (example, signal) in examples.iter().zip([Signal::TERM, Signal::INT, Signal::INT]) {
+            example.ask_to_end(signal);
         }
+        examples.into_iter().for_each(Example::ends_well);
     });
 }

@@ -151,8 +151,9 @@ fn ephemeral_containers_are_an_update_of_a_subresource() {
     ) -> AdmissionResponse {
         seen.add(request);
         let ephemeral = |pod: Pod| pod.spec.and_then(|spec| spec.ephemeral_containers).unwrap_or_default();
-        let known = ephemeral(old).len();
-        match ephemeral(new).split_off(known).iter().find(|it| it.image.as_deref() == Some("shell")) {
+        let known = ephemeral(old);
+        let mut added = ephemeral(new).into_iter().filter(|container| !known.contains(container));
+        match added.find(|container| container.image.as_deref() == Some("shell")) {
             Some(shell) => refusal(format!("{} is a shell", shell.name)),
             None => AdmissionResponse::allow(),
         }
