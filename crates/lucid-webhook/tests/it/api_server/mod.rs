@@ -5,6 +5,7 @@
 
 mod answers;
 mod conversion;
+mod conversion_tutorial;
 mod examples;
 mod failures;
 mod operations;

@@ -1,0 +1,152 @@
+//! A conversion webhook: CronTabs are stored in v2, and whoever knows v1 only goes on using that.
+
+use std::env;
+use std::sync::Arc;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use lucid_webhook::{BoxError, Converter, Router, Server};
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use serde::{Deserialize, Serialize};
+use tokio::signal::unix::{SignalKind, signal};
+
+const DEFINITION: &str = include_str!("crontab-crd.yaml");
+
+/// Where v1, which has no field for it, keeps the time zone.
+const TIME_ZONE: &str = "example.com/time-zone";
+
+// Everything is optional, whatever the schema requires: in a server-side apply the API server converts parts of objects.
+
+#[derive(Serialize, Deserialize)]
+struct V1 {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: SpecV1,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SpecV1 {
+    /// Five fields, such as `5 4 * * *`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cron_spec: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct V2 {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: SpecV2,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SpecV2 {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    schedule: Option<Schedule>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time_zone: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Schedule {
+    minute: String,
+    hour: String,
+    day: String,
+    month: String,
+    weekday: String,
+}
+
+fn to_v2(v1: V1) -> Result<V2, BoxError> {
+    let V1 { mut metadata, spec: SpecV1 { cron_spec, image } } = v1;
+    let schedule = cron_spec.as_deref().map(schedule).transpose()?;
+    let time_zone = metadata.annotations.as_mut().and_then(|annotations| annotations.remove(TIME_ZONE));
+    Ok(V2 { metadata, spec: SpecV2 { schedule, time_zone, image } })
+}
+
+fn schedule(cron_spec: &str) -> Result<Schedule, BoxError> {
+    let fields: Vec<_> = cron_spec.split(' ').map(str::to_owned).collect();
+    let [minute, hour, day, month, weekday] =
+        fields.try_into().map_err(|_| format!("spec.cronSpec: {cron_spec:?} has not five fields"))?;
+    Ok(Schedule { minute, hour, day, month, weekday })
+}
+
+fn to_v1(v2: V2) -> V1 {
+    let V2 { mut metadata, spec: SpecV2 { schedule, time_zone, image } } = v2;
+    if let Some(time_zone) = time_zone {
+        metadata.annotations.get_or_insert_default().insert(TIME_ZONE.into(), time_zone);
+    }
+    let cron_spec = schedule.map(|it| [it.minute, it.hour, it.day, it.month, it.weekday].join(" "));
+    V1 { metadata, spec: SpecV1 { cron_spec, image } }
+}
+
+/// Which resource a type is: `#[derive(kube::CustomResource)]` writes this, and the definition too.
+macro_rules! crontab {
+    ($type:ty, $version:literal) => {
+        impl k8s_openapi::Resource for $type {
+            const API_VERSION: &'static str = concat!("example.com/", $version);
+            const GROUP: &'static str = "example.com";
+            const KIND: &'static str = "CronTab";
+            const VERSION: &'static str = $version;
+            const URL_PATH_SEGMENT: &'static str = "crontabs";
+            type Scope = NamespaceResourceScope;
+        }
+
+        impl k8s_openapi::Metadata for $type {
+            type Ty = ObjectMeta;
+
+            fn metadata(&self) -> &ObjectMeta {
+                &self.metadata
+            }
+
+            fn metadata_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+
+crontab!(V1, "v1");
+crontab!(V2, "v2");
+
+#[tokio::main]
+async fn main() -> Result<(), BoxError> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let [listen, certificate, key] = arguments.as_slice() else {
+        return Err("usage: conversion <listen> <cert.pem> <key.pem>".into());
+    };
+    let tls = tls(certificate, key)?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let shutdown = async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = tokio::signal::ctrl_c() => {}
+        }
+    };
+    let definition: CustomResourceDefinition = serde_yaml::from_str(DEFINITION)?;
+    let converter = Converter::hub::<V2>().spoke::<V1>(to_v2, to_v1).build(&definition)?;
+    let router = Router::new().convert("/convert", converter);
+    let server = Server::bind(listen.parse()?).await?;
+    println!("listening on {}", server.local_addr());
+    server.serve(tls, router, shutdown).await;
+    Ok(())
+}
+
+/// What the API server connects to, made of two PEM files.
+fn tls(certificate: &str, key: &str) -> Result<Arc<ServerConfig>, BoxError> {
+    let chain = CertificateDer::pem_file_iter(certificate)?.collect::<Result<Vec<_>, _>>()?;
+    let tls = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(chain, PrivateKeyDer::from_pem_file(key)?)?;
+    Ok(Arc::new(tls))
+}
