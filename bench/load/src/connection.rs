@@ -22,7 +22,9 @@ pub(crate) enum Failure {
     Dial,
     /// The connection ended before the answer; a POST is not sent twice.
     Broken,
-    /// An HTTP status other than 200.
+    /// 429 or 5xx with `Retry-After`: kube-apiserver comes again after so many seconds.
+    Busy(u8),
+    /// Another HTTP status than 200.
     Status,
     /// An answer that does not allow, or with another uid.
     WrongAnswer,
@@ -35,6 +37,7 @@ impl Failure {
         match self {
             Self::Dial => "dial failed",
             Self::Broken => "connection lost",
+            Self::Busy(_) => "asked to come again",
             Self::Status => "not HTTP 200",
             Self::WrongAnswer => "wrong answer",
             Self::Timeout => "timeout",
@@ -203,15 +206,20 @@ fn read_answer(bytes: &[u8], uid: Option<&[u8; 36]>) -> Option<(Result<(), Failu
         Err(_) => return Some((Err(Failure::WrongAnswer), false)),
     };
     let value = |name: &str| head.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
-    let length =
-        value("content-length").and_then(|header| std::str::from_utf8(header.value).ok()?.parse().ok());
-    let Some(length) = length else { return Some((Err(Failure::WrongAnswer), false)) };
+    let text = |name: &str| value(name).and_then(|header| std::str::from_utf8(header.value).ok());
+    let Some(length) = text("content-length").and_then(|text| text.parse().ok()) else {
+        return Some((Err(Failure::WrongAnswer), false));
+    };
     let body = bytes[start..].get(..length)?;
     let keep = !value("connection").is_some_and(|header| header.value.eq_ignore_ascii_case(b"close"));
     let contains = |text: &[u8]| memchr::memmem::find(body, text).is_some();
     let outcome = match head.code {
         Some(200) if contains(b"\"allowed\":true") && uid.is_none_or(|uid| contains(uid)) => Ok(()),
         Some(200) => Err(Failure::WrongAnswer),
+        Some(429 | 500..) => {
+            let seconds = text("retry-after").and_then(|text| text.parse().ok());
+            Err(seconds.map_or(Failure::Status, Failure::Busy))
+        }
         _ => Err(Failure::Status),
     };
     Some((outcome, keep))
@@ -235,6 +243,8 @@ mod tests {
             (answer(200, "", r#"{"uid":"8","allowed":true}"#), (Err(Failure::WrongAnswer), true)),
             (answer(200, "", &right.replace("true", "false")), (Err(Failure::WrongAnswer), true)),
             (answer(429, "", &right), (Err(Failure::Status), true)),
+            (answer(429, "Retry-After: 1\r\n", ""), (Err(Failure::Busy(1)), true)),
+            (answer(404, "Retry-After: 1\r\n", &right), (Err(Failure::Status), true)),
         ] {
             assert_eq!(read_answer(&bytes, Some(&uid)), Some(expected));
             assert_eq!(read_answer(&bytes[..bytes.len() - 1], Some(&uid)), None);

@@ -34,6 +34,8 @@ pub(crate) struct Engine {
     dialled: u64,
     suite: String,
     waiting: VecDeque<Instant>,
+    /// Calls that were asked to come again, and when that is.
+    again: Vec<(Instant, Instant)>,
     request: Request,
     check_uid: bool,
     calls: u64,
@@ -65,6 +67,7 @@ impl Engine {
             dialled: 0,
             suite: String::new(),
             waiting: VecDeque::new(),
+            again: Vec::new(),
             request,
             check_uid,
             calls: 0,
@@ -102,7 +105,9 @@ impl Engine {
 
     /// Calls that are not answered yet.
     pub(crate) fn pending(&self) -> usize {
-        self.waiting.len() + self.connections.iter().flatten().filter(|one| one.exchange.is_some()).count()
+        self.waiting.len()
+            + self.again.len()
+            + self.connections.iter().flatten().filter(|one| one.exchange.is_some()).count()
     }
 
     /// Whether every call has been written to its end.
@@ -132,6 +137,7 @@ impl Engine {
         }
         if begin - self.housekeeping > Duration::from_millis(100) {
             self.housekeeping = begin;
+            self.come_again(begin);
             self.give_up(begin);
         }
     }
@@ -223,8 +229,26 @@ impl Engine {
     }
 
     fn finish(&mut self, scheduled: Instant, outcome: Result<(), Failure>) {
+        if let Err(Failure::Busy(seconds)) = outcome {
+            let due = Instant::now() + Duration::from_secs(seconds.into());
+            if due < scheduled + TIMEOUT {
+                self.again.push((due, scheduled));
+                return self.record.asked_again();
+            }
+        }
         self.record.finished(scheduled, outcome);
         self.ended += 1;
+    }
+
+    fn come_again(&mut self, now: Instant) {
+        let waiting = &mut self.waiting;
+        self.again.retain(|&(due, scheduled)| {
+            let later = due > now;
+            if !later {
+                waiting.push_back(scheduled);
+            }
+            later
+        });
     }
 
     fn give_up(&mut self, now: Instant) {

@@ -18,6 +18,7 @@ pub(crate) struct Record {
     late: Histogram<u64>,
     answered_in_window: u64,
     failures: BTreeMap<Failure, u64>,
+    again: u64,
     idle: Duration,
 }
 
@@ -28,6 +29,8 @@ pub(crate) struct Summary {
     pub(crate) calls: u64,
     pub(crate) failed: u64,
     pub(crate) failures: BTreeMap<&'static str, u64>,
+    /// How often a call was asked to come again, and did.
+    pub(crate) again: u64,
     pub(crate) seconds: f64,
     /// Right answers that arrived in the window, per second.
     pub(crate) per_second: f64,
@@ -64,6 +67,7 @@ impl Record {
             late: histogram()?,
             answered_in_window: 0,
             failures: BTreeMap::new(),
+            again: 0,
             idle: Duration::ZERO,
         })
     }
@@ -104,6 +108,11 @@ impl Record {
         }
     }
 
+    /// A call was answered with `Retry-After`, which is no failure yet.
+    pub(crate) const fn asked_again(&mut self) {
+        self.again += 1;
+    }
+
     pub(crate) fn idled(&mut self, from: Instant, to: Instant) {
         if self.contains(from) {
             self.idle += to - from;
@@ -120,6 +129,7 @@ impl Record {
             calls: self.latencies.len() + failed,
             failed,
             failures: self.failures.iter().map(|(failure, count)| (failure.name(), *count)).collect(),
+            again: self.again,
             seconds,
             per_second: answered / seconds,
             server_cpu,

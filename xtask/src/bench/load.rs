@@ -19,6 +19,7 @@ pub(super) struct Summary {
     pub(super) calls: u64,
     pub(super) failed: u64,
     pub(super) failures: std::collections::BTreeMap<String, u64>,
+    pub(super) again: u64,
     pub(super) seconds: f64,
     pub(super) per_second: f64,
     pub(super) server_cpu: f64,

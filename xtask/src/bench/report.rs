@@ -79,7 +79,7 @@ impl<R: Row> Report<R> {
         table.add_rows(self.rows.iter().map(Row::cells));
         println!("{table}\n");
         let mut goals = Table::new();
-        goals.load_preset(preset).set_header(["goal", "found", ""]);
+        goals.load_preset(preset).set_header(["goal", "found", "verdict"]);
         for Goal { goal, found, reached } in &self.goals {
             let verdict = if *reached { "reached" } else { "not reached" };
             goals.add_row([*goal, found, verdict]);

@@ -263,5 +263,10 @@ fn goals(rows: &[Figures]) -> Vec<Goal> {
     }
     let failed: u64 = rows.iter().map(Figures::failed).sum();
     add("no call fails", format!("{failed} failed"), failed == 0);
+    // Of a saturated pair one is at its limit, if nobody else is on its core.
+    let limit = |summary: &Summary| summary.generator_busy.max(summary.server_cpu / summary.seconds);
+    let least = rows.iter().flat_map(|row| &row.saturated).map(limit).fold(1.0, f64::min);
+    let goal = "a quiet machine: under saturation the server or the generator uses all of its core";
+    add(goal, format!("at least {:.0} %", least * 100.0), least >= 0.9);
     goals
 }
