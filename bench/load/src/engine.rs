@@ -34,6 +34,7 @@ pub(crate) struct Engine {
     dialled: u64,
     suite: String,
     waiting: VecDeque<Instant>,
+    pub(crate) timeout: Duration,
     /// Calls that were asked to come again, and when that is.
     again: Vec<(Instant, Instant)>,
     request: Request,
@@ -67,6 +68,7 @@ impl Engine {
             dialled: 0,
             suite: String::new(),
             waiting: VecDeque::new(),
+            timeout: TIMEOUT,
             again: Vec::new(),
             request,
             check_uid,
@@ -231,7 +233,7 @@ impl Engine {
     fn finish(&mut self, scheduled: Instant, outcome: Result<(), Failure>) {
         if let Err(Failure::Busy(seconds)) = outcome {
             let due = Instant::now() + Duration::from_secs(seconds.into());
-            if due < scheduled + TIMEOUT {
+            if due < scheduled + self.timeout {
                 self.again.push((due, scheduled));
                 return self.record.asked_again();
             }
@@ -252,7 +254,8 @@ impl Engine {
     }
 
     fn give_up(&mut self, now: Instant) {
-        let late = |since: Instant| now.saturating_duration_since(since) > TIMEOUT;
+        let timeout = self.timeout;
+        let late = |since: Instant| now.saturating_duration_since(since) > timeout;
         for index in 0..self.connections.len() {
             let Some(connection) = &self.connections[index] else { continue };
             let since = match &connection.exchange {

@@ -181,6 +181,8 @@ fn schedule(
 
 fn hold(engine: &mut Engine, connections: usize) -> Outcome {
     let orders = orders();
+    // Memory is looked at, not time.
+    engine.timeout = Duration::from_secs(120);
     engine.connect(connections)?;
     say("connected")?;
     orders.recv()?;

@@ -75,8 +75,15 @@ impl<R: Row> Report<R> {
         println!("- Machine: {cpu}, {cores} cores, {memory_gib} GiB, Linux {kernel}");
         println!("- Versions: {}\n", versions.collect::<Vec<_>>().join(", "));
         let mut table = Table::new();
-        table.load_preset(preset).set_header(R::HEADER);
-        table.add_rows(self.rows.iter().map(Row::cells));
+        // A cell of Markdown is one line.
+        let fit = |cell: &str| match output {
+            Output::Markdown => cell.replace('\n', " "),
+            Output::Table | Output::Json => cell.to_owned(),
+        };
+        table.load_preset(preset).set_header(R::HEADER.iter().map(|cell| fit(cell)));
+        for row in &self.rows {
+            table.add_row(row.cells().iter().map(|cell| fit(cell)));
+        }
         println!("{table}\n");
         let mut goals = Table::new();
         goals.load_preset(preset).set_header(["goal", "found", "verdict"]);
