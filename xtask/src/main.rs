@@ -1,5 +1,6 @@
 //! The single list of checks and tasks.
 
+mod bench;
 mod checks;
 mod demo;
 mod testbed;
@@ -27,6 +28,9 @@ enum Task {
     Test,
     /// Checks what the workspace depends on against deny.toml, with cargo-deny.
     Deny,
+    /// Figures, measured on this machine.
+    #[command(subcommand)]
+    Bench(bench::Task),
     /// A real Kubernetes control plane, built from source.
     #[command(subcommand)]
     Testbed(testbed::Task),
@@ -37,6 +41,7 @@ fn main() -> ExitCode {
         Task::Demo(demo) => demo::run(&demo),
         Task::Test => checks::run(),
         Task::Deny => checks::deny(),
+        Task::Bench(task) => bench::run(&task),
         Task::Testbed(task) => testbed::run(&task),
     };
     match outcome {

@@ -1,0 +1,161 @@
+//! Reviews of pods, as kube-apiserver writes them, of any size; the same size is always the same text.
+
+use serde_json::{Map, Value, json};
+
+/// Stands for the uid until a request is sent; as long as any uid.
+const UID: &str = "00000000-0000-4000-8000-000000000000";
+
+/// An HTTP request with a review in it, and where its uid is.
+pub(crate) struct Request {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) body: usize,
+    uid: usize,
+}
+
+impl Request {
+    /// A request as kube-apiserver's client writes it, with a body of `size` bytes, or the least that a pod takes.
+    pub(crate) fn new(path: &str, host: &str, size: usize) -> Option<Self> {
+        let body = review(size);
+        let mut bytes = format!(
+            "POST {path}?timeout=10s HTTP/1.1\r\nHost: {host}\r\nUser-Agent: kube-apiserver-admission\r\n\
+             Content-Length: {}\r\nAccept: application/json, */*\r\nContent-Type: application/json\r\n\
+             Accept-Encoding: gzip\r\n\r\n",
+            body.len()
+        )
+        .into_bytes();
+        bytes.extend_from_slice(body.as_bytes());
+        let uid = memchr::memmem::find(&bytes, UID.as_bytes())?;
+        Some(Self { body: body.len(), bytes, uid })
+    }
+
+    /// Gives the next request a uid of its own, and tells it.
+    pub(crate) fn set_uid(&mut self, number: u64) -> [u8; UID.len()] {
+        let digits = &mut self.bytes[self.uid..self.uid + UID.len()];
+        let mut rest = number;
+        for digit in digits[UID.len() - 12..].iter_mut().rev() {
+            *digit = b"0123456789abcdef"[(rest & 15) as usize];
+            rest >>= 4;
+        }
+        let mut uid = [0; UID.len()];
+        uid.copy_from_slice(digits);
+        uid
+    }
+}
+
+/// The CREATE of a pod with as many containers as fit, filled up with an annotation to the byte.
+fn review(size: usize) -> String {
+    let (first, second) = (text(1, 0).len(), text(2, 0).len());
+    let containers = 1 + size.saturating_sub(first) / (second - first);
+    let padding = size.saturating_sub(text(containers, 0).len());
+    text(containers, padding)
+}
+
+fn text(containers: usize, padding: usize) -> String {
+    json!({
+        "kind": "AdmissionReview",
+        "apiVersion": "admission.k8s.io/v1",
+        "request": {
+            "uid": UID,
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "requestKind": {"group": "", "version": "v1", "kind": "Pod"},
+            "requestResource": {"group": "", "version": "v1", "resource": "pods"},
+            "name": "orders-7d4b9c6f5-x2x9k",
+            "namespace": "shop",
+            "operation": "CREATE",
+            "userInfo": {
+                "username": "system:serviceaccount:kube-system:replicaset-controller",
+                "uid": "5e3f0c0e-6f0f-4a53-b8ed-4e7c0a3a1c55",
+                "groups": ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"],
+            },
+            "object": pod(containers, padding),
+            "oldObject": null,
+            "dryRun": false,
+            "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
+        },
+    })
+    .to_string()
+}
+
+fn pod(containers: usize, padding: usize) -> Value {
+    let fields: Map<String, Value> = (0..containers).map(managed).collect();
+    json!({
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {
+            "name": "orders-7d4b9c6f5-x2x9k",
+            "generateName": "orders-7d4b9c6f5-",
+            "namespace": "shop",
+            "labels": {"app": "orders", "example-validation": "true", "pod-template-hash": "7d4b9c6f5"},
+            "annotations": {"example.com/notes": "n".repeat(padding)},
+            "managedFields": [{
+                "manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1",
+                "time": "2026-01-05T08:00:00Z", "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:spec": {"f:containers": fields}},
+            }],
+        },
+        "spec": {
+            "containers": (0..containers).map(container).collect::<Vec<_>>(),
+            "restartPolicy": "Always",
+            "serviceAccountName": "orders",
+        },
+        "status": {},
+    })
+}
+
+const VARIABLES: usize = 12;
+
+fn container(number: usize) -> Value {
+    // The first one is small, so that small reviews can be made.
+    if number == 0 {
+        return json!({"name": "orders", "image": "registry.example.com/shop/orders:1.2.3", "resources": {}});
+    }
+    let variables = (0..VARIABLES).map(|variable| {
+        json!({"name": format!("ORDERS_SETTING_{variable}"), "value": format!("\"{number:04}\" of https://config.example.com/{variable}")})
+    });
+    json!({
+        "name": format!("worker-{number:04}"),
+        "image": format!("registry.example.com/shop/worker-{number:04}@sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"),
+        "args": ["--listen=:8080", "--log-format=json", format!("--queue=orders-{number:04}")],
+        "ports": [{"name": "http", "containerPort": 8080, "protocol": "TCP"}],
+        "env": variables.collect::<Vec<_>>(),
+        "resources": {"limits": {"cpu": "500m", "memory": "256Mi"}, "requests": {"cpu": "100m", "memory": "128Mi"}},
+        "volumeMounts": [{"name": "kube-api-access-5x9zd", "readOnly": true, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}],
+        "livenessProbe": {"httpGet": {"path": "/healthz", "port": 8080, "scheme": "HTTP"}, "periodSeconds": 10, "failureThreshold": 3},
+        "terminationMessagePath": "/dev/termination-log",
+        "imagePullPolicy": "IfNotPresent",
+        "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
+    })
+}
+
+fn managed(number: usize) -> (String, Value) {
+    let fields = json!({".": {}, "f:image": {}, "f:env": {".": {}}, "f:ports": {".": {}}, "f:resources": {}});
+    (format!("k:{{\"name\":\"worker-{number:04}\"}}"), fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_review_has_the_size_that_was_asked_for_and_parses() {
+        for size in [2 << 10, 10 << 10, 100 << 10, 3 << 19] {
+            let review = review(size);
+            assert_eq!(review.len(), size);
+            let value: Value = serde_json::from_str(&review).unwrap();
+            let padding = value["request"]["object"]["metadata"]["annotations"]["example.com/notes"].as_str();
+            assert!(padding.unwrap().len() < 5000, "{size}: most of it is a real pod");
+        }
+    }
+
+    #[test]
+    fn uids_differ_and_keep_their_place() {
+        let mut request = Request::new("/validate", "localhost", 2048).unwrap();
+        let length = request.bytes.len();
+        let (one, two) = (request.set_uid(1), request.set_uid(0xabc));
+        assert_ne!(one, two);
+        assert_eq!(two, *b"00000000-0000-4000-8000-000000000abc");
+        assert!(memchr::memmem::find(&request.bytes, &two).is_some());
+        assert_eq!(request.bytes.len(), length);
+    }
+}

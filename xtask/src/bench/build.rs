@@ -1,0 +1,97 @@
+//! Builds what is measured, and says what it was built from.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use lucid_e2e::Error;
+use serde_json::{Map, Value};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// Packages of Rust that are named in a report, and the Go module.
+const CRATES: [&str; 7] = ["axum", "hyper", "kube-core", "rustls", "serde_json", "tokio", "aws-lc-rs"];
+const MODULE: &str = "sigs.k8s.io/controller-runtime";
+
+/// Where the programs are.
+pub(super) struct Programs {
+    folder: PathBuf,
+}
+
+impl Programs {
+    /// Builds them all. Each package of Rust is built by itself, so that none gets the features that another asks for.
+    pub(super) fn build() -> Result<Self, Error> {
+        let folder = Path::new(ROOT).join("target/bench");
+        for package in ["bench-load", "bench-lucid", "bench-bare", "bench-axum-kube"] {
+            eprintln!("bench: building {package}");
+            let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+            cargo.args(["build", "--quiet", "--release", "--locked", "--package", package]);
+            cargo.args(["--manifest-path", "bench/Cargo.toml", "--target-dir"]).arg(&folder);
+            succeed(cargo.current_dir(ROOT))?;
+        }
+        eprintln!("bench: building controller-runtime");
+        let mut go = Command::new("go");
+        go.args(["build", "-o"]).arg(folder.join("peers").join("controller-runtime")).arg(".");
+        go.env("CGO_ENABLED", "0").env("GOFLAGS", "-mod=readonly").env("GOWORK", "off");
+        succeed(go.current_dir(Path::new(ROOT).join("bench/peers/controller-runtime")))?;
+        Ok(Self { folder })
+    }
+
+    pub(super) fn rust(&self, package: &str) -> PathBuf {
+        self.folder.join("release").join(package)
+    }
+
+    pub(super) fn go(&self, name: &str) -> PathBuf {
+        self.folder.join("peers").join(name)
+    }
+
+    /// A key and its certificate, for `localhost`, made anew.
+    pub(super) fn certificate(&self) -> Result<Certificate, Error> {
+        let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
+        let certificate = Certificate { cert: self.folder.join("tls.crt"), key: self.folder.join("tls.key") };
+        fs::write(&certificate.cert, pair.cert.pem())?;
+        fs::write(&certificate.key, pair.signing_key.serialize_pem())?;
+        Ok(certificate)
+    }
+}
+
+/// PEM files.
+pub(super) struct Certificate {
+    pub(super) cert: PathBuf,
+    pub(super) key: PathBuf,
+}
+
+fn succeed(command: &mut Command) -> Result<(), Error> {
+    let status = command.status()?;
+    if status.success() { Ok(()) } else { Err(format!("{command:?} failed: {status}").into()) }
+}
+
+/// Versions of what was measured, by name.
+pub(super) fn versions() -> Result<Map<String, Value>, Error> {
+    let lock = fs::read_to_string(Path::new(ROOT).join("bench/Cargo.lock"))?;
+    let mut versions = Map::new();
+    for name in CRATES {
+        let package =
+            lock.split("[[package]]").find(|package| package.contains(&format!("name = \"{name}\"\n")));
+        let version = package.and_then(|package| package.split("version = \"").nth(1)?.split('"').next());
+        versions.insert(name.to_owned(), version.unwrap_or("unknown").into());
+    }
+    let module = fs::read_to_string(Path::new(ROOT).join("bench/peers/controller-runtime/go.mod"))?;
+    let version = module.split_once(MODULE).and_then(|(_, rest)| rest.split_whitespace().next());
+    versions.insert("controller-runtime".to_owned(), version.unwrap_or("unknown").into());
+    versions.insert("rustc".to_owned(), output("rustc", &["--version"]).into());
+    versions.insert("go".to_owned(), output("go", &["env", "GOVERSION"]).into());
+    Ok(versions)
+}
+
+/// The commit that was measured, `-dirty` when files differ from it.
+pub(super) fn commit() -> String {
+    let dirty = !output("git", &["status", "--porcelain"]).is_empty();
+    format!("{}{}", output("git", &["rev-parse", "--short=12", "HEAD"]), if dirty { "-dirty" } else { "" })
+}
+
+/// What a command says, or nothing.
+fn output(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).current_dir(ROOT).stderr(Stdio::null()).output();
+    output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
+}

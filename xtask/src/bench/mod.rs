@@ -1,0 +1,34 @@
+//! `cargo xtask bench`: figures of lucid-webhook and its peers. docs/benchmarks.md tells how and why.
+
+mod build;
+mod load;
+mod report;
+mod restart;
+mod server;
+mod webhook;
+
+use clap::{Subcommand, ValueEnum};
+use lucid_e2e::Error;
+
+#[derive(Subcommand)]
+pub(crate) enum Task {
+    /// Throughput, latency, CPU and memory of admission webhook servers.
+    Webhook(webhook::Webhook),
+    /// Three replicas behind one address, restarted in turn under load: how many calls fail.
+    Restart(restart::Restart),
+}
+
+/// How the figures are printed.
+#[derive(Clone, Copy, ValueEnum)]
+enum Output {
+    Table,
+    Markdown,
+    Json,
+}
+
+pub(crate) fn run(task: &Task) -> Result<(), Error> {
+    match task {
+        Task::Webhook(webhook) => webhook::run(webhook),
+        Task::Restart(restart) => restart::run(restart),
+    }
+}

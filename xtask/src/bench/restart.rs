@@ -1,0 +1,144 @@
+//! `cargo xtask bench restart`: what a rolling restart costs those who call.
+//!
+//! The generator stands for kube-apiserver with a Service in front of it: each new connection goes to one of the
+//! endpoints that it knows of, and kept connections stay where they are, as with kube-proxy. What it knows of changes
+//! only some time after a replica began to end or became ready, as endpoints do.
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use lucid_e2e::Error;
+use serde::Serialize;
+
+use super::Output;
+use super::build::{Certificate, Programs};
+use super::load::{Load, Summary};
+use super::report::{Goal, Report, Row};
+use super::server::{Kind, PATIENCE, Server};
+
+#[derive(Args)]
+pub(crate) struct Restart {
+    /// How often every replica is restarted.
+    #[arg(long, default_value_t = 2)]
+    rounds: usize,
+    /// Requests per second.
+    #[arg(long, default_value_t = 1000)]
+    rate: u32,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    output: Output,
+}
+
+const REPLICAS: usize = 3;
+const BODY: u64 = 10 << 10;
+/// How long it takes until a change of endpoints is known where it matters.
+const PROPAGATION: Duration = Duration::from_secs(1);
+
+#[derive(Serialize)]
+struct Figures {
+    server: &'static str,
+    restarts: usize,
+    /// From SIGTERM to the end of the process, in seconds, the longest.
+    longest_end: f64,
+    summary: Summary,
+}
+
+impl Row for Figures {
+    const HEADER: &'static [&'static str] =
+        &["server", "restarts", "SIGTERM to end", "calls", "failed", "how", "p50", "p99", "p99.9", "max"];
+
+    fn cells(&self) -> Vec<String> {
+        let Summary { calls, failed, failures, latency_us, .. } = &self.summary;
+        let failures = failures.iter().map(|(name, count)| format!("{name} {count}"));
+        let millis = |microseconds: f64| format!("{:.2} ms", microseconds / 1000.0);
+        vec![
+            self.server.to_owned(),
+            self.restarts.to_string(),
+            format!("{:.1} s", self.longest_end),
+            calls.to_string(),
+            failed.to_string(),
+            failures.collect::<Vec<_>>().join(", "),
+            millis(latency_us.p50),
+            millis(latency_us.p99),
+            millis(latency_us.p999),
+            millis(latency_us.max),
+        ]
+    }
+}
+
+pub(super) fn run(restart: &Restart) -> Result<(), Error> {
+    let programs = Programs::build()?;
+    let certificate = programs.certificate()?;
+    let mut report = Report::new()?;
+    for kind in [Kind::LucidView, Kind::ControllerRuntime] {
+        report.rows.push(measure(restart, kind, &programs, &certificate)?);
+    }
+    let failed = report.rows.first().map_or(0, |row| row.summary.failed);
+    report.goals.push(Goal {
+        goal: "no call of lucid-webhook fails",
+        found: format!("{failed} failed"),
+        reached: failed == 0,
+    });
+    report.print(restart.output)
+}
+
+fn measure(
+    restart: &Restart,
+    kind: Kind,
+    programs: &Programs,
+    certificate: &Certificate,
+) -> Result<Figures, Error> {
+    let start = || {
+        let server = Server::start(kind, programs, certificate, Duration::ZERO)?;
+        server.wait_ready()?;
+        Ok::<_, Error>(server)
+    };
+    let mut replicas = Vec::new();
+    for _ in 0..REPLICAS {
+        replicas.push(start()?);
+    }
+    let load = ["follow", "--rate", &restart.rate.to_string()];
+    let mut load =
+        Load::start(programs, certificate, kind, &replicas.iter().collect::<Vec<_>>(), BODY, &load)?;
+    thread::sleep(2 * PROPAGATION);
+    let mut longest_end = Duration::ZERO;
+    for restarted in 1..=restart.rounds * REPLICAS {
+        eprintln!("bench: {}, restart {restarted} of {}", kind.name(), restart.rounds * REPLICAS);
+        // The oldest one.
+        let mut leaving = replicas.remove(0);
+        let begin = Instant::now();
+        leaving.terminate()?;
+        let (mut told, mut end) = (false, None);
+        while !told || end.is_none() {
+            if !told && begin.elapsed() >= PROPAGATION {
+                load.endpoints(&addresses(&replicas))?;
+                told = true;
+            }
+            if end.is_none() && leaving.ended()? {
+                end = Some(begin.elapsed());
+            }
+            if begin.elapsed() > PATIENCE {
+                return Err(format!("{} did not end within {} s", kind.name(), PATIENCE.as_secs()).into());
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        longest_end = longest_end.max(end.unwrap_or_default());
+        replicas.push(start()?);
+        thread::sleep(PROPAGATION);
+        load.endpoints(&addresses(&replicas))?;
+        thread::sleep(PROPAGATION);
+    }
+    load.order("end")?;
+    Ok(Figures {
+        server: kind.name(),
+        restarts: restart.rounds * REPLICAS,
+        longest_end: longest_end.as_secs_f64(),
+        summary: load.summary()?,
+    })
+}
+
+fn addresses(replicas: &[Server]) -> Vec<SocketAddr> {
+    replicas.iter().map(|server| server.address).collect()
+}

@@ -1,0 +1,165 @@
+//! A server that is measured: a process on one core.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lucid_e2e::Error;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::build::{Certificate, Programs};
+
+/// The core that servers have for themselves.
+pub(super) const CORE: &str = "0";
+/// How long a server may take to begin, and to end.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Bare,
+    LucidView,
+    LucidTyped,
+    AxumKube,
+    ControllerRuntime,
+}
+
+impl Kind {
+    pub(super) const ALL: [Self; 5] =
+        [Self::Bare, Self::LucidView, Self::LucidTyped, Self::AxumKube, Self::ControllerRuntime];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Bare => "hyper + rustls",
+            Self::LucidView => "lucid-webhook, view",
+            Self::LucidTyped => "lucid-webhook, Pod",
+            Self::AxumKube => "axum + kube",
+            Self::ControllerRuntime => "controller-runtime",
+        }
+    }
+
+    pub(super) const fn path(self) -> &'static str {
+        match self {
+            Self::LucidView => "/view",
+            Self::LucidTyped => "/typed",
+            Self::Bare | Self::AxumKube | Self::ControllerRuntime => "/validate",
+        }
+    }
+
+    /// Whether it reads the review, so that the answer has the right uid.
+    pub(super) const fn reads(self) -> bool {
+        !matches!(self, Self::Bare)
+    }
+
+    fn program(self, programs: &Programs) -> PathBuf {
+        match self {
+            Self::Bare => programs.rust("bench-bare"),
+            Self::LucidView | Self::LucidTyped => programs.rust("bench-lucid"),
+            Self::AxumKube => programs.rust("bench-axum-kube"),
+            Self::ControllerRuntime => programs.go("controller-runtime"),
+        }
+    }
+}
+
+/// A running server; killed when dropped, and when we end.
+pub(super) struct Server {
+    child: Child,
+    pub(super) address: SocketAddr,
+    /// Where it answers `/readyz`, if it does.
+    admin: Option<SocketAddr>,
+}
+
+impl Server {
+    /// Starts a server that keeps each request for `hold`, and waits until it listens.
+    pub(super) fn start(
+        kind: Kind,
+        programs: &Programs,
+        certificate: &Certificate,
+        hold: Duration,
+    ) -> Result<Self, Error> {
+        let mut command = lucid_testbed::command("taskset");
+        command.args(["--cpu-list", CORE]).arg(kind.program(programs));
+        command.args(["--listen", "127.0.0.1:0", "--hold", &format!("{}s", hold.as_secs())]);
+        command.arg("--cert").arg(&certificate.cert).arg("--key").arg(&certificate.key);
+        if kind == Kind::ControllerRuntime {
+            // One core, and fewer collections than Go makes by default: the best setting that was found.
+            command.env("GOMAXPROCS", "1").env("GOGC", "400");
+        }
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let output = child.stdout.take().ok_or("a server without standard output")?;
+        let mut admin = None;
+        for line in BufReader::new(output).lines() {
+            let line = line?;
+            if let Some(address) = line.strip_prefix("ready at ") {
+                admin = Some(address.parse()?);
+            } else if let Some(address) = line.strip_prefix("listening on ") {
+                return Ok(Self { child, address: address.parse()?, admin });
+            }
+        }
+        Err(format!("{} ended before it listened: {}", kind.name(), child.wait()?).into())
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until it says that it wants requests.
+    pub(super) fn wait_ready(&self) -> Result<(), Error> {
+        let Some(admin) = self.admin else { return Ok(()) };
+        let begin = Instant::now();
+        while !is_ready(admin).unwrap_or(false) {
+            if begin.elapsed() > PATIENCE {
+                return Err(format!("a server was not ready within {} s", PATIENCE.as_secs()).into());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// Asks it to end.
+    pub(super) fn terminate(&self) -> Result<(), Error> {
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).ok_or("a process without an id")?;
+        Ok(kill_process(pid, Signal::TERM)?)
+    }
+
+    /// Whether it has ended.
+    pub(super) fn ended(&mut self) -> Result<bool, Error> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
+    /// Memory in use now, in bytes, and the most since [`Self::forget_peak`].
+    pub(super) fn memory(&self) -> Result<(u64, u64), Error> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
+        let value = |name: &str| -> Result<u64, Error> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).ok_or("no such line")?;
+            let kilobytes = line.split_whitespace().nth(1).ok_or("no number")?;
+            Ok(kilobytes.parse::<u64>()? * 1024)
+        };
+        Ok((value("VmRSS")?, value("VmHWM")?))
+    }
+
+    pub(super) fn forget_peak(&self) -> Result<(), Error> {
+        Ok(fs::write(format!("/proc/{}/clear_refs", self.pid()), "5")?)
+    }
+}
+
+fn is_ready(admin: SocketAddr) -> Result<bool, Error> {
+    let mut stream = TcpStream::connect(admin)?;
+    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+    stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer.starts_with("HTTP/1.1 200"))
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Both fail only when it has ended, which is what they are for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
