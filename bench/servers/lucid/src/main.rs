@@ -10,12 +10,12 @@ use bench_server::Arguments;
 use clap::Parser;
 use k8s_openapi::api::core::v1::Pod;
 use lucid_webhook::{
-    AdminServer, AdmissionRequest, AdmissionResponse, Metrics, RawObject, Readiness, Router, Server,
+    AdminServer, AdmissionResponse, DecodeError, Handler, Metrics, Object, RawObject, Readiness, Router,
+    Server, State, Webhook,
 };
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
 use tokio::signal::unix::{SignalKind, signal};
-use tower::service_fn;
 
 #[derive(Parser)]
 struct Program {
@@ -45,28 +45,24 @@ fn answer(label: Option<&str>) -> AdmissionResponse {
     }
 }
 
-fn view(object: &RawObject) -> Result<AdmissionResponse, serde_json::Error> {
+async fn view(object: RawObject, State(hold): State<Duration>) -> Result<AdmissionResponse, DecodeError> {
     let pod: View<'_> = object.view()?;
-    Ok(answer(pod.metadata.labels.get("example-validation").map(AsRef::as_ref)))
+    let response = answer(pod.metadata.labels.get("example-validation").map(AsRef::as_ref));
+    wait(hold).await;
+    Ok(response)
 }
 
-fn typed(object: &RawObject) -> Result<AdmissionResponse, serde_json::Error> {
-    let pod: Pod = object.decode()?;
+async fn typed(Object(pod): Object<Pod>, State(hold): State<Duration>) -> AdmissionResponse {
     let labels = pod.metadata.labels.as_ref();
-    Ok(answer(labels.and_then(|labels| labels.get("example-validation")).map(String::as_str)))
+    let response = answer(labels.and_then(|labels| labels.get("example-validation")).map(String::as_str));
+    wait(hold).await;
+    response
 }
 
-async fn handle(
-    request: AdmissionRequest,
-    hold: Duration,
-    read: fn(&RawObject) -> Result<AdmissionResponse, serde_json::Error>,
-) -> Result<AdmissionResponse, serde_json::Error> {
-    let Some(object) = &request.object else { return Ok(AdmissionResponse::allow()) };
-    let response = read(object);
+async fn wait(hold: Duration) {
     if !hold.is_zero() {
         tokio::time::sleep(hold).await;
     }
-    response
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -76,8 +72,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let hold = arguments.hold;
     let mut registry = Registry::default();
     let router = Router::new()
-        .validate("/view", service_fn(move |request| handle(request, hold, view)))
-        .validate("/typed", service_fn(move |request| handle(request, hold, typed)))
+        .webhook("/view", Webhook::validating("view.example.com", view.with_state(hold)))
+        .webhook("/typed", Webhook::validating("typed.example.com", typed.with_state(hold)))
         .with_metrics(Metrics::new(&mut registry));
 
     let readiness = Readiness::default();
