@@ -1,4 +1,4 @@
-//! A server for Kubernetes admission webhooks, on [tower], hyper and rustls.
+//! A server for Kubernetes admission and conversion webhooks, on [tower], hyper and rustls.
 //!
 //! It answers as kube-apiserver expects, also when something goes wrong: every AdmissionReview that parses gets
 //! HTTP 200 and its uid back, whether the handler answers, fails, panics or takes too long; a patch that would not
@@ -9,15 +9,15 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use lucid_webhook::{Changed, Object, Router, Server, Webhook};
 //! use k8s_openapi::api::core::v1::Pod;
+//! use lucid_webhook::{BindError, Changed, Object, Router, Server, Webhook};
 //!
 //! async fn label(Object(mut pod): Object<Pod>) -> Changed<Pod> {
 //!     pod.metadata.labels.get_or_insert_default().insert("seen".into(), "true".into());
 //!     Changed(pod)
 //! }
 //!
-//! async fn run(tls: Arc<rustls::ServerConfig>) -> Result<(), lucid_webhook::BindError> {
+//! async fn run(tls: Arc<rustls::ServerConfig>) -> Result<(), BindError> {
 //!     let server = Server::bind(([0, 0, 0, 0], 8443).into()).await?;
 //!     let router = Router::new().webhook("/label", Webhook::mutating("label.example.com", label));
 //!     server.serve(tls, router, std::future::pending()).await;
@@ -25,14 +25,142 @@
 //! }
 //! ```
 //!
-//! # What the API server does, and what follows
+//! Complete programs, with the commands that make certificates and register them, are in the crate's `examples` folder.
 //!
-//! - Its `?timeout=` is rounded up and includes dialling: [`AdmissionRequest::deadline`] is earlier, and a handler that
-//!   misses it is answered for.
-//! - It keeps idle connections for 90 s and does not repeat a POST: this server never closes an idle connection first,
-//!   and on shutdown goes on serving for a while ([`Server::with_lame_duck`]).
-//! - It refuses an answer with another uid, an empty patch, a patch from a validating webhook; and it rejects the
-//!   user's request, whatever the failurePolicy, when a patch does not apply. All of that is checked here first.
+//! # What the API server does
+//!
+//! A webhook is a function in somebody else's request, and that somebody is strict. What this crate does follows from it:
+//!
+//! | kube-apiserver | this crate |
+//! |---|---|
+//! | says how long it waits in `?timeout=`, rounded up, dialling included | [`AdmissionRequest::deadline`] is 1.2 s earlier; a handler that misses it is answered for |
+//! | keeps idle connections for 90 s and does not repeat a POST | idle connections are kept for 120 s; on shutdown the server goes on for a while and asks clients to leave ([`Server::with_lame_duck`]) |
+//! | repeats a call that was answered 429 with `Retry-After` | load is shed that way ([`Webhook::with_max_in_flight`], [`layers::ShedLayer`]), bodies beyond the memory for them too |
+//! | refuses answers with another uid, with an empty patch, with a patch from a validating webhook | checked, and a failure of the handler, before anything is sent |
+//! | rejects the user's request when a patch does not apply, whatever the failurePolicy | the patch is applied here first |
+//! | turns the code of a denial below 400 into 400, loses "without explanation" | [`AdmissionResponse::deny`] asks for code, reason and message |
+//! | drops a warning with a control character, cuts all of them above 4,096 characters | they are cut so that none is lost, and counted |
+//! | drops audit annotations whose key is no name | logged and counted |
+//! | calls mutating webhooks twice when a later one changes the object (`IfNeeded`) | feature `testing` has `assert_idempotent` |
+//!
+//! # Handlers
+//!
+//! A [`Handler`] is an async function. Its arguments are taken out of the request: [`Object`], [`OldObject`] and
+//! [`Options`] of any type that can be deserialised, `Option`s of these, the [`RawObject`], [`UserInfo`], [`Operation`],
+//! [`Deadline`], [`DryRun`], the shared [`State`], the whole [`AdmissionRequest`], and types that implement
+//! [`FromRequest`]. It returns an [`AdmissionResponse`], a [`JsonPatch`], the object as it should be ([`Changed`]), or a
+//! `Result` of one of them. Any [`tower::Service`] from request to response is a handler as well.
+//!
+//! Objects stay JSON text inside the request's body until a handler decodes them, and only what its type has is decoded.
+//! Types may borrow from that text:
+//!
+//! ```
+//! use std::borrow::Cow;
+//!
+//! use lucid_webhook::{AdmissionResponse, DecodeError, RawObject};
+//!
+//! #[derive(serde::Deserialize)]
+//! struct Pod<'a> {
+//!     #[serde(borrow)]
+//!     spec: Spec<'a>,
+//! }
+//! #[derive(serde::Deserialize)]
+//! struct Spec<'a> {
+//!     #[serde(borrow, rename = "nodeName")]
+//!     node_name: Option<Cow<'a, str>>,
+//! }
+//!
+//! async fn scheduler_decides(object: RawObject) -> Result<AdmissionResponse, DecodeError> {
+//!     let pod: Pod<'_> = object.view()?;
+//!     Ok(match pod.spec.node_name {
+//!         Some(node) => AdmissionResponse::deny(422, "Invalid", format!("spec.nodeName is {node}: it has to be empty")),
+//!         None => AdmissionResponse::allow(),
+//!     })
+//! }
+//! ```
+//!
+//! # Patches
+//!
+//! [`Changed`] and [`JsonPatch::of_change`] compare what the handler made of the object with what it was given: fields
+//! that its type does not know stay, list elements are recognised by their keys, and one container that is put before the
+//! others is one `add`. [`JsonPatch::diff`] compares two values, [`JsonPatch::from_operations`] takes the operations of
+//! RFC 6902.
+//!
+//! # Failure
+//!
+//! A handler that returns an error, panics or misses the deadline is answered for by a [`FailureAction`]: the request is
+//! refused with the reason ([`Webhook::with_failure_action`]), passes with a warning, passes, or a function answers. The
+//! `failurePolicy` of the registration is about something else, a webhook that cannot be asked.
+//!
+//! # Permissions
+//!
+//! A webhook can damage what it should never have touched. A [`guard`] keeps it to the objects that are selected, that
+//! consent, and that a service account may change; [`AllowedPaths`] keeps its patches to some fields. `kube-system` is
+//! excluded unless named. [`guard::Permissions`] is all of that as configuration for the cluster's administrator.
+//!
+//! # Certificates
+//!
+//! [`Server::serve`] takes a [`rustls::ServerConfig`], or a `watch::Receiver` of one that changes ([`Tls`]). Its
+//! certificate has to be for `<service>.<namespace>.svc`, and the authority that signed it is the caBundle of the
+//! registration. The crate `lucid-certs` makes and rotates both; a certificate resolver of your own does as well.
+//! [`ClientCertificates`] asks callers for certificates: the API server only has one when it was configured to.
+//!
+//! # Registration
+//!
+//! What a webhook is called for is part of it ([`Webhook::with_registration`]), and [`registration`] makes the
+//! `MutatingWebhookConfiguration` and the `ValidatingWebhookConfiguration` of a router. A handler that claims to have no
+//! side effects gets a client that only ever writes as a dry run (`Webhook::with_client`, feature `client`).
+//!
+//! # Conversion
+//!
+//! [`Converter`] converts the objects of a CustomResourceDefinition between its versions, by way of one of them, the hub:
+//!
+//! ```
+//! use lucid_webhook::{Converter, Router};
+//! use serde_json::{Value, json};
+//!
+//! fn up(mut v1: Value) -> Value {
+//!     let size = v1["spec"]["size"].take();
+//!     v1["spec"] = json!({"replicas": size});
+//!     v1
+//! }
+//! fn down(mut v2: Value) -> Value {
+//!     let replicas = v2["spec"]["replicas"].take();
+//!     v2["spec"] = json!({"size": replicas});
+//!     v2
+//! }
+//!
+//! let converter = Converter::dynamic("example.com", "Thing", "v2").spoke_dynamic("v1", up, down).build_for(["v1", "v2"])?;
+//! let router = Router::new().convert("/convert", converter);
+//! # Ok::<(), lucid_webhook::ConverterError>(())
+//! ```
+//!
+//! Versions may be types as well ([`Converter::hub`]), and `build` checks that every version of the definition has a path.
+//!
+//! # Testing
+//!
+//! The feature `testing` has builders of reviews, for handlers without a server; a client that calls a router, or a server
+//! over TLS, as kube-apiserver does and rejects what it rejects; and property tests that a conversion loses nothing.
+//!
+//! # Deployment
+//!
+//! - Two replicas or more, a PodDisruptionBudget, and `failurePolicy: Fail` only for what must not pass unseen.
+//! - [`AdminServer`] serves `/healthz`, `/readyz` and `/metrics` on a port of their own: probes of the webhook's port would
+//!   be TLS handshakes that end early. [`Readiness`] holds what has to be there first.
+//! - On SIGTERM, complete the `shutdown` future of [`Server::serve`] and make readiness fail. The server goes on for 5 s,
+//!   while the endpoint is removed, and waits up to 20 s for what is in flight: `terminationGracePeriodSeconds` of 30 will do.
+//! - `timeoutSeconds` of 5 to 10: the user waits as long for every request.
+//! - [`Metrics`] count by outcome; alert on `errored`, `panicked`, `timed_out` and `shed`.
+//! - Spans (see [`layers::TraceLayer`]) carry uid, kind, namespace, name, operation, dry-run and outcome.
+//!
+//! # Features
+//!
+//! None is on by default.
+//! - `client`: clients for handlers, reviews of service accounts' rights by the cluster, registration by server-side apply.
+//! - `testing`: see above.
+//! - `opentelemetry`: spans continue the API server's trace for `tracing-opentelemetry`.
+//!
+//! k8s-openapi has to be told for which version of Kubernetes: a program enables one of its features, such as `v1_36`.
 //!
 //! # HTTP
 //!
@@ -40,12 +168,15 @@
 //! |---|---|
 //! | empty body, no AdmissionReview, no `request`, no uid | 400 |
 //! | Content-Type other than `application/json` | 415 |
-//! | body above the limit ([`Router::with_body_limit`], 7 MiB) | 413, after the body was read |
-//! | more in bodies at once than 96 MiB | 429 with `Retry-After: 1`, which the API server heeds |
+//! | body above the limit ([`Router::with_body_limit`], 7 MiB; [`Router::with_conversion_limit`], 64 MiB) | 413, after the body was read |
+//! | more in bodies at once than there is memory for | 429 with `Retry-After: 1`, which the API server heeds |
+//! | body that stands still | 408 |
+//! | head above 64 KiB | 431 |
 //! | method other than POST, unknown path | 405, 404 |
-//! | an AdmissionReview | 200 with an AdmissionReview that echoes the uid |
+//! | an AdmissionReview or ConversionReview | 200 with one that echoes the uid |
 //!
-//! The way of a request through the code: `server` → `router` → `exchange` (→ `body`, `review`) → handler → `answer`.
+//! The way of a request through the code: `server` → `router` → `exchange` (→ `body`, `review`) → the `layers` around the
+//! handler → `answer`.
 
 mod admin;
 mod answer;
