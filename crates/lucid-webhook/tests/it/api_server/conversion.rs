@@ -1,159 +1,459 @@
-//! Conversion of a CustomResourceDefinition's versions, as the API server asks for it.
+//! A CustomResourceDefinition of two versions, as the API server has its objects converted.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::stream::{self, StreamExt, TryStreamExt};
 use http::Method;
-use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
-use kube::core::DynamicObject;
-use kube::discovery::ApiResource;
-use kube::{Api, ResourceExt as _};
-use lucid_webhook::Router;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, WatchEvent, WatchParams};
+use lucid_webhook::{BoxError, Converter, Metrics, Router};
+use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
 use super::servers::{CA_BUNDLE, serve};
-use super::{PATIENCE, Scene, in_namespace, until};
-use crate::cron_tab;
+use super::{Answer, Scene, in_namespace, until};
+use crate::cron_tab::{definition, v1_to_v2, v2_to_v1};
 
-const GROUP: &str = "stable.example.com";
-const COUNT: usize = 500;
+const SCHEDULE: [&str; 5] = ["minute", "hour", "dayOfMonth", "month", "dayOfWeek"];
+const JSON: &str = "application/json";
+const MERGE: &str = "application/merge-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
 
-fn minute(index: usize) -> String {
-    format!("{}", index % 60)
+/// A group of CronTabs in a scene's namespace. v2 is stored.
+struct CronTabs<'a> {
+    scene: &'a Scene,
+    group: &'static str,
+    registry: Registry,
 }
 
-fn v1(index: usize) -> Value {
-    let spec =
-        json!({"cronSpec": format!("{} 4 * * *", minute(index)), "image": "cron:1", "replicas": index});
-    json!({"apiVersion": format!("{GROUP}/v1"), "kind": "CronTab",
-        "metadata": {"name": format!("tab-{index:03}"), "labels": {"index": index.to_string()}}, "spec": spec})
-}
+impl<'a> CronTabs<'a> {
+    /// Serves `converter` and has the API server use it.
+    async fn define(
+        scene: &'a Scene,
+        converter: Converter,
+        group: &'static str,
+        limit: Option<usize>,
+    ) -> Self {
+        let mut registry = Registry::default();
+        let mut router =
+            Router::new().convert("/convert", converter).with_metrics(Metrics::new(&mut registry));
+        if let Some(limit) = limit {
+            router = router.with_conversion_limit(limit);
+        }
+        let url = format!("{}/convert", serve(router).await);
+        let mut definition = json!(definition_in(group));
+        definition["spec"]["conversion"]["webhook"]["clientConfig"] =
+            json!({"url": url, "caBundle": *CA_BUNDLE});
+        define(scene, &definition).await;
+        Self { scene, group, registry }
+    }
 
-fn v2_spec(index: usize) -> Value {
-    let minute = minute(index);
-    let schedule = json!({"minute": minute, "hour": "4", "dayOfMonth": "*", "month": "*", "dayOfWeek": "*"});
-    json!({"schedule": schedule, "image": "cron:1", "replicas": index})
-}
+    /// Such as `/apis/<group>/v1/namespaces/<namespace>/crontabs/<rest>`.
+    fn path(&self, version: &str, rest: &str) -> String {
+        format!("/apis/{}/{version}/namespaces/{}/crontabs{rest}", self.group, self.scene.namespace)
+    }
 
-/// CronTabs of one version, whatever version is stored.
-fn api(scene: &Scene, version: &str) -> Api<DynamicObject> {
-    let resource = ApiResource {
-        group: GROUP.into(),
-        version: version.into(),
-        api_version: format!("{GROUP}/{version}"),
-        kind: "CronTab".into(),
-        plural: "crontabs".into(),
-    };
-    Api::namespaced_with(scene.client(), scene.namespace, &resource)
-}
+    async fn send(
+        &self,
+        method: Method,
+        (version, rest): (&str, &str),
+        content_type: &str,
+        body: &Value,
+    ) -> Answer {
+        self.scene.send(method, &self.path(version, rest), content_type, body).await
+    }
 
-/// Serves the converter and creates the definition; v2 is stored.
-async fn define(scene: &Scene) {
-    let definition = cron_tab::definition();
-    let converter = cron_tab::builder().build(&definition).unwrap();
-    let server = serve(Router::new().convert("/convert", converter)).await;
-    let mut definition = serde_json::to_value(definition).unwrap();
-    // So that there is something that cannot be converted.
-    let cron_spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/cronSpec";
-    definition.pointer_mut(cron_spec).unwrap().as_object_mut().unwrap().remove("pattern").unwrap();
-    definition["spec"]["conversion"]["webhook"]["clientConfig"] =
-        json!({"url": format!("{server}/convert"), "caBundle": *CA_BUNDLE});
-    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    scene.send(Method::POST, path, "application/json", &definition).await.stored();
-    for version in ["v1", "v2"] {
-        until(async || api(scene, version).list(&ListParams::default()).await).await;
+    async fn get(&self, version: &str, rest: &str) -> Answer {
+        self.send(Method::GET, (version, rest), JSON, &Value::Null).await
+    }
+
+    async fn create(&self, version: &str, object: &Value) -> Answer {
+        self.send(Method::POST, (version, ""), JSON, object).await
+    }
+
+    async fn apply(&self, manager: &str, version: &str, object: &Value) -> Answer {
+        let rest = format!("/{}?fieldManager={manager}", object["metadata"]["name"].as_str().unwrap());
+        self.send(Method::PATCH, (version, &rest), APPLY, object).await
+    }
+
+    fn v1(&self, name: &str, cron_spec: &str) -> Value {
+        json!({
+            "apiVersion": format!("{}/v1", self.group), "kind": "CronTab", "metadata": {"name": name},
+            "spec": {"cronSpec": cron_spec, "image": "backup:1"},
+        })
+    }
+
+    fn v2(&self, name: &str, time_zone: &str) -> Value {
+        let schedule = json!({"minute": "5", "hour": "4", "dayOfMonth": "*", "month": "*", "dayOfWeek": "*"});
+        json!({
+            "apiVersion": format!("{}/v2", self.group), "kind": "CronTab", "metadata": {"name": name},
+            "spec": {"schedule": schedule, "image": "backup:1", "timeZone": time_zone},
+        })
+    }
+
+    /// How many conversions, or requests that were none, ended so.
+    fn counted(&self, operation: &str, outcome: &str) -> u64 {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        let webhook = format!("CronTab.{}", self.group);
+        let labels = format!(r#"webhook="{webhook}",operation="{operation}",outcome="{outcome}""#);
+        let series = format!("admission_requests_total{{{labels}}} ");
+        let count = text.lines().find_map(|line| line.strip_prefix(&series));
+        count.unwrap_or_else(|| panic!("{series}is not in {text}")).parse().unwrap()
     }
 }
 
-#[track_caller]
-fn assert_spec(object: &DynamicObject, version: &str, spec: &Value) {
-    assert_eq!(object.types.as_ref().unwrap().api_version, format!("{GROUP}/{version}"));
-    assert_eq!(&object.data["spec"], spec, "{}", object.name_any());
+fn definition_in(group: &str) -> CustomResourceDefinition {
+    let mut definition = definition();
+    definition.metadata.name = Some(format!("crontabs.{group}"));
+    group.clone_into(&mut definition.spec.group);
+    definition
+}
+
+fn converter(
+    group: &str,
+    to_v1: impl Fn(Value) -> Result<Value, BoxError> + Send + Sync + 'static,
+) -> Converter {
+    let converter = Converter::dynamic(group, "CronTab", "v2");
+    converter.spoke_dynamic("v1", to_v2, to_v1).build(&definition_in(group)).unwrap()
+}
+
+fn to_v2(v1: Value) -> Result<Value, BoxError> {
+    Ok(serde_json::to_value(v1_to_v2(serde_json::from_value(v1)?)?)?)
+}
+
+fn to_v1(v2: Value) -> Result<Value, BoxError> {
+    Ok(serde_json::to_value(v2_to_v1(serde_json::from_value(v2)?))?)
+}
+
+/// [`to_v2`] for what is left of an object when fields were taken from it.
+fn partial_to_v2(mut object: Value) -> Value {
+    let time_zone = object["metadata"]["annotations"].as_object_mut().and_then(|it| it.remove("time-zone"));
+    if let Some(spec) = object["spec"].as_object_mut() {
+        if let Some(Value::String(cron_spec)) = spec.remove("cronSpec") {
+            let schedule: BTreeMap<_, _> = SCHEDULE.into_iter().zip(cron_spec.split(' ')).collect();
+            spec.insert("schedule".to_owned(), json!(schedule));
+        }
+        spec.extend(time_zone.map(|time_zone| ("timeZone".to_owned(), time_zone)));
+    }
+    object
+}
+
+fn partial_to_v1(mut object: Value) -> Value {
+    let Some(spec) = object["spec"].as_object_mut() else { return object };
+    if let Some(schedule) = spec.remove("schedule") {
+        let fields = SCHEDULE.map(|it| schedule[it].as_str().unwrap());
+        spec.insert("cronSpec".to_owned(), json!(fields.join(" ")));
+    }
+    if let Some(time_zone) = spec.remove("timeZone") {
+        object["metadata"]["annotations"]["time-zone"] = time_zone;
+    }
+    object
+}
+
+fn items(list: &Value) -> &[Value] {
+    list["items"].as_array().unwrap()
+}
+
+/// `crontabs.<group>`: v1, which is stored, has `spec: "* * * * *"`, v2 has `spec: {minute, hour, …}`.
+fn crontabs(group: &str, conversion: Value) -> Value {
+    let version = |name: &str, storage: bool, spec: Value| {
+        let schema = json!({"type": "object", "properties": {"spec": spec}});
+        json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": schema}})
+    };
+    let field = json!({"type": "string"});
+    let fields = json!({"minute": field, "hour": field, "day": field, "month": field, "weekday": field});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("crontabs.{group}")},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": "CronTab", "plural": "crontabs", "singular": "crontab"},
+            "conversion": conversion,
+            "versions": [
+                version("v1", true, json!({"type": "string"})),
+                version("v2", false, json!({"type": "object", "properties": fields})),
+            ],
+        },
+    })
+}
+
+async fn define(scene: &Scene, crd: &Value) {
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    scene.send(Method::POST, path, "application/json", crd).await.stored();
+    let (group, namespace) = (crd["spec"]["group"].as_str().unwrap(), scene.namespace);
+    until(async || {
+        for version in ["v1", "v2"] {
+            let list = format!("/apis/{group}/{version}/namespaces/{namespace}/crontabs");
+            let answer = scene.send(Method::GET, &list, "application/json", &Value::Null).await;
+            if answer.code != 200 {
+                return Err(answer);
+            }
+        }
+        Ok(())
+    })
+    .await;
 }
 
 #[test]
-fn custom_resources_are_read_in_each_version() {
-    in_namespace("conversion", async |scene| {
-        define(scene).await;
-        let (old, new) = (api(scene, "v1"), api(scene, "v2"));
-        let create = |index| {
-            let (old, object) = (old.clone(), serde_json::from_value(v1(index)).unwrap());
-            async move { old.create(&PostParams::default(), &object).await }
-        };
-        let created: Vec<_> = stream::iter(0..COUNT).map(create).buffered(16).try_collect().await.unwrap();
-        let created: BTreeMap<_, _> = created.iter().map(|it| (it.name_any(), it)).collect();
-        assert_eq!(created.len(), COUNT);
+fn without_a_converter_only_the_api_version_changes() {
+    in_namespace("unconverted", async |scene| {
+        let group = "unconverted.example.com";
+        define(scene, &crontabs(group, json!({"strategy": "None"}))).await;
 
-        // Get.
-        assert_spec(&old.get("tab-007").await.unwrap(), "v1", &v1(7)["spec"]);
-        assert_spec(&new.get("tab-007").await.unwrap(), "v2", &v2_spec(7));
-
-        // List, whole and in pages.
-        for page in [None, Some(200)] {
-            for (api, version) in [(&old, "v1"), (&new, "v2")] {
-                let mut parameters = ListParams { limit: page, ..ListParams::default() };
-                let mut listed = Vec::new();
-                loop {
-                    let list = api.list(&parameters).await.unwrap();
-                    listed.extend(list.items);
-                    parameters.continue_token = list.metadata.continue_.filter(|token| !token.is_empty());
-                    if parameters.continue_token.is_none() {
-                        break;
-                    }
-                }
-                assert_eq!(listed.len(), COUNT);
-                for (index, object) in listed.iter().enumerate() {
-                    let spec = if version == "v1" { v1(index)["spec"].clone() } else { v2_spec(index) };
-                    assert_spec(object, version, &spec);
-                    let (found, created) = (&object.metadata, &created[&object.name_any()].metadata);
-                    assert_eq!(
-                        (&found.labels, &found.uid, &found.resource_version),
-                        (&created.labels, &created.uid, &created.resource_version)
-                    );
-                }
-            }
-        }
-        watched(&old, &new).await;
+        let path = |version| format!("/apis/{group}/{version}/namespaces/{}/crontabs", scene.namespace);
+        let object = json!({"apiVersion": format!("{group}/v1"), "kind": "CronTab",
+            "metadata": {"name": "nightly"}, "spec": "5 4 * * *"});
+        scene.send(Method::POST, &path("v1"), "application/json", &object).await.stored();
+        let nightly = format!("{}/nightly", path("v2"));
+        let read = scene.send(Method::GET, &nightly, "application/json", &Value::Null).await.stored();
+        assert_eq!(read["apiVersion"], format!("{group}/v2"));
+        assert_eq!(read["spec"], "5 4 * * *", "which v2 does not allow: a converter is needed");
     });
 }
 
-/// A change of the new version is seen by who watches the old one.
-async fn watched(old: &Api<DynamicObject>, new: &Api<DynamicObject>) {
-    let since = old.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
-    let parameters = WatchParams::default().disable_bookmarks();
-    let everything = old.watch(&parameters, "0").await.unwrap();
-    let changes = old.watch(&parameters, &since).await.unwrap();
+#[test]
+fn hundreds_of_objects_are_read_in_either_version() {
+    const OBJECTS: usize = 500;
+    in_namespace("converted", async |scene| {
+        let group = "converted.example.com";
+        let objects = Arc::new(AtomicU64::new(0));
+        let counting = Arc::clone(&objects);
+        let counted_to_v1 = move |object| {
+            counting.fetch_add(1, Ordering::Relaxed);
+            to_v1(object)
+        };
+        let tabs = CronTabs::define(scene, converter(group, counted_to_v1), group, None).await;
+        let tabs = &tabs;
+        let create = |number: usize| async move {
+            let mut object = tabs.v1(&format!("tab-{number:03}"), &format!("{} 4 * * *", number % 60));
+            object["metadata"]["labels"] = json!({"tens": format!("{}", number / 10)});
+            tabs.create("v1", &object).await.stored()
+        };
+        let created: Vec<_> = stream::iter((0..OBJECTS).map(create)).buffered(16).collect().await;
 
-    let zone = json!({"spec": {"timeZone": "Europe/Berlin", "schedule": {"hour": "5"}}});
-    new.patch("tab-007", &PatchParams::default(), &Patch::Merge(&zone)).await.unwrap();
+        // What is stored is not converted, and is the measure of what is.
+        let v2 = tabs.get("v2", "").await.stored();
+        assert_eq!(items(&v2).len(), OBJECTS);
+        for (number, (v1, v2)) in created.iter().zip(items(&v2)).enumerate() {
+            assert_eq!(v1["metadata"], v2["metadata"]);
+            assert!(v2["metadata"]["managedFields"].is_array(), "{v2}");
+            let schedule = &v2["spec"]["schedule"];
+            assert_eq!(
+                (&schedule["minute"], &schedule["hour"]),
+                (&json!((number % 60).to_string()), &json!("4"))
+            );
+        }
 
-    // What is there when a watch begins, and then the change.
-    let everything = everything.take(COUNT + 1).try_collect::<Vec<_>>();
-    let everything = tokio::time::timeout(PATIENCE, everything).await.unwrap().unwrap();
-    let added = everything.iter().filter(|event| matches!(event, WatchEvent::Added(_))).count();
-    assert_eq!(added, COUNT);
-    let change = tokio::time::timeout(PATIENCE, changes.boxed().next()).await.unwrap().unwrap().unwrap();
-    for event in [&change, &everything[COUNT]] {
-        let WatchEvent::Modified(object) = event else { panic!("{event:?}") };
-        let spec = json!({"cronSpec": "7 5 * * *", "image": "cron:1", "replicas": 7});
-        assert_spec(object, "v1", &spec);
-        assert_eq!(object.annotations()["stable.example.com/time-zone"], "Europe/Berlin");
-    }
+        let one = tabs.get("v1", "/tab-017").await.stored();
+        assert_eq!(one, created[17]);
+        let v1 = tabs.get("v1", "").await.stored();
+        assert!(items(&v1) == created, "the list is another than what was created");
+        assert_eq!(v1["apiVersion"], format!("{group}/v1"));
 
-    // Written back in the old version, nothing of the new one is lost.
-    let image = json!({"spec": {"image": "cron:2"}});
-    old.patch("tab-007", &PatchParams::default(), &Patch::Merge(&image)).await.unwrap();
-    let mut spec = v2_spec(7);
-    (spec["image"], spec["timeZone"]) = ("cron:2".into(), "Europe/Berlin".into());
-    spec["schedule"]["hour"] = "5".into();
-    assert_spec(&new.get("tab-007").await.unwrap(), "v2", &spec);
+        let (mut pages, mut token) = (Vec::new(), String::new());
+        while pages.is_empty() || !token.is_empty() {
+            let page = tabs.get("v1", &format!("?limit=120&continue={token}")).await.stored();
+            page["metadata"]["continue"].as_str().unwrap_or_default().clone_into(&mut token);
+            pages.push(page);
+        }
+        let sizes: Vec<_> = pages.iter().map(|page| items(page).len()).collect();
+        assert_eq!(sizes, [120, 120, 120, 120, 20]);
+        assert!(pages.iter().flat_map(|page| items(page)).eq(&created));
+        let tens = tabs.get("v1", "?labelSelector=tens=7").await.stored();
+        assert_eq!(items(&tens), &created[70..80]);
 
-    // What cannot be converted is refused with the reason.
-    let mut wrong = v1(COUNT);
-    wrong["spec"]["cronSpec"] = "every now and then".into();
-    let wrong = serde_json::from_value(wrong).unwrap();
-    let error = old.create(&PostParams::default(), &wrong).await.unwrap_err();
-    let kube::Error::Api(status) = error else { panic!("{error}") };
-    let text = "spec.cronSpec has 4 fields, accepted are 5: \"every now and then\"";
-    assert!(status.message.contains(text) && status.message.contains("tab-500"), "{}", status.message);
+        // All this with an object in each review: lists are made of the objects in the API server's cache.
+        let (converted, to_v1) = (tabs.counted("CONVERT", "converted"), objects.load(Ordering::Relaxed));
+        assert_eq!(converted, OBJECTS as u64 + to_v1, "to v2 for each that was created, and to v1");
+        assert_eq!(tabs.counted("CONVERT", "errored"), 0);
+    });
+}
+
+#[test]
+fn a_watch_tells_of_objects_and_changes_in_its_own_version() {
+    in_namespace("watched", async |scene| {
+        let group = "watched.example.com";
+        let tabs = CronTabs::define(scene, converter(group, to_v1), group, None).await;
+        for name in ["a", "b", "c"] {
+            tabs.create("v2", &tabs.v2(name, "Europe/Rome")).await.stored();
+        }
+        let kind = GroupVersionKind::gvk(group, "v1", "CronTab");
+        let resource = ApiResource::from_gvk_with_plural(&kind, "crontabs");
+        let api = Api::<DynamicObject>::namespaced_with(scene.client(), scene.namespace, &resource);
+        let mut events = pin!(api.watch(&WatchParams::default().initial_events(), "").await.unwrap());
+        let mut next = async || events.try_next().await.unwrap().unwrap();
+        for name in ["a", "b", "c"] {
+            let WatchEvent::Added(object) = next().await else { panic!("{name} was not told of") };
+            assert_eq!(object.metadata.name.as_deref(), Some(name));
+            assert_eq!(object.data["spec"], tabs.v1(name, "5 4 * * *")["spec"]);
+        }
+        let end = next().await;
+        let WatchEvent::Bookmark(bookmark) = end else { panic!("{end:?}") };
+        assert!(bookmark.metadata.annotations.contains_key("k8s.io/initial-events-end"));
+
+        let patch = json!({"spec": {"schedule": {"minute": "6"}}});
+        tabs.send(Method::PATCH, ("v2", "/b"), MERGE, &patch).await.stored();
+        let WatchEvent::Modified(object) = next().await else { panic!("the change was not told of") };
+        assert_eq!(object.data["spec"]["cronSpec"], "6 4 * * *");
+        tabs.send(Method::DELETE, ("v1", "/c"), JSON, &Value::Null).await.stored();
+        let WatchEvent::Deleted(object) = next().await else { panic!("the deletion was not told of") };
+        assert_eq!(object.data["spec"]["cronSpec"], "5 4 * * *");
+    });
+}
+
+#[test]
+fn writers_of_one_version_keep_what_only_the_other_can_say() {
+    in_namespace("written", async |scene| {
+        let group = "written.example.com";
+        let tabs = CronTabs::define(scene, converter(group, to_v1), group, None).await;
+        let stored = tabs.create("v2", &tabs.v2("nightly", "Europe/Rome")).await.stored();
+
+        let mut v1 = tabs.get("v1", "/nightly").await.stored();
+        assert_eq!(v1["metadata"]["annotations"], json!({"stable.example.com/time-zone": "Europe/Rome"}));
+        v1["spec"]["cronSpec"] = json!("0 3 * * 1");
+        v1["metadata"]["labels"] = json!({"from": "v1", "other": "x"});
+        tabs.send(Method::PUT, ("v1", "/nightly"), JSON, &v1).await.stored();
+        let v2 = tabs.get("v2", "/nightly").await.stored();
+        assert_eq!(v2["spec"]["timeZone"], "Europe/Rome");
+        assert_eq!(v2["spec"]["schedule"]["dayOfWeek"], "1");
+        assert_eq!(v2["metadata"]["labels"], json!({"from": "v1", "other": "x"}));
+        assert_eq!(v2["metadata"]["annotations"], json!(null));
+        assert_eq!(v2["metadata"]["uid"], stored["metadata"]["uid"]);
+
+        let labels = json!({"metadata": {"labels": {"other": null, "from": "v1-again"}}});
+        tabs.send(Method::PATCH, ("v1", "/nightly"), MERGE, &labels).await.stored();
+        let v2 = tabs.get("v2", "/nightly").await.stored();
+        assert_eq!(v2["metadata"]["labels"], json!({"from": "v1-again"}));
+        assert_eq!(v2["spec"]["timeZone"], "Europe/Rome");
+
+        // Whoever removes the annotation has removed the time zone.
+        let patch = json!({"metadata": {"annotations": null}});
+        tabs.send(Method::PATCH, ("v1", "/nightly"), MERGE, &patch).await.stored();
+        let v2 = tabs.get("v2", "/nightly").await.stored();
+        assert_eq!(v2["spec"]["timeZone"], json!(null));
+    });
+}
+
+#[test]
+fn a_field_has_one_owner_whatever_the_version_it_is_applied_in() {
+    in_namespace("applied", async |scene| {
+        let group = "applied.example.com";
+        let converter = Converter::dynamic(group, "CronTab", "v2")
+            .spoke_dynamic("v1", partial_to_v2, partial_to_v1)
+            .build_for(["v1", "v2"])
+            .unwrap();
+        let tabs = CronTabs::define(scene, converter, group, None).await;
+        let v1 = tabs.v1("nightly", "5 4 * * *");
+        tabs.apply("old", "v1", &v1).await.stored();
+        let v2 = json!({
+            "apiVersion": format!("{group}/v2"), "kind": "CronTab", "metadata": {"name": "nightly"},
+            "spec": {"timeZone": "Europe/Rome", "replicas": 2},
+        });
+        tabs.apply("new", "v2", &v2).await.stored();
+        let mut changed = v1.clone();
+        changed["spec"]["image"] = json!("backup:2");
+        tabs.apply("old", "v1", &changed).await.stored();
+        let read = tabs.get("v2", "/nightly").await.stored();
+        let spec = &read["spec"];
+        assert_eq!(
+            (&spec["image"], &spec["timeZone"], &spec["replicas"]),
+            (&json!("backup:2"), &json!("Europe/Rome"), &json!(2))
+        );
+        let managers: BTreeMap<_, _> = read["metadata"]["managedFields"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|entry| (entry["manager"].as_str().unwrap(), entry["apiVersion"].as_str().unwrap()))
+            .collect();
+        let (old, new) = (format!("{group}/v1"), format!("{group}/v2"));
+        assert_eq!(managers, BTreeMap::from([("old", &*old), ("new", &*new)]));
+
+        let mut conflicting = v1.clone();
+        conflicting["spec"]["replicas"] = json!(5);
+        let answer = tabs.apply("old", "v1", &conflicting).await;
+        assert!(answer.code == 409 && answer.message().contains("\"new\""), "{answer:?}");
+
+        // What a manager does not say any more is gone.
+        let mut fewer = v2.clone();
+        fewer["spec"].as_object_mut().unwrap().remove("replicas");
+        let read = tabs.apply("new", "v2", &fewer).await.stored();
+        assert_eq!(read["spec"]["replicas"], json!(null));
+        assert_eq!(read["spec"]["timeZone"], "Europe/Rome");
+    });
+}
+
+#[test]
+fn of_a_conversion_that_fails_the_user_is_told_the_object_and_the_cause() {
+    in_namespace("unconvertible", async |scene| {
+        let group = "unconvertible.example.com";
+        let particular = |object: Value| {
+            let spec = object["spec"].clone();
+            let mut v1 = to_v1(object)?;
+            match spec["timeZone"].as_str().unwrap() {
+                "refused" => return Err("v1 has no word for it".into()),
+                "panic" => panic!("on purpose"),
+                "renamed" => v1["metadata"]["name"] = json!("another"),
+                "unowned" => {
+                    v1["metadata"] = json!({"name": v1["metadata"]["name"],
+                    "namespace": v1["metadata"]["namespace"], "uid": v1["metadata"]["uid"],
+                    "labels": {"made": "up"}})
+                }
+                _ => {}
+            }
+            Ok(v1)
+        };
+        let tabs = CronTabs::define(scene, converter(group, particular), group, None).await;
+        let create =
+            async |name: &str, time_zone| tabs.create("v2", &tabs.v2(name, time_zone)).await.stored();
+        create("good", "UTC").await;
+        tabs.get("v1", "").await.stored();
+
+        for (time_zone, cause) in [
+            ("refused", ": v1 has no word for it"),
+            ("panic", ": the conversion function panicked"),
+            (
+                "renamed",
+                ": metadata.name must stay as it is, and was changed from \"z-renamed\" to \"another\"",
+            ),
+        ] {
+            let name = format!("z-{time_zone}");
+            create(&name, time_zone).await;
+            let object = format!("failed to convert CronTab unconvertible/{name} from v2 to v1{cause}");
+            let message =
+                format!("conversion webhook for {group}/v2, Kind=CronTab failed: objects[0]: {object}");
+            tabs.get("v1", "").await.refused(500, &message);
+            tabs.get("v1", &format!("/{name}")).await.refused(500, &message);
+            tabs.get("v1", "/good").await.stored();
+            tabs.send(Method::DELETE, ("v2", &format!("/{name}")), JSON, &Value::Null).await.stored();
+        }
+        assert!(tabs.counted("CONVERT", "errored") > 1 && tabs.counted("CONVERT", "panicked") > 1);
+
+        // All but labels and annotations is the API server's.
+        let mut expected = create("unowned", "unowned").await["metadata"].clone();
+        expected["labels"] = json!({"made": "up"});
+        assert_eq!(tabs.get("v1", "/unowned").await.stored()["metadata"], expected);
+    });
+}
+
+#[test]
+fn an_object_above_the_limit_is_refused() {
+    in_namespace("limited", async |scene| {
+        let group = "limited.example.com";
+        let tabs = CronTabs::define(scene, converter(group, to_v1), group, Some(10_000)).await;
+        tabs.create("v1", &tabs.v1("small", "5 4 * * *")).await.stored();
+        let mut large = tabs.v1("large", "5 4 * * *");
+        large["spec"]["image"] = json!("x".repeat(10_000));
+        let answer = tabs.create("v1", &large).await;
+        let message = format!("conversion webhook for {group}/v1, Kind=CronTab failed: ");
+        let told = "the server responded with the status code 413 but did not return more information";
+        answer.refused(500, &format!("{message}{told}"));
+        assert_eq!(tabs.counted("", "bad_request"), 1);
+    });
 }
