@@ -3,6 +3,7 @@
 //! The tests share one cluster, which lives as long as one of them runs; each has a namespace of its own, and its webhooks see
 //! no other.
 
+mod access;
 mod answers;
 mod conversion;
 mod conversion_tutorial;

@@ -1,0 +1,394 @@
+//! What the administrator says of webhooks, as it works on requests of a real API server: from the YAML of a configuration and
+//! the cluster's own RBAC to what is stored.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use futures::future::join_all;
+use http::Method;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::Api;
+use kube::api::PostParams;
+use lucid_webhook::client::{ClusterClient, SubjectAccessReviews, apply};
+use lucid_webhook::guard::{AccessReview, CachedAccessReview, Permissions};
+use lucid_webhook::registration::{Configurations, Endpoint, Registration, Rule};
+use lucid_webhook::{
+    AdmissionRequest, AdmissionResponse, BoxError, Changed, Metrics, Object, Operation, Router, SideEffects,
+    Webhook,
+};
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+
+use super::servers::{CA_BUNDLE, serve};
+use super::{Answer, Scene, in_namespace, rule, until};
+
+const JSON: &str = "application/json";
+const OUTSIDE: &str = "the webhook failed: the patch is refused: the patch changes \"/metadata/labels/marked\"; allowed are \
+                       /data";
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces";
+
+fn labels(labels: Value) -> LabelSelector {
+    serde_json::from_value(json!({"matchLabels": labels})).unwrap()
+}
+
+/// Has the API server call the webhooks of `router` as they say themselves, and waits until it does.
+async fn register(scene: &Scene, router: Router) {
+    async fn in_effect() -> AdmissionResponse {
+        AdmissionResponse::deny(403, "Forbidden", "in effect")
+    }
+    let marker = |registration: Registration| {
+        let marked = format!("{}-{:?}", scene.namespace, registration.kind());
+        registration
+            .with_rule(Rule::of::<ConfigMap>([Operation::Create]))
+            .with_object_selector(labels(json!({"marker": marked})))
+    };
+    let router = router
+        .webhook("/marker-m", Webhook::mutating("m.marker.example.com", in_effect).with_registration(marker))
+        .webhook(
+            "/marker-v",
+            Webhook::validating("v.marker.example.com", in_effect).with_registration(marker),
+        );
+    let endpoint = Endpoint::Url(serve(router.clone()).await);
+    let configurations =
+        Configurations::new(scene.namespace, endpoint).with_ca_bundle(STANDARD.decode(&*CA_BUNDLE).unwrap());
+    let mutating = configurations.mutating(router.registrations()).unwrap().unwrap();
+    apply(scene.client(), &mutating, "tests").await.unwrap();
+    let validating = configurations.validating(router.registrations()).unwrap().unwrap();
+    apply(scene.client(), &validating, "tests").await.unwrap();
+    for kind in ["Mutating", "Validating"] {
+        let marked = json!({"metadata": {"generateName": "marker-", "labels": {"marker": format!("{}-{kind}", scene.namespace)}}});
+        until(async || {
+            let answer = scene.create("configmaps?dryRun=All", &marked).await;
+            answer.message().contains("in effect").then_some(()).ok_or(answer)
+        })
+        .await;
+    }
+}
+
+/// Lets the service account `name` do `verb` to ConfigMaps of the scene's namespace.
+async fn grant(scene: &Scene, name: &str, verb: &str) {
+    let namespace = scene.namespace;
+    let role = json!({
+        "metadata": {"name": name},
+        "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": [verb]}],
+    });
+    let binding = json!({
+        "metadata": {"name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+    });
+    scene.send(Method::POST, &format!("{RBAC}/{namespace}/roles"), JSON, &role).await.stored();
+    scene.send(Method::POST, &format!("{RBAC}/{namespace}/rolebindings"), JSON, &binding).await.stored();
+    let review = json!({"spec": {
+        "user": format!("system:serviceaccount:{namespace}:{name}"),
+        "resourceAttributes": {"namespace": namespace, "resource": "configmaps", "verb": verb},
+    }});
+    until(async || {
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        let answer = scene.send(Method::POST, path, JSON, &review).await.stored();
+        (answer["status"]["allowed"] == true).then_some(()).ok_or(answer)
+    })
+    .await;
+}
+
+fn config_map(name: &str, labels: Value, annotations: Value) -> Value {
+    json!({"metadata": {"name": name, "labels": labels, "annotations": annotations}})
+}
+
+async fn mark(Object(mut object): Object<ConfigMap>) -> Changed<ConfigMap> {
+    object.metadata.labels.get_or_insert_default().insert("marked".into(), "true".into());
+    Changed(object)
+}
+
+async fn judge(request: AdmissionRequest) -> Result<AdmissionResponse, BoxError> {
+    match request.name.split('-').next() {
+        Some("fails") => Err("the judge is away".into()),
+        Some("panics") => panic!("on purpose"),
+        _ => Ok(AdmissionResponse::deny(403, "Forbidden", "judged")),
+    }
+}
+
+/// What becomes of the creation of a ConfigMap that is called like the webhook.
+#[derive(Clone, Copy, Debug)]
+enum Outcome {
+    /// The handler was asked, and has marked or judged it.
+    Handled,
+    /// It is stored as it was sent, with these warnings.
+    Alone(&'static [&'static str]),
+    /// It is refused by the webhook.
+    Refused(u16, &'static str),
+}
+use Outcome::{Alone, Handled, Refused};
+
+struct Case {
+    name: &'static str,
+    /// In YAML.
+    permissions: &'static str,
+    /// Of the object.
+    annotations: Value,
+    outcome: Outcome,
+}
+
+fn case(name: &'static str, permissions: &'static str, outcome: Outcome) -> Case {
+    Case { name, permissions, annotations: json!(null), outcome }
+}
+
+/// Registers a webhook for each case, and creates an object for each.
+async fn check(scene: &Scene, webhook: impl Fn(String) -> Webhook, cases: &[Case]) {
+    let reviews = CachedAccessReview::new(SubjectAccessReviews::new(scene.client()));
+    let reviews: Arc<dyn AccessReview> = Arc::new(reviews);
+    let router = cases.iter().fold(Router::new(), |router, case| {
+        let permissions: Permissions = serde_yaml::from_str(case.permissions).unwrap();
+        let webhook = webhook(format!("{}.example.com", case.name))
+            .with_permissions(permissions, Some(Arc::clone(&reviews)))
+            .unwrap()
+            .with_registration(|registration| {
+                registration
+                    .with_rule(Rule::of::<ConfigMap>([Operation::Create, Operation::Update]))
+                    .with_namespace_selector(labels(json!({"kubernetes.io/metadata.name": scene.namespace})))
+                    .with_object_selector(labels(json!({"case": case.name})))
+            });
+        router.webhook(format!("/{}", case.name), webhook)
+    });
+    register(scene, router).await;
+    join_all(cases.iter().map(async |case| {
+        let object = config_map(case.name, json!({"case": case.name}), case.annotations.clone());
+        check_outcome(case, &scene.create("configmaps", &object).await);
+    }))
+    .await;
+}
+
+#[track_caller]
+fn check_outcome(case: &Case, answer: &Answer) {
+    let name = case.name;
+    let denied = format!("admission webhook \"{name}.example.com\" denied the request: ");
+    match case.outcome {
+        Handled if answer.code == 403 => answer.refused(403, &format!("{denied}judged")),
+        Handled => assert_eq!(answer.body["metadata"]["labels"]["marked"], "true", "{name}: {answer:?}"),
+        Refused(code, message) => answer.refused(code, &format!("{denied}{message}")),
+        Alone(warnings) => {
+            let stored = answer.code == 201 && answer.body["metadata"]["labels"] == json!({"case": name});
+            assert!(stored && answer.warnings == warnings, "{name}: {answer:?}");
+        }
+    }
+}
+
+#[test]
+fn a_mutating_webhook_changes_what_its_configuration_and_its_account_allow() {
+    in_namespace("marking", async |scene| {
+        grant(scene, "updater", "update").await;
+        grant(scene, "getter", "get").await;
+        let consent = |names: &str| json!({"canMutate": names});
+        let cases = [
+            case("unrestricted", "{}", Handled),
+            case("updater", "serviceAccountName: marking:updater", Handled),
+            case(
+                "getter",
+                "serviceAccountName: marking:getter",
+                Alone(&[
+                    "webhook getter.example.com: system:serviceaccount:marking:getter may not update configmaps \
+                         getter in namespace marking; the object is left as it is",
+                ]),
+            ),
+            case("getter-verb", "{serviceAccountName: 'marking:getter', verbs: {mutate: get}}", Handled),
+            case("nobody-skip", "{serviceAccountName: 'marking:nobody', forbidden: skip}", Alone(&[])),
+            case(
+                "nobody-deny",
+                "{serviceAccountName: 'marking:nobody', forbidden: deny}",
+                Refused(
+                    403,
+                    "webhook nobody-deny.example.com: system:serviceaccount:marking:nobody may not update configmaps \
+                     nobody-deny in namespace marking",
+                ),
+            ),
+            case("strict", "strictMode: true", Alone(&[])),
+            Case {
+                annotations: consent("other.example.com"),
+                ..case("strict-other", "strictMode: true", Alone(&[]))
+            },
+            Case {
+                annotations: consent("other.example.com, asked.example.com"),
+                ..case("asked", "strictMode: true", Handled)
+            },
+            case("elsewhere", "selector: {namespaces: [other-*]}", Alone(&[])),
+            case("inside", "allowedPatchPaths: [/metadata/labels]", Handled),
+            case("outside", "allowedPatchPaths: [/data]", Refused(500, OUTSIDE)),
+            case("outside-warn", "{allowedPatchPaths: [/data], failureAction: warn}", Alone(&[OUTSIDE])),
+            case("outside-skip", "{allowedPatchPaths: [/data], failureAction: skip}", Alone(&[])),
+        ];
+        check(scene, |name| Webhook::mutating(name, mark), &cases).await;
+        for (name, stored) in [("outside", false), ("outside-warn", true), ("nobody-deny", false)] {
+            let answer = scene.get(&format!("configmaps/{name}")).await;
+            assert_eq!(answer.code == 200, stored, "{name}");
+            assert_eq!(answer.body["metadata"]["labels"]["marked"], json!(null), "{name}");
+        }
+    });
+}
+
+#[test]
+fn a_validating_webhook_judges_what_its_configuration_and_its_account_allow() {
+    in_namespace("judging", async |scene| {
+        grant(scene, "getter", "get").await;
+        grant(scene, "updater", "update").await;
+        let cases = [
+            case("unrestricted", "{}", Handled),
+            case("getter", "serviceAccountName: judging:getter", Handled),
+            case(
+                "updater",
+                "serviceAccountName: judging:updater",
+                Alone(&[
+                    "webhook updater.example.com: system:serviceaccount:judging:updater may not get configmaps \
+                         updater in namespace judging; the object is not validated",
+                ]),
+            ),
+            case(
+                "nobody-deny",
+                "{serviceAccountName: 'judging:nobody', forbidden: deny}",
+                Refused(
+                    403,
+                    "webhook nobody-deny.example.com: system:serviceaccount:judging:nobody may not get configmaps \
+                     nobody-deny in namespace judging",
+                ),
+            ),
+            case("strict", "strictMode: true", Alone(&[])),
+            case("fails-default", "{}", Refused(500, "the webhook failed: the judge is away")),
+            case(
+                "fails-abort",
+                "failureAction: abort",
+                Refused(500, "the webhook failed: the judge is away"),
+            ),
+            case("fails-warn", "failureAction: warn", Alone(&["the webhook failed: the judge is away"])),
+            case("fails-skip", "failureAction: skip", Alone(&[])),
+            case(
+                "panics-abort",
+                "{failureAction: skip, recoveryPolicy: abort}",
+                Refused(500, "the webhook panicked"),
+            ),
+            case("panics-warn", "failureAction: warn", Alone(&["the webhook panicked"])),
+        ];
+        check(scene, |name| Webhook::validating(name, judge), &cases).await;
+
+        // What consented is judged, also when the consent is withdrawn in what is judged.
+        let consent = json!({"canValidate": "strict.example.com"});
+        scene.create("configmaps", &config_map("consenting", json!(null), consent)).await.stored();
+        let withdrawn =
+            json!({"metadata": {"labels": {"case": "strict"}, "annotations": {"canValidate": null}}});
+        let judged = "admission webhook \"strict.example.com\" denied the request: judged";
+        scene.merge("configmaps/consenting", &withdrawn).await.refused(403, judged);
+        scene.merge("configmaps/strict", &json!({"metadata": {"labels": {"changed": "yes"}}})).await.stored();
+    });
+}
+
+#[test]
+fn kube_system_is_left_alone_by_whichever_of_registration_and_guard_is_asked() {
+    in_namespace("system", async |scene| {
+        let mut registry = Registry::default();
+        let named = "selector: {namespaces: [kube-system, system]}";
+        let webhook = |name: &str, permissions: &str| {
+            let permissions: Permissions = serde_yaml::from_str(permissions).unwrap();
+            Webhook::mutating(format!("{name}.example.com"), mark)
+                .with_permissions(permissions, None)
+                .unwrap()
+                .with_registration(|registration| {
+                    registration
+                        .with_rule(Rule::of::<ConfigMap>([Operation::Create]))
+                        .with_object_selector(labels(json!({"case": name})))
+                })
+        };
+        let registered = Router::new()
+            .with_metrics(Metrics::new(&mut registry))
+            .webhook("/usual", webhook("usual", "{}"))
+            .webhook("/half-named", webhook("half-named", named))
+            .webhook("/named", webhook("named", named).with_registration(Registration::with_kube_system));
+        let by_hand = Router::new()
+            .with_metrics(Metrics::new(&mut registry))
+            .webhook("/unselective", webhook("unselective", "{}"))
+            .webhook("/unselective-named", webhook("unselective-named", named));
+        let server = serve(by_hand).await;
+        let entries = ["unselective", "unselective-named"].map(|name| {
+            let fields = json!({
+                "name": format!("{name}.example.com"),
+                "objectSelector": {"matchLabels": {"case": name}},
+                "rules": [rule("CREATE", "configmaps")],
+            });
+            super::registration(&server, &format!("/{name}"), fields)
+        });
+        let configuration = json!({"metadata": {"name": "system-by-hand"}, "webhooks": entries});
+        let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+        scene.send(Method::POST, path, JSON, &configuration).await.stored();
+        register(scene, registered).await;
+
+        let create = async |namespace: &str, name: &str| {
+            let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+            let object = config_map(name, json!({"case": name}), json!(null));
+            let created = scene.send(Method::POST, &path, JSON, &object).await.stored();
+            created["metadata"]["labels"]["marked"] == "true"
+        };
+        for (name, is_marked, is_called) in [
+            ("usual", false, false),
+            ("half-named", false, false),
+            ("named", true, true),
+            ("unselective", false, true),
+            ("unselective-named", true, true),
+        ] {
+            assert!(create("system", name).await, "{name}");
+            assert_eq!(create("kube-system", name).await, is_marked, "{name}");
+            let mut text = String::new();
+            prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+            let calls: u64 = text
+                .lines()
+                .filter(|line| line.contains(&format!("requests_total{{webhook=\"{name}.example.com\",")))
+                .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
+                .sum();
+            assert_eq!(calls, 1 + u64::from(is_called), "{name}");
+        }
+    });
+}
+
+#[test]
+fn a_handler_writes_only_as_its_side_effects_say() {
+    /// Leaves a note of the object, as far as the API server stores it, and tells whether it was let.
+    async fn note(
+        request: AdmissionRequest,
+        ClusterClient(client): ClusterClient,
+    ) -> Result<AdmissionResponse, BoxError> {
+        let namespace = request.namespace.as_deref().unwrap_or_default();
+        let note = serde_json::from_value(json!({"metadata": {"name": format!("note-{}", request.name)}}))?;
+        let note: ConfigMap =
+            Api::namespaced(client, namespace).create(&PostParams::default(), &note).await?;
+        Ok(AdmissionResponse::allow().with_warning(note.metadata.name.unwrap_or_default()))
+    }
+    in_namespace("noting", async |scene| {
+        let webhook = |name: &'static str, side_effects| {
+            Webhook::validating(format!("{name}.example.com"), note)
+                .with_client(scene.client())
+                .with_registration(|registration| {
+                    registration
+                        .with_rule(Rule::of::<ConfigMap>([Operation::Create]))
+                        .with_side_effects(side_effects)
+                        .with_object_selector(labels(json!({"noting": name})))
+                })
+        };
+        let router = Router::new()
+            .webhook("/none", webhook("none", SideEffects::None))
+            .webhook("/none-on-dry-run", webhook("none-on-dry-run", SideEffects::NoneOnDryRun));
+        register(scene, router).await;
+        for (webhook, dry_run, noted) in [
+            ("none", false, false),
+            ("none", true, false),
+            ("none-on-dry-run", false, true),
+            ("none-on-dry-run", true, false),
+        ] {
+            let name = format!("{webhook}-{dry_run}");
+            let resource = if dry_run { "configmaps?dryRun=All" } else { "configmaps" };
+            let object = config_map(&name, json!({"noting": webhook}), json!(null));
+            let answer = scene.create(resource, &object).await;
+            assert_eq!(answer.warnings, [format!("note-{name}")], "{answer:?}");
+            answer.stored();
+            let code = scene.get(&format!("configmaps/note-{name}")).await.code;
+            assert_eq!(code, if noted { 200 } else { 404 }, "{name}");
+        }
+    });
+}
