@@ -12,10 +12,11 @@ use lucid_certs::{NamesError, SelfManaged, SelfManagedConfig, ServingNames, TlsE
 use lucid_chain::Overrides;
 use lucid_validator::{ArgsError, ClusterConfiguration, Scope, Settings, Validator};
 use lucid_webhook::registration::RegistrationError;
-use lucid_webhook::{AdminServer, BindError, Condition, Metrics, Readiness, Router, Server, Webhook};
+use lucid_webhook::{
+    AdminServer, AdmissionRequest, BindError, Condition, Metrics, Readiness, Router, Server, Webhook,
+};
 use prometheus_client::registry::Registry;
 use snafu::{ResultExt, Snafu};
-use tower::service_fn;
 
 use crate::config::RunArgs;
 use crate::injector::Injector;
@@ -126,8 +127,8 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let injector =
         Injector { scope: scope.clone(), cluster: cluster.clone(), recorder: Arc::clone(&recorder) };
     let validator = Validator { scope, cluster, strictness, verifier, recorder };
-    let inject = service_fn(move |request| injector.clone().inject(request));
-    let validate = service_fn(move |request| validator.clone().validate(request));
+    let inject = move |request: AdmissionRequest| injector.clone().inject(request);
+    let validate = move |request: AdmissionRequest| validator.clone().validate(request);
     let calls = args.calls();
     let router = Router::new()
         .webhook(

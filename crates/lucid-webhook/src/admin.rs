@@ -4,22 +4,28 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use snafu::ResultExt;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::server::{BindError, ListenSnafu};
+
+/// Probes and scrapers, with room for more of them than there should be.
+const CONNECTIONS: usize = 128;
+/// How long a connection may say nothing, or take for a head: longer than the usual time between two scrapes.
+const IDLE: Duration = Duration::from_secs(90);
 
 /// What has to hold before this process wants requests. Cheap to clone; all clones are the same.
 ///
@@ -100,7 +106,10 @@ impl AdminServer {
     /// Serves for as long as the future is polled.
     pub async fn serve(self, readiness: Readiness, registry: Registry) -> Infallible {
         let registry = Arc::new(registry);
+        let room = Arc::new(Semaphore::new(CONNECTIONS));
         loop {
+            // The semaphore is never closed: there is a permit, sooner or later.
+            let place = Arc::clone(&room).acquire_owned().await;
             let stream = match self.listener.accept().await {
                 Ok((stream, _)) => stream,
                 Err(error) => {
@@ -115,10 +124,12 @@ impl AdminServer {
                     let response = respond(&request, &readiness, &registry);
                     async move { Ok::<_, Infallible>(response) }
                 });
-                let builder = auto::Builder::new(TokioExecutor::new());
+                let mut builder = http1::Builder::new();
+                builder.timer(TokioTimer::new()).header_read_timeout(IDLE);
                 if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
                     tracing::debug!(%error, "connection ended");
                 }
+                drop(place);
             });
         }
     }
