@@ -265,7 +265,7 @@ fn hundreds_of_objects_are_read_in_either_version() {
         }
         let sizes: Vec<_> = pages.iter().map(|page| items(page).len()).collect();
         assert_eq!(sizes, [120, 120, 120, 120, 20]);
-        assert!(pages.iter().flat_map(|page| items(page)).eq(&created));
+        assert!(pages.iter().flat_map(items).eq(&created));
         let tens = tabs.get("v1", "?labelSelector=tens=7").await.stored();
         assert_eq!(items(&tens), &created[70..80]);
 
