@@ -43,6 +43,8 @@ async fn the_rights_in_the_manifests_are_enough() {
     create(&cluster, "shop", &secured("web")).await.stored().unwrap();
     assert_eq!(chain(&stored(&cluster, "shop", "web").await), expected(GUARDRAILS));
     // Also those that only a repair needs: to change the Secret, to report it, to put the registration back.
+    // Done at start, so that the operator does not end between a repair and its report.
+    operator.kill();
     let broken = json!({"stringData": {"tls.crt": "no certificate"}});
     let secrets: Api<Secret> = Api::namespaced(cluster.client(), "lucid-system");
     secrets.patch("lucid-operator-ca", &Default::default(), &Patch::Merge(broken)).await.unwrap();
