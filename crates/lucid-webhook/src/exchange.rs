@@ -13,8 +13,9 @@ use crate::answer;
 use crate::body::{self, BodyError, Received};
 use crate::conversion::Converter;
 use crate::layers::deadline;
-use crate::layers::shed::{self, Limit};
+use crate::layers::shed::Limit;
 use crate::metrics::{CONVERT, Outcome, WebhookMetrics};
+use crate::reply;
 use crate::response::AdmissionResponse;
 use crate::review::{AdmissionRequest, ReviewError};
 use crate::router::{Bodies, BoxError, Route, Target};
@@ -45,7 +46,7 @@ where
             }
             let (head, body) = request.into_parts();
             bodies.admission.discard(&head.headers, body).await;
-            return shed::refusal("too many requests at once for this webhook");
+            return reply::come_again("too many requests at once for this webhook");
         }
         entered => entered.flatten(),
     };
@@ -133,7 +134,7 @@ where
         .convert(&body.bytes, deadline)
         .await
         .map_err(|error| Refusal::bad(StatusCode::BAD_REQUEST, &error.to_string()))?;
-    let response = respond(StatusCode::OK, JSON, answer.body);
+    let response = reply::json(StatusCode::OK, answer.body);
     match Outcome::of_conversion(answer.outcome) {
         Outcome::BadRequest => Err(Refusal { response, outcome: Outcome::BadRequest }),
         outcome => {
@@ -168,7 +169,7 @@ where
             Refusal::bad(StatusCode::REQUEST_TIMEOUT, &message)
         }
         BodyError::Busy => {
-            Refusal { response: shed::refusal("too much in bodies at once"), outcome: Outcome::Shed }
+            Refusal { response: reply::come_again("too much in bodies at once"), outcome: Outcome::Shed }
         }
         BodyError::Broken(error) => {
             Refusal::bad(StatusCode::BAD_REQUEST, &format!("failed to read the body: {error}"))
@@ -186,34 +187,25 @@ where
     Ok(body)
 }
 
-const JSON: &str = "application/json";
-
 fn is_json(headers: &HeaderMap) -> bool {
     headers
         .get(CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.split(';').next())
-        .is_some_and(|media_type| media_type.trim().eq_ignore_ascii_case(JSON))
+        .is_some_and(|media_type| media_type.trim().eq_ignore_ascii_case(reply::JSON))
 }
 
 fn review(uid: &str, response: &AdmissionResponse) -> Response<Full<Bytes>> {
     match answer::write(uid, response) {
-        Ok(body) => respond(StatusCode::OK, JSON, body),
+        Ok(body) => reply::json(StatusCode::OK, body),
         Err(error) => {
             refuse(StatusCode::INTERNAL_SERVER_ERROR, &format!("failed to write the answer: {error}"))
         }
     }
 }
 
-/// Tells whoever sent this what is wrong. The API server hardly shows it to its user, so it is logged as well.
+/// Tells whoever sent this what is wrong. Under `failurePolicy: Ignore` no user sees it, so it is logged as well.
 fn refuse(status: StatusCode, message: &str) -> Response<Full<Bytes>> {
     tracing::warn!(status = status.as_u16(), "refused a request: {message}");
-    respond(status, "text/plain; charset=utf-8", Bytes::from(format!("{message}\n")))
-}
-
-fn respond(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    response
+    reply::refusal(status, message)
 }

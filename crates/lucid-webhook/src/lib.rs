@@ -175,6 +175,8 @@
 //! | method other than POST, unknown path | 405, 404 |
 //! | an AdmissionReview or ConversionReview | 200 with one that echoes the uid |
 //!
+//! All but 431 and 200 are a `Status` of `v1`, whose message kube-apiserver shows to its user.
+//!
 //! The way of a request through the code: `server` → `router` → `exchange` (→ `body`, `review`) → the `layers` around the
 //! handler → `answer`.
 
@@ -194,6 +196,7 @@ mod metrics;
 mod names;
 mod patch;
 pub mod registration;
+mod reply;
 mod response;
 mod review;
 mod router;

@@ -77,7 +77,7 @@ pub struct Router {
     bodies: Bodies,
 }
 
-/// How bodies are read; conversions carry whole lists.
+/// How bodies are read; a conversion may carry a whole list.
 #[derive(Clone)]
 pub(crate) struct Bodies {
     pub(crate) admission: body::Reader,
@@ -168,8 +168,11 @@ impl Router {
         self
     }
 
-    /// How many bytes a conversion may have, 64 MiB by default: the API server sends all objects of a page of a LIST at
-    /// once (500 of up to 1.5 MiB, where a client pages; all there are, where it does not).
+    /// How many bytes a conversion may have, 64 MiB by default; a longer one is answered with 413.
+    ///
+    /// A ConversionReview may carry any number of objects. kube-apiserver 1.36 sends one at a time where it can: writes,
+    /// and what it keeps in its watch cache, from which it answers LISTs. A LIST that it reads from etcd is converted a
+    /// page at once: 500 objects of up to 1.5 MiB where a client pages as kubectl does, all there are where it does not.
     #[must_use]
     pub fn with_conversion_limit(mut self, bytes: usize) -> Self {
         self.bodies.conversion.set_limit(bytes);

@@ -6,15 +6,14 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use http::{Request, Response, StatusCode};
+use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Body;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::{Layer, Service, ServiceExt};
 
-use crate::body;
 use crate::router::BoxError;
+use crate::{body, reply};
 
 /// How many may be in flight. Clones count together.
 #[derive(Clone, Debug)]
@@ -108,18 +107,8 @@ where
             tracing::debug!(path = request.uri().path(), "too many requests at once");
             let (head, body) = request.into_parts();
             bodies.discard(&head.headers, body).await;
-            Ok(refusal("too many requests at once"))
+            Ok(reply::come_again("too many requests at once"))
         }
         .boxed()
     }
-}
-
-/// Come again: the API server heeds `Retry-After`, within the time that its webhook has.
-pub(crate) fn refusal(reason: &str) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(format!("{reason}\n"))));
-    *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
-    let headers = response.headers_mut();
-    headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    response
 }

@@ -179,8 +179,13 @@ async fn a_request_that_makes_no_sense_gets_its_status() {
         let request = client.post(server.url("/allow")).header("content-type", content_type).body(body);
         let response = request.send().await.unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(response.status(), status, "{name}");
-        let text = response.text().await.unwrap();
-        assert!(text.contains(says), "{name}: {text}");
+        assert_eq!(response.headers()["content-type"], "application/json", "{name}");
+        let answer: Value = response.json().await.unwrap();
+        if status == 200 {
+            assert_eq!(answer["response"]["uid"], says, "{name}");
+        } else {
+            assert_refusal(&answer, status, says);
+        }
     }
     let long = json!({"apiVersion": "v1", "kind": "x".repeat(6_000_000)}).to_string();
     let request = client.post(server.url("/allow")).header("content-type", "application/json").body(long);
@@ -190,7 +195,31 @@ async fn a_request_that_makes_no_sense_gets_its_status() {
     );
     let response = client.get(server.url("/allow")).send().await.unwrap();
     assert_eq!((response.status().as_u16(), &response.headers()["allow"]), (405, &"POST".parse().unwrap()));
-    assert_eq!(client.post(server.url("/")).send().await.unwrap().status(), 404);
+    assert_refusal(&response.json().await.unwrap(), 405, "sent by POST");
+    let response = client.post(server.url("/other")).send().await.unwrap();
+    assert_eq!(response.status(), 404);
+    assert_refusal(&response.json().await.unwrap(), 404, "no webhook at /other");
+}
+
+/// That it is a `metav1.Status`, whose message the API server shows.
+#[track_caller]
+pub(crate) fn assert_refusal(answer: &Value, code: u16, says: &str) {
+    let reason = match code {
+        400 => "BadRequest",
+        404 => "NotFound",
+        405 => "MethodNotAllowed",
+        413 => "RequestEntityTooLarge",
+        415 => "UnsupportedMediaType",
+        429 => "TooManyRequests",
+        _ => panic!("{code}"),
+    };
+    let message = answer["message"].as_str().unwrap_or_default();
+    assert!(message.contains(says), "{answer}");
+    let expected = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {},
+        "status": "Failure", "message": message, "reason": reason, "code": code,
+    });
+    assert_eq!(*answer, expected);
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use lucid_webhook::Server;
 use lucid_webhook::layers::ShedLayer;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
+use crate::http::assert_refusal;
 use crate::server::echo;
 use crate::wire::{Authority, Http1};
 
@@ -30,6 +31,8 @@ async fn beyond_the_limit_a_request_gets_429_and_keeps_its_connection() {
         let refused = three.post("/", &body).await.unwrap();
         assert_eq!(refused.status, 429);
         assert!(refused.head.contains("\r\nretry-after: 1\r\n") && !refused.closes(), "{}", refused.head);
+        let status = serde_json::from_slice(&refused.body).unwrap();
+        assert_refusal(&status, 429, "too many requests at once");
     }
     assert_eq!(one.answer().await.unwrap().status, 200);
     assert_eq!(two.answer().await.unwrap().status, 200);

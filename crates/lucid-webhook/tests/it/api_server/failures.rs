@@ -4,12 +4,16 @@
 //! webhook's, and it is a refusal under `Ignore` too, unless its `FailureAction` says otherwise.
 
 use std::future::pending;
+use std::time::Duration;
 
 use futures::future::join_all;
 use lucid_webhook::{
-    AdmissionResponse, BoxError, FailureAction, InvalidPatch, JsonPatch, Object, Router, Webhook, WebhookKind,
+    AdmissionResponse, BoxError, FailureAction, InvalidPatch, JsonPatch, Metrics, Object, Router, Webhook,
+    WebhookKind,
 };
+use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use super::servers::{refusing, serve, serve_raw, serve_untrusted};
 use super::{Scene, in_namespace, pod, registration};
@@ -200,7 +204,7 @@ fn a_webhook_that_gives_no_answer_is_left_to_the_failure_policy() {
             case("validating-patch", &raw, ByPolicy("may not")),
             case("down", &down, ByPolicy("connection refused")),
             case("untrusted", &untrusted, ByPolicy("x509: certificate signed by unknown authority")),
-            case("unknown-path", &ours, ByPolicy("the server could not find the requested resource")),
+            case("unknown-path", &ours, ByPolicy("no webhook at /unknown-path")),
         ];
         check(scene, WebhookKind::Validating, &cases).await;
     });
@@ -231,5 +235,29 @@ fn a_patch_that_does_not_apply_is_refused_by_the_webhook_with_the_cause() {
             case("patch-unchecked", &raw, RefusedByApiServer("metadata")),
         ];
         check(scene, WebhookKind::Mutating, &cases).await;
+    });
+}
+
+#[test]
+fn a_call_that_was_shed_is_made_again() {
+    async fn slow() -> AdmissionResponse {
+        sleep(Duration::from_millis(500)).await;
+        AdmissionResponse::allow()
+    }
+    in_namespace("shed", async |scene| {
+        let mut registry = Registry::default();
+        let webhook = Webhook::validating("slow.example.com", slow).with_max_in_flight(1);
+        let router = Router::new().webhook("/", webhook).with_metrics(Metrics::new(&mut registry));
+        let fields = json!({"name": "slow.example.com"});
+        scene.register(WebhookKind::Validating, [registration(&serve(router).await, "/", fields)]).await;
+        let pods = [pod("one", json!(null)), pod("two", json!(null))];
+        for answer in join_all(pods.iter().map(|pod| scene.create("pods", pod))).await {
+            answer.stored();
+        }
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let shed =
+            "admission_requests_total{webhook=\"slow.example.com\",operation=\"\",outcome=\"shed\"} 1\n";
+        assert!(text.contains(shed), "{text}");
     });
 }

@@ -1,0 +1,51 @@
+//! HTTP answers: a review, or a `Status` that says why there is none.
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::{Response, StatusCode};
+use http_body_util::Full;
+use serde_json::json;
+
+pub(crate) const JSON: &str = "application/json";
+
+pub(crate) fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+    response
+}
+
+/// A `metav1.Status`: the API server shows its message to the user, and of most other bodies nothing.
+pub(crate) fn refusal(status: StatusCode, message: &str) -> Response<Full<Bytes>> {
+    let body = json!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": reason(status),
+        "code": status.as_u16(),
+    });
+    json(status, body.to_string())
+}
+
+/// Come again: the API server heeds `Retry-After`, within the time that its webhook has.
+pub(crate) fn come_again(message: &str) -> Response<Full<Bytes>> {
+    let mut response = refusal(StatusCode::TOO_MANY_REQUESTS, message);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
+/// The `metav1.StatusReason` of a status that is sent here.
+fn reason(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::BAD_REQUEST => "BadRequest",
+        StatusCode::NOT_FOUND => "NotFound",
+        StatusCode::METHOD_NOT_ALLOWED => "MethodNotAllowed",
+        StatusCode::REQUEST_TIMEOUT => "Timeout",
+        StatusCode::PAYLOAD_TOO_LARGE => "RequestEntityTooLarge",
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => "UnsupportedMediaType",
+        StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",
+        _ => "InternalError",
+    }
+}
