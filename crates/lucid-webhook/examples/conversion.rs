@@ -23,6 +23,7 @@ const TIME_ZONE: &str = "example.com/time-zone";
 
 #[derive(Serialize, Deserialize)]
 struct V1 {
+    #[serde(default)]
     metadata: ObjectMeta,
     #[serde(default)]
     spec: SpecV1,
@@ -40,6 +41,7 @@ struct SpecV1 {
 
 #[derive(Serialize, Deserialize)]
 struct V2 {
+    #[serde(default)]
     metadata: ObjectMeta,
     #[serde(default)]
     spec: SpecV2,
@@ -117,6 +119,15 @@ macro_rules! crontab {
 crontab!(V1, "v1");
 crontab!(V2, "v2");
 
+pub(crate) fn definition() -> Result<CustomResourceDefinition, BoxError> {
+    Ok(serde_yaml::from_str(DEFINITION)?)
+}
+
+/// Between the versions of the definition. `testing::round_trip` tests that nothing gets lost on the way.
+pub(crate) fn converter() -> Result<Converter, BoxError> {
+    Ok(Converter::hub::<V2>().spoke::<V1>(to_v2, to_v1).build(&definition()?)?)
+}
+
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
@@ -132,9 +143,7 @@ async fn main() -> Result<(), BoxError> {
             _ = tokio::signal::ctrl_c() => {}
         }
     };
-    let definition: CustomResourceDefinition = serde_yaml::from_str(DEFINITION)?;
-    let converter = Converter::hub::<V2>().spoke::<V1>(to_v2, to_v1).build(&definition)?;
-    let router = Router::new().convert("/convert", converter);
+    let router = Router::new().convert("/convert", converter()?);
     let server = Server::bind(listen.parse()?).await?;
     println!("listening on {}", server.local_addr());
     server.serve(tls, router, shutdown).await;

@@ -17,7 +17,7 @@ const MIB: usize = 1024 * 1024;
 /// Requests with bodies of 3 MiB are what the API server takes; two such objects and the rest of a review stay below.
 pub(crate) const DEFAULT_LIMIT: usize = 7 * MIB;
 
-/// A ConversionReview holds a whole page of a LIST.
+/// A ConversionReview may hold all objects of a LIST.
 const CONVERSION_LIMIT: usize = 64 * MIB;
 
 /// How much of a body beyond the limit is read and thrown away, so that its sender gets to read the answer instead

@@ -170,9 +170,8 @@ impl Router {
 
     /// How many bytes a conversion may have, 64 MiB by default; a longer one is answered with 413.
     ///
-    /// A ConversionReview may carry any number of objects. kube-apiserver 1.36 sends one at a time where it can: writes,
-    /// and what it keeps in its watch cache, from which it answers LISTs. A LIST that it reads from etcd is converted a
-    /// page at once: 500 objects of up to 1.5 MiB where a client pages as kubectl does, all there are where it does not.
+    /// A ConversionReview may carry any number of objects, such as all of a LIST, each of up to 1.5 MiB. kube-apiserver
+    /// 1.36 sends one in each, for a LIST as well: it converts an object when it reads it from etcd.
     #[must_use]
     pub fn with_conversion_limit(mut self, bytes: usize) -> Self {
         self.bodies.conversion.set_limit(bytes);

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::cron_tab::{CronTabV1, CronTabV2, builder, definition, v1_to_v2, v2_to_v1};
+use crate::example;
 
 const V1: &str = "stable.example.com/v1";
 const V2: &str = "stable.example.com/v2";
@@ -656,4 +657,11 @@ fn conversions_that_need_every_field_are_found_by_objects_without_them() {
         spec.as_object_mut().unwrap().remove("cronSpec");
     });
     round_trip::partial(&lenient, &definition()).unwrap();
+}
+
+#[test]
+fn the_example_converts_whole_objects_and_parts_of_them() {
+    let definition = example::definition().unwrap();
+    round_trip::crd(&example::converter().unwrap(), &definition).unwrap();
+    round_trip::partial(&example::converter().unwrap(), &definition).unwrap();
 }

@@ -8,6 +8,9 @@ mod client;
 mod clients;
 mod conversion;
 mod cron_tab;
+#[path = "../../examples/conversion.rs"]
+#[allow(dead_code, reason = "all but what its main does")]
+mod example;
 mod guard;
 mod handlers;
 mod hostile;

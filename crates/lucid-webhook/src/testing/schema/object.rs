@@ -28,7 +28,8 @@ pub fn objects(
 /// Objects of a version from which any field may be missing, also those that the schema requires, and the metadata.
 ///
 /// The API server sends such objects to a conversion webhook: a server-side apply converts what is left of an object
-/// when the fields of a manager were taken from it (kubernetes/kubernetes#117356).
+/// when the fields of a manager were taken from it (kubernetes/kubernetes#117356). Maps and lists that are atomic
+/// (`x-kubernetes-map-type`, `x-kubernetes-list-type`; lists are unless said otherwise) are there whole or not at all.
 ///
 /// # Errors
 ///
@@ -80,9 +81,19 @@ fn whole(
     whole.boxed()
 }
 
-/// Makes every field optional but the keys of lists, by which items are told apart.
+/// Makes every field optional that a manager can own by itself: an atomic map or list is owned whole, and so is a list
+/// that is not said to be a set or a map. The keys by which the items of a list are told apart stay.
 fn require_nothing(schema: &mut JSONSchemaProps) {
-    (schema.required, schema.min_properties, schema.default) = (None, None, None);
+    schema.default = None;
+    let owned_by_parts = match schema.type_.as_deref() {
+        Some("object") => schema.x_kubernetes_map_type.as_deref() != Some("atomic"),
+        Some("array") => matches!(schema.x_kubernetes_list_type.as_deref(), Some("set" | "map")),
+        _ => false,
+    };
+    if !owned_by_parts {
+        return;
+    }
+    (schema.required, schema.min_properties, schema.min_items) = (None, None, None);
     (schema.all_of, schema.any_of, schema.one_of, schema.not) = (None, None, None, None);
     schema.properties.iter_mut().flat_map(BTreeMap::values_mut).for_each(require_nothing);
     if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
@@ -90,7 +101,9 @@ fn require_nothing(schema: &mut JSONSchemaProps) {
     }
     if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
         require_nothing(items);
-        items.required = schema.x_kubernetes_list_map_keys.clone();
+        if let Some(keys) = &schema.x_kubernetes_list_map_keys {
+            items.required.get_or_insert_default().extend(keys.iter().cloned());
+        }
     }
 }
 

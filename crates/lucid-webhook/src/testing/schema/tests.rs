@@ -5,15 +5,16 @@ use super::*;
 
 fn values(schema: Value, count: usize) -> Vec<Value> {
     let schema: JSONSchemaProps = serde_json::from_value(schema).unwrap();
-    let strategy = arbitrary(&schema).unwrap();
+    let values = drawn(&arbitrary(&schema).unwrap(), count);
+    for value in &values {
+        assert!(accepts(&schema, value), "{value}");
+    }
+    values
+}
+
+fn drawn(strategy: &BoxedStrategy<Value>, count: usize) -> Vec<Value> {
     let mut runner = TestRunner::deterministic();
-    (0..count)
-        .map(|_| {
-            let value = strategy.new_tree(&mut runner).unwrap().current();
-            assert!(accepts(&schema, &value), "{value}");
-            value
-        })
-        .collect()
+    (0..count).map(|_| strategy.new_tree(&mut runner).unwrap().current()).collect()
 }
 
 /// That the values keep the rule, and that it is not for want of variety.
@@ -177,5 +178,60 @@ fn what_contradicts_itself_is_named() {
         let schema = json!({"type": "object", "properties": {"a": schema}});
         let error = arbitrary(&serde_json::from_value(schema).unwrap()).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");
+    }
+}
+
+#[test]
+fn parts_of_an_object_are_what_one_manager_can_own() {
+    let text = json!({"type": "string", "anyOf": [{"pattern": "^a$"}, {"pattern": "^b$"}]});
+    let pair = |more: Value| {
+        let mut pair = json!({
+            "type": "object", "required": ["x", "y"], "properties": {"x": text, "y": text}, "default": {},
+        });
+        pair.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        pair
+    };
+    let list = |kind: Value, items: Value| json!({"type": "array", "minItems": 2, "x-kubernetes-list-type": kind, "items": items});
+    let mut keyed = list(json!("map"), pair(json!({})));
+    keyed["x-kubernetes-list-map-keys"] = json!(["x"]);
+    let spec = json!({
+        "type": "object",
+        "required": ["whole"],
+        "properties": {
+            "whole": pair(json!({"x-kubernetes-map-type": "atomic"})),
+            "parts": pair(json!({"x-kubernetes-map-type": "granular"})),
+            "list": list(json!(null), pair(json!({}))),
+            "set": list(json!("set"), text),
+            "keyed": keyed,
+        },
+    });
+    let schema = json!({"type": "object", "required": ["spec"], "properties": {"spec": spec}});
+    let definition = json!({
+        "metadata": {},
+        "spec": {
+            "group": "example.com", "names": {"kind": "Pair", "plural": "pairs"}, "scope": "Namespaced",
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+        },
+    });
+    let objects = partial_objects(&serde_json::from_value(definition).unwrap(), "v1").unwrap();
+    let specs: Vec<_> = drawn(&objects, 400).into_iter().map(|mut object| object["spec"].take()).collect();
+    let is_whole = |pair: &Value| ["a", "b"].iter().any(|text| pair["x"] == *text) && pair["y"].is_string();
+    let items = |list: &Value| list.as_array().cloned().unwrap_or_default();
+    for spec in &specs {
+        assert!(spec.get("whole").is_none_or(is_whole), "{spec}");
+        assert!(spec.get("list").is_none_or(|list| items(list).len() > 1), "{spec}");
+        assert!(items(&spec["list"]).iter().all(is_whole), "{spec}");
+        assert!(items(&spec["keyed"]).iter().all(|item| item["x"].is_string()), "{spec}");
+    }
+    let some: [&dyn Fn(&Value) -> bool; 6] = [
+        &Value::is_null,
+        &|spec| spec.is_object() && spec.get("whole").is_none(),
+        &|spec| spec.get("whole").is_some(),
+        &|spec| spec["parts"].is_object() && !is_whole(&spec["parts"]),
+        &|spec| items(&spec["set"]).len() == 1,
+        &|spec| items(&spec["keyed"]).iter().any(|item| !is_whole(item)),
+    ];
+    for (index, some) in some.iter().enumerate() {
+        assert!(specs.iter().any(some), "none of kind {index}");
     }
 }

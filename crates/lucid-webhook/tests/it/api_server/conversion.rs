@@ -269,7 +269,7 @@ fn hundreds_of_objects_are_read_in_either_version() {
         let tens = tabs.get("v1", "?labelSelector=tens=7").await.stored();
         assert_eq!(items(&tens), &created[70..80]);
 
-        // All this with an object in each review: lists are made of the objects in the API server's cache.
+        // All this with an object in each review: the API server converts what it reads from etcd one by one.
         let (converted, to_v1) = (tabs.counted("CONVERT", "converted"), objects.load(Ordering::Relaxed));
         assert_eq!(converted, OBJECTS as u64 + to_v1, "to v2 for each that was created, and to v1");
         assert_eq!(tabs.counted("CONVERT", "errored"), 0);

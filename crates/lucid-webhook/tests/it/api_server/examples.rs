@@ -13,6 +13,9 @@ use tempfile::TempDir;
 use super::{Scene, in_namespace, pod, until};
 
 const TUTORIAL: &str = include_str!("../../../examples/README.md");
+const DEFINITION: &str = include_str!("../../../examples/crontab-crd.yaml");
+/// Where the tutorial has the examples listen, in the order in which it starts them.
+const ADDRESSES: [&str; 4] = ["127.0.0.1:8443", "127.0.0.1:8444", "127.0.0.1:8445", "127.0.0.1:8446"];
 
 /// The code blocks of the tutorial with their language, in order.
 fn blocks() -> Vec<(&'static str, &'static str)> {
@@ -64,13 +67,24 @@ impl Drop for Example {
 fn program(name: &str) -> PathBuf {
     let test = env::current_exe().unwrap();
     let program = test.parent().and_then(Path::parent).unwrap().join("examples").join(name);
-    assert!(
-        program.is_file(),
-        "{} is missing: cargo leaves the examples out where a target or a test is named before `--`; run \
-         `cargo build -p lucid-webhook --examples` first",
-        program.display()
-    );
+    let hint = "cargo leaves the examples out where a target or a test is named before `--`; run `cargo build -p \
+                lucid-webhook --examples` first";
+    assert!(program.is_file(), "{} is missing: {hint}", program.display());
+    // Lists all that the program was made from, as a rule of make.
+    let sources = fs::read_to_string(program.with_extension("d")).unwrap();
+    let (_, sources) = sources.split_once(": ").unwrap();
+    let modified = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
+    for source in sources.split_whitespace().map(Path::new) {
+        let stale = modified(source) > modified(&program);
+        assert!(!stale, "{} is older than {}: {hint}", program.display(), source.display());
+    }
     program
+}
+
+/// Has `text` name the addresses at which the examples listen.
+fn addressed(text: &str, examples: &[Example]) -> String {
+    let addresses = ADDRESSES.iter().zip(examples);
+    addresses.fold(text.to_owned(), |text, (address, example)| text.replace(address, &example.address))
 }
 
 /// A shell in which kubectl is there and knows the cluster.
@@ -125,14 +139,14 @@ fn the_tutorial_works_as_it_is_written() {
                     let (success, output) = shell(scene, folder.path(), &binaries, text);
                     assert!(success, "{output}");
                 }
-                "text" => examples.extend(text.lines().map(|line| Example::start(line, folder.path()))),
+                "text" => {
+                    examples.extend(text.lines().map(|line| Example::start(line, folder.path())));
+                    let definition = addressed(DEFINITION, &examples);
+                    fs::write(folder.path().join("crontab-crd.yaml"), definition).unwrap();
+                }
                 "yaml" => {
                     let (name, _) = text.strip_prefix("# ").unwrap().split_once('\n').unwrap();
-                    let ports = examples.iter().zip(["8443", "8444", "8445"]);
-                    let text = ports.fold(text.to_owned(), |text, (example, port)| {
-                        text.replace(&format!("127.0.0.1:{port}"), &example.address)
-                    });
-                    fs::write(folder.path().join(name), text).unwrap();
+                    fs::write(folder.path().join(name), addressed(text, &examples)).unwrap();
                 }
                 "console" => {
                     sessions += 1;
@@ -141,8 +155,8 @@ fn the_tutorial_works_as_it_is_written() {
                 other => panic!("what to do with {other}?"),
             }
         }
-        assert_eq!((examples.len(), sessions), (3, 4));
-        for (example, signal) in examples.iter().zip([Signal::TERM, Signal::INT, Signal::INT]) {
+        assert_eq!((examples.len(), sessions), (ADDRESSES.len(), 6));
+        for (example, signal) in examples.iter().zip([Signal::TERM, Signal::INT, Signal::INT, Signal::TERM]) {
             example.ask_to_end(signal);
         }
         examples.into_iter().for_each(Example::ends_well);

@@ -6,7 +6,6 @@
 mod access;
 mod answers;
 mod conversion;
-mod conversion_tutorial;
 mod examples;
 mod failures;
 mod operations;
