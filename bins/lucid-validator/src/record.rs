@@ -36,7 +36,7 @@ pub fn decision(webhook: &str, request: &AdmissionRequest, response: &AdmissionR
     decision.dry_run = request.dry_run;
     decision.allowed = response.is_allowed();
     decision.patched = response.json_patch().is_some_and(|patch| !patch.is_empty());
-    decision.message = response.message().unwrap_or_default().to_owned();
+    decision.message = response.denial().map(|denial| denial.message.clone()).unwrap_or_default();
     decision.warnings = response.warnings().to_vec();
     decision
 }

@@ -19,6 +19,8 @@ use crate::review::{API_VERSION, DecodeError, KIND, RawObject};
 /// Above this many characters in all, the API server cuts each warning to 256.
 const WARNINGS_TOTAL: usize = 4096;
 const WARNING_CUT: usize = 256;
+/// Room for a last warning that says how many there are besides.
+const SUMMARY: usize = 40;
 
 /// Why a handler's answer cannot be sent.
 #[derive(Debug, Snafu)]
@@ -39,7 +41,7 @@ pub(crate) enum AnswerError {
 pub(crate) fn check(
     kind: WebhookKind,
     object: Option<&RawObject>,
-    allowed_paths: Option<&AllowedPaths>,
+    allowed_paths: &[AllowedPaths],
     mut response: AdmissionResponse,
 ) -> Result<AdmissionResponse, AnswerError> {
     if response.denial.is_some() {
@@ -53,6 +55,11 @@ pub(crate) fn check(
         }
         check_patch(object, allowed_paths, patch)?;
     }
+    Ok(acceptable(response))
+}
+
+/// The answer with warnings and audit annotations that reach whom they are for.
+pub(crate) fn acceptable(mut response: AdmissionResponse) -> AdmissionResponse {
     let warnings = acceptable_warnings(&response.warnings);
     response.cut.warnings += warnings.changed;
     response.warnings = warnings.acceptable;
@@ -67,19 +74,17 @@ pub(crate) fn check(
         }
         keep
     });
-    Ok(response)
+    response
 }
 
 /// A patch that does not apply rejects the request whatever the webhook's failurePolicy says.
 fn check_patch(
     object: Option<&RawObject>,
-    allowed_paths: Option<&AllowedPaths>,
+    allowed_paths: &[AllowedPaths],
     patch: &JsonPatch,
 ) -> Result<(), AnswerError> {
     let object: Value = object.context(PatchWithoutObjectSnafu)?.decode().context(ObjectSnafu)?;
-    if let Some(paths) = allowed_paths {
-        return paths.check(&object, patch).context(ForbiddenSnafu);
-    }
+    allowed_paths.iter().try_for_each(|paths| paths.check(&object, patch).context(ForbiddenSnafu))?;
     patch.applied(object).context(PatchDoesNotApplySnafu)?;
     Ok(())
 }
@@ -105,7 +110,13 @@ fn acceptable_warnings(given: &[String]) -> Warnings {
                 *warning = warning.chars().take(WARNING_CUT - 1).chain(['…']).collect();
             }
         }
-        let fitting = WARNINGS_TOTAL / WARNING_CUT - 1;
+        let mut room = WARNINGS_TOTAL - SUMMARY;
+        let fits = |warning: &String| {
+            let left = room.checked_sub(warning.chars().count());
+            room = left.unwrap_or_default();
+            left.is_some()
+        };
+        let fitting = acceptable.iter().map(fits).take_while(|fits| *fits).count();
         if acceptable.len() > fitting {
             let more = acceptable.len() - fitting;
             acceptable.truncate(fitting);
@@ -183,14 +194,21 @@ pub(crate) fn write(uid: &str, response: &AdmissionResponse) -> Result<Bytes, se
     serde_json::to_vec(&review).map(Bytes::from)
 }
 
-/// `<`, `>` and `&` are escaped as Go does it: the API server compares the value of a `test` operation byte by byte with
+/// What Go escapes is escaped: the API server compares the value of a `test` operation byte by byte with
 /// what Go has written.
 fn patch_text(patch: &JsonPatch) -> Result<String, serde_json::Error> {
     let text = serde_json::to_string(patch.operations())?;
-    if !text.contains(['<', '>', '&']) {
-        return Ok(text);
-    }
-    Ok(text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026"))
+    const ESCAPED: [(char, &str); 5] = [
+        ('<', "\\u003c"),
+        ('>', "\\u003e"),
+        ('&', "\\u0026"),
+        ('\u{2028}', "\\u2028"),
+        ('\u{2029}', "\\u2029"),
+    ];
+    Ok(ESCAPED.into_iter().fold(text, |text, (character, escape)| match text.contains(character) {
+        true => text.replace(character, escape),
+        false => text,
+    }))
 }
 
 #[cfg(test)]
@@ -210,6 +228,10 @@ mod tests {
         let Warnings { acceptable, changed } = acceptable_warnings(&given);
         assert!(acceptable.iter().map(|w| w.chars().count()).sum::<usize>() <= WARNINGS_TOTAL);
         assert_eq!(acceptable.last().map(String::as_str), Some("and 25 more warnings"));
+        let given: Vec<_> = (0..60).map(|i| format!("{i} {}", "é".repeat(113))).collect();
+        let short = acceptable_warnings(&given).acceptable;
+        assert_eq!((short.len(), short[0].chars().count()), (36, 115));
+        assert!(short.iter().map(|w| w.chars().count()).sum::<usize>() <= WARNINGS_TOTAL);
         assert!(acceptable.iter().all(|w| w.chars().count() <= WARNING_CUT));
         assert_eq!(changed, 40);
     }

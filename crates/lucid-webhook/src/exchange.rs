@@ -1,19 +1,21 @@
 //! One HTTP exchange: from a request to the answer, whatever happens on the way.
 
 use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Body;
 use tokio::time::Instant;
-use tower::ServiceExt;
+use tower::{Layer, ServiceExt};
 
 use crate::answer;
 use crate::body::{self, BodyError, Received};
 use crate::conversion::Converter;
-use crate::layers::deadline;
-use crate::layers::shed::Limit;
+use crate::excerpt::excerpt;
+use crate::layers::{MetricsLayer, deadline};
 use crate::metrics::{CONVERT, Outcome, WebhookMetrics};
 use crate::reply;
 use crate::response::AdmissionResponse;
@@ -24,7 +26,7 @@ use crate::webhook::AdmissionService;
 
 /// Answers one request. It never fails: what goes wrong becomes an answer.
 pub(crate) async fn answer<B>(
-    route: Option<Route>,
+    route: Option<&Route>,
     bodies: &Bodies,
     request: Request<B>,
 ) -> Response<Full<Bytes>>
@@ -39,22 +41,18 @@ where
         bodies.admission.discard(&head.headers, body).await;
         return refuse(StatusCode::NOT_FOUND, &format!("no webhook at {}", head.uri.path()));
     };
-    let _entered = match route.limit.as_ref().map(Limit::try_enter) {
-        Some(None) => {
-            if let Some(metrics) = &route.metrics {
-                metrics.observe("", Outcome::Shed, arrival.elapsed());
-            }
+    let answer = match &route.target {
+        Target::Admission(service) => {
+            admit(service.clone(), route, arrival, &bodies.admission, request).await
+        }
+        Target::Conversion(converter) => {
+            convert(converter, route, arrival, &bodies.conversion, request).await
+        }
+        Target::Contested => {
             let (head, body) = request.into_parts();
             bodies.admission.discard(&head.headers, body).await;
-            return reply::come_again("too many requests at once for this webhook");
-        }
-        entered => entered.flatten(),
-    };
-    let answer = match route.target {
-        Target::Admission(service) => admit(service, arrival, &bodies.admission, request).await,
-        Target::Conversion(converter) => {
-            let metrics = route.metrics.as_ref();
-            convert(&converter, metrics, arrival, &bodies.conversion, request).await
+            let message = format!("two webhooks are at {}", route.path);
+            return refuse(StatusCode::INTERNAL_SERVER_ERROR, &message);
         }
     };
     match answer {
@@ -68,6 +66,11 @@ where
     }
 }
 
+/// The answer where even this crate panicked.
+pub(crate) fn panicked() -> Response<Full<Bytes>> {
+    refuse(StatusCode::INTERNAL_SERVER_ERROR, "the server panicked")
+}
+
 /// A request that did not reach the webhook.
 struct Refusal {
     response: Response<Full<Bytes>>,
@@ -75,6 +78,11 @@ struct Refusal {
 }
 
 impl Refusal {
+    fn shed() -> Self {
+        let response = reply::come_again("too many requests at once for this webhook");
+        Self { response, outcome: Outcome::Shed }
+    }
+
     fn bad(status: StatusCode, message: &str) -> Self {
         Self { response: refuse(status, message), outcome: Outcome::BadRequest }
     }
@@ -83,6 +91,7 @@ impl Refusal {
 /// An AdmissionReview.
 async fn admit<B>(
     service: AdmissionService,
+    route: &Route,
     arrival: Instant,
     bodies: &body::Reader,
     request: Request<B>,
@@ -93,10 +102,13 @@ where
 {
     let (head, body) = request.into_parts();
     let body = read(&head, bodies, body).await?;
+    // Not before the body is here: whoever sends it slowly would keep the place of those who do not.
+    let _entered =
+        route.limit.as_ref().map(|limit| limit.try_enter().ok_or_else(Refusal::shed)).transpose()?;
     let deadline = deadline(arrival, head.uri.query());
     let mut request = AdmissionRequest::from_json(&body.bytes, deadline).map_err(|error| match &error {
         ReviewError::Request { uid, .. } => {
-            tracing::warn!(uid, "refused a request that makes no sense: {error}");
+            tracing::warn!(uid = excerpt(uid), "refused a request that makes no sense: {error}");
             let response = AdmissionResponse::deny(400, "BadRequest", error.to_string());
             Refusal { response: review(uid, &response), outcome: Outcome::BadRequest }
         }
@@ -106,18 +118,31 @@ where
     request.trace_parent = TraceParent::of(&head.headers);
     request.extensions = head.extensions;
     let uid = request.uid.clone();
-    // Every failure has become an answer by here; what is left is none that could be told apart.
-    let response = service
-        .oneshot(request)
-        .await
-        .unwrap_or_else(|error| AdmissionResponse::deny(500, "InternalError", error.to_string()));
+    let response = ask(service, route.metrics.as_ref(), request).await;
     Ok(review(&uid, &response))
+}
+
+fn ask(
+    service: AdmissionService,
+    metrics: Option<&WebhookMetrics>,
+    request: AdmissionRequest,
+) -> BoxFuture<'static, AdmissionResponse> {
+    let answer = match metrics {
+        Some(metrics) => MetricsLayer::new(metrics.clone()).layer(service).oneshot(request).boxed(),
+        None => service.oneshot(request).boxed(),
+    };
+    // The `FailureLayer` answers for every error of a handler.
+    answer
+        .map(|answer| {
+            answer.unwrap_or_else(|error| AdmissionResponse::deny(500, "InternalError", error.to_string()))
+        })
+        .boxed()
 }
 
 /// A ConversionReview.
 async fn convert<B>(
     converter: &Converter,
-    metrics: Option<&WebhookMetrics>,
+    route: &Route,
     arrival: Instant,
     bodies: &body::Reader,
     request: Request<B>,
@@ -128,6 +153,7 @@ where
 {
     let (head, body) = request.into_parts();
     let body = read(&head, bodies, body).await?;
+    let metrics = route.metrics.as_ref();
     let _in_flight = metrics.map(WebhookMetrics::in_flight);
     let deadline = deadline(arrival, head.uri.query());
     let answer = converter
@@ -206,6 +232,6 @@ fn review(uid: &str, response: &AdmissionResponse) -> Response<Full<Bytes>> {
 
 /// Tells whoever sent this what is wrong. Under `failurePolicy: Ignore` no user sees it, so it is logged as well.
 fn refuse(status: StatusCode, message: &str) -> Response<Full<Bytes>> {
-    tracing::warn!(status = status.as_u16(), "refused a request: {message}");
+    tracing::warn!(status = status.as_u16(), "refused a request: {}", excerpt(message));
     reply::refusal(status, message)
 }

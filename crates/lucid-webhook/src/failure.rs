@@ -7,10 +7,11 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, de};
 use snafu::Snafu;
 
+use crate::guard::GuardError;
 use crate::handler::Rejection;
 use crate::layers::{DeadlineExceeded, Panicked};
 use crate::response::AdmissionResponse;
-use crate::review::AdmissionRequest;
+use crate::review::{AdmissionRequest, DecodeError};
 use crate::router::BoxError;
 
 /// Why there is no answer of the handler.
@@ -42,9 +43,10 @@ impl Failure {
     }
 
     pub(crate) fn kind_of(error: &BoxError) -> FailureKind {
+        let review_is_late = matches!(error.downcast_ref(), Some(GuardError::TimedOut { .. }));
         if error.is::<Panicked>() {
             FailureKind::Panic
-        } else if error.is::<DeadlineExceeded>() {
+        } else if error.is::<DeadlineExceeded>() || review_is_late {
             FailureKind::Deadline
         } else {
             FailureKind::Error
@@ -59,10 +61,27 @@ impl Failure {
         }
     }
 
+    /// Whether it was the guard that could not tell what the webhook may touch.
+    pub(crate) fn of_guard(&self) -> bool {
+        matches!(self, Self::Error(error) if error.is::<GuardError>())
+    }
+
+    /// What may be logged: not what stands in the object, which a decoder's message quotes.
+    pub(crate) fn for_the_log(&self) -> String {
+        let Self::Error(error) = self else { return self.to_string() };
+        if let Some(Rejection::Decode { what, kind, name, source }) = error.downcast_ref() {
+            format!("the webhook failed: the {what}, {kind} {name}, does not fit at {}", source.path)
+        } else if let Some(error) = error.downcast_ref::<DecodeError>() {
+            format!("the webhook failed: the object does not fit at {}", error.path)
+        } else {
+            self.to_string()
+        }
+    }
+
     /// The request refused for this reason.
     pub(crate) fn refusal(&self) -> AdmissionResponse {
         let (code, reason) = match self {
-            Self::Error(error) if error.is::<Rejection>() => (400, "BadRequest"),
+            Self::Error(error) if error.is::<Rejection>() || error.is::<DecodeError>() => (400, "BadRequest"),
             Self::Error(_) | Self::Panic => (500, "InternalError"),
             Self::Deadline => (504, "Timeout"),
         };
@@ -86,14 +105,16 @@ impl fmt::Display for Failure {
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum FailureAction {
-    /// The request is refused, with the reason: 500, 504 when it took too long. The default.
+    /// The request is refused, with the reason: 500, 504 when it took too long, 400 when an argument of the handler is not
+    /// in the request or does not decode. The default.
     #[default]
     Abort,
     /// The request passes unchanged, with a warning that tells the reason.
     Warn,
     /// The request passes unchanged; the reason is logged.
     Skip,
-    /// The function answers instead. Its answer passes the same checks; one that cannot be sent refuses the request.
+    /// The function answers instead. Its answer passes the same checks; one that cannot be sent refuses the request, and so
+    /// does a patch when it was the [`guard`](crate::guard) that failed: nobody knows then what the webhook may touch.
     Call(FailureFunction),
 }
 

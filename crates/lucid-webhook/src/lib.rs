@@ -186,6 +186,7 @@ mod body;
 #[cfg(feature = "client")]
 pub mod client;
 mod conversion;
+mod excerpt;
 mod exchange;
 mod failure;
 pub mod guard;
@@ -219,7 +220,7 @@ pub use conversion::{
 pub use failure::{Failure, FailureAction, FailureFunction, UnknownFailureAction};
 pub use handler::{
     Changed, Deadline, DryRun, FromRequest, Handler, HandlerService, IntoResponse, Object, OldObject,
-    Options, Rejection, ServiceArgs, State,
+    Options, Rejection, ServiceArgs, State, WithState,
 };
 pub use kind::WebhookKind;
 pub use metrics::{Metrics, WebhookMetrics};
@@ -227,7 +228,7 @@ pub use patch::{
     AllowedPath, AllowedPaths, ApplyError, ChangeError, ForbiddenPath, InvalidAllowedPath, InvalidPatch,
     JsonPatch,
 };
-pub use response::AdmissionResponse;
+pub use response::{AdmissionResponse, Cause, Denial};
 pub use review::{
     AdmissionRequest, DecodeError, GroupVersionKind, GroupVersionResource, Operation, RawObject, ReviewError,
     UserInfo,

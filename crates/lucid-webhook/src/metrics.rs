@@ -13,9 +13,10 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::conversion::ConversionOutcome;
-use crate::failure::FailureKind;
+use crate::failure::{Failure, FailureKind};
 use crate::response::{AdmissionResponse, Cut};
 use crate::review::Operation;
+use crate::router::BoxError;
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -23,33 +24,51 @@ pub(crate) enum Outcome {
     Allowed,
     Patched,
     Denied,
+    Skipped,
     Converted,
     Errored,
     Panicked,
     TimedOut,
+    Cancelled,
     Shed,
     BadRequest,
 }
 
 impl Outcome {
     /// Of calls that reached a webhook which admits.
-    const OF_ADMISSION: &[Self] =
-        &[Self::Allowed, Self::Patched, Self::Denied, Self::Errored, Self::Panicked, Self::TimedOut];
+    const OF_ADMISSION: &[Self] = &[
+        Self::Allowed,
+        Self::Patched,
+        Self::Denied,
+        Self::Skipped,
+        Self::Errored,
+        Self::Panicked,
+        Self::TimedOut,
+        Self::Cancelled,
+    ];
     /// Of calls that reached a webhook which converts.
     const OF_CONVERSION: &[Self] = &[Self::Converted, Self::Errored, Self::Panicked, Self::TimedOut];
     /// Of calls that got no further than the door, where the operation is not known.
     const OF_NOTHING: &[Self] = &[Self::Shed, Self::BadRequest];
 
-    pub(crate) const fn of(response: &AdmissionResponse) -> Self {
+    const fn of(response: &AdmissionResponse) -> Self {
         match response.failure {
             Some(failure) => Self::of_failure(failure),
+            None if response.skipped => Self::Skipped,
             None if response.denial.is_some() => Self::Denied,
             None if response.patch.is_some() => Self::Patched,
             None => Self::Allowed,
         }
     }
 
-    pub(crate) const fn of_failure(failure: FailureKind) -> Self {
+    pub(crate) fn of_answer(answer: &Result<AdmissionResponse, BoxError>) -> Self {
+        match answer {
+            Ok(response) => Self::of(response),
+            Err(error) => Self::of_failure(Failure::kind_of(error)),
+        }
+    }
+
+    const fn of_failure(failure: FailureKind) -> Self {
         match failure {
             FailureKind::Error => Self::Errored,
             FailureKind::Panic => Self::Panicked,
@@ -72,10 +91,12 @@ impl Outcome {
             Self::Allowed => "allowed",
             Self::Patched => "patched",
             Self::Denied => "denied",
+            Self::Skipped => "skipped",
             Self::Converted => "converted",
             Self::Errored => "errored",
             Self::Panicked => "panicked",
             Self::TimedOut => "timed_out",
+            Self::Cancelled => "cancelled",
             Self::Shed => "shed",
             Self::BadRequest => "bad_request",
         }
@@ -114,9 +135,10 @@ const BUCKETS: [f64; 15] =
 /// | `admission_cut_total` | webhook, what | warnings and audit annotations that the API server would not have taken as they were |
 ///
 /// Operations are `CREATE`, `UPDATE`, `DELETE`, `CONNECT`, `CONVERT`, and empty where none could be read. Outcomes are
-/// `allowed`, `patched`, `denied`, `converted`, `errored`, `panicked`, `timed_out`, `shed` and `bad_request`; what a
-/// failure action answers counts as the failure. Labels are bounded: webhooks are those of the router, the rest are fixed sets, and
-/// nothing of an object becomes a label.
+/// `allowed`, `patched`, `denied`, `skipped` (the [`guard`](crate::guard) left the request alone), `converted`, `errored`,
+/// `panicked`, `timed_out`, `cancelled` (the caller left), `shed` and `bad_request`; what a failure action answers counts as
+/// the failure. Labels are bounded: webhooks are those of the router, the rest are fixed sets, and nothing of an object
+/// becomes a label.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     requests: Family<RequestLabels, Counter>,

@@ -1,6 +1,7 @@
 //! The answer half of an `admission.k8s.io/v1` AdmissionReview.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Serialize;
 
@@ -27,6 +28,8 @@ pub struct AdmissionResponse {
     pub(crate) failure: Option<FailureKind>,
     /// What had to be cut for the API server to take it.
     pub(crate) cut: Cut,
+    /// Set where the guard kept the request from the handler.
+    pub(crate) skipped: bool,
 }
 
 /// How many warnings and audit annotations of an answer had to be changed or dropped.
@@ -38,21 +41,30 @@ pub(crate) struct Cut {
 
 /// What the user is told when the request is refused (fields of `metav1.Status`).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Denial {
-    pub(crate) code: u16,
-    pub(crate) reason: String,
-    pub(crate) message: String,
-    pub(crate) causes: Vec<Cause>,
+#[non_exhaustive]
+pub struct Denial {
+    /// HTTP status, 400 to 599.
+    pub code: u16,
+    /// `metav1.StatusReason`, such as `Forbidden`.
+    pub reason: String,
+    /// What the user reads.
+    pub message: String,
+    /// The reasons one by one, where there are several.
+    pub causes: Vec<Cause>,
 }
 
 /// One of several reasons for a refusal (`metav1.StatusCause`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Cause {
+#[non_exhaustive]
+pub struct Cause {
+    /// `metav1.CauseType`, such as `FieldValueInvalid`.
     #[serde(skip_serializing_if = "String::is_empty")]
-    reason: String,
-    message: String,
+    pub reason: String,
+    /// What the user reads.
+    pub message: String,
+    /// Path of what is wrong, such as `spec.containers[0].image`.
     #[serde(skip_serializing_if = "String::is_empty")]
-    field: String,
+    pub field: String,
 }
 
 impl AdmissionResponse {
@@ -65,6 +77,7 @@ impl AdmissionResponse {
             audit_annotations: BTreeMap::new(),
             failure: None,
             cut: Cut { warnings: 0, audit_annotations: 0 },
+            skipped: false,
         }
     }
 
@@ -150,9 +163,24 @@ impl AdmissionResponse {
         &self.warnings
     }
 
-    /// What the user is told when the request is refused.
+    /// The annotations for the API server's audit log, without the webhook's name before their keys.
     #[must_use]
-    pub fn message(&self) -> Option<&str> {
-        self.denial.as_ref().map(|denial| denial.message.as_str())
+    pub const fn audit_annotations(&self) -> &BTreeMap<String, String> {
+        &self.audit_annotations
+    }
+
+    /// What the user is told when the request is refused; `None` when it passes.
+    #[must_use]
+    pub const fn denial(&self) -> Option<&Denial> {
+        self.denial.as_ref()
+    }
+}
+
+/// A handler can return an answer early, as an error: `Err(AdmissionResponse::deny(…))?` is an answer, not a failure.
+impl std::error::Error for AdmissionResponse {}
+
+impl fmt::Display for AdmissionResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.denial.as_ref().map_or("allowed", |denial| &denial.message))
     }
 }

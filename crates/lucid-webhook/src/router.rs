@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -11,11 +12,9 @@ use futures::future::BoxFuture;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Body;
-use tower::util::BoxCloneSyncService;
-use tower::{Layer, Service};
+use tower::Service;
 
 use crate::conversion::Converter;
-use crate::layers::MetricsLayer;
 use crate::layers::shed::Limit;
 use crate::metrics::{Metrics, WebhookMetrics};
 use crate::registration::Registration;
@@ -40,19 +39,17 @@ pub(crate) struct Route {
 pub(crate) enum Target {
     Admission(AdmissionService),
     Conversion(Converter),
+    /// Two webhooks were given the path: none of them answers, so that the mistake does not pass unseen.
+    Contested,
 }
 
 impl Route {
     /// Counts what happens here.
     fn count(&mut self, metrics: &Metrics) {
-        self.metrics = Some(match &mut self.target {
-            Target::Admission(service) => {
-                let metrics = metrics.webhook(&self.name);
-                let counted = MetricsLayer::new(metrics.clone()).layer(service.clone());
-                *service = BoxCloneSyncService::new(counted);
-                metrics
-            }
+        self.metrics = Some(match &self.target {
+            Target::Admission(_) => metrics.webhook(&self.name),
             Target::Conversion(_) => metrics.conversion(&self.name),
+            Target::Contested => return,
         });
     }
 }
@@ -103,10 +100,10 @@ impl Router {
         Self::default()
     }
 
-    /// Serves a webhook at `path` (such as `/mutate`). A later one at the same path replaces it.
+    /// Serves a webhook at `path` (such as `/mutate`). Two webhooks at one path are a mistake: every call to it fails.
     #[must_use]
     pub fn webhook(self, path: impl Into<Arc<str>>, webhook: Webhook) -> Self {
-        let path = path.into();
+        let path = absolute(path.into());
         self.route(Route {
             name: Arc::clone(&webhook.name),
             registration: Some(Arc::new(webhook.registration.clone().at(&path))),
@@ -117,12 +114,11 @@ impl Router {
         })
     }
 
-    /// Serves the conversion of one custom resource at `path` (such as `/convert`). A later one at the same path
-    /// replaces it. The metrics call it by kind and group, such as `CronTab.stable.example.com`.
+    /// Serves the conversion of one custom resource at `path` (such as `/convert`). The metrics call it by kind and group, such as `CronTab.stable.example.com`.
     #[must_use]
     pub fn convert(self, path: impl Into<Arc<str>>, converter: Converter) -> Self {
         self.route(Route {
-            path: path.into(),
+            path: absolute(path.into()),
             name: format!("{}.{}", converter.kind(), converter.group()).into(),
             registration: None,
             target: Target::Conversion(converter),
@@ -141,10 +137,11 @@ impl Router {
             route.count(metrics);
         }
         let routes = Arc::make_mut(&mut self.routes);
-        match routes.iter_mut().find(|other| other.path == route.path) {
-            Some(other) => *other = route,
-            None => routes.push(route),
+        if let Some(other) = routes.iter_mut().find(|other| other.path == route.path) {
+            tracing::error!(path = &*route.path, "{} and {} are at one path", other.name, route.name);
+            other.target = Target::Contested;
         }
+        routes.push(route);
         self
     }
 
@@ -179,6 +176,11 @@ impl Router {
     }
 }
 
+/// A path begins with a slash; whoever leaves it out means the same.
+fn absolute(path: Arc<str>) -> Arc<str> {
+    if path.starts_with('/') { path } else { format!("/{path}").into() }
+}
+
 impl<B> Service<Request<B>> for Router
 where
     B: Body<Data = Bytes> + Send + 'static,
@@ -193,8 +195,13 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let route = self.routes.iter().find(|route| *route.path == *request.uri().path()).cloned();
-        let bodies = self.bodies.clone();
-        async move { Ok(exchange::answer(route, &bodies, request).await) }.boxed()
+        let (routes, bodies) = (Arc::clone(&self.routes), self.bodies.clone());
+        let answer = async move {
+            let route = routes.iter().find(|route| *route.path == *request.uri().path());
+            exchange::answer(route, &bodies, request).await
+        };
+        // Handlers have a `CatchPanicLayer`. Nothing else panics, or it ends here.
+        let answer = AssertUnwindSafe(answer).catch_unwind();
+        answer.map(|answer| Ok(answer.unwrap_or_else(|_panic| exchange::panicked()))).boxed()
     }
 }

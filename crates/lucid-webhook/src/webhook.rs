@@ -10,7 +10,7 @@ use tower::{ServiceBuilder, ServiceExt};
 use crate::client::{Clients, ClusterClient};
 use crate::failure::FailureAction;
 use crate::guard::{AccessReview, Forbidden, Guard, GuardLayer, NoAccessReview, Permissions};
-use crate::handler::Handler;
+use crate::handler::{Handler, WithState};
 use crate::kind::WebhookKind;
 use crate::layers::{CatchPanicLayer, CheckLayer, DeadlineLayer, FailureLayer, TraceLayer};
 use crate::patch::AllowedPaths;
@@ -40,9 +40,10 @@ pub struct Webhook {
     handler: AdmissionService,
     failure_action: FailureAction,
     recovery_policy: Option<FailureAction>,
-    allowed_paths: Option<AllowedPaths>,
+    allowed_paths: Vec<AllowedPaths>,
     guard: Guard,
     forbidden: Forbidden,
+    permitted: Option<GuardLayer>,
     pub(crate) max_in_flight: Option<usize>,
     pub(crate) registration: Registration,
     #[cfg(feature = "client")]
@@ -76,7 +77,8 @@ impl Webhook {
             handler: BoxCloneSyncService::new(handler.with_state(())),
             failure_action: FailureAction::default(),
             recovery_policy: None,
-            allowed_paths: None,
+            allowed_paths: Vec::new(),
+            permitted: None,
         }
     }
 
@@ -96,10 +98,11 @@ impl Webhook {
         self
     }
 
-    /// What the webhook may change; a patch of anything else is a failure, and is not applied. Everything, unless set.
+    /// What the webhook may change; a patch of anything else is a failure, and is not applied. Everything, unless set;
+    /// what is set several times is allowed only by all of them.
     #[must_use]
     pub fn with_allowed_paths(mut self, paths: AllowedPaths) -> Self {
-        self.allowed_paths = Some(paths);
+        self.allowed_paths.push(paths);
         self
     }
 
@@ -152,8 +155,9 @@ impl Webhook {
         self
     }
 
-    /// Everything that the administrator may say of a webhook, in place of what was set before. `review` is asked for the rights of
-    /// the service account, if one is named.
+    /// What the administrator says of the webhook. It restricts what was set in code, and never widens it: the guard and the
+    /// allowed paths of both have to agree. A failure action in it wins over the one in code. `review` is asked for the
+    /// rights of the service account, if one is named.
     ///
     /// # Errors
     ///
@@ -163,11 +167,11 @@ impl Webhook {
         permissions: Permissions,
         review: Option<Arc<dyn AccessReview>>,
     ) -> Result<Self, NoAccessReview> {
-        self.guard = permissions.guard(&self.name, self.kind, review)?;
-        self.forbidden = permissions.forbidden;
-        self.failure_action = permissions.failure_action;
-        self.recovery_policy = permissions.recovery_policy;
-        self.allowed_paths = permissions.allowed_patch_paths;
+        let guard = permissions.guard(&self.name, self.kind, review)?;
+        self.permitted = Some(GuardLayer::new(guard).with_forbidden(permissions.forbidden));
+        self.failure_action = permissions.failure_action.unwrap_or(self.failure_action);
+        self.recovery_policy = permissions.recovery_policy.or(self.recovery_policy);
+        self.allowed_paths.extend(permissions.allowed_patch_paths);
         Ok(self)
     }
 
@@ -185,7 +189,7 @@ impl Webhook {
             self.handler = BoxCloneSyncService::new(handler);
         }
         let mut check = CheckLayer::new(self.kind);
-        if let Some(paths) = self.allowed_paths {
+        for paths in self.allowed_paths {
             check = check.with_allowed_paths(paths);
         }
         let mut failure = FailureLayer::new(check.clone(), self.failure_action);
@@ -195,8 +199,10 @@ impl Webhook {
         let service = ServiceBuilder::new()
             .layer(TraceLayer::new(self.name))
             .layer(failure)
-            .layer(DeadlineLayer::new())
+            // Around the deadline: what is given up there is dropped, and that may panic as well.
             .layer(CatchPanicLayer::new())
+            .layer(DeadlineLayer::new())
+            .option_layer(self.permitted)
             .layer(GuardLayer::new(self.guard).with_forbidden(self.forbidden))
             .layer(check)
             .service(self.handler);

@@ -92,11 +92,13 @@ fn pass(
 ) -> AdmissionResponse {
     let webhook = guard.webhook();
     tracing::debug!(webhook, uid = request.uid, "left a request alone: {reason}");
-    let Outside::Forbidden(access) = reason else { return AdmissionResponse::allow() };
+    let mut skipped = AdmissionResponse::allow();
+    skipped.skipped = true;
+    let Outside::Forbidden(access) = reason else { return skipped };
     let lacks = format!("webhook {webhook}: {} may not {access}", access.user);
     match forbidden {
-        Forbidden::Skip => AdmissionResponse::allow(),
-        Forbidden::Warn => AdmissionResponse::allow().with_warning(match guard.kind {
+        Forbidden::Skip => skipped,
+        Forbidden::Warn => skipped.with_warning(match guard.kind {
             WebhookKind::Mutating => format!("{lacks}; the object is left as it is"),
             WebhookKind::Validating => format!("{lacks}; the object is not validated"),
         }),

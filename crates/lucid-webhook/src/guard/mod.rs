@@ -9,29 +9,29 @@
 //! 3. May the service account that the webhook acts for do this ([`AccessReview`])? A mutating webhook needs `update`, a
 //!    validating one `get`, on the request's resource and subresource; [`Verbs`] changes that.
 //!
-//! [`GuardLayer`] puts it in front of a handler, and [`Permissions`] is all of it as configuration:
+//! [`Webhook::with_guard`](crate::Webhook::with_guard) sets it in code, [`GuardLayer`] puts it in front of any handler, and
+//! [`Permissions`] is configuration:
 //!
 //! ```
 //! use std::sync::Arc;
 //!
 //! use lucid_webhook::guard::{AccessReview, CachedAccessReview, Permissions};
-//! use lucid_webhook::{AdmissionResponse, Handler, Router, Webhook, WebhookKind};
-//! use tower::Layer;
+//! use lucid_webhook::{AdmissionResponse, Router, Webhook};
 //!
 //! async fn label() -> AdmissionResponse {
 //!     AdmissionResponse::allow()
 //! }
 //!
 //! fn router(review: impl AccessReview) -> Result<Router, Box<dyn std::error::Error>> {
-//!     let config: Permissions = serde_json::from_str(r#"{
+//!     let permissions: Permissions = serde_json::from_str(r#"{
 //!         "selector": {"namespaces": ["team-*"]},
 //!         "strictMode": true,
-//!         "serviceAccountName": "policies:labeller"
+//!         "serviceAccountName": "policies:labeller",
+//!         "allowedPatchPaths": ["/metadata/labels"]
 //!     }"#)?;
 //!     let review = Arc::new(CachedAccessReview::new(review));
-//!     let guard = config.layer("label.example.com", WebhookKind::Mutating, Some(review))?;
-//!     let label = guard.layer(label.with_state(()));
-//!     Ok(Router::new().webhook("/label", Webhook::mutating("label.example.com", label)))
+//!     let label = Webhook::mutating("label.example.com", label).with_permissions(permissions, Some(review))?;
+//!     Ok(Router::new().webhook("/label", label))
 //! }
 //! ```
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer};
 use snafu::Snafu;
 
-use super::{AccessReview, Guard, GuardLayer, Selector, ServiceAccount};
+use super::{AccessReview, Guard, Selector, ServiceAccount};
 use crate::failure::FailureAction;
 use crate::kind::WebhookKind;
 use crate::patch::AllowedPaths;
@@ -33,9 +33,10 @@ use crate::patch::AllowedPaths;
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Permissions {
-    /// What becomes of a request when the webhook fails: `abort`, `warn` or `skip`.
-    pub failure_action: FailureAction,
-    /// The same for one that panics; the failure action unless set.
+    /// What becomes of a request when the webhook fails: `abort`, `warn` or `skip`; what the webhook does by itself unless
+    /// set.
+    pub failure_action: Option<FailureAction>,
+    /// The same for one that panics.
     pub recovery_policy: Option<FailureAction>,
     /// Which objects the webhook is for; by default all but those in `kube-system`.
     pub selector: Selector,
@@ -47,7 +48,7 @@ pub struct Permissions {
     pub verbs: Verbs,
     /// What happens to a request that the account has no rights for.
     pub forbidden: Forbidden,
-    /// What a patch may change; everything unless set.
+    /// What a patch may change, besides what the webhook restricts itself to; everything unless set.
     pub allowed_patch_paths: Option<AllowedPaths>,
 }
 
@@ -140,19 +141,5 @@ impl Permissions {
             }
             (Some(account), None) => NoAccessReviewSnafu { webhook, user: account.user() }.fail(),
         }
-    }
-
-    /// The guard as a layer; see [`Self::guard`].
-    ///
-    /// # Errors
-    ///
-    /// When a service account is named and `review` is not there.
-    pub fn layer(
-        &self,
-        webhook: &str,
-        kind: WebhookKind,
-        review: Option<Arc<dyn AccessReview>>,
-    ) -> Result<GuardLayer, NoAccessReview> {
-        Ok(GuardLayer::new(self.guard(webhook, kind, review)?).with_forbidden(self.forbidden))
     }
 }

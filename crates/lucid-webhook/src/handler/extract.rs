@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::review::{AdmissionRequest, DecodeError, Operation, RawObject, UserInfo};
 
 /// What a handler can take as an argument. `S` is the state it was given with
-/// [`Handler::with_state`](crate::Handler::with_state).
+/// [`WithState::with_state`](crate::WithState::with_state).
 ///
 /// ```
 /// use lucid_webhook::{AdmissionRequest, FromRequest, Rejection};
@@ -86,8 +86,8 @@ impl Rejection {
     }
 }
 
-/// The object as it would be stored; `None` on DELETE, so that [`Option<Object<T>>`] is what a handler of several
-/// operations takes. `T` is a whole type (`Pod` of k8s-openapi, `DynamicObject` of kube) or a struct with the few fields
+/// The object as it would be stored. There is none on DELETE: a handler that takes it fails, and a webhook that is called
+/// for deletions would refuse them all; [`Option<Object<T>>`] is what a handler of several operations takes. `T` is a whole type (`Pod` of k8s-openapi, `DynamicObject` of kube) or a struct with the few fields
 /// that matter: what it does not have is not decoded. For a type that borrows, take the [`RawObject`] and its
 /// [`view`](RawObject::view).
 #[derive(Clone, Copy, Debug, Default)]
@@ -109,7 +109,7 @@ pub struct Deadline(pub Instant);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DryRun(pub bool);
 
-/// The state given with [`Handler::with_state`](crate::Handler::with_state).
+/// The state given with [`WithState::with_state`](crate::WithState::with_state).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct State<S>(pub S);
 

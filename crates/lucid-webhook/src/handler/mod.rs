@@ -27,7 +27,7 @@ use crate::router::BoxError;
 /// - every `tower::Service<AdmissionRequest, Response = AdmissionResponse>` that is `Clone`.
 ///
 /// ```
-/// use lucid_webhook::{AdmissionResponse, DryRun, Handler, Object, State, UserInfo, Webhook};
+/// use lucid_webhook::{AdmissionResponse, Object, State, UserInfo, Webhook, WithState};
 /// use k8s_openapi::api::core::v1::Pod;
 ///
 /// async fn guests_pay(Object(pod): Object<Pod>, user: UserInfo, State(owner): State<&'static str>) -> AdmissionResponse {
@@ -47,25 +47,62 @@ use crate::router::BoxError;
     message = "`{Self}` cannot handle admission requests",
     label = "not a handler",
     note = "a handler is an `async fn` (or a closure that returns a future which is `Send`) with up to 8 arguments",
-    note = "each argument has to be an extractor: `AdmissionRequest`, `Object<T>`, `OldObject<T>`, `Options<T>`, \
-            `RawObject`, `UserInfo`, `Operation`, `Deadline`, `DryRun`, `State<S>`, or an `Option` of the first ones",
-    note = "it has to return `AdmissionResponse`, `JsonPatch`, `Changed<T>`, or a `Result` of one of these",
+    note = "each argument has to be an extractor: `AdmissionRequest`, `Object<T>`, `OldObject<T>`, `Options<T>` (with a `T` \
+            that is `DeserializeOwned`), an `Option` of these three, `RawObject`, `UserInfo`, `Operation`, `Deadline`, \
+            `DryRun`, `State<S>`, `ClusterClient`, or a type that implements `FromRequest`",
+    note = "it has to return `AdmissionResponse`, `JsonPatch`, `Changed<T>` (with a `T` that is `Serialize` and \
+            `DeserializeOwned`), or a `Result` of one of these",
     note = "or a handler is a `tower::Service<AdmissionRequest, Response = AdmissionResponse> + Clone + Send + Sync`",
     note = "`State<S>` needs the handler to be given its state: `handler.with_state(state)`"
 )]
 pub trait Handler<Args, S = ()>: Clone + Send + Sync + Sized + 'static {
     /// Answers `request`.
-    fn call(
+    fn handle(
         &self,
         request: AdmissionRequest,
         state: &S,
     ) -> BoxFuture<'static, Result<AdmissionResponse, BoxError>>;
+}
 
+/// Gives a [`Handler`] its state.
+pub trait WithState: Sized {
     /// A tower service that hands `state` to the handler at each call. Use an `Arc` for state that is dear to clone.
-    fn with_state(self, state: S) -> HandlerService<Self, Args, S> {
+    ///
+    /// It is also how a handler is called without a server, in its tests:
+    ///
+    /// ```
+    /// # #[cfg(feature = "testing")] {
+    /// use std::time::Duration;
+    ///
+    /// use lucid_webhook::testing::Review;
+    /// use lucid_webhook::{AdmissionResponse, UserInfo, WithState};
+    /// use serde_json::json;
+    /// use tower::ServiceExt;
+    ///
+    /// async fn only_jane(user: UserInfo) -> AdmissionResponse {
+    ///     if user.username == "jane" { AdmissionResponse::allow() } else { AdmissionResponse::deny(403, "Forbidden", "no") }
+    /// }
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop"}});
+    /// let request = Review::create(&pod).user("joe", ["dev"]).into_request(Duration::from_secs(10));
+    /// let answer = only_jane.with_state(()).oneshot(request).await?;
+    /// assert_eq!(answer.denial().map(|denial| denial.code), Some(403));
+    /// # Ok::<(), lucid_webhook::BoxError>(())
+    /// # })?;
+    /// # }
+    /// # Ok::<(), lucid_webhook::BoxError>(())
+    /// ```
+    fn with_state<Args, S>(self, state: S) -> HandlerService<Self, Args, S>
+    where
+        Self: Handler<Args, S>,
+    {
         HandlerService { handler: self, state, args: PhantomData }
     }
 }
+
+// For every type, so that one which is no handler is told why, and not that the method is missing.
+impl<T> WithState for T {}
 
 /// A [`Handler`] and its state, as a [`tower::Service`].
 pub struct HandlerService<H, Args, S> {
@@ -96,7 +133,7 @@ impl<H: Handler<Args, S>, Args, S> Service<AdmissionRequest> for HandlerService<
     }
 
     fn call(&mut self, request: AdmissionRequest) -> Self::Future {
-        self.handler.call(request, &self.state)
+        self.handler.handle(request, &self.state)
     }
 }
 
@@ -110,7 +147,7 @@ where
     T::Future: Send + 'static,
     T::Error: Into<BoxError>,
 {
-    fn call(
+    fn handle(
         &self,
         request: AdmissionRequest,
         (): &(),
@@ -129,7 +166,7 @@ macro_rules! handler_of {
             $($argument: FromRequest<S> + Send,)*
         {
             #[allow(non_snake_case, unused_variables, reason = "one name for the type and its value; none without arguments")]
-            fn call(
+            fn handle(
                 &self,
                 request: AdmissionRequest,
                 state: &S,

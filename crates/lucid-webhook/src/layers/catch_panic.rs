@@ -38,6 +38,7 @@ impl<S> Layer<S> for CatchPanicLayer {
 /// The handler panicked.
 #[derive(Debug, Snafu)]
 #[snafu(display("the webhook panicked"))]
+#[non_exhaustive]
 pub struct Panicked {}
 
 /// See [`CatchPanicLayer`].

@@ -19,20 +19,20 @@ use crate::router::BoxError;
 #[derive(Clone, Debug)]
 pub struct CheckLayer {
     kind: WebhookKind,
-    allowed_paths: Option<Arc<AllowedPaths>>,
+    allowed_paths: Arc<[AllowedPaths]>,
 }
 
 impl CheckLayer {
     /// Checks answers of a webhook of this kind.
     #[must_use]
-    pub const fn new(kind: WebhookKind) -> Self {
-        Self { kind, allowed_paths: None }
+    pub fn new(kind: WebhookKind) -> Self {
+        Self { kind, allowed_paths: Arc::default() }
     }
 
-    /// Refuses patches that change anything else.
+    /// Refuses patches that change anything else. With several, all of them have to allow a change.
     #[must_use]
     pub fn with_allowed_paths(mut self, paths: AllowedPaths) -> Self {
-        self.allowed_paths = Some(Arc::new(paths));
+        self.allowed_paths = self.allowed_paths.iter().cloned().chain([paths]).collect();
         self
     }
 
@@ -41,7 +41,7 @@ impl CheckLayer {
         object: Option<&crate::RawObject>,
         response: AdmissionResponse,
     ) -> Result<AdmissionResponse, BoxError> {
-        Ok(answer::check(self.kind, object, self.allowed_paths.as_deref(), response)?)
+        Ok(answer::check(self.kind, object, &self.allowed_paths, response)?)
     }
 }
 

@@ -96,6 +96,7 @@ impl<S> Layer<S> for DeadlineLayer {
 /// The handler did not answer in time.
 #[derive(Debug, Snafu)]
 #[snafu(display("the webhook did not answer in time"))]
+#[non_exhaustive]
 pub struct DeadlineExceeded {}
 
 /// See [`DeadlineLayer`].

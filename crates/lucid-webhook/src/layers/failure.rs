@@ -1,12 +1,14 @@
 //! A handler that fails is answered for.
 
 use std::convert::Infallible;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tower::{Layer, Service, ServiceExt};
 
+use crate::answer;
 use crate::failure::{Failure, FailureAction};
 use crate::layers::CheckLayer;
 use crate::response::AdmissionResponse;
@@ -55,11 +57,18 @@ impl FailureLayer {
             Failure::Panic => &self.recovery,
             Failure::Error(_) | Failure::Deadline => &self.failure,
         };
-        tracing::error!(?action, "{failure}");
+        tracing::error!(?action, "{}", failure.for_the_log());
         let mut answer = match (action, request) {
             (FailureAction::Call(function), Some(request)) => {
-                self.check.check(object, function(request, &failure)).unwrap_or_else(|error| {
-                    tracing::error!("what the failure action answered cannot be sent: {error}");
+                let answer = catch_unwind(AssertUnwindSafe(|| function(request, &failure)));
+                let answer = answer.map_err(|_panic| BoxError::from("it panicked"));
+                let answer = answer.and_then(|answer| self.check.check(object, answer));
+                let answer = answer.and_then(|answer| match failure.of_guard() && answer.patch.is_some() {
+                    true => Err("the guard failed, so nothing may be changed".into()),
+                    false => Ok(answer),
+                });
+                answer.unwrap_or_else(|error| {
+                    tracing::error!("the answer of the failure action cannot be sent: {error}");
                     failure.refusal()
                 })
             }
@@ -108,7 +117,9 @@ where
         let answer = self.inner.clone().oneshot(request);
         async move {
             let answer = answer.await;
-            Ok(answer.unwrap_or_else(|error| layer.answer(kept.as_ref(), object.as_ref(), error.into())))
+            let answer =
+                answer.unwrap_or_else(|error| layer.answer(kept.as_ref(), object.as_ref(), error.into()));
+            Ok(answer::acceptable(answer))
         }
         .boxed()
     }

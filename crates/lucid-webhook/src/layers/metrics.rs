@@ -4,12 +4,12 @@ use std::task::{Context, Poll};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use tokio::time::Instant;
 use tower::{Layer, Service};
 
-use crate::failure::Failure;
 use crate::metrics::{Outcome, WebhookMetrics};
 use crate::response::AdmissionResponse;
-use crate::review::AdmissionRequest;
+use crate::review::{AdmissionRequest, Operation};
 use crate::router::BoxError;
 
 /// Counts answers by operation and outcome, and measures the time since the request's arrival.
@@ -41,6 +41,20 @@ pub struct Count<S> {
     metrics: WebhookMetrics,
 }
 
+/// Observed when it is dropped, also when the caller goes away and the answer is no longer waited for.
+struct Observation {
+    metrics: WebhookMetrics,
+    operation: Operation,
+    arrival: Instant,
+    outcome: Outcome,
+}
+
+impl Drop for Observation {
+    fn drop(&mut self) {
+        self.metrics.observe(self.operation.as_str(), self.outcome, self.arrival.elapsed());
+    }
+}
+
 impl<S> Service<AdmissionRequest> for Count<S>
 where
     S: Service<AdmissionRequest, Response = AdmissionResponse>,
@@ -59,17 +73,13 @@ where
         let (arrival, operation, metrics) = (request.arrival, request.operation, self.metrics.clone());
         let answer = self.inner.call(request);
         async move {
-            // Dropped too when the caller goes away.
             let _in_flight = metrics.in_flight();
+            let mut observation = Observation { metrics, operation, arrival, outcome: Outcome::Cancelled };
             let answer = answer.await.map_err(Into::into);
-            let outcome = match &answer {
-                Ok(response) => {
-                    metrics.cut(response.cut);
-                    Outcome::of(response)
-                }
-                Err(error) => Outcome::of_failure(Failure::kind_of(error)),
-            };
-            metrics.observe(operation.as_str(), outcome, arrival.elapsed());
+            observation.outcome = Outcome::of_answer(&answer);
+            if let Ok(response) = &answer {
+                observation.metrics.cut(response.cut);
+            }
             answer
         }
         .boxed()

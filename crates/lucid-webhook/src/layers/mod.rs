@@ -2,7 +2,7 @@
 //!
 //! All but [`ShedLayer`] wrap a `tower::Service<AdmissionRequest, Response = AdmissionResponse>`; a
 //! [`Webhook`](crate::Webhook) is built of them, in this order from the outside: [`MetricsLayer`], [`TraceLayer`],
-//! [`FailureLayer`], [`DeadlineLayer`], [`CatchPanicLayer`], [`GuardLayer`](crate::guard::GuardLayer), [`CheckLayer`].
+//! [`FailureLayer`], [`CatchPanicLayer`], [`DeadlineLayer`], [`GuardLayer`](crate::guard::GuardLayer), [`CheckLayer`].
 
 mod catch_panic;
 mod check;

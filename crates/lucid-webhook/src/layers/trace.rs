@@ -9,7 +9,7 @@ use tower::{Layer, Service};
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
-use crate::failure::Failure;
+use crate::excerpt::excerpt;
 use crate::metrics::Outcome;
 use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
@@ -36,12 +36,12 @@ impl TraceLayer {
         let span = tracing::info_span!(
             "admission",
             webhook = &*self.webhook,
-            uid = request.uid,
-            group = request.kind.group,
-            version = request.kind.version,
-            kind = request.kind.kind,
-            namespace = request.namespace,
-            name = request.name,
+            uid = excerpt(&request.uid),
+            group = excerpt(&request.kind.group),
+            version = excerpt(&request.kind.version),
+            kind = excerpt(&request.kind.kind),
+            namespace = request.namespace.as_deref().map(excerpt),
+            name = excerpt(&request.name),
             operation = request.operation.as_str(),
             dry_run = request.dry_run,
             outcome = Empty,
@@ -91,6 +91,18 @@ pub struct Trace<S> {
     layer: TraceLayer,
 }
 
+/// Tells the span how it ended, also when the caller goes away and the answer is no longer waited for.
+struct Told {
+    span: Span,
+    outcome: Outcome,
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.span.record("outcome", self.outcome.as_str());
+    }
+}
+
 impl<S> Service<AdmissionRequest> for Trace<S>
 where
     S: Service<AdmissionRequest, Response = AdmissionResponse>,
@@ -108,16 +120,11 @@ where
     fn call(&mut self, request: AdmissionRequest) -> Self::Future {
         let span = self.layer.span(&request);
         let answer = span.in_scope(|| self.inner.call(request));
-        let outcome = span.clone();
+        let told = Told { span: span.clone(), outcome: Outcome::Cancelled };
         async move {
+            let mut told = told;
             let answer = answer.await.map_err(Into::into);
-            outcome.record(
-                "outcome",
-                match &answer {
-                    Ok(response) => Outcome::of(response).as_str(),
-                    Err(error) => Outcome::of_failure(Failure::kind_of(error)).as_str(),
-                },
-            );
+            told.outcome = Outcome::of_answer(&answer);
             answer
         }
         .instrument(span)

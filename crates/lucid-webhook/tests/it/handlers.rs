@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube_core::DynamicObject;
 use lucid_webhook::layers::{CatchPanicLayer, DeadlineLayer, MetricsLayer};
 use lucid_webhook::{
-    AdmissionRequest, AdmissionResponse, BoxError, Changed, Deadline, Failure, FailureAction, Handler,
-    JsonPatch, Metrics, Object, OldObject, Operation, Options, RawObject, Router, State, UserInfo, Webhook,
+    AdmissionRequest, AdmissionResponse, BoxError, Changed, Deadline, Failure, FailureAction, JsonPatch,
+    Metrics, Object, OldObject, Operation, Options, RawObject, Router, State, UserInfo, Webhook, WithState,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};

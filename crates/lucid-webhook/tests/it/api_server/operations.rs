@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use lucid_webhook::{
-    AdmissionRequest, AdmissionResponse, BoxError, DryRun, Handler, JsonPatch, Object, OldObject, Operation,
-    RawObject, Router, State, Webhook, WebhookKind,
+    AdmissionRequest, AdmissionResponse, BoxError, DryRun, JsonPatch, Object, OldObject, Operation,
+    RawObject, Router, State, Webhook, WebhookKind, WithState,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};

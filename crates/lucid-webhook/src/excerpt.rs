@@ -1,0 +1,19 @@
+//! What callers send may be long; what is logged of it is not.
+
+/// As much of a text as fits a log line.
+pub(crate) fn excerpt(text: &str) -> &str {
+    const LONGEST: usize = 200;
+    &text[..text.floor_char_boundary(LONGEST)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::excerpt;
+
+    #[test]
+    fn a_long_text_is_cut_between_characters() {
+        assert_eq!(excerpt("short"), "short");
+        assert_eq!(excerpt(&"é".repeat(101)), "é".repeat(100));
+        assert_eq!(excerpt(&format!("a{}", "é".repeat(101))).len(), 199);
+    }
+}
