@@ -14,7 +14,7 @@ struct Check {
     environment: &'static [(&'static str, &'static str)],
 }
 
-const CHECKS: [Check; 9] = [
+const CHECKS: &[Check] = &[
     Check { name: "format", arguments: &["fmt", "--all", "--check"], environment: &[] },
     Check {
         name: "clippy",
@@ -41,6 +41,48 @@ const CHECKS: [Check; 9] = [
         arguments: &["doc", "--workspace", "--all-features", "--no-deps", "--locked"],
         environment: &[("RUSTDOCFLAGS", "-D warnings")],
     },
+    // Workspaces of their own. Fuzz targets need a nightly compiler, so that no more than their format is looked at.
+    Check {
+        name: "format of the benchmarks",
+        arguments: &["fmt", "--manifest-path", "bench/Cargo.toml", "--all", "--check"],
+        environment: &[],
+    },
+    Check {
+        name: "format of the fuzz targets",
+        arguments: &["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"],
+        environment: &[],
+    },
+    Check {
+        name: "clippy of the benchmarks",
+        arguments: &[
+            "clippy",
+            "--manifest-path",
+            "bench/Cargo.toml",
+            "--workspace",
+            "--all-targets",
+            "--locked",
+            "--target-dir",
+            "target/bench",
+            "--",
+            "-D",
+            "warnings",
+        ],
+        environment: &[],
+    },
+    Check {
+        name: "tests of the benchmarks' load",
+        arguments: &[
+            "test",
+            "--manifest-path",
+            "bench/Cargo.toml",
+            "--package",
+            "bench-load",
+            "--locked",
+            "--target-dir",
+            "target/bench",
+        ],
+        environment: &[],
+    },
     // The programs first: the end-to-end tests start them.
     Check { name: "programs", arguments: &["build", "--workspace", "--bins", "--locked"], environment: &[] },
     Check {
@@ -65,7 +107,7 @@ pub(crate) fn run() -> Result<(), Error> {
     Binaries::from_env()?.ensure(&Component::CONTROL_PLANE)?;
     table.add_row(["test bed".to_owned(), seconds(begin.elapsed())]);
 
-    for check in &CHECKS {
+    for check in CHECKS {
         let begin = Instant::now();
         run_check(check)?;
         table.add_row([check.name.to_owned(), seconds(begin.elapsed())]);

@@ -1,6 +1,7 @@
 //! What the server answers over TLS, above all to requests that make no sense.
 
 use std::convert::Infallible;
+use std::future::pending;
 use std::time::Duration;
 
 use crate::server_under_test::TestServer;
@@ -96,16 +97,7 @@ fn router() -> Router {
                 }),
             ),
         )
-        .webhook(
-            "/hang",
-            Webhook::validating(
-                "hang.example.com",
-                service_fn(async |_| {
-                    tokio::time::sleep(Duration::from_secs(60)).await;
-                    Ok::<_, Infallible>(AdmissionResponse::allow())
-                }),
-            ),
-        )
+        .webhook("/hang", Webhook::validating("hang.example.com", pending::<AdmissionResponse>))
 }
 
 #[tokio::test]

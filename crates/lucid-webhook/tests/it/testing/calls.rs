@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::future::pending;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -441,7 +442,7 @@ async fn attempts_end_with_the_deadline() {
     let expected = "Post \"https://webhook.in-process.svc:443/v?timeout=3s\": context deadline exceeded";
     assert!(outcome.expect_rejected().message.ends_with(expected));
     let hanging = service_fn(async |_: Request<Full<Bytes>>| {
-        std::future::pending::<Result<Response<Full<Bytes>>, Infallible>>().await
+        pending::<Result<Response<Full<Bytes>>, Infallible>>().await
     });
     let webhook = ApiServer::in_process(hanging).validating(NAME, "/").with_timeout_seconds(1);
     let started = Instant::now();
@@ -550,16 +551,7 @@ async fn the_router_passes() {
                 service_fn(async |_| Ok::<_, Infallible>(AdmissionResponse::allow().with_warning("a\nb"))),
             ),
         )
-        .webhook(
-            "/hang",
-            Webhook::validating(
-                "a.example.com",
-                service_fn(async |_| {
-                    tokio::time::sleep(Duration::from_secs(60)).await;
-                    Ok::<_, Infallible>(AdmissionResponse::allow())
-                }),
-            ),
-        );
+        .webhook("/hang", Webhook::validating("a.example.com", pending::<AdmissionResponse>));
     let api_server = ApiServer::in_process(router);
     let review = Review::create(&pod());
     let rejection = api_server.validating(NAME, "/deny").review(&review).await.expect_rejected();

@@ -1,6 +1,7 @@
 //! Calls over real TLS.
 
 use std::convert::Infallible;
+use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -85,19 +86,10 @@ async fn serve(tls: Arc<rustls::ServerConfig>) -> (SocketAddr, Arc<AtomicUsize>)
                 }),
             ),
         )
-        .webhook(
-            "/hang",
-            Webhook::validating(
-                "a.example.com",
-                service_fn(async |_| {
-                    tokio::time::sleep(Duration::from_secs(60)).await;
-                    Ok::<_, Infallible>(AdmissionResponse::allow())
-                }),
-            ),
-        );
+        .webhook("/hang", Webhook::validating("a.example.com", pending::<AdmissionResponse>));
     let server = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
     let behind = server.local_addr();
-    tokio::spawn(server.serve(tls, router, std::future::pending()));
+    tokio::spawn(server.serve(tls, router, pending()));
     count(behind).await
 }
 
