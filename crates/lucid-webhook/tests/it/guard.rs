@@ -301,7 +301,7 @@ async fn the_handler_sees_what_is_in_scope_and_nothing_else() {
         let before = called.load(Ordering::SeqCst);
         let answer = layer.layer(handler.clone()).oneshot(request(json!({}))).await.unwrap();
         assert_eq!(called.load(Ordering::SeqCst) - before, calls, "{layer:?}");
-        assert_eq!(answer.message(), denied, "{layer:?}");
+        assert_eq!(answer.denial().map(|denial| denial.message.as_str()), denied, "{layer:?}");
         assert_eq!(answer.warnings(), warnings, "{layer:?}");
     }
 }
