@@ -191,6 +191,7 @@ mod exchange;
 mod failure;
 pub mod guard;
 mod handler;
+mod json;
 mod kind;
 pub mod layers;
 mod metrics;

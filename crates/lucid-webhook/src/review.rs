@@ -1,17 +1,21 @@
 //! The request half of an `admission.k8s.io/v1` AdmissionReview.
 
+mod scanned;
+#[cfg(test)]
+mod tests;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::Bytes;
 use http::Extensions;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use snafu::{IntoError, OptionExt, Snafu};
 use tokio::time::Instant;
 
+pub use crate::json::{DecodeError, RawObject};
 use crate::trace_parent::TraceParent;
 
 /// The `apiVersion` this crate speaks.
@@ -65,87 +69,6 @@ pub struct AdmissionRequest {
     pub trace_parent: Option<TraceParent>,
     /// Whatever layers hand to the handler, beginning with the extensions of the HTTP request.
     pub extensions: Extensions,
-}
-
-/// JSON text of one object of the request; cheap to clone.
-#[derive(Clone, PartialEq, Eq)]
-pub struct RawObject(Bytes);
-
-impl RawObject {
-    /// The JSON text.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    /// Decodes the object into a type of its own.
-    ///
-    /// # Errors
-    ///
-    /// When the JSON does not fit `T`.
-    pub fn decode<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
-        self.view()
-    }
-
-    /// Decodes the object into a type that borrows from its JSON text.
-    ///
-    /// ```
-    /// # use lucid_webhook::RawObject;
-    /// #[derive(serde::Deserialize)]
-    /// struct View<'a> {
-    ///     #[serde(borrow)]
-    ///     kind: std::borrow::Cow<'a, str>,
-    /// }
-    /// let object = RawObject::from_value(&serde_json::json!({"kind": "Pod", "spec": {}}));
-    /// let view: View<'_> = object.view()?;
-    /// assert_eq!(view.kind, "Pod");
-    /// # Ok::<(), lucid_webhook::DecodeError>(())
-    /// ```
-    ///
-    /// A `&str` in the view does not fit text with escapes in it; `Cow<str>` fits every text.
-    ///
-    /// # Errors
-    ///
-    /// When the JSON does not fit `T`.
-    pub fn view<'a, T: Deserialize<'a>>(&'a self) -> Result<T, DecodeError> {
-        serde_json::from_slice(&self.0).map_err(|source| {
-            // Once more, for the path: it is worth nothing while all goes well, and keeping it costs time.
-            let mut deserializer = serde_json::Deserializer::from_slice(&self.0);
-            let path = match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
-                Err(error) => error.path().to_string(),
-                Ok(_) => ".".to_owned(),
-            };
-            DecodeError { path, source }
-        })
-    }
-
-    /// Makes an object from a JSON value, for tests of handlers.
-    #[must_use]
-    pub fn from_value(value: &serde_json::Value) -> Self {
-        Self(Bytes::from(value.to_string()))
-    }
-}
-
-/// An object does not fit the type that a handler wants.
-#[derive(Debug, Snafu)]
-#[snafu(display("failed to decode the object{}: {}", place(path), excerpt(source)))]
-#[non_exhaustive]
-pub struct DecodeError {
-    /// Where in the object, such as `spec.containers[0].image`; `.` is the object itself.
-    pub path: String,
-    /// What the decoder said.
-    pub source: serde_json::Error,
-}
-
-fn place(path: &str) -> String {
-    if path == "." { String::new() } else { format!(" at {path}") }
-}
-
-impl fmt::Debug for RawObject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Objects may hold secrets, and are long.
-        write!(f, "RawObject({} bytes)", self.0.len())
-    }
 }
 
 /// Group, version and kind of an object.
@@ -284,7 +207,7 @@ pub enum ReviewError {
 }
 
 /// As much of a text as fits a message: what a caller sent may be long.
-fn excerpt(text: &impl fmt::Display) -> String {
+pub(crate) fn excerpt(text: &impl fmt::Display) -> String {
     const LONGEST: usize = 200;
     let text = text.to_string();
     match text.char_indices().nth(LONGEST) {
@@ -319,9 +242,10 @@ struct Identity {
     uid: String,
 }
 
+/// The request, with its objects as `R`.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireRequest<'a> {
+#[serde(rename_all = "camelCase", bound(deserialize = "R: Deserialize<'de>"))]
+struct WireRequest<R> {
     uid: String,
     #[serde(default, deserialize_with = "null_is_default")]
     kind: GroupVersionKind,
@@ -336,12 +260,12 @@ struct WireRequest<'a> {
     operation: Operation,
     #[serde(default, deserialize_with = "null_is_default")]
     user_info: UserInfo,
-    #[serde(borrow, default)]
-    object: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    old_object: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    options: Option<&'a RawValue>,
+    #[serde(default)]
+    object: Option<R>,
+    #[serde(default)]
+    old_object: Option<R>,
+    #[serde(default)]
+    options: Option<R>,
     #[serde(default)]
     dry_run: Option<bool>,
     #[serde(default, deserialize_with = "null_is_default")]
@@ -373,18 +297,33 @@ impl AdmissionRequest {
     ///
     /// When it is no AdmissionReview of `admission.k8s.io/v1`, or its request makes no sense.
     pub fn from_json(body: &Bytes, deadline: Instant) -> Result<Self, ReviewError> {
-        let wire = match serde_json::from_slice::<Envelope<'_, WireRequest<'_>>>(body) {
+        match scanned::read(body) {
+            Some(wire) => Self::new(wire, deadline, |object| object),
+            None => Self::parse(body, deadline),
+        }
+    }
+
+    /// Reads all of `body`, and tells what is wrong with it.
+    fn parse(body: &Bytes, deadline: Instant) -> Result<Self, ReviewError> {
+        let wire = match serde_json::from_slice::<Envelope<'_, WireRequest<&RawValue>>>(body) {
             Ok(envelope) => envelope.open()?,
             Err(error) => return Err(Self::misfit(body, error)),
         };
+        Self::new(wire, deadline, |object| RawObject::new(body.slice_ref(object.get().as_bytes())))
+    }
+
+    fn new<R>(
+        wire: WireRequest<R>,
+        deadline: Instant,
+        raw: impl Fn(R) -> RawObject,
+    ) -> Result<Self, ReviewError> {
         if wire.uid.is_empty() {
             return NoUidSnafu.fail();
         }
-        let raw = |value: Option<&RawValue>| value.map(|raw| RawObject(body.slice_ref(raw.get().as_bytes())));
         Ok(Self {
-            object: raw(wire.object),
-            old_object: raw(wire.old_object),
-            options: raw(wire.options),
+            object: wire.object.map(&raw),
+            old_object: wire.old_object.map(&raw),
+            options: wire.options.map(&raw),
             uid: wire.uid,
             kind: wire.kind,
             resource: wire.resource,
