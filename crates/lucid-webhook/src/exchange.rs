@@ -15,6 +15,7 @@ use crate::answer;
 use crate::body::{self, BodyError, Received};
 use crate::conversion::Converter;
 use crate::excerpt::excerpt;
+use crate::layers::shed::Limit;
 use crate::layers::{MetricsLayer, deadline};
 use crate::metrics::{CONVERT, Outcome, WebhookMetrics};
 use crate::reply;
@@ -103,8 +104,10 @@ where
     let (head, body) = request.into_parts();
     let body = read(&head, bodies, body).await?;
     // Not before the body is here: whoever sends it slowly would keep the place of those who do not.
-    let _entered =
-        route.limit.as_ref().map(|limit| limit.try_enter().ok_or_else(Refusal::shed)).transpose()?;
+    let _entered = match route.limit.as_ref().map(Limit::try_enter) {
+        Some(None) => return Err(Refusal::shed()),
+        entered => entered.flatten(),
+    };
     let deadline = deadline(arrival, head.uri.query());
     let mut request = AdmissionRequest::from_json(&body.bytes, deadline).map_err(|error| match &error {
         ReviewError::Request { uid, .. } => {

@@ -41,7 +41,7 @@ pub struct Webhook {
     failure_action: FailureAction,
     recovery_policy: Option<FailureAction>,
     allowed_paths: Vec<AllowedPaths>,
-    guard: Guard,
+    guard: Option<Guard>,
     forbidden: Forbidden,
     permitted: Option<GuardLayer>,
     pub(crate) max_in_flight: Option<usize>,
@@ -66,7 +66,7 @@ impl Webhook {
 
     fn new<H: Handler<Args>, Args: 'static>(kind: WebhookKind, name: Arc<str>, handler: H) -> Self {
         Self {
-            guard: Guard::new(Arc::clone(&name), kind),
+            guard: None,
             forbidden: Forbidden::default(),
             max_in_flight: None,
             registration: Registration::new(kind, &*name, "/"),
@@ -106,7 +106,8 @@ impl Webhook {
         self
     }
 
-    /// What the webhook may touch, by changes to a [`Guard`] that excludes `kube-system` and nothing else.
+    /// What the webhook may touch, by changes to a [`Guard`] that excludes `kube-system` and nothing else. Without one, and
+    /// without permissions, that guard is in force as it is.
     ///
     /// ```
     /// use lucid_webhook::guard::Selector;
@@ -118,7 +119,8 @@ impl Webhook {
     /// ```
     #[must_use]
     pub fn with_guard(mut self, change: impl FnOnce(Guard) -> Guard) -> Self {
-        self.guard = change(self.guard);
+        let guard = self.guard.unwrap_or_else(|| Guard::new(Arc::clone(&self.name), self.kind));
+        self.guard = Some(change(guard));
         self
     }
 
@@ -188,6 +190,10 @@ impl Webhook {
             });
             self.handler = BoxCloneSyncService::new(handler);
         }
+        // Without any guard, one that keeps the webhook out of kube-system.
+        let default = || self.permitted.is_none().then(|| Guard::new(Arc::clone(&self.name), self.kind));
+        let guard =
+            self.guard.or_else(default).map(|guard| GuardLayer::new(guard).with_forbidden(self.forbidden));
         let mut check = CheckLayer::new(self.kind);
         for paths in self.allowed_paths {
             check = check.with_allowed_paths(paths);
@@ -203,7 +209,7 @@ impl Webhook {
             .layer(CatchPanicLayer::new())
             .layer(DeadlineLayer::new())
             .option_layer(self.permitted)
-            .layer(GuardLayer::new(self.guard).with_forbidden(self.forbidden))
+            .option_layer(guard)
             .layer(check)
             .service(self.handler);
         BoxCloneSyncService::new(service.map_err(|error| error))
