@@ -122,13 +122,25 @@ impl fmt::Debug for RawObject {
 
 /// An object does not fit the type that a handler wants.
 #[derive(Debug, Snafu)]
-#[snafu(display("failed to decode the object{}: {}", place(path), excerpt(source)))]
+#[snafu(display("failed to decode the object{}: {}", place(path), excerpt(&without_text(source))))]
 #[non_exhaustive]
 pub struct DecodeError {
     /// Where in the object, such as `spec.containers[0].image`; `.` is the object itself.
     pub path: String,
     /// What the decoder said.
     pub source: serde_json::Error,
+}
+
+/// A decoder's message without the text that it quotes: the object may hold secrets, and what a user is told stands in
+/// the API server's audit log too.
+fn without_text(source: &serde_json::Error) -> String {
+    let message = source.to_string();
+    match (message.find("string \""), message.rfind("\", expected")) {
+        (Some(begin), Some(end)) if begin < end => {
+            format!("{}string{}", &message[..begin], &message[end + 1..])
+        }
+        _ => message,
+    }
 }
 
 fn place(path: &str) -> String {

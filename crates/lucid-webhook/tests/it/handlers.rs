@@ -459,3 +459,145 @@ async fn a_patch_is_written_as_go_writes_json() {
     let text = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, text).unwrap();
     assert!(String::from_utf8(text).unwrap().contains(r"a\u003cb\u003e\u0026c"));
 }
+
+#[tokio::test]
+async fn what_does_not_decode_is_not_repeated() {
+    #[derive(Deserialize)]
+    struct Secret {
+        #[expect(dead_code, reason = "only its type matters")]
+        data: u8,
+    }
+    async fn handle(_: Object<Secret>) -> AdmissionResponse {
+        AdmissionResponse::allow()
+    }
+    let object = json!({"kind": "Secret", "data": "hunter\", expected2"});
+    let answer = ask(Webhook::validating("a.example.com", handle), &review(json!({"object": object}))).await;
+    let message = answer["status"]["message"].as_str().unwrap();
+    assert!(message.contains("at data: invalid type: string, expected u8"), "{message}");
+}
+
+#[tokio::test]
+async fn a_panic_is_a_failure_wherever_it_happens() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            assert!(std::thread::panicking(), "on purpose");
+        }
+    }
+    async fn late() -> AdmissionResponse {
+        let _bomb = Bomb;
+        std::future::pending().await
+    }
+    async fn fail() -> Result<AdmissionResponse, BoxError> {
+        Err("the disk is full".into())
+    }
+    let answer = ask(Webhook::validating("a.example.com", late), &review(json!({}))).await;
+    assert_eq!(answer["status"]["message"], "the webhook panicked");
+    let bomb = FailureAction::call(|_: &AdmissionRequest, _: &Failure| panic!("on purpose"));
+    let webhook = Webhook::validating("a.example.com", fail).with_failure_action(bomb);
+    let answer = ask(webhook, &review(json!({}))).await;
+    assert_eq!(answer["status"]["message"], "the webhook failed: the disk is full");
+}
+
+#[tokio::test]
+async fn a_guard_that_fails_lets_no_patch_through() {
+    use lucid_webhook::guard::{Access, AccessReview, ServiceAccount};
+    struct Down;
+    impl AccessReview for Down {
+        fn is_allowed<'a>(&'a self, _: &'a Access) -> futures::future::BoxFuture<'a, Result<bool, BoxError>> {
+            Box::pin(async { Err("no answer".into()) })
+        }
+    }
+    async fn allow() -> AdmissionResponse {
+        AdmissionResponse::allow()
+    }
+    let with = |patch: bool| {
+        let action = move |_: &AdmissionRequest, _: &Failure| match patch {
+            false => AdmissionResponse::allow().with_warning("two\nlines"),
+            true => {
+                let operations = json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}]);
+                AdmissionResponse::patch(JsonPatch::from_operations(&operations).unwrap())
+            }
+        };
+        Webhook::mutating("a.example.com", allow)
+            .with_guard(|guard| guard.with_rights_of(ServiceAccount::new("a", "b").unwrap(), "update", Down))
+            .with_failure_action(FailureAction::call(action))
+    };
+    let answer = ask(with(true), &review(json!({}))).await;
+    assert!(answer["status"]["message"].as_str().unwrap().contains("failed to find out"), "{answer}");
+    assert_eq!(ask(with(false), &review(json!({}))).await["warnings"], json!(["two lines"]));
+}
+
+#[tokio::test]
+async fn an_answer_may_come_as_an_error() {
+    async fn handle() -> Result<AdmissionResponse, BoxError> {
+        Err(AdmissionResponse::deny(409, "Conflict", "not now"))?;
+        Ok(AdmissionResponse::allow())
+    }
+    let answer = ask(Webhook::validating("a.example.com", handle), &review(json!({}))).await;
+    assert_eq!(answer["status"]["reason"], "Conflict");
+}
+
+#[tokio::test]
+async fn two_webhooks_at_one_path_answer_nothing() {
+    async fn allow() -> AdmissionResponse {
+        AdmissionResponse::allow()
+    }
+    let mut router = Router::new()
+        .webhook("a", Webhook::validating("a.example.com", allow))
+        .webhook("/a", Webhook::validating("b.example.com", allow))
+        .webhook("c", Webhook::validating("c.example.com", allow));
+    assert_eq!(router.registrations().count(), 3);
+    for (path, status) in [("/a", 500), ("/c", 200)] {
+        let body = http_body_util::Full::new(Bytes::from(review(json!({})).to_string()));
+        let request =
+            http::Request::post(path).header("content-type", "application/json").body(body).unwrap();
+        assert_eq!(router.call(request).await.unwrap().status(), status, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn permissions_restrict_and_never_widen() {
+    async fn handle() -> Result<JsonPatch, lucid_webhook::InvalidPatch> {
+        JsonPatch::from_operations(&json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}]))
+    }
+    let paths = |paths: &[&str]| lucid_webhook::AllowedPaths::parse(paths).unwrap();
+    for (own, given, allowed) in [
+        (&["/metadata/labels"][..], json!({}), true),
+        (&["/metadata/annotations"], json!({}), false),
+        (&["/metadata/annotations"], json!({"allowedPatchPaths": ["/metadata/labels"]}), false),
+        (&["/metadata"], json!({"allowedPatchPaths": ["/metadata/labels"]}), true),
+        (&["/metadata"], json!({"allowedPatchPaths": []}), false),
+    ] {
+        let webhook = Webhook::mutating("a.example.com", handle).with_allowed_paths(paths(own));
+        let text = given.to_string();
+        let webhook = webhook.with_permissions(serde_json::from_value(given).unwrap(), None).unwrap();
+        let answer = ask(webhook, &review(json!({}))).await;
+        assert_eq!(answer["allowed"], allowed, "{own:?} {text}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_guard_leaves_alone_and_who_leaves_are_outcomes() {
+    async fn hang() -> AdmissionResponse {
+        std::future::pending().await
+    }
+    let mut registry = prometheus_client::registry::Registry::default();
+    let router = Router::new()
+        .with_metrics(Metrics::new(&mut prometheus_client::registry::Registry::default()))
+        .with_metrics(Metrics::new(&mut registry))
+        .webhook("/", Webhook::validating("a.example.com", hang));
+    let call = |namespace: &str| {
+        let body = Bytes::from(review(json!({"namespace": namespace})).to_string());
+        let request = http::Request::post("/").header("content-type", "application/json");
+        router.clone().oneshot(request.body(http_body_util::Full::new(body)).unwrap())
+    };
+    assert_eq!(call("kube-system").await.unwrap().status(), 200);
+    assert!(tokio::time::timeout(Duration::from_millis(50), call("shop")).await.is_err());
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    for (outcome, count) in [("skipped", 1), ("cancelled", 1), ("allowed", 0)] {
+        let line = format!("operation=\"UPDATE\",outcome=\"{outcome}\"}} {count}\n");
+        assert!(text.contains(&line), "{line}{text}");
+    }
+}

@@ -18,7 +18,9 @@ fn library() -> PathBuf {
 fn compile(handler: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("handler.rs");
-    let webhook = "pub fn webhook() -> Webhook { Webhook::validating(\"a.example.com\", handle) }";
+    let handle = if handler.contains("State<") { "handle.with_state(1_i8)" } else { "handle" };
+    let webhook =
+        format!("pub fn webhook() -> Webhook {{ Webhook::validating(\"a.example.com\", {handle}) }}");
     std::fs::write(&source, format!("#![allow(unused)]\nuse lucid_webhook::*;\n{handler}\n{webhook}\n"))
         .unwrap();
     let library = library();
