@@ -4,28 +4,24 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use snafu::ResultExt;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
+use tower::service_fn;
 
-use crate::server::{BindError, ListenSnafu};
+use crate::server::{self, BindError, ListenSnafu};
 
-/// Probes and scrapers, with room for more of them than there should be.
+/// Probes and scrapers, with room for more of them than there should be. Beyond, who asks nothing makes room for who
+/// comes: a probe that waits costs the process its life.
 const CONNECTIONS: usize = 128;
-/// How long a connection may say nothing, or take for a head: longer than the usual time between two scrapes.
-const IDLE: Duration = Duration::from_secs(90);
 
 /// What has to hold before this process wants requests. Cheap to clone; all clones are the same.
 ///
@@ -103,35 +99,13 @@ impl AdminServer {
         self.address
     }
 
-    /// Serves for as long as the future is polled.
+    /// Serves for as long as the future is polled; dropping it ends all connections.
     pub async fn serve(self, readiness: Readiness, registry: Registry) -> Infallible {
         let registry = Arc::new(registry);
-        let room = Arc::new(Semaphore::new(CONNECTIONS));
-        loop {
-            // The semaphore is never closed: there is a permit, sooner or later.
-            let place = Arc::clone(&room).acquire_owned().await;
-            let stream = match self.listener.accept().await {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    tracing::warn!(%error, "failed to accept a connection");
-                    tokio::time::sleep(crate::server::ACCEPT_BACK_OFF).await;
-                    continue;
-                }
-            };
-            let (readiness, registry) = (readiness.clone(), Arc::clone(&registry));
-            tokio::spawn(async move {
-                let service = service_fn(move |request: Request<Incoming>| {
-                    let response = respond(&request, &readiness, &registry);
-                    async move { Ok::<_, Infallible>(response) }
-                });
-                let mut builder = http1::Builder::new();
-                builder.timer(TokioTimer::new()).header_read_timeout(IDLE);
-                if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
-                    tracing::debug!(%error, "connection ended");
-                }
-                drop(place);
-            });
-        }
+        let service = service_fn(move |request: Request<Incoming>| {
+            std::future::ready(Ok(respond(&request, &readiness, &registry)))
+        });
+        server::serve_plain(self.listener, CONNECTIONS, service).await
     }
 }
 

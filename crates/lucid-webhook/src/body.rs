@@ -31,9 +31,9 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 /// however large it is: nobody waits for the answer any more.
 const CONVERSION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What all bodies together may take of the memory; beyond it callers are asked to come again.
+/// What all bodies together may take of the memory, and their answers; beyond it callers are asked to come again.
 const BUDGET: usize = 96 * MIB;
-const CONVERSION_BUDGET: usize = 192 * MIB;
+const CONVERSION_BUDGET: usize = 256 * MIB;
 
 /// How long a body may stand still on its way.
 const STALL: Duration = Duration::from_secs(5);
@@ -47,16 +47,40 @@ const PROOF: usize = 16;
 #[derive(Clone, Debug)]
 pub(crate) struct Reader {
     limit: usize,
+    /// Whether an answer is about as long as its body, which needs room from the begin then.
+    answers_alike: bool,
     stall: Duration,
     timeout: Duration,
     budget: Arc<Semaphore>,
 }
 
-/// A body, and its share of the budget. Keep it until the answer is made.
+/// A body, and its share of the budget. Keep it until the answer is made, which then [takes](Self::attach) the share.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) bytes: Bytes,
-    _share: Option<OwnedSemaphorePermit>,
+    share: Share,
+}
+
+impl Received {
+    /// `answer`, in the place of the body: it keeps what it needs of the budget until its last byte has left, since a
+    /// peer may take its time to read it.
+    pub(crate) fn attach(self, answer: impl Into<Bytes>) -> Bytes {
+        let (bytes, mut share) = (answer.into(), self.share);
+        share.settle(bytes.len());
+        Bytes::from_owner(Charged { bytes, _share: share })
+    }
+}
+
+/// Bytes that have a share of the budget, until hyper drops them.
+struct Charged {
+    bytes: Bytes,
+    _share: Share,
+}
+
+impl AsRef<[u8]> for Charged {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 /// Why there is no body.
@@ -79,18 +103,20 @@ impl Default for Reader {
 impl Reader {
     /// For conversion reviews, with a budget of their own.
     pub(crate) fn conversion() -> Self {
-        Self::new(CONVERSION_LIMIT, CONVERSION_TIMEOUT, CONVERSION_BUDGET)
+        Self { answers_alike: true, ..Self::new(CONVERSION_LIMIT, CONVERSION_TIMEOUT, CONVERSION_BUDGET) }
     }
 
     fn new(limit: usize, timeout: Duration, budget: usize) -> Self {
-        Self { limit, timeout, stall: STALL, budget: Arc::new(Semaphore::new(budget)) }
+        let budget = Arc::new(Semaphore::new(budget));
+        Self { limit, answers_alike: false, timeout, stall: STALL, budget }
     }
 
     /// Readers cloned from this one before keep their limit. The budget grows with it: two such bodies have room in
-    /// any case.
+    /// any case, with their answers where these are as long.
     pub(crate) fn set_limit(&mut self, bytes: usize) {
         self.limit = bytes;
-        let wanted = bytes.saturating_mul(2).min(Semaphore::MAX_PERMITS);
+        let each = bytes.saturating_mul(if self.answers_alike { 2 } else { 1 });
+        let wanted = each.saturating_mul(2).min(Semaphore::MAX_PERMITS);
         if wanted > self.budget.available_permits() {
             self.budget = Arc::new(Semaphore::new(wanted));
         }
@@ -145,7 +171,7 @@ impl Reader {
         let length = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
         let mut kept = match self.is_announced_too_large(&body) {
             true => Err(BodyError::TooLarge),
-            false => Ok(Kept { length, ..Kept::default() }),
+            false => Ok(Kept::new(length, &self.budget)),
         };
         let mut body = std::pin::pin!(body.map_err(Into::<BoxError>::into));
         let mut received = 0_usize;
@@ -159,48 +185,91 @@ impl Reader {
             } else if received > self.limit {
                 kept = Err(BodyError::TooLarge);
             } else if let Ok(so_far) = &mut kept
-                && so_far.push(data, &self.budget).is_none()
+                && so_far.push(data).is_none()
             {
                 // Not to wait: those who have a part of the room might wait for each other.
                 kept = Err(BodyError::Busy);
             }
         }
-        kept.map(|kept| Received { bytes: kept.bytes.into_bytes(), _share: kept.share })
+        let Kept { bytes, mut share, .. } = kept?;
+        let bytes = bytes.into_bytes();
+        if self.answers_alike {
+            share.raise(bytes.len().saturating_mul(2)).ok_or(BodyError::Busy)?;
+        }
+        Ok(Received { bytes, share })
+    }
+}
+
+/// A share of a budget.
+#[derive(Debug)]
+struct Share {
+    budget: Arc<Semaphore>,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Share {
+    fn bytes(&self) -> usize {
+        self.permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
+    }
+
+    /// Brings it to `bytes`, unless it is more already; `None` if the budget has no room for that.
+    fn raise(&mut self, bytes: usize) -> Option<()> {
+        let more = u32::try_from(bytes.saturating_sub(self.bytes())).ok()?;
+        let more = Arc::clone(&self.budget).try_acquire_many_owned(more).ok()?;
+        match &mut self.permit {
+            Some(permit) => permit.merge(more),
+            None => self.permit = Some(more),
+        }
+        Some(())
+    }
+
+    /// Brings it to `bytes` that are there in any case. If the budget has less, then all of it: nothing more comes in
+    /// until some of that is given back.
+    fn settle(&mut self, bytes: usize) {
+        match self.bytes().checked_sub(bytes) {
+            Some(spare) => drop(self.permit.as_mut().and_then(|permit| permit.split(spare))),
+            None => {
+                let all = self.bytes().saturating_add(self.budget.available_permits());
+                // Somebody else may take of it meanwhile, in which case it is too little by as much.
+                let _ = self.raise(bytes.min(all));
+            }
+        }
     }
 }
 
 /// What is here of a body, and the room that it has.
-#[derive(Default)]
 struct Kept {
     /// What the sender says that it will be.
     length: Option<usize>,
     bytes: Chunks,
-    share: Option<OwnedSemaphorePermit>,
+    share: Share,
 }
 
 /// Most bodies arrive in one piece, which is then not copied.
-#[derive(Default)]
 enum Chunks {
-    #[default]
     None,
     One(Bytes),
     Many(Vec<u8>),
 }
 
 impl Kept {
+    fn new(length: Option<usize>, budget: &Arc<Semaphore>) -> Self {
+        Self { length, bytes: Chunks::None, share: Share { budget: Arc::clone(budget), permit: None } }
+    }
+
     /// Adds `data`; `None` if the budget has no room for it.
-    fn push(&mut self, data: Bytes, budget: &Arc<Semaphore>) -> Option<()> {
+    fn push(&mut self, data: Bytes) -> Option<()> {
         if data.is_empty() {
             return Some(());
         }
         match &mut self.bytes {
             Chunks::None => {
-                raise(&mut self.share, data.len(), budget)?;
+                self.share.raise(data.len())?;
                 self.bytes = Chunks::One(data);
             }
             Chunks::One(first) => {
                 let room = room(first.len() + data.len(), self.length);
-                raise(&mut self.share, room, budget)?;
+                self.share.raise(room)?;
                 let mut all = Vec::with_capacity(room);
                 all.extend_from_slice(first);
                 all.extend_from_slice(&data);
@@ -210,7 +279,7 @@ impl Kept {
                 let received = all.len() + data.len();
                 if received > all.capacity() {
                     let room = room(received, self.length);
-                    raise(&mut self.share, room, budget)?;
+                    self.share.raise(room)?;
                     all.reserve_exact(room - all.len());
                 }
                 all.extend_from_slice(&data);
@@ -218,18 +287,6 @@ impl Kept {
         }
         Some(())
     }
-}
-
-/// Brings a share of the budget to `bytes`.
-fn raise(share: &mut Option<OwnedSemaphorePermit>, bytes: usize, budget: &Arc<Semaphore>) -> Option<()> {
-    let held = share.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-    let more = u32::try_from(bytes.saturating_sub(held)).ok()?;
-    let more = Arc::clone(budget).try_acquire_many_owned(more).ok()?;
-    match share {
-        Some(share) => share.merge(more),
-        None => *share = Some(more),
-    }
-    Some(())
 }
 
 /// How much room a body gets when `received` bytes are here. Once a part of the announced length is here, all of it:
@@ -313,10 +370,33 @@ mod tests {
         assert!(matches!(reader.read(&HeaderMap::new(), body()).await, Err(BodyError::Busy)));
     }
 
+    #[tokio::test]
+    async fn an_answer_keeps_its_room_until_its_last_piece_has_left() {
+        let (headers, body) = (HeaderMap::new(), || Full::new(Bytes::from(vec![b'x'; 100])));
+        let mut reader = Reader { budget: Arc::new(Semaphore::new(250)), ..Reader::conversion() };
+        let free = |reader: &Reader| reader.budget.available_permits();
+        // The length of the answer, and what is left then.
+        for (length, left) in [(0, 250), (30, 220), (100, 150), (200, 50), (240, 10), (250, 0), (1000, 0)] {
+            let received = reader.read(&headers, body()).await.unwrap();
+            assert_eq!(free(&reader), 50, "a body, and an answer as long");
+            let mut answer = received.attach(vec![b'y'; length]);
+            assert_eq!((answer.len(), free(&reader)), (length, left));
+            let last = answer.split_off(length / 2);
+            drop(answer);
+            assert_eq!(free(&reader), left);
+            drop(last);
+            assert_eq!(free(&reader), 250);
+        }
+        reader.budget = Arc::new(Semaphore::new(199));
+        assert!(matches!(reader.read(&headers, body()).await, Err(BodyError::Busy)));
+        reader.answers_alike = false;
+        assert!(reader.read(&headers, body()).await.is_ok());
+    }
+
     /// The most that is reserved at once while a body of `length` comes in frames, and what is in the end.
     fn reserved(length: usize, announced: bool, frame: usize) -> (usize, usize) {
         let budget = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
-        let mut kept = Kept { length: announced.then_some(length), ..Kept::default() };
+        let mut kept = Kept::new(announced.then_some(length), &budget);
         let capacity = |kept: &Kept| match &kept.bytes {
             Chunks::Many(all) => all.capacity(),
             _ => 0,
@@ -325,12 +405,11 @@ mod tests {
         while left > 0 {
             let data = Bytes::from(vec![b'x'; frame.min(left)]);
             left -= data.len();
-            let (before, ()) = (capacity(&kept), kept.push(data, &budget).unwrap());
+            let (before, ()) = (capacity(&kept), kept.push(data).unwrap());
             let after = capacity(&kept);
             most = most.max(if after == before { after } else { before + after });
         }
-        let share = kept.share.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        assert!(share >= capacity(&kept), "memory that the budget does not know");
+        assert!(kept.share.bytes() >= capacity(&kept), "memory that the budget does not know");
         (most, capacity(&kept))
     }
 

@@ -205,6 +205,16 @@ impl Activity {
         }
     }
 
+    /// Whether the connection may end without a word: nothing was asked yet, or only half.
+    pub(super) fn is_owed_nothing(&self) -> bool {
+        let state = self.state();
+        match state.phase {
+            Phase::Idle => !state.served,
+            Phase::Handshake | Phase::Head => true,
+            Phase::Busy | Phase::Answering | Phase::Closing => false,
+        }
+    }
+
     /// Who goes first when there is no room, the least of all; `None` for who must stay.
     ///
     /// It is who had the time to ask something and did not; then who has idled longest; then who has just come.

@@ -18,6 +18,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulConnection;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
@@ -60,9 +61,9 @@ pub(super) struct Settings<S> {
     pub(super) stage: watch::Receiver<Stage>,
 }
 
-/// Serves one connection until it ends.
-pub(super) async fn serve<S>(
-    mut settings: Settings<S>,
+/// Serves one connection over TLS until it ends.
+pub(super) async fn serve_tls<S>(
+    settings: Settings<S>,
     tls: Arc<rustls::ServerConfig>,
     stream: TcpStream,
     address: SocketAddr,
@@ -74,11 +75,6 @@ pub(super) async fn serve<S>(
         + 'static,
     S::Future: Send + 'static,
 {
-    // Who comes to a lame duck is served by it: only what changes from now on matters.
-    settings.stage.mark_unchanged();
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%address, %error, "failed to set TCP_NODELAY");
-    }
     let handshake = tokio::time::timeout(settings.periods.handshake, TlsAcceptor::from(tls).accept(stream));
     let stream = tokio::select! {
         handshake = handshake => match handshake {
@@ -93,10 +89,29 @@ pub(super) async fn serve<S>(
     let session = stream.get_ref().1;
     let peer = session.peer_certificates().and_then(|chain| chain.first()).map(PeerCertificate::new);
     let protocol = if session.alpn_protocol() == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
+    serve(settings, protocol, peer, stream, address, place).await;
+}
+
+/// Serves one connection until it ends.
+pub(super) async fn serve<S>(
+    settings: Settings<S>,
+    protocol: Protocol,
+    peer: Option<PeerCertificate>,
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    address: SocketAddr,
+    place: Place,
+) where
+    S: Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = Infallible>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send + 'static,
+{
     let activity = place.activity.clone();
     activity.established(protocol);
-
-    let Settings { service, periods, stage } = settings;
+    let Settings { service, periods, mut stage } = settings;
+    // Who comes to a lame duck is served by it: only what changes from now on matters.
+    stage.mark_unchanged();
     let stages = stage.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         let in_flight = activity.request();
@@ -163,6 +178,9 @@ where
                 Turn::Overdue(Overdue::Close) => connection.as_mut().graceful_shutdown(),
             },
             () = place.needed() => {
+                if activity.is_owed_nothing() {
+                    return Err("too many connections".to_owned());
+                }
                 activity.close();
                 periods.closing = GOODBYE;
                 connection.as_mut().graceful_shutdown();

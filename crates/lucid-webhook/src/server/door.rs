@@ -13,7 +13,7 @@ use super::activity::Activity;
 
 /// Pause after an accept that failed, as when file descriptors ran out, and between two looks for somebody who can
 /// leave.
-pub(crate) const ACCEPT_BACK_OFF: Duration = Duration::from_millis(100);
+const ACCEPT_BACK_OFF: Duration = Duration::from_millis(100);
 
 /// All connections that stand. Clones are the same.
 #[derive(Clone, Debug, Default)]
@@ -123,6 +123,9 @@ impl Door {
                 }
             };
             if let Some((stream, peer)) = self.waiting.take() {
+                if let Err(error) = stream.set_nodelay(true) {
+                    tracing::debug!(%peer, %error, "failed to set TCP_NODELAY");
+                }
                 return (stream, peer, self.connections.enter(permit));
             }
         }

@@ -1,4 +1,4 @@
-//! Serving HTTP/1.1 and HTTP/2 over TLS.
+//! Serving HTTP/1.1 and HTTP/2 over TLS, and plain HTTP/1.1 with the same care.
 //!
 //! `door` lets a connection in, `connection` serves it, `activity` knows what it is busy with and for how long it may
 //! be.
@@ -30,10 +30,9 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tower::Service;
 
-use self::activity::Periods;
+use self::activity::{Periods, Protocol};
 pub use self::clients::{ClientCertificates, ClientCertificatesError};
 use self::connection::{Settings, Stage};
-pub(crate) use self::door::ACCEPT_BACK_OFF;
 use self::door::{Connections, Door};
 pub use self::peer::PeerCertificate;
 pub use self::tls::Tls;
@@ -170,7 +169,7 @@ impl Server {
         loop {
             tokio::select! {
                 (stream, peer, place) = door.next() => {
-                    tasks.spawn(connection::serve(settings.clone(), tls.current(), stream, peer, place));
+                    tasks.spawn(connection::serve_tls(settings.clone(), tls.current(), stream, peer, place));
                 }
                 Some(ended) = tasks.join_next() => report(ended),
                 () = &mut leaving => break,
@@ -178,7 +177,7 @@ impl Server {
         }
         // Who stands at the door is let in: a closed one would cost them their call.
         while let Some((stream, peer, place)) = door.next().now_or_never() {
-            tasks.spawn(connection::serve(settings.clone(), tls.current(), stream, peer, place));
+            tasks.spawn(connection::serve_tls(settings.clone(), tls.current(), stream, peer, place));
         }
         drop(door);
         stage.send_replace(Stage::Draining);
@@ -193,6 +192,31 @@ impl Server {
         });
         if drained.await.is_err() {
             tracing::warn!(seconds = self.drain.as_secs(), "gave up waiting for requests in flight");
+        }
+    }
+}
+
+/// Serves plain HTTP/1.1 for as long as the future is polled. Connections have the same limits of time as those of a
+/// [`Server`], make room for one another in the same way, and end with the future.
+pub(crate) async fn serve_plain<S>(listener: TcpListener, connections: usize, service: S) -> Infallible
+where
+    S: Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = Infallible>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send + 'static,
+{
+    let (_stage, stages) = watch::channel(Stage::Serving);
+    let settings = Settings { service, periods: Periods::default(), stage: stages };
+    let mut door = Door::new(listener, connections, Connections::default());
+    let mut tasks = JoinSet::new();
+    loop {
+        tokio::select! {
+            (stream, peer, place) = door.next() => {
+                let settings = settings.clone();
+                tasks.spawn(connection::serve(settings, Protocol::Http1, None, stream, peer, place));
+            }
+            Some(ended) = tasks.join_next() => report(ended),
         }
     }
 }

@@ -1,7 +1,30 @@
 //! Liveness, readiness and metrics over HTTP.
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
 use lucid_webhook::{AdminServer, Readiness};
 use prometheus_client::registry::Registry;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+const HEALTHZ: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n";
+
+async fn start() -> (SocketAddr, JoinHandle<std::convert::Infallible>) {
+    let server = AdminServer::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let address = server.local_addr();
+    (address, tokio::spawn(server.serve(Readiness::default(), Registry::default())))
+}
+
+/// The first bytes of an answer to `sent`.
+async fn ask(stream: &mut TcpStream, sent: &[u8]) -> String {
+    stream.write_all(sent).await.unwrap();
+    let mut answer = [0; 15];
+    stream.read_exact(&mut answer).await.unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
+}
 
 #[tokio::test]
 async fn readiness_says_what_is_missing_and_liveness_does_not_depend_on_it() {
@@ -28,4 +51,34 @@ async fn readiness_says_what_is_missing_and_liveness_does_not_depend_on_it() {
     let (status, text) = get("/metrics").await;
     assert!(status == 200 && text.contains("answers_total 0\n") && text.ends_with("# EOF\n"), "{text}");
     assert_eq!(get("/").await.0, 404);
+}
+
+#[tokio::test]
+async fn a_probe_is_answered_however_many_connections_are_kept() {
+    let beginnings: [&[u8]; 4] =
+        [b"", b"GET /healthz HT", HEALTHZ, b"POST /healthz HTTP/1.1\r\ncontent-length: 9\r\n\r\n"];
+    for sent in beginnings {
+        let (address, _serving) = start().await;
+        let mut held = Vec::new();
+        for _ in 0..300 {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            // Who had to make room is gone by now.
+            stream.write_all(sent).await.ok();
+            held.push(stream);
+        }
+        sleep(Duration::from_millis(200)).await;
+        let probe = async { ask(&mut TcpStream::connect(address).await.unwrap(), HEALTHZ).await };
+        let answer = timeout(Duration::from_secs(2), probe).await;
+        assert_eq!(answer.expect("locked out"), "HTTP/1.1 200 OK", "{}", sent.escape_ascii());
+    }
+}
+
+#[tokio::test]
+async fn connections_end_with_the_server() {
+    let (address, serving) = start().await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    assert_eq!(ask(&mut stream, HEALTHZ).await, "HTTP/1.1 200 OK");
+    serving.abort();
+    let mut rest = Vec::new();
+    timeout(Duration::from_secs(2), stream.read_to_end(&mut rest)).await.expect("it stays").ok();
 }
