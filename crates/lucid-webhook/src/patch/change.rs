@@ -1,6 +1,8 @@
 //! Patches from a changed object of a type.
 
 use std::any::type_name;
+use std::collections::HashMap;
+use std::marker::PhantomData;
 
 use json_patch::jsonptr::Pointer;
 use serde::Serialize;
@@ -11,6 +13,9 @@ use snafu::{IntoError, Snafu};
 use super::JsonPatch;
 use super::merge::merge;
 use crate::review::{DecodeError, RawObject};
+
+/// How often a type is asked whether it writes what is empty. See [`Probes`].
+const MOST_PROBES: usize = 64;
 
 /// Why a changed object cannot be expressed as a patch.
 #[derive(Debug, Snafu)]
@@ -98,16 +103,73 @@ impl JsonPatch {
         let raw: Value = original.decode()?;
         let before: Value = encode(&decode::<T>(original.as_bytes())?)?;
         let after = encode(changed)?;
-        let writes_empty = |at: &Pointer, empty: &Value| {
-            let mut emptied = before.clone();
-            if let Some(place) = emptied.pointer_mut(at.as_str()) {
-                *place = empty.clone();
-            }
-            let written = T::deserialize(&emptied).ok().and_then(|emptied| encode(&emptied).ok());
-            written.is_none_or(|written| written.pointer(at.as_str()).is_some())
-        };
-        let target = merge(raw.clone(), &before, &after, &writes_empty);
+        let mut probes = Probes::<T>::of(&before);
+        let mut writes_empty = |at: &Pointer, empty: &Value| probes.writes_empty(at, empty);
+        let target = merge(raw.clone(), &before, &after, &mut writes_empty);
         Ok(Self::diff(&raw, &target))
+    }
+}
+
+/// Whether a type writes empty values, by trying it: each probe reads and writes the whole object.
+struct Probes<'a, T> {
+    before: &'a Value,
+    answers: HashMap<String, bool>,
+    /// The last answer for a member of this depth and name.
+    alike: HashMap<(usize, String), bool>,
+    of: PhantomData<fn() -> T>,
+}
+
+impl<'a, T: Serialize + DeserializeOwned> Probes<'a, T> {
+    fn of(before: &'a Value) -> Self {
+        Self { before, answers: HashMap::new(), alike: HashMap::new(), of: PhantomData }
+    }
+
+    /// Elements of a list are of one type, so that one of them answers for all.
+    fn writes_empty(&mut self, at: &Pointer, empty: &Value) -> bool {
+        let place = self.in_any_element(at);
+        if let Some(answer) = self.answers.get(&place) {
+            return *answer;
+        }
+        let name = at.back().map(|token| token.decoded().into_owned()).unwrap_or_default();
+        let alike = (at.count(), name);
+        // Only a map has so many places: those in its entries are alike, and entries themselves are written.
+        if self.answers.len() >= MOST_PROBES {
+            return self.alike.get(&alike).copied().unwrap_or(true);
+        }
+        let answer = self.probe(at, empty);
+        self.answers.insert(place, answer);
+        self.alike.insert(alike, answer);
+        answer
+    }
+
+    fn probe(&self, at: &Pointer, empty: &Value) -> bool {
+        let mut emptied = self.before.clone();
+        if let Some(place) = emptied.pointer_mut(at.as_str()) {
+            *place = empty.clone();
+        }
+        let written = T::deserialize(&emptied).ok().and_then(|emptied| encode(&emptied).ok());
+        written.is_none_or(|written| written.pointer(at.as_str()).is_some())
+    }
+
+    /// The pointer with `~*`, which is no escaped token, in place of what is an index and not a member.
+    fn in_any_element(&self, at: &Pointer) -> String {
+        let mut place = String::with_capacity(at.as_str().len());
+        let mut value = Some(self.before);
+        for token in at.tokens() {
+            place.push('/');
+            let key = token.decoded();
+            value = match value {
+                Some(Value::Array(elements)) => {
+                    place.push_str("~*");
+                    key.parse().ok().and_then(|index: usize| elements.get(index))
+                }
+                other => {
+                    place.push_str(token.encoded());
+                    other.and_then(|value| value.get(key.as_ref()))
+                }
+            };
+        }
+        place
     }
 }
 

@@ -15,7 +15,7 @@ pub(super) fn merge(
     raw: Value,
     before: &Value,
     after: &Value,
-    writes_empty: &dyn Fn(&Pointer, &Value) -> bool,
+    writes_empty: &mut dyn FnMut(&Pointer, &Value) -> bool,
 ) -> Value {
     Merge { at: PointerBuf::new(), writes_empty }.value(raw, before, after)
 }
@@ -23,7 +23,7 @@ pub(super) fn merge(
 struct Merge<'a> {
     /// Where in `before`.
     at: PointerBuf,
-    writes_empty: &'a dyn Fn(&Pointer, &Value) -> bool,
+    writes_empty: &'a mut dyn FnMut(&Pointer, &Value) -> bool,
 }
 
 impl Merge<'_> {
@@ -338,8 +338,8 @@ mod tests {
                 json!(["c", "a", "bb"]),
             ),
         ] {
-            let never = |_: &Pointer, _: &Value| true;
-            assert_eq!(merge(raw, &before, &after, &never), expected, "{case}");
+            let mut always = |_: &Pointer, _: &Value| true;
+            assert_eq!(merge(raw, &before, &after, &mut always), expected, "{case}");
         }
     }
 
@@ -347,8 +347,8 @@ mod tests {
     fn what_the_type_leaves_out_when_empty_keeps_what_it_does_not_know() {
         let raw = json!({"a": {"known": 1, "unknown": 2, "b": {"known": 1}}});
         let before = json!({"a": {"known": 1, "b": {"known": 1}}});
-        let keeps = |at: &Pointer, _: &Value| at.as_str() != "/a";
-        assert_eq!(merge(raw.clone(), &before, &json!({}), &keeps), json!({"a": {"unknown": 2}}));
-        assert_eq!(merge(raw, &before, &json!({}), &|_, _| true), json!({}));
+        let mut keeps = |at: &Pointer, _: &Value| at.as_str() != "/a";
+        assert_eq!(merge(raw.clone(), &before, &json!({}), &mut keeps), json!({"a": {"unknown": 2}}));
+        assert_eq!(merge(raw, &before, &json!({}), &mut |_, _| true), json!({}));
     }
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use json_patch::PatchOperation;
@@ -501,5 +502,75 @@ fn an_allowed_position_is_the_one_before_and_after() {
     ] {
         let patch = JsonPatch::diff(&before, &json!({"l": after}));
         assert_eq!(first.check(&before, &patch).is_ok(), allowed, "{after}");
+    }
+}
+
+thread_local! {
+    static DECODED: Cell<usize> = const { Cell::new(0) };
+}
+
+fn counted<'de, D: Deserializer<'de>>(de: D) -> Result<String, D::Error> {
+    DECODED.set(DECODED.get() + 1);
+    String::deserialize(de)
+}
+
+/// Counts how often it is decoded. Leaves out parts in which it knows nothing.
+#[derive(Serialize, Deserialize)]
+struct Counted {
+    #[serde(deserialize_with = "counted")]
+    kind: String,
+    #[serde(default)]
+    list: Vec<CountedElement>,
+    #[serde(default)]
+    map: BTreeMap<String, CountedElement>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct CountedElement {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    written: Option<Known>,
+    #[serde(default, skip_serializing_if = "Known::is_empty")]
+    skipped: Known,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct Known {
+    known: Option<u32>,
+}
+
+impl Known {
+    const fn is_empty(&self) -> bool {
+        self.known.is_none()
+    }
+}
+
+#[test]
+fn however_many_parts_are_removed_the_object_is_decoded_only_a_few_times() {
+    let part = json!({"known": 1, "unknown": 2});
+    let element = json!({"written": part, "skipped": part});
+    let map: serde_json::Map<_, _> = (0..500).map(|n| (format!("e{n}"), element.clone())).collect();
+    let raw = json!({"kind": "Counted", "list": vec![element; 500], "map": map});
+    for (part, most) in [("list", 10), ("map", 100)] {
+        let clear = |element: &mut CountedElement| {
+            element.written = None;
+            element.skipped.known = None;
+        };
+        let patch = change::<Counted>(&raw, |object| {
+            match part {
+                "list" => object.list.iter_mut().for_each(clear),
+                _ => object.map.values_mut().for_each(clear),
+            }
+            DECODED.set(0);
+        });
+        let decoded = DECODED.get();
+        assert!(decoded <= most, "{part}: decoded {decoded} times");
+        assert_eq!(patch.operations().len(), 1000, "{part}");
+        let after = patched(&raw, &patch);
+        let elements: Vec<&Value> = match &after[part] {
+            Value::Array(elements) => elements.iter().collect(),
+            map => map.as_object().unwrap().values().collect(),
+        };
+        let expected = json!({"skipped": {"unknown": 2}});
+        assert!(elements.into_iter().all(|element| *element == expected), "{part}");
     }
 }
