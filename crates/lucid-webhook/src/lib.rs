@@ -195,6 +195,7 @@ pub mod layers;
 mod metrics;
 mod names;
 mod patch;
+mod pem_files;
 pub mod registration;
 mod reply;
 mod response;
@@ -227,6 +228,7 @@ pub use patch::{
     AllowedPath, AllowedPaths, ApplyError, ChangeError, ForbiddenPath, InvalidAllowedPath, InvalidPatch,
     JsonPatch,
 };
+pub use pem_files::{PemFiles, PemFilesError};
 pub use response::AdmissionResponse;
 pub use review::{
     AdmissionRequest, DecodeError, GroupVersionKind, GroupVersionResource, Operation, RawObject, ReviewError,
