@@ -1,16 +1,11 @@
 //! A conversion webhook: CronTabs are stored in v2, and whoever knows v1 only goes on using that.
 
 use std::env;
-use std::sync::Arc;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use lucid_webhook::{BoxError, Converter, Router, Server};
-use rustls::ServerConfig;
-use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use lucid_webhook::{BoxError, Converter, PemFiles, Router, Server};
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -135,7 +130,7 @@ async fn main() -> Result<(), BoxError> {
     let [listen, certificate, key] = arguments.as_slice() else {
         return Err("usage: conversion <listen> <cert.pem> <key.pem>".into());
     };
-    let tls = tls(certificate, key)?;
+    let tls = PemFiles::load(certificate, key).await?;
     let mut terminate = signal(SignalKind::terminate())?;
     let shutdown = async move {
         tokio::select! {
@@ -148,14 +143,4 @@ async fn main() -> Result<(), BoxError> {
     println!("listening on {}", server.local_addr());
     server.serve(tls, router, shutdown).await;
     Ok(())
-}
-
-/// What the API server connects to, made of two PEM files.
-fn tls(certificate: &str, key: &str) -> Result<Arc<ServerConfig>, BoxError> {
-    let chain = CertificateDer::pem_file_iter(certificate)?.collect::<Result<Vec<_>, _>>()?;
-    let tls = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(chain, PrivateKeyDer::from_pem_file(key)?)?;
-    Ok(Arc::new(tls))
 }

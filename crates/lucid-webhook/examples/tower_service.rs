@@ -3,15 +3,12 @@
 
 use std::env;
 use std::future::{Ready, ready};
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use k8s_openapi::api::apps::v1::Deployment;
-use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, DecodeError, Router, Server, Webhook};
-use rustls::ServerConfig;
-use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use lucid_webhook::{
+    AdmissionRequest, AdmissionResponse, BoxError, DecodeError, PemFiles, Router, Server, Webhook,
+};
 use tower::{Service, ServiceBuilder};
 
 #[derive(Clone)]
@@ -58,11 +55,7 @@ async fn main() -> Result<(), BoxError> {
     let [listen, certificate, key] = arguments.as_slice() else {
         return Err("usage: tower_service <listen> <cert.pem> <key.pem>".into());
     };
-    let chain = CertificateDer::pem_file_iter(certificate)?.collect::<Result<Vec<_>, _>>()?;
-    let tls = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(chain, PrivateKeyDer::from_pem_file(key)?)?;
+    let tls = PemFiles::load(certificate, key).await?;
     let service = ServiceBuilder::new().map_response(comfort).service(LimitReplicas { most: 3 });
     let router = Router::new().webhook("/", Webhook::validating("limit-replicas.example.com", service));
     let server = Server::bind(listen.parse()?).await?;

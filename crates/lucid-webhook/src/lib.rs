@@ -197,6 +197,7 @@ pub mod layers;
 mod metrics;
 mod names;
 mod patch;
+mod pem_files;
 pub mod registration;
 mod reply;
 mod response;
@@ -230,6 +231,8 @@ pub use patch::{
     JsonPatch,
 };
 pub use response::{AdmissionResponse, Cause, Denial};
+pub use pem_files::{PemFiles, PemFilesError};
+pub use response::AdmissionResponse;
 pub use review::{
     AdmissionRequest, DecodeError, GroupVersionKind, GroupVersionResource, Operation, RawObject, ReviewError,
     UserInfo,

@@ -353,9 +353,21 @@ async fn what_is_cut_is_counted() {
     }
 }
 
-/// Collects what a subscriber is told of spans.
+/// Collects what a subscriber writes.
 #[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl Written {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+/// To be kept while the subscriber of one thread listens. If there is only one, tracing takes the thread that comes first
+/// to an event for all: without a subscriber of its own, it turns the event off.
+pub(crate) fn another_subscriber() -> tracing::Dispatch {
+    tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default())
+}
 
 impl std::io::Write for Written {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -386,6 +398,7 @@ fn a_span_says_what_was_asked_and_answered_and_belongs_to_the_callers_trace() {
         opentelemetry_sdk::trace::SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
     let open_telemetry = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
     let subscriber = tracing_subscriber::registry().with(json).with(open_telemetry);
+    let _other = another_subscriber();
 
     let body = http_body_util::Full::new(Bytes::from(review(json!({"name": "error"})).to_string()));
     let request = http::Request::post("/")
@@ -397,7 +410,7 @@ fn a_span_says_what_was_asked_and_answered_and_belongs_to_the_callers_trace() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     tracing::subscriber::with_default(subscriber, || runtime.block_on(router.call(request)).unwrap());
 
-    let lines = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+    let lines = written.text();
     let close = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let close = close.filter(|line| line["fields"]["message"] == "close").collect::<Vec<_>>();
     let [close] = close.as_slice() else { panic!("{lines}") };
