@@ -109,20 +109,26 @@ where
         entered => entered.flatten(),
     };
     let deadline = deadline(arrival, head.uri.query());
-    let mut request = AdmissionRequest::from_json(&body.bytes, deadline).map_err(|error| match &error {
-        ReviewError::Request { uid, .. } => {
-            tracing::warn!(uid = excerpt(uid), "refused a request that makes no sense: {error}");
-            let response = AdmissionResponse::deny(400, "BadRequest", error.to_string());
-            Refusal { response: review(uid, &response), outcome: Outcome::BadRequest }
-        }
-        _ => Refusal::bad(StatusCode::BAD_REQUEST, &error.to_string()),
-    })?;
+    let mut request = match AdmissionRequest::from_json(&body.bytes, deadline) {
+        Ok(request) => request,
+        Err(error) => return Err(refusal(&error, body)),
+    };
     request.arrival = arrival;
     request.trace_parent = TraceParent::of(&head.headers);
     request.extensions = head.extensions;
     let uid = request.uid.clone();
     let response = ask(service, route.metrics.as_ref(), request).await;
-    Ok(review(&uid, &response))
+    Ok(review(&uid, &response, body))
+}
+
+/// Whoever sent something that is no request gets its uid back all the same, if it has one.
+fn refusal(error: &ReviewError, body: Received) -> Refusal {
+    let ReviewError::Request { uid, .. } = error else {
+        return Refusal::bad(StatusCode::BAD_REQUEST, &error.to_string());
+    };
+    tracing::warn!(uid = excerpt(uid), "refused a request that makes no sense: {error}");
+    let response = AdmissionResponse::deny(400, "BadRequest", error.to_string());
+    Refusal { response: review(uid, &response, body), outcome: Outcome::BadRequest }
 }
 
 fn ask(
@@ -163,7 +169,7 @@ where
         .convert(&body.bytes, deadline)
         .await
         .map_err(|error| Refusal::bad(StatusCode::BAD_REQUEST, &error.to_string()))?;
-    let response = reply::json(StatusCode::OK, answer.body);
+    let response = reply::json(StatusCode::OK, body.attach(answer.body));
     match Outcome::of_conversion(answer.outcome) {
         Outcome::BadRequest => Err(Refusal { response, outcome: Outcome::BadRequest }),
         outcome => {
@@ -224,9 +230,10 @@ fn is_json(headers: &HeaderMap) -> bool {
         .is_some_and(|media_type| media_type.trim().eq_ignore_ascii_case(reply::JSON))
 }
 
-fn review(uid: &str, response: &AdmissionResponse) -> Response<Full<Bytes>> {
+/// The AdmissionReview in the place of the `asked` one.
+fn review(uid: &str, response: &AdmissionResponse, asked: Received) -> Response<Full<Bytes>> {
     match answer::write(uid, response) {
-        Ok(body) => reply::json(StatusCode::OK, body),
+        Ok(answer) => reply::json(StatusCode::OK, asked.attach(answer)),
         Err(error) => {
             refuse(StatusCode::INTERNAL_SERVER_ERROR, &format!("failed to write the answer: {error}"))
         }

@@ -230,9 +230,8 @@ pub use patch::{
     AllowedPath, AllowedPaths, ApplyError, ChangeError, ForbiddenPath, InvalidAllowedPath, InvalidPatch,
     JsonPatch,
 };
-pub use response::{AdmissionResponse, Cause, Denial};
 pub use pem_files::{PemFiles, PemFilesError};
-pub use response::AdmissionResponse;
+pub use response::{AdmissionResponse, Cause, Denial};
 pub use review::{
     AdmissionRequest, DecodeError, GroupVersionKind, GroupVersionResource, Operation, RawObject, ReviewError,
     UserInfo,

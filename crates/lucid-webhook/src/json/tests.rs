@@ -272,6 +272,7 @@ struct Port {
 struct Wrapped(Option<Port>);
 
 #[derive(Debug, Deserialize)]
+#[allow(dead_code, reason = "compared as text")]
 enum Mode {
     Plain,
     Number(u8),
@@ -279,6 +280,7 @@ enum Mode {
 }
 
 #[derive(Debug, Deserialize)]
+#[allow(dead_code, reason = "compared as text")]
 #[serde(untagged)]
 enum Either {
     Number(i64),
@@ -287,6 +289,7 @@ enum Either {
 }
 
 #[derive(Debug, Deserialize)]
+#[allow(dead_code, reason = "compared as text")]
 #[serde(tag = "type")]
 enum Shape {
     Round { size: u8 },
