@@ -9,7 +9,6 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
-use hyper::body::Incoming;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use snafu::ResultExt;
@@ -17,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tower::service_fn;
 
-use crate::server::{self, BindError, ListenSnafu};
+use crate::server::{self, BindError, ListenSnafu, RequestBody};
 
 /// Probes and scrapers, with room for more of them than there should be. Beyond, who asks nothing makes room for who
 /// comes: a probe that waits costs the process its life.
@@ -102,14 +101,18 @@ impl AdminServer {
     /// Serves for as long as the future is polled; dropping it ends all connections.
     pub async fn serve(self, readiness: Readiness, registry: Registry) -> Infallible {
         let registry = Arc::new(registry);
-        let service = service_fn(move |request: Request<Incoming>| {
+        let service = service_fn(move |request: Request<RequestBody>| {
             std::future::ready(Ok(respond(&request, &readiness, &registry)))
         });
         server::serve_plain(self.listener, CONNECTIONS, service).await
     }
 }
 
-fn respond(request: &Request<Incoming>, readiness: &Readiness, registry: &Registry) -> Response<Full<Bytes>> {
+fn respond(
+    request: &Request<RequestBody>,
+    readiness: &Readiness,
+    registry: &Registry,
+) -> Response<Full<Bytes>> {
     const TEXT: &str = "text/plain; charset=utf-8";
     const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     let (status, content_type, body) = match (request.method(), request.uri().path()) {

@@ -1,5 +1,6 @@
 //! Reading a request's body within a size and a time.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +24,9 @@ const CONVERSION_LIMIT: usize = 64 * MIB;
 /// How much of a body beyond the limit is read and thrown away, so that its sender gets to read the answer instead
 /// of a reset connection.
 const DISCARDED: usize = 64 * MIB;
+
+/// How long to read a body that nobody wants, for the same reason. The API server sends what it has at once.
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a body may take.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
@@ -144,16 +148,29 @@ impl Reader {
         tokio::time::timeout(self.timeout, self.collect(body)).await.unwrap_or(Err(BodyError::TooSlow))
     }
 
-    /// Reads a body to its end without keeping it, so that its connection can carry other requests. Gives up where
-    /// [`Self::read`] would; the connection ends with the answer then.
+    /// Reads a body to its end without keeping it, so that its connection can carry other requests. Gives up after 2 s,
+    /// and where it is larger than a review may be; the connection ends with the answer then.
     pub(crate) async fn discard<B>(&self, headers: &HeaderMap, body: B)
     where
         B: Body<Data = Bytes>,
         B::Error: Into<BoxError>,
     {
         if !headers.contains_key(EXPECT) {
-            let nothing = Self { limit: 0, ..self.clone() };
-            let _ = tokio::time::timeout(self.timeout, nothing.collect(body)).await;
+            let _ = tokio::time::timeout(DISCARD_TIMEOUT, self.skip(body)).await;
+        }
+    }
+
+    async fn skip<B: Body<Data = Bytes>>(&self, body: B) {
+        let mut left = self.limit.min(DEFAULT_LIMIT);
+        if body.size_hint().lower() > left as u64 {
+            return;
+        }
+        let mut body = pin!(body);
+        while let Some(Ok(frame)) = body.frame().await {
+            match left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) {
+                Some(rest) => left = rest,
+                None => return,
+            }
         }
     }
 
@@ -173,7 +190,7 @@ impl Reader {
             true => Err(BodyError::TooLarge),
             false => Ok(Kept::new(length, &self.budget)),
         };
-        let mut body = std::pin::pin!(body.map_err(Into::<BoxError>::into));
+        let mut body = pin!(body.map_err(Into::<BoxError>::into));
         let mut received = 0_usize;
         while let Some(frame) =
             tokio::time::timeout(self.stall, body.frame()).await.map_err(|_elapsed| BodyError::TooSlow)?
@@ -442,15 +459,31 @@ mod tests {
         assert!(matches!(reader.read(&HeaderMap::new(), body).await, Err(BodyError::TooLarge)));
     }
 
+    fn trickle() -> impl Body<Data = Bytes, Error = Infallible> {
+        StreamBody::new(stream::unfold((), |()| async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            Some((Ok(Frame::data(Bytes::from_static(b"x"))), ()))
+        }))
+    }
+
+    #[tokio::test]
+    async fn a_body_that_nobody_wants_has_2_s_and_the_size_of_a_review() {
+        let (reader, headers) = (Reader::conversion(), HeaderMap::new());
+        for body in [stalled(5).boxed_unsync(), trickle().boxed_unsync()] {
+            let begin = std::time::Instant::now();
+            reader.discard(&headers, body).await;
+            assert!((1900..3000).contains(&begin.elapsed().as_millis()), "{:?}", begin.elapsed());
+        }
+        let begin = std::time::Instant::now();
+        reader.discard(&headers, stalled(DEFAULT_LIMIT + 1)).await;
+        assert!(begin.elapsed() < DISCARD_TIMEOUT / 2, "it gives up at once");
+    }
+
     #[tokio::test]
     async fn a_body_that_trickles_has_its_time_only() {
         let reader = Reader { timeout: Duration::from_millis(300), ..Reader::default() };
-        let trickle = stream::unfold((), |()| async {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            Some((Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"x"))), ()))
-        });
         let begin = std::time::Instant::now();
-        let read = reader.read(&HeaderMap::new(), StreamBody::new(trickle)).await;
+        let read = reader.read(&HeaderMap::new(), trickle()).await;
         assert!(matches!(read, Err(BodyError::TooSlow)));
         assert!(begin.elapsed() < Duration::from_secs(2));
     }

@@ -237,7 +237,9 @@ pub use review::{
     UserInfo,
 };
 pub use router::{BoxError, Router};
-pub use server::{BindError, ClientCertificates, ClientCertificatesError, PeerCertificate, Server, Tls};
+pub use server::{
+    BindError, ClientCertificates, ClientCertificatesError, PeerCertificate, RequestBody, Server, Tls,
+};
 pub use side_effects::SideEffects;
 pub use trace_parent::TraceParent;
 pub use webhook::Webhook;

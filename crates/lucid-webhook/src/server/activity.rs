@@ -3,6 +3,7 @@
 //! hyper's own header timeout also counts while a connection idles, so it would close the connections that the API
 //! server keeps for its next call. Here the time of a head begins with its first byte.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ pub(crate) struct Periods {
     pub(crate) idle: Duration,
     /// For the peer to take more of an answer.
     pub(crate) stall: Duration,
-    /// For a whole HTTP/1.1 answer to leave. Nobody waits longer: the API server's timeouts end at 30 s.
+    /// For a whole answer to leave. Nobody waits longer: the API server's timeouts end at 30 s.
     pub(crate) answer: Duration,
     /// For a connection that was asked to end.
     pub(crate) closing: Duration,
@@ -41,6 +42,12 @@ impl Default for Periods {
 
 /// In this time a client makes its handshake and asks, unless it is up to something else.
 const NEWCOMER: Duration = Duration::from_millis(500);
+
+/// A body comes if this much of it comes in this time; what is slower makes room when there is none.
+const PROGRESS: usize = 16 * 1024;
+const STANDSTILL: Duration = Duration::from_secs(1);
+/// An answer that leaves for as long makes room when there is none.
+const SLOW_ANSWER: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
@@ -77,6 +84,14 @@ struct State {
     phase: Phase,
     since: Instant,
     in_flight: usize,
+    /// The requests whose service waits for more of the body.
+    waiting: usize,
+    /// When the last [`PROGRESS`] bytes of bodies were complete, or the first request came; and what came since.
+    fed: Instant,
+    morsel: usize,
+    /// HTTP/2 answers that leave, by number, and since when. The first is the oldest.
+    leaving: BTreeMap<u64, Instant>,
+    answers: u64,
     served: bool,
     flushed: bool,
     blocked: Option<Instant>,
@@ -93,6 +108,11 @@ impl Activity {
             phase: Phase::Handshake,
             since: Instant::now(),
             in_flight: 0,
+            waiting: 0,
+            fed: Instant::now(),
+            morsel: 0,
+            leaving: BTreeMap::new(),
+            answers: 0,
             served: false,
             flushed: false,
             blocked: None,
@@ -139,12 +159,15 @@ impl Activity {
     /// A request goes to the service, until what is returned is dropped.
     pub(crate) fn request(&self) -> InFlight {
         let mut state = self.state();
+        if state.in_flight == 0 {
+            (state.fed, state.morsel) = (Instant::now(), 0);
+        }
         state.in_flight += 1;
         state.served = true;
         if state.phase != Phase::Closing {
             state.enter(Phase::Busy);
         }
-        InFlight(self.clone())
+        InFlight { activity: self.clone(), answer: None }
     }
 
     /// To be called after each turn of the connection. Only then does it count as idle: what hyper reads in the turn
@@ -161,7 +184,8 @@ impl Activity {
         let state = self.state();
         let phase = state.period(periods).map(|period| state.since + period);
         let stall = state.blocked.map(|since| since + periods.stall);
-        phase.into_iter().chain(stall).min()
+        let answer = state.leaving.values().next().map(|since| *since + periods.answer);
+        [phase, stall, answer].into_iter().flatten().min()
     }
 
     pub(crate) fn overdue(&self, periods: &Periods) -> Option<Overdue> {
@@ -169,6 +193,9 @@ impl Activity {
         let mut state = self.state();
         if state.blocked.is_some_and(|since| since + periods.stall <= now) {
             return Some(Overdue::Drop("the peer stopped to read"));
+        }
+        if state.leaving.values().next().is_some_and(|since| *since + periods.answer <= now) {
+            return Some(Overdue::Drop("the peer took an answer too slowly"));
         }
         if state.period(periods).is_none_or(|period| state.since + period > now) {
             return None;
@@ -205,21 +232,26 @@ impl Activity {
         }
     }
 
-    /// Whether the connection may end without a word: nothing was asked yet, or only half.
+    /// Whether the connection may end without a word: nothing was asked yet, or only half, or nobody takes the answer.
     pub(super) fn is_owed_nothing(&self) -> bool {
         let state = self.state();
         match state.phase {
             Phase::Idle => !state.served,
             Phase::Handshake | Phase::Head => true,
-            Phase::Busy | Phase::Answering | Phase::Closing => false,
+            Phase::Busy | Phase::Answering => state.stuck().is_some(),
+            Phase::Closing => false,
         }
     }
 
     /// Who goes first when there is no room, the least of all; `None` for who must stay.
     ///
-    /// It is who had the time to ask something and did not; then who has idled longest; then who has just come.
+    /// It is who had the time to ask something and did not, or not all of it, or does not take the answer; then who has
+    /// idled longest; then who has just come.
     pub(super) fn spare(&self) -> Option<(u8, Instant)> {
         let state = self.state();
+        if let Some(since) = state.stuck() {
+            return Some((0, since));
+        }
         let rank = match (state.served, state.since.elapsed() < NEWCOMER) {
             (false, false) => 0,
             (true, _) => 1,
@@ -236,6 +268,18 @@ impl State {
         self.flushed = false;
     }
 
+    /// Since when it is the peer who keeps all the requests of this connection, if that is too long where others wait.
+    fn stuck(&self) -> Option<Instant> {
+        let (since, allowed) = match (self.phase, self.leaving.values().next()) {
+            (Phase::Busy, _) if self.in_flight > self.waiting + self.leaving.len() => return None,
+            (Phase::Busy, None) => (self.fed, STANDSTILL),
+            (Phase::Busy, Some(oldest)) => (*oldest, SLOW_ANSWER),
+            (Phase::Answering, _) => (self.since, SLOW_ANSWER),
+            _ => return None,
+        };
+        (since.elapsed() >= allowed).then_some(since)
+    }
+
     fn period(&self, periods: &Periods) -> Option<Duration> {
         match self.phase {
             Phase::Handshake => Some(periods.handshake),
@@ -249,13 +293,37 @@ impl State {
     }
 }
 
-/// One request in the service.
+/// One request, in the service or, by HTTP/2, on its way back.
 #[derive(Debug)]
-pub(crate) struct InFlight(Activity);
+pub(crate) struct InFlight {
+    activity: Activity,
+    answer: Option<u64>,
+}
+
+impl InFlight {
+    /// For the request's body.
+    pub(super) fn reading(&self) -> Reading {
+        Reading { activity: self.activity.clone(), waits: false }
+    }
+
+    /// The service is done.
+    pub(super) fn answered(&mut self) {
+        let mut state = self.activity.state();
+        if state.protocol == Protocol::Http2 {
+            let number = state.answers;
+            state.answers += 1;
+            state.leaving.insert(number, Instant::now());
+            self.answer = Some(number);
+        }
+    }
+}
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let mut state = self.0.state();
+        let mut state = self.activity.state();
+        if let Some(number) = self.answer {
+            state.leaving.remove(&number);
+        }
         state.in_flight -= 1;
         if state.in_flight == 0 {
             let next = match (state.phase, state.protocol) {
@@ -265,6 +333,41 @@ impl Drop for InFlight {
             };
             state.enter(next);
         }
+    }
+}
+
+/// The body of one request, for as long as the service has it.
+#[derive(Debug)]
+pub(super) struct Reading {
+    activity: Activity,
+    waits: bool,
+}
+
+impl Reading {
+    /// The service wants more of the body, and there is nothing.
+    pub(super) fn waits(&mut self) {
+        if !self.waits {
+            self.waits = true;
+            self.activity.state().waiting += 1;
+        }
+    }
+
+    /// More of it came, or its end.
+    pub(super) fn came(&mut self, bytes: usize) {
+        let mut state = self.activity.state();
+        state.morsel = state.morsel.saturating_add(bytes);
+        if state.morsel >= PROGRESS {
+            (state.fed, state.morsel) = (Instant::now(), 0);
+        }
+        if std::mem::take(&mut self.waits) {
+            state.waiting -= 1;
+        }
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.came(0);
     }
 }
 

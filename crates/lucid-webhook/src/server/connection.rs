@@ -10,9 +10,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt;
 use http::header::{CONNECTION, HeaderValue};
 use http::{Request, Response};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -25,9 +26,10 @@ use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 use tower::{Service, ServiceExt};
 
-use super::activity::{Activity, Overdue, Periods, Protocol};
+use super::activity::{Activity, InFlight, Overdue, Periods, Protocol};
 use super::door::Place;
 use super::peer::PeerCertificate;
+use super::request_body::RequestBody;
 use super::watched::Watched;
 
 /// Of a request's head, trailers included; Go's clients send less than 1 KiB.
@@ -69,7 +71,7 @@ pub(super) async fn serve_tls<S>(
     address: SocketAddr,
     place: Place,
 ) where
-    S: Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = Infallible>
+    S: Service<Request<RequestBody>, Response = Response<Full<Bytes>>, Error = Infallible>
         + Clone
         + Send
         + 'static,
@@ -101,7 +103,7 @@ pub(super) async fn serve<S>(
     address: SocketAddr,
     place: Place,
 ) where
-    S: Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = Infallible>
+    S: Service<Request<RequestBody>, Response = Response<Full<Bytes>>, Error = Infallible>
         + Clone
         + Send
         + 'static,
@@ -113,19 +115,23 @@ pub(super) async fn serve<S>(
     // Who comes to a lame duck is served by it: only what changes from now on matters.
     stage.mark_unchanged();
     let stages = stage.clone();
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        let in_flight = activity.request();
+    let service = service_fn(move |request: Request<Incoming>| {
+        let mut in_flight = activity.request();
+        let mut request = request.map(|body| RequestBody::new(body, in_flight.reading()));
         let (service, stage) = (service.clone(), stages.clone());
         if let Some(peer) = &peer {
             request.extensions_mut().insert(peer.clone());
         }
         async move {
             let mut response = service.oneshot(request).await?;
-            if protocol == Protocol::Http1 && *stage.borrow() > Stage::Serving {
+            in_flight.answered();
+            if protocol == Protocol::Http2 {
+                return Ok::<_, Infallible>(response.map(|body| leaving(body, in_flight)));
+            }
+            if *stage.borrow() > Stage::Serving {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            drop(in_flight);
-            Ok::<_, Infallible>(response)
+            Ok(response)
         }
     });
     let io = TokioIo::new(Watched::new(stream, place.activity.clone()));
@@ -145,6 +151,29 @@ pub(super) async fn serve<S>(
     };
     if let Err(error) = ended {
         tracing::debug!(%address, error, "connection ended");
+    }
+}
+
+/// An answer by HTTP/2, which is in flight until the peer lets its last byte leave: a closed window does not show in
+/// the stream below, as it does in HTTP/1.1.
+fn leaving(mut body: Full<Bytes>, in_flight: InFlight) -> Full<Bytes> {
+    match body.frame().now_or_never() {
+        Some(Some(Ok(frame))) => {
+            let bytes = frame.into_data().unwrap_or_default();
+            Full::new(Bytes::from_owner(Leaving { bytes, _in_flight: in_flight }))
+        }
+        _ => Full::default(),
+    }
+}
+
+struct Leaving {
+    bytes: Bytes,
+    _in_flight: InFlight,
+}
+
+impl AsRef<[u8]> for Leaving {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 

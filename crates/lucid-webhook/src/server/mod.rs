@@ -8,6 +8,7 @@ mod clients;
 mod connection;
 mod door;
 mod peer;
+mod request_body;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -23,7 +24,6 @@ use bytes::Bytes;
 use futures::FutureExt;
 use http::{Request, Response};
 use http_body_util::Full;
-use hyper::body::Incoming;
 use snafu::{ResultExt, Snafu};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -35,6 +35,7 @@ pub use self::clients::{ClientCertificates, ClientCertificatesError};
 use self::connection::{Settings, Stage};
 use self::door::{Connections, Door};
 pub use self::peer::PeerCertificate;
+pub use self::request_body::RequestBody;
 pub use self::tls::Tls;
 
 /// Connections at once: an API server keeps 25 idle ones for each webhook, and there are few API servers.
@@ -109,8 +110,8 @@ impl Server {
     /// How many connections may stand at once, 4,096 by default.
     ///
     /// One more makes another leave: one that has not asked anything in half a second,
-    /// otherwise the one that has idled longest.
-    /// While all are busy, the new one waits.
+    /// or whose request's body stands still; otherwise the one that has idled longest, or takes too long to read its
+    /// answer. While all are busy, the new one waits.
     #[must_use]
     pub const fn with_connection_limit(mut self, connections: usize) -> Self {
         self.connections = connections;
@@ -143,13 +144,13 @@ impl Server {
     /// Serves until `shutdown` completes, then as a lame duck, then until the requests in flight are answered.
     ///
     /// `tls` is an `Arc<rustls::ServerConfig>`, or a `watch::Receiver` of such, whose value is taken anew for each
-    /// connection. `service` is a [`Router`](crate::Router), or anything around it; each request goes to a clone.
-    /// Where a client showed a certificate, requests have a [`PeerCertificate`] among their extensions.
+    /// connection. `service` is a [`Router`](crate::Router), or anything around it; each request goes to a
+    /// clone. Where a client showed a certificate, requests have a [`PeerCertificate`] among their extensions.
     ///
     /// Dropping this future ends all connections at once.
     pub async fn serve<S>(self, tls: impl Into<Tls>, service: S, shutdown: impl Future<Output = ()>)
     where
-        S: Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = Infallible>
+        S: Service<Request<RequestBody>, Response = Response<Full<Bytes>>, Error = Infallible>
             + Clone
             + Send
             + 'static,
@@ -200,7 +201,7 @@ impl Server {
 /// [`Server`], make room for one another in the same way, and end with the future.
 pub(crate) async fn serve_plain<S>(listener: TcpListener, connections: usize, service: S) -> Infallible
 where
-    S: Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = Infallible>
+    S: Service<Request<RequestBody>, Response = Response<Full<Bytes>>, Error = Infallible>
         + Clone
         + Send
         + 'static,

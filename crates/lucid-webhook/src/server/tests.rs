@@ -9,7 +9,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
@@ -31,7 +30,7 @@ const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-async fn serve(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn serve(request: Request<RequestBody>) -> Result<Response<Full<Bytes>>, Infallible> {
     let path = request.uri().path().to_owned();
     let body = match path.as_str() {
         "/large" => Bytes::from(vec![b'x'; LARGE]),
@@ -147,6 +146,27 @@ async fn an_answer_has_its_time_even_if_the_client_reads_a_little() {
         }
     }
     assert!(read < LARGE / 2, "{read}");
+}
+
+#[tokio::test]
+async fn an_h2_answer_that_nobody_takes_ends_its_connection() {
+    let (address, authority) = start(Periods { answer: millis(800), ..periods() }).await;
+    // It takes an answer without a body and one that is small, and not the third.
+    let mut settings = h2::client::Builder::new();
+    settings.initial_window_size(4);
+    let mut client = Http2::connect_as(address, &authority, &settings).await.unwrap();
+    for body in ["", "abcd"] {
+        assert_eq!(client.post("/", body).await.unwrap().1, body);
+        assert!(!client.ends_within(millis(1000)).await);
+    }
+    let (answer, mut body) = client.open("/").await.unwrap();
+    body.reserve_capacity(5);
+    body.send_data(Bytes::from_static(b"abcde"), true).unwrap();
+    let answer = answer.await.unwrap();
+    let begin = Instant::now();
+    assert_eq!(answer.status(), 200);
+    assert!(client.ends_within(millis(2000)).await);
+    assert!((millis(700)..millis(1500)).contains(&begin.elapsed()), "{:?}", begin.elapsed());
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::server::Echo;
-use crate::wire::{Authority, Http1};
+use crate::wire::{Authority, Http1, Http2};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -64,6 +64,68 @@ async fn connections_without_a_handshake_do_not_lock_others_out() {
         client.post("/", "").await.unwrap().status
     };
     assert_eq!(tokio::time::timeout(5 * SECOND, call).await.expect("locked out"), 200);
+}
+
+/// Sends of a body what `each` says every 200 ms until the connection ends.
+async fn trickle(mut client: Http1, each: usize) {
+    let head = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 10000000\r\n\r\n";
+    client.send(head).await.unwrap();
+    while !client.ends_within(SECOND / 5).await {
+        if client.send(vec![b'a'; each]).await.is_err() {
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_sends_a_body_byte_by_byte_makes_room_before_who_idles_and_who_sends_it_stays() {
+    let authority = Authority::new();
+    let echo = Echo::start(authority.server_config(), |server| server.with_connection_limit(4)).await;
+    let connect = async || {
+        let client = Http1::connect(echo.address, authority.client_config("http/1.1"));
+        tokio::time::timeout(5 * SECOND / 2, client).await.expect("it waits").unwrap()
+    };
+    let mut idle = connect().await;
+    assert_eq!(idle.post("/", "").await.unwrap().status, 200);
+    let sends = tokio::spawn(trickle(connect().await, 20_000));
+    let trickles = [tokio::spawn(trickle(connect().await, 1)), tokio::spawn(trickle(connect().await, 1))];
+    tokio::time::sleep(SECOND * 6 / 5).await;
+    let (mut first, mut second) = (connect().await, connect().await);
+    for task in trickles {
+        tokio::time::timeout(SECOND, task).await.expect("it stays").unwrap();
+    }
+    for client in [&mut idle, &mut first, &mut second] {
+        assert_eq!(client.post("/", "").await.unwrap().status, 200);
+    }
+    assert!(!sends.is_finished());
+    sends.abort();
+}
+
+#[tokio::test]
+async fn who_keeps_all_its_h2_requests_waiting_makes_room() {
+    let authority = Authority::new();
+    let echo = Echo::start(authority.server_config(), |server| server.with_connection_limit(2)).await;
+    // One does not send its bodies, the other does not take its answers.
+    let silent = Http2::connect(echo.address, &authority).await.unwrap();
+    let mut closed = h2::client::Builder::new();
+    closed.initial_window_size(0);
+    let closed = Http2::connect_as(echo.address, &authority, &closed).await.unwrap();
+    let mut open = Vec::new();
+    for _ in 0..3 {
+        open.push(silent.open("/").await.unwrap());
+        let (answer, mut body) = closed.open("/").await.unwrap();
+        body.send_data(bytes::Bytes::new(), true).unwrap();
+        open.push((answer, body));
+    }
+    tokio::time::sleep(SECOND / 5).await;
+    let begin = tokio::time::Instant::now();
+    let mut http1 = Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap();
+    assert!(begin.elapsed() < 2 * SECOND, "{:?}", begin.elapsed());
+    assert_eq!(http1.post("/", "").await.unwrap().status, 200);
+    tokio::time::sleep(SECOND * 5 / 2).await;
+    let mut http2 = Http2::connect(echo.address, &authority).await.unwrap();
+    assert_eq!(http2.post("/", "").await.unwrap().0, 200);
+    assert_eq!(http1.post("/", "").await.unwrap().status, 200, "it idles, and asked before");
 }
 
 /// Runs [`serve_with_few_descriptors`] as a process of its own.

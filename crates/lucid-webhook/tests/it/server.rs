@@ -8,8 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
-use lucid_webhook::{BindError, PeerCertificate, Server, Tls};
+use lucid_webhook::{BindError, PeerCertificate, RequestBody, Server, Tls};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tower::service_fn;
@@ -17,7 +16,7 @@ use tower::service_fn;
 use crate::wire::{self, Authority, Http1, Http2};
 
 /// Answers with the method, the path, who calls, and the body. A path such as `/millis/300` takes that long.
-pub(crate) async fn echo(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+pub(crate) async fn echo(request: Request<RequestBody>) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map_or_else(|error| error.to_string().into(), |body| body.to_bytes());
     if let Some(millis) = head.uri.path().strip_prefix("/millis/") {

@@ -215,8 +215,16 @@ pub(crate) struct Http2 {
 
 impl Http2 {
     pub(crate) async fn connect(address: SocketAddr, authority: &Authority) -> io::Result<Self> {
+        Self::connect_as(address, authority, &h2::client::Builder::new()).await
+    }
+
+    pub(crate) async fn connect_as(
+        address: SocketAddr,
+        authority: &Authority,
+        settings: &h2::client::Builder,
+    ) -> io::Result<Self> {
         let stream = connect(address, authority.client_config("h2")).await?;
-        let (sender, connection) = h2::client::handshake(stream).await.map_err(io::Error::other)?;
+        let (sender, connection) = settings.handshake(stream).await.map_err(io::Error::other)?;
         let (end, ended) = tokio::sync::watch::channel(false);
         tokio::spawn(async move {
             connection.await.ok();
@@ -245,6 +253,15 @@ impl Http2 {
             body.extend_from_slice(&data);
         }
         Ok((response.status().as_u16(), body.into()))
+    }
+
+    /// Sends a request and no body, and leaves it open; the answer and the stream of the body.
+    pub(crate) async fn open(
+        &self,
+        path: &str,
+    ) -> Result<(h2::client::ResponseFuture, h2::SendStream<Bytes>), h2::Error> {
+        let mut sender = self.sender.clone().ready().await?;
+        sender.send_request(Self::request(path).body(()).unwrap(), false)
     }
 
     pub(crate) async fn post(&mut self, path: &str, body: &str) -> Result<(u16, Bytes), h2::Error> {
