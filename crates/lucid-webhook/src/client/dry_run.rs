@@ -1,13 +1,16 @@
 //! A client whose writes are all dry runs.
 
+use std::borrow::Cow;
+
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Uri};
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
+use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
-use snafu::{ResultExt, Snafu, ensure};
+use snafu::{OptionExt, ResultExt, Snafu, ensure};
 use tower::service_fn;
 
 use crate::router::BoxError;
@@ -23,6 +26,16 @@ pub enum DryRunError {
     /// makes a real credential whatever `dryRun` says.
     #[snafu(display("{method} {path} has an effect and knows no dry run"))]
     NoDryRun {
+        /// Method.
+        method: Method,
+        /// Path of the URL.
+        path: String,
+    },
+    /// A path in which `.`, `..` or an encoded slash is a segment or a part of one: what it means is up to who reads it.
+    #[snafu(display(
+        "{method} {path}: accepted are paths without the segments . and .. and without an encoded slash"
+    ))]
+    AmbiguousPath {
         /// Method.
         method: Method,
         /// Path of the URL.
@@ -73,8 +86,9 @@ pub fn dry_run(client: &Client) -> Client {
 async fn as_dry_run(request: Request<Body>) -> Result<Request<Body>, BoxError> {
     let (mut head, body) = request.into_parts();
     let path = head.uri.path();
+    let segments = segments(path).context(AmbiguousPathSnafu { method: head.method.clone(), path })?;
     let is_read = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
-    let is_safe = if is_read { !is_connection(path) } else { has_dry_run(path) };
+    let is_safe = if is_read { !is_connection(&segments) } else { has_dry_run(&segments) };
     ensure!(
         is_safe && !head.headers.contains_key(UPGRADE),
         NoDryRunSnafu { method: head.method.clone(), path }
@@ -97,20 +111,28 @@ async fn as_dry_run(request: Request<Body>) -> Result<Request<Body>, BoxError> {
     Ok(Request::from_parts(head, options.into()))
 }
 
+/// The segments of a path as the API server reads them, percent-decoded; `None` where it could be read otherwise.
+fn segments(path: &str) -> Option<Vec<Cow<'_, str>>> {
+    let segments = path.split('/').filter(|segment| !segment.is_empty());
+    let decoded = segments.map(|segment| percent_decode_str(segment).decode_utf8().ok());
+    let is_plain = |segment: &Cow<'_, str>| segment != "." && segment != ".." && !segment.contains('/');
+    decoded.map(|segment| segment.filter(is_plain)).collect()
+}
+
 /// Whether a write to this path is a dry run when it says so.
-fn has_dry_run(path: &str) -> bool {
-    let is_resource = path.starts_with("/api/") || path.starts_with("/apis/");
+fn has_dry_run(path: &[Cow<'_, str>]) -> bool {
+    let is_resource = path.len() > 1 && path.first().is_some_and(|root| root == "api" || root == "apis");
     is_resource && !is_connection(path) && subresource(path) != Some(("serviceaccounts", "token"))
 }
 
 /// Whether a request to this path ends at a container, a node or a Service, whatever its method.
-fn is_connection(path: &str) -> bool {
+fn is_connection(path: &[Cow<'_, str>]) -> bool {
     subresource(path).is_some_and(|(_, name)| matches!(name, "exec" | "attach" | "portforward" | "proxy"))
 }
 
 /// Resource and subresource of a path below `/api` or `/apis`.
-fn subresource(path: &str) -> Option<(&str, &str)> {
-    let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+fn subresource<'p>(path: &'p [Cow<'_, str>]) -> Option<(&'p str, &'p str)> {
+    let segments: Vec<&str> = path.iter().map(AsRef::as_ref).collect();
     let resource = match segments[..] {
         ["api", _, ref resource @ ..] | ["apis", _, _, ref resource @ ..] => resource,
         _ => return None,
@@ -171,10 +193,21 @@ mod tests {
             ("/apis/apps/v1/namespaces/a/deployments/b/scale", false, true),
             ("/apis/example.com/v1/things/proxy/status", false, true),
             ("/apis/authorization.k8s.io/v1/subjectaccessreviews", false, true),
+            ("/api/v1/namespaces/a/serviceaccounts/b/%74oken", false, false),
+            ("/api/v1/namespaces/a/services/b:80/%70roxy/admin/reset", true, false),
+            ("/%61pi/v1/namespaces/a/pods/b/e%78ec", true, false),
+            ("//api//v1/namespaces/a/pods/b/exec", true, false),
+            ("/api/v1/namespaces/a/configmaps/%41%20b", false, true),
             ("/debug/flags/v", false, false),
             ("/", false, false),
         ] {
-            assert_eq!((is_connection(path), has_dry_run(path)), (connection, dry_run), "{path}");
+            let segments = segments(path).unwrap();
+            assert_eq!((is_connection(&segments), has_dry_run(&segments)), (connection, dry_run), "{path}");
+        }
+        for path in
+            ["/api/v1/pods/../nodes/b", "/api/./v1", "/api/%2e%2E/v1", "/api/v1/pods/a%2Fexec", "/api/%ff"]
+        {
+            assert_eq!(segments(path), None, "{path}");
         }
     }
 

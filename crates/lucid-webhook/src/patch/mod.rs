@@ -22,6 +22,9 @@ const MOST_COPIED: usize = 3 * 1024 * 1024;
 /// doubles its depth, and values are dropped recursively.
 const DEEPEST_RESULT: usize = 256;
 
+/// How many characters of a text an error message quotes.
+const LONGEST_TEXT: usize = 100;
+
 /// A JSON patch (RFC 6902), ready to be sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JsonPatch {
@@ -66,6 +69,19 @@ pub enum ApplyError {
     Copies {
         /// Number of the operation, from 0.
         index: usize,
+    },
+    /// What comes out is not the object any more.
+    #[snafu(display(
+        "the patch makes {field} {found}, which was {before}: accepted is an object of the same apiVersion and kind, with \
+         metadata"
+    ))]
+    AnotherObject {
+        /// `the object`, `apiVersion`, `kind` or `metadata`.
+        field: &'static str,
+        /// What it became: a text, or what kind of value.
+        found: String,
+        /// What it was.
+        before: String,
     },
     /// Values nested beyond all reason.
     #[snafu(display("operation {index} of the patch nests values deeper than {DEEPEST_RESULT} levels"))]
@@ -168,6 +184,35 @@ impl JsonPatch {
         Ok(value)
     }
 
+    /// What becomes of an object of the Kubernetes API: as [`Self::apply`], but the outcome has to be an object, of the
+    /// same `apiVersion` and `kind`, with `metadata` that are an object still.
+    ///
+    /// The API server refuses another kind of object, and fills in what a built-in type lacks only for some requests.
+    ///
+    /// # Errors
+    ///
+    /// When an operation fails, or the outcome is no such object.
+    pub fn apply_to_object(&self, object: &Value) -> Result<Value, ApplyError> {
+        let after = self.apply(object)?;
+        let another = |field, found: Option<&Value>, before: Option<&Value>| {
+            AnotherObjectSnafu { field, found: describe(found), before: describe(before) }.fail()
+        };
+        if !after.is_object() {
+            return another("the object", Some(&after), Some(object));
+        }
+        for field in ["apiVersion", "kind"] {
+            let (found, before) = (after.get(field), object.get(field));
+            if found != before {
+                return another(field, found, before);
+            }
+        }
+        let (found, before) = (after.get("metadata"), object.get("metadata"));
+        if before.is_some_and(Value::is_object) && !found.is_some_and(Value::is_object) {
+            return another("metadata", found, before);
+        }
+        Ok(after)
+    }
+
     /// Whether there is nothing to change.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -187,8 +232,9 @@ impl From<json_patch::Patch> for JsonPatch {
     }
 }
 
-/// Whether an operation needs the object's parent, which does not exist (`evanphx/json-patch` 4, which the API server
-/// applies patches with).
+/// Whether an operation on the whole is one that the API server's library (`evanphx/json-patch` 4) refuses: it puts
+/// values into their parent, which the whole does not have, and `replace` of the whole takes containers only. That a
+/// list is no object of the API is for [`JsonPatch::apply_to_object`] to say.
 fn is_for_whole_object(operation: &PatchOperation) -> bool {
     match operation {
         PatchOperation::Add(_) | PatchOperation::Remove(_) => operation.path().is_root(),
@@ -198,6 +244,17 @@ fn is_for_whole_object(operation: &PatchOperation) -> bool {
             replacing.path.is_root() && !replacing.value.is_object() && !replacing.value.is_array()
         }
         PatchOperation::Test(_) => false,
+    }
+}
+
+/// A value in an error message, which quotes no objects.
+fn describe(value: Option<&Value>) -> String {
+    match value {
+        None => "absent".to_owned(),
+        Some(Value::String(text)) => format!("{:?}", text.chars().take(LONGEST_TEXT).collect::<String>()),
+        Some(Value::Object(_)) => "an object".to_owned(),
+        Some(Value::Array(_)) => "a list".to_owned(),
+        Some(Value::Null | Value::Bool(_) | Value::Number(_)) => "null, a number or a boolean".to_owned(),
     }
 }
 

@@ -171,9 +171,13 @@ impl AllowedPaths {
     ///
     /// When it changes something else, or does not apply.
     pub fn check(&self, before: &Value, patch: &JsonPatch) -> Result<(), ForbiddenPath> {
-        let after = patch.apply(before).context(ApplySnafu)?;
+        self.check_change(before, &patch.apply(before).context(ApplySnafu)?)
+    }
+
+    /// Whether nothing differs between `before` and `after` but what is allowed.
+    pub(crate) fn check_change(&self, before: &Value, after: &Value) -> Result<(), ForbiddenPath> {
         let mut walk = Walk { at: PointerBuf::new() };
-        walk.value(Some(before), Some(&after), &Spot::root(self))
+        walk.value(Some(before), Some(after), &Spot::root(self))
             .map_err(|path| ChangeSnafu { path: path.to_string(), allowed: self.clone() }.build())
     }
 }

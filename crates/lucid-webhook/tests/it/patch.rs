@@ -178,6 +178,42 @@ fn what_the_api_server_would_refuse_does_not_apply() {
     assert!(JsonPatch::from_operations(&hopeless).unwrap().apply(&object).is_err());
 }
 
+#[test]
+fn a_patched_object_stays_an_object_of_its_kind() {
+    for (operation, expected) in [
+        (json!({"op": "replace", "path": "", "value": []}), Err("the object a list, which was an object")),
+        (json!({"op": "replace", "path": "", "value": {}}), Err("apiVersion absent, which was \"v1\"")),
+        (json!({"op": "remove", "path": "/kind"}), Err("kind absent, which was \"Pod\"")),
+        (
+            json!({"op": "replace", "path": "/kind", "value": "Secret"}),
+            Err("kind \"Secret\", which was \"Pod\""),
+        ),
+        (
+            json!({"op": "replace", "path": "/apiVersion", "value": 2}),
+            Err("apiVersion null, a number or a boolean"),
+        ),
+        (json!({"op": "remove", "path": "/metadata"}), Err("metadata absent, which was an object")),
+        (
+            json!({"op": "replace", "path": "/metadata", "value": "x"}),
+            Err("metadata \"x\", which was an object"),
+        ),
+        (json!({"op": "replace", "path": "/metadata", "value": {}}), Ok("/metadata")),
+        (json!({"op": "replace", "path": "/kind", "value": "Pod"}), Ok("/kind")),
+    ] {
+        let patch = JsonPatch::from_operations(&[&operation]).unwrap();
+        match (patch.apply_to_object(&pod()), expected) {
+            (Ok(after), Ok(place)) => assert_eq!(after.pointer(place), operation.pointer("/value")),
+            (Err(error), Err(expected)) => {
+                assert!(error.to_string().contains(expected), "{operation}: {error}")
+            }
+            (found, expected) => panic!("{operation}: {found:?}, expected {expected:?}"),
+        }
+    }
+    let absent = json!({"apiVersion": "v1", "kind": "PodExecOptions"});
+    let patch = JsonPatch::from_operations(&json!([{"op": "add", "path": "/stdin", "value": true}])).unwrap();
+    assert_eq!(patch.apply_to_object(&absent).unwrap()["stdin"], true);
+}
+
 fn pod() -> Value {
     json!({
         "apiVersion": "v1",
