@@ -85,7 +85,7 @@ fn check_patch(
 ) -> Result<(), AnswerError> {
     let object: Value = object.context(PatchWithoutObjectSnafu)?.decode().context(ObjectSnafu)?;
     allowed_paths.iter().try_for_each(|paths| paths.check(&object, patch).context(ForbiddenSnafu))?;
-    patch.applied(object).context(PatchDoesNotApplySnafu)?;
+    patch.apply_to_object(&object).context(PatchDoesNotApplySnafu)?;
     Ok(())
 }
 

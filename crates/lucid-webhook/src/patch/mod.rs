@@ -155,10 +155,7 @@ impl JsonPatch {
     ///
     /// When an operation fails, here or in the API server, which refuses more: see [`ApplyError`].
     pub fn apply(&self, value: &Value) -> Result<Value, ApplyError> {
-        self.applied(value.clone())
-    }
-
-    pub(crate) fn applied(&self, mut value: Value) -> Result<Value, ApplyError> {
+        let mut value = value.clone();
         let mut copied = 0_usize;
         for (index, operation) in self.operations.iter().enumerate() {
             ensure!(!is_for_whole_object(operation), WholeObjectSnafu { index });
