@@ -11,15 +11,14 @@ use serde::de::value::BorrowedStrDeserializer;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::Error;
 
-use super::cursor::{Cursor, Parser};
+use super::cursor::Cursor;
 use super::outline::{Member, Outline};
 
 /// Reads the object that `outline` is of. None if anything does not fit: serde_json then says what, or reads it after all.
 pub(super) fn read<'a, T: Deserialize<'a>>(text: &'a [u8], outline: &'a Outline) -> Option<T> {
-    let mut reader =
-        Reader { cursor: Cursor::new(text), outline: Some(outline.members()), known: 0..0, failed: false };
+    let mut reader = Reader { cursor: Cursor::new(text), outline: Some(outline.members()), known: 0..0 };
     let value = T::deserialize(&mut reader).ok()?;
-    (!reader.failed && reader.cursor.is_at_end()).then_some(value)
+    reader.cursor.is_at_end().then_some(value)
 }
 
 struct Reader<'de> {
@@ -28,27 +27,9 @@ struct Reader<'de> {
     outline: Option<&'de [Member]>,
     /// A value that the outline knows the end of.
     known: Range<usize>,
-    /// Something did not fit. What comes after that may be read in another way than serde_json does, should the type
-    /// carry on: the value is of no use then.
-    failed: bool,
 }
 
 impl<'de> Reader<'de> {
-    fn note<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
-        self.failed |= result.is_err();
-        result
-    }
-
-    fn usual<T>(&mut self, found: Option<T>) -> Result<T, Error> {
-        self.note(found.ok_or_else(|| Error::custom("unusual")))
-    }
-
-    /// Has serde_json read what comes next.
-    fn delegate<T>(&mut self, read: impl FnOnce(&mut Parser<'de>) -> Result<T, Error>) -> Result<T, Error> {
-        let value = self.cursor.parse(read);
-        self.note(value)
-    }
-
     /// Whether a list of objects comes next.
     fn is_at_objects(&mut self) -> bool {
         let start = self.cursor.at;
@@ -58,11 +39,15 @@ impl<'de> Reader<'de> {
     }
 }
 
+fn usual<T>(found: Option<T>) -> Result<T, Error> {
+    found.ok_or_else(|| Error::custom("unusual"))
+}
+
 macro_rules! delegate {
     ($($method:ident)*) => {
         $(
             fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-                self.delegate(|json| json.$method(visitor))
+                self.cursor.parse(|parser| parser.$method(visitor))
             }
         )*
     };
@@ -78,7 +63,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
         visitor: V,
     ) -> Result<V::Value, Error> {
         if self.cursor.peek() != Some(b'{') {
-            return self.delegate(|json| json.deserialize_struct(name, fields, visitor));
+            return self.cursor.parse(|parser| parser.deserialize_struct(name, fields, visitor));
         }
         if let Some(outline) = self.outline.take() {
             let is_field = |member: &Member| {
@@ -86,37 +71,33 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
             };
             if outline.iter().all(is_field) {
                 // The type has all that there is, so that most of it will be read: serde_json does that faster.
-                return self.delegate(|json| json.deserialize_struct(name, fields, visitor));
+                return self.cursor.parse(|parser| parser.deserialize_struct(name, fields, visitor));
             }
             let value = visitor.visit_map(Outlined { reader: self, members: outline.iter() });
             let last = outline.last().map_or(0, |member| member.value.end);
             let all_read = (self.cursor.at == last).then(|| self.cursor.at = self.cursor.text.len());
-            self.usual(all_read)?;
-            return self.note(value);
+            usual(all_read)?;
+            return value;
         }
         self.cursor.at += 1;
-        let value = visitor.visit_map(Members { reader: self, first: true });
-        let value = self.note(value)?;
-        let end = self.cursor.pass(b'}');
-        self.usual(end)?;
+        let value = visitor.visit_map(Members { reader: self, first: true })?;
+        usual(self.cursor.pass(b'}'))?;
         Ok(value)
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         if !self.is_at_objects() {
-            return self.delegate(|json| json.deserialize_seq(visitor));
+            return self.cursor.parse(|parser| parser.deserialize_seq(visitor));
         }
         self.cursor.at += 1;
-        let value = visitor.visit_seq(Elements { reader: self, first: true });
-        let value = self.note(value)?;
-        let end = self.cursor.pass(b']');
-        self.usual(end)?;
+        let value = visitor.visit_seq(Elements { reader: self, first: true })?;
+        usual(self.cursor.pass(b']'))?;
         Ok(value)
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match self.cursor.peek() {
-            Some(b'n') => self.delegate(|json| json.deserialize_option(visitor)),
+            Some(b'n') => self.cursor.parse(|parser| parser.deserialize_option(visitor)),
             _ => visitor.visit_some(self),
         }
     }
@@ -128,7 +109,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
     ) -> Result<V::Value, Error> {
         // What serde_json has names of its own for, as for RawValue.
         if name.starts_with("$serde_json::") {
-            return self.delegate(|json| json.deserialize_newtype_struct(name, visitor));
+            return self.cursor.parse(|parser| parser.deserialize_newtype_struct(name, visitor));
         }
         visitor.visit_newtype_struct(self)
     }
@@ -137,8 +118,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
         if self.cursor.at == self.known.start {
             self.cursor.at = self.known.end;
         } else {
-            let skipped = self.cursor.skip();
-            self.usual(skipped)?;
+            usual(self.cursor.skip())?;
         }
         visitor.visit_unit()
     }
@@ -149,11 +129,11 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        self.delegate(|json| json.deserialize_enum(name, variants, visitor))
+        self.cursor.parse(|parser| parser.deserialize_enum(name, variants, visitor))
     }
 
     fn deserialize_tuple<V: Visitor<'de>>(self, length: usize, visitor: V) -> Result<V::Value, Error> {
-        self.delegate(|json| json.deserialize_tuple(length, visitor))
+        self.cursor.parse(|parser| parser.deserialize_tuple(length, visitor))
     }
 
     fn deserialize_tuple_struct<V: Visitor<'de>>(
@@ -162,7 +142,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
         length: usize,
         visitor: V,
     ) -> Result<V::Value, Error> {
-        self.delegate(|json| json.deserialize_tuple_struct(name, length, visitor))
+        self.cursor.parse(|parser| parser.deserialize_tuple_struct(name, length, visitor))
     }
 
     fn deserialize_unit_struct<V: Visitor<'de>>(
@@ -170,7 +150,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, Error> {
-        self.delegate(|json| json.deserialize_unit_struct(name, visitor))
+        self.cursor.parse(|parser| parser.deserialize_unit_struct(name, visitor))
     }
 
     delegate! {
@@ -193,7 +173,7 @@ impl<'de> MapAccess<'de> for Outlined<'_, 'de> {
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
         let Some(member) = self.members.next() else { return Ok(None) };
         let key = self.reader.cursor.text.get(member.key.clone()).and_then(|key| str::from_utf8(key).ok());
-        let key = self.reader.usual(key)?;
+        let key = usual(key)?;
         self.reader.cursor.at = member.value.start;
         self.reader.known = member.value.clone();
         read_key(seed, key)
@@ -202,8 +182,8 @@ impl<'de> MapAccess<'de> for Outlined<'_, 'de> {
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
         let Range { end, .. } = self.reader.known;
         let value = seed.deserialize(&mut *self.reader)?;
-        let at_end = (self.reader.cursor.at == end).then_some(());
-        self.reader.usual(at_end)?;
+        // A type may carry on after an error. serde_json would then read on wherever the error was.
+        usual((self.reader.cursor.at == end).then_some(()))?;
         Ok(value)
     }
 }
@@ -218,8 +198,7 @@ impl<'de> MapAccess<'de> for Members<'_, 'de> {
     type Error = Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
-        let key = self.reader.cursor.next_key(&mut self.first);
-        match self.reader.usual(key)? {
+        match usual(self.reader.cursor.next_key(&mut self.first))? {
             Some(key) => read_key(seed, key),
             None => Ok(None),
         }
@@ -249,8 +228,7 @@ impl<'de> SeqAccess<'de> for Elements<'_, 'de> {
             return Ok(None);
         }
         if !std::mem::take(&mut self.first) {
-            let comma = cursor.pass(b',');
-            self.reader.usual(comma)?;
+            usual(cursor.pass(b','))?;
         }
         seed.deserialize(&mut *self.reader).map(Some)
     }
