@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::{self, PemObject};
@@ -15,8 +14,10 @@ use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
 };
 use snafu::{IntoError, ResultExt, Snafu, ensure};
+use tokio::sync::watch;
 
 use super::peer::Names;
+use super::tls::Tls;
 
 /// Why a bundle of client CAs is not taken.
 #[derive(Debug, Snafu)]
@@ -69,7 +70,7 @@ pub enum ClientCertificatesError {
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let clients = ClientCertificates::required(&std::fs::read("client-ca.crt")?)?
 ///     .with_allowed_names(["kube-apiserver"]);
-/// let tls = clients.server_config(server_certificate())?;
+/// let tls = clients.tls(server_certificate())?;
 /// // Later, when the file has changed:
 /// clients.replace(&std::fs::read("client-ca.crt")?)?;
 /// # Ok(())
@@ -77,14 +78,14 @@ pub enum ClientCertificatesError {
 /// ```
 #[derive(Clone, Debug)]
 pub struct ClientCertificates {
-    trusted: Arc<ArcSwap<Trusted>>,
+    trusted: watch::Sender<Trusted>,
     provider: Arc<CryptoProvider>,
     allowed_names: Arc<[String]>,
     required: bool,
 }
 
 #[derive(Debug)]
-struct Trusted(Arc<dyn ClientCertVerifier>);
+pub(super) struct Trusted(Arc<dyn ClientCertVerifier>);
 
 impl ClientCertificates {
     /// Refuses clients without a certificate of the CAs in `bundle`, which is PEM.
@@ -108,7 +109,7 @@ impl ClientCertificates {
 
     fn new(bundle: &[u8], required: bool) -> Result<Self, ClientCertificatesError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let trusted = Arc::new(ArcSwap::from_pointee(Trusted::read(bundle, &provider)?));
+        let trusted = watch::Sender::new(Trusted::read(bundle, &provider)?);
         Ok(Self { trusted, provider, allowed_names: Arc::default(), required })
     }
 
@@ -120,14 +121,25 @@ impl ClientCertificates {
         self
     }
 
-    /// Trusts the CAs in `bundle` instead, from the next handshake on. Connections that stand are not touched.
+    /// Trusts the CAs in `bundle` instead, from the next handshake on. Connections that stand are asked to end where the
+    /// server has its [`Tls`] from [`Self::tls`], and are not touched otherwise.
     ///
     /// # Errors
     ///
     /// As [`Self::required`]; the CAs in use stay.
     pub fn replace(&self, bundle: &[u8]) -> Result<(), ClientCertificatesError> {
-        self.trusted.store(Arc::new(Trusted::read(bundle, &self.provider)?));
+        self.trusted.send_replace(Trusted::read(bundle, &self.provider)?);
         Ok(())
+    }
+
+    /// For [`Server::serve`](crate::Server::serve): [`Self::server_config`], and standing connections end gracefully
+    /// when the CAs are replaced. Each HTTP/1.1 connection may carry one more request.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::server_config`].
+    pub fn tls(&self, certificate: Arc<dyn ResolvesServerCert>) -> Result<Tls, ClientCertificatesError> {
+        Ok(Tls::of_clients(self.server_config(certificate)?, self.trusted.subscribe()))
     }
 
     /// A configuration for TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1, that shows `certificate` and asks for theirs.
@@ -174,7 +186,7 @@ struct Verifier(ClientCertificates);
 
 impl Verifier {
     fn now(&self) -> Arc<dyn ClientCertVerifier> {
-        Arc::clone(&self.0.trusted.load().0)
+        Arc::clone(&self.0.trusted.borrow().0)
     }
 }
 

@@ -30,6 +30,7 @@ use super::activity::{Activity, InFlight, Overdue, Periods, Protocol};
 use super::door::Place;
 use super::peer::PeerCertificate;
 use super::request_body::RequestBody;
+use super::tls::Renewal;
 use super::watched::Watched;
 
 /// Of a request's head, trailers included; Go's clients send less than 1 KiB.
@@ -66,7 +67,7 @@ pub(super) struct Settings<S> {
 /// Serves one connection over TLS until it ends.
 pub(super) async fn serve_tls<S>(
     settings: Settings<S>,
-    tls: Arc<rustls::ServerConfig>,
+    (tls, renewal): (Arc<rustls::ServerConfig>, Renewal),
     stream: TcpStream,
     address: SocketAddr,
     place: Place,
@@ -91,7 +92,7 @@ pub(super) async fn serve_tls<S>(
     let session = stream.get_ref().1;
     let peer = session.peer_certificates().and_then(|chain| chain.first()).map(PeerCertificate::new);
     let protocol = if session.alpn_protocol() == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
-    serve(settings, protocol, peer, stream, address, place).await;
+    serve(settings, protocol, peer, renewal, stream, address, place).await;
 }
 
 /// Serves one connection until it ends.
@@ -99,6 +100,7 @@ pub(super) async fn serve<S>(
     settings: Settings<S>,
     protocol: Protocol,
     peer: Option<PeerCertificate>,
+    renewal: Renewal,
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     address: SocketAddr,
     place: Place,
@@ -114,11 +116,11 @@ pub(super) async fn serve<S>(
     let Settings { service, periods, mut stage } = settings;
     // Who comes to a lame duck is served by it: only what changes from now on matters.
     stage.mark_unchanged();
-    let stages = stage.clone();
+    let (stages, renewals) = (stage.clone(), renewal.clone());
     let service = service_fn(move |request: Request<Incoming>| {
         let mut in_flight = activity.request();
         let mut request = request.map(|body| RequestBody::new(body, in_flight.reading()));
-        let (service, stage) = (service.clone(), stages.clone());
+        let (service, stage, renewal) = (service.clone(), stages.clone(), renewals.clone());
         if let Some(peer) = &peer {
             request.extensions_mut().insert(peer.clone());
         }
@@ -128,7 +130,7 @@ pub(super) async fn serve<S>(
             if protocol == Protocol::Http2 {
                 return Ok::<_, Infallible>(response.map(|body| leaving(body, in_flight)));
             }
-            if *stage.borrow() > Stage::Serving {
+            if *stage.borrow() > Stage::Serving || renewal.is_due() {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok(response)
@@ -140,13 +142,13 @@ pub(super) async fn serve<S>(
             let mut builder = http1::Builder::new();
             // Not the header timeout of hyper: see `activity`.
             builder.header_read_timeout(None).max_header_size(HEAD_LIMIT as usize);
-            run(pin!(builder.serve_connection(io, service)), &place, periods, stage, false).await
+            run(pin!(builder.serve_connection(io, service)), &place, periods, stage, None).await
         }
         Protocol::Http2 => {
             let mut builder = http2::Builder::new(TokioExecutor::new());
             builder.timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(PONG);
             builder.max_concurrent_streams(STREAMS).max_header_list_size(HEAD_LIMIT);
-            run(pin!(builder.serve_connection(io, service)), &place, periods, stage, true).await
+            run(pin!(builder.serve_connection(io, service)), &place, periods, stage, Some(renewal)).await
         }
     };
     if let Err(error) = ended {
@@ -177,13 +179,14 @@ impl AsRef<[u8]> for Leaving {
     }
 }
 
-/// Drives a connection, and ends it when its time is over, its place is needed, or the server leaves.
+/// Drives a connection, and ends it when its time is over, its place is needed, or the server leaves. HTTP/2 can be told
+/// to go away at any time, so also when its TLS is to be made anew.
 async fn run<C>(
     mut connection: Pin<&mut C>,
     place: &Place,
     mut periods: Periods,
     mut stage: watch::Receiver<Stage>,
-    goes_away: bool,
+    mut goes_away: Option<Renewal>,
 ) -> Result<(), String>
 where
     C: GracefulConnection<Error = hyper::Error>,
@@ -214,13 +217,18 @@ where
                 periods.closing = GOODBYE;
                 connection.as_mut().graceful_shutdown();
             }
+            () = due(goes_away.as_mut()), if !leaving => {
+                leaving = true;
+                activity.close();
+                connection.as_mut().graceful_shutdown();
+            }
             changed = stage.changed(), if !leaving => {
                 let now = *stage.borrow_and_update();
                 // In HTTP/1.1 the next answer says it, and hyper would cut off half a head here. HTTP/2 is told at
                 // once, and goes on with what is in flight.
                 let go = match now {
                     Stage::Serving => false,
-                    Stage::LameDuck | Stage::Draining => goes_away,
+                    Stage::LameDuck | Stage::Draining => goes_away.is_some(),
                     Stage::Closing => true,
                 };
                 leaving = go || changed.is_err();
@@ -230,6 +238,13 @@ where
                 }
             }
         }
+    }
+}
+
+async fn due(renewal: Option<&mut Renewal>) {
+    match renewal {
+        Some(renewal) => renewal.due().await,
+        None => std::future::pending().await,
     }
 }
 

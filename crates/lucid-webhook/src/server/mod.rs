@@ -36,6 +36,7 @@ use self::connection::{Settings, Stage};
 use self::door::{Connections, Door};
 pub use self::peer::PeerCertificate;
 pub use self::request_body::RequestBody;
+use self::tls::Renewal;
 pub use self::tls::Tls;
 
 /// Connections at once: an API server keeps 25 idle ones for each webhook, and there are few API servers.
@@ -215,7 +216,7 @@ where
         tokio::select! {
             (stream, peer, place) = door.next() => {
                 let settings = settings.clone();
-                tasks.spawn(connection::serve(settings, Protocol::Http1, None, stream, peer, place));
+                tasks.spawn(connection::serve(settings, Protocol::Http1, None, Renewal::Never, stream, peer, place));
             }
             Some(ended) = tasks.join_next() => report(ended),
         }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use rustls::ServerConfig;
 use tokio::sync::watch;
 
+use super::clients::Trusted;
+
 /// The TLS configuration of a server: one that stays, or the latest of several.
 ///
 /// A certificate that changes needs no other configuration where a [`rustls::server::ResolvesServerCert`] hands it
@@ -19,6 +21,9 @@ use tokio::sync::watch;
 /// sender.send_replace(second); // for connections from now on
 /// # }
 /// ```
+///
+/// Connections that stand are then asked to end: HTTP/2 at once, by GOAWAY, and HTTP/1.1 with the next answer. Both
+/// finish what is in flight.
 #[derive(Clone, Debug)]
 pub struct Tls(Source);
 
@@ -26,13 +31,59 @@ pub struct Tls(Source);
 enum Source {
     Fixed(Arc<ServerConfig>),
     Latest(watch::Receiver<Arc<ServerConfig>>),
+    /// One whose client CAs are replaced.
+    Clients(Arc<ServerConfig>, watch::Receiver<Trusted>),
+}
+
+/// Tells a connection that it was made with what holds no longer.
+#[derive(Clone, Debug)]
+pub(super) enum Renewal {
+    Never,
+    Config(watch::Receiver<Arc<ServerConfig>>),
+    Clients(watch::Receiver<Trusted>),
 }
 
 impl Tls {
-    pub(super) fn current(&self) -> Arc<ServerConfig> {
+    pub(super) fn of_clients(config: ServerConfig, trusted: watch::Receiver<Trusted>) -> Self {
+        Self(Source::Clients(Arc::new(config), trusted))
+    }
+
+    pub(super) fn current(&self) -> (Arc<ServerConfig>, Renewal) {
         match &self.0 {
-            Source::Fixed(config) => Arc::clone(config),
-            Source::Latest(configs) => Arc::clone(&configs.borrow()),
+            Source::Fixed(config) => (Arc::clone(config), Renewal::Never),
+            Source::Latest(configs) => {
+                let mut configs = configs.clone();
+                let config = Arc::clone(&configs.borrow_and_update());
+                (config, Renewal::Config(configs))
+            }
+            Source::Clients(config, trusted) => {
+                let mut trusted = trusted.clone();
+                trusted.mark_unchanged();
+                (Arc::clone(config), Renewal::Clients(trusted))
+            }
+        }
+    }
+}
+
+impl Renewal {
+    pub(super) fn is_due(&self) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Config(configs) => configs.has_changed().unwrap_or(false),
+            Self::Clients(trusted) => trusted.has_changed().unwrap_or(false),
+        }
+    }
+
+    /// Completes when it is due, which it stays for its clones only.
+    pub(super) async fn due(&mut self) {
+        let changed = match self {
+            Self::Never => std::future::pending().await,
+            Self::Config(configs) => configs.changed().await,
+            Self::Clients(trusted) => trusted.changed().await,
+        };
+        if changed.is_err() {
+            // Whoever could have changed it is gone: the last one stays.
+            std::future::pending().await
         }
     }
 }

@@ -10,7 +10,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, HandshakeKind};
 
 use crate::server::Echo;
-use crate::wire::{Authority, Http1, Identity};
+use crate::wire::{Authority, Http1, Http2, Identity};
 
 /// The server's own CA, and one of its clients.
 struct Setup {
@@ -148,4 +148,34 @@ async fn a_bundle_that_cannot_be_read_is_an_error_and_changes_nothing() {
         assert!(ClientCertificates::optional(bundle.as_bytes()).is_err());
     }
     assert!(setup.seen(Some(&known)).await.is_some());
+}
+
+#[tokio::test]
+async fn when_the_ca_is_replaced_connections_that_stand_end_after_what_is_in_flight() {
+    let (server_ca, client_ca) = (Authority::new(), Authority::new());
+    let clients = ClientCertificates::optional(client_ca.pem.as_bytes()).unwrap();
+    let echo = Echo::start(clients.tls(server_ca.localhost()).unwrap(), |server| server).await;
+    let connect = async || Http1::connect(echo.address, server_ca.client_config("http/1.1")).await.unwrap();
+    let (mut idle, mut busy) = (connect().await, connect().await);
+    let mut http2 = Http2::connect(echo.address, &server_ca).await.unwrap();
+    assert!(!idle.post("/", "").await.unwrap().closes());
+    assert_eq!(http2.post("/", "").await.unwrap().0, 200);
+    busy.send("GET /millis/700 HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    let in_flight = tokio::spawn({
+        let mut http2 = http2.clone();
+        async move { http2.post("/millis/700", "").await }
+    });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(clients.replace(b"nothing").is_err());
+    assert!(!idle.post("/", "").await.unwrap().closes(), "nothing has changed");
+    clients.replace(Authority::new().pem.as_bytes()).unwrap();
+    assert!(idle.post("/", "").await.unwrap().closes());
+    assert!(busy.answer().await.unwrap().closes());
+    assert_eq!(in_flight.await.unwrap().unwrap().0, 200);
+    assert!(http2.ends_within(Duration::from_secs(1)).await);
+    let (mut http1, mut http2) = (connect().await, Http2::connect(echo.address, &server_ca).await.unwrap());
+    for _ in 0..2 {
+        assert!(!http1.post("/", "").await.unwrap().closes());
+        assert_eq!(http2.post("/", "").await.unwrap().0, 200);
+    }
 }
