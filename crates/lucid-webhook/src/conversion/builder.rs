@@ -170,21 +170,25 @@ impl Converter {
     /// use lucid_webhook::Converter;
     /// use serde_json::{Value, json};
     ///
+    /// // What is absent stays so, and other fields stay as they are.
+    /// fn renamed(mut object: Value, from: &str, to: &str) -> Value {
+    ///     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut)
+    ///         && let Some(value) = spec.remove(from)
+    ///     {
+    ///         spec.insert(to.to_owned(), value);
+    ///     }
+    ///     object
+    /// }
+    ///
     /// let converter = Converter::dynamic("example.com", "Tab", "v2")
     ///     .spoke_dynamic(
     ///         "v1",
-    ///         |mut v1: Value| {
-    ///             v1["spec"] = json!({"size": {"lines": v1["spec"]["lines"]}});
-    ///             v1
-    ///         },
-    ///         |mut v2: Value| {
-    ///             v2["spec"] = json!({"lines": v2["spec"]["size"]["lines"]});
-    ///             v2
-    ///         },
+    ///         |v1: Value| renamed(v1, "lines", "rows"),
+    ///         |v2: Value| renamed(v2, "rows", "lines"),
     ///     )
     ///     .build_for(["v1", "v2"])?;
     /// let v1 = json!({"apiVersion": "example.com/v1", "kind": "Tab", "metadata": {"name": "a"}, "spec": {"lines": 3}});
-    /// assert_eq!(converter.convert_object(&v1, "v2")?["spec"], json!({"size": {"lines": 3}}));
+    /// assert_eq!(converter.convert_object(&v1, "v2")?["spec"], json!({"rows": 3}));
     /// # Ok::<(), lucid_webhook::BoxError>(())
     /// ```
     pub fn dynamic(
@@ -219,6 +223,10 @@ impl<H: 'static> ConverterBuilder<H> {
     /// Fields that the schema requires may be missing: a server-side apply converts what is left of an object when a
     /// manager's fields were taken from it (kubernetes/kubernetes#117356). Types with `Option`s and defaults can take
     /// that; `testing::round_trip::partial` tests it.
+    ///
+    /// An object that nests values 127 levels deep or more does not decode (`serde_json`'s limit), and the API server
+    /// answers no LIST in another version as long as there is one. So the definition's schema should not let users nest
+    /// as they like: `x-kubernetes-preserve-unknown-fields`, and `type: object` with fields that nobody lists, do.
     pub fn spoke<S>(mut self, to_hub: impl ConversionFn<S, H>, from_hub: impl ConversionFn<H, S>) -> Self
     where
         S: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static,

@@ -167,19 +167,20 @@ impl Converter {
             Ok(request) => request,
             Err(malformed) => {
                 tracing::warn!(
-                    uid = malformed.uid,
+                    uid = logged(&malformed.uid),
                     kind = self.kind(),
                     "refused a conversion that makes no sense"
                 );
                 return Ok(malformed.answer());
             }
         };
-        let fail = |objects, outcome: ConversionOutcome, message: &str, logged: &str| {
+        let fail = |objects, outcome: ConversionOutcome, message: &str, log: &str| {
             tracing::warn!(
-                uid = &*request.uid,
+                uid = logged(&request.uid),
                 kind = self.kind(),
-                desired = &*request.desired_api_version,
-                "a conversion failed: {logged}"
+                desired = logged(&request.desired_api_version),
+                "a conversion failed: {}",
+                logged(log)
             );
             Ok(Answer::failure(&request.uid, objects, outcome, message))
         };
@@ -200,8 +201,8 @@ impl Converter {
             }
             if let Err(error) = self.convert_text(object, to, &mut scratch, answer.next()) {
                 let message = format!("objects[{index}]: {error}");
-                let logged = format!("objects[{index}]: {}", error.without_cause());
-                return fail(index, error.outcome(), &message, &logged);
+                let log = format!("objects[{index}]: {}", error.without_cause());
+                return fail(index, error.outcome(), &message, &log);
             }
             if slice.elapsed() > SLICE {
                 tokio::task::yield_now().await;
@@ -302,8 +303,16 @@ fn as_text(error: impl fmt::Display) -> BoxError {
 
 /// As much of a text as fits a message: what a caller sent may be long.
 pub(super) fn excerpt(text: &str) -> String {
-    const LONGEST: usize = 600;
-    match text.char_indices().nth(LONGEST) {
+    cut(text, 600)
+}
+
+/// As much of a text as fits a log.
+fn logged(text: &str) -> String {
+    cut(text, 200)
+}
+
+fn cut(text: &str, longest: usize) -> String {
+    match text.char_indices().nth(longest) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }

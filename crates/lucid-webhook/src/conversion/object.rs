@@ -11,8 +11,9 @@ use snafu::{OptionExt, ResultExt, Snafu, ensure};
 
 use super::metadata::Metadata;
 
-/// Objects of the API have a handful of members; without a bound a body full of `"":0` would take many times its size.
-const MOST_MEMBERS: usize = 4096;
+/// More than fit into 3 MiB, the most that the API server takes of an object, with different names. Without a bound a
+/// body full of `"":0` would take many times its size.
+const MOST_MEMBERS: usize = 1 << 19;
 
 /// Why a text is no object of the API.
 #[derive(Debug, Snafu)]

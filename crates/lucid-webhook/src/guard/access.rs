@@ -80,7 +80,7 @@ impl TryFrom<String> for ServiceAccount {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Access {
-    /// User, such as `system:serviceaccount:lucid-system:injector`.
+    /// User, such as `system:serviceaccount:example:injector`.
     pub user: String,
     /// Groups of the user.
     pub groups: Vec<String>,

@@ -70,7 +70,7 @@ pub enum InvalidLabels {
         value: String,
     },
     /// `In` and `NotIn` need values.
-    #[snafu(display("label {key}: operator {operator:?} needs at least one value"))]
+    #[snafu(display("label {key}: operator {} needs at least one value", operator.as_str()))]
     NoValues {
         /// The label.
         key: String,
@@ -78,7 +78,7 @@ pub enum InvalidLabels {
         operator: LabelOperator,
     },
     /// `Exists` and `DoesNotExist` take none.
-    #[snafu(display("label {key}: operator {operator:?} takes no values"))]
+    #[snafu(display("label {key}: operator {} takes no values", operator.as_str()))]
     UnexpectedValues {
         /// The label.
         key: String,
@@ -88,9 +88,20 @@ pub enum InvalidLabels {
 }
 
 impl LabelOperator {
+    /// As the Kubernetes API writes it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::In => "In",
+            Self::NotIn => "NotIn",
+            Self::Exists => "Exists",
+            Self::DoesNotExist => "DoesNotExist",
+        }
+    }
+
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         let all = [Self::In, Self::NotIn, Self::Exists, Self::DoesNotExist];
-        all.into_iter().find(|operator| format!("{operator:?}") == name)
+        all.into_iter().find(|operator| operator.as_str() == name)
     }
 }
 

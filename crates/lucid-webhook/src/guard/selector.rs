@@ -14,8 +14,8 @@ const KUBE_SYSTEM: &str = "kube-system";
 
 /// Selects the objects that a webhook is for, by labels, namespace, kind and name.
 ///
-/// All four have to hold; what is empty holds for everything, except that `kube-system` is excluded unless
-/// `namespaces` names it, letter by letter: neither an empty list nor a `*` includes it.
+/// All four have to hold; what is empty holds for everything, except that `kube-system` is excluded unless `namespaces`
+/// names it, letter by letter, or `kubeSystem` is true: neither an empty list nor a `*` includes it.
 ///
 /// ```
 /// use lucid_webhook::guard::Selector;
@@ -34,6 +34,7 @@ const KUBE_SYSTEM: &str = "kube-system";
 /// - `namespaces` and `names` are texts in which `*` stands for any characters. A Namespace object counts as being
 ///   in the namespace that it is. Cluster-scoped objects are in none: of a list, only `*` includes them. While an
 ///   object waits for a generated name, its `generateName` is compared.
+/// - `kubeSystem` includes `kube-system` besides what `namespaces` says; false by default.
 /// - `kinds` are `Kind` (of any group), `Kind.group`, `group/version/Kind`, or `version/Kind` for the core group,
 ///   compared with [`AdmissionRequest::kind`]. For a subresource that may be the kind of what is sent, such as `Scale`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -43,6 +44,7 @@ pub struct Selector {
     namespaces: Vec<Pattern>,
     kinds: Vec<KindPattern>,
     names: Vec<Pattern>,
+    kube_system: bool,
 }
 
 /// Why a text selects no kind.
@@ -72,6 +74,13 @@ impl Selector {
     #[must_use]
     pub fn with_namespaces<N: Into<String>>(mut self, namespaces: impl IntoIterator<Item = N>) -> Self {
         self.namespaces.extend(namespaces.into_iter().map(|namespace| Pattern(namespace.into())));
+        self
+    }
+
+    /// Includes `kube-system`, besides the namespaces that are selected anyhow.
+    #[must_use]
+    pub const fn with_kube_system(mut self) -> Self {
+        self.kube_system = true;
         self
     }
 
@@ -135,7 +144,7 @@ impl Selector {
 
     fn includes_namespace(&self, namespace: &str) -> bool {
         if namespace == KUBE_SYSTEM {
-            return self.namespaces.iter().any(|pattern| pattern.0 == KUBE_SYSTEM);
+            return self.kube_system || self.namespaces.iter().any(|pattern| pattern.0 == KUBE_SYSTEM);
         }
         self.namespaces.is_empty() || self.namespaces.iter().any(|pattern| pattern.matches(namespace))
     }

@@ -10,7 +10,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use snafu::ensure;
 
-use super::error::ConfigurationNameSnafu;
+use super::error::{ConfigurationNameSnafu, EmptyCaBundleSnafu};
 use super::{
     FailurePolicy, MatchPolicy, Registration, RegistrationError, ReinvocationPolicy, normal, validate,
 };
@@ -19,6 +19,7 @@ use crate::names::is_dns_subdomain;
 
 /// How the API server reaches the server of the webhooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Endpoint {
     /// Through a Service. The serving certificate is for `<name>.<namespace>.svc`.
     Service {
@@ -154,6 +155,9 @@ impl Configurations {
     ) -> Result<Vec<&'r Registration>, RegistrationError> {
         ensure!(is_dns_subdomain(&self.name), ConfigurationNameSnafu { name: &self.name });
         validate::endpoint(&self.endpoint)?;
+        validate::metadata(&self.name, &self.labels, &self.annotations)?;
+        let is_empty = |pem: &Vec<u8>| pem.iter().all(u8::is_ascii_whitespace);
+        ensure!(!self.ca_bundle.as_ref().is_some_and(is_empty), EmptyCaBundleSnafu { name: &self.name });
         let webhooks: Vec<_> = webhooks.into_iter().filter(|webhook| webhook.kind == kind).collect();
         validate::webhooks(&webhooks)?;
         Ok(webhooks)

@@ -125,4 +125,50 @@ pub enum RegistrationError {
         /// Name of the condition.
         name: String,
     },
+    /// A label or an annotation of the configuration that no object can have.
+    #[snafu(display(
+        "configuration {name}: {field} {key:?}: accepted are qualified names as keys, such as example.com/name, and as \
+         values of labels up to 63 of A-Z, a-z, 0-9, '-', '_' and '.', alphanumeric at both ends"
+    ))]
+    Metadata {
+        /// Name of the configuration.
+        name: String,
+        /// `label` or `annotation`.
+        field: &'static str,
+        /// Its key.
+        key: String,
+    },
+    /// No certificates at all; the field is left out by not setting it.
+    #[snafu(display("configuration {name}: the CA bundle is empty"))]
+    EmptyCaBundle {
+        /// Name of the configuration.
+        name: String,
+    },
+    /// A rule for a group that cannot be: the webhook would never be called for it.
+    #[snafu(display(
+        "webhook {webhook}: API group {group:?}: accepted are the empty one, a DNS name in lower case and *"
+    ))]
+    Group {
+        /// The webhook.
+        webhook: String,
+        /// The group found.
+        group: String,
+    },
+    /// A rule for a resource that cannot be: the webhook would never be called for it.
+    #[snafu(display(
+        "webhook {webhook}: resource {resource:?}: accepted are plurals in lower case, such as pods, pods/exec, pods/*, \
+         */scale, * and */*"
+    ))]
+    Resource {
+        /// The webhook.
+        webhook: String,
+        /// The resource found.
+        resource: String,
+    },
+    /// Only mutating webhooks are asked again.
+    #[snafu(display("webhook {webhook}: a validating webhook has no reinvocationPolicy"))]
+    Reinvocation {
+        /// The webhook.
+        webhook: String,
+    },
 }

@@ -3,7 +3,7 @@
 //! A [`Registration`] says what one webhook is called for; it is part of the [`Webhook`](crate::Webhook), and the
 //! [`Router`](crate::Router) knows them all. [`Configurations`] puts them together with the address of the
 //! server into a `MutatingWebhookConfiguration` and a `ValidatingWebhookConfiguration`. What the API server would refuse
-//! is refused here, and what it would fill in is written out, so that what was applied equals what is read back.
+//! is refused here, but for match conditions, whose CEL is not compiled; and what it would fill in is written out, so that what was applied equals what is read back.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::Pod;
@@ -49,6 +49,7 @@ const KUBE_SYSTEM: &str = "kube-system";
 
 /// What happens to a request when the webhook cannot be asked (`failurePolicy`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum FailurePolicy {
     /// It is refused.
     #[default]
@@ -59,6 +60,7 @@ pub enum FailurePolicy {
 
 /// Whether the webhook is also asked about equivalent requests, through other versions of the API (`matchPolicy`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum MatchPolicy {
     /// It is; the API server converts the objects.
     #[default]
@@ -69,6 +71,7 @@ pub enum MatchPolicy {
 
 /// Whether a mutating webhook is asked again when a later one changes the object (`reinvocationPolicy`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ReinvocationPolicy {
     /// It is not.
     #[default]
@@ -97,17 +100,8 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// A mutating webhook with a fully qualified name, such as `label.example.com`, that is served at `path`.
-    pub fn mutating(name: impl Into<String>, path: impl Into<String>) -> Self {
-        Self::new(WebhookKind::Mutating, name, path)
-    }
-
-    /// A validating webhook with a fully qualified name, such as `judge.example.com`, that is served at `path`.
-    pub fn validating(name: impl Into<String>, path: impl Into<String>) -> Self {
-        Self::new(WebhookKind::Validating, name, path)
-    }
-
-    /// A webhook with the API server's own defaults: 10 s, `Fail`, `Equivalent`, `Never`; and without side effects.
+    /// A webhook with a fully qualified name, such as `label.example.com`, that is served at `path`, with the API server's
+    /// own defaults: 10 s, `Fail`, `Equivalent`, `Never`; and without side effects.
     pub fn new(kind: WebhookKind, name: impl Into<String>, path: impl Into<String>) -> Self {
         Self {
             kind,

@@ -28,6 +28,7 @@ pub struct Rule {
 
 /// Whether a rule is about objects in namespaces, or outside of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum RuleScope {
     /// Both.
     #[default]

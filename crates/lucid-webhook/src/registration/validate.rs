@@ -1,18 +1,20 @@
 //! The API server's checks (`pkg/apis/admissionregistration/validation` of Kubernetes 1.36), but for compiling CEL.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use http::Uri;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 use snafu::{OptionExt, ResultExt, ensure};
 
 use super::error::{
-    DuplicateWebhookSnafu, EmptyRuleSnafu, MatchConditionSnafu, NoRulesSnafu, OperatorSnafu, PathSnafu,
-    SelectorSnafu, ServiceSnafu, TimeoutSnafu, UrlSnafu, WebhookNameSnafu, WildcardSnafu,
+    DuplicateWebhookSnafu, EmptyRuleSnafu, GroupSnafu, MatchConditionSnafu, MetadataSnafu, NoRulesSnafu,
+    OperatorSnafu, PathSnafu, ReinvocationSnafu, ResourceSnafu, SelectorSnafu, ServiceSnafu, TimeoutSnafu,
+    UrlSnafu, WebhookNameSnafu, WildcardSnafu,
 };
-use super::{Endpoint, Registration, RegistrationError, Rule};
+use super::{Endpoint, Registration, RegistrationError, ReinvocationPolicy, Rule};
 use crate::guard::{LabelOperator, LabelSelector};
-use crate::names::{is_dns_label, is_dns_subdomain, is_qualified_name};
+use crate::kind::WebhookKind;
+use crate::names::{is_dns_label, is_dns_subdomain, is_name, is_qualified_name};
 
 /// `maxItems` of a webhook's matchConditions.
 const MATCH_CONDITIONS: usize = 64;
@@ -35,6 +37,8 @@ fn webhook(of: &Registration) -> Result<(), RegistrationError> {
     of.rules.iter().try_for_each(|rule| self::rule(webhook, rule))?;
     let seconds = of.timeout_seconds;
     ensure!((1..=30).contains(&seconds), TimeoutSnafu { webhook, seconds });
+    let is_asked_again = of.reinvocation_policy != ReinvocationPolicy::Never;
+    ensure!(of.kind == WebhookKind::Mutating || !is_asked_again, ReinvocationSnafu { webhook });
     selector(webhook, "namespaceSelector", &of.namespace_selector)?;
     selector(webhook, "objectSelector", &of.object_selector)?;
     let mut names = BTreeSet::new();
@@ -53,10 +57,18 @@ fn is_path(path: &str) -> bool {
     path == "/" || segments.is_some_and(|segments| segments.split('/').all(is_dns_subdomain))
 }
 
-fn rule(webhook: &str, Rule { versions, resources, operations, .. }: &Rule) -> Result<(), RegistrationError> {
+fn rule(
+    webhook: &str,
+    Rule { group, versions, resources, operations, .. }: &Rule,
+) -> Result<(), RegistrationError> {
+    let is_group = group.is_empty() || group == "*" || is_dns_subdomain(group);
+    ensure!(is_group, GroupSnafu { webhook, group });
     for (field, values) in [("versions", versions), ("resources", resources)] {
         let is_complete = !values.is_empty() && values.iter().all(|value| !value.is_empty());
         ensure!(is_complete, EmptyRuleSnafu { webhook, field });
+    }
+    if let Some(resource) = resources.iter().find(|resource| !is_resource(resource)) {
+        return ResourceSnafu { webhook, resource }.fail();
     }
     ensure!(!operations.is_empty(), EmptyRuleSnafu { webhook, field: "operations" });
     let is_any_version = versions.len() > 1 && versions.iter().any(|version| version == "*");
@@ -64,6 +76,29 @@ fn rule(webhook: &str, Rule { versions, resources, operations, .. }: &Rule) -> R
     for found in resources {
         let includes = |other: &String| other != found && includes(found, other);
         ensure!(!resources.iter().any(includes), WildcardSnafu { webhook, field: "resources", found });
+    }
+    Ok(())
+}
+
+/// Whether the API could have this resource, with or without a subresource. The API server itself does not ask.
+fn is_resource(resource: &str) -> bool {
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, "*"));
+    [resource, subresource].into_iter().all(|name| name == "*" || is_dns_label(name))
+}
+
+/// Labels and annotations of a configuration.
+pub(super) fn metadata(
+    name: &str,
+    labels: &BTreeMap<String, String>,
+    annotations: &BTreeMap<String, String>,
+) -> Result<(), RegistrationError> {
+    for (key, value) in labels {
+        let is_label = is_qualified_name(key) && (value.is_empty() || is_name(value));
+        ensure!(is_label, MetadataSnafu { name, field: "label", key });
+    }
+    for key in annotations.keys() {
+        // Unlike that of a label, the key of an annotation may be written in upper case.
+        ensure!(is_qualified_name(&key.to_lowercase()), MetadataSnafu { name, field: "annotation", key });
     }
     Ok(())
 }

@@ -9,19 +9,20 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Body;
-use serde_json::Value;
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
 
 use super::call::{Endpoint, Target};
 use super::checks::{self, Answer, Status};
 use super::conversion::ConversionWebhook;
+use super::decode::decode_patched;
 use super::https::{Https, SetupError};
 use super::outcome::{Cause, Dropped, Outcome, RejectedBy, Rejection};
 use super::recorded::{self, Warnings};
 use super::{Review, patch};
 use crate::kind::WebhookKind;
 use crate::names::is_dns_subdomain;
+use crate::registration::FailurePolicy;
 use crate::router::BoxError;
 
 /// A kube-apiserver that has a webhook server to call.
@@ -48,16 +49,6 @@ use crate::router::BoxError;
 #[derive(Clone, Debug)]
 pub struct ApiServer {
     target: Target,
-}
-
-/// What happens when a webhook cannot be called or answers against the rules (`failurePolicy`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FailurePolicy {
-    /// The request is rejected.
-    #[default]
-    Fail,
-    /// The request goes on.
-    Ignore,
 }
 
 impl ApiServer {
@@ -221,9 +212,8 @@ impl RegisteredWebhook {
     pub async fn review(&self, review: &Review) -> Outcome {
         let uid = review.call_uid();
         let called = self.endpoint.call(self.timeout, review.envelope(&uid)).await;
-        let sent = review.sent_object();
         let mut outcome = Outcome {
-            result: Ok(sent.clone().unwrap_or_default()),
+            result: Ok(review.sent_object().unwrap_or_default()),
             failed_open: None,
             warnings: Vec::new(),
             audit_annotations: Default::default(),
@@ -241,7 +231,7 @@ impl RegisteredWebhook {
         };
         self.record(&answer, &mut outcome);
         if answer.allowed {
-            self.apply(&answer, sent, &mut outcome);
+            self.apply(&answer, review, &mut outcome);
         } else {
             outcome.result = Err(self.denial(answer.status));
         }
@@ -285,7 +275,7 @@ impl RegisteredWebhook {
         outcome.dropped = dropped;
     }
 
-    fn apply(&self, answer: &Answer, sent: Option<Value>, outcome: &mut Outcome) {
+    fn apply(&self, answer: &Answer, review: &Review, outcome: &mut Outcome) {
         if answer.patch.is_empty() {
             return;
         }
@@ -297,7 +287,7 @@ impl RegisteredWebhook {
                 return self.call_failed(failure, outcome);
             }
         };
-        let Some(object) = sent else {
+        let Some(object) = review.sent_object() else {
             outcome.result = Err(internal_error(
                 RejectedBy::ApiServer,
                 &format!(
@@ -310,15 +300,9 @@ impl RegisteredWebhook {
         if answer.patch_type != "JSONPatch" {
             return self.call_failed(format!("unsupported patch type {:?}", answer.patch_type), outcome);
         }
-        let patched = patch::apply(object, &operations).and_then(|patched| {
-            let kind = patched.get("kind").and_then(Value::as_str).unwrap_or_default();
-            if kind.is_empty() {
-                Err(format!("Object 'Kind' is missing in '{patched}'"))
-            } else {
-                Ok(patched)
-            }
-        });
-        outcome.result = patched.map_err(|error| internal_error(RejectedBy::ApiServer, &error));
+        let decoded =
+            patch::apply(object.clone(), &operations).and_then(|patched| decode_patched(patched, &object));
+        outcome.result = decoded.map_err(|error| internal_error(RejectedBy::ApiServer, &error));
     }
 
     fn call_failed(&self, failure: String, outcome: &mut Outcome) {

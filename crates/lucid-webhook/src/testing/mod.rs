@@ -35,8 +35,8 @@
 //! These differ:
 //!
 //! - Texts that come from Go's libraries, such as what is wrong with JSON or with a connection, are Rust's here.
-//! - It knows no schemas: no defaults are set in objects, and a patched object has to be an object with a `kind` but is
-//!   not decoded further. [`Outcome::expect_object`] decodes it into a type.
+//! - It knows no schemas: no defaults are set in objects, and a patched object has to be an object of the same
+//!   `apiVersion` and `kind`, with `metadata` that are an object, but is not decoded further. [`Outcome::expect_object`] decodes it into a type.
 //! - Reviews are of `admission.k8s.io/v1` and `apiextensions.k8s.io/v1`, not of `v1beta1`.
 //! - It asks for no compression, and HTTP/2 is not offered, as for webhooks that are Services.
 //! - A redirect is a failed call. The API server's client follows those that keep method and body (307, 308).
@@ -46,6 +46,7 @@ mod api_server;
 mod call;
 mod checks;
 mod conversion;
+mod decode;
 mod difference;
 mod https;
 mod outcome;
@@ -58,11 +59,13 @@ pub mod schema;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use api_server::{ApiServer, FailurePolicy, RegisteredWebhook};
+pub use api_server::{ApiServer, RegisteredWebhook};
 pub use conversion::{ConversionFailed, ConversionWebhook};
 pub use https::SetupError;
 pub use outcome::{Cause, Dropped, Outcome, RejectedBy, Rejection};
 pub use review::Review;
+
+pub use crate::registration::FailurePolicy;
 
 /// A uid that this process has not used yet, in the form of a UUID.
 fn new_uid() -> String {

@@ -1,6 +1,8 @@
 //! Conversion as kube-apiserver asks for it.
 
 use std::convert::Infallible;
+use std::io;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -205,7 +207,10 @@ async fn a_request_that_makes_no_sense_is_answered_when_it_has_a_uid() {
         (String::from_utf8(review(V2, json!("x")).to_vec()).unwrap(), "objects is no list"),
         (whole.replace("\"spec\"", "\"kind\":\"CronTab\",\"spec\""), "kind is there twice"),
         (whole.replace("\"name\"", "\"name\":\"b\",\"name\""), "name is there twice"),
-        (whole.replace("\"spec\"", &format!("{}\"spec\"", "\"\":0,".repeat(5000))), "more than 4096 members"),
+        (
+            whole.replace("\"spec\"", &format!("{}\"spec\"", "\"\":0,".repeat(600_000))),
+            "more than 524288 members",
+        ),
     ];
     for (body, expected) in cases {
         let (outcome, response) = ask(&converter(), body.into()).await;
@@ -213,6 +218,98 @@ async fn a_request_that_makes_no_sense_is_answered_when_it_has_a_uid() {
         let message = response["result"]["message"].as_str().unwrap();
         assert!(message.contains(expected), "{expected}: {message}");
     }
+}
+
+#[tokio::test]
+async fn many_members_are_converted() {
+    let mut object = v1("a");
+    for number in 0..10_000 {
+        object[format!("member-{number}")] = json!(number);
+    }
+    let (outcome, _) = ask(&converter(), review(V2, json!([object]))).await;
+    assert_eq!(outcome, ConversionOutcome::Converted);
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn what_a_caller_sent_is_logged_in_short_and_answered_whole() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
+    // With only one subscriber, tracing lets a thread without any decide that a message interests nobody.
+    let _another = tracing::Dispatch::new(tracing_subscriber::registry());
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let long = "u".repeat(1 << 20);
+    let object = with(v1("a"), "/metadata/name", json!(long));
+    for request in [
+        json!({"uid": long, "desiredAPIVersion": long, "objects": []}),
+        json!({"uid": long, "objects": []}),
+        json!({"uid": long, "desiredAPIVersion": V2, "objects": [with(object, "/kind", json!(long))]}),
+    ] {
+        let review =
+            json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": request});
+        let answer = converter().convert(&review.to_string().into(), soon()).await.unwrap();
+        let answer: Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!(answer["response"]["uid"], *long);
+        let logged = std::mem::take(&mut *log.0.lock().unwrap());
+        assert!((100..1200).contains(&logged.len()), "{}", String::from_utf8_lossy(&logged));
+    }
+}
+
+/// Gives a field of the specification another name: what is absent stays so, and other fields stay as they are.
+fn renamed(mut object: Value, from: &str, to: &str) -> Value {
+    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut)
+        && let Some(value) = spec.remove(from)
+    {
+        spec.insert(to.to_owned(), value);
+    }
+    object
+}
+
+#[test]
+fn the_conversion_of_the_crates_documentation_loses_nothing() {
+    let version = |name: &str, size: &str| {
+        let spec = json!({"type": "object", "properties": {
+            size: {"type": "integer", "format": "int32"},
+            "image": {"type": "string"},
+            "nested": {"type": "object", "properties": {"size": {"type": "string"}}},
+        }});
+        let schema = json!({"type": "object", "properties": {"spec": spec}});
+        json!({"name": name, "served": true, "storage": name == "v2", "schema": {"openAPIV3Schema": schema}})
+    };
+    let definition = serde_json::from_value(json!({
+        "metadata": {"name": "things.example.com"},
+        "spec": {
+            "group": "example.com",
+            "names": {"kind": "Thing", "plural": "things"},
+            "scope": "Namespaced",
+            "versions": [version("v1", "size"), version("v2", "replicas")],
+        },
+    }))
+    .unwrap();
+    let up = |v1: Value| renamed(v1, "size", "replicas");
+    let down = |v2: Value| renamed(v2, "replicas", "size");
+    let converter = Converter::dynamic("example.com", "Thing", "v2")
+        .spoke_dynamic("v1", up, down)
+        .build(&definition)
+        .unwrap();
+    round_trip::crd(&converter, &definition).unwrap();
+    round_trip::partial(&converter, &definition).unwrap();
+    let bare = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}});
+    assert_eq!(converter.convert_object(&bare, "v2").unwrap().get("spec"), None);
 }
 
 #[tokio::test]

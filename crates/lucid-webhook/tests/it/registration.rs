@@ -14,7 +14,7 @@ use lucid_webhook::registration::{
     Configurations, Endpoint, FailurePolicy, MatchPolicy, Registration, RegistrationError,
     ReinvocationPolicy, Rule, RuleScope,
 };
-use lucid_webhook::{Operation, SideEffects};
+use lucid_webhook::{Operation, SideEffects, WebhookKind};
 use serde_json::{Value, json};
 
 const MANAGER: &str = "example-operator";
@@ -28,12 +28,12 @@ fn pods() -> Rule {
 }
 
 fn label() -> Registration {
-    Registration::mutating("label.example.com", "/label").with_rule(pods())
+    Registration::new(WebhookKind::Mutating, "label.example.com", "/label").with_rule(pods())
 }
 
 /// Everything said that can be said.
 fn full() -> Registration {
-    Registration::mutating("full.example.com", "/full/")
+    Registration::new(WebhookKind::Mutating, "full.example.com", "/full/")
         .with_rule(
             Rule::of::<Deployment>([Operation::Delete]).subresource("scale").scope(RuleScope::Namespaced),
         )
@@ -52,7 +52,7 @@ fn full() -> Registration {
 }
 
 fn judge() -> Registration {
-    Registration::validating("judge.example.com", "/judge").with_rule(pods())
+    Registration::new(WebhookKind::Validating, "judge.example.com", "/judge").with_rule(pods())
 }
 
 fn service() -> Configurations {
@@ -187,6 +187,45 @@ fn is<T: Debug>(result: Result<T, RegistrationError>, message: &str, what: &Valu
     assert!(error.contains(message), "{what}: {error}");
 }
 
+#[test]
+fn what_would_never_be_called_is_refused() {
+    let of = |group: &str, resource: &str| {
+        let rule = Rule::new(group, ["v1"], [resource], [Operation::Create]);
+        Registration::new(WebhookKind::Mutating, "label.example.com", "/label").with_rule(rule)
+    };
+    for (group, resource, expected) in [
+        ("", "pods", None),
+        ("*", "*/*", None),
+        ("apps", "deployments/scale", None),
+        ("example.com", "*/scale", None),
+        ("", "pods/*", None),
+        ("Example.com", "things", Some("API group \"Example.com\"")),
+        ("*.example.com", "things", Some("API group")),
+        ("core/v1", "pods", Some("API group")),
+        ("", "Pods", Some("resource \"Pods\"")),
+        ("", "pods/Exec", Some("resource \"pods/Exec\"")),
+        ("", "pods/a/b", Some("resource \"pods/a/b\"")),
+        ("", "pod*", Some("resource")),
+        ("", "pods/", Some("resource")),
+    ] {
+        let error = service().mutating([&of(group, resource)]).map(drop).map_err(|error| error.to_string());
+        match (&error, expected) {
+            (Ok(()), None) => {}
+            (Err(error), Some(expected)) if error.contains(expected) => {}
+            _ => panic!("{group:?} {resource:?}: {error:?}, expected {expected:?}"),
+        }
+    }
+    let again = Registration::new(WebhookKind::Validating, "judge.example.com", "/judge")
+        .with_rule(pods())
+        .with_reinvocation_policy(ReinvocationPolicy::IfNeeded);
+    let error = service().validating([&again]).unwrap_err();
+    assert!(matches!(error, RegistrationError::Reinvocation { .. }), "{error}");
+    for pem in ["", "\n"] {
+        let error = service().with_ca_bundle(pem).mutating([&label()]).unwrap_err();
+        assert!(matches!(error, RegistrationError::EmptyCaBundle { .. }), "{error}");
+    }
+}
+
 #[tokio::test]
 async fn what_the_api_server_refuses_is_refused_before() {
     let cluster = Cluster::builder().start().await.unwrap();
@@ -195,11 +234,12 @@ async fn what_the_api_server_refuses_is_refused_before() {
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     api.create(&dry_run, &serde_json::from_value(valid.clone()).unwrap()).await.unwrap();
 
-    let named = |name: &str| Registration::mutating(name, "/label").with_rule(pods());
-    let at = |path: &str| Registration::mutating("label.example.com", path).with_rule(pods());
+    let named = |name: &str| Registration::new(WebhookKind::Mutating, name, "/label").with_rule(pods());
+    let at =
+        |path: &str| Registration::new(WebhookKind::Mutating, "label.example.com", path).with_rule(pods());
     let rule = |versions: &[&str], resources: &[&str], operations: &[Operation]| {
         let rule = Rule::new("", versions.to_vec(), resources.to_vec(), operations.to_vec());
-        Registration::mutating("label.example.com", "/label").with_rule(rule)
+        Registration::new(WebhookKind::Mutating, "label.example.com", "/label").with_rule(rule)
     };
     let create = [Operation::Create];
     let labels = |key: &str, value: &str| json!({"matchLabels": {key: value}});
@@ -323,7 +363,7 @@ async fn what_the_api_server_refuses_is_refused_before() {
     }
 
     is(service().mutating([&label(), &label()]), "two of this name", &json!("twice"));
-    let none = Registration::mutating("label.example.com", "/label");
+    let none = Registration::new(WebhookKind::Mutating, "label.example.com", "/label");
     is(service().mutating([&none]), "would never be called", &json!("no rules"));
     for url in ["http://a", "https://", "a", "https://u@a", "https://a?b", "https://a#b"] {
         let configurations = Configurations::new("example", Endpoint::Url(url.to_owned()));
@@ -333,6 +373,35 @@ async fn what_the_api_server_refuses_is_refused_before() {
     for endpoint in [Endpoint::service("", "a"), Endpoint::service("a", ""), port] {
         let configurations = Configurations::new("example", endpoint);
         is(configurations.mutating([&label()]), "accepted are names and a port", &json!("service"));
+    }
+    let (long, upper) = ("a".repeat(64), "Example.com/a");
+    for (field, key, value, accepted) in [
+        ("labels", "example.com/a", "", true),
+        ("labels", upper, "b", false),
+        ("labels", "a b", "b", false),
+        ("labels", "a", &*long, false),
+        ("labels", "a", "-b", false),
+        ("annotations", "cert-manager.io/inject-ca-from", "a/b c", true),
+        ("annotations", upper, "b", true),
+        ("annotations", "a/b/c", "b", false),
+        ("annotations", "", "b", false),
+    ] {
+        let configurations = match field {
+            "labels" => service().with_label(key, value),
+            _ => service().with_annotation(key, value),
+        };
+        let what = json!({field: {key: value}});
+        match configurations.mutating([&label()]) {
+            Ok(_) => assert!(accepted, "{what}"),
+            refused => {
+                assert!(!accepted, "{what}");
+                is(refused, key, &what);
+            }
+        }
+        let mut object = valid.clone();
+        object["metadata"][field] = json!({key: value});
+        let answer = api.create(&dry_run, &serde_json::from_value(object).unwrap()).await;
+        assert_eq!(answer.is_ok(), accepted, "{what}: {answer:?}");
     }
     let upper = Configurations::new("Example", Endpoint::service("a", "b"));
     is(upper.validating([&judge()]), "configuration \"Example\"", &json!("configuration"));

@@ -239,6 +239,58 @@ fn a_patch_that_does_not_apply_is_refused_by_the_webhook_with_the_cause() {
 }
 
 #[test]
+fn a_patched_object_is_decoded_as_the_kit_says() {
+    /// Patches by the name of the pod.
+    fn patch(pod: &str) -> Value {
+        match pod {
+            "no-kind" => json!([{"op": "remove", "path": "/kind"}]),
+            "no-version" => json!([{"op": "remove", "path": "/apiVersion"}]),
+            "other-kind" => json!([{"op": "replace", "path": "/kind", "value": "Podd"}]),
+            "other-version" => json!([{"op": "replace", "path": "/apiVersion", "value": "v2"}]),
+            "list" => json!([{"op": "replace", "path": "", "value": []}]),
+            _ => json!([{"op": "replace", "path": "/metadata", "value": "x"}]),
+        }
+    }
+    fn answer(_: &str, review: &Value) -> Option<(u16, String)> {
+        let patch = patch(review["request"]["name"].as_str().unwrap()).to_string();
+        let patch = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, patch);
+        let uid = &review["request"]["uid"];
+        let response = json!({"uid": uid, "allowed": true, "patchType": "JSONPatch", "patch": patch});
+        let answer =
+            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
+        Some((200, answer.to_string()))
+    }
+    in_namespace("decoded", async |scene| {
+        let webhook = registration(&serve_raw(answer).await, "/", json!({"name": "patch.example.com"}));
+        scene.register(WebhookKind::Mutating, [webhook]).await;
+        for (name, expected) in [
+            ("no-kind", None),
+            ("no-version", None),
+            ("other-kind", Some("no kind \"Podd\" is registered for version \"v1\"")),
+            ("other-version", Some("no kind \"Pod\" is registered for version \"v2\"")),
+            (
+                "list",
+                Some(
+                    "couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value",
+                ),
+            ),
+            (
+                "metadata",
+                Some("json: cannot unmarshal string into Go struct field Pod.metadata of type v1.ObjectMeta"),
+            ),
+        ] {
+            let answer = scene.create("pods", &pod(name, json!(null))).await;
+            match expected {
+                None => assert_eq!(answer.stored()["kind"], "Pod", "{name}"),
+                Some(text) => {
+                    assert!(answer.code == 500 && answer.message().contains(text), "{name}: {answer:?}")
+                }
+            }
+        }
+    });
+}
+
+#[test]
 fn a_call_that_was_shed_is_made_again() {
     async fn slow() -> AdmissionResponse {
         sleep(Duration::from_millis(500)).await;

@@ -302,10 +302,36 @@ async fn a_patch_of_no_use_rejects_whatever_the_failure_policy_is() {
             "Internal error occurred: Unexpected kind: swap",
         ),
         (
-            "kind removed",
+            "kind of a custom resource removed",
             json!([{"op": "remove", "path": "/kind"}]),
-            update(),
+            Review::create(
+                &json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}}),
+            ),
             "Internal error occurred: Object 'Kind' is missing in",
+        ),
+        (
+            "another kind",
+            json!([{"op": "replace", "path": "/kind", "value": "Podd"}]),
+            update(),
+            "Internal error occurred: no kind \"Podd\" is registered for version \"v1\"",
+        ),
+        (
+            "another version",
+            json!([{"op": "replace", "path": "/apiVersion", "value": "v2"}]),
+            update(),
+            "Internal error occurred: no kind \"Pod\" is registered for version \"v2\"",
+        ),
+        (
+            "a list",
+            json!([{"op": "replace", "path": "", "value": []}]),
+            update(),
+            "Internal error occurred: couldn't get version/kind; json parse error: json: cannot unmarshal array",
+        ),
+        (
+            "metadata that are a text",
+            json!([{"op": "replace", "path": "/metadata", "value": "x"}]),
+            update(),
+            "Internal error occurred: json: cannot unmarshal string into Go struct field Pod.metadata of type v1.ObjectMeta",
         ),
         (
             "no object",
@@ -325,6 +351,15 @@ async fn a_patch_of_no_use_rejects_whatever_the_failure_policy_is() {
             assert_eq!((rejection.code, rejection.by), (500, RejectedBy::ApiServer), "{case}");
         }
     }
+}
+
+#[tokio::test]
+async fn the_type_that_a_patch_removes_from_a_built_in_object_is_filled_in() {
+    let operations = json!([{"op": "remove", "path": "/kind"}, {"op": "remove", "path": "/apiVersion"}]);
+    let answer = json!({"allowed": true, "patch": patch(&operations), "patchType": "JSONPatch"});
+    let patched =
+        answering(answer).mutating(NAME, "/").review(&Review::create(&pod())).await.expect_admitted();
+    assert_eq!((&patched["kind"], &patched["apiVersion"]), (&json!("Pod"), &json!("v1")));
 }
 
 #[tokio::test]
