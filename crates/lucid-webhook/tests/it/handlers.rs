@@ -590,6 +590,17 @@ async fn permissions_restrict_and_never_widen() {
     }
 }
 
+#[test]
+fn a_label_is_required_or_added_in_less_than_60_lines() {
+    for (name, text) in [
+        ("required_label", include_str!("../../examples/required_label.rs")),
+        ("add_label", include_str!("../../examples/add_label.rs")),
+    ] {
+        let lines = text.lines().count();
+        assert!(lines < 60, "{name} has {lines}");
+    }
+}
+
 #[tokio::test]
 async fn what_the_guard_leaves_alone_and_who_leaves_are_outcomes() {
     async fn hang() -> AdmissionResponse {
@@ -613,4 +624,24 @@ async fn what_the_guard_leaves_alone_and_who_leaves_are_outcomes() {
         let line = format!("operation=\"UPDATE\",outcome=\"{outcome}\"}} {count}\n");
         assert!(text.contains(&line), "{line}{text}");
     }
+}
+
+#[tokio::test]
+async fn of_what_is_deleted_there_is_the_old_object() {
+    async fn handle(
+        request: AdmissionRequest,
+        object: Option<Object<Pod>>,
+        OldObject(old): OldObject<Pod>,
+        operation: Operation,
+    ) -> AdmissionResponse {
+        assert!(request.object.is_none() && request.old_object.is_some() && object.is_none());
+        AdmissionResponse::allow().with_warning(format!(
+            "{} {}",
+            operation.as_str(),
+            old.metadata.name.unwrap()
+        ))
+    }
+    let deleted = review(json!({"operation": "DELETE", "object": null}));
+    let answer = ask(Webhook::validating("a.example.com", handle), &deleted).await;
+    assert_eq!(answer["warnings"], json!(["DELETE web"]));
 }

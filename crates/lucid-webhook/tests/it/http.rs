@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use crate::server_under_test::TestServer;
 use base64::Engine;
-use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, JsonPatch, Metrics, Router, Webhook};
+use lucid_webhook::{
+    AdmissionRequest, AdmissionResponse, BoxError, Converter, JsonPatch, Metrics, Router, Webhook,
+};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tower::service_fn;
@@ -348,4 +350,119 @@ async fn metrics_tell_outcomes_apart() {
         assert!(text.contains(&line), "{line} is not in\n{text}");
     }
     assert!(text.contains("admission_requests_in_flight{webhook=\"allow.example.com\"} 0\n"), "{text}");
+}
+
+#[tokio::test]
+async fn a_body_may_be_as_long_as_the_limit_and_not_a_byte_longer() {
+    const MIB: usize = 1024 * 1024;
+    let same = |object: Value| object;
+    let converter = Converter::dynamic("example.com", "Thing", "v2").spoke_dynamic("v1", same, same);
+    let server =
+        TestServer::start(router().convert("/convert", converter.build_for(["v1", "v2"]).unwrap())).await;
+    let conversion = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
+        "request": {"uid": "u-1", "desiredAPIVersion": "example.com/v2", "objects": []},
+    });
+    for (path, review, limit) in
+        [("/allow?timeout=30s", create(), 7 * MIB), ("/convert?timeout=30s", conversion, 64 * MIB)]
+    {
+        for (length, status) in [(limit, 200), (limit + 1, 413)] {
+            let mut body = review.to_string().into_bytes();
+            body.resize(length, b' ');
+            let request = server.client().post(server.url(path)).header("content-type", "application/json");
+            let answer = request.body(body).send().await.unwrap();
+            assert_eq!(answer.status(), status, "{path} {length}");
+            let answer: Value = answer.json().await.unwrap();
+            match status {
+                200 => assert_eq!(answer["response"]["uid"], "u-1", "{path}"),
+                _ => assert_refusal(&answer, 413, &format!("larger than {limit} bytes")),
+            }
+        }
+    }
+}
+
+fn exposed(registry: &Registry) -> String {
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
+    text
+}
+
+#[tokio::test]
+async fn durations_are_counted_from_half_a_millisecond_to_half_a_minute() {
+    let mut registry = Registry::default();
+    let _router = router().with_metrics(Metrics::new(&mut registry));
+    let text = exposed(&registry);
+    let bounds: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("admission_request_duration_seconds_bucket{le=\""))
+        .filter(|line| line.contains("webhook=\"allow.example.com\""))
+        .filter_map(|line| line.split('"').next())
+        .collect();
+    let expected = [
+        "0.0005", "0.001", "0.0025", "0.005", "0.01", "0.025", "0.05", "0.1", "0.25", "0.5", "1.0", "2.5",
+        "5.0", "10.0", "30.0", "+Inf",
+    ];
+    assert_eq!(bounds, expected, "{text}");
+}
+
+#[tokio::test]
+async fn calls_in_flight_are_counted_while_they_last() {
+    const CALLS: usize = 7;
+    let mut registry = Registry::default();
+    let server = TestServer::start(router().with_metrics(Metrics::new(&mut registry))).await;
+    let in_flight = |calls: usize| {
+        let line = format!("admission_requests_in_flight{{webhook=\"hang.example.com\"}} {calls}\n");
+        exposed(&registry).contains(&line)
+    };
+    let becomes = async |calls| {
+        let counted = async {
+            while !in_flight(calls) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(5), counted).await.is_ok()
+    };
+    assert!(in_flight(0));
+    let calls: Vec<_> = (0..CALLS)
+        .map(|_| tokio::spawn(server.client().post(server.url("/hang?timeout=4s")).json(&create()).send()))
+        .collect();
+    assert!(becomes(CALLS).await, "{}", exposed(&registry));
+    for call in calls {
+        assert_eq!(call.await.unwrap().unwrap().status(), 200);
+    }
+    assert!(becomes(0).await, "{}", exposed(&registry));
+}
+
+#[tokio::test]
+async fn nothing_that_comes_in_makes_a_new_series() {
+    let mut registry = Registry::default();
+    let mut router = router().with_metrics(Metrics::new(&mut registry));
+    let series = |text: &str| text.lines().filter(|line| !line.starts_with('#')).count();
+    let before = exposed(&registry);
+    for number in 0..50 {
+        let odd = format!("x{number}\"}}\n\u{0}\u{1f980}");
+        let mut review = create();
+        let request = &mut review["request"];
+        for field in ["uid", "name", "namespace", "subResource"] {
+            request[field] = json!(odd);
+        }
+        request["userInfo"] = json!({"username": odd, "groups": [odd], "extra": {&odd: [odd]}});
+        request["kind"] = json!({"group": odd, "version": odd, "kind": odd});
+        request["resource"] = json!({"group": odd, "version": odd, "resource": odd});
+        request["object"] = json!({"kind": odd, "metadata": {"name": odd, "labels": {&odd: odd}}});
+        let mut unknown = review.clone();
+        unknown["request"]["operation"] = json!(odd);
+        for path in ["/allow", "/deny", "/patch", "/fail", "/panic", &format!("/{number}")] {
+            for review in [&review, &unknown] {
+                let request = http::Request::post(path).header("content-type", "application/json");
+                let request = request.body(http_body_util::Full::new(bytes::Bytes::from(review.to_string())));
+                let status = tower::Service::call(&mut router, request.unwrap()).await.unwrap().status();
+                assert!(status == 200 || status == 404, "{status}");
+            }
+        }
+    }
+    let after = exposed(&registry);
+    assert_ne!(before, after, "nothing was counted");
+    assert_eq!(series(&before), series(&after), "{after}");
+    assert!(!after.contains('\u{1f980}'));
 }

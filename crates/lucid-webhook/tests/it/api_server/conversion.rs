@@ -1,6 +1,6 @@
 //! A CustomResourceDefinition of two versions, as the API server has its objects converted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +19,8 @@ use super::{Answer, Scene, in_namespace, until};
 use crate::cron_tab::{definition, v1_to_v2, v2_to_v1};
 
 const SCHEDULE: [&str; 5] = ["minute", "hour", "dayOfMonth", "month", "dayOfWeek"];
+/// As many as a test reads at once.
+const OBJECTS: usize = 500;
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
@@ -220,7 +222,6 @@ fn without_a_converter_only_the_api_version_changes() {
 
 #[test]
 fn hundreds_of_objects_are_read_in_either_version() {
-    const OBJECTS: usize = 500;
     in_namespace("converted", async |scene| {
         let group = "converted.example.com";
         let objects = Arc::new(AtomicU64::new(0));
@@ -281,28 +282,36 @@ fn a_watch_tells_of_objects_and_changes_in_its_own_version() {
     in_namespace("watched", async |scene| {
         let group = "watched.example.com";
         let tabs = CronTabs::define(scene, converter(group, to_v1), group, None).await;
-        for name in ["a", "b", "c"] {
-            tabs.create("v2", &tabs.v2(name, "Europe/Rome")).await.stored();
-        }
+        let tabs = &tabs;
+        let create = |number: usize| async move {
+            tabs.create("v2", &tabs.v2(&format!("tab-{number:03}"), "Europe/Rome")).await.stored()
+        };
+        let created: Vec<_> = stream::iter((0..OBJECTS).map(create)).buffered(16).collect().await;
+        assert_eq!(created.len(), OBJECTS);
         let kind = GroupVersionKind::gvk(group, "v1", "CronTab");
         let resource = ApiResource::from_gvk_with_plural(&kind, "crontabs");
         let api = Api::<DynamicObject>::namespaced_with(scene.client(), scene.namespace, &resource);
         let mut events = pin!(api.watch(&WatchParams::default().initial_events(), "").await.unwrap());
         let mut next = async || events.try_next().await.unwrap().unwrap();
-        for name in ["a", "b", "c"] {
-            let WatchEvent::Added(object) = next().await else { panic!("{name} was not told of") };
-            assert_eq!(object.metadata.name.as_deref(), Some(name));
-            assert_eq!(object.data["spec"], tabs.v1(name, "5 4 * * *")["spec"]);
+        let mut told = BTreeSet::new();
+        for _ in 0..OBJECTS {
+            let event = next().await;
+            let WatchEvent::Added(object) = event else { panic!("{event:?} after {}", told.len()) };
+            assert_eq!(object.data["spec"], tabs.v1("", "5 4 * * *")["spec"]);
+            let annotations = object.metadata.annotations.unwrap_or_default();
+            assert_eq!(annotations["stable.example.com/time-zone"], "Europe/Rome");
+            told.insert(object.metadata.name);
         }
+        assert!(told.into_iter().eq((0..OBJECTS).map(|number| Some(format!("tab-{number:03}")))));
         let end = next().await;
         let WatchEvent::Bookmark(bookmark) = end else { panic!("{end:?}") };
         assert!(bookmark.metadata.annotations.contains_key("k8s.io/initial-events-end"));
 
         let patch = json!({"spec": {"schedule": {"minute": "6"}}});
-        tabs.send(Method::PATCH, ("v2", "/b"), MERGE, &patch).await.stored();
+        tabs.send(Method::PATCH, ("v2", "/tab-001"), MERGE, &patch).await.stored();
         let WatchEvent::Modified(object) = next().await else { panic!("the change was not told of") };
         assert_eq!(object.data["spec"]["cronSpec"], "6 4 * * *");
-        tabs.send(Method::DELETE, ("v1", "/c"), JSON, &Value::Null).await.stored();
+        tabs.send(Method::DELETE, ("v1", "/tab-002"), JSON, &Value::Null).await.stored();
         let WatchEvent::Deleted(object) = next().await else { panic!("the deletion was not told of") };
         assert_eq!(object.data["spec"]["cronSpec"], "5 4 * * *");
     });
