@@ -160,6 +160,9 @@ async fn a_mounted_secret_is_replaced_by_its_symlink() {
     scene.becomes(&second).await;
 }
 
+/// Chain and key to write, of the pair in use and another one.
+type Breakage = fn(&Pair, &Pair) -> (String, String);
+
 #[tokio::test]
 async fn of_what_is_no_pair_the_cause_is_logged_once_and_the_last_good_one_stays() {
     let log = Written::default();
@@ -174,7 +177,7 @@ async fn of_what_is_no_pair_the_cause_is_logged_once_and_the_last_good_one_stays
     fn half(text: &str) -> String {
         text[..text.len() / 2].to_owned()
     }
-    let cases: [(fn(&Pair, &Pair) -> (String, String), &str); 8] = [
+    let cases: [(Breakage, &str); 8] = [
         (|it, _| ("garbage".to_owned(), it.key.clone()), "<chain> holds no certificate"),
         (|it, _| (half(&it.chain), it.key.clone()), "failed to read <chain> as PEM: "),
         (|it, _| (it.chain.clone(), String::new()), "<key> holds no private key"),
