@@ -7,17 +7,16 @@
 //! # A first webhook
 //!
 //! ```
-//! use std::sync::Arc;
-//!
 //! use k8s_openapi::api::core::v1::Pod;
-//! use lucid_webhook::{BindError, Changed, Object, Router, Server, Webhook};
+//! use lucid_webhook::{BoxError, Changed, Object, PemFiles, Router, Server, Webhook};
 //!
 //! async fn label(Object(mut pod): Object<Pod>) -> Changed<Pod> {
 //!     pod.metadata.labels.get_or_insert_default().insert("seen".into(), "true".into());
 //!     Changed(pod)
 //! }
 //!
-//! async fn run(tls: Arc<rustls::ServerConfig>) -> Result<(), BindError> {
+//! async fn run() -> Result<(), BoxError> {
+//!     let tls = PemFiles::load("/tls/tls.crt", "/tls/tls.key").await?;
 //!     let server = Server::bind(([0, 0, 0, 0], 8443).into()).await?;
 //!     let router = Router::new().webhook("/label", Webhook::mutating("label.example.com", label));
 //!     server.serve(tls, router, std::future::pending()).await;
@@ -33,13 +32,13 @@
 //!
 //! | kube-apiserver | this crate |
 //! |---|---|
-//! | says how long it waits in `?timeout=`, rounded up, dialling included | [`AdmissionRequest::deadline`] is 1.2 s earlier; a handler that misses it is answered for |
+//! | says how long it waits in `?timeout=`, rounded up, dialling included | [`AdmissionRequest::deadline`] is 1.2 s earlier, or half of a short time; a handler that misses it is answered for |
 //! | keeps idle connections for 90 s and does not repeat a POST | idle connections are kept for 120 s; on shutdown the server goes on for a while and asks clients to leave ([`Server::with_lame_duck`]) |
 //! | repeats a call that was answered 429 with `Retry-After` | load is shed that way ([`Webhook::with_max_in_flight`], [`layers::ShedLayer`]), bodies beyond the memory for them too |
 //! | refuses answers with another uid, with an empty patch, with a patch from a validating webhook | checked, and a failure of the handler, before anything is sent |
 //! | rejects the user's request when a patch does not apply, whatever the failurePolicy | the patch is applied here first |
-//! | turns the code of a denial below 400 into 400, loses "without explanation" | [`AdmissionResponse::deny`] asks for code, reason and message |
-//! | drops a warning with a control character, cuts all of them above 4,096 characters | they are cut so that none is lost, and counted |
+//! | turns the code of a denial below 400 into 400, says "without explanation" where there is neither message nor reason | [`AdmissionResponse::deny`] asks for code, reason and message |
+//! | drops a warning with a control character, cuts all of them above 4,096 characters | they are cut to fit; what does not fit is counted in a last warning, and in the metrics |
 //! | drops audit annotations whose key is no name | logged and counted |
 //! | calls mutating webhooks twice when a later one changes the object (`IfNeeded`) | feature `testing` has `assert_idempotent` |
 //!
@@ -100,10 +99,13 @@
 //!
 //! # Certificates
 //!
-//! [`Server::serve`] takes a [`rustls::ServerConfig`], or a `watch::Receiver` of one that changes ([`Tls`]). Its
-//! certificate has to be for `<service>.<namespace>.svc`, and the authority that signed it is the caBundle of the
-//! registration. The crate `lucid-certs` makes and rotates both; a certificate resolver of your own does as well.
-//! [`ClientCertificates`] asks callers for certificates: the API server only has one when it was configured to.
+//! The certificate has to be for `<service>.<namespace>.svc`, and the authority that signed it is the caBundle of the
+//! registration. [`PemFiles`] reads it from files and follows their renewal: with cert-manager, mount the Secret of a
+//! `Certificate` and annotate the configurations with `cert-manager.io/inject-ca-from`
+//! ([`registration::Configurations::with_annotation`]). The crate `lucid-certs` makes and rotates both by itself.
+//! [`Server::serve`] takes any [`rustls::ServerConfig`] as well, or a `watch::Receiver` of one that changes ([`Tls`]);
+//! the crypto provider of this crate is aws-lc-rs. [`ClientCertificates::tls`] asks callers for certificates: the API server
+//! only has one when it was configured to.
 //!
 //! # Registration
 //!
@@ -117,16 +119,21 @@
 //!
 //! ```
 //! use lucid_webhook::{Converter, Router};
-//! use serde_json::{Value, json};
+//! use serde_json::Value;
 //!
+//! fn rename(object: &mut Value, from: &str, to: &str) {
+//!     if let Some(spec) = object["spec"].as_object_mut()
+//!         && let Some(value) = spec.remove(from)
+//!     {
+//!         spec.insert(to.to_owned(), value);
+//!     }
+//! }
 //! fn up(mut v1: Value) -> Value {
-//!     let size = v1["spec"]["size"].take();
-//!     v1["spec"] = json!({"replicas": size});
+//!     rename(&mut v1, "size", "replicas");
 //!     v1
 //! }
 //! fn down(mut v2: Value) -> Value {
-//!     let replicas = v2["spec"]["replicas"].take();
-//!     v2["spec"] = json!({"size": replicas});
+//!     rename(&mut v2, "replicas", "size");
 //!     v2
 //! }
 //!
@@ -168,9 +175,9 @@
 //! |---|---|
 //! | empty body, no AdmissionReview, no `request`, no uid | 400 |
 //! | Content-Type other than `application/json` | 415 |
-//! | body above the limit ([`Router::with_body_limit`], 7 MiB; [`Router::with_conversion_limit`], 64 MiB) | 413, after the body was read |
-//! | more in bodies at once than there is memory for | 429 with `Retry-After: 1`, which the API server heeds |
-//! | body that stands still | 408 |
+//! | body above the limit ([`Router::with_body_limit`], 7 MiB; [`Router::with_conversion_limit`], 64 MiB) | 413, after the body was read, if that is not too much |
+//! | more in bodies and their answers at once than 96 MiB, of conversions than 256 MiB; more requests than [`Webhook::with_max_in_flight`] | 429 with `Retry-After: 1`, which the API server heeds |
+//! | body that stands still for 5 s, or takes more than 20 s, 30 s for a conversion | 408 |
 //! | head above 64 KiB | 431 |
 //! | method other than POST, unknown path | 405, 404 |
 //! | an AdmissionReview or ConversionReview | 200 with one that echoes the uid |

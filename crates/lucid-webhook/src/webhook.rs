@@ -9,7 +9,7 @@ use tower::{ServiceBuilder, ServiceExt};
 #[cfg(feature = "client")]
 use crate::client::{Clients, ClusterClient};
 use crate::failure::FailureAction;
-use crate::guard::{AccessReview, Forbidden, Guard, GuardLayer, NoAccessReview, Permissions};
+use crate::guard::{AccessReview, Forbidden, Guard, GuardLayer, NoAccessReview, Permissions, Selector};
 use crate::handler::{Handler, WithState};
 use crate::kind::WebhookKind;
 use crate::layers::{CatchPanicLayer, CheckLayer, DeadlineLayer, FailureLayer, TraceLayer};
@@ -190,8 +190,14 @@ impl Webhook {
             });
             self.handler = BoxCloneSyncService::new(handler);
         }
-        // Without any guard, one that keeps the webhook out of kube-system.
-        let default = || self.permitted.is_none().then(|| Guard::new(Arc::clone(&self.name), self.kind));
+        // Without any guard, one that keeps the webhook out of kube-system, unless it is registered for that.
+        let default = || {
+            let guard = self.permitted.is_none().then(|| Guard::new(Arc::clone(&self.name), self.kind))?;
+            Some(match self.registration.includes_kube_system() {
+                true => guard.with_selector(Selector::new().with_kube_system()),
+                false => guard,
+            })
+        };
         let guard =
             self.guard.or_else(default).map(|guard| GuardLayer::new(guard).with_forbidden(self.forbidden));
         let mut check = CheckLayer::new(self.kind);

@@ -132,7 +132,8 @@ impl Registration {
         self
     }
 
-    /// Asks about objects in `kube-system` as well.
+    /// Asks about objects in `kube-system` as well. The guard that a webhook has by default lets them in then; one that is
+    /// set by hand, or by the administrator, has a say of its own.
     pub const fn with_kube_system(mut self) -> Self {
         self.kube_system = true;
         self
@@ -190,6 +191,10 @@ impl Registration {
     pub(crate) fn at(mut self, path: &str) -> Self {
         path.clone_into(&mut self.path);
         self
+    }
+
+    pub(crate) const fn includes_kube_system(&self) -> bool {
+        self.kube_system
     }
 
     /// Whether it is mutating or validating.
