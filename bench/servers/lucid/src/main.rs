@@ -11,8 +11,8 @@ use bench_server::Arguments;
 use clap::Parser;
 use k8s_openapi::api::core::v1::Pod;
 use lucid_webhook::{
-    AdminServer, AdmissionResponse, DecodeError, Metrics, Object, RawObject, Readiness, Router,
-    Server, State, WithState, Webhook,
+    AdminServer, AdmissionResponse, DecodeError, Metrics, Object, RawObject, Readiness, Router, Server,
+    State, Webhook, WithState,
 };
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
