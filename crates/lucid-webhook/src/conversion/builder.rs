@@ -224,7 +224,7 @@ impl<H: 'static> ConverterBuilder<H> {
     /// manager's fields were taken from it (kubernetes/kubernetes#117356). Types with `Option`s and defaults can take
     /// that; `testing::round_trip::partial` tests it.
     ///
-    /// An object that nests values 127 levels deep or more does not decode (`serde_json`'s limit), and the API server
+    /// An object that nests values more than 127 levels deep does not decode (`serde_json`'s limit), and the API server
     /// answers no LIST in another version as long as there is one. So the definition's schema should not let users nest
     /// as they like: `x-kubernetes-preserve-unknown-fields`, and `type: object` with fields that nobody lists, do.
     pub fn spoke<S>(mut self, to_hub: impl ConversionFn<S, H>, from_hub: impl ConversionFn<H, S>) -> Self
