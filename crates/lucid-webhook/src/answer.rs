@@ -84,9 +84,8 @@ fn check_patch(
     patch: &JsonPatch,
 ) -> Result<(), AnswerError> {
     let object: Value = object.context(PatchWithoutObjectSnafu)?.decode().context(ObjectSnafu)?;
-    allowed_paths.iter().try_for_each(|paths| paths.check(&object, patch).context(ForbiddenSnafu))?;
-    patch.apply_to_object(&object).context(PatchDoesNotApplySnafu)?;
-    Ok(())
+    let after = patch.apply_to_object(&object).context(PatchDoesNotApplySnafu)?;
+    allowed_paths.iter().try_for_each(|paths| paths.check_change(&object, &after).context(ForbiddenSnafu))
 }
 
 /// Warnings that reach the user, and how many of those given had to be changed for it.

@@ -121,21 +121,17 @@
 //! use lucid_webhook::{Converter, Router};
 //! use serde_json::Value;
 //!
-//! fn rename(object: &mut Value, from: &str, to: &str) {
-//!     if let Some(spec) = object["spec"].as_object_mut()
+//! /// What is absent stays so, and other fields stay as they are.
+//! fn renamed(mut object: Value, from: &str, to: &str) -> Value {
+//!     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut)
 //!         && let Some(value) = spec.remove(from)
 //!     {
 //!         spec.insert(to.to_owned(), value);
 //!     }
+//!     object
 //! }
-//! fn up(mut v1: Value) -> Value {
-//!     rename(&mut v1, "size", "replicas");
-//!     v1
-//! }
-//! fn down(mut v2: Value) -> Value {
-//!     rename(&mut v2, "replicas", "size");
-//!     v2
-//! }
+//! let up = |v1: Value| renamed(v1, "size", "replicas");
+//! let down = |v2: Value| renamed(v2, "replicas", "size");
 //!
 //! let converter = Converter::dynamic("example.com", "Thing", "v2").spoke_dynamic("v1", up, down).build_for(["v1", "v2"])?;
 //! let router = Router::new().convert("/convert", converter);
