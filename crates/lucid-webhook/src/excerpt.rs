@@ -6,6 +6,14 @@ pub(crate) fn excerpt(text: &str) -> &str {
     &text[..text.floor_char_boundary(LONGEST)]
 }
 
+/// As much of a text as fits a message, with a sign where it was cut.
+pub(crate) fn cut(text: &str, longest: usize) -> String {
+    match text.char_indices().nth(longest) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::excerpt;

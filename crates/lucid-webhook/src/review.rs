@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 use snafu::{IntoError, OptionExt, Snafu};
 use tokio::time::Instant;
 
+use crate::excerpt::cut;
 pub use crate::json::{DecodeError, RawObject};
 use crate::trace_parent::TraceParent;
 
@@ -156,7 +157,7 @@ pub struct UserInfo {
 }
 
 /// Go writes an absent list, map or pointer as null.
-fn null_is_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+pub(crate) fn null_is_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
@@ -208,12 +209,7 @@ pub enum ReviewError {
 
 /// As much of a text as fits a message: what a caller sent may be long.
 pub(crate) fn excerpt(text: &impl fmt::Display) -> String {
-    const LONGEST: usize = 200;
-    let text = text.to_string();
-    match text.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
+    cut(&text.to_string(), 200)
 }
 
 #[derive(Deserialize)]

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::object::Object;
 use super::paths::Paths;
 use super::review::{Answer, ConversionAnswer, ConversionOutcome, ConversionReviewError, Request};
+use crate::excerpt::cut;
 use crate::router::BoxError;
 
 /// How long a batch may keep a worker of the runtime to itself.
@@ -309,11 +310,4 @@ pub(super) fn excerpt(text: &str) -> String {
 /// As much of a text as fits a log.
 fn logged(text: &str) -> String {
     cut(text, 200)
-}
-
-fn cut(text: &str, longest: usize) -> String {
-    match text.char_indices().nth(longest) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
 }

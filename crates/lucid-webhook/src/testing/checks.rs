@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::outcome::Cause;
+use crate::review::null_is_default;
 
 /// What an answer says, once it passed the checks.
 #[derive(Debug)]
@@ -151,13 +152,6 @@ pub(super) fn field<T: DeserializeOwned + Default>(object: &Value, name: &str) -
         None | Some(Value::Null) => Ok(T::default()),
         Some(value) => T::deserialize(value).map_err(|error| format!("json: field {name}: {error}")),
     }
-}
-
-/// Go takes null for an empty value.
-pub(super) fn null_is_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
-    deserializer: D,
-) -> Result<T, D::Error> {
-    Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 /// Go reads bytes from base64, in which line ends may be, or from a list of numbers.
