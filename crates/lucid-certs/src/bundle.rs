@@ -1,6 +1,6 @@
 //! The certificates a client trusts
 
-use std::{cmp::Reverse, mem, time::SystemTime};
+use std::{cmp::Reverse, collections::BTreeMap, mem, time::SystemTime};
 
 use rustls::pki_types::{CertificateDer, TrustAnchor};
 use snafu::{ResultExt, Snafu};
@@ -8,6 +8,7 @@ use x509_parser::error::X509Error;
 
 use crate::{
     ca::{CA_OVERLAP, CertificateAuthority},
+    fingerprint::Fingerprint,
     pem::{self, PemError},
     validity::{self, Validity},
 };
@@ -32,8 +33,10 @@ pub enum BundleError {
     },
 }
 
-/// A set of CA certificates in a stable order, without duplicates and never empty: the value of a
-/// `caBundle` field.
+/// A set of CA certificates without duplicates and never empty: the value of a `caBundle` field.
+///
+/// The newest comes first, by the begin of its validity, and of several the one with the smaller
+/// fingerprint: who writes the same set writes the same bytes.
 ///
 /// An empty bundle would make an API server fall back to the roots of its host, and one that does
 /// not parse fails each call, so neither can be made: every entry is a certificate that was read.
@@ -53,7 +56,7 @@ pub enum BundleError {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustBundle {
-    entries: Vec<Entry>,
+    entries: BTreeMap<(Reverse<SystemTime>, Fingerprint), Entry>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +67,8 @@ struct Entry {
 
 impl TrustBundle {
     pub(crate) fn of(certificate: CertificateDer<'static>, validity: Validity) -> Self {
-        Self { entries: vec![Entry { certificate, validity }] }
+        let key = (Reverse(validity.not_before), Fingerprint::of(&certificate));
+        Self { entries: BTreeMap::from([(key, Entry { certificate, validity })]) }
     }
 
     /// Reads a bundle as a `caBundle` or `ca.crt` holds it: PEM certificates one after another.
@@ -73,11 +77,11 @@ impl TrustBundle {
     ///
     /// When there is no certificate, or any of them does not parse.
     pub fn from_pem(pem: &[u8]) -> Result<Self, BundleError> {
-        let mut bundle = Self { entries: Vec::new() };
+        let mut bundle = Self { entries: BTreeMap::new() };
         for (index, certificate) in pem::parse_certificates(pem).context(PemSnafu)?.into_iter().enumerate() {
             let parsed = validity::parse(&certificate).context(CertificateSnafu { position: index + 1 })?;
             let validity = Validity::of(&parsed);
-            bundle.push(Entry { certificate, validity });
+            bundle.entries.extend(Self::of(certificate, validity).entries);
         }
         Ok(bundle)
     }
@@ -88,23 +92,32 @@ impl TrustBundle {
         self.certificates().map(pem::encode_certificate).collect()
     }
 
-    /// This bundle followed by what `other` has besides. Put the newest first: then the order is the
-    /// same on every replica.
+    /// What is in this bundle, in `other`, or in both
     #[must_use]
     pub fn merge(&self, other: &Self) -> Self {
         let mut merged = self.clone();
-        for entry in &other.entries {
-            merged.push(entry.clone());
-        }
+        merged.entries.extend(other.entries.clone());
         merged
+    }
+
+    /// Those of its certificates that `keep` accepts, or `None` when it accepts none
+    #[must_use]
+    pub fn filter(&self, mut keep: impl FnMut(&Fingerprint, Validity) -> bool) -> Option<Self> {
+        let mut entries = self.entries.clone();
+        entries.retain(|(_, fingerprint), entry| keep(fingerprint, entry.validity));
+        (!entries.is_empty()).then_some(Self { entries })
+    }
+
+    /// Whether it holds the certificate with this fingerprint
+    #[must_use]
+    pub fn contains(&self, fingerprint: &Fingerprint) -> bool {
+        self.fingerprints().any(|held| held == *fingerprint)
     }
 
     /// What is left when the expired certificates are taken out, or `None` when all are expired
     #[must_use]
     pub fn without_expired(&self, now: SystemTime) -> Option<Self> {
-        let entries: Vec<_> =
-            self.entries.iter().filter(|entry| !entry.validity.is_over(now)).cloned().collect();
-        (!entries.is_empty()).then_some(Self { entries })
+        self.filter(|_, validity| !validity.is_over(now))
     }
 
     /// What of this bundle is to be trusted besides `ca`, the authority in force: of the other
@@ -112,41 +125,39 @@ impl TrustBundle {
     /// is expired. So each retires in its turn, however fast the authorities follow one another.
     #[must_use]
     pub fn superseded_by(&self, ca: &CertificateAuthority, now: SystemTime) -> Option<Self> {
-        let in_force = ca.trust_bundle();
-        let mut entries: Vec<_> =
-            self.entries.iter().filter(|entry| !in_force.entries.contains(entry)).cloned().collect();
-        entries.sort_by_key(|entry| Reverse(entry.validity.not_before));
+        let in_force = ca.fingerprint();
         let mut successor = ca.validity();
-        entries.retain(|entry| {
-            let successor = mem::replace(&mut successor, entry.validity);
-            successor.age(now) < CA_OVERLAP && !entry.validity.is_over(now)
-        });
-        (!entries.is_empty()).then_some(Self { entries })
+        self.filter(|fingerprint, validity| {
+            if *fingerprint == in_force {
+                return false;
+            }
+            let successor = mem::replace(&mut successor, validity);
+            successor.age(now) < CA_OVERLAP && !validity.is_over(now)
+        })
     }
 
     /// The certificates, in order; there is at least one
     pub fn certificates(&self) -> impl Iterator<Item = &CertificateDer<'static>> {
-        self.entries.iter().map(|entry| &entry.certificate)
+        self.entries.values().map(|entry| &entry.certificate)
     }
 
-    /// SHA-256 of each certificate in lower-case hex, for logs
-    pub fn fingerprints(&self) -> impl Iterator<Item = String> {
-        self.certificates().map(validity::fingerprint)
+    /// Of each certificate, in order
+    pub fn fingerprints(&self) -> impl Iterator<Item = Fingerprint> {
+        self.entries.keys().map(|(_, fingerprint)| *fingerprint)
+    }
+
+    /// Of each certificate, in order, with its validity
+    pub fn validities(&self) -> impl Iterator<Item = (Fingerprint, Validity)> {
+        self.entries.iter().map(|((_, fingerprint), entry)| (*fingerprint, entry.validity))
     }
 
     /// The anchors a verifier may use at `now`. The validity is looked at here, because
     /// rustls-webpki takes an anchor as it is, while Go refuses one out of its validity.
     pub(crate) fn anchors(&self, now: SystemTime) -> Vec<TrustAnchor<'_>> {
         self.entries
-            .iter()
+            .values()
             .filter(|entry| entry.validity.contains(now))
             .filter_map(|entry| webpki::anchor_from_trusted_cert(&entry.certificate).ok())
             .collect()
-    }
-
-    fn push(&mut self, entry: Entry) {
-        if !self.entries.contains(&entry) {
-            self.entries.push(entry);
-        }
     }
 }

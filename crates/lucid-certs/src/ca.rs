@@ -22,6 +22,7 @@ use x509_parser::error::X509Error;
 
 use crate::{
     bundle::TrustBundle,
+    fingerprint::Fingerprint,
     names::ServingNames,
     pem::{self, PemError},
     serving::ServingCertificate,
@@ -87,7 +88,7 @@ pub enum CaError {
     ))]
     KeyMismatch {
         /// SHA-256 of the certificate
-        fingerprint: String,
+        fingerprint: Fingerprint,
     },
     /// The certificate is one of a server or client
     #[snafu(display(
@@ -95,13 +96,13 @@ pub enum CaError {
     ))]
     NotACa {
         /// SHA-256 of the certificate
-        fingerprint: String,
+        fingerprint: Fingerprint,
     },
     /// The certificate is one of a CA that may not sign certificates
     #[snafu(display("failed to use the CA certificate {fingerprint}: its key usage lacks keyCertSign"))]
     MayNotSign {
         /// SHA-256 of the certificate
-        fingerprint: String,
+        fingerprint: Fingerprint,
     },
     /// The certificate is expired
     #[snafu(display(
@@ -109,7 +110,7 @@ pub enum CaError {
     ))]
     Expired {
         /// SHA-256 of the certificate
-        fingerprint: String,
+        fingerprint: Fingerprint,
         /// From when to when it was valid
         validity: Validity,
     },
@@ -119,7 +120,7 @@ pub enum CaError {
     ))]
     NotYetValid {
         /// SHA-256 of the certificate
-        fingerprint: String,
+        fingerprint: Fingerprint,
         /// From when to when it is valid
         validity: Validity,
     },
@@ -214,7 +215,7 @@ impl CertificateAuthority {
     ) -> Result<Self, CaError> {
         let parsed = validity::parse(&certificate).context(CertificateSnafu)?;
         let validity = Validity::of(&parsed);
-        let fingerprint = validity::fingerprint(&certificate);
+        let fingerprint = Fingerprint::of(&certificate);
 
         ensure!(parsed.is_ca(), NotACaSnafu { fingerprint });
         let key_usage = parsed.key_usage().context(CertificateSnafu)?;
@@ -299,17 +300,17 @@ impl CertificateAuthority {
         self.validity.is_over(now + CA_RENEW_BEFORE)
     }
 
-    /// SHA-256 of the certificate in lower-case hex, for logs
+    /// The name of the certificate in logs
     #[must_use]
-    pub fn fingerprint(&self) -> String {
-        validity::fingerprint(&self.certificate)
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(&self.certificate)
     }
 }
 
 impl fmt::Debug for CertificateAuthority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CertificateAuthority")
-            .field("fingerprint", &self.fingerprint())
+            .field("fingerprint", &format_args!("{}", self.fingerprint()))
             .field("validity", &format_args!("{}", self.validity))
             .finish_non_exhaustive()
     }

@@ -109,10 +109,16 @@ pub mod pem;
 
 mod bundle;
 mod ca;
+mod fingerprint;
 mod names;
 mod serving;
 mod tls;
 mod validity;
+
+#[cfg(feature = "runtime")]
+pub mod source;
+#[cfg(feature = "runtime")]
+pub mod target;
 
 #[cfg(feature = "kube")]
 mod report;
@@ -129,8 +135,9 @@ pub use bundle::{BundleError, TrustBundle};
 pub use ca::{
     BACKDATE, CA_LIFETIME, CA_OVERLAP, CA_RENEW_BEFORE, CaError, CertificateAuthority, SERVING_LIFETIME,
 };
+pub use fingerprint::Fingerprint;
 pub use names::{NamesError, ServingNames};
-pub use serving::{ServingCertificate, VerifyError};
+pub use serving::{PairError, ServingCertificate, VerifyError};
 pub use tls::{ServingCertificateResolver, TlsError, server_config};
 pub use validity::Validity;
 

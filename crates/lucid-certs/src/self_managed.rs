@@ -173,12 +173,12 @@ impl<P: PublishTrust> SelfManaged<P> {
 
         let mut now = SystemTime::now();
         let mut shared = secret.load_or_create(&names, None, now).await.context(AuthoritySnafu)?;
-        report(&recorder, &shared.ca.fingerprint(), &shared.origin).await;
+        report(&recorder, &shared.ca.fingerprint().to_string(), &shared.origin).await;
         if shared.ca.validity().age(now) < KNOWN_TO_ALL {
             sleep(HAND_ON).await;
             now = SystemTime::now();
             shared = secret.load_or_create(&names, None, now).await.context(AuthoritySnafu)?;
-            report(&recorder, &shared.ca.fingerprint(), &shared.origin).await;
+            report(&recorder, &shared.ca.fingerprint().to_string(), &shared.origin).await;
         }
         let SharedCa { ca, previous, .. } = shared;
         let bundle = previous.iter().fold(ca.trust_bundle(), |bundle, previous| bundle.merge(previous));
@@ -187,7 +187,7 @@ impl<P: PublishTrust> SelfManaged<P> {
 
         let resolver = Arc::new(ServingCertificateResolver::new(rotation.leaf()));
         info!(
-            leaf = rotation.leaf().fingerprint(),
+            leaf = %rotation.leaf().fingerprint(),
             validity = %rotation.leaf().validity(),
             "serving certificate issued"
         );
@@ -270,7 +270,7 @@ impl<P: PublishTrust> SelfManaged<P> {
         let known = self.rotation.bundle(now);
         match self.secret.load_or_create(self.rotation.names(), Some(&known), now).await {
             Ok(SharedCa { ca, previous, origin }) => {
-                report(&self.recorder, &ca.fingerprint(), &origin).await;
+                report(&self.recorder, &ca.fingerprint().to_string(), &origin).await;
                 replaced = matches!(origin, CaOrigin::Replaced { .. });
                 self.rotation.adopt(ca, previous);
                 self.publish(now).await;
@@ -287,7 +287,7 @@ impl<P: PublishTrust> SelfManaged<P> {
                     sleep(SETTLE).await;
                 }
                 self.resolver.swap(&leaf);
-                info!(leaf = leaf.fingerprint(), validity = %leaf.validity(), "serving certificate swapped");
+                info!(leaf = %leaf.fingerprint(), validity = %leaf.validity(), "serving certificate swapped");
                 self.rotation.install(leaf, now, spread());
             }
             Err(error) => warn!(error = chain(&error), "serving certificate not renewed"),

@@ -3,17 +3,63 @@
 use std::{fmt, sync::Arc, time::SystemTime};
 
 use rustls::{
-    pki_types::{CertificateDer, UnixTime},
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, PrivateKeyDer, UnixTime},
     sign::CertifiedKey,
 };
 use snafu::{ResultExt, Snafu, ensure};
 use webpki::{ALL_VERIFICATION_ALGS, EndEntityCert, KeyUsage};
+use x509_parser::error::X509Error;
 
 use crate::{
     bundle::TrustBundle,
+    fingerprint::Fingerprint,
     names::ServingNames,
+    pem::{self, PemError},
     validity::{self, Rfc3339, Validity},
 };
+
+/// Why a certificate and a key cannot be served
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub enum PairError {
+    /// There is no certificate to read
+    #[snafu(display("failed to read the certificate"))]
+    CertificatePem {
+        /// What is wrong with the text
+        source: PemError,
+    },
+    /// A certificate does not parse
+    #[snafu(display("failed to parse certificate {position} of the chain"))]
+    Certificate {
+        /// Which one, counted from 1
+        position: usize,
+        /// What is wrong with it
+        source: X509Error,
+    },
+    /// There is no private key to read
+    #[snafu(display("failed to read the private key"))]
+    KeyPem {
+        /// What is wrong with the text
+        source: PemError,
+    },
+    /// The key is of a kind that TLS has no use for, or does not parse
+    #[snafu(display("failed to use the private key: ECDSA P-256 to P-521, Ed25519 and RSA are accepted"))]
+    Key {
+        /// What the library says
+        source: rustls::Error,
+    },
+    /// The key is that of another certificate
+    #[snafu(display(
+        "failed to match the private key with the certificate {fingerprint}: it is that of another certificate"
+    ))]
+    Mismatch {
+        /// The certificate
+        fingerprint: Fingerprint,
+        /// What the library says
+        source: rustls::Error,
+    },
+}
 
 /// Why a client would refuse a serving certificate
 #[derive(Debug, Snafu)]
@@ -31,7 +77,7 @@ pub enum VerifyError {
     #[snafu(display("failed to verify the serving certificate {fingerprint} against the trust bundle"))]
     Chain {
         /// SHA-256 of the certificate
-        fingerprint: String,
+        fingerprint: Fingerprint,
         /// Which rule it breaks
         source: webpki::Error,
     },
@@ -39,7 +85,7 @@ pub enum VerifyError {
     #[snafu(display("failed to verify the serving certificate {fingerprint} for the name {name}"))]
     Name {
         /// SHA-256 of the certificate
-        fingerprint: String,
+        fingerprint: Fingerprint,
         /// The name it lacks
         name: String,
         /// What the verifier says
@@ -60,10 +106,50 @@ pub struct ServingCertificate {
 }
 
 impl ServingCertificate {
-    /// The certificate itself. The issuing CA is in the trust bundle, so nothing else is sent.
+    /// A certificate that was made elsewhere: first itself and then its intermediates, if any, in PEM, and its
+    /// key as PKCS#8, SEC1 or PKCS#1. Both texts may be the same.
+    ///
+    /// Whether it is valid now, and for which names, is the question of [`verify_for`](Self::verify_for).
+    ///
+    /// # Errors
+    ///
+    /// Says which of both is wrong and how: not PEM, does not parse, or the key of another certificate.
+    pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Self, PairError> {
+        let chain = pem::parse_certificates(certificates).context(CertificatePemSnafu)?;
+        let key = pem::parse_private_key(key).context(KeyPemSnafu)?;
+        Self::new(chain, key)
+    }
+
+    pub(crate) fn new(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<Self, PairError> {
+        let mut validities = Vec::with_capacity(chain.len());
+        for (index, certificate) in chain.iter().enumerate() {
+            let certificate =
+                validity::parse(certificate).context(CertificateSnafu { position: index + 1 })?;
+            validities.push(Validity::of(&certificate));
+        }
+        let (Some(leaf), Some(validity)) = (chain.first().cloned(), validities.first().copied()) else {
+            return Err(PemError::NoCertificate).context(CertificatePemSnafu);
+        };
+        let key = aws_lc_rs::default_provider().key_provider.load_private_key(key).context(KeySnafu)?;
+        let certified = CertifiedKey::new(chain, key);
+        certified.keys_match().context(MismatchSnafu { fingerprint: Fingerprint::of(&leaf) })?;
+        Ok(Self { certified: Arc::new(certified), leaf, validity })
+    }
+
+    /// The certificate itself
     #[must_use]
     pub fn certificate(&self) -> &CertificateDer<'static> {
         &self.leaf
+    }
+
+    /// What is sent behind it: none for one that our own authority issued, which is in the trust bundle
+    /// itself
+    #[must_use]
+    pub fn intermediates(&self) -> &[CertificateDer<'static>] {
+        self.certified.cert.get(1..).unwrap_or_default()
     }
 
     /// From when to when it is valid
@@ -78,10 +164,10 @@ impl ServingCertificate {
         self.validity.not_before + self.validity.duration() / 3 * 2
     }
 
-    /// SHA-256 of the certificate in lower-case hex, for logs
+    /// The name of the certificate in logs
     #[must_use]
-    pub fn fingerprint(&self) -> String {
-        validity::fingerprint(&self.leaf)
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(&self.leaf)
     }
 
     /// Checks what a client that trusts `bundle` checks, for each name: chain, validity, use as a
@@ -100,13 +186,13 @@ impl ServingCertificate {
         let anchors = bundle.anchors(now);
         ensure!(!anchors.is_empty(), NothingTrustedSnafu { now: Rfc3339(now).to_string() });
 
-        let chain = ChainSnafu { fingerprint: &fingerprint };
+        let chain = ChainSnafu { fingerprint };
         let leaf = EndEntityCert::try_from(&self.leaf).context(chain)?;
         let unix = UnixTime::since_unix_epoch(now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
         leaf.verify_for_usage(
             ALL_VERIFICATION_ALGS,
             &anchors,
-            &[],
+            self.intermediates(),
             unix,
             KeyUsage::server_auth(),
             None,
@@ -115,7 +201,7 @@ impl ServingCertificate {
         .context(chain)?;
         for name in names.server_names() {
             leaf.verify_is_valid_for_subject_name(&name)
-                .context(NameSnafu { fingerprint: &fingerprint, name: name.to_str() })?;
+                .context(NameSnafu { fingerprint, name: name.to_str() })?;
         }
         Ok(())
     }
@@ -124,7 +210,7 @@ impl ServingCertificate {
 impl fmt::Debug for ServingCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServingCertificate")
-            .field("fingerprint", &self.fingerprint())
+            .field("fingerprint", &format_args!("{}", self.fingerprint()))
             .field("validity", &format_args!("{}", self.validity))
             .finish_non_exhaustive()
     }

@@ -5,7 +5,6 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use aws_lc_rs::digest;
 use rustls::pki_types::CertificateDer;
 use x509_parser::{certificate::X509Certificate, error::X509Error, prelude::FromDer};
 
@@ -78,9 +77,4 @@ pub(crate) fn parse<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'
         x509_parser::nom::Err::Incomplete(_) => X509Error::InvalidCertificate,
     })?;
     Ok(certificate)
-}
-
-/// SHA-256 over the DER in lower-case hex, as `openssl x509 -fingerprint -sha256` without colons
-pub(crate) fn fingerprint(der: &CertificateDer<'_>) -> String {
-    digest::digest(&digest::SHA256, der).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }

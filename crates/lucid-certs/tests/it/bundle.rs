@@ -1,32 +1,29 @@
 //! The set a trust bundle is
 
-mod common;
-
-use common::{DAY, chain, names, now};
+use crate::common::{DAY, chain, names, now};
 use lucid_certs::{CertificateAuthority, TrustBundle};
 
 #[test]
-fn merging_keeps_order_and_drops_duplicates() {
+fn whoever_merges_the_same_gets_the_same_bytes_newest_first() {
     let now = now();
-    let [a, b, c] = [0; 3].map(|_| CertificateAuthority::generate(&names(), now).unwrap().trust_bundle());
-    let order = |bundle: &TrustBundle| bundle.fingerprints().collect::<Vec<_>>();
-    let of = |bundles: &[&TrustBundle]| bundles.iter().flat_map(|bundle| order(bundle)).collect::<Vec<_>>();
-
-    let ba = b.merge(&a);
-    assert_eq!(order(&ba), of(&[&b, &a]));
-    assert_eq!(order(&ba.merge(&b).merge(&a)), of(&[&b, &a]));
-    assert_eq!(order(&c.merge(&ba)), of(&[&c, &b, &a]));
-    assert_ne!(ba, a.merge(&b));
+    let [a, b, c] = [2, 1, 0]
+        .map(|days| CertificateAuthority::generate(&names(), now - days * DAY).unwrap().trust_bundle());
+    let cba = [&c, &b, &a].map(TrustBundle::to_pem).concat();
+    for bundle in [a.merge(&b).merge(&c), c.merge(&b).merge(&a), b.merge(&c.merge(&a)).merge(&b)] {
+        assert_eq!(bundle.to_pem(), cba);
+    }
+    let [d, e] = [0; 2].map(|_| CertificateAuthority::generate(&names(), now).unwrap().trust_bundle());
+    assert_eq!(d.merge(&e).to_pem(), e.merge(&d).to_pem(), "two of the same second");
 }
 
 #[test]
 fn pem_goes_there_and_back() {
     let now = now();
-    let [a, b] = [0; 2].map(|_| CertificateAuthority::generate(&names(), now).unwrap().trust_bundle());
+    let [a, b] =
+        [1, 0].map(|days| CertificateAuthority::generate(&names(), now - days * DAY).unwrap().trust_bundle());
     let both = a.merge(&b);
-    assert_eq!(both.to_pem(), a.to_pem() + &b.to_pem());
     assert_eq!(TrustBundle::from_pem(both.to_pem().as_bytes()).unwrap(), both);
-    assert_eq!(TrustBundle::from_pem((both.to_pem() + &a.to_pem()).as_bytes()).unwrap(), both);
+    assert_eq!(TrustBundle::from_pem((a.to_pem() + &b.to_pem() + &a.to_pem()).as_bytes()).unwrap(), both);
     let commented = format!("# ours\r\n{}", both.to_pem().replace('\n', "\r\n"));
     assert_eq!(TrustBundle::from_pem(commented.as_bytes()).unwrap(), both);
 }

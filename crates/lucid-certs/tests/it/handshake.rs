@@ -1,10 +1,8 @@
 //! Real handshakes through the resolver
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{
+use crate::common::{
     handshake::{client, connect},
     names, now,
 };

@@ -1,13 +1,8 @@
 //! The authority in a Secret of a real API server
 
-#![cfg(feature = "kube")]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
-
-mod common;
-
 use std::{collections::BTreeMap, time::Duration};
 
-use common::{DAY, chain, names, now};
+use crate::common::{DAY, chain, names, now};
 use futures::future::join_all;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{

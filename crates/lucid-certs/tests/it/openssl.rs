@@ -1,9 +1,5 @@
 //! Authorities made by openssl, and what openssl says about ours; skipped where it is not installed
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod common;
-
 use std::{
     fs,
     path::Path,
@@ -11,7 +7,7 @@ use std::{
     time::SystemTime,
 };
 
-use common::{certificate_pem, names};
+use crate::common::{certificate_pem, names};
 use lucid_certs::{CaError, CertificateAuthority};
 
 /// Says so when openssl is not installed

@@ -1,12 +1,8 @@
 //! What a certificate authority signs, and which ones are refused
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod common;
-
 use std::{collections::HashSet, time::SystemTime};
 
-use common::{DAY, HOUR, certificate_pem, chain, names, now};
+use crate::common::{DAY, HOUR, certificate_pem, chain, names, now};
 use lucid_certs::{
     BACKDATE, CA_LIFETIME, CaError, CertificateAuthority, SERVING_LIFETIME, ServingNames, VerifyError, pem,
 };

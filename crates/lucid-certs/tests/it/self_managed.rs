@@ -1,10 +1,5 @@
 //! Replicas that serve under the shared authority of a real API server
 
-#![cfg(feature = "kube")]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
-
-mod common;
-
 use std::{
     future::Future,
     sync::{Arc, Mutex, mpsc},
@@ -12,7 +7,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use common::{
+use crate::common::{
     handshake::{client as trusting, connect},
     names,
 };
@@ -374,12 +369,12 @@ async fn a_broken_secret_is_replaced_with_an_event(client: &Client) {
     assert_eq!((regarding.kind.as_deref(), regarding.name.as_deref()), (Some("Secret"), Some("broken")));
     let note = event.note.unwrap();
     assert!(note.starts_with("tls.key holds no usable certificate authority: failed to read"), "{note}");
-    assert!(note.contains(&new.fingerprints().next().unwrap()), "{note}");
+    assert!(note.contains(&new.fingerprints().next().unwrap().to_string()), "{note}");
     replica.stop().await;
 }
 
 async fn a_bundle_that_cannot_be_published_stops_the_start(client: &Client) {
     let error = SelfManaged::start(config(client, "unpublished"), Unreachable).await.unwrap_err();
     assert!(matches!(error, StartError::Publish { .. }), "{error:?}");
-    assert!(common::chain(&error).contains("webhook configuration not found"), "{error:?}");
+    assert!(crate::common::chain(&error).contains("webhook configuration not found"), "{error:?}");
 }

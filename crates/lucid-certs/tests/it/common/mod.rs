@@ -1,6 +1,4 @@
 //! What several tests need
-#![allow(dead_code, reason = "each test binary uses its part")]
-#![allow(clippy::unwrap_used, reason = "these are tests")]
 
 pub(crate) mod handshake;
 

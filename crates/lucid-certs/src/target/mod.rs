@@ -1,0 +1,160 @@
+//! Where callers find the trust bundle
+
+use std::{fmt, time::SystemTime};
+
+use futures::{future::BoxFuture, stream::BoxStream};
+use snafu::Snafu;
+
+use crate::{
+    bundle::{BundleError, TrustBundle},
+    fingerprint::Fingerprint,
+    names::ServingNames,
+    serving::ServingCertificate,
+};
+
+/// A place where callers of the server look for what to trust: one object of the API server, such as a
+/// MutatingWebhookConfiguration with the `caBundle` of each of its webhooks.
+///
+/// Implement it for a place that this crate does not know. The rotation relies on two properties: what
+/// [`read`](Self::read) returns is what the API server holds and not what a cache remembers, and
+/// [`write`](Self::write) changes nothing when somebody wrote since that reading. Without the second, a
+/// replica that was slow between reading and writing could take away an authority that others serve under.
+pub trait TrustTarget: Send + Sync + fmt::Debug {
+    /// Kind and name, such as `MutatingWebhookConfiguration/lucid-operator`, in logs and as a metric's label
+    fn name(&self) -> &str;
+
+    /// What callers find there now
+    fn read(&self) -> BoxFuture<'_, Result<Reading, TargetError>>;
+
+    /// Puts `bundle` there, in every slot, if nobody wrote since `reading` was taken. Returns what is there then.
+    fn write<'a>(
+        &'a self,
+        bundle: &'a TrustBundle,
+        reading: &'a Reading,
+    ) -> BoxFuture<'a, Result<Reading, TargetError>>;
+
+    /// Yields whenever what is there may have changed, also by ourselves, and never ends. It retries by
+    /// itself when it is cut off.
+    fn changes(&self) -> BoxStream<'static, ()>;
+}
+
+/// Why a target could not be read or written
+#[derive(Debug, Snafu)]
+#[snafu(visibility(pub(crate)))]
+#[non_exhaustive]
+pub enum TargetError {
+    /// Somebody wrote in between: read again
+    #[snafu(display("failed to write {target}: somebody else changed it at the same time"))]
+    Changed {
+        /// Which one
+        target: String,
+    },
+    /// The target cannot take a bundle as it is
+    #[snafu(display("failed to put a trust bundle into {target}: {problem}"))]
+    Unfit {
+        /// Which one
+        target: String,
+        /// What is in the way, and what is accepted
+        problem: String,
+    },
+    /// The API server refused or was not reached
+    #[snafu(display("failed to {action} {target}"))]
+    Api {
+        /// `get` or `write`
+        action: &'static str,
+        /// Which one
+        target: String,
+        /// What went wrong
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// What was found in a target
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reading {
+    /// There is no such object, or nothing in it that could carry a bundle: nobody calls through it
+    Absent,
+    /// It is there
+    #[non_exhaustive]
+    Present {
+        /// The `resourceVersion`, for a write that depends on it
+        version: String,
+        /// What each `caBundle` field of the object holds
+        slots: Vec<Slot>,
+        /// Whether something besides the bundle is not as the target wants it, so that it is to be written
+        /// even though its bundle is right. Always false for the targets of this crate.
+        stale: bool,
+        /// Who owns the bundle fields by `metadata.managedFields`, apart from us
+        other_owners: Vec<String>,
+    },
+}
+
+/// One `caBundle` field
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Slot {
+    /// The webhook's name, or the key
+    pub name: String,
+    /// What stands there, decoded from base64; empty when the field is absent
+    pub pem: Vec<u8>,
+}
+
+impl Slot {
+    /// A field with its content
+    #[must_use]
+    pub fn new(name: impl Into<String>, pem: impl Into<Vec<u8>>) -> Self {
+        Self { name: name.into(), pem: pem.into() }
+    }
+
+    /// The bundle, if it is one
+    ///
+    /// # Errors
+    ///
+    /// When the field is empty or holds anything but certificates.
+    pub fn bundle(&self) -> Result<TrustBundle, BundleError> {
+        TrustBundle::from_pem(&self.pem)
+    }
+}
+
+impl Reading {
+    /// A target that is there and as it should be, but for its bundle
+    #[must_use]
+    pub fn present(version: impl Into<String>, slots: Vec<Slot>) -> Self {
+        Self::Present { version: version.into(), slots, stale: false, other_owners: Vec::new() }
+    }
+
+    fn slots(&self) -> &[Slot] {
+        match self {
+            Self::Absent => &[],
+            Self::Present { slots, .. } => slots,
+        }
+    }
+
+    /// Whether there is nothing to write: every slot holds exactly these bytes, or there is no slot
+    #[must_use]
+    pub fn holds(&self, bundle: &TrustBundle) -> bool {
+        let pem = bundle.to_pem();
+        let stale = matches!(self, Self::Present { stale: true, .. });
+        !stale && self.slots().iter().all(|slot| slot.pem == pem.as_bytes())
+    }
+
+    /// Whether every slot holds this authority, among others or not
+    #[must_use]
+    pub fn trusts(&self, authority: &Fingerprint) -> bool {
+        self.slots().iter().all(|slot| slot.bundle().is_ok_and(|bundle| bundle.contains(authority)))
+    }
+
+    /// Whether callers that use any of its slots accept this certificate
+    #[must_use]
+    pub fn accepts(&self, leaf: &ServingCertificate, names: &ServingNames, now: SystemTime) -> bool {
+        let accepts = |bundle: &TrustBundle| leaf.verify_for(names, bundle, now).is_ok();
+        self.slots().iter().all(|slot| slot.bundle().is_ok_and(|bundle| accepts(&bundle)))
+    }
+
+    /// All certificates that any slot holds
+    #[must_use]
+    pub fn bundle(&self) -> Option<TrustBundle> {
+        self.slots().iter().filter_map(|slot| slot.bundle().ok()).reduce(|all, bundle| all.merge(&bundle))
+    }
+}

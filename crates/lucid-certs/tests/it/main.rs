@@ -1,0 +1,11 @@
+//! The public API of lucid-certs
+#![allow(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
+
+mod bundle;
+mod ca;
+mod common;
+mod handshake;
+mod names;
+mod openssl;
+mod secret;
+mod self_managed;
