@@ -9,7 +9,10 @@ use std::{
 
 use snafu::Snafu;
 
-use crate::{bundle::TrustBundle, fingerprint::Fingerprint, serving::ServingCertificate, target::Reading};
+use crate::{
+    bundle::TrustBundle, fingerprint::Fingerprint, phase::Phase, serving::ServingCertificate, target::Reading,
+    validity::Validity,
+};
 
 /// Where serving certificates come from, and what vouches for them.
 ///
@@ -38,20 +41,34 @@ pub trait CertificateSource: Send {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Offer {
-    /// The certificate to serve as soon as callers accept it
-    pub certificate: ServingCertificate,
+    /// The certificate to serve as soon as callers accept it; `None` when there is none but what is served
+    pub certificate: Option<ServingCertificate>,
     /// What is to be trusted
     pub trust: Trust,
     /// When to ask again, if that is sooner than in a minute
     pub ask_again: Option<Duration>,
+    /// Where the source's authorities stand, if it has any of its own
+    pub rotation: Option<Rotation>,
 }
 
 impl Offer {
     /// A certificate, and what to do about the trust in it
     #[must_use]
     pub fn new(certificate: ServingCertificate, trust: Trust) -> Self {
-        Self { certificate, trust, ask_again: None }
+        Self { certificate: Some(certificate), trust, ask_again: None, rotation: None }
     }
+}
+
+/// Where the authorities of a source stand, for metrics
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Rotation {
+    /// What is being done
+    pub phase: Phase,
+    /// Of the authority that signs
+    pub ca: Validity,
+    /// Of the one that will sign
+    pub next: Option<Validity>,
 }
 
 /// What the targets are to hold
