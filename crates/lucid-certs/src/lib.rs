@@ -110,11 +110,14 @@ pub mod pem;
 mod bundle;
 mod ca;
 mod fingerprint;
+mod key;
 mod names;
 mod serving;
 mod tls;
 mod validity;
 
+#[cfg(feature = "runtime")]
+pub mod metrics;
 #[cfg(feature = "runtime")]
 pub mod source;
 #[cfg(feature = "runtime")]
@@ -133,12 +136,18 @@ mod self_managed;
 
 pub use bundle::{BundleError, TrustBundle};
 pub use ca::{
-    BACKDATE, CA_LIFETIME, CA_OVERLAP, CA_RENEW_BEFORE, CaError, CertificateAuthority, SERVING_LIFETIME,
+    BACKDATE, CA_LIFETIME, CA_OVERLAP, CA_RENEW_BEFORE, CaError, CaParams, CertificateAuthority, LeafParams,
+    PemPair, SERVING_LIFETIME,
 };
 pub use fingerprint::Fingerprint;
+pub use key::{KeyAlgorithm, UnknownKeyAlgorithm};
 pub use names::{NamesError, ServingNames};
 pub use serving::{PairError, ServingCertificate, VerifyError};
-pub use tls::{ServingCertificateResolver, TlsError, server_config};
+#[cfg(feature = "runtime")]
+pub use tls::{ClientCertificates, ClientCertificatesError};
+pub use tls::{
+    ServerTls, ServingCertificateResolver, TlsError, TlsVersion, UnknownTlsVersion, server_config,
+};
 pub use validity::Validity;
 
 #[cfg(feature = "kube")]

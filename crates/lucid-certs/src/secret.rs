@@ -339,7 +339,7 @@ fn write(secret: &mut Secret, ca: &CertificateAuthority, previous: Option<&Trust
     let data = secret.data.get_or_insert_with(BTreeMap::new);
     for (key, pem) in [
         (CERTIFICATE, ca.certificate_pem()),
-        (PRIVATE_KEY, ca.private_key_pem()),
+        (PRIVATE_KEY, ca.private_key_pem().to_string()),
         (TRUST_BUNDLE, bundle.to_pem()),
     ] {
         data.insert(key.to_owned(), ByteString(pem.into_bytes()));

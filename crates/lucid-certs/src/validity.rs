@@ -44,6 +44,11 @@ impl Validity {
         now.duration_since(self.not_before + BACKDATE).unwrap_or_default()
     }
 
+    /// When the certificate was made, as far as can be told
+    pub(crate) fn probably_made(&self) -> SystemTime {
+        if self.duration() > BACKDATE { self.not_before + BACKDATE } else { self.not_before }
+    }
+
     pub(crate) fn of(certificate: &X509Certificate<'_>) -> Self {
         let validity = certificate.validity();
         Self {

@@ -242,7 +242,7 @@ async fn an_authority_made_without_knowledge_of_the_one_in_service_loses_no_hand
     let ca = CertificateAuthority::generate(&names(), SystemTime::now()).unwrap();
     let (certificate, key) = (ca.certificate_pem(), ca.private_key_pem());
     let secret = serde_json::json!({
-        "stringData": { "tls.crt": certificate, "tls.key": key, "ca.crt": certificate },
+        "stringData": { "tls.crt": certificate, "tls.key": *key, "ca.crt": certificate },
     });
     api.patch("unknowing", &PatchParams::default(), &Patch::Merge(secret)).await.unwrap();
     let second = Replica::start_with(client, "unknowing", published.clone()).await;
