@@ -110,45 +110,60 @@ pub mod pem;
 mod bundle;
 mod ca;
 mod fingerprint;
+mod key;
 mod names;
 mod serving;
 mod tls;
 mod validity;
 
 #[cfg(feature = "runtime")]
+pub mod metrics;
+#[cfg(feature = "runtime")]
 pub mod source;
 #[cfg(feature = "runtime")]
 pub mod target;
 
-#[cfg(feature = "kube")]
-mod report;
-#[cfg(feature = "kube")]
-mod republish;
+#[cfg(feature = "runtime")]
+mod certificates;
 #[cfg(feature = "kube")]
 mod rotation;
-#[cfg(feature = "kube")]
-mod secret;
 #[cfg(feature = "kube")]
 mod self_managed;
 
 pub use bundle::{BundleError, TrustBundle};
 pub use ca::{
-    BACKDATE, CA_LIFETIME, CA_OVERLAP, CA_RENEW_BEFORE, CaError, CertificateAuthority, SERVING_LIFETIME,
+    BACKDATE, CA_LIFETIME, CA_OVERLAP, CA_RENEW_BEFORE, CaError, CaParams, CertificateAuthority, LeafParams,
+    PemPair, SERVING_LIFETIME,
 };
 pub use fingerprint::Fingerprint;
+pub use key::{KeyAlgorithm, UnknownKeyAlgorithm};
 pub use names::{NamesError, ServingNames};
 pub use serving::{PairError, ServingCertificate, VerifyError};
-pub use tls::{ServingCertificateResolver, TlsError, server_config};
+#[cfg(feature = "runtime")]
+pub use tls::{ClientCertificates, ClientCertificatesError};
+pub use tls::{
+    ServerTls, ServingCertificateResolver, TlsError, TlsVersion, UnknownTlsVersion, server_config,
+};
 pub use validity::Validity;
 
+#[cfg(feature = "runtime")]
+pub use certificates::Certificates;
 #[cfg(feature = "kube")]
-pub use republish::Republish;
+pub use rotation::{Timing, TimingError};
 #[cfg(feature = "kube")]
-pub use rotation::RotationError;
-#[cfg(feature = "kube")]
-pub use secret::{CaOrigin, CaSecret, SecretError, SharedCa, Unusable};
-#[cfg(feature = "kube")]
-pub use self_managed::{PublishError, PublishTrust, SelfManaged, SelfManagedConfig, StartError};
+pub use self_managed::{
+    CaStatus, CaSummary, RequestError, RotationRequest, SelfManaged, request_rotation, status,
+};
+
+/// An error and its causes in one line, without what a message repeats of its cause
+#[cfg(feature = "runtime")]
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |line, cause| {
+        let cause = cause.to_string();
+        if line.contains(&cause) { line } else { format!("{line}: {cause}") }
+    })
+}
 
 /// The examples of the README compile.
 #[cfg(doctest)]

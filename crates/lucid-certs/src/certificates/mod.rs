@@ -25,7 +25,7 @@ use self::{
 };
 use crate::{
     bundle::TrustBundle,
-    metrics::{Metrics, Publication, Reload},
+    metrics::{CertificateKind, Metrics, Publication, Reload, SourceMetrics, TargetMetrics},
     names::ServingNames,
     serving::ServingCertificate,
     source::{CertificateSource, Live, Offer, SourceError, Trust, check},
@@ -85,6 +85,7 @@ pub struct Certificates {
 
 struct Target {
     target: Arc<dyn TrustTarget>,
+    metrics: TargetMetrics,
     contention: Contention,
     /// What it was last seen to hold of what was wanted
     held: Option<TrustBundle>,
@@ -173,6 +174,7 @@ impl fmt::Debug for Certificates {
 struct Run<S> {
     certificates: Certificates,
     source: S,
+    metrics: SourceMetrics,
     changes: BoxStream<'static, ()>,
     readings: BTreeMap<String, Option<Reading>>,
     trusted_since: TrustedSince,
@@ -193,6 +195,7 @@ impl<S: CertificateSource> Run<S> {
         // Without targets there is no change, and no end either.
         let changes = stream::select_all(changes.chain([stream::pending().boxed()])).boxed();
         Self {
+            metrics: certificates.metrics.source(source.name()),
             certificates,
             source,
             changes,
@@ -263,7 +266,7 @@ impl<S: CertificateSource> Run<S> {
             return wait.min(self.retry_after());
         }
         self.failures = 0;
-        self.certificates.metrics.succeeded(self.source.name(), now);
+        self.metrics.success(now);
         self.beat(now);
         wait.min(offer.ask_again.unwrap_or(INTERVAL))
     }
@@ -297,7 +300,9 @@ impl<S: CertificateSource> Run<S> {
             info!(source = name, "certificates can be had again");
         }
         if let Some(rotation) = &offer.rotation {
-            self.certificates.metrics.rotation(name, rotation);
+            self.certificates.metrics.phase(rotation.phase);
+            self.metrics.expiry(CertificateKind::Ca, Some(rotation.ca.not_after));
+            self.metrics.expiry(CertificateKind::NextCa, rotation.next.map(|next| next.not_after));
         }
         Some(offer)
     }
@@ -310,15 +315,14 @@ impl<S: CertificateSource> Run<S> {
     ) -> (BTreeMap<String, Option<Reading>>, Duration) {
         let mut wait = INTERVAL;
         for index in 0..self.certificates.targets.len() {
-            let metrics = self.certificates.metrics.clone();
-            let Some(Target { target, contention, held }) = self.certificates.targets.get_mut(index) else {
+            let Some(Target { target, metrics, contention, held }) = self.certificates.targets.get_mut(index) else {
                 continue;
             };
             let target = Arc::clone(target);
             let name = target.name();
             let Some(Some(reading)) = readings.get(name).cloned() else { continue };
             if reading.holds(wanted) {
-                metrics.published(name, Publication::Unchanged);
+                metrics.publication(Publication::Unchanged);
                 *held = Some(wanted.clone());
                 contention.quiet(Instant::now());
                 continue;
@@ -335,10 +339,10 @@ impl<S: CertificateSource> Run<S> {
             let written = written.unwrap_or_else(|_| Err(TargetError::timed_out("write", name)));
             match &written {
                 Ok(_) => {
-                    metrics.published(name, Publication::Written);
+                    metrics.publication(Publication::Written);
                     *held = Some(wanted.clone());
                     if drifted {
-                        metrics.drift_healed(name);
+                        metrics.drift_healed();
                         contention.healed(Instant::now());
                         let owners = reading.other_owners().join(", ");
                         warn!(target = name, owners, "somebody else changed the trust bundle; it is put back");
@@ -352,11 +356,11 @@ impl<S: CertificateSource> Run<S> {
                 }
                 Err(TargetError::Changed { .. }) => {
                     debug!(target = name, "somebody else wrote at the same time");
-                    metrics.published(name, Publication::Conflict);
+                    metrics.publication(Publication::Conflict);
                     wait = MIN_PAUSE;
                     continue;
                 }
-                Err(_) => metrics.published(name, Publication::Error),
+                Err(_) => metrics.publication(Publication::Error),
             }
             let name = name.to_owned();
             let written = self.note(&name, written);
@@ -386,7 +390,7 @@ impl<S: CertificateSource> Run<S> {
         let source = self.source.name();
         match swap {
             Swap::None => {
-                self.certificates.metrics.reloaded(source, Reload::Unchanged);
+                self.metrics.reload(Reload::Unchanged);
                 INTERVAL
             }
             Swap::Wait(wait) => {
@@ -398,7 +402,7 @@ impl<S: CertificateSource> Run<S> {
                     self.proven = swap::accepted(candidate, before, names, now);
                 }
                 self.certificates.resolver.swap(candidate);
-                self.certificates.metrics.reloaded(source, Reload::Swapped);
+                self.metrics.reload(Reload::Swapped);
                 info!(
                     leaf = %candidate.fingerprint(),
                     validity = %candidate.validity(),
@@ -425,9 +429,9 @@ impl<S: CertificateSource> Run<S> {
             });
         }
         let ready = accepted && self.proven;
-        let metrics = &self.certificates.metrics;
-        metrics.ready(ready);
-        metrics.leaf(self.source.name(), self.serving.as_ref().map(ServingCertificate::validity));
+        self.certificates.metrics.ready(ready);
+        let not_after = self.serving.as_ref().map(|serving| serving.validity().not_after);
+        self.metrics.expiry(CertificateKind::Leaf, not_after);
         let before = self.certificates.ready.send_replace(ready);
         if before != ready {
             if ready {
@@ -457,7 +461,7 @@ impl<S: CertificateSource> Run<S> {
 
     fn refuse(&mut self, error: &SourceError) {
         let name = self.source.name();
-        self.certificates.metrics.reloaded(name, Reload::Refused(error.reason));
+        self.metrics.reload(Reload::Refused(error.reason));
         let is_serving = self.serving.is_some();
         let say = |complaint: &str| {
             let reason = error.reason.as_str();

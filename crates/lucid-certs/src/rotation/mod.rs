@@ -14,7 +14,7 @@ use std::{
 
 pub use timing::{Timing, TimingError};
 
-use crate::{ca::CertificateAuthority, fingerprint::Fingerprint, phase::Phase, validity::Validity};
+use crate::{ca::CertificateAuthority, fingerprint::Fingerprint, metrics::Phase, validity::Validity};
 
 /// An authority, as far as decisions need to know it
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

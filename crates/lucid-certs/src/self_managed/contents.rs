@@ -125,7 +125,7 @@ impl Contents {
         let mut damage = Vec::new();
         let next = if value(secret, NEXT_CERTIFICATE).is_some() || value(secret, NEXT_PRIVATE_KEY).is_some() {
             read_authority(secret, NEXT_CERTIFICATE, NEXT_PRIVATE_KEY, names)
-                .map_err(|error| damage.push(format!("{NEXT_CERTIFICATE}: {}", super::chain(&error))))
+                .map_err(|error| damage.push(format!("{NEXT_CERTIFICATE}: {}", crate::chain(&error))))
                 .ok()
         } else {
             None
@@ -142,7 +142,7 @@ impl Contents {
             None => None,
             Some(Ok(bundle)) => Some(bundle),
             Some(Err(error)) => {
-                damage.push(format!("{TRUST_BUNDLE}: {}", super::chain(&error)));
+                damage.push(format!("{TRUST_BUNDLE}: {}", crate::chain(&error)));
                 None
             }
         };

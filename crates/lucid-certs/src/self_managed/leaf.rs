@@ -10,12 +10,12 @@ use k8s_openapi::{ByteString, api::core::v1::Secret};
 use tracing::info;
 
 use super::{
-    chain,
     contents::{CERTIFICATE, Contents, PRIVATE_KEY, TRUST_BUNDLE, value},
     store::Store,
     unreadable,
 };
 use crate::{
+    chain,
     bundle::TrustBundle,
     ca::{CertificateAuthority, LeafParams},
     names::ServingNames,

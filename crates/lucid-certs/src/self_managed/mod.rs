@@ -25,8 +25,7 @@ use kube::{
 };
 use tracing::warn;
 
-pub use self::request::{CaStatus, RequestError, RotationRequest, request_rotation, status};
-pub(crate) use self::report::chain;
+pub use self::request::{CaStatus, CaSummary, RequestError, RotationRequest, request_rotation, status};
 use self::{
     contents::{Contents, Unusable, salvage},
     leaf::Leaves,
@@ -35,6 +34,7 @@ use self::{
 };
 use crate::{
     bundle::TrustBundle,
+    chain,
     ca::{CaParams, CertificateAuthority},
     key::KeyAlgorithm,
     names::ServingNames,

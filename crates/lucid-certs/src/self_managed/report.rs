@@ -1,12 +1,11 @@
 //! What people get to read: log lines and events
 
-use std::error::Error;
-
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder};
 use tracing::{info, warn};
 
 use super::contents::Unusable;
+use crate::chain;
 use crate::rotation::{Ca, Shared, Step};
 
 /// Why the Secret was written without a step being due
@@ -136,16 +135,3 @@ impl Report {
     }
 }
 
-/// An error and its causes in one line, without what a message repeats of its cause
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let text = error.to_string();
-        if !line.contains(&text) {
-            line = format!("{line}: {text}");
-        }
-        cause = error.source();
-    }
-    line
-}

@@ -7,11 +7,11 @@ use serde::Serialize;
 use snafu::Snafu;
 
 use super::{
-    chain,
     contents::{Contents, Found},
     store::Store,
 };
 use crate::{
+    chain,
     fingerprint::Fingerprint,
     rotation::{Ca, Timing},
     validity::Rfc3339,

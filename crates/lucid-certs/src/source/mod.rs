@@ -10,7 +10,7 @@ use std::{
 use snafu::Snafu;
 
 use crate::{
-    bundle::TrustBundle, fingerprint::Fingerprint, phase::Phase, serving::ServingCertificate, target::Reading,
+    bundle::TrustBundle, fingerprint::Fingerprint, metrics::Phase, serving::ServingCertificate, target::Reading,
     validity::Validity,
 };
 
@@ -125,6 +125,17 @@ pub enum Reason {
 }
 
 impl Reason {
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Missing,
+        Self::Unreadable,
+        Self::Malformed,
+        Self::Mismatch,
+        Self::Expired,
+        Self::NotYetValid,
+        Self::WrongName,
+        Self::Untrusted,
+    ];
+
     /// The metric's label: `missing`, `unreadable`, `malformed`, `mismatch`, `expired`, `not_yet_valid`,
     /// `wrong_name`, `untrusted`
     #[must_use]

@@ -7,5 +7,3 @@ mod common;
 mod handshake;
 mod names;
 mod openssl;
-mod secret;
-mod self_managed;
