@@ -76,7 +76,7 @@ const HEARTBEAT: Duration = Duration::from_hours(24);
 /// ```
 pub struct Certificates {
     names: ServingNames,
-    targets: Vec<Target>,
+    targets: Vec<Arc<dyn TrustTarget>>,
     resolver: Arc<ServingCertificateResolver>,
     ready: watch::Sender<bool>,
     settle: Duration,
@@ -109,11 +109,7 @@ impl Certificates {
     /// Where callers look for what to trust. Without targets, somebody else sees to it, and nothing is checked.
     #[must_use]
     pub fn with_targets(mut self, targets: impl IntoIterator<Item = Arc<dyn TrustTarget>>) -> Self {
-        self.targets.extend(targets.into_iter().map(|target| Target {
-            target,
-            contention: Contention::default(),
-            held: None,
-        }));
+        self.targets.extend(targets);
         self
     }
 
@@ -166,8 +162,11 @@ impl Certificates {
 
 impl fmt::Debug for Certificates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let targets: Vec<_> = self.targets.iter().map(|target| target.target.name()).collect();
-        f.debug_struct("Certificates").field("names", &self.names).field("targets", &targets).finish_non_exhaustive()
+        let targets: Vec<_> = self.targets.iter().map(|target| target.name()).collect();
+        f.debug_struct("Certificates")
+            .field("names", &self.names)
+            .field("targets", &targets)
+            .finish_non_exhaustive()
     }
 }
 
@@ -175,6 +174,7 @@ struct Run<S> {
     certificates: Certificates,
     source: S,
     metrics: SourceMetrics,
+    targets: Vec<Target>,
     changes: BoxStream<'static, ()>,
     readings: BTreeMap<String, Option<Reading>>,
     trusted_since: TrustedSince,
@@ -191,13 +191,21 @@ struct Run<S> {
 
 impl<S: CertificateSource> Run<S> {
     fn new(certificates: Certificates, source: S) -> Self {
-        let changes = certificates.targets.iter().map(|target| target.target.changes());
+        let changes = certificates.targets.iter().map(|target| target.changes());
         // Without targets there is no change, and no end either.
+        let targets = certificates.targets.iter().map(|target| Target {
+            target: Arc::clone(target),
+            metrics: certificates.metrics.target(target.name()),
+            contention: Contention::default(),
+            held: None,
+        });
+        let targets = targets.collect();
         let changes = stream::select_all(changes.chain([stream::pending().boxed()])).boxed();
         Self {
             metrics: certificates.metrics.source(source.name()),
             certificates,
             source,
+            targets,
             changes,
             readings: BTreeMap::new(),
             trusted_since: TrustedSince::default(),
@@ -272,10 +280,11 @@ impl<S: CertificateSource> Run<S> {
     }
 
     async fn read(&mut self) -> BTreeMap<String, Option<Reading>> {
-        let reads = self.certificates.targets.iter().map(|target| async {
+        let reads = self.targets.iter().map(|target| async {
             let name = target.target.name().to_owned();
             let reading = timeout(PATIENCE, target.target.read()).await;
-            (name.clone(), reading.unwrap_or_else(|_| Err(TargetError::timed_out("get", &name))))
+            let reading = reading.unwrap_or_else(|_| Err(timed_out("get", &name)));
+            (name, reading)
         });
         let readings = join_all(reads).await;
         readings.into_iter().map(|(name, reading)| (name.clone(), self.note(&name, reading))).collect()
@@ -314,40 +323,36 @@ impl<S: CertificateSource> Run<S> {
         mut readings: BTreeMap<String, Option<Reading>>,
     ) -> (BTreeMap<String, Option<Reading>>, Duration) {
         let mut wait = INTERVAL;
-        for index in 0..self.certificates.targets.len() {
-            let Some(Target { target, metrics, contention, held }) = self.certificates.targets.get_mut(index) else {
-                continue;
-            };
-            let target = Arc::clone(target);
+        let mut written = Vec::new();
+        for Target { target, metrics, contention, held } in &mut self.targets {
             let name = target.name();
-            let Some(Some(reading)) = readings.get(name).cloned() else { continue };
+            let Some(Some(reading)) = readings.get(name) else { continue };
             if reading.holds(wanted) {
                 metrics.publication(Publication::Unchanged);
                 *held = Some(wanted.clone());
-                contention.quiet(Instant::now());
                 continue;
             }
-            let drifted = held.as_ref() == Some(wanted);
-            if drifted {
-                let pause = contention.heal_after(Instant::now());
-                if !pause.is_zero() {
-                    wait = wait.min(pause);
-                    continue;
-                }
+            let is_drift = held.as_ref() == Some(wanted);
+            let pause = if is_drift { contention.heal_after(Instant::now()) } else { Duration::ZERO };
+            if !pause.is_zero() {
+                wait = wait.min(pause);
+                continue;
             }
-            let written = timeout(PATIENCE, target.write(wanted, &reading)).await;
-            let written = written.unwrap_or_else(|_| Err(TargetError::timed_out("write", name)));
-            match &written {
+            let outcome = timeout(PATIENCE, target.write(wanted, reading)).await;
+            let outcome = outcome.unwrap_or_else(|_| Err(timed_out("write", name)));
+            match &outcome {
                 Ok(_) => {
                     metrics.publication(Publication::Written);
                     *held = Some(wanted.clone());
-                    if drifted {
+                    if is_drift {
                         metrics.drift_healed();
-                        contention.healed(Instant::now());
                         let owners = reading.other_owners().join(", ");
-                        warn!(target = name, owners, "somebody else changed the trust bundle; it is put back");
-                        if contention.is_contended() {
-                            target.report_contention(&reading).await;
+                        warn!(
+                            target = name,
+                            owners, "somebody else changed the trust bundle; it is put back"
+                        );
+                        if contention.note_healed(Instant::now()) {
+                            target.report_contention(reading).await;
                         }
                     } else {
                         let authorities: Vec<_> = wanted.fingerprints().map(|it| it.to_string()).collect();
@@ -357,14 +362,17 @@ impl<S: CertificateSource> Run<S> {
                 Err(TargetError::Changed { .. }) => {
                     debug!(target = name, "somebody else wrote at the same time");
                     metrics.publication(Publication::Conflict);
+                    // What was read stays what is known, until it is read again.
                     wait = MIN_PAUSE;
                     continue;
                 }
                 Err(_) => metrics.publication(Publication::Error),
             }
-            let name = name.to_owned();
-            let written = self.note(&name, written);
-            readings.insert(name, written);
+            written.push((name.to_owned(), outcome));
+        }
+        for (name, outcome) in written {
+            let reading = self.note(&name, outcome);
+            readings.insert(name, reading);
         }
         (readings, wait)
     }
@@ -378,15 +386,8 @@ impl<S: CertificateSource> Run<S> {
     ) -> Duration {
         let Certificates { names, settle, .. } = &self.certificates;
         let trusted_for = self.trusted_since.durations(&self.readings, Instant::now());
-        let swap = Swap::decide(
-            candidate,
-            self.serving.as_ref(),
-            &self.readings,
-            names,
-            &trusted_for,
-            *settle,
-            now,
-        );
+        let swap =
+            Swap::decide(candidate, self.serving.as_ref(), &self.readings, names, &trusted_for, *settle, now);
         let source = self.source.name();
         match swap {
             Swap::None => {
@@ -506,4 +507,8 @@ impl<S: CertificateSource> Run<S> {
             "certificates checked"
         );
     }
+}
+
+fn timed_out(action: &'static str, target: &str) -> TargetError {
+    TargetError::TimedOut { action, target: target.to_owned(), patience: PATIENCE }
 }

@@ -5,9 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use crate::{
-    fingerprint::Fingerprint, names::ServingNames, serving::ServingCertificate, target::Reading,
-};
+use crate::{fingerprint::Fingerprint, names::ServingNames, serving::ServingCertificate, target::Reading};
 
 type Readings = BTreeMap<String, Option<Reading>>;
 
@@ -68,7 +66,8 @@ pub(super) fn accepted(
     now: SystemTime,
 ) -> bool {
     let is_valid = certificate.validity().contains(now);
-    let accepts = |reading: &Option<Reading>| reading.as_ref().is_some_and(|it| it.accepts(certificate, names, now));
+    let accepts =
+        |reading: &Option<Reading>| reading.as_ref().is_some_and(|it| it.accepts(certificate, names, now));
     is_valid && readings.values().all(accepts)
 }
 

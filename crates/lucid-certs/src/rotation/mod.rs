@@ -160,7 +160,8 @@ impl Shared {
         self.previous.insert(Previous { ca: before, retire_at: now + timing.drain });
         if urgent {
             let soon = now + timing.urgent_drain();
-            let sooner = |previous: &Previous| Previous { retire_at: previous.retire_at.min(soon), ..*previous };
+            let sooner =
+                |previous: &Previous| Previous { retire_at: previous.retire_at.min(soon), ..*previous };
             self.previous = self.previous.iter().map(sooner).collect();
         }
     }
@@ -169,7 +170,8 @@ impl Shared {
     /// unless that is retired.
     pub(crate) fn trusted(&self, issuer: Option<Ca>, now: SystemTime) -> BTreeSet<Ca> {
         let issuer = issuer.filter(|issuer| !self.retired.contains(issuer));
-        let others = self.next.into_iter().chain(self.previous.iter().map(|previous| previous.ca)).chain(issuer);
+        let others =
+            self.next.into_iter().chain(self.previous.iter().map(|previous| previous.ca)).chain(issuer);
         let mut trusted: BTreeSet<_> = others.filter(|ca| !ca.validity.is_over(now)).collect();
         trusted.insert(self.signer);
         trusted
@@ -185,7 +187,8 @@ impl Shared {
 
     /// Where the rotation stands
     pub(crate) fn phase(&self, seen: Seen<'_>, timing: &Timing, now: SystemTime) -> Phase {
-        let urgent = self.request.is_some_and(|request| request.urgent && request.signer == self.signer.fingerprint);
+        let urgent =
+            self.request.is_some_and(|request| request.urgent && request.signer == self.signer.fingerprint);
         if urgent || self.signer.validity.is_over(now) {
             return Phase::Emergency;
         }
@@ -202,10 +205,11 @@ impl Shared {
 
     /// How long until the next step can be due by time alone, `None` when that is far away
     pub(crate) fn due_in(&self, seen: Seen<'_>, timing: &Timing, now: SystemTime) -> Option<Duration> {
-        let settled = self.next.and_then(|next| {
-            Some(timing.settle.saturating_sub(*seen.trusted_for.get(&next.fingerprint)?))
-        });
-        let retired = self.previous.iter().map(|previous| previous.retire_at.duration_since(now).unwrap_or_default());
+        let settled = self
+            .next
+            .and_then(|next| Some(timing.settle.saturating_sub(*seen.trusted_for.get(&next.fingerprint)?)));
+        let retired =
+            self.previous.iter().map(|previous| previous.retire_at.duration_since(now).unwrap_or_default());
         settled.into_iter().chain(retired).min()
     }
 

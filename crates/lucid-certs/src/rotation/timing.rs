@@ -110,13 +110,13 @@ mod tests {
         let good = Timing::default();
         assert_eq!(good.check(), Ok(()));
         for (bad, names) in [
-            (Timing { ca_lifetime: 37 * DAY, ..good }, ["ca_lifetime (", "ca_renew_before + leaf_lifetime ("]),
+            (
+                Timing { ca_lifetime: 37 * DAY, ..good },
+                ["ca_lifetime (", "ca_renew_before + leaf_lifetime ("],
+            ),
             (Timing { ca_renew_before: 10 * DAY, ..good }, ["ca_renew_before (", "settle + drain ("]),
             (Timing { drain: 7 * DAY, ..good }, ["drain (", "leaf_lifetime ("]),
-            (
-                Timing { settle: 3 * DAY, ..good },
-                ["leaf_lifetime / 3 (", "settle + check_interval ("],
-            ),
+            (Timing { settle: 3 * DAY, ..good }, ["leaf_lifetime / 3 (", "settle + check_interval ("]),
             (Timing { check_interval: Duration::ZERO, ..good }, ["check_interval (", "zero ("]),
         ] {
             let message = bad.check().unwrap_err().to_string();

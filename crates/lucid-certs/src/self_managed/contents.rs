@@ -178,7 +178,7 @@ impl Contents {
             None => drop(data.remove(key)),
         };
         let certificate = |ca: &Arc<CertificateAuthority>| ca.certificate_pem().into_bytes();
-        let key = |ca: &Arc<CertificateAuthority>| ca.private_key_pem().into_bytes();
+        let key = |ca: &Arc<CertificateAuthority>| ca.private_key_pem().as_bytes().to_vec();
         put(CERTIFICATE, Some(certificate(&self.signer)));
         put(PRIVATE_KEY, Some(key(&self.signer)));
         put(NEXT_CERTIFICATE, self.next.as_ref().map(certificate));
@@ -244,7 +244,8 @@ impl Contents {
 
     /// The same, where one of them may be known to this replica only
     pub(crate) fn bundle_with(&self, other: Option<&TrustBundle>, authorities: &BTreeSet<Ca>) -> TrustBundle {
-        let named = |fingerprint: &Fingerprint, _| authorities.iter().any(|ca| ca.fingerprint == *fingerprint);
+        let named =
+            |fingerprint: &Fingerprint, _| authorities.iter().any(|ca| ca.fingerprint == *fingerprint);
         let certificates = other.iter().fold(self.certificates.clone(), |all, other| all.merge(other));
         certificates.filter(named).unwrap_or_else(|| self.signer.trust_bundle())
     }
@@ -306,7 +307,8 @@ fn read_authority(
     let certificate = value(secret, certificate_key).context(MissingKeySnafu { key: certificate_key })?;
     let private_key = value(secret, private_key_key).context(MissingKeySnafu { key: private_key_key })?;
     let bundle = TrustBundle::from_pem(certificate).context(CertificateSnafu)?;
-    let within = |not_before: SystemTime| CertificateAuthority::from_pem(certificate, private_key, not_before);
+    let within =
+        |not_before: SystemTime| CertificateAuthority::from_pem(certificate, private_key, not_before);
     // The first certificate counts, which is not always the newest.
     let mut refused = None;
     for (_, validity) in bundle.validities() {

@@ -15,9 +15,9 @@ use super::{
     unreadable,
 };
 use crate::{
-    chain,
     bundle::TrustBundle,
     ca::{CertificateAuthority, LeafParams},
+    chain,
     names::ServingNames,
     rotation::{Ca, Shared, Timing},
     serving::ServingCertificate,
@@ -68,7 +68,8 @@ impl Leaves {
     /// When [`next`](Self::next) has another answer by time alone
     pub(super) fn due_in(&self, now: SystemTime) -> Option<Duration> {
         let follow = self.follow_at.map(|(_, at)| at.saturating_duration_since(Instant::now()));
-        let renew = self.latest.as_ref().map(|issued| issued.renew_at.duration_since(now).unwrap_or_default());
+        let renew =
+            self.latest.as_ref().map(|issued| issued.renew_at.duration_since(now).unwrap_or_default());
         follow.into_iter().chain(renew).min()
     }
 
@@ -142,16 +143,17 @@ async fn shared_leaf(
     // Whoever loses finds the winner's, once; after that it is tried again with the next look.
     for _ in 0..2 {
         let secret = store.get().await.map_err(unreadable)?;
-        if let Some(issued) = secret.as_ref().and_then(|secret| stored(secret, authority, names, timing, now)) {
+        if let Some(issued) = secret.as_ref().and_then(|secret| stored(secret, authority, names, timing, now))
+        {
             return Ok(issued);
         }
         let params = LeafParams::default().with_lifetime(timing.leaf_lifetime);
-        let (certificate, key) = authority.issue_pem(params, names, now).map_err(failed_to_issue)?;
+        let pair = authority.issue_pem(params, names, now).map_err(failed_to_issue)?;
         let bundle = contents.bundle(&contents.shared.trusted(None, now)).to_pem();
         let fill = |secret: &mut Secret| {
             let data = secret.data.get_or_insert_default();
-            data.insert(CERTIFICATE.to_owned(), ByteString(certificate.into_bytes()));
-            data.insert(PRIVATE_KEY.to_owned(), ByteString(key.as_bytes().to_vec()));
+            data.insert(CERTIFICATE.to_owned(), ByteString(pair.certificate.into_bytes()));
+            data.insert(PRIVATE_KEY.to_owned(), ByteString(pair.private_key.as_bytes().to_vec()));
             data.insert(TRUST_BUNDLE.to_owned(), ByteString(bundle.into_bytes()));
         };
         if let Some(secret) = store.put(secret.as_ref(), fill).await.map_err(unreadable)?
@@ -172,7 +174,8 @@ fn stored(
     timing: &Timing,
     now: SystemTime,
 ) -> Option<Issued> {
-    let certificate = ServingCertificate::from_pem(value(secret, CERTIFICATE)?, value(secret, PRIVATE_KEY)?).ok()?;
+    let certificate =
+        ServingCertificate::from_pem(value(secret, CERTIFICATE)?, value(secret, PRIVATE_KEY)?).ok()?;
     certificate.verify_for(names, &authority.trust_bundle(), now).ok()?;
     let Validity { not_before, not_after } = certificate.validity();
     let issued_at = not_after.checked_sub(timing.leaf_lifetime).unwrap_or(not_before).max(not_before);

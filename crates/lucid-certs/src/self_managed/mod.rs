@@ -8,7 +8,6 @@ mod store;
 
 use std::{
     fmt,
-    sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -34,8 +33,8 @@ use self::{
 };
 use crate::{
     bundle::TrustBundle,
-    chain,
     ca::{CaParams, CertificateAuthority},
+    chain,
     key::KeyAlgorithm,
     names::ServingNames,
     rotation::{Seen, Step, Timing, TimingError},
@@ -174,7 +173,7 @@ impl SelfManaged {
     ) -> Result<Option<Contents>, SourceError> {
         let (mut contents, why) = self.understand(secret.as_ref(), live, now)?;
         if let Some(why) = why {
-            match self.put(secret.as_ref(), &contents).await? {
+            match put(&self.store, secret.as_ref(), &contents).await? {
                 Some(written) => secret = Some(written),
                 None => return Ok(None),
             }
@@ -195,11 +194,13 @@ impl SelfManaged {
             };
             let handed_on = issuer.map(|(_, bundle)| bundle);
             let after = contents.after(step, new, handed_on.as_ref(), &self.timing, now);
-            match self.put(secret.as_ref(), &after).await? {
+            match put(&self.store, secret.as_ref(), &after).await? {
                 Some(written) => secret = Some(written),
                 None => return Ok(None),
             }
-            self.report.step(step, &self.store.reference(secret.as_ref()), &contents.shared, &after.shared).await;
+            self.report
+                .step(step, &self.store.reference(secret.as_ref()), &contents.shared, &after.shared)
+                .await;
             contents = after;
             self.remember(secret.as_ref(), &contents);
         }
@@ -231,8 +232,9 @@ impl SelfManaged {
                 };
                 let signer = found.contents.shared.signer;
                 if !memory.contents.shared.retired.contains(&signer) {
-                    let is_forgotten = !memory.contents.shared.retired.is_subset(&found.contents.shared.retired)
-                        && memory.contents.shared.retired.iter().any(|ca| !ca.validity.is_over(now));
+                    let is_forgotten =
+                        !memory.contents.shared.retired.is_subset(&found.contents.shared.retired)
+                            && memory.contents.shared.retired.iter().any(|ca| !ca.validity.is_over(now));
                     return Ok(match found.damage {
                         Some(damage) => {
                             (found.contents.with_memory(&memory.contents), Some(Why::Damaged(damage)))
@@ -255,10 +257,6 @@ impl SelfManaged {
                 Ok((self.create(trusted, now)?, Some(Why::Replaced(unusable))))
             }
         }
-    }
-
-    async fn put(&self, before: Option<&Secret>, contents: &Contents) -> Result<Option<Secret>, SourceError> {
-        self.store.put(before, |secret| contents.write(secret)).await.map_err(unreadable)
     }
 
     fn remember(&mut self, secret: Option<&Secret>, contents: &Contents) {
@@ -338,6 +336,14 @@ impl fmt::Debug for SelfManaged {
     }
 }
 
+async fn put(
+    store: &Store,
+    before: Option<&Secret>,
+    contents: &Contents,
+) -> Result<Option<Secret>, SourceError> {
+    store.put(before, |secret| contents.write(secret)).await.map_err(unreadable)
+}
+
 /// What callers trust although nobody knows why: somebody may serve under it.
 fn trusted_now(live: &Live) -> Option<TrustBundle> {
     let readings = live.targets.values().flatten();
@@ -363,7 +369,11 @@ fn changes(watched: Api<PartialObjectMeta<Secret>>, name: &str) -> BoxStream<'st
                 Ok(Event::Init | Event::InitApply(_)) => None,
                 Ok(Event::Apply(_) | Event::Delete(_) | Event::InitDone) => Some(()),
                 Err(error) => {
-                    warn!(secret = name, error = chain(&error), "watch of the certificate authority's Secret failed");
+                    warn!(
+                        secret = name,
+                        error = chain(&error),
+                        "watch of the certificate authority's Secret failed"
+                    );
                     None
                 }
             };

@@ -91,7 +91,10 @@ impl Report {
             }
             Step::Activate => (
                 "CertificateAuthorityActivated",
-                format!("the certificate authority {signer} signs from now on, {} before", before.signer.fingerprint),
+                format!(
+                    "the certificate authority {signer} signs from now on, {} before",
+                    before.signer.fingerprint
+                ),
             ),
             Step::Replace => (
                 "CertificateAuthorityReplaced",
@@ -134,4 +137,3 @@ impl Report {
         }
     }
 }
-

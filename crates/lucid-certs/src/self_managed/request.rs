@@ -48,7 +48,9 @@ pub enum RequestError {
         problem: String,
     },
     /// Somebody else changed it each time
-    #[snafu(display("failed to change Secret {namespace}/{secret}: others changed it at the same moment; try again"))]
+    #[snafu(display(
+        "failed to change Secret {namespace}/{secret}: others changed it at the same moment; try again"
+    ))]
     Contended {
         /// Its namespace
         namespace: String,

@@ -65,7 +65,9 @@ impl Store {
         match written {
             Ok(secret) => Ok(Some(secret)),
             Err(kube::Error::Api(status))
-                if status.is_conflict() || status.is_already_exists() || status.is_not_found() && before.is_some() =>
+                if status.is_conflict()
+                    || status.is_already_exists()
+                    || status.is_not_found() && before.is_some() =>
             {
                 Ok(None)
             }

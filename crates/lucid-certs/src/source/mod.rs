@@ -1,5 +1,7 @@
 //! Where a serving certificate comes from
 
+mod check;
+
 use std::{
     collections::BTreeMap,
     fmt,
@@ -9,9 +11,11 @@ use std::{
 
 use snafu::Snafu;
 
+pub(crate) use self::check::check;
+
 use crate::{
-    bundle::TrustBundle, fingerprint::Fingerprint, metrics::Phase, serving::ServingCertificate, target::Reading,
-    validity::Validity,
+    bundle::TrustBundle, fingerprint::Fingerprint, metrics::Phase, serving::ServingCertificate,
+    target::Reading, validity::Validity,
 };
 
 /// Where serving certificates come from, and what vouches for them.
@@ -82,6 +86,17 @@ pub enum Trust {
     AtLeast(TrustBundle),
     /// Exactly this: the source knows all authorities that anybody may serve under
     Exactly(TrustBundle),
+}
+
+impl Trust {
+    /// What the source itself vouches for
+    #[must_use]
+    pub fn bundle(&self) -> Option<&TrustBundle> {
+        match self {
+            Self::Elsewhere => None,
+            Self::AtLeast(bundle) | Self::Exactly(bundle) => Some(bundle),
+        }
+    }
 }
 
 /// Why a source has nothing to offer, or why its offer is not taken

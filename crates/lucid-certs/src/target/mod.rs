@@ -88,6 +88,16 @@ pub enum TargetError {
         /// What is in the way, and what is accepted
         problem: String,
     },
+    /// No answer came in time
+    #[snafu(display("failed to {action} {target}: no answer within {patience:?}"))]
+    TimedOut {
+        /// `get` or `write`
+        action: &'static str,
+        /// Which one
+        target: String,
+        /// How long it was waited for
+        patience: std::time::Duration,
+    },
     /// The API server refused or was not reached
     #[snafu(display("failed to {action} {target}"))]
     Api {
@@ -183,6 +193,15 @@ impl Reading {
     pub fn accepts(&self, leaf: &ServingCertificate, names: &ServingNames, now: SystemTime) -> bool {
         let accepts = |bundle: &TrustBundle| leaf.verify_for(names, bundle, now).is_ok();
         self.slots().iter().all(|slot| slot.bundle().is_ok_and(|bundle| accepts(&bundle)))
+    }
+
+    /// Who owns the bundle fields, apart from us
+    #[must_use]
+    pub fn other_owners(&self) -> &[String] {
+        match self {
+            Self::Absent => &[],
+            Self::Present { other_owners, .. } => other_owners,
+        }
     }
 
     /// All certificates that any slot holds
