@@ -1,7 +1,7 @@
 //! Serving what a source offers, in the order that loses no call
 
-mod live;
-mod swap;
+pub(crate) mod live;
+pub(crate) mod swap;
 
 use std::{
     collections::BTreeMap,

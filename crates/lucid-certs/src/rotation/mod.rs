@@ -7,6 +7,11 @@
 
 mod timing;
 
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::{Duration, SystemTime},
@@ -61,6 +66,8 @@ pub(crate) struct Seen<'a> {
     pub(crate) trusted_for: &'a BTreeMap<Fingerprint, Duration>,
     /// Who issued the certificate that this replica serves
     pub(crate) issuer: Option<Ca>,
+    /// For how long it knows the signer, by the same clock
+    pub(crate) signer_for: Duration,
 }
 
 /// A change of the Secret
@@ -164,6 +171,28 @@ impl Shared {
                 |previous: &Previous| Previous { retire_at: previous.retire_at.min(soon), ..*previous };
             self.previous = self.previous.iter().map(sooner).collect();
         }
+    }
+
+    /// The same, where `others` may be in use by somebody, and stay trusted for a while
+    pub(crate) fn adopting(&self, others: &BTreeSet<Ca>, timing: &Timing, now: SystemTime) -> Self {
+        let _ = (others, timing, now);
+        self.clone()
+    }
+
+    /// Whether something is missing here that is still of consequence, and that only an outsider can have taken away
+    pub(crate) fn forgets(&self, memory: &Self, now: SystemTime) -> bool {
+        !memory.retired.is_subset(&self.retired) && memory.retired.iter().any(|ca| !ca.validity.is_over(now))
+    }
+
+    /// The same, with what `memory`, another reading of the Secret, knew besides
+    pub(crate) fn with_memory(&self, memory: &Self, _timing: &Timing, _now: SystemTime) -> Self {
+        let mut all = self.clone();
+        all.previous.extend(memory.previous.iter().filter(|previous| !self.knows(&previous.ca)));
+        all.retired.extend(&memory.retired);
+        if self.next.is_none() && memory.signer == self.signer {
+            all.next = memory.next;
+        }
+        all
     }
 
     /// What every target is to hold. Never empty, and never without the issuer of what this replica serves,

@@ -214,15 +214,12 @@ impl Contents {
     }
 
     /// The same, with what another reading of the Secret knew besides
-    pub(crate) fn with_memory(mut self, memory: &Self) -> Self {
-        let known = memory.shared.previous.iter().filter(|previous| !self.shared.knows(&previous.ca));
-        let known: Vec<_> = known.copied().collect();
-        self.shared.previous.extend(known);
-        self.shared.retired.extend(&memory.shared.retired);
-        if self.next.is_none() && memory.shared.signer == self.shared.signer {
-            self.next = memory.next.clone();
-            self.shared.next = memory.shared.next;
+    pub(crate) fn with_memory(mut self, memory: &Self, timing: &Timing, now: SystemTime) -> Self {
+        let shared = self.shared.with_memory(&memory.shared, timing, now);
+        if self.shared.next != shared.next {
+            self.next = shared.next.and(memory.next.clone());
         }
+        self.shared = shared;
         self.certificates = self.certificates.merge(&memory.certificates);
         self
     }

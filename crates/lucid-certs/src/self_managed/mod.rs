@@ -37,7 +37,7 @@ use crate::{
     chain,
     key::KeyAlgorithm,
     names::ServingNames,
-    rotation::{Seen, Step, Timing, TimingError},
+    rotation::{Ca, Seen, Step, Timing, TimingError},
     source::{CertificateSource, Live, Offer, Reason, Rotation, SourceError, Trust},
 };
 
@@ -47,7 +47,7 @@ const ATTEMPTS: u32 = 8;
 
 /// How long others get to hand on what they serve under, after this replica first saw a signer. Until then what
 /// the targets hold besides stays.
-const HAND_ON: Duration = Duration::from_secs(10);
+pub(crate) const HAND_ON: Duration = Duration::from_secs(10);
 
 /// Serving certificates from an authority of our own that all replicas share in a Secret of type
 /// `kubernetes.io/tls`.
@@ -183,7 +183,7 @@ impl SelfManaged {
 
         loop {
             let issuer = self.leaves.issuer();
-            let seen = Seen { trusted_for: &live.trusted_for, issuer: issuer.as_ref().map(|(ca, _)| *ca) };
+            let seen = self.seen(live, issuer.as_ref().map(|(ca, _)| *ca));
             let step = contents.shared.step(seen, &self.timing, now);
             if step == Step::Rest {
                 return Ok(Some(contents));
@@ -232,15 +232,13 @@ impl SelfManaged {
                 };
                 let signer = found.contents.shared.signer;
                 if !memory.contents.shared.retired.contains(&signer) {
-                    let is_forgotten =
-                        !memory.contents.shared.retired.is_subset(&found.contents.shared.retired)
-                            && memory.contents.shared.retired.iter().any(|ca| !ca.validity.is_over(now));
+                    let is_forgotten = found.contents.shared.forgets(&memory.contents.shared, now);
                     return Ok(match found.damage {
                         Some(damage) => {
-                            (found.contents.with_memory(&memory.contents), Some(Why::Damaged(damage)))
+                            (found.contents.with_memory(&memory.contents, &self.timing, now), Some(Why::Damaged(damage)))
                         }
                         None if is_forgotten => {
-                            (found.contents.with_memory(&memory.contents), Some(Why::Forgotten))
+                            (found.contents.with_memory(&memory.contents, &self.timing, now), Some(Why::Forgotten))
                         }
                         None => (found.contents, None),
                     });
@@ -267,6 +265,11 @@ impl SelfManaged {
             _ => Instant::now(),
         };
         self.memory = Some(Memory { version, contents: contents.clone(), signer_since });
+    }
+
+    fn seen<'a>(&self, live: &'a Live, issuer: Option<Ca>) -> Seen<'a> {
+        let signer_for = self.memory.as_ref().map(|memory| memory.signer_since.elapsed()).unwrap_or_default();
+        Seen { trusted_for: &live.trusted_for, issuer, signer_for }
     }
 
     fn create(&self, trusted: Option<TrustBundle>, now: SystemTime) -> Result<Contents, SourceError> {
@@ -300,7 +303,7 @@ impl CertificateSource for SelfManaged {
         };
 
         let (issuer, issuing) = self.leaves.issuer().unzip();
-        let seen = Seen { trusted_for: &live.trusted_for, issuer };
+        let seen = self.seen(live, issuer);
         let trusted = contents.shared.trusted(issuer, now);
         let trusted = contents.bundle_with(issuing.as_ref(), &trusted);
         let is_new = self.memory.as_ref().is_none_or(|memory| memory.signer_since.elapsed() < HAND_ON);
