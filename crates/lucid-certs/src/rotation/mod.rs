@@ -113,7 +113,7 @@ impl Shared {
         {
             return Step::HandOn(issuer);
         }
-        if self.previous.iter().any(|previous| previous.retire_at <= now) {
+        if self.retires_in(seen, timing, now).is_some_and(|wait| wait.is_zero()) {
             return Step::Retire;
         }
         let next = self.next.filter(|next| !next.is_due(timing, now));
@@ -157,6 +157,8 @@ impl Shared {
         // Of an expired one nobody needs to be warned.
         after.retired.retain(|ca| !ca.validity.is_over(now));
         after.previous.retain(|previous| !previous.ca.validity.is_over(now));
+        let signer = after.signer.fingerprint;
+        after.request = after.request.filter(|request| request.signer == signer);
         after
     }
 
@@ -175,24 +177,35 @@ impl Shared {
 
     /// The same, where `others` may be in use by somebody, and stay trusted for a while
     pub(crate) fn adopting(&self, others: &BTreeSet<Ca>, timing: &Timing, now: SystemTime) -> Self {
-        let _ = (others, timing, now);
-        self.clone()
+        let retire_at = now + timing.drain;
+        let others = others.iter().filter(|ca| !self.knows(ca) && !ca.validity.is_over(now));
+        let mut all = self.clone();
+        all.previous.extend(others.map(|ca| Previous { ca: *ca, retire_at }));
+        all
     }
 
-    /// Whether something is missing here that is still of consequence, and that only an outsider can have taken away
+    /// Whether something is missing here that is still of consequence, which only somebody from outside can have taken
+    /// away: a step leaves whom it supersedes among the previous, and these among the retired, until they expire.
     pub(crate) fn forgets(&self, memory: &Self, now: SystemTime) -> bool {
-        !memory.retired.is_subset(&self.retired) && memory.retired.iter().any(|ca| !ca.validity.is_over(now))
+        let signed = memory.previous.iter().map(|previous| &previous.ca).chain([&memory.signer]);
+        signed.filter(|ca| !ca.validity.is_over(now)).any(|ca| !self.knows(ca))
+            || memory.retired.iter().any(|ca| !ca.validity.is_over(now) && !self.retired.contains(ca))
     }
 
     /// The same, with what `memory`, another reading of the Secret, knew besides
-    pub(crate) fn with_memory(&self, memory: &Self, _timing: &Timing, _now: SystemTime) -> Self {
+    pub(crate) fn with_memory(&self, memory: &Self, timing: &Timing, now: SystemTime) -> Self {
         let mut all = self.clone();
-        all.previous.extend(memory.previous.iter().filter(|previous| !self.knows(&previous.ca)));
-        all.retired.extend(&memory.retired);
-        if self.next.is_none() && memory.signer == self.signer {
+        all.retired.extend(memory.retired.iter().filter(|ca| !ca.validity.is_over(now)));
+        let retired = &all.retired;
+        all.next = all.next.filter(|next| !retired.contains(next));
+        all.previous.retain(|previous| !retired.contains(&previous.ca));
+        let known = memory.previous.iter().filter(|previous| !all.knows(&previous.ca));
+        let known: Vec<_> = known.filter(|previous| !previous.ca.validity.is_over(now)).copied().collect();
+        all.previous.extend(known);
+        if all.next.is_none() && memory.signer == all.signer {
             all.next = memory.next;
         }
-        all
+        all.adopting(&BTreeSet::from([memory.signer]), timing, now)
     }
 
     /// What every target is to hold. Never empty, and never without the issuer of what this replica serves,
@@ -237,9 +250,15 @@ impl Shared {
         let settled = self
             .next
             .and_then(|next| Some(timing.settle.saturating_sub(*seen.trusted_for.get(&next.fingerprint)?)));
-        let retired =
-            self.previous.iter().map(|previous| previous.retire_at.duration_since(now).unwrap_or_default());
-        settled.into_iter().chain(retired).min()
+        settled.into_iter().chain(self.retires_in(seen, timing, now)).min()
+    }
+
+    /// How long until trust in some authority ends. The others had to have the time to follow, which a wall clock alone
+    /// does not tell: it may be set, and differs from theirs.
+    fn retires_in(&self, seen: Seen<'_>, timing: &Timing, now: SystemTime) -> Option<Duration> {
+        let first = self.previous.iter().map(|previous| previous.retire_at).min()?;
+        let followed = timing.urgent_drain().saturating_sub(seen.signer_for);
+        Some(first.duration_since(now).unwrap_or_default().max(followed))
     }
 
     fn is_signer_to_go(&self, timing: &Timing, now: SystemTime) -> bool {

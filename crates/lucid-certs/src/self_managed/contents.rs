@@ -103,15 +103,23 @@ impl Contents {
         timing: &Timing,
         now: SystemTime,
     ) -> Self {
-        let mut shared = Shared::new(Ca::of(&signer));
+        let shared = Shared::new(Ca::of(&signer));
         let certificates = signer.trust_bundle();
-        let trusted = trusted.and_then(|trusted| trusted.without_expired(now));
-        let others = trusted.iter().flat_map(TrustBundle::validities).map(Ca::from);
-        let retire_at = now + timing.drain;
-        shared.previous =
-            others.filter(|ca| *ca != shared.signer).map(|ca| Previous { ca, retire_at }).collect();
-        let certificates = trusted.iter().fold(certificates, |all, trusted| all.merge(trusted));
-        Self { shared, signer: Arc::new(signer), next: None, certificates }
+        let contents = Self { shared, signer: Arc::new(signer), next: None, certificates };
+        contents.adopting(trusted, timing, now)
+    }
+
+    /// The same, where what `trusted` holds may be in use by somebody, and stays trusted for a while
+    pub(crate) fn adopting(
+        mut self,
+        trusted: Option<&TrustBundle>,
+        timing: &Timing,
+        now: SystemTime,
+    ) -> Self {
+        let others = trusted.into_iter().flat_map(TrustBundle::validities).map(Ca::from).collect();
+        self.shared = self.shared.adopting(&others, timing, now);
+        self.certificates = trusted.iter().fold(self.certificates, |all, trusted| all.merge(trusted));
+        self
     }
 
     /// Understands a Secret. What is wrong with anything but the signer is damage: the rest is used.
@@ -353,7 +361,7 @@ pub(super) fn value<'a>(secret: &'a Secret, key: &str) -> Option<&'a [u8]> {
     Some(&secret.data.as_ref()?.get(key)?.0)
 }
 
-fn is_ours(secret: &Secret) -> bool {
+pub(super) fn is_ours(secret: &Secret) -> bool {
     let (label, manager) = MANAGED_BY;
     secret.metadata.labels.as_ref().and_then(|labels| labels.get(label)).is_some_and(|value| value == manager)
 }

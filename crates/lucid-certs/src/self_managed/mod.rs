@@ -26,7 +26,7 @@ use tracing::warn;
 
 pub use self::request::{CaStatus, CaSummary, RequestError, RotationRequest, request_rotation, status};
 use self::{
-    contents::{Contents, Unusable, salvage},
+    contents::{Contents, Unusable, is_ours, salvage},
     leaf::Leaves,
     report::{Report, Why},
     store::{Store, StoreError},
@@ -216,7 +216,11 @@ impl SelfManaged {
         let Some(secret) = secret else {
             return match &self.memory {
                 // Who deletes the Secret wants another authority. The present one signs until that is trusted.
-                Some(memory) => Ok((memory.contents.clone().with_request(false), Some(Why::Deleted))),
+                // Our memory may be of long ago: what others serve under is in the targets.
+                Some(memory) => {
+                    let contents = self.recall(memory, live, now).with_request(false);
+                    Ok((contents, Some(Why::Deleted)))
+                }
                 None => Ok((self.create(trusted_now(live), now)?, Some(Why::Created))),
             };
         };
@@ -228,18 +232,26 @@ impl SelfManaged {
         let unusable = match Contents::read(secret, Some(&self.names), &self.timing, now) {
             Ok(found) => {
                 let Some(memory) = &self.memory else {
-                    return Ok((found.contents, found.damage.map(Why::Damaged)));
+                    let contents = if is_ours(secret) {
+                        found.contents
+                    } else {
+                        // Nobody could tell it under what others serve.
+                        found.contents.adopting(trusted_now(live).as_ref(), &self.timing, now)
+                    };
+                    return Ok((contents, found.damage.map(Why::Damaged)));
                 };
                 let signer = found.contents.shared.signer;
                 if !memory.contents.shared.retired.contains(&signer) {
                     let is_forgotten = found.contents.shared.forgets(&memory.contents.shared, now);
                     return Ok(match found.damage {
-                        Some(damage) => {
-                            (found.contents.with_memory(&memory.contents, &self.timing, now), Some(Why::Damaged(damage)))
-                        }
-                        None if is_forgotten => {
-                            (found.contents.with_memory(&memory.contents, &self.timing, now), Some(Why::Forgotten))
-                        }
+                        Some(damage) => (
+                            found.contents.with_memory(&memory.contents, &self.timing, now),
+                            Some(Why::Damaged(damage)),
+                        ),
+                        None if is_forgotten => (
+                            found.contents.with_memory(&memory.contents, &self.timing, now),
+                            Some(Why::Forgotten),
+                        ),
                         None => (found.contents, None),
                     });
                 }
@@ -248,7 +260,7 @@ impl SelfManaged {
             Err(unusable) => unusable,
         };
         match &self.memory {
-            Some(memory) => Ok((memory.contents.clone(), Some(Why::Restored(unusable)))),
+            Some(memory) => Ok((self.recall(memory, live, now), Some(Why::Restored(unusable)))),
             None => {
                 let trusted = [trusted_now(live), salvage(secret)].into_iter().flatten();
                 let trusted = trusted.reduce(|all, bundle| all.merge(&bundle));
@@ -265,6 +277,10 @@ impl SelfManaged {
             _ => Instant::now(),
         };
         self.memory = Some(Memory { version, contents: contents.clone(), signer_since });
+    }
+
+    fn recall(&self, memory: &Memory, live: &Live, now: SystemTime) -> Contents {
+        memory.contents.clone().adopting(trusted_now(live).as_ref(), &self.timing, now)
     }
 
     fn seen<'a>(&self, live: &'a Live, issuer: Option<Ca>) -> Seen<'a> {
@@ -292,6 +308,8 @@ impl CertificateSource for SelfManaged {
 
     async fn offer(&mut self, live: &Live, now: SystemTime) -> Result<Offer, SourceError> {
         self.leaves.observe(live.serving.as_ref());
+        // Before the Secret is read: what others handed on by then is in it.
+        let asked_at = Instant::now();
         let contents = self.settle_on(live, now).await?;
         let certificate = match self.leaves.next(&contents, &self.names, &self.timing, now).await {
             Ok(certificate) => Some(certificate),
@@ -306,7 +324,10 @@ impl CertificateSource for SelfManaged {
         let seen = self.seen(live, issuer);
         let trusted = contents.shared.trusted(issuer, now);
         let trusted = contents.bundle_with(issuing.as_ref(), &trusted);
-        let is_new = self.memory.as_ref().is_none_or(|memory| memory.signer_since.elapsed() < HAND_ON);
+        let is_new = self
+            .memory
+            .as_ref()
+            .is_none_or(|memory| asked_at.saturating_duration_since(memory.signer_since) < HAND_ON);
         let trust = if is_new { Trust::AtLeast(trusted) } else { Trust::Exactly(trusted) };
         let due_in = [contents.shared.due_in(seen, &self.timing, now), self.leaves.due_in(now)];
         let due_in = due_in.into_iter().flatten().fold(self.timing.check_interval, Duration::min);

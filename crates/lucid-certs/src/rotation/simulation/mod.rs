@@ -28,6 +28,8 @@ struct Scenario {
     /// Milliseconds
     faults_end: u64,
     fault_every: u64,
+    /// By how much clocks may be wrong that are wrong together
+    longest_jump: u64,
     kinds: &'static [Fault],
     crash_one_in: u64,
     pause_one_in: u64,
@@ -60,6 +62,7 @@ fn hours(kinds: &'static [Fault]) -> Scenario {
         timing,
         faults_end: 24 * HOUR,
         fault_every: 20 * MINUTE,
+        longest_jump: 50 * MINUTE,
         kinds,
         crash_one_in: 3000,
         pause_one_in: 500,
@@ -75,6 +78,7 @@ fn years(kinds: &'static [Fault]) -> Scenario {
         timing,
         faults_end: 3 * 365 * 24 * HOUR,
         fault_every: 5 * 24 * HOUR,
+        longest_jump: 30 * HOUR,
         kinds,
         crash_one_in: 1000,
         pause_one_in: 300,

@@ -26,8 +26,6 @@ use crate::{
 
 /// How soon it is ready when it brought the trust in its first certificate to the targets itself
 const FIRST_SETTLE: Duration = Duration::from_secs(2);
-/// toggled
-const OBSERVES_BEFORE: bool = false;
 const TARGETS: std::ops::Range<u8> = 0..4;
 
 /// What each target holds: `None` where it could not be read, and `Some(None)` where there is none
@@ -118,6 +116,8 @@ struct Round {
     before: Readings,
     after: Readings,
     trusted_for: BTreeMap<Fingerprint, Duration>,
+    /// When the source was asked
+    asked_at: Instant,
     is_fresh: bool,
     has_lost_race: bool,
     /// The Secret, where it is wrongly read before the targets
@@ -161,6 +161,7 @@ impl World {
                     before: Readings::new(),
                     after: Readings::new(),
                     trusted_for: BTreeMap::new(),
+                    asked_at: instant,
                     is_fresh: false,
                     has_lost_race: false,
                     secret,
@@ -169,7 +170,8 @@ impl World {
             }
             Pc::Read { mut round, mut left } => match left.pop() {
                 Some(target) => {
-                    let reading = (!self.fails(replica)).then(|| self.targets.get(&target).cloned().flatten());
+                    let reading =
+                        (!self.fails(replica)).then(|| self.targets.get(&target).cloned().flatten());
                     if let Some(Some(object)) = &reading {
                         self.process(replica).saw.insert(object.version);
                     }
@@ -178,12 +180,11 @@ impl World {
                 }
                 None => {
                     let process = self.process(replica);
-                    if OBSERVES_BEFORE {
-                        let offered = process.offer.iter().flat_map(|offer| &offer.trust);
-                        let offered: Vec<_> = offered.map(|ca| ca.fingerprint).collect();
-                        process.trusted_since.note(&trusted(&round.before), offered, instant);
-                    }
+                    let offered = process.offer.iter().flat_map(|offer| &offer.trust);
+                    let offered: Vec<_> = offered.map(|ca| ca.fingerprint).collect();
+                    process.trusted_since.note(&trusted(&round.before), offered, instant);
                     round.trusted_for = process.trusted_since.lasting(&trusted(&round.before), instant);
+                    round.asked_at = instant;
                     Pc::Get(round)
                 }
             },
@@ -236,9 +237,9 @@ impl World {
             None => self.secret.clone().map(|secret| (secret.version, secret.shared)),
         };
         let timing = self.scenario.timing;
-        let is_new_at = self.instant();
         let memory = self.process(replica).memory.clone();
         let version = found.as_ref().map(|(version, _)| *version);
+        let is_foreign = self.secret.as_ref().is_some_and(|secret| secret.is_foreign);
         let live: BTreeSet<Ca> =
             round.before.values().flatten().flatten().flat_map(|object| object.bundle.clone()).collect();
         let (shared, is_to_mend) = match (found, memory) {
@@ -264,9 +265,13 @@ impl World {
                     (shared, false)
                 }
             }
+            (Some((_, shared)), None) if is_foreign => {
+                let adopted = shared.adopting(&live, &timing, now);
+                let is_to_mend = adopted != shared;
+                (adopted, is_to_mend)
+            }
             (Some((_, shared)), None) => (shared, false),
         };
-        let _ = is_new_at;
         if !is_to_mend {
             self.remember(replica, version, &shared);
         }
@@ -287,17 +292,13 @@ impl World {
         } else {
             let instant = self.instant();
             let process = self.process(replica);
-            let is_served = |leaf: &&Leaf| {
-                process.serving.as_ref().is_some_and(|serving| serving.serial == leaf.serial)
-            };
+            let is_served =
+                |leaf: &&Leaf| process.serving.as_ref().is_some_and(|serving| serving.serial == leaf.serial);
             if let Some(latest) = process.latest.as_ref().filter(is_served) {
                 process.in_service = Some(latest.clone());
             }
             let issuer = process.in_service.as_ref().map(|leaf| leaf.issuer);
-            let signer_for = process
-                .memory
-                .as_ref()
-                .map_or(Duration::ZERO, |memory| instant.saturating_duration_since(memory.signer_since));
+            let signer_for = process.signer_for(instant);
             let mut trusted_for = round.trusted_for.clone();
             if self.wrong == Some(Wrong::ActivateBeforeTrust) {
                 trusted_for.extend(shared.next.map(|next| (next.fingerprint, timing.settle)));
@@ -311,7 +312,7 @@ impl World {
                 step => step,
             };
             if step == Step::Rest {
-                let is_new = self.is_new(replica);
+                let is_new = self.is_new(replica, round.asked_at);
                 return Pc::Offer { round, shared, is_new };
             }
             let new = self.generate(round.now);
@@ -340,13 +341,12 @@ impl World {
         }
     }
 
-    fn is_new(&mut self, replica: usize) -> bool {
-        let instant = self.instant();
+    fn is_new(&mut self, replica: usize, asked_at: Instant) -> bool {
         if self.wrong == Some(Wrong::NoHandOn) {
             return false;
         }
         let memory = self.process(replica).memory.as_ref();
-        memory.is_none_or(|memory| instant.saturating_duration_since(memory.signer_since) < HAND_ON)
+        memory.is_none_or(|memory| asked_at.saturating_duration_since(memory.signer_since) < HAND_ON)
     }
 
     fn remember(&mut self, replica: usize, version: Option<u64>, shared: &Shared) {
@@ -390,7 +390,7 @@ impl World {
             _ => None,
         };
         let issuer = process.in_service.as_ref().map(|leaf| leaf.issuer);
-        let signer_for = Duration::ZERO;
+        let signer_for = process.signer_for(instant);
         let seen = Seen { trusted_for: &round.trusted_for, issuer, signer_for };
         let follow = process.follow_at.map(|(_, at)| at.saturating_duration_since(instant));
         let renew = process.latest.as_ref().map(|it| it.renew_at.duration_since(now).unwrap_or_default());
@@ -533,6 +533,13 @@ impl World {
 struct Conflict;
 
 impl Process {
+    fn signer_for(&self, now: Instant) -> Duration {
+        self.memory
+            .as_ref()
+            .map(|memory| now.saturating_duration_since(memory.signer_since))
+            .unwrap_or_default()
+    }
+
     fn waits(&mut self, signer: Ca, pause: Duration, now: Instant) -> bool {
         let at = match self.follow_at {
             Some((follows, at)) if follows == signer => at,
@@ -553,7 +560,9 @@ fn trusted(readings: &Readings) -> Vec<Option<Trusted>> {
 
 fn accepts(object: &Option<Object>, leaf: &Leaf, now: SystemTime) -> bool {
     object.as_ref().is_none_or(|object| {
-        object.bundle.contains(&leaf.issuer) && leaf.issuer.validity.contains(now) && leaf.validity.contains(now)
+        object.bundle.contains(&leaf.issuer)
+            && leaf.issuer.validity.contains(now)
+            && leaf.validity.contains(now)
     })
 }
 

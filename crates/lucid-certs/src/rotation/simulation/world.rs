@@ -4,6 +4,7 @@ use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque},
     fmt::Write as _,
+    mem,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -35,6 +36,8 @@ pub(super) struct Object {
 pub(super) struct Secret {
     pub(super) version: u64,
     pub(super) shared: Shared,
+    /// Without our label
+    pub(super) is_foreign: bool,
 }
 
 #[derive(Debug)]
@@ -302,7 +305,7 @@ impl World {
             if self.history.len() > 8 {
                 self.history.remove(0);
             }
-            Secret { version, shared }
+            Secret { version, shared, is_foreign: false }
         });
         self.wake();
         version
@@ -317,7 +320,8 @@ impl World {
         self.objects.insert(version, object);
         let longest = millis(self.scenario.timing.settle) * 9 / 10;
         for server in 0..self.views.len() {
-            let lag = if self.random.one_in(2) { self.random.below(SECOND) } else { self.random.below(longest) };
+            let lag =
+                if self.random.one_in(2) { self.random.below(SECOND) } else { self.random.below(longest) };
             // A watch brings one change after another.
             let last = self.delivered.entry((server, target)).or_default();
             *last = (self.at + lag).max(*last);
@@ -375,11 +379,14 @@ impl World {
         if !self.is_faulty() {
             return;
         }
-        self.outside = self.at;
         let delay = 1 + self.random.below(2 * self.scenario.fault_every);
         self.push(delay, Event::Fault);
         let kinds = self.scenario.kinds;
-        match kinds[self.random.below(kinds.len() as u64) as usize] {
+        let kind = kinds[self.random.below(kinds.len() as u64) as usize];
+        if !matches!(kind, Fault::Jump | Fault::Crash | Fault::Rotate { .. }) {
+            self.outside = self.at;
+        }
+        match kind {
             Fault::Crash => {
                 let replica = self.random.below(self.replicas.len() as u64) as usize;
                 self.crash(replica);
@@ -394,9 +401,11 @@ impl World {
                 }
             }
             Fault::Jump => {
-                let hours = self.random.below(12) as i64 - 5;
-                self.jumped += hours * HOUR as i64 + self.random.skew();
-                self.note(|| format!("all clocks jump by {hours} hours"));
+                let longest = self.scenario.longest_jump;
+                let to = self.random.below(2 * longest) as i64 - longest as i64;
+                let by = to - mem::replace(&mut self.jumped, to);
+                let by = Duration::from_millis(by.unsigned_abs());
+                self.note(|| format!("all clocks jump by {by:?}, to {to} ms of what is right"));
             }
             Fault::Target => {
                 let target = self.random.below(4) as u8;
@@ -425,6 +434,7 @@ impl World {
                 self.note(|| format!("Secret from outside: {}", describe(&shared)));
                 self.tampered = self.at;
                 self.replace_secret(Some(shared));
+                self.secret.iter_mut().for_each(|secret| secret.is_foreign = true);
             }
             Fault::Restore => {
                 let shared = self.history[self.random.below(self.history.len() as u64) as usize].clone();
@@ -439,7 +449,9 @@ impl World {
     fn check(&mut self) {
         let margin = Duration::from_mins(5);
         for (index, replica) in self.replicas.iter().enumerate() {
-            let Some(leaf) = replica.process.serving.as_ref().filter(|_| replica.process.ready) else { continue };
+            let Some(leaf) = replica.process.serving.as_ref().filter(|_| replica.process.ready) else {
+                continue;
+            };
             if leaf.validity.is_over(self.wall()) || leaf.issuer.validity.is_over(self.wall() + margin) {
                 continue;
             }
@@ -529,7 +541,9 @@ impl World {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Fault {
     Crash,
-    Rotate { urgent: bool },
+    Rotate {
+        urgent: bool,
+    },
     Jump,
     /// Added, removed, or applied again without a bundle
     Target,
