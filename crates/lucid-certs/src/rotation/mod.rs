@@ -14,6 +14,7 @@ mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    mem,
     time::{Duration, SystemTime},
 };
 
@@ -35,7 +36,7 @@ pub(crate) struct Shared {
     pub(crate) signer: Ca,
     /// Will sign them
     pub(crate) next: Option<Ca>,
-    /// Signed them, and some may still be in service
+    /// Signed them, and some may still be in service. The next one can be among them, when it signed before.
     pub(crate) previous: BTreeSet<Previous>,
     /// Signed them, and must never be trusted again
     pub(crate) retired: BTreeSet<Ca>,
@@ -108,7 +109,7 @@ impl Shared {
     /// What this replica should change. Time in `seen` must have been taken before the Secret was read.
     pub(crate) fn step(&self, seen: Seen<'_>, timing: &Timing, now: SystemTime) -> Step {
         if let Some(issuer) = seen.issuer
-            && !self.knows(&issuer)
+            && !self.has_signed(&issuer)
             && !issuer.validity.is_over(now)
         {
             return Step::HandOn(issuer);
@@ -147,7 +148,8 @@ impl Shared {
                     self.previous.iter().partition(|previous| previous.retire_at <= now);
                 after.previous = previous;
                 let retired: BTreeSet<Previous> = retired;
-                after.retired.extend(retired.iter().map(|previous| previous.ca));
+                let retired = retired.iter().map(|previous| previous.ca);
+                after.retired.extend(retired.filter(|ca| self.signer != *ca && self.next != Some(*ca)));
             }
             Step::HandOn(ca) => {
                 after.previous.insert(Previous { ca, retire_at: now + timing.drain });
@@ -163,7 +165,8 @@ impl Shared {
     }
 
     fn supersede(&mut self, signer: Ca, timing: &Timing, now: SystemTime) {
-        let before = std::mem::replace(&mut self.signer, signer);
+        let before = mem::replace(&mut self.signer, signer);
+        self.previous.retain(|previous| previous.ca != signer);
         let request = self.request.take_if(|request| request.signer == before.fingerprint);
         let urgent = request.is_some_and(|request| request.urgent);
         self.previous.insert(Previous { ca: before, retire_at: now + timing.drain });
@@ -178,7 +181,7 @@ impl Shared {
     /// The same, where `others` may be in use by somebody, and stay trusted for a while
     pub(crate) fn adopting(&self, others: &BTreeSet<Ca>, timing: &Timing, now: SystemTime) -> Self {
         let retire_at = now + timing.drain;
-        let others = others.iter().filter(|ca| !self.knows(ca) && !ca.validity.is_over(now));
+        let others = others.iter().filter(|ca| !self.has_signed(ca) && !ca.validity.is_over(now));
         let mut all = self.clone();
         all.previous.extend(others.map(|ca| Previous { ca: *ca, retire_at }));
         all
@@ -188,7 +191,7 @@ impl Shared {
     /// away: a step leaves whom it supersedes among the previous, and these among the retired, until they expire.
     pub(crate) fn forgets(&self, memory: &Self, now: SystemTime) -> bool {
         let signed = memory.previous.iter().map(|previous| &previous.ca).chain([&memory.signer]);
-        signed.filter(|ca| !ca.validity.is_over(now)).any(|ca| !self.knows(ca))
+        signed.filter(|ca| !ca.validity.is_over(now)).any(|ca| !self.has_signed(ca))
             || memory.retired.iter().any(|ca| !ca.validity.is_over(now) && !self.retired.contains(ca))
     }
 
@@ -199,11 +202,16 @@ impl Shared {
         let retired = &all.retired;
         all.next = all.next.filter(|next| !retired.contains(next));
         all.previous.retain(|previous| !retired.contains(&previous.ca));
-        let known = memory.previous.iter().filter(|previous| !all.knows(&previous.ca));
+        let known = memory.previous.iter().filter(|previous| !all.has_signed(&previous.ca));
         let known: Vec<_> = known.filter(|previous| !previous.ca.validity.is_over(now)).copied().collect();
         all.previous.extend(known);
-        if all.next.is_none() && memory.signer == all.signer {
-            all.next = memory.next;
+        if memory.signer == self.signer {
+            all.next = all.next.or(memory.next);
+        } else if !all.has_signed(&memory.signer) && !memory.signer.validity.is_over(now) {
+            // Callers need time to hear of a signer, from wherever it comes.
+            let found = mem::replace(&mut all.signer, memory.signer);
+            all.next = Some(found);
+            all.previous.insert(Previous { ca: found, retire_at: now + timing.drain });
         }
         all.adopting(&BTreeSet::from([memory.signer]), timing, now)
     }
@@ -219,10 +227,9 @@ impl Shared {
         trusted
     }
 
-    /// Whether every replica hears of this authority from the Secret
-    pub(crate) fn knows(&self, ca: &Ca) -> bool {
+    /// Whether every replica hears from the Secret that there may be certificates of this authority
+    pub(crate) fn has_signed(&self, ca: &Ca) -> bool {
         self.signer == *ca
-            || self.next.as_ref() == Some(ca)
             || self.previous.iter().any(|previous| previous.ca == *ca)
             || self.retired.contains(ca)
     }

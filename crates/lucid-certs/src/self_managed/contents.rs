@@ -159,10 +159,11 @@ impl Contents {
         let own = next.iter().fold(signer.trust_bundle(), |own, next| own.merge(&next.trust_bundle()));
         let mut previous = BTreeSet::new();
         for ca in bundle.iter().flat_map(TrustBundle::validities).map(Ca::from) {
-            if own.contains(&ca.fingerprint) || retired.contains(&ca) {
+            let recorded = rotation.previous.get(&ca.fingerprint).map(|previous| previous.retire_at.into());
+            let is_own = own.contains(&ca.fingerprint) && (recorded.is_none() || ca == Ca::of(&signer));
+            if is_own || retired.contains(&ca) {
                 continue;
             }
-            let recorded = rotation.previous.get(&ca.fingerprint).map(|previous| previous.retire_at.into());
             if recorded.is_none() && is_ours(secret) {
                 damage.push(format!("{TRUST_BUNDLE}: nothing tells when {} retires", ca.fingerprint));
             }
@@ -222,14 +223,18 @@ impl Contents {
     }
 
     /// The same, with what another reading of the Secret knew besides
-    pub(crate) fn with_memory(mut self, memory: &Self, timing: &Timing, now: SystemTime) -> Self {
+    pub(crate) fn with_memory(self, memory: &Self, timing: &Timing, now: SystemTime) -> Self {
         let shared = self.shared.with_memory(&memory.shared, timing, now);
-        if self.shared.next != shared.next {
-            self.next = shared.next.and(memory.next.clone());
-        }
-        self.shared = shared;
-        self.certificates = self.certificates.merge(&memory.certificates);
-        self
+        let authorities =
+            [Some(&self.signer), self.next.as_ref(), Some(&memory.signer), memory.next.as_ref()];
+        let of =
+            |ca: Ca| authorities.into_iter().flatten().find(|authority| Ca::of(authority) == ca).cloned();
+        let signer = of(shared.signer).unwrap_or_else(|| Arc::clone(&self.signer));
+        let next = shared.next.and_then(of);
+        let certificates = [&memory.certificates, &signer.trust_bundle()]
+            .into_iter()
+            .fold(self.certificates, |all, bundle| all.merge(bundle));
+        Self { shared, signer, next, certificates }
     }
 
     /// The same, with the wish for another signer

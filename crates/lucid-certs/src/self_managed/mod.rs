@@ -69,8 +69,9 @@ pub(crate) const HAND_ON: Duration = Duration::from_secs(10);
 ///   ask for one. Nothing is lost. If no replica runs, the next that starts makes a new authority.
 /// - **Corrupt** (no certificate, no key, they do not match, no CA, not for our names): put back from memory, or else
 ///   replaced by a new authority, with a Warning event. What is wrong with any other key is mended.
-/// - **Foreign**: a CA made elsewhere is used as the signer from now on, if it may sign for our names, and the one
-///   before stays trusted until its last certificate is expired. It is renewed like our own when it is due.
+/// - **Foreign**: a CA made elsewhere is the next signer, if it may sign for our names: the one before is put back as
+///   the signer by the replicas that run, until callers had time to hear of the other. Where none runs, it signs at once.
+///   It is renewed like our own when it is due.
 /// - **An older version of itself**, such as from a backup: the same, unless the authority in it was revoked.
 ///
 /// Needs the verbs `get`, `list`, `watch` and `update` on the Secret, `create` on Secrets of its namespace, and `create`
@@ -243,17 +244,21 @@ impl SelfManaged {
                 let signer = found.contents.shared.signer;
                 if !memory.contents.shared.retired.contains(&signer) {
                     let is_forgotten = found.contents.shared.forgets(&memory.contents.shared, now);
-                    return Ok(match found.damage {
-                        Some(damage) => (
-                            found.contents.with_memory(&memory.contents, &self.timing, now),
-                            Some(Why::Damaged(damage)),
+                    let why = match found.damage {
+                        Some(damage) => Some(Why::Damaged(damage)),
+                        None if is_forgotten => Some(Why::Forgotten),
+                        None => None,
+                    };
+                    let contents = match &why {
+                        // Our memory may be of long ago: what others serve under is in the targets.
+                        Some(_) => found.contents.with_memory(&memory.contents, &self.timing, now).adopting(
+                            trusted_now(live).as_ref(),
+                            &self.timing,
+                            now,
                         ),
-                        None if is_forgotten => (
-                            found.contents.with_memory(&memory.contents, &self.timing, now),
-                            Some(Why::Forgotten),
-                        ),
-                        None => (found.contents, None),
-                    });
+                        None => found.contents,
+                    };
+                    return Ok((contents, why));
                 }
                 Unusable::Revoked { fingerprint: signer.fingerprint }
             }

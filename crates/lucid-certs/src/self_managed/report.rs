@@ -21,7 +21,7 @@ pub(super) enum Why {
     Replaced(Unusable),
     /// Something in it could not be used
     Damaged(String),
-    /// It did not say any more what is revoked
+    /// It did not say any more what is revoked or in service
     Forgotten,
 }
 
@@ -69,7 +69,8 @@ impl Report {
             Why::Forgotten => (
                 EventType::Warning,
                 "CertificateAuthorityMended",
-                "it did not tell any more which authorities are revoked; put in order".to_owned(),
+                "it did not tell any more which authorities are revoked or in service; put in order"
+                    .to_owned(),
             ),
         };
         if type_ == EventType::Warning {

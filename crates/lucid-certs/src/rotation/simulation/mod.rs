@@ -111,26 +111,49 @@ fn holds(scenario: Scenario) {
 }
 
 #[test]
-fn hours_ordinary() {
+fn no_leaf_is_outside_the_bundle_within_hours() {
     holds(hours(ORDINARY));
 }
+
 #[test]
-fn hours_urgent() {
+fn no_leaf_is_outside_the_bundle_within_hours_when_authorities_are_revoked() {
     holds(hours(URGENT));
 }
+
 #[test]
-fn hours_tampered() {
+fn no_leaf_is_outside_the_bundle_within_hours_when_the_secret_is_lost_or_replaced() {
     holds(hours(TAMPERED));
 }
+
 #[test]
-fn years_ordinary() {
+fn no_leaf_is_outside_the_bundle_over_years() {
     holds(years(ORDINARY));
 }
+
 #[test]
-fn years_urgent() {
+fn no_leaf_is_outside_the_bundle_over_years_when_authorities_are_revoked() {
     holds(years(URGENT));
 }
+
 #[test]
-fn years_tampered() {
+fn no_leaf_is_outside_the_bundle_over_years_when_the_secret_is_lost_or_replaced() {
     holds(years(TAMPERED));
+}
+
+#[test]
+fn a_wrong_order_is_found() {
+    for (wrong, scenario) in [
+        (Wrong::ActivateBeforeTrust, hours(ORDINARY)),
+        (Wrong::NoSettle, hours(ORDINARY)),
+        (Wrong::ServeAtOnce, hours(ORDINARY)),
+        (Wrong::RetireAtOnce, hours(ORDINARY)),
+        (Wrong::UnconditionalWrites, hours(ORDINARY)),
+        (Wrong::SecretBeforeTargets, hours(ORDINARY)),
+        (Wrong::StaleMemory, hours(ORDINARY)),
+        (Wrong::NoHandOn, hours(TAMPERED)),
+    ] {
+        let found = explore(scenario, Some(wrong), 0..300);
+        let Some((seed, report)) = found else { panic!("{wrong:?} was not found") };
+        eprintln!("{wrong:?} found by seed {seed}: {}", report.lines().next().unwrap_or_default());
+    }
 }

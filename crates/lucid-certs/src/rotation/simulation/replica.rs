@@ -75,6 +75,8 @@ pub(super) struct Process {
     pub(super) swapped_at: u64,
     /// Versions of objects that were read
     pub(super) saw: BTreeSet<u64>,
+    /// Whether it began with a Secret that somebody had replaced, before others could put it right
+    pub(super) is_misled: bool,
     offer: Option<Offer>,
     proven: bool,
     pub(super) ready: bool,
@@ -237,8 +239,12 @@ impl World {
             None => self.secret.clone().map(|secret| (secret.version, secret.shared)),
         };
         let timing = self.scenario.timing;
+        let is_dark = self.is_dark();
         let memory = self.process(replica).memory.clone();
         let version = found.as_ref().map(|(version, _)| *version);
+        if memory.is_none() {
+            self.process(replica).is_misled = is_dark;
+        }
         let is_foreign = self.secret.as_ref().is_some_and(|secret| secret.is_foreign);
         let live: BTreeSet<Ca> =
             round.before.values().flatten().flatten().flat_map(|object| object.bundle.clone()).collect();
@@ -260,7 +266,7 @@ impl World {
                 } else if memory.shared.retired.contains(&shared.signer) {
                     (memory.shared.adopting(&live, &timing, now), true)
                 } else if self.wrong != Some(Wrong::NoHandOn) && shared.forgets(&memory.shared, now) {
-                    (shared.with_memory(&memory.shared, &timing, now), true)
+                    (shared.with_memory(&memory.shared, &timing, now).adopting(&live, &timing, now), true)
                 } else {
                     (shared, false)
                 }
@@ -327,8 +333,11 @@ impl World {
             after
         };
         let fails = self.fails(replica);
-        let written =
-            if fails && self.random.one_in(2) { None } else { self.put_secret(version, after.clone()) };
+        let written = if fails && self.random.one_in(2) {
+            None
+        } else {
+            self.put_secret(replica, version, after.clone())
+        };
         match written {
             _ if fails => self.publish(replica, round, None),
             None if round.secret.is_some() => self.publish(replica, round, None),

@@ -20,6 +20,7 @@ use crate::{
 };
 
 pub(super) const SECOND: u64 = 1000;
+const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 3600 * SECOND;
 const BACKDATE: Duration = Duration::from_hours(1);
 
@@ -47,6 +48,8 @@ pub(super) struct Replica {
     pub(super) process: Process,
     /// When it last crashed, was held up, or could not reach the API server
     trouble: u64,
+    /// When it was held up last, and until when
+    held: (u64, u64),
     /// Since when it is ready, and whether no other was then
     ready_since: Option<(u64, bool)>,
     unready_since: u64,
@@ -83,7 +86,9 @@ pub(super) struct World {
     /// When somebody from outside last changed something
     outside: u64,
     /// When somebody from outside last changed the Secret
-    pub(super) tampered: u64,
+    tampered: u64,
+    /// Until when nobody has put it right
+    dark_until: u64,
     pub(super) rotations: u64,
     trace: VecDeque<String>,
     pub(super) violation: Option<String>,
@@ -110,6 +115,7 @@ impl World {
             revoked: BTreeMap::new(),
             outside: 0,
             tampered: 0,
+            dark_until: 0,
             rotations: 0,
             trace: VecDeque::new(),
             violation: None,
@@ -125,6 +131,7 @@ impl World {
                 skew,
                 process: Process::default(),
                 trouble: 0,
+                held: (0, 0),
                 ready_since: None,
                 unready_since: 0,
             });
@@ -243,6 +250,7 @@ impl World {
             let longest = longest[self.random.below(5) as usize];
             let pause = self.random.below(longest);
             self.replicas[replica].trouble = self.at + pause;
+            self.replicas[replica].held = (self.at, self.at + pause);
             self.note(|| format!("replica {replica} is held up for {:?}", Duration::from_millis(pause)));
             return pause.min(self.scenario.faults_end.saturating_sub(self.at));
         }
@@ -261,6 +269,11 @@ impl World {
         fails
     }
 
+    /// Whether the Secret was replaced, and nobody who knew what was in it has put it right
+    pub(super) fn is_dark(&self) -> bool {
+        self.at < self.dark_until
+    }
+
     pub(super) fn is_faulty(&self) -> bool {
         self.at < self.scenario.faults_end
     }
@@ -275,7 +288,8 @@ impl World {
     }
 
     /// Writes the Secret if it is of `version` still
-    pub(super) fn put_secret(&mut self, version: Option<u64>, shared: Shared) -> Option<u64> {
+    pub(super) fn put_secret(&mut self, replica: usize, version: Option<u64>, shared: Shared) -> Option<u64> {
+        let is_misled = self.replicas[replica].process.is_misled;
         if self.secret.as_ref().map(|secret| secret.version) != version {
             return None;
         }
@@ -295,6 +309,11 @@ impl World {
             debug_assert_ne!(*ca, shared.signer);
         }
         self.note(|| format!("Secret: {}", describe(&shared)));
+        if self.dark_until == u64::MAX {
+            // Where the writer had no memory, API servers have to hear of a signer that is in force.
+            let settle = millis(self.scenario.timing.settle);
+            self.dark_until = if is_misled { self.at + settle } else { self.at };
+        }
         Some(self.replace_secret(Some(shared)))
     }
 
@@ -426,6 +445,7 @@ impl World {
             Fault::Delete => {
                 self.note(|| "Secret: deleted".to_owned());
                 self.tampered = self.at;
+                self.dark_until = u64::MAX;
                 self.replace_secret(None);
             }
             Fault::Foreign => {
@@ -433,6 +453,7 @@ impl World {
                 let shared = Shared::new(ca);
                 self.note(|| format!("Secret from outside: {}", describe(&shared)));
                 self.tampered = self.at;
+                self.dark_until = u64::MAX;
                 self.replace_secret(Some(shared));
                 self.secret.iter_mut().for_each(|secret| secret.is_foreign = true);
             }
@@ -440,6 +461,7 @@ impl World {
                 let shared = self.history[self.random.below(self.history.len() as u64) as usize].clone();
                 self.note(|| format!("Secret from a backup: {}", describe(&shared)));
                 self.tampered = self.at;
+                self.dark_until = u64::MAX;
                 self.replace_secret(Some(shared));
             }
         }
@@ -500,7 +522,13 @@ impl World {
             let last = replica.trouble.max(self.outside);
             last + drain >= *revoked
         });
-        is_first || is_late
+        // Somebody replaced the Secret while it could not tell what it serves under.
+        let (from, until) = replica.held;
+        let is_unheard =
+            self.at <= until + MINUTE && self.tampered + MINUTE >= from && self.tampered <= until;
+        let is_misled = replica.process.is_misled
+            && replica.ready_since.is_some_and(|(since, _)| self.at < since + settle);
+        is_first || is_late || is_unheard || is_misled
     }
 
     fn is_refused(&self, replica: &Replica, leaf: &Leaf, object: &Object) -> bool {
