@@ -8,6 +8,8 @@
 mod timing;
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod simulation;
 #[cfg(test)]
 mod tests;
