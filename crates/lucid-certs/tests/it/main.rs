@@ -7,3 +7,5 @@ mod common;
 mod handshake;
 mod names;
 mod openssl;
+#[cfg(feature = "kube")]
+mod self_managed;
