@@ -110,6 +110,24 @@ pub enum TargetError {
     },
 }
 
+impl TargetError {
+    /// Somebody wrote in between
+    #[must_use]
+    pub fn changed(target: &str) -> Self {
+        Self::Changed { target: target.to_owned() }
+    }
+
+    /// The API server refused to let us `get` or `write`, or was not reached.
+    #[must_use]
+    pub fn api(
+        action: &'static str,
+        target: &str,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self::Api { action, target: target.to_owned(), source: source.into() }
+    }
+}
+
 /// What was found in a target
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -165,6 +183,33 @@ impl Reading {
     #[must_use]
     pub fn present(version: impl Into<String>, slots: Vec<Slot>) -> Self {
         Self::Present { version: version.into(), slots, stale: false, other_owners: Vec::new() }
+    }
+
+    /// The same, but for whether something besides the bundle is to be written
+    #[must_use]
+    pub fn with_stale(mut self, is_stale: bool) -> Self {
+        if let Self::Present { stale, .. } = &mut self {
+            *stale = is_stale;
+        }
+        self
+    }
+
+    /// The same, with others who own the bundle fields
+    #[must_use]
+    pub fn with_other_owners(mut self, owners: impl IntoIterator<Item = String>) -> Self {
+        if let Self::Present { other_owners, .. } = &mut self {
+            *other_owners = owners.into_iter().collect();
+        }
+        self
+    }
+
+    /// For a write that depends on it; `None` when there is nothing
+    #[must_use]
+    pub fn version(&self) -> Option<&str> {
+        match self {
+            Self::Absent => None,
+            Self::Present { version, .. } => Some(version),
+        }
     }
 
     fn slots(&self) -> &[Slot] {
