@@ -1,15 +1,33 @@
 //! Where a serving certificate comes from
 
+mod check;
+#[cfg(feature = "files")]
+mod files;
+#[cfg(any(feature = "files", feature = "kube"))]
+mod pair;
+#[cfg(any(feature = "files", feature = "kube"))]
+mod presets;
+#[cfg(feature = "kube")]
+mod secret;
+
 use std::{
     collections::BTreeMap,
     fmt,
     future::Future,
+    iter,
     time::{Duration, SystemTime},
 };
 
 use snafu::Snafu;
 
 use crate::{bundle::TrustBundle, fingerprint::Fingerprint, serving::ServingCertificate, target::Reading};
+
+#[allow(unused_imports, reason = "only who serves what a source offers asks")]
+pub(crate) use check::check;
+#[cfg(feature = "files")]
+pub use files::{BundleFile, Files, Watching};
+#[cfg(feature = "kube")]
+pub use secret::SecretSource;
 
 /// Where serving certificates come from, and what vouches for them.
 ///
@@ -68,7 +86,7 @@ pub enum Trust {
 }
 
 /// Why a source has nothing to offer, or why its offer is not taken
-#[derive(Debug, Snafu)]
+#[derive(Debug, Clone, PartialEq, Eq, Snafu)]
 #[snafu(visibility(pub(crate)), display("{problem}"))]
 pub struct SourceError {
     /// The kind of the problem, which is also a metric's label
@@ -83,6 +101,12 @@ impl SourceError {
     pub fn new(reason: Reason, problem: impl fmt::Display) -> Self {
         Self { reason, problem: problem.to_string() }
     }
+}
+
+/// An error with its causes, in one line
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// Kinds of problems with a certificate that comes from elsewhere
