@@ -10,8 +10,8 @@ use lucid_certs::metrics::Metrics;
 use lucid_certs::source::{BundleFile, Files, SecretSource, SourceError};
 use lucid_certs::target::TrustTarget;
 use lucid_certs::{
-    Certificates, ClientCertificates, ClientCertificatesError, KeyAlgorithm, NamesError, SelfManaged, ServerTls,
-    ServingNames, Timing, TimingError, TlsError, TlsVersion,
+    Certificates, ClientCertificates, ClientCertificatesError, KeyAlgorithm, NamesError, SelfManaged,
+    ServerTls, ServingNames, Timing, TimingError, TlsError, TlsVersion,
 };
 use lucid_webhook::Tls;
 use snafu::{ResultExt, Snafu};
@@ -105,7 +105,13 @@ pub(crate) struct CertificateArgs {
     pub(crate) client_ca: Option<PathBuf>,
 
     /// Of those, only certificates for one of these names.
-    #[arg(long, env = "LUCID_CLIENT_NAMES", value_name = "NAMES", value_delimiter = ',', requires = "client_ca")]
+    #[arg(
+        long,
+        env = "LUCID_CLIENT_NAMES",
+        value_name = "NAMES",
+        value_delimiter = ',',
+        requires = "client_ca"
+    )]
     pub(crate) client_names: Vec<String>,
 }
 
@@ -128,7 +134,9 @@ pub enum CertificatesError {
         source: TimingError,
     },
     /// Nowhere to look for the files.
-    #[snafu(display("LUCID_CERTIFICATES=files needs LUCID_TLS_DIRECTORY, the directory with tls.crt, tls.key and ca.crt"))]
+    #[snafu(display(
+        "LUCID_CERTIFICATES=files needs LUCID_TLS_DIRECTORY, the directory with tls.crt, tls.key and ca.crt"
+    ))]
     NoDirectory,
     /// The client CA cannot be used.
     #[snafu(display("LUCID_CLIENT_CA: {source}"))]
@@ -204,16 +212,13 @@ impl Serving {
         let in_secret = |secret: SecretSource| if publishes { secret.with_publishing() } else { secret };
         match (options.certificates, &options.tls_directory) {
             (Source::SelfSigned, _) => {
-                let source = SelfManaged::new(
-                    client.clone(),
-                    namespace,
-                    &options.ca_secret,
-                    names,
-                    reporter(),
-                );
+                let source =
+                    SelfManaged::new(client.clone(), namespace, &options.ca_secret, names, reporter());
                 let source = source.with_algorithm(options.ca_key_algorithm);
                 let source = match source.with_timing(timing) {
-                    Ok(source) if options.share_certificate => source.with_shared_leaf(client, namespace, secret),
+                    Ok(source) if options.share_certificate => {
+                        source.with_shared_leaf(client, namespace, secret)
+                    }
                     Ok(source) => source,
                     // It was checked at start.
                     Err(error) => return tracing::error!("{error}"),

@@ -15,7 +15,13 @@ pub struct CertsArgs {
     namespace: String,
 
     /// The Secret that keeps the certificate authority.
-    #[arg(long, env = "LUCID_CA_SECRET", value_name = "NAME", default_value = "lucid-operator-ca", global = true)]
+    #[arg(
+        long,
+        env = "LUCID_CA_SECRET",
+        value_name = "NAME",
+        default_value = "lucid-operator-ca",
+        global = true
+    )]
     ca_secret: String,
 
     #[command(subcommand)]
@@ -135,7 +141,11 @@ fn cost(out: &mut impl Write, now: bool) -> io::Result<()> {
 }
 
 /// Shows each step until the new authority signs.
-async fn follow<F>(out: &mut impl Write, mut before: CaStatus, status: impl Fn() -> F) -> Result<(), CertsError>
+async fn follow<F>(
+    out: &mut impl Write,
+    mut before: CaStatus,
+    status: impl Fn() -> F,
+) -> Result<(), CertsError>
 where
     F: Future<Output = Result<CaStatus, RequestError>>,
 {
@@ -174,7 +184,10 @@ fn print(out: &mut impl Write, status: &CaStatus) -> io::Result<()> {
     line("signer", &status.signer)?;
     status.next.iter().try_for_each(|next| line("next", next))?;
     status.previous.iter().try_for_each(|previous| line("previous", previous))?;
-    status.retired.iter().try_for_each(|retired| writeln!(out, "{:<9}{retired}  is not trusted", "revoked"))?;
+    status
+        .retired
+        .iter()
+        .try_for_each(|retired| writeln!(out, "{:<9}{retired}  is not trusted", "revoked"))?;
     if status.rotation_requested {
         writeln!(out, "another signer is asked for")?;
     }

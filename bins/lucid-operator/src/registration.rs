@@ -173,11 +173,7 @@ impl<K: WebhookConfiguration> Registered<K> {
     ///
     /// Server-side apply says who owns what; but it leaves what others have added, so the list is replaced when it is
     /// not what was applied.
-    async fn write_all(
-        &self,
-        bundles: &BTreeMap<String, Vec<u8>>,
-        version: &str,
-    ) -> Result<K, TargetError> {
+    async fn write_all(&self, bundles: &BTreeMap<String, Vec<u8>>, version: &str) -> Result<K, TargetError> {
         let mut wanted = self.wanted.clone().with_bundles(bundles);
         wanted.meta_mut().resource_version = (!version.is_empty()).then(|| version.to_owned());
         let params = PatchParams::apply(NAME).force();
@@ -312,8 +308,13 @@ macro_rules! webhook_configuration {
             }
 
             fn bundles(&self) -> BTreeMap<String, Vec<u8>> {
-                let bundle = |webhook: &$webhook| webhook.client_config.ca_bundle.clone().unwrap_or_default().0;
-                self.webhooks.iter().flatten().map(|webhook| (webhook.name.clone(), bundle(webhook))).collect()
+                let bundle =
+                    |webhook: &$webhook| webhook.client_config.ca_bundle.clone().unwrap_or_default().0;
+                self.webhooks
+                    .iter()
+                    .flatten()
+                    .map(|webhook| (webhook.name.clone(), bundle(webhook)))
+                    .collect()
             }
 
             fn with_bundles(mut self, bundles: &BTreeMap<String, Vec<u8>>) -> Self {

@@ -425,7 +425,7 @@ impl<S: CertificateSource> Run<S> {
             let trusted_for = self.trusted_since.durations(&self.readings, Instant::now());
             let settle = self.certificates.settle.min(FIRST_SETTLE);
             self.proven = self.serving.as_ref().is_some_and(|serving| {
-                swap::settled_in(serving, &self.readings, names, &trusted_for, settle, now)
+                swap::settled_in(serving, &self.readings, &trusted_for, settle, now)
                     .is_some_and(|wait| wait.is_zero())
             });
         }

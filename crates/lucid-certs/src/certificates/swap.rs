@@ -50,7 +50,7 @@ impl Swap {
         if rejected(serving, readings, names, now) {
             return Self::Now;
         }
-        match settled_in(candidate, readings, names, trusted_for, settle, now) {
+        match settled_in(candidate, readings, trusted_for, settle, now) {
             Some(wait) if wait.is_zero() => Self::Now,
             Some(wait) => Self::Wait(wait),
             None => Self::Wait(LOOK_AGAIN),
@@ -86,7 +86,6 @@ fn rejected(
 pub(super) fn settled_in(
     certificate: &ServingCertificate,
     readings: &Readings,
-    names: &ServingNames,
     trusted_for: &BTreeMap<Fingerprint, Duration>,
     settle: Duration,
     now: SystemTime,
@@ -98,7 +97,7 @@ pub(super) fn settled_in(
     };
     let issues = |fingerprint: &Fingerprint| {
         let issuer = live.filter(|held, _| held == fingerprint);
-        issuer.is_some_and(|issuer| certificate.verify_for(names, &issuer, now).is_ok())
+        issuer.is_some_and(|issuer| certificate.verify_chain(&issuer, now).is_ok())
     };
     let issuers = trusted_for.iter().filter(|(fingerprint, _)| issues(fingerprint));
     issuers.map(|(_, trusted)| settle.saturating_sub(*trusted)).min()

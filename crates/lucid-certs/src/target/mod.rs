@@ -236,8 +236,9 @@ impl Reading {
     /// Whether callers that use any of its slots accept this certificate
     #[must_use]
     pub fn accepts(&self, leaf: &ServingCertificate, names: &ServingNames, now: SystemTime) -> bool {
-        let accepts = |bundle: &TrustBundle| leaf.verify_for(names, bundle, now).is_ok();
-        self.slots().iter().all(|slot| slot.bundle().is_ok_and(|bundle| accepts(&bundle)))
+        let accepts = |bundle: &TrustBundle| leaf.verify_chain(bundle, now).is_ok();
+        leaf.lacking(names).is_empty()
+            && self.slots().iter().all(|slot| slot.bundle().is_ok_and(|bundle| accepts(&bundle)))
     }
 
     /// Who owns the bundle fields, apart from us

@@ -2,10 +2,15 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
 
 mod bundle;
+mod bundle_file;
 mod ca;
 mod common;
+mod files;
+mod files_by_openssl;
+mod files_without_events;
 mod handshake;
 mod names;
 mod openssl;
-#[cfg(feature = "kube")]
+mod secret_source;
 mod self_managed;
+mod swaps;

@@ -26,7 +26,7 @@ use rustls::{
 };
 
 /// Says so when openssl is not installed
-fn is_installed() -> bool {
+pub(crate) fn is_installed() -> bool {
     let found = Command::new("openssl").arg("version").stdout(Stdio::null()).status().is_ok();
     if !found {
         eprintln!("SKIPPED: openssl is not installed");
@@ -38,7 +38,7 @@ fn run(folder: &Path, arguments: &str) -> Output {
     Command::new("openssl").args(arguments.split_whitespace()).current_dir(folder).output().unwrap()
 }
 
-fn openssl(folder: &Path, arguments: &str) {
+pub(crate) fn openssl(folder: &Path, arguments: &str) {
     let output = run(folder, arguments);
     assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }

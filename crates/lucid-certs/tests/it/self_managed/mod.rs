@@ -11,14 +11,13 @@ use kube::{
     Client,
     api::{DeleteParams, Patch, PatchParams},
 };
-use lucid_certs::{
-    CaParams, CertificateAuthority, RotationRequest, TrustBundle, request_rotation, status,
-};
+use lucid_certs::{CaParams, CertificateAuthority, RotationRequest, TrustBundle, request_rotation, status};
 use lucid_testbed::Cluster;
 use serde_json::json;
 
 use self::replica::{
-    Caller, NAMESPACE, Replica, configurations, eventually, published, register, secrets, signer, source, target,
+    Caller, NAMESPACE, Replica, configurations, eventually, published, register, secrets, signer, source,
+    target,
 };
 use crate::common::names;
 
@@ -66,10 +65,9 @@ async fn an_ordinary_rotation_loses_no_call_and_keeps_the_authority_before(clien
     let asked = request_rotation(client.clone(), NAMESPACE, name, RotationRequest::Ordinary).await.unwrap();
     assert!(asked.rotation_requested);
 
-    let new = eventually("another signer", || async {
-        signer(client, name).await.filter(|signer| *signer != old)
-    })
-    .await;
+    let new =
+        eventually("another signer", || async { signer(client, name).await.filter(|signer| *signer != old) })
+            .await;
     for replica in &replicas {
         eventually("service under it", || async { replica.accepts(&new).then_some(()) }).await;
     }
@@ -124,10 +122,9 @@ async fn deleting_the_secret_rotates_and_loses_no_call(client: &Client) {
     let caller = Caller::start(client, name, &replicas.each_ref()).await;
     secrets(client).delete(name, &DeleteParams::default()).await.unwrap();
     let restored = eventually("the Secret", || signer(client, name)).await;
-    let new = eventually("another signer", || async {
-        signer(client, name).await.filter(|signer| *signer != old)
-    })
-    .await;
+    let new =
+        eventually("another signer", || async { signer(client, name).await.filter(|signer| *signer != old) })
+            .await;
     assert_eq!(restored, old, "the present authority signs until the next one is trusted");
     for replica in &replicas {
         eventually("service under it", || async { replica.accepts(&new).then_some(()) }).await;
@@ -207,7 +204,8 @@ async fn whatever_is_done_to_the_bundle_is_put_back_within_a_second(client: &Cli
         let value = content.map(|content| ByteString(content.into_bytes()));
         let patch = json!([match value {
             None => json!({ "op": "remove", "path": "/webhooks/0/clientConfig/caBundle" }),
-            Some(value) => json!({ "op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": value }),
+            Some(value) =>
+                json!({ "op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": value }),
         }]);
         let patch = Patch::Json::<()>(serde_json::from_value(patch).unwrap());
         configurations(client).patch(name, &PatchParams::default(), &patch).await.unwrap();

@@ -65,7 +65,10 @@ pub(crate) async fn register(client: &Client, name: &str) {
         name: "pods.example.com".to_owned(),
         admission_review_versions: vec!["v1".to_owned()],
         side_effects: "None".to_owned(),
-        client_config: WebhookClientConfig { url: Some("https://127.0.0.1:1/".to_owned()), ..Default::default() },
+        client_config: WebhookClientConfig {
+            url: Some("https://127.0.0.1:1/".to_owned()),
+            ..Default::default()
+        },
         ..Default::default()
     };
     let configuration = MutatingWebhookConfiguration {
@@ -132,7 +135,12 @@ impl Replica {
 
     pub(crate) async fn readiness(&mut self) {
         let ready = self.ready.wait_for(|ready| *ready);
-        drop(tokio::time::timeout(Duration::from_secs(30), ready).await.expect("not ready within 30 s").unwrap());
+        drop(
+            tokio::time::timeout(Duration::from_secs(30), ready)
+                .await
+                .expect("not ready within 30 s")
+                .unwrap(),
+        );
     }
 
     /// Whether a caller that trusts `bundle` gets through
@@ -152,7 +160,10 @@ impl Replica {
     }
 }
 
-pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut attempt: impl FnMut() -> F) -> T {
+pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
+    what: &str,
+    mut attempt: impl FnMut() -> F,
+) -> T {
     let begin = Instant::now();
     loop {
         if let Some(found) = attempt().await {

@@ -161,10 +161,9 @@ async fn one_that_is_due_is_rotated_while_it_signs(client: &Client) {
     put(client, name, &[("tls.crt", &certificate), ("tls.key", &key)]).await;
     let replica = Replica::start(client, name).await;
     let old = due.trust_bundle();
-    let new = eventually("another signer", || async {
-        signer(client, name).await.filter(|signer| *signer != old)
-    })
-    .await;
+    let new =
+        eventually("another signer", || async { signer(client, name).await.filter(|signer| *signer != old) })
+            .await;
     eventually("service under it", || async { replica.accepts(&new).then_some(()) }).await;
     assert_eq!(published(client, name).await, Some(new.merge(&old)));
     replica.stop().await;
@@ -173,7 +172,8 @@ async fn one_that_is_due_is_rotated_while_it_signs(client: &Client) {
 async fn of_one_of_an_earlier_version_all_it_trusts_stays_trusted(client: &Client) {
     let name = "earlier";
     register(client, name).await;
-    let [ca, before] = [1, 2].map(|days| CertificateAuthority::generate(&names(), now() - days * DAY).unwrap());
+    let [ca, before] =
+        [1, 2].map(|days| CertificateAuthority::generate(&names(), now() - days * DAY).unwrap());
     let trusted = ca.trust_bundle().merge(&before.trust_bundle());
     let (certificate, key) = (ca.certificate_pem(), ca.private_key_pem());
     let data = [("tls.crt", certificate.as_str()), ("tls.key", &key), ("ca.crt", &trusted.to_pem())];
