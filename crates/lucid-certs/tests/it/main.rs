@@ -3,8 +3,11 @@
 
 mod bundle;
 mod ca;
+mod clients;
 mod common;
 mod handshake;
+mod hostile;
+mod metrics;
 mod names;
 mod openssl;
 mod secret;
