@@ -4,11 +4,14 @@
 mod bundle;
 mod bundle_file;
 mod ca;
+mod clients;
 mod common;
 mod files;
 mod files_by_openssl;
 mod files_without_events;
 mod handshake;
+mod hostile;
+mod metrics;
 mod names;
 mod openssl;
 mod secret_source;

@@ -117,7 +117,12 @@ fn openssl_accepts_our_chain_for_each_name_and_refuses_a_foreign_one() {
         let write = |file, text: &str| fs::write(folder.path().join(file), text).unwrap();
         let foreign = names().with_host("example.com").unwrap();
         write("ca.pem", &ca.certificate_pem());
-        write("leaf.pem", &issue(&names()).certificate);
+        let leaf = issue(&names());
+        write("leaf.pem", &leaf.certificate);
+        for key in [leaf.private_key, ca.private_key_pem()] {
+            write("key.pem", &key);
+            openssl(folder.path(), "pkey -in key.pem -noout");
+        }
         write("foreign.pem", &issue(&foreign).certificate);
 
         let verify = "verify -x509_strict -purpose sslserver -CAfile ca.pem";
