@@ -7,7 +7,7 @@ use std::time::Duration;
 use kube::Client;
 use kube::runtime::events::Reporter;
 use lucid_certs::metrics::Metrics;
-use lucid_certs::source::{BundleFile, Files, SecretSource, SourceError};
+use lucid_certs::source::{BundleFile, Files, SecretSource, SourceError, Watching};
 use lucid_certs::target::TrustTarget;
 use lucid_certs::{
     Certificates, ClientCertificates, ClientCertificatesError, KeyAlgorithm, NamesError, SelfManaged,
@@ -295,7 +295,7 @@ async fn with_clients(
     path: &std::path::Path,
     names: &[String],
 ) -> Result<watch::Receiver<Arc<rustls::ServerConfig>>, CertificatesError> {
-    let file = BundleFile::watch(path).await.context(ClientCaSnafu)?;
+    let file = BundleFile::load(path, Watching::default()).await.context(ClientCaSnafu)?;
     let clients = ClientCertificates::required(file.current().to_pem().as_bytes()).context(ClientsSnafu)?;
     let clients = clients.with_allowed_names(names);
     let configs = tls.with_clients(&clients).watch().context(TlsSnafu)?;
