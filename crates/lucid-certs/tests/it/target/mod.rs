@@ -1,0 +1,8 @@
+//! Trust bundles in objects of a real API server
+
+// mod calls;
+// mod contention;
+mod drift;
+mod gitops;
+// mod rights;
+mod subject;
