@@ -1,8 +1,7 @@
 //! Trust bundles in objects of a real API server
 
-// mod calls;
-// mod contention;
+mod calls;
 mod drift;
 mod gitops;
-// mod rights;
+mod rights;
 mod subject;
