@@ -40,7 +40,7 @@ async fn keys_of_each_kind_and_format_are_served() {
 
         let offer = ask(&mut Files::in_directory(folder.path()).with_publishing()).await.unwrap();
         let Trust::AtLeast(bundle) = &offer.trust else { panic!("{offer:?}") };
-        offer.certificate.verify_for(&names(), bundle, SystemTime::now()).unwrap();
+        offer.certificate.unwrap().verify_for(&names(), bundle, SystemTime::now()).unwrap();
     }
 }
 

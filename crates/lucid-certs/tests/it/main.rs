@@ -17,3 +17,4 @@ mod openssl;
 mod secret_source;
 mod self_managed;
 mod swaps;
+mod target;

@@ -176,7 +176,7 @@ async fn what_is_not_about_the_certificate_is_no_change(client: &Client, secrets
     }
     put(secrets, "labelled", second.files()).await;
     timeout(PATIENCE, source.changed()).await.unwrap();
-    assert_eq!(ask(&mut source).await.unwrap().certificate.fingerprint(), second.fingerprint);
+    assert_eq!(ask(&mut source).await.unwrap().certificate.unwrap().fingerprint(), second.fingerprint);
 }
 
 async fn no_rights_are_an_error_until_they_are_given(cluster: &Cluster, secrets: &Api<Secret>) {

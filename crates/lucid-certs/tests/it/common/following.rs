@@ -38,7 +38,7 @@ pub(crate) async fn until(
 
 pub(crate) async fn until_offered(source: &mut impl CertificateSource, fingerprint: Fingerprint) -> Offer {
     let is_it = |outcome: &Result<Offer, SourceError>| {
-        outcome.as_ref().is_ok_and(|offer| offer.certificate.fingerprint() == fingerprint)
+        outcome.as_ref().is_ok_and(|offer| offer.certificate.as_ref().unwrap().fingerprint() == fingerprint)
     };
     until(source, fingerprint, is_it).await.unwrap()
 }
