@@ -1,5 +1,5 @@
 //! The public API of lucid-certs
-#![allow(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 mod bundle;
 mod bundle_file;
