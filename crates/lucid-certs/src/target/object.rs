@@ -154,7 +154,7 @@ impl ObjectTarget {
                          write: give the target a field manager of its own"
                     )));
                 }
-                is_owned = paths.iter().all(|path| path.is_in(fields));
+                is_owned |= paths.iter().all(|path| path.is_in(fields));
             }
         }
 
