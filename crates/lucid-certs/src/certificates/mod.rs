@@ -249,8 +249,8 @@ impl<S: CertificateSource> Run<S> {
         }
         let Some(offer) = self.offer.clone() else {
             self.readings = before;
-            self.judge(now);
-            return self.retry_after();
+            let wait = self.judge(now);
+            return wait.min(self.retry_after());
         };
         let wanted = match &offer.trust {
             Trust::Elsewhere => None,
@@ -269,7 +269,7 @@ impl<S: CertificateSource> Run<S> {
         if let Some(candidate) = &offer.certificate {
             wait = wait.min(self.swap(candidate, &before, now));
         }
-        self.judge(now);
+        wait = wait.min(self.judge(now));
         if !is_fresh || self.readings.values().any(Option::is_none) {
             return wait.min(self.retry_after());
         }
@@ -332,31 +332,35 @@ impl<S: CertificateSource> Run<S> {
                 *held = Some(wanted.clone());
                 continue;
             }
-            let is_drift = held.as_ref() == Some(wanted);
-            let pause = if is_drift { contention.heal_after(Instant::now()) } else { Duration::ZERO };
+            // It held what is wanted, and somebody changed it: the first time it is put back at once.
+            let is_healing = held.as_ref() == Some(wanted);
+            let pause = if is_healing { contention.heal_after(Instant::now()) } else { Duration::ZERO };
             if !pause.is_zero() {
                 wait = wait.min(pause);
                 continue;
             }
+            let is_drift = is_healing && !reading.holds_bytes_of(wanted);
             let outcome = timeout(PATIENCE, target.write(wanted, reading)).await;
             let outcome = outcome.unwrap_or_else(|_| Err(timed_out("write", name)));
             match &outcome {
-                Ok(_) => {
+                Ok(written) => {
                     metrics.publication(Publication::Written);
                     *held = Some(wanted.clone());
                     if is_drift {
                         metrics.drift_healed();
+                    }
+                    if is_healing {
                         let owners = reading.other_owners().join(", ");
-                        warn!(
-                            target = name,
-                            owners, "somebody else changed the trust bundle; it is put back"
-                        );
-                        if contention.note_healed(Instant::now()) {
-                            target.report_contention(reading).await;
-                        }
+                        warn!(target = name, owners, "somebody else changed it; it is put back");
                     } else {
                         let authorities: Vec<_> = wanted.fingerprints().map(|it| it.to_string()).collect();
                         info!(target = name, ?authorities, "trust bundle published");
+                    }
+                    // Who changes what is written while it is written must not be met with a loop either.
+                    let is_contended = is_healing || !written.holds(wanted);
+                    if is_contended && contention.note_healed(Instant::now()) {
+                        warn!(target = name, "somebody else keeps changing it; it is put back once a minute");
+                        target.report_contention(reading).await;
                     }
                 }
                 Err(TargetError::Changed { .. }) => {
@@ -416,18 +420,21 @@ impl<S: CertificateSource> Run<S> {
         }
     }
 
-    /// Says whether callers accept what is served.
-    fn judge(&mut self, now: SystemTime) {
+    /// Says whether callers accept what is served. Returns when that may change by time alone.
+    fn judge(&mut self, now: SystemTime) -> Duration {
+        let mut wait = INTERVAL;
         let names = &self.certificates.names;
         let accepted =
             self.serving.as_ref().is_some_and(|serving| swap::accepted(serving, &self.readings, names, now));
         if accepted && !self.proven {
             let trusted_for = self.trusted_since.durations(&self.readings, Instant::now());
             let settle = self.certificates.settle.min(FIRST_SETTLE);
-            self.proven = self.serving.as_ref().is_some_and(|serving| {
-                swap::settled_in(serving, &self.readings, &trusted_for, settle, now)
-                    .is_some_and(|wait| wait.is_zero())
-            });
+            let settled = self
+                .serving
+                .as_ref()
+                .and_then(|serving| swap::settled_in(serving, &self.readings, &trusted_for, settle, now));
+            self.proven = settled.is_some_and(|settled| settled.is_zero());
+            wait = settled.unwrap_or(wait);
         }
         let ready = accepted && self.proven;
         self.certificates.metrics.ready(ready);
@@ -441,6 +448,7 @@ impl<S: CertificateSource> Run<S> {
                 warn!("callers do not accept the serving certificate");
             }
         }
+        wait
     }
 
     /// What came of looking at a target; what is wrong is said once and not at each look.

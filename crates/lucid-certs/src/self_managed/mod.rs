@@ -303,9 +303,10 @@ impl CertificateSource for SelfManaged {
         let seen = Seen { trusted_for: &live.trusted_for, issuer };
         let trusted = contents.shared.trusted(issuer, now);
         let trusted = contents.bundle_with(issuing.as_ref(), &trusted);
-        let is_new = self.memory.as_ref().is_none_or(|memory| memory.signer_since.elapsed() < HAND_ON);
-        let trust = if is_new { Trust::AtLeast(trusted) } else { Trust::Exactly(trusted) };
-        let due_in = [contents.shared.due_in(seen, &self.timing, now), self.leaves.due_in(now)];
+        let known = self.memory.as_ref().map_or(Duration::ZERO, |memory| memory.signer_since.elapsed());
+        let hand_on = HAND_ON.checked_sub(known);
+        let trust = if hand_on.is_some() { Trust::AtLeast(trusted) } else { Trust::Exactly(trusted) };
+        let due_in = [contents.shared.due_in(seen, &self.timing, now), self.leaves.due_in(now), hand_on];
         let due_in = due_in.into_iter().flatten().fold(self.timing.check_interval, Duration::min);
         Ok(Offer {
             certificate,

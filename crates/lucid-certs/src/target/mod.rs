@@ -222,9 +222,14 @@ impl Reading {
     /// Whether there is nothing to write: every slot holds exactly these bytes, or there is no slot
     #[must_use]
     pub fn holds(&self, bundle: &TrustBundle) -> bool {
-        let pem = bundle.to_pem();
         let stale = matches!(self, Self::Present { stale: true, .. });
-        !stale && self.slots().iter().all(|slot| slot.pem == pem.as_bytes())
+        !stale && self.holds_bytes_of(bundle)
+    }
+
+    /// Whether every slot holds exactly these bytes, or there is no slot
+    pub(crate) fn holds_bytes_of(&self, bundle: &TrustBundle) -> bool {
+        let pem = bundle.to_pem();
+        self.slots().iter().all(|slot| slot.pem == pem.as_bytes())
     }
 
     /// Whether every slot holds this authority, among others or not

@@ -60,7 +60,10 @@ async fn follow_a_volume(pairs: &[Pair], watching: Watching) {
 }
 
 fn check(offer: &lucid_certs::source::Offer, pairs: &[Pair]) {
-    let pair = pairs.iter().find(|pair| pair.fingerprint == offer.certificate.as_ref().unwrap().fingerprint()).unwrap();
+    let pair = pairs
+        .iter()
+        .find(|pair| pair.fingerprint == offer.certificate.as_ref().unwrap().fingerprint())
+        .unwrap();
     assert_eq!(offer.trust, Trust::AtLeast(pair.bundle()));
 }
 
