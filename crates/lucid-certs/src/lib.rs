@@ -161,8 +161,7 @@ mod self_managed;
 
 pub use bundle::{BundleError, TrustBundle};
 pub use ca::{
-    BACKDATE, CA_LIFETIME, CaError, CaParams, CertificateAuthority, LeafParams,
-    PemPair, SERVING_LIFETIME,
+    BACKDATE, CA_LIFETIME, CaError, CaParams, CertificateAuthority, LeafParams, PemPair, SERVING_LIFETIME,
 };
 pub use fingerprint::Fingerprint;
 pub use key::{KeyAlgorithm, UnknownKeyAlgorithm};
