@@ -32,6 +32,19 @@ const CHECKS: &[Check] = &[
         environment: &[],
     },
     Check {
+        name: "lucid-certs with files alone",
+        arguments: &[
+            "check",
+            "--package",
+            "lucid-certs",
+            "--no-default-features",
+            "--features",
+            "files",
+            "--locked",
+        ],
+        environment: &[],
+    },
+    Check {
         name: "lucid-webhook without its features",
         arguments: &["check", "--package", "lucid-webhook", "--locked"],
         environment: &[],

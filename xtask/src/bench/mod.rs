@@ -2,12 +2,11 @@
 
 mod build;
 mod load;
-mod report;
 mod restart;
 mod server;
 mod webhook;
 
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
 use lucid_e2e::Error;
 
 #[derive(Subcommand)]
@@ -16,14 +15,6 @@ pub(crate) enum Task {
     Webhook(webhook::Webhook),
     /// Three replicas behind one address, restarted in turn under load: how many calls fail.
     Restart(restart::Restart),
-}
-
-/// How the figures are printed.
-#[derive(Clone, Copy, ValueEnum)]
-enum Output {
-    Table,
-    Markdown,
-    Json,
 }
 
 pub(crate) fn run(task: &Task) -> Result<(), Error> {
