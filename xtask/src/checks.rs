@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use comfy_table::{Table, presets};
 use lucid_testbed::{Binaries, Component};
 
+use crate::soak;
+
 /// One command of the list.
 struct Check {
     name: &'static str,
@@ -125,6 +127,11 @@ pub(crate) fn run() -> Result<(), Error> {
         run_check(check)?;
         table.add_row([check.name.to_owned(), seconds(begin.elapsed())]);
     }
+
+    let begin = Instant::now();
+    eprintln!("\nxtask: soaks in their quick form");
+    soak::quick()?;
+    table.add_row(["soaks".to_owned(), seconds(begin.elapsed())]);
     eprintln!("\n{table}\nxtask: all checks passed");
     Ok(())
 }

@@ -20,6 +20,11 @@ pub(crate) fn run(task: &Task) -> Result<(), Error> {
     }
 }
 
+/// Each of them for some seconds, for `cargo xtask test`.
+pub(crate) fn quick() -> Result<(), Error> {
+    swaps::Swaps::QUICK.iter().try_for_each(swaps::run)
+}
+
 /// Versions of what the figures depend on.
 fn versions() -> Result<Map<String, Value>, Error> {
     report::versions("Cargo.lock", &["aws-lc-rs", "kube", "notify", "rustls", "tokio"])

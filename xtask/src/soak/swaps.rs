@@ -41,6 +41,15 @@ pub(crate) struct Swaps {
     output: Output,
 }
 
+impl Swaps {
+    /// Some seconds.
+    pub(super) const QUICK: [Self; 2] = [Self::quick(false, None), Self::quick(true, Some(100))];
+
+    const fn quick(poll: bool, interval: Option<u64>) -> Self {
+        Self { count: 100, poll, interval, volumes: None, output: Output::Table }
+    }
+}
+
 /// The name under which the servers are called
 const NAME: &str = "soak.lucid-system.svc";
 
