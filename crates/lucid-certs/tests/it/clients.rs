@@ -137,7 +137,7 @@ fn a_configuration_is_sent_again_when_the_ca_is_replaced_and_only_then() {
 
     clients.replace(b"nothing").unwrap_err();
     assert!(!changed(&first) && !changed(&second));
-    clients.clone().replace(ca.pem.as_bytes()).unwrap();
+    clients.replace(ca.pem.as_bytes()).unwrap();
     assert!(changed(&first) && changed(&second));
     first.mark_unchanged();
     assert!(!changed(&first));
