@@ -21,13 +21,9 @@ pub(super) struct Programs {
 impl Programs {
     /// Builds them all. Each package of Rust is built by itself, so that none gets the features that another asks for.
     pub(super) fn build() -> Result<Self, Error> {
-        let folder = Path::new(ROOT).join("target/bench");
+        let folder = folder();
         for package in ["bench-load", "bench-lucid", "bench-bare", "bench-axum-kube"] {
-            eprintln!("bench: building {package}");
-            let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-            cargo.args(["build", "--quiet", "--release", "--locked", "--package", package]);
-            cargo.args(["--manifest-path", "bench/Cargo.toml", "--target-dir"]).arg(&folder);
-            succeed(cargo.current_dir(ROOT))?;
+            build(package)?;
         }
         eprintln!("bench: building controller-runtime");
         let mut go = Command::new("go");
@@ -38,7 +34,7 @@ impl Programs {
     }
 
     pub(super) fn rust(&self, package: &str) -> PathBuf {
-        self.folder.join("release").join(package)
+        rust(&self.folder, package)
     }
 
     pub(super) fn go(&self, name: &str) -> PathBuf {
@@ -53,6 +49,24 @@ impl Programs {
         fs::write(&certificate.key, pair.signing_key.serialize_pem())?;
         Ok(certificate)
     }
+}
+
+/// Builds one package of Rust by itself and says where its program is.
+pub(super) fn build(package: &str) -> Result<PathBuf, Error> {
+    eprintln!("bench: building {package}");
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--quiet", "--release", "--locked", "--package", package]);
+    cargo.args(["--manifest-path", "bench/Cargo.toml", "--target-dir"]).arg(folder());
+    succeed(cargo.current_dir(ROOT))?;
+    Ok(rust(&folder(), package))
+}
+
+fn folder() -> PathBuf {
+    Path::new(ROOT).join("target/bench")
+}
+
+fn rust(folder: &Path, package: &str) -> PathBuf {
+    folder.join("release").join(package)
 }
 
 /// PEM files.

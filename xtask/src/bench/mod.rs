@@ -1,6 +1,7 @@
-//! `cargo xtask bench`: figures of lucid-webhook and its peers. docs/benchmarks.md tells how and why.
+//! `cargo xtask bench`: figures of lucid-webhook and its peers, and of lucid-certs. docs/benchmarks.md tells how and why.
 
 mod build;
+mod handshake;
 mod load;
 mod report;
 mod restart;
@@ -16,6 +17,8 @@ pub(crate) enum Task {
     Webhook(webhook::Webhook),
     /// Three replicas behind one address, restarted in turn under load: how many calls fail.
     Restart(restart::Restart),
+    /// TLS handshakes with lucid-certs' resolver and with a certificate that stays.
+    Handshake(handshake::Handshake),
 }
 
 /// How the figures are printed.
@@ -30,5 +33,6 @@ pub(crate) fn run(task: &Task) -> Result<(), Error> {
     match task {
         Task::Webhook(webhook) => webhook::run(webhook),
         Task::Restart(restart) => restart::run(restart),
+        Task::Handshake(handshake) => handshake::run(handshake),
     }
 }
