@@ -118,9 +118,9 @@ fn nothing_is_served_that_the_published_bundle_does_not_hold() {
 #[test]
 fn a_leaf_is_renewed_after_two_thirds_of_its_life_and_a_spread() {
     let now = SystemTime::now();
-    // Two thirds of the 169 hours that begin an hour before `now`, then up to a quarter of the rest.
-    let due = now - HOUR + Duration::from_mins(169 * 40);
-    let latest = due + Duration::from_mins(169 * 5);
+    // Two thirds of 168 hours, then up to a quarter of the rest.
+    let due = now + Duration::from_mins(168 * 40);
+    let latest = due + Duration::from_mins(168 * 5);
     for (spread, at) in [(0.0, due), (1.0, latest)] {
         let ca = authority(now);
         let bundle = ca.trust_bundle();
