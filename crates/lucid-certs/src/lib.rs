@@ -127,7 +127,10 @@
 //! of Kubernetes.
 //!
 //! All cryptography is aws-lc-rs, handed to rustls explicitly: nothing depends on, or installs, a crypto provider of the
-//! process. Keys are in no error, log line, event or `Debug` output, and are overwritten after use where the libraries allow.
+//! process. Keys are in no error, log line, event or `Debug` output. They are overwritten in memory when they are dropped:
+//! those that this crate holds, the PEM that it makes of them, and what aws-lc uses to sign, which aws-lc overwrites itself.
+//! Not overwritten are the bytes that a key was read from, which are the caller's, what `rustls-pemfile` needs to decode
+//! them, and what kube holds of a Secret.
 
 #![cfg_attr(
     not(all(feature = "files", feature = "kube")),
