@@ -73,7 +73,7 @@ pub(super) fn run(handshake: &Handshake) -> Result<(), Error> {
         return Err(format!("{command:?} failed: {}", output.status).into());
     }
     let rounds: Vec<Round> = serde_json::from_slice(&output.stdout)?;
-    let mut report = Report::new()?;
+    let mut report = Report::new(build::versions()?)?;
     for (server, of) in [
         ("lucid-certs' resolver", (|round| round.resolver) as fn(&Round) -> f64),
         ("a certificate that stays", |round| round.fixed),

@@ -232,8 +232,11 @@ async fn follow(authority: &Authority, count: usize, watching: Watching) -> Resu
     swap(0).await?;
 
     let mut source = Files::cert_manager(folder.path()).with_watching(watching);
-    let ask = async |source: &mut Files| source.offer(&Live::default(), SystemTime::now()).await;
-    let first = ask(&mut source).await?.certificate;
+    let ask = async |source: &mut Files| -> Result<_, Error> {
+        let offer = source.offer(&Live::default(), SystemTime::now()).await?;
+        offer.certificate.ok_or_else(|| "no certificate was offered".into())
+    };
+    let first = ask(&mut source).await?;
     let resolver = Arc::new(ServingCertificateResolver::new(&first));
     let (served, mut in_service) = watch::channel((first.fingerprint(), Instant::now()));
     let (refusals, refused) = watch::channel(0);
@@ -247,9 +250,9 @@ async fn follow(authority: &Authority, count: usize, watching: Watching) -> Resu
         loop {
             source.changed().await;
             match ask(&mut source).await {
-                Ok(offer) => {
-                    resolver.swap(&offer.certificate);
-                    served.send_replace((offer.certificate.fingerprint(), Instant::now()));
+                Ok(certificate) => {
+                    resolver.swap(&certificate);
+                    served.send_replace((certificate.fingerprint(), Instant::now()));
                 }
                 Err(_) => refusals.send_modify(|count| *count += 1),
             }
