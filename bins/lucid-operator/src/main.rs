@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use lucid_operator::RunArgs;
+use lucid_operator::{CertsArgs, RunArgs};
 use lucid_process::LogArgs;
 
 /// Injects ordered chains of auditor sidecars into pods, and lets only notarized auditors run.
@@ -24,6 +24,9 @@ enum Command {
     /// The API server is found as kubectl finds it: by KUBECONFIG or ~/.kube/config, or in the cluster by the pod's
     /// service account.
     Run(Box<RunArgs>),
+
+    /// Look at the operator's own certificate authority, or ask for another one.
+    Certs(CertsArgs),
 }
 
 #[tokio::main]
@@ -33,6 +36,7 @@ async fn main() -> ExitCode {
         lucid_process::init_logging(&log)?;
         match command {
             Command::Run(args) => lucid_operator::run(*args).await?,
+            Command::Certs(args) => lucid_operator::certs(&args, &mut std::io::stdout()).await?,
         }
         Ok(())
     })

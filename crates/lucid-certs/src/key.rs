@@ -2,6 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
+use aws_lc_rs::{rand::SystemRandom, signature::Ed25519KeyPair};
 use rcgen::{KeyPair, PublicKeyData, SignatureAlgorithm};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use snafu::Snafu;
@@ -12,8 +13,8 @@ pub(crate) type PrivateKey = Zeroizing<PrivateKeyDer<'static>>;
 
 /// The kinds of keys that are made.
 ///
-/// kube-apiserver (Go's crypto/tls) accepts leafs and authorities of all three in TLS 1.2 and 1.3, and RSA from
-/// elsewhere. One that runs in FIPS mode may refuse Ed25519. P-256 is the fastest to sign with.
+/// kube-apiserver (Go's crypto/tls) accepts leafs and authorities of all three in TLS 1.2 and 1.3, also in the FIPS 140-3
+/// mode of Go 1.26, and RSA from elsewhere.
 ///
 /// ```
 /// use lucid_certs::KeyAlgorithm;
@@ -54,12 +55,16 @@ impl KeyAlgorithm {
     }
 
     pub(crate) fn generate(self) -> Result<SigningKey, rcgen::Error> {
-        KeyPair::generate_for(match self {
-            Self::P256 => &rcgen::PKCS_ECDSA_P256_SHA256,
-            Self::P384 => &rcgen::PKCS_ECDSA_P384_SHA384,
-            Self::Ed25519 => &rcgen::PKCS_ED25519,
-        })
-        .map(SigningKey)
+        let key = match self {
+            Self::P256 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?,
+            Self::P384 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384)?,
+            // rcgen would write version 2 of PKCS#8 (RFC 5958), which OpenSSL 3.0 does not read.
+            Self::Ed25519 => Ed25519KeyPair::generate_pkcs8v1(&SystemRandom::new())
+                .map_err(|_| rcgen::Error::RingUnspecified)?
+                .as_ref()
+                .try_into()?,
+        };
+        Ok(SigningKey(key))
     }
 }
 

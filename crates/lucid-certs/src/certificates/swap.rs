@@ -54,7 +54,7 @@ impl Swap {
         }
         Self::of(Candidate {
             is_accepted: accepted(candidate, readings, names, now),
-            settled_in: settled_in(candidate, readings, names, trusted_for, settle, now),
+            settled_in: settled_in(candidate, readings, trusted_for, settle, now),
             is_other_rejected: rejected(serving, readings, names, now),
             is_other_over: serving.validity().is_over(now),
         })
@@ -108,7 +108,6 @@ fn rejected(
 pub(super) fn settled_in(
     certificate: &ServingCertificate,
     readings: &Readings,
-    names: &ServingNames,
     trusted_for: &BTreeMap<Fingerprint, Duration>,
     settle: Duration,
     now: SystemTime,
@@ -120,7 +119,7 @@ pub(super) fn settled_in(
     };
     let issues = |fingerprint: &Fingerprint| {
         let issuer = live.filter(|held, _| held == fingerprint);
-        issuer.is_some_and(|issuer| certificate.verify_for(names, &issuer, now).is_ok())
+        issuer.is_some_and(|issuer| certificate.verify_chain(&issuer, now).is_ok())
     };
     let issuers = trusted_for.iter().filter(|(fingerprint, _)| issues(fingerprint));
     issuers.map(|(_, trusted)| settle.saturating_sub(*trusted)).min()

@@ -329,12 +329,11 @@ impl CertificateSource for SelfManaged {
         let seen = self.seen(live, issuer);
         let trusted = contents.shared.trusted(issuer, now);
         let trusted = contents.bundle_with(issuing.as_ref(), &trusted);
-        let is_new = self
-            .memory
-            .as_ref()
-            .is_none_or(|memory| asked_at.saturating_duration_since(memory.signer_since) < HAND_ON);
-        let trust = if is_new { Trust::AtLeast(trusted) } else { Trust::Exactly(trusted) };
-        let due_in = [contents.shared.due_in(seen, &self.timing, now), self.leaves.due_in(now)];
+        let since = self.memory.as_ref().map(|memory| memory.signer_since);
+        let known = since.map_or(Duration::ZERO, |since| asked_at.saturating_duration_since(since));
+        let hand_on = HAND_ON.checked_sub(known);
+        let trust = if hand_on.is_some() { Trust::AtLeast(trusted) } else { Trust::Exactly(trusted) };
+        let due_in = [contents.shared.due_in(seen, &self.timing, now), self.leaves.due_in(now), hand_on];
         let due_in = due_in.into_iter().flatten().fold(self.timing.check_interval, Duration::min);
         Ok(Offer {
             certificate,

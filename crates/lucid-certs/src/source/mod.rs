@@ -1,22 +1,35 @@
 //! Where a serving certificate comes from
 
 mod check;
+#[cfg(feature = "files")]
+mod files;
+#[cfg(any(feature = "files", feature = "kube"))]
+mod pair;
+#[cfg(any(feature = "files", feature = "kube"))]
+mod presets;
+#[cfg(feature = "kube")]
+mod secret;
 
 use std::{
     collections::BTreeMap,
     fmt,
     future::Future,
+    iter,
     time::{Duration, SystemTime},
 };
 
 use snafu::Snafu;
 
-pub(crate) use self::check::check;
-
 use crate::{
     bundle::TrustBundle, fingerprint::Fingerprint, metrics::Phase, serving::ServingCertificate,
     target::Reading, validity::Validity,
 };
+
+pub(crate) use check::check;
+#[cfg(feature = "files")]
+pub use files::{BundleFile, Files, Watching};
+#[cfg(feature = "kube")]
+pub use secret::SecretSource;
 
 /// Where serving certificates come from, and what vouches for them.
 ///
@@ -100,7 +113,7 @@ impl Trust {
 }
 
 /// Why a source has nothing to offer, or why its offer is not taken
-#[derive(Debug, Snafu)]
+#[derive(Debug, Clone, PartialEq, Eq, Snafu)]
 #[snafu(visibility(pub(crate)), display("{problem}"))]
 pub struct SourceError {
     /// The kind of the problem, which is also a metric's label
@@ -115,6 +128,12 @@ impl SourceError {
     pub fn new(reason: Reason, problem: impl fmt::Display) -> Self {
         Self { reason, problem: problem.to_string() }
     }
+}
+
+/// An error with its causes, in one line
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// Kinds of problems with a certificate that comes from elsewhere

@@ -69,9 +69,10 @@ impl FromStr for TlsVersion {
 
 /// Makes a [`ServerConfig`] for tokio-rustls, lucid-webhook or anything else on rustls.
 ///
-/// TLS 1.2 and 1.3 by aws-lc-rs (no provider of the process is used or installed), the hybrid key exchange
-/// X25519MLKEM768 preferred as kube-apiserver prefers it, HTTP/2 and HTTP/1.1 by ALPN, no client certificates: each
-/// unless said otherwise.
+/// TLS 1.2 and 1.3 by aws-lc-rs (no provider of the process is used or installed), HTTP/2 and HTTP/1.1 by ALPN, no
+/// client certificates: each unless said otherwise. In TLS 1.3 the key exchange is the first of the client's that the
+/// server knows; that is the hybrid X25519MLKEM768 with kube-apiserver, which offers it first since it is built with
+/// Go 1.24.
 ///
 /// ```
 /// # use std::{sync::Arc, time::SystemTime};

@@ -26,7 +26,7 @@ use rustls::{
 };
 
 /// Says so when openssl is not installed
-fn is_installed() -> bool {
+pub(crate) fn is_installed() -> bool {
     let found = Command::new("openssl").arg("version").stdout(Stdio::null()).status().is_ok();
     if !found {
         eprintln!("SKIPPED: openssl is not installed");
@@ -38,7 +38,7 @@ fn run(folder: &Path, arguments: &str) -> Output {
     Command::new("openssl").args(arguments.split_whitespace()).current_dir(folder).output().unwrap()
 }
 
-fn openssl(folder: &Path, arguments: &str) {
+pub(crate) fn openssl(folder: &Path, arguments: &str) {
     let output = run(folder, arguments);
     assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
@@ -117,7 +117,12 @@ fn openssl_accepts_our_chain_for_each_name_and_refuses_a_foreign_one() {
         let write = |file, text: &str| fs::write(folder.path().join(file), text).unwrap();
         let foreign = names().with_host("example.com").unwrap();
         write("ca.pem", &ca.certificate_pem());
-        write("leaf.pem", &issue(&names()).certificate);
+        let leaf = issue(&names());
+        write("leaf.pem", &leaf.certificate);
+        for key in [leaf.private_key, ca.private_key_pem()] {
+            write("key.pem", &key);
+            openssl(folder.path(), "pkey -in key.pem -noout");
+        }
         write("foreign.pem", &issue(&foreign).certificate);
 
         let verify = "verify -x509_strict -purpose sslserver -CAfile ca.pem";
