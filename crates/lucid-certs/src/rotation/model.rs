@@ -159,6 +159,8 @@ struct Protocol {
     lost_answers: u8,
     /// Whether something may happen between reading one target and reading the other
     are_reads_apart: bool,
+    /// Whether it begins when certificates of an authority before have just expired
+    is_draining: bool,
 }
 
 const NEW: Replica = Replica {
@@ -295,6 +297,11 @@ fn remembered<K: Copy + Eq + Hash, V: Copy>(
 }
 
 impl Protocol {
+    /// Who signs at first
+    fn first(&self) -> u8 {
+        u8::from(self.is_draining)
+    }
+
     fn step(&self, state: &State, secret: &Secret, replica: &Replica, settled: Set) -> Option<Secret> {
         let drained = match self.wrong {
             Some(Wrong::RetireAtOnce) => Set::MAX,
@@ -494,15 +501,17 @@ impl Model for Protocol {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let secret = Secret { signer: 0, next: None, previous: 0, retired: 0, is_asked: false };
-        let mut running = Replica { serving: Some(0), latest: Some(0), is_ready: true, ..NEW };
-        running.seen[0] = Some([0; TARGETS]);
+        let signer = self.first();
+        let drained = if self.is_draining { one(0) } else { 0 };
+        let bundle = one(signer) | drained;
+        let mut running = Replica { serving: Some(signer), latest: Some(signer), is_ready: true, ..NEW };
+        running.seen[signer as usize] = Some([0; TARGETS]);
         vec![State {
-            secret,
-            targets: [one(0); TARGETS],
-            views: [one(0); TARGETS],
+            secret: Secret { signer, next: None, previous: drained, retired: 0, is_asked: false },
+            targets: [bundle; TARGETS],
+            views: [bundle; TARGETS],
             changes: Default::default(),
-            drained: 0,
+            drained,
             late: None,
             replicas: [running; REPLICAS],
             rotations: self.rotations,
@@ -603,7 +612,7 @@ impl Model for Protocol {
                 })
             }),
             Property::sometimes(DONE, |protocol: &Self, state: &State| {
-                let last = protocol.rotations;
+                let last = protocol.first() + protocol.rotations;
                 let is_done = |replica: &Replica| replica.is_ready && replica.serving == Some(last);
                 state.secret.next.is_none()
                     && state.secret.previous == 0
@@ -617,8 +626,14 @@ impl Model for Protocol {
 const SAFE: &str = "whoever is ready serves what targets and API servers trust";
 const DONE: &str = "everybody has followed, and the authority before is trusted no more";
 
-const PROTOCOL: Protocol =
-    Protocol { wrong: None, rotations: 1, crashes: 0, lost_answers: 0, are_reads_apart: false };
+const PROTOCOL: Protocol = Protocol {
+    wrong: None,
+    rotations: 1,
+    crashes: 0,
+    lost_answers: 0,
+    are_reads_apart: false,
+    is_draining: false,
+};
 
 fn explore(protocol: Protocol) {
     let checker = protocol.checker().threads(2).spawn_bfs().join();
@@ -643,6 +658,7 @@ fn every_order_of_operations_with_a_crash_is_safe() {
 #[ignore = "takes many minutes"]
 fn slow_every_order_of_operations_with_everything_is_safe() {
     explore(Protocol { lost_answers: 1, ..PROTOCOL });
+    explore(Protocol { is_draining: true, ..PROTOCOL });
     explore(Protocol { crashes: 1, are_reads_apart: true, ..PROTOCOL });
     explore(Protocol { crashes: 2, ..PROTOCOL });
     explore(Protocol { crashes: 1, lost_answers: 1, ..PROTOCOL });
@@ -651,14 +667,14 @@ fn slow_every_order_of_operations_with_everything_is_safe() {
 
 #[test]
 fn the_model_checker_finds_each_wrong_order() {
-    let start = Protocol { crashes: 1, are_reads_apart: true, ..PROTOCOL };
+    let with_crash = Protocol { crashes: 1, ..PROTOCOL };
     for (wrong, protocol) in [
-        (Wrong::ActivateBeforeTrust, start),
-        (Wrong::NoSettle, start),
-        (Wrong::RetireAtOnce, start),
-        (Wrong::UnconditionalWrites, start),
-        (Wrong::SecretBeforeTargets, start),
-        (Wrong::StaleMemory, start),
+        (Wrong::ActivateBeforeTrust, with_crash),
+        (Wrong::NoSettle, PROTOCOL),
+        (Wrong::RetireAtOnce, PROTOCOL),
+        (Wrong::UnconditionalWrites, Protocol { is_draining: true, ..PROTOCOL }),
+        (Wrong::SecretBeforeTargets, Protocol { are_reads_apart: true, ..PROTOCOL }),
+        (Wrong::StaleMemory, PROTOCOL),
     ] {
         let protocol = Protocol { wrong: Some(wrong), ..protocol };
         let checker =
