@@ -294,7 +294,7 @@ impl World {
     ) -> Pc {
         let timing = self.scenario.timing;
         let after = if is_to_mend {
-            shared.clone()
+            shared
         } else {
             let instant = self.instant();
             let process = self.process(replica);
