@@ -133,7 +133,7 @@ fn seeds() -> std::ops::Range<u64> {
     let number = |name| std::env::var(name).ok().and_then(|it: String| it.parse().ok());
     match number("LUCID_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("LUCID_SEEDS").unwrap_or(8),
+        None => 0..number("LUCID_SEEDS").unwrap_or(4),
     }
 }
 
