@@ -102,7 +102,7 @@
 //!
 //! Private keys are overwritten in memory when they are dropped: those that this crate holds, the PEM that it makes of
 //! them, and what aws-lc uses to sign, which aws-lc overwrites itself. Not overwritten are the bytes that a key was read
-//! from, which are the caller's; what `rustls-pemfile` needs to decode them; and what kube holds of a Secret.
+//! from, which are the caller's; what `rustls-pemfile` and `base64` need meanwhile; and what kube holds of a Secret.
 
 #![cfg_attr(
     not(feature = "kube"),
