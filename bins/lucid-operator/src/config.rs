@@ -108,13 +108,13 @@ pub(crate) struct InjectionArgs {
 }
 
 /// A DNS label (RFC 1123), as the API server wants a namespace to be called.
-fn parse_namespace(text: &str) -> Result<String, &'static str> {
+pub(crate) fn parse_namespace(text: &str) -> Result<String, &'static str> {
     const ACCEPTED: &str = "accepted are 1 to 63 of a-z, 0-9 and '-', with a letter or digit at both ends";
     if is_dns_label(text) { Ok(text.to_owned()) } else { Err(ACCEPTED) }
 }
 
 /// A DNS subdomain (RFC 1123), as the API server wants most objects to be called.
-fn parse_object_name(text: &str) -> Result<String, &'static str> {
+pub(crate) fn parse_object_name(text: &str) -> Result<String, &'static str> {
     const ACCEPTED: &str = "accepted are up to 253 characters: labels of a-z, 0-9 and '-', joined by '.'";
     let is_name = text.len() <= 253 && text.split('.').all(is_dns_label);
     if is_name { Ok(text.to_owned()) } else { Err(ACCEPTED) }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use lucid_operator::RunArgs;
+use lucid_operator::{CainjectorArgs, RunArgs};
 use lucid_process::LogArgs;
 
 /// Injects ordered chains of auditor sidecars into pods, and lets only notarized auditors run.
@@ -24,6 +24,13 @@ enum Command {
     /// The API server is found as kubectl finds it: by KUBECONFIG or ~/.kube/config, or in the cluster by the pod's
     /// service account.
     Run(Box<RunArgs>),
+
+    /// Inject CAs into webhook configurations, conversion webhooks, APIServices and ConfigMaps that ask for one by
+    /// annotation, in a cluster without cert-manager.
+    ///
+    /// Lucid itself does not need this: `run` writes the CA of its own webhooks. It refuses to start beside a running
+    /// cainjector of cert-manager.
+    Cainjector(CainjectorArgs),
 }
 
 #[tokio::main]
@@ -33,6 +40,7 @@ async fn main() -> ExitCode {
         lucid_process::init_logging(&log)?;
         match command {
             Command::Run(args) => lucid_operator::run(*args).await?,
+            Command::Cainjector(args) => lucid_operator::cainjector(args).await?,
         }
         Ok(())
     })

@@ -121,6 +121,8 @@ pub mod source;
 pub mod target;
 
 #[cfg(feature = "kube")]
+pub mod injector;
+#[cfg(feature = "kube")]
 mod report;
 #[cfg(feature = "kube")]
 mod republish;
