@@ -1,5 +1,20 @@
 //! Where callers find the trust bundle
 
+mod contention;
+
+#[cfg(feature = "kube")]
+mod api_service;
+#[cfg(feature = "kube")]
+mod config_map;
+#[cfg(feature = "kube")]
+mod conversion;
+#[cfg(feature = "kube")]
+mod field_path;
+#[cfg(feature = "kube")]
+mod object;
+#[cfg(feature = "kube")]
+mod webhooks;
+
 use std::{fmt, time::SystemTime};
 
 use futures::{future::BoxFuture, stream::BoxStream};
@@ -11,6 +26,15 @@ use crate::{
     names::ServingNames,
     serving::ServingCertificate,
 };
+
+pub use contention::Contention;
+
+#[cfg(feature = "kube")]
+pub use config_map::CONFIG_MAP_KEY;
+#[cfg(feature = "kube")]
+pub use object::ObjectTarget;
+#[cfg(feature = "kube")]
+pub use webhooks::Webhooks;
 
 /// A place where callers of the server look for what to trust: one object of the API server, such as a
 /// MutatingWebhookConfiguration with the `caBundle` of each of its webhooks.
@@ -36,6 +60,13 @@ pub trait TrustTarget: Send + Sync + fmt::Debug {
     /// Yields whenever what is there may have changed, also by ourselves, and never ends. It retries by
     /// itself when it is cut off.
     fn changes(&self) -> BoxStream<'static, ()>;
+
+    /// Tells people that somebody else keeps overwriting it; `reading` is how they left it. Asked for once for
+    /// each [`Contention`]. A target that has no way to tell does nothing.
+    fn report_contention<'a>(&'a self, reading: &'a Reading) -> BoxFuture<'a, ()> {
+        let _ = reading;
+        Box::pin(async {})
+    }
 }
 
 /// Why a target could not be read or written
@@ -78,12 +109,14 @@ pub enum Reading {
     /// It is there
     #[non_exhaustive]
     Present {
-        /// The `resourceVersion`, for a write that depends on it
+        /// Of the target's own making, for a write that depends on it: of an object of the API server its
+        /// `resourceVersion`, and what else tells it from another
         version: String,
         /// What each `caBundle` field of the object holds
         slots: Vec<Slot>,
         /// Whether something besides the bundle is not as the target wants it, so that it is to be written
-        /// even though its bundle is right. Always false for the targets of this crate.
+        /// even though its bundle is right. An [`ObjectTarget`] wants to be among the owners of its fields: only
+        /// then does the bundle stay when who put it there applies the object without one.
         stale: bool,
         /// Who owns the bundle fields by `metadata.managedFields`, apart from us
         other_owners: Vec<String>,

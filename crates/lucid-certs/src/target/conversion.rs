@@ -1,0 +1,42 @@
+//! CustomResourceDefinitions with a conversion webhook
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Client, api::ApiResource};
+use serde_json::Value;
+
+use crate::target::{
+    field_path::FieldPath,
+    object::{Carrier, ObjectTarget},
+};
+
+#[derive(Debug)]
+struct Conversion;
+
+impl Carrier for Conversion {
+    fn slots(&self, object: &Value) -> Result<Vec<String>, String> {
+        let conversion = &object["spec"]["conversion"];
+        // Without a client configuration there is no webhook that anybody could call.
+        let is_called =
+            conversion["strategy"] == "Webhook" && conversion["webhook"]["clientConfig"].is_object();
+        Ok(is_called.then(|| "conversion".to_owned()).into_iter().collect())
+    }
+
+    fn path(&self, _slot: &str) -> FieldPath {
+        FieldPath::of(["spec", "conversion", "webhook", "clientConfig", "caBundle"])
+    }
+}
+
+impl ObjectTarget {
+    /// The `spec.conversion.webhook.clientConfig.caBundle` of a CustomResourceDefinition, such as
+    /// `widgets.example.com`. With another strategy than `Webhook` it is absent.
+    ///
+    /// Best leave the field out of the manifest until the bundle is written. The API server refuses to change a
+    /// bundle that parses into one that does not; but a definition that is *created* with one that does not parse,
+    /// such as the placeholder `Cg==`, is not established (reason `InvalidCABundle`) and not served until it is
+    /// replaced.
+    #[must_use]
+    pub fn crd_conversion(client: Client, field_manager: &str, name: &str) -> Self {
+        let resource = ApiResource::erase::<CustomResourceDefinition>(&());
+        Self::new(client, resource, None, name, field_manager, Conversion)
+    }
+}

@@ -1,0 +1,160 @@
+//! Where in an object a bundle stands
+
+use serde_json::{Map, Value, json};
+
+/// The way to one field of an object: through maps by key, and into lists of which the key is `name`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FieldPath(Vec<Step>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Step {
+    Key(String),
+    /// The entry of a list with this `name`
+    Named(String),
+}
+
+impl FieldPath {
+    /// Through maps
+    pub(crate) fn of<'a>(keys: impl IntoIterator<Item = &'a str>) -> Self {
+        Self(keys.into_iter().map(|key| Step::Key(key.to_owned())).collect())
+    }
+
+    /// On, into the entry with this name
+    pub(crate) fn named(mut self, name: &str) -> Self {
+        self.0.push(Step::Named(name.to_owned()));
+        self
+    }
+
+    /// On, through maps
+    pub(crate) fn then<'a>(mut self, keys: impl IntoIterator<Item = &'a str>) -> Self {
+        self.0.extend(Self::of(keys).0);
+        self
+    }
+
+    /// What stands there
+    pub(crate) fn get<'a>(&self, object: &'a Value) -> Option<&'a Value> {
+        self.0.iter().try_fold(object, |value, step| match step {
+            Step::Key(key) => value.get(key),
+            Step::Named(name) => value.as_array()?.iter().find(|entry| entry["name"] == **name),
+        })
+    }
+
+    /// Puts a value there, and on the way to it what is missing
+    pub(crate) fn insert(&self, object: &mut Value, value: Value) {
+        let mut place = object;
+        for step in &self.0 {
+            place = match step {
+                Step::Key(key) => {
+                    if !place.is_object() {
+                        *place = Value::Object(Map::new());
+                    }
+                    &mut place[key]
+                }
+                Step::Named(name) => named_entry(place, name),
+            };
+        }
+        *place = value;
+    }
+
+    /// Whether a set of fields, as `metadata.managedFields[].fieldsV1` has it, contains the field
+    pub(crate) fn is_in(&self, fields: &Value) -> bool {
+        self.0.iter().try_fold(fields, |fields, step| fields.get(step.fields_v1())).is_some()
+    }
+
+    /// Whether such a set contains nothing but fields like this one, in whichever entry of a list
+    pub(crate) fn covers(&self, fields: &Value) -> bool {
+        covers(&self.0, fields, false)
+    }
+}
+
+fn covers(steps: &[Step], fields: &Value, of_entry: bool) -> bool {
+    let Some(fields) = fields.as_object() else { return true };
+    fields.iter().all(|(key, below)| match steps.split_first() {
+        // The map or the entry itself, and by what the entry is found
+        Some(_) if key == "." || (of_entry && key == "f:name") => true,
+        Some((step @ Step::Key(_), rest)) => step.fields_v1() == *key && covers(rest, below, false),
+        Some((Step::Named(_), rest)) => covers(rest, below, true),
+        None => false,
+    })
+}
+
+impl Step {
+    /// Its key in `fieldsV1`
+    fn fields_v1(&self) -> String {
+        match self {
+            Self::Key(key) => format!("f:{key}"),
+            Self::Named(name) => format!("k:{}", json!({ "name": name })),
+        }
+    }
+}
+
+fn named_entry<'a>(list: &'a mut Value, name: &str) -> &'a mut Value {
+    if !list.is_array() {
+        *list = Value::Array(Vec::new());
+    }
+    let position =
+        list.as_array().and_then(|entries| entries.iter().position(|entry| entry["name"] == *name));
+    let position = position.unwrap_or_else(|| {
+        let entries = list.as_array_mut().map_or(0, |entries| {
+            entries.push(json!({ "name": name }));
+            entries.len()
+        });
+        entries.saturating_sub(1)
+    });
+    &mut list[position]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn webhook(name: &str) -> FieldPath {
+        FieldPath::of(["webhooks"]).named(name).then(["clientConfig", "caBundle"])
+    }
+
+    #[test]
+    fn what_is_inserted_is_found_and_stands_in_the_entry_of_that_name() {
+        let mut object = json!({ "kind": "X" });
+        webhook("a").insert(&mut object, json!("1"));
+        webhook("b").insert(&mut object, json!("2"));
+        webhook("a").insert(&mut object, json!("3"));
+        let expected = json!({
+            "kind": "X",
+            "webhooks": [
+                { "name": "a", "clientConfig": { "caBundle": "3" } },
+                { "name": "b", "clientConfig": { "caBundle": "2" } },
+            ],
+        });
+        assert_eq!(object, expected);
+        assert_eq!(webhook("b").get(&object), Some(&json!("2")));
+        assert_eq!(webhook("c").get(&object), None);
+    }
+
+    #[test]
+    fn owned_fields_are_found_as_the_api_server_writes_them() {
+        let fields = json!({ "f:webhooks": { "k:{\"name\":\"a\"}": {
+            ".": {}, "f:name": {}, "f:clientConfig": { "f:caBundle": {} },
+        } } });
+        assert!(webhook("a").is_in(&fields));
+        assert!(!webhook("b").is_in(&fields));
+        assert!(!FieldPath::of(["spec", "caBundle"]).is_in(&fields));
+    }
+
+    #[test]
+    fn a_set_with_other_fields_is_not_covered() {
+        let only = json!({ "f:webhooks": { "k:{\"name\":\"a\"}": {
+            ".": {}, "f:name": {}, "f:clientConfig": { "f:caBundle": {} },
+        } } });
+        assert!(webhook("b").covers(&only));
+        let mut more = only.clone();
+        more["f:webhooks"]["k:{\"name\":\"a\"}"]["f:clientConfig"]["f:url"] = json!({});
+        assert!(!webhook("a").covers(&more));
+        let mut more = only;
+        more["f:metadata"] = json!({ "f:labels": { "f:app": {} } });
+        assert!(!webhook("a").covers(&more));
+        assert!(FieldPath::of(["data", "ca.crt"]).covers(&json!({ "f:data": { "f:ca.crt": {} } })));
+        assert!(
+            !FieldPath::of(["data", "ca.crt"]).covers(&json!({ "f:data": { "f:ca.crt": {}, "f:b": {} } }))
+        );
+    }
+}

@@ -1,0 +1,362 @@
+//! An object of the API server as a target
+
+use std::{collections::BTreeSet, fmt, sync::Arc};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use futures::{StreamExt, future::BoxFuture, stream::BoxStream};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, PartialObjectMeta, Patch, PatchParams},
+    runtime::{
+        WatchStreamExt,
+        events::{Event, EventType, Recorder},
+        watcher::{self, Event as Change, watcher},
+    },
+};
+use serde_json::{Value, json};
+use tracing::warn;
+
+use crate::{
+    bundle::TrustBundle,
+    target::{Reading, Slot, TargetError, TrustTarget, field_path::FieldPath},
+};
+
+/// What the note of an event may have, in bytes (events.k8s.io/v1)
+const NOTE_LIMIT: usize = 1024;
+
+/// How a kind of object carries a trust bundle
+pub(super) trait Carrier: fmt::Debug + Send + Sync {
+    /// The names of the fields for a bundle that the object has, filled or not. An error says what is in the
+    /// way and what is accepted.
+    fn slots(&self, object: &Value) -> Result<Vec<String>, String>;
+
+    /// Where the field with this name stands
+    fn path(&self, slot: &str) -> FieldPath;
+
+    /// Whether it stands there as text, and not in base64
+    fn is_text(&self) -> bool {
+        false
+    }
+}
+
+/// A trust bundle in an object of the API server.
+///
+/// It is written by server-side apply of nothing but the bundle, so that everything else in the object keeps its value and
+/// its owner, and whoever applies the object without a bundle leaves ours in it. A bundle that somebody else
+/// put there is taken back by force. With the bundle go the `uid` and `resourceVersion` of what was read: when somebody wrote in
+/// between, also when the object or a webhook was deleted, nothing is changed and nothing created.
+///
+/// The field manager must apply nothing else in the object, because server-side apply takes away what a manager applied
+/// before and now does not: an operator that applies a whole MutatingWebhookConfiguration as `my-operator` gives
+/// its targets another name, such as `my-operator-certs`, and there is one target for an object.
+///
+/// Whoever shares the object by server-side apply cannot take out a webhook, or the conversion, that carries our bundle: Kubernetes
+/// keeps what two apply, and then refuses the rest of it as invalid. A client-side update, such as
+/// `kubectl replace` or `helm upgrade --server-side=false`, can.
+///
+/// Needs the verbs `get`, `list`, `watch` and `patch` on the object, each by `resourceNames`.
+///
+/// ```no_run
+/// # use std::sync::Arc;
+/// # use lucid_certs::target::{CONFIG_MAP_KEY, ObjectTarget, TrustTarget, Webhooks};
+/// # fn targets(client: kube::Client) -> Vec<Arc<dyn TrustTarget>> {
+/// const MANAGER: &str = "my-operator-certs";
+/// let all = Webhooks::All;
+/// vec![
+///     Arc::new(ObjectTarget::mutating_webhooks(client.clone(), MANAGER, "my-operator", all)),
+///     Arc::new(ObjectTarget::crd_conversion(client.clone(), MANAGER, "widgets.example.com")),
+///     Arc::new(ObjectTarget::config_map(client, MANAGER, "my-system", "my-ca", CONFIG_MAP_KEY)),
+/// ]
+/// # }
+/// ```
+pub struct ObjectTarget {
+    /// Kind, namespace and name
+    name: String,
+    api: Api<DynamicObject>,
+    /// A watch needs to know that something changed, and not what.
+    watched: Api<PartialObjectMeta<DynamicObject>>,
+    resource: ApiResource,
+    namespace: Option<String>,
+    object: String,
+    field_manager: String,
+    carrier: Arc<dyn Carrier>,
+    recorder: Option<Recorder>,
+}
+
+impl ObjectTarget {
+    pub(super) fn new(
+        client: Client,
+        resource: ApiResource,
+        namespace: Option<&str>,
+        name: &str,
+        field_manager: &str,
+        carrier: impl Carrier + 'static,
+    ) -> Self {
+        let kind = &resource.kind;
+        let (label, api, watched) = match namespace {
+            None => (
+                format!("{kind}/{name}"),
+                Api::all_with(client.clone(), &resource),
+                Api::all_with(client, &resource),
+            ),
+            Some(namespace) => (
+                format!("{kind}/{namespace}/{name}"),
+                Api::namespaced_with(client.clone(), namespace, &resource),
+                Api::namespaced_with(client, namespace, &resource),
+            ),
+        };
+        Self {
+            name: label,
+            api,
+            watched,
+            namespace: namespace.map(str::to_owned),
+            object: name.to_owned(),
+            field_manager: field_manager.to_owned(),
+            carrier: Arc::new(carrier),
+            recorder: None,
+            resource,
+        }
+    }
+
+    /// Reports a contention as a Kubernetes event `TrustBundleContended` about the object: in its namespace, or in
+    /// `default` when it has none. Needs the verbs `create` and `patch` on `events` of `events.k8s.io` there.
+    #[must_use]
+    pub fn with_recorder(mut self, recorder: Recorder) -> Self {
+        self.recorder = Some(recorder);
+        self
+    }
+
+    fn reading(&self, object: &DynamicObject) -> Result<Reading, TargetError> {
+        let unfit = |problem| TargetError::Unfit { target: self.name.clone(), problem };
+        let names = self.carrier.slots(&object.data).map_err(unfit)?;
+        if names.is_empty() {
+            return Ok(Reading::Absent);
+        }
+        let paths: Vec<_> = names.iter().map(|name| self.carrier.path(name)).collect();
+
+        let managers = object.metadata.managed_fields.as_deref().unwrap_or_default();
+        let mut other_owners = BTreeSet::new();
+        // Whoever does not track owners gives us no ownership either.
+        let mut is_owned = managers.is_empty();
+        for entry in managers {
+            let Some(fields) = entry.fields_v1.as_ref().map(|fields| &fields.0) else { continue };
+            let manager = entry.manager.as_deref().unwrap_or_default();
+            if manager != self.field_manager {
+                if paths.iter().any(|path| path.is_in(fields)) {
+                    other_owners.insert(manager.to_owned());
+                }
+            } else if entry.operation.as_deref() == Some("Apply") {
+                if !paths.iter().all(|path| path.covers(fields)) {
+                    return Err(unfit(format!(
+                        "the field manager {manager} applies other fields of it, which would go with the next \
+                         write: give the target a field manager of its own"
+                    )));
+                }
+                is_owned = paths.iter().all(|path| path.is_in(fields));
+            }
+        }
+
+        let content =
+            |path: &FieldPath| self.decode(path.get(&object.data).and_then(Value::as_str).unwrap_or(""));
+        let slots = names.iter().zip(&paths).map(|(name, path)| Slot::new(name, content(path))).collect();
+        let metadata = &object.metadata;
+        let version = Version {
+            uid: metadata.uid.as_deref().unwrap_or_default(),
+            resource_version: metadata.resource_version.as_deref().unwrap_or_default(),
+        };
+        Ok(Reading::Present {
+            version: version.to_string(),
+            slots,
+            stale: !is_owned,
+            other_owners: other_owners.into_iter().collect(),
+        })
+    }
+
+    /// The object as far as we apply it
+    fn applied(&self, bundle: &TrustBundle, version: &str, slots: &[Slot]) -> Value {
+        let Version { uid, resource_version } = Version::parse(version);
+        let mut object = json!({
+            "apiVersion": self.resource.api_version,
+            "kind": self.resource.kind,
+            "metadata": { "name": self.object, "uid": uid, "resourceVersion": resource_version },
+        });
+        let bundle = self.encode(bundle);
+        for slot in slots {
+            self.carrier.path(&slot.name).insert(&mut object, Value::String(bundle.clone()));
+        }
+        object
+    }
+
+    fn encode(&self, bundle: &TrustBundle) -> String {
+        let pem = bundle.to_pem();
+        if self.carrier.is_text() { pem } else { BASE64_STANDARD.encode(pem) }
+    }
+
+    /// What is no base64, which the API server does not let in, is no certificate either.
+    fn decode(&self, content: &str) -> Vec<u8> {
+        let decoded = if self.carrier.is_text() { None } else { BASE64_STANDARD.decode(content).ok() };
+        decoded.unwrap_or_else(|| content.as_bytes().to_vec())
+    }
+
+    fn api_error(&self, action: &'static str, source: kube::Error) -> TargetError {
+        TargetError::Api { action, target: self.name.clone(), source: Box::new(source) }
+    }
+
+    /// The object in an event
+    fn reference(&self, reading: &Reading) -> ObjectReference {
+        let uid = match reading {
+            Reading::Absent => None,
+            Reading::Present { version, .. } => Some(Version::parse(version).uid.to_owned()),
+        };
+        ObjectReference {
+            api_version: Some(self.resource.api_version.clone()),
+            kind: Some(self.resource.kind.clone()),
+            name: Some(self.object.clone()),
+            namespace: self.namespace.clone(),
+            uid,
+            ..ObjectReference::default()
+        }
+    }
+}
+
+impl TrustTarget for ObjectTarget {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn read(&self) -> BoxFuture<'_, Result<Reading, TargetError>> {
+        Box::pin(async {
+            // Without a resourceVersion, as here, it is not answered from a cache that may be behind.
+            match self.api.get_opt(&self.object).await {
+                Ok(Some(object)) => self.reading(&object),
+                Ok(None) => Ok(Reading::Absent),
+                Err(error) => Err(self.api_error("get", error)),
+            }
+        })
+    }
+
+    fn write<'a>(
+        &'a self,
+        bundle: &'a TrustBundle,
+        reading: &'a Reading,
+    ) -> BoxFuture<'a, Result<Reading, TargetError>> {
+        Box::pin(async {
+            let Reading::Present { version, slots, .. } = reading else { return Ok(Reading::Absent) };
+            let applied = self.applied(bundle, version, slots);
+            let params = PatchParams::apply(&self.field_manager).force();
+            match self.api.patch(&self.object, &params, &Patch::Apply(&applied)).await {
+                Ok(object) => self.reading(&object),
+                // Who owns a field is no conflict for who forces: this one is about uid or resourceVersion.
+                Err(kube::Error::Api(status)) if status.code == 409 => {
+                    Err(TargetError::Changed { target: self.name.clone() })
+                }
+                Err(kube::Error::Api(status)) if status.code == 422 => {
+                    Err(TargetError::Unfit { target: self.name.clone(), problem: status.message })
+                }
+                Err(error) => Err(self.api_error("write", error)),
+            }
+        })
+    }
+
+    fn changes(&self) -> BoxStream<'static, ()> {
+        // By this selector, a right by resourceNames is enough.
+        let config = watcher::Config::default().fields(&format!("metadata.name={}", self.object));
+        let name = self.name.clone();
+        let changes = watcher(self.watched.clone(), config).default_backoff();
+        Box::pin(changes.filter_map(move |change| {
+            let change = match change {
+                Ok(Change::Apply(_) | Change::Delete(_) | Change::InitDone) => Some(()),
+                Ok(Change::Init | Change::InitApply(_)) => None,
+                Err(error) => {
+                    warn!(target = name, error = %error, "watch of a trust bundle's target failed");
+                    None
+                }
+            };
+            std::future::ready(change)
+        }))
+    }
+
+    fn report_contention<'a>(&'a self, reading: &'a Reading) -> BoxFuture<'a, ()> {
+        Box::pin(async {
+            let Some(recorder) = &self.recorder else { return };
+            let event = Event {
+                type_: EventType::Warning,
+                reason: "TrustBundleContended".to_owned(),
+                note: Some(note(&self.name, reading)),
+                action: "PutBack".to_owned(),
+                secondary: None,
+            };
+            if let Err(error) = recorder.publish(&event, &self.reference(reading)).await {
+                warn!(target = self.name, error = %error, "event about a contended trust bundle refused");
+            }
+        })
+    }
+}
+
+impl fmt::Debug for ObjectTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ObjectTarget")
+            .field("name", &self.name)
+            .field("field_manager", &self.field_manager)
+            .field("carrier", &self.carrier)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a contention's event says. The last sentence is what its reader needs most, so the owners are cut.
+fn note(target: &str, reading: &Reading) -> String {
+    let others = match reading {
+        Reading::Present { other_owners, .. } if !other_owners.is_empty() => other_owners.join(", "),
+        _ => "unknown".to_owned(),
+    };
+    let (before, after) = (
+        format!("the trust bundle of {target} is overwritten again and again; field managers that own it: "),
+        ". It is put back once a minute, and calls fail meanwhile. Take the caBundle out of what they apply, or let \
+         only one of both manage it.",
+    );
+    let room = NOTE_LIMIT.saturating_sub(before.len() + after.len());
+    let end = (0..=room.min(others.len())).rev().find(|end| others.is_char_boundary(*end));
+    format!("{before}{}{after}", &others[..end.unwrap_or_default()])
+}
+
+/// What a write depends on. The `uid` is there because server-side apply would create an object that was deleted
+/// meanwhile, whatever its `resourceVersion`.
+struct Version<'a> {
+    uid: &'a str,
+    resource_version: &'a str,
+}
+
+impl<'a> Version<'a> {
+    fn parse(version: &'a str) -> Self {
+        let (uid, resource_version) = version.split_once('/').unwrap_or(("", version));
+        Self { uid, resource_version }
+    }
+}
+
+impl fmt::Display for Version<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { uid, resource_version } = self;
+        write!(f, "{uid}/{resource_version}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_fits_and_ends_with_what_to_do() {
+        for owners in [vec![], vec!["helm".to_owned()], vec!["ä".repeat(128); 100]] {
+            let reading = Reading::Present {
+                version: "u/1".to_owned(),
+                slots: Vec::new(),
+                stale: false,
+                other_owners: owners,
+            };
+            let note = note("MutatingWebhookConfiguration/lucid-operator", &reading);
+            assert!(note.len() <= NOTE_LIMIT, "{}", note.len());
+            assert!(note.ends_with("manage it."), "{note}");
+        }
+    }
+}
