@@ -2,23 +2,22 @@
 
 use std::{collections::BTreeSet, time::SystemTime};
 
-use kube::{
-    Client, ResourceExt,
-    api::{Patch, PatchParams},
-};
-use snafu::ResultExt;
+use kube::{Client, ResourceExt, runtime::events::Recorder};
 
 use super::{
-    FIELD_MANAGER,
     authority::{Authorities, Dependency},
     object::{self, Object},
-    problem::{ApiSnafu, Problem},
+    problem::Problem,
     wish::Wish,
 };
-use crate::{bundle::TrustBundle, target::Slot};
+use crate::{
+    bundle::TrustBundle,
+    target::{ObjectTarget, Reading, Slot, TargetError},
+};
 
 pub(super) struct Looker {
     pub(super) client: Client,
+    pub(super) recorder: Recorder,
     pub(super) authorities: Authorities,
 }
 
@@ -39,7 +38,7 @@ pub(super) enum Found {
     /// It holds what it should, or has no place for a CA
     Right,
     /// It was written
-    Written { wish: Wish, bundle: TrustBundle },
+    Written { wish: Wish, bundle: TrustBundle, target: Box<ObjectTarget>, before: Reading },
     /// Somebody else wrote it at the same time
     Overtaken,
 }
@@ -52,9 +51,8 @@ impl Looker {
     }
 
     async fn try_look(&self, object: &Object, look: &mut Look) -> Result<Found, Problem> {
-        let api = object.api(&self.client);
-        let found = api.get_opt(&object.name).await;
-        let found = found.with_context(|_| ApiSnafu { action: "get", object: object.to_string() })?;
+        let target = object.target(&self.client, &self.recorder);
+        let found = target.get().await?;
         let Some(found) = found.filter(|found| found.metadata.deletion_timestamp.is_none()) else {
             return Ok(Found::NothingAsked);
         };
@@ -65,27 +63,18 @@ impl Looker {
         if wish == Wish::OpenShift && !self.authorities.knows_openshift() {
             return Ok(Found::NothingAsked);
         }
-        let held = object::slots(object.kind, &found.data)?;
-        if held.is_empty() {
-            return Ok(Found::Right);
-        }
+        let before = target.reading(&found)?;
+        let Reading::Present { version, slots, .. } = &before else { return Ok(Found::Right) };
         let now = SystemTime::now();
         let bundle = self.authorities.find(&wish, now, &mut look.on).await?;
-        let wanted: Vec<Slot> = held.iter().map(|slot| object::merged(slot, &bundle, now)).collect();
-        if held == wanted {
+        let wanted: Vec<Slot> = slots.iter().map(|slot| object::merged(slot, &bundle, now)).collect();
+        if *slots == wanted {
             return Ok(Found::Right);
         }
-        let version = found.resource_version().unwrap_or_default();
-        let patch = Patch::Apply(object::patch(object, &version, &wanted));
-        // By force: a field that was asked for is ours, whoever wrote it before.
-        match api.patch(&object.name, &PatchParams::apply(FIELD_MANAGER).force(), &patch).await {
-            Ok(_) => Ok(Found::Written { wish, bundle }),
-            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {
-                Ok(Found::Overtaken)
-            }
-            Err(error) => {
-                Err(error).with_context(|_| ApiSnafu { action: "write", object: object.to_string() })
-            }
+        match target.apply(&wanted, version).await {
+            Ok(_) => Ok(Found::Written { wish, bundle, target: Box::new(target), before }),
+            Err(TargetError::Changed { .. }) => Ok(Found::Overtaken),
+            Err(error) => Err(error.into()),
         }
     }
 }

@@ -2,20 +2,25 @@
 
 use std::{fmt, time::SystemTime};
 
-use base64::{Engine, prelude::BASE64_STANDARD};
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::{
+    api::{
+        admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+        core::v1::{ConfigMap, ObjectReference},
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    kube_aggregator::pkg::apis::apiregistration::v1::APIService,
+};
 use kube::{
-    Api, Client, ResourceExt,
+    Client, ResourceExt,
     api::{ApiResource, DynamicObject, PartialObjectMeta},
-    core::GroupVersionKind,
+    runtime::events::Recorder,
 };
-use serde_json::{Value, json};
 
-use super::{
-    problem::{Problem, SkipsVerificationSnafu},
-    wish::ObjectName,
+use super::{FIELD_MANAGER, wish::ObjectName};
+use crate::{
+    bundle::TrustBundle,
+    target::{ObjectTarget, Slot, Webhooks},
 };
-use crate::{bundle::TrustBundle, target::Slot};
 
 /// Where OpenShift puts a CA into a ConfigMap
 const CONFIG_MAP_KEY: &str = "service-ca.crt";
@@ -56,18 +61,13 @@ impl Kind {
     }
 
     pub(super) fn resource(self) -> ApiResource {
-        let (group, plural) = match self {
-            Self::MutatingWebhookConfiguration => {
-                ("admissionregistration.k8s.io", "mutatingwebhookconfigurations")
-            }
-            Self::ValidatingWebhookConfiguration => {
-                ("admissionregistration.k8s.io", "validatingwebhookconfigurations")
-            }
-            Self::CustomResourceDefinition => ("apiextensions.k8s.io", "customresourcedefinitions"),
-            Self::ApiService => ("apiregistration.k8s.io", "apiservices"),
-            Self::ConfigMap => ("", "configmaps"),
-        };
-        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", self.as_str()), plural)
+        match self {
+            Self::MutatingWebhookConfiguration => ApiResource::erase::<MutatingWebhookConfiguration>(&()),
+            Self::ValidatingWebhookConfiguration => ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
+            Self::CustomResourceDefinition => ApiResource::erase::<CustomResourceDefinition>(&()),
+            Self::ApiService => ApiResource::erase::<APIService>(&()),
+            Self::ConfigMap => ApiResource::erase::<ConfigMap>(&()),
+        }
     }
 }
 
@@ -93,12 +93,24 @@ impl Object {
         Self { kind, namespace: object.namespace(), name: object.name_any() }
     }
 
-    pub(super) fn api(&self, client: &Client) -> Api<DynamicObject> {
-        let resource = self.kind.resource();
-        match &self.namespace {
-            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-            None => Api::all_with(client.clone(), &resource),
-        }
+    /// Where its bundle stands, and how it is written. An event about a contention is told to `recorder`.
+    pub(super) fn target(&self, client: &Client, recorder: &Recorder) -> ObjectTarget {
+        let (client, name) = (client.clone(), &*self.name);
+        let target = match self.kind {
+            Kind::MutatingWebhookConfiguration => {
+                ObjectTarget::mutating_webhooks(client, FIELD_MANAGER, name, Webhooks::All)
+            }
+            Kind::ValidatingWebhookConfiguration => {
+                ObjectTarget::validating_webhooks(client, FIELD_MANAGER, name, Webhooks::All)
+            }
+            Kind::CustomResourceDefinition => ObjectTarget::crd_conversion(client, FIELD_MANAGER, name),
+            Kind::ApiService => ObjectTarget::api_service(client, FIELD_MANAGER, name),
+            Kind::ConfigMap => {
+                let namespace = self.namespace.as_deref().unwrap_or_default();
+                ObjectTarget::config_map(client, FIELD_MANAGER, namespace, name, CONFIG_MAP_KEY)
+            }
+        };
+        target.with_recorder(recorder.clone())
     }
 
     /// As an event refers to it
@@ -115,84 +127,12 @@ impl Object {
     }
 }
 
-/// The places for a CA in an object as it was read, with what they hold; none when nobody calls through it
-pub(super) fn slots(kind: Kind, object: &Value) -> Result<Vec<Slot>, Problem> {
-    let ca_bundle = |client_config: &Value| {
-        let text = client_config["caBundle"].as_str().unwrap_or_default();
-        BASE64_STANDARD.decode(text).unwrap_or_default()
-    };
-    match kind {
-        Kind::MutatingWebhookConfiguration | Kind::ValidatingWebhookConfiguration => {
-            let webhooks = object["webhooks"].as_array().into_iter().flatten();
-            let slot = |webhook: &Value| {
-                Some(Slot::new(webhook["name"].as_str()?, ca_bundle(&webhook["clientConfig"])))
-            };
-            Ok(webhooks.filter_map(slot).collect())
-        }
-        Kind::CustomResourceDefinition => {
-            let conversion = &object["spec"]["conversion"];
-            let by_webhook =
-                conversion["strategy"] == "Webhook" && conversion["webhook"]["clientConfig"].is_object();
-            Ok(by_webhook
-                .then(|| Slot::new("conversion", ca_bundle(&conversion["webhook"]["clientConfig"])))
-                .into_iter()
-                .collect())
-        }
-        Kind::ApiService => {
-            let spec = &object["spec"];
-            // The API server serves the others itself, and takes no caBundle for them.
-            if !spec["service"].is_object() {
-                return Ok(Vec::new());
-            }
-            if spec["insecureSkipTLSVerify"] == true {
-                return SkipsVerificationSnafu.fail();
-            }
-            Ok(vec![Slot::new("spec", ca_bundle(spec))])
-        }
-        Kind::ConfigMap => {
-            let held = object["data"][CONFIG_MAP_KEY].as_str().unwrap_or_default();
-            Ok(vec![Slot::new(CONFIG_MAP_KEY, held)])
-        }
-    }
-}
-
 /// What a place is to hold: what it trusts already and is not expired, and `wanted`. What does not parse is
 /// replaced.
 pub(super) fn merged(slot: &Slot, wanted: &TrustBundle, now: SystemTime) -> Slot {
     let held = slot.bundle().ok().and_then(|held| held.without_expired(now));
     let bundle = held.map_or_else(|| wanted.clone(), |held| held.merge(wanted));
     Slot::new(slot.name.clone(), bundle.to_pem())
-}
-
-/// What is applied: these places and no other field, and only if nobody wrote since `version`
-pub(super) fn patch(object: &Object, version: &str, slots: &[Slot]) -> Value {
-    let resource = object.kind.resource();
-    let mut patch = json!({
-        "apiVersion": resource.api_version,
-        "kind": resource.kind,
-        "metadata": { "name": object.name, "resourceVersion": version },
-    });
-    if let Some(namespace) = &object.namespace {
-        patch["metadata"]["namespace"] = json!(namespace);
-    }
-    let ca_bundle = |slot: &Slot| json!({ "caBundle": BASE64_STANDARD.encode(&slot.pem) });
-    match object.kind {
-        Kind::MutatingWebhookConfiguration | Kind::ValidatingWebhookConfiguration => {
-            let webhook = |slot: &Slot| json!({ "name": slot.name, "clientConfig": ca_bundle(slot) });
-            patch["webhooks"] = slots.iter().map(webhook).collect();
-        }
-        Kind::CustomResourceDefinition => {
-            let client_config = slots.first().map(ca_bundle);
-            patch["spec"]["conversion"]["webhook"]["clientConfig"] = json!(client_config);
-        }
-        Kind::ApiService => patch["spec"] = json!(slots.first().map(ca_bundle)),
-        Kind::ConfigMap => {
-            for slot in slots {
-                patch["data"][&slot.name] = json!(String::from_utf8_lossy(&slot.pem));
-            }
-        }
-    }
-    patch
 }
 
 /// As messages name an object that is known by namespace and name

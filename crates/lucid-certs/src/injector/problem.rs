@@ -5,7 +5,7 @@ use std::{io, path::PathBuf};
 use snafu::Snafu;
 
 use super::wish::ObjectName;
-use crate::bundle::BundleError;
+use crate::{bundle::BundleError, target::TargetError};
 
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(super)))]
@@ -56,10 +56,8 @@ pub(super) enum Problem {
     ApiServerCaFile { path: PathBuf, source: io::Error },
     #[snafu(display("the CA of the API server is not a trust bundle"))]
     UnusableApiServerCa { source: BundleError },
-    #[snafu(display("spec.insecureSkipTLSVerify is true: the API server accepts no caBundle beside it"))]
-    SkipsVerification,
-    #[snafu(display("somebody else keeps changing what was injected; it is put back at most once a minute"))]
-    Contended,
+    #[snafu(transparent)]
+    Target { source: TargetError },
     #[snafu(display("failed to {action} {object}"))]
     Api {
         action: &'static str,
@@ -74,18 +72,48 @@ pub(super) enum Problem {
 impl Problem {
     /// Whether another attempt may end differently although no object that was looked at changes
     pub(super) fn is_transient(&self) -> bool {
-        matches!(self, Self::Api { .. } | Self::TimedOut { .. } | Self::ApiServerCaFile { .. })
+        match self {
+            Self::Api { .. } | Self::TimedOut { .. } | Self::ApiServerCaFile { .. } => true,
+            Self::Target { source } => !matches!(source, TargetError::Unfit { .. }),
+            _ => false,
+        }
+    }
+
+    /// Of the event about it
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::Malformed { .. } => "MalformedAnnotation",
+            Self::Namespace { .. } | Self::NotAllowed { .. } | Self::NotOwned { .. } => "CANotAllowed",
+            Self::NoSecret { .. }
+            | Self::NoCertificate { .. }
+            | Self::NoSecretName { .. }
+            | Self::NoSecretOf { .. }
+            | Self::SeveralSecretsOf { .. }
+            | Self::NoServiceCa
+            | Self::NoApiServerCa => "CANotFound",
+            Self::NoKey { .. }
+            | Self::Unusable { .. }
+            | Self::Expired { .. }
+            | Self::ApiServerCaFile { .. }
+            | Self::UnusableApiServerCa { .. } => "CANotUsable",
+            Self::Target { .. } | Self::Api { .. } | Self::TimedOut { .. } => "CANotInjected",
+        }
     }
 
     /// Whether the user of the object can do something about it, so that an event tells of it: not when the API
     /// server is away, but when it refuses.
     pub(super) fn is_of_the_object(&self) -> bool {
         match self {
-            Self::Api { source, .. } => {
-                matches!(&**source, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
+            Self::Api { source, .. } => is_refusal(source),
+            Self::Target { source: TargetError::Api { source, .. } } => {
+                source.downcast_ref().is_some_and(is_refusal)
             }
             Self::TimedOut { .. } => false,
             _ => true,
         }
     }
+}
+
+fn is_refusal(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
 }

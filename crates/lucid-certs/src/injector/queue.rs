@@ -1,18 +1,16 @@
 //! Which object is looked at next, and when
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
-use tokio::time::Instant;
+use crate::target::Contention;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// After a lost race the winner's work is there to be read.
 const PAUSE_OF_RACE: Duration = Duration::from_millis(100);
-/// Who has to write again before this time is over writes against somebody.
-const PEACE: Duration = Duration::from_secs(120);
-/// How often that may happen before it is reported. A rotation of a CA writes two or three times.
-const REPORTED_REWRITES: u32 = 4;
-
 /// How a look at an object ended
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
@@ -27,7 +25,7 @@ pub(super) enum End {
 }
 
 /// Keys that wait for their turn. Each is worked on by one at a time, waits longer after each failure in a row, and
-/// after each time it had to be written again soon; none waits for another.
+/// while somebody else keeps writing against us; none waits for another.
 #[derive(Debug)]
 pub(super) struct Queue<K>(BTreeMap<K, Entry>);
 
@@ -37,8 +35,7 @@ struct Entry {
     not_before: Instant,
     is_running: bool,
     failures: u32,
-    written: Option<Instant>,
-    rewrites: u32,
+    contention: Contention,
 }
 
 impl<K: Ord + Clone> Queue<K> {
@@ -53,8 +50,7 @@ impl<K: Ord + Clone> Queue<K> {
             not_before: now,
             is_running: false,
             failures: 0,
-            written: None,
-            rewrites: 0,
+            contention: Contention::default(),
         };
         self.0.entry(key.clone()).or_insert(new).requested = true;
     }
@@ -83,8 +79,7 @@ impl<K: Ord + Clone> Queue<K> {
         Some(key)
     }
 
-    /// Puts down how it ended. Returns whether this shows that somebody else keeps writing against us: once, until
-    /// there is peace again.
+    /// Puts down how it ended. Returns whether a [contention](Contention) begins with it.
     pub(super) fn done(&mut self, key: &K, end: End, now: Instant) -> bool {
         let Some(entry) = self.0.get_mut(key) else { return false };
         entry.is_running = false;
@@ -100,11 +95,9 @@ impl<K: Ord + Clone> Queue<K> {
                 entry.not_before = now + pause(entry.failures);
             }
             End::Written => {
-                let at_peace = entry.written.is_none_or(|written| now > written + PEACE);
-                entry.rewrites = if at_peace { 0 } else { entry.rewrites.saturating_add(1) };
-                entry.written = Some(now);
-                entry.not_before = now + pause(entry.rewrites);
-                return entry.rewrites == REPORTED_REWRITES;
+                let begins = entry.contention.note_healed(now);
+                entry.not_before = now + entry.contention.heal_after(now);
+                return begins;
             }
         }
         false
@@ -167,27 +160,18 @@ mod tests {
     }
 
     #[test]
-    fn who_is_overwritten_again_and_again_is_put_back_ever_more_slowly_and_it_is_reported() {
+    fn who_is_overwritten_again_and_again_is_put_back_once_a_minute_and_it_is_told_once() {
         let (mut queue, mut now) = (Queue::new(), Instant::now());
-        let begin = now;
-        let mut reported = Vec::new();
-        for seconds in [0, 0, 1, 3, 7, 15, 31, 63, 123, 183] {
+        let (mut pauses, mut told) = (Vec::new(), 0);
+        for _ in 0..20 {
             queue.request(&"a", now);
-            now = queue.next_due().unwrap();
-            assert_eq!(now - begin, seconds * SECOND);
+            let due = queue.next_due().unwrap();
+            pauses.push((due.max(now) - now).as_secs());
+            now = due.max(now);
             queue.take(now).unwrap();
-            if queue.done(&"a", End::Written, now) {
-                reported.push(seconds);
-            }
+            told += u32::from(queue.done(&"a", End::Written, now));
         }
-        assert_eq!(reported, [7]);
-
-        now += PEACE + SECOND;
-        queue.request(&"a", now);
-        queue.take(now).unwrap();
-        assert!(!queue.done(&"a", End::Written, now));
-        queue.request(&"a", now);
-        assert_eq!(queue.next_due(), Some(now), "a first change is put back at once");
+        assert_eq!((pauses[1], pauses[19], told), (0, 60, 1), "{pauses:?}");
     }
 
     #[test]

@@ -4,18 +4,18 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     future::pending,
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use kube::{
     Client,
-    runtime::events::{Event, EventType, Recorder},
+    runtime::events::{Event, EventType, Recorder, Reporter},
 };
 use tokio::{
     sync::{mpsc, watch as channel},
     task::{AbortHandle, JoinSet},
-    time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout},
+    time::{MissedTickBehavior, interval, sleep, sleep_until, timeout},
 };
 use tracing::{debug, error, info, warn};
 
@@ -29,7 +29,7 @@ use super::{
     rival::{self, Rival},
     watch::{self, Signal},
 };
-use crate::report::chain;
+use crate::{report::chain, target::TrustTarget};
 
 /// How many objects are looked at together
 const LOOKS: usize = 8;
@@ -60,9 +60,10 @@ pub(super) async fn run(injector: Injector) -> Result<(), InjectorError> {
 
     let (signals, mut heard) = mpsc::channel(SIGNALS);
     let kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::ConfigMap || openshift);
+    let recorder = Recorder::new(client.clone(), reporter.clone());
     let mut run = Run {
-        recorder: Recorder::new(client.clone(), reporter),
-        looker: Arc::new(Looker { client: client.clone(), authorities }),
+        looker: Arc::new(Looker { client: client.clone(), recorder, authorities }),
+        reporter,
         queue: Queue::new(),
         known: BTreeMap::new(),
         looks: FuturesUnordered::new(),
@@ -98,14 +99,14 @@ pub(super) async fn run(injector: Injector) -> Result<(), InjectorError> {
 
 async fn until(moment: Option<Instant>) {
     match moment {
-        Some(moment) => sleep_until(moment).await,
+        Some(moment) => sleep_until(moment.into()).await,
         None => pending().await,
     }
 }
 
 struct Run {
     client: Client,
-    recorder: Recorder,
+    reporter: Reporter,
     looker: Arc<Looker>,
     metrics: InjectorMetrics,
     ready: channel::Sender<bool>,
@@ -182,7 +183,7 @@ impl Run {
         let end = match &found {
             Ok(Found::NothingAsked) => return self.forget(object),
             Ok(Found::Right) => End::Settled,
-            Ok(Found::Written { wish, bundle }) => {
+            Ok(Found::Written { wish, bundle, .. }) => {
                 let bundle: Vec<_> =
                     bundle.fingerprints().map(|fingerprint| fingerprint.to_string()).collect();
                 info!(%object, from = %wish, ?bundle, "CA injected");
@@ -213,9 +214,13 @@ impl Run {
         if known.on != before {
             self.watch_dependencies();
         }
-        self.report(object, found.err());
-        if contention_begins {
-            self.publish(object, &Problem::Contended);
+        match found {
+            Ok(Found::Written { target, before, .. }) if contention_begins => {
+                warn!(%object, "somebody else keeps changing what was injected; it is put back once a minute");
+                self.tasks.spawn(async move { target.report_contention(&before).await });
+                self.report(object, None);
+            }
+            found => self.report(object, found.err()),
         }
     }
 
@@ -269,13 +274,15 @@ impl Run {
         }
         let event = Event {
             type_: EventType::Warning,
-            reason: "CANotInjected".to_owned(),
+            reason: problem.reason().to_owned(),
             note: Some(cut(note)),
             action: "Inject".to_owned(),
             secondary: None,
         };
         let uid = self.known.get(object).and_then(|known| known.uid.clone());
-        let (recorder, reference) = (self.recorder.clone(), object.reference(uid));
+        let reference = object.reference(uid);
+        // A recorder counts events of one reason about one object, and keeps the note of the first.
+        let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
         self.tasks.spawn(async move {
             if let Err(error) = recorder.publish(&event, &reference).await {
                 warn!(error = chain(&error), "event about an object refused");

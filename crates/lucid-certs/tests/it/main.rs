@@ -5,6 +5,7 @@ mod bundle;
 mod ca;
 mod common;
 mod handshake;
+mod injector;
 mod names;
 mod openssl;
 mod secret;
