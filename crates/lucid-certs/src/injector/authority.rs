@@ -18,7 +18,6 @@ use kube::{
 use snafu::{OptionExt, ResultExt, ensure};
 
 use super::{
-    object::of_kind,
     problem::{
         ApiServerCaFileSnafu, ApiSnafu, ExpiredSnafu, NamespaceSnafu, NoApiServerCaSnafu, NoCertificateSnafu,
         NoKeySnafu, NoSecretNameSnafu, NoSecretOfSnafu, NoSecretSnafu, NoServiceCaSnafu, NotAllowedSnafu,
@@ -145,7 +144,7 @@ impl Authorities {
         on.insert(Dependency::Secret(name.clone()));
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &name.namespace);
         let secret = api.get_opt(&name.name).await;
-        let secret = secret.with_context(|_| ApiSnafu { action: "get", object: of_kind("Secret", name) })?;
+        let secret = secret.with_context(|_| ApiSnafu { action: "get", object: format!("Secret {name}") })?;
         secret.with_context(|| NoSecretSnafu { secret: name.clone() })
     }
 
@@ -163,7 +162,7 @@ impl Authorities {
         on.insert(Dependency::Certificate(certificate.clone()));
         let found = certificates(&self.client, &certificate.namespace).get_opt(&certificate.name).await;
         let found = found
-            .with_context(|_| ApiSnafu { action: "get", object: of_kind("Certificate", certificate) })?;
+            .with_context(|_| ApiSnafu { action: "get", object: format!("Certificate {certificate}") })?;
         let found = found.with_context(|| NoCertificateSnafu { certificate: certificate.clone() })?;
         let name = found.data["spec"]["secretName"].as_str().filter(|name| !name.is_empty());
         let name = name.with_context(|| NoSecretNameSnafu { certificate: certificate.clone() })?;

@@ -3,7 +3,7 @@
 //! Many operators ship their webhook configurations without a `caBundle` and with an annotation that asks
 //! cert-manager's cainjector, or OpenShift's service CA, to put one there. An [`Injector`] does the same where
 //! neither runs. It is for the objects of others: what a server of this crate needs for itself, it
-//! [writes itself](crate::target).
+//! [brings there itself](crate::target).
 //!
 //! # What is asked for
 //!
@@ -14,44 +14,51 @@
 //! | `cert-manager.io/inject-apiserver-ca: "true"` | what verifies the API server: [`ApiServerCa`] |
 //! | `service.beta.openshift.io/inject-cabundle: "true"` | a Secret that is [chosen here](Injector::with_openshift_ca) |
 //!
-//! They are looked at in this order, and the first that is there counts, also when it is malformed. The kinds are
-//! MutatingWebhookConfiguration and ValidatingWebhookConfiguration (each of their webhooks), CustomResourceDefinition
-//! (with a conversion webhook), and APIService (of a Service). On a ConfigMap only OpenShift's annotation counts, and the bundle goes
-//! into its key `service-ca.crt`. OpenShift's older name, `service.alpha.openshift.io/inject-cabundle`, counts on
-//! ConfigMaps and APIServices, as it does there.
+//! They are looked at in this order, and the first that is there counts, also when it is malformed.
+//!
+//! The kinds are MutatingWebhookConfiguration and ValidatingWebhookConfiguration (each of their webhooks),
+//! CustomResourceDefinition (with a conversion webhook) and APIService (of a Service). On a ConfigMap only OpenShift's
+//! annotation counts, and the bundle goes into its key `service-ca.crt`. OpenShift's older name,
+//! `service.alpha.openshift.io/inject-cabundle`, counts on ConfigMaps and APIServices, as it does there.
 //!
 //! A Certificate's Secret is the one that its `spec.secretName` names, and must have the annotation
-//! `cert-manager.io/certificate-name` with the Certificate's name. In a cluster without the kind Certificate,
-//! the only Secret of the namespace with that annotation is taken: so a Secret that was copied from elsewhere, or
-//! made by hand, works with manifests that were written for cert-manager.
+//! `cert-manager.io/certificate-name` with the Certificate's name. In a cluster without the kind Certificate, the only
+//! Secret of the namespace with that annotation is taken: so one that was copied from another cluster, or made by
+//! hand, works with manifests that were written for cert-manager. Whoever may create Secrets in the namespace decides
+//! there what is trusted.
 //!
 //! # What is written
 //!
-//! What stands there already and is not expired, together with the CA, newest first; so a CA that is replaced stays
-//! trusted until it expires, and calls go on while servers change. What does not parse is replaced. Nothing but these
-//! fields is applied (server-side, as [`FIELD_MANAGER`]), and only if the object is still as it was read. What is
-//! right is not written. Whoever is asked for a CA that does not exist, may not be used or is no CA leaves the
-//! object alone, and says why: in one log line and one event on the object. When the annotation is removed, the
+//! What stands there already and is not expired, together with the CA, newest first: a CA that is replaced stays
+//! trusted until it expires, and calls go on while servers change. What does not parse is replaced. Each webhook keeps
+//! what it alone trusts. Nothing but these fields is applied (server-side, as [`FIELD_MANAGER`]), and only if the object
+//! is still as it was read; what is right is not written.
+//!
+//! When the CA that is asked for does not exist, may not be used or is none, the object is left alone, and one log
+//! line and one event on the object say why, until something else is wrong with it. When the annotation is removed, the
 //! bundle stays.
 //!
-//! Differences: cert-manager injects what `ca.crt` holds even if it is no certificate, or is expired; OpenShift
-//! replaces what it finds, and removes the other keys of a ConfigMap.
+//! Differences: cert-manager injects what `ca.crt` holds also if it is no certificate or is expired; OpenShift replaces
+//! what it finds, and removes the other keys of a ConfigMap.
 //!
 //! # Who else does this
 //!
-//! Beside a [running cainjector of cert-manager](Rival) an injector does not start, and one that runs stops writing within half
-//! a minute when one appears, and goes on when it is gone. The same holds for OpenShift's service CA and its
-//! annotation.
+//! Beside a [running cainjector of cert-manager](Rival) an injector does not start, and one that runs stops writing
+//! within half a minute when one appears, and goes on when it is gone. The same holds for OpenShift's service CA, for
+//! whoever honours its annotation.
 //!
-//! Several injectors may run at once, without a leader: all compute the same bytes, and a write that comes second
-//! changes nothing.
+//! Several injectors may run at once, without a leader: all compute the same bytes from what they read, and a write
+//! after somebody else's is refused and begins anew.
 //!
 //! # Rights
 //!
-//! `get`, `list`, `watch` and `patch` on the kinds above; `get`, `list` and `watch` on the Secrets that are asked for,
-//! which may be given by name or by namespace, and on the Secrets of the namespaces of Certificates; the same on
-//! Certificates; `list` on Deployments and on cert-manager's Leases; `create` and `patch` on events. Of Secrets, only the
-//! metadata is watched.
+//! - `get`, `list`, `watch` and `patch` on the kinds above; on ConfigMaps only with a CA in place of OpenShift's
+//! - `get`, `list` and `watch` on the Secrets that are asked for, by name, by namespace or all. Only the metadata is
+//!   watched, and of each Secret by itself. For `inject-ca-from` without the kind Certificate: on all Secrets of the
+//!   namespace
+//! - `get`, `list` and `watch` on Certificates
+//! - `list` on Deployments, and on cert-manager's two Leases by name
+//! - `create` and `patch` on events of `events.k8s.io`
 
 mod authority;
 mod look;

@@ -16,7 +16,7 @@ use kube::{
     runtime::events::Recorder,
 };
 
-use super::{FIELD_MANAGER, wish::ObjectName};
+use super::FIELD_MANAGER;
 use crate::{
     bundle::TrustBundle,
     target::{ObjectTarget, Slot, Webhooks},
@@ -133,9 +133,4 @@ pub(super) fn merged(slot: &Slot, wanted: &TrustBundle, now: SystemTime) -> Slot
     let held = slot.bundle().ok().and_then(|held| held.without_expired(now));
     let bundle = held.map_or_else(|| wanted.clone(), |held| held.merge(wanted));
     Slot::new(slot.name.clone(), bundle.to_pem())
-}
-
-/// As messages name an object that is known by namespace and name
-pub(super) fn of_kind(kind: &str, name: &ObjectName) -> String {
-    format!("{kind} {name}")
 }

@@ -18,7 +18,7 @@ use tracing::{info, warn};
 
 use super::{
     authority::{CERTIFICATE_CRD, Dependency, certificate_resource},
-    object::{Kind, Object, of_kind},
+    object::{Kind, Object},
     wish::Wish,
 };
 use crate::report::chain;
@@ -72,7 +72,7 @@ pub(super) async fn dependency(client: Client, dependency: Dependency, signals: 
         Dependency::CertificateKind => {}
         Dependency::Secret(name) => {
             let api: Api<PartialObjectMeta<Secret>> = Api::namespaced(client, &name.namespace);
-            let what = of_kind("Secret", name);
+            let what = format!("Secret {name}");
             follow(api, only(&name.name), what, &signals, |event| changed(is_change(&event))).await;
         }
         Dependency::SecretsOf(namespace) => {
@@ -84,7 +84,7 @@ pub(super) async fn dependency(client: Client, dependency: Dependency, signals: 
             let resource = certificate_resource();
             let api: Api<PartialObjectMeta<DynamicObject>> =
                 Api::namespaced_with(client, &name.namespace, &resource);
-            let what = of_kind("Certificate", name);
+            let what = format!("Certificate {name}");
             follow(api, only(&name.name), what, &signals, |event| changed(is_change(&event))).await;
         }
     }
