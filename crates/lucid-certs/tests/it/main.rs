@@ -10,3 +10,4 @@ mod names;
 mod openssl;
 mod secret;
 mod self_managed;
+mod target;

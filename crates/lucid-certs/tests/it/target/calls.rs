@@ -1,0 +1,245 @@
+//! Calls of the API server that are verified against a bundle that a target wrote
+
+use std::{net::IpAddr, sync::Arc, time::SystemTime};
+
+use kube::{
+    Api, Client,
+    api::{ApiResource, ListParams, PostParams},
+    core::{DynamicObject, GroupVersionKind},
+};
+use lucid_certs::{ServingCertificateResolver, ServingNames, TrustBundle, server_config};
+use lucid_testbed::{Cluster, can_use_namespaces};
+use rustls::{ServerConfig, version::TLS13};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader},
+    net::TcpListener,
+};
+use tokio_rustls::TlsAcceptor;
+
+use super::subject::{Kind, Subject, eventually};
+use crate::common::handshake::{client as trusting, connect};
+
+const NAMESPACE: &str = "lucid-system";
+const SERVICE: &str = "lucid-operator";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_accept_the_server_once_they_have_the_bundle() {
+    let by_service = can_use_namespaces();
+    let builder = Cluster::builder();
+    let builder = if by_service { builder.webhooks_by_service() } else { builder };
+    let cluster = builder.start().await.unwrap();
+    let client = &cluster.client();
+    let server = Server::start(cluster.host_address()).await;
+
+    for kind in [Kind::Mutating, Kind::Validating] {
+        an_admission_webhook_is_called(client, &server, kind).await;
+    }
+    a_conversion_webhook_is_called(client, &server).await;
+    a_client_that_reads_the_config_map_connects(client, &server).await;
+    if by_service {
+        cluster.expose_service(NAMESPACE, SERVICE, server.port).await.unwrap();
+        an_aggregated_api_server_is_called(client, &server).await;
+    }
+}
+
+async fn an_admission_webhook_is_called(client: &Client, server: &Server, kind: Kind) {
+    let subject = Subject::new(client, kind, "called");
+    let label = format!("{kind:?}").to_lowercase();
+    let mut manifest = subject.manifest();
+    for webhook in manifest["webhooks"].as_array_mut().unwrap() {
+        webhook["clientConfig"]["url"] = json!(server.url);
+        webhook["failurePolicy"] = json!("Fail");
+        webhook["rules"] = json!([{
+            "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"],
+        }]);
+        webhook["objectSelector"] = json!({ "matchLabels": { "checked": label } });
+    }
+    subject.make(&manifest).await;
+    let config_map = json!({ "metadata": { "generateName": "checked-", "labels": { "checked": label } } });
+    let config_map: DynamicObject = serde_json::from_value(config_map).unwrap();
+    let config_maps = api(client, "", "ConfigMap");
+    let params = PostParams::default();
+    let create = || config_maps.create(&params, &config_map);
+
+    let refused = eventually(async || create().await.map_or_else(Ok, Err)).await;
+    assert!(refused.to_string().contains("certificate signed by unknown authority"), "{refused}");
+    subject.heal(&server.bundle).await;
+    eventually(create).await;
+}
+
+async fn a_conversion_webhook_is_called(client: &Client, server: &Server) {
+    let subject = Subject::new(client, Kind::Conversion, "widget");
+    let mut manifest = subject.manifest();
+    manifest["spec"]["conversion"]["webhook"]["clientConfig"]["url"] = json!(server.url);
+    // As a chart has it: then the definition is not even served.
+    manifest["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"] = json!("Cg==");
+    subject.make(&manifest).await;
+    let established = async || {
+        let conditions = subject.object().await["status"]["conditions"].clone();
+        let conditions = conditions.as_array().cloned().unwrap_or_default();
+        conditions.into_iter().find(|condition| condition["type"] == "Established").ok_or("no condition")
+    };
+    eventually(async || match established().await {
+        Ok(condition) if condition["reason"] == "InvalidCABundle" => {
+            Ok(assert_eq!(condition["status"], "False"))
+        }
+        other => Err(other),
+    })
+    .await;
+
+    subject.heal(&server.bundle).await;
+    eventually(async || match established().await {
+        Ok(condition) if condition["status"] == "True" => Ok(()),
+        other => Err(other),
+    })
+    .await;
+    let widget = json!({ "apiVersion": "example.com/v1", "kind": "widget", "metadata": { "name": "one" } });
+    let widget: DynamicObject = serde_json::from_value(widget).unwrap();
+    eventually(|| async {
+        api(client, "example.com", "widget").create(&PostParams::default(), &widget).await
+    })
+    .await;
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v2", "widget"));
+    let converted: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &resource);
+    assert_eq!(eventually(|| converted.get("one")).await.data["converted"], true);
+
+    // And without one: the roots of the host do not know the server.
+    subject.meddle(None).await.unwrap();
+    let refused = eventually(async || converted.get("one").await.map_or_else(Ok, Err)).await;
+    assert!(refused.to_string().contains("certificate signed by unknown authority"), "{refused}");
+    subject.heal(&server.bundle).await;
+    eventually(|| converted.get("one")).await;
+}
+
+async fn a_client_that_reads_the_config_map_connects(client: &Client, server: &Server) {
+    let subject = Subject::create(client, Kind::ConfigMap, "roots").await;
+    subject.heal(&server.bundle).await;
+    let object = subject.object().await;
+    let text = object.pointer(subject.pointer()).unwrap().as_str().unwrap();
+    let roots = TrustBundle::from_pem(text.as_bytes()).unwrap();
+    connect(&trusting(&roots, &TLS13), &server.config, &format!("{SERVICE}.{NAMESPACE}.svc")).unwrap();
+}
+
+async fn an_aggregated_api_server_is_called(client: &Client, server: &Server) {
+    let subject = Subject::new(client, Kind::ApiService, "aggregated");
+    let mut manifest = subject.manifest();
+    manifest["spec"]["service"] = json!({ "namespace": NAMESPACE, "name": SERVICE });
+    subject.make(&manifest).await;
+    let available = async || {
+        let conditions = subject.object().await["status"]["conditions"].clone();
+        let conditions = conditions.as_array().cloned().unwrap_or_default();
+        conditions.into_iter().find(|condition| condition["type"] == "Available").ok_or("no condition")
+    };
+    let condition = eventually(async || match available().await {
+        Ok(condition) if condition["reason"] == "FailedDiscoveryCheck" => Ok(condition),
+        other => Err(other),
+    })
+    .await;
+    let message = condition["message"].as_str().unwrap();
+    assert!(message.contains("certificate signed by unknown authority"), "{message}");
+
+    subject.heal(&server.bundle).await;
+    eventually(async || match available().await {
+        Ok(condition) if condition["status"] == "True" => Ok(()),
+        other => Err(other),
+    })
+    .await;
+    let answers = api(client, "aggregated.example.com", "Answer");
+    eventually(|| async { answers.list(&ListParams::default()).await.map(drop) }).await;
+}
+
+fn api(client: &Client, group: &str, kind: &str) -> Api<DynamicObject> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+    Api::namespaced_with(client.clone(), "default", &resource)
+}
+
+/// Answers whatever the API server asks: admission, conversion, and the API of an aggregated server.
+struct Server {
+    port: u16,
+    url: String,
+    bundle: TrustBundle,
+    config: Arc<ServerConfig>,
+}
+
+impl Server {
+    async fn start(address: IpAddr) -> Self {
+        let names = ServingNames::for_services(NAMESPACE, &[SERVICE]).unwrap();
+        let names = names.with_host(&address.to_string()).unwrap();
+        let now = SystemTime::now();
+        let authority = lucid_certs::CertificateAuthority::generate(&names, now).unwrap();
+        let certificate = authority.issue(&names, now).unwrap();
+        let mut config = server_config(Arc::new(ServingCertificateResolver::new(&certificate))).unwrap();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let config = Arc::new(config);
+
+        let listener = TcpListener::bind((address, 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let acceptor = TlsAcceptor::from(Arc::clone(&config));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let acceptor = acceptor.clone();
+                tokio::spawn(async move {
+                    // Callers without the bundle end the handshake.
+                    if let Ok(stream) = acceptor.accept(stream).await {
+                        drop(converse(stream).await);
+                    }
+                });
+            }
+        });
+        // An authority more, as during a rotation
+        let bundle = authority.trust_bundle().merge(&super::subject::authority().trust_bundle());
+        Self { port, url: format!("https://{address}:{port}/call"), bundle, config }
+    }
+}
+
+/// HTTP/1.1 as far as the API server speaks it
+async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin) -> std::io::Result<()> {
+    let mut stream = BufReader::new(stream);
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if stream.read_line(&mut head).await? == 0 {
+                return Ok(());
+            }
+        }
+        let length =
+            head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+        let mut body = vec![0; length.unwrap_or(0)];
+        stream.read_exact(&mut body).await?;
+        let path = head.split_whitespace().nth(1).unwrap_or_default();
+        let answer = answer(path, &serde_json::from_slice(&body).unwrap_or_default()).to_string();
+        let head = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            answer.len()
+        );
+        stream.write_all(head.as_bytes()).await?;
+        stream.write_all(answer.as_bytes()).await?;
+        stream.flush().await?;
+    }
+}
+
+fn answer(path: &str, asked: &Value) -> Value {
+    let uid = &asked["request"]["uid"];
+    let response = match asked["kind"].as_str() {
+        Some("AdmissionReview") => json!({ "uid": uid, "allowed": true }),
+        Some("ConversionReview") => {
+            let convert = |object: &Value| {
+                let mut object = object.clone();
+                object["apiVersion"] = asked["request"]["desiredAPIVersion"].clone();
+                object["converted"] = json!(true);
+                object
+            };
+            let objects: Vec<_> =
+                asked["request"]["objects"].as_array().unwrap().iter().map(convert).collect();
+            json!({ "uid": uid, "result": { "status": "Success" }, "convertedObjects": objects })
+        }
+        _ if path.ends_with("answers") => {
+            return json!({ "apiVersion": "v1", "kind": "List", "metadata": {}, "items": [] });
+        }
+        _ => {
+            return json!({ "apiVersion": "v1", "kind": "APIResourceList", "groupVersion": "v1", "resources": [] });
+        }
+    };
+    json!({ "apiVersion": asked["apiVersion"], "kind": asked["kind"], "response": response })
+}

@@ -1,0 +1,299 @@
+//! What happens to a bundle, and how it comes back
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use kube::{Client, api::DeleteParams};
+use lucid_certs::target::{ObjectTarget, Reading, TargetError, TrustTarget, Webhooks};
+use lucid_testbed::Cluster;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::subject::{Kind, MANAGER, SOMEBODY, Subject, authority, other_owners};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bundles_in_objects_are_read_and_healed() {
+    let cluster = Cluster::builder().start().await.unwrap();
+    let client = &cluster.client();
+    for kind in Kind::ALL {
+        a_write_fills_every_slot_and_changes_nothing_else(client, kind).await;
+        whatever_happened_to_a_bundle_is_read_and_healed(client, kind).await;
+        a_write_after_somebody_elses_changes_nothing(client, kind).await;
+        what_is_deleted_is_not_made_again(client, kind).await;
+        changes_are_told_from_before_the_object_is_there_until_after_it(client, kind).await;
+        a_bundle_stays_when_who_put_it_there_leaves_it_out(client, kind).await;
+        a_field_manager_that_applies_more_is_refused(client, kind).await;
+    }
+    only_the_webhooks_asked_for_are_written(client).await;
+    a_webhook_that_vanished_is_not_made_again(client).await;
+    what_nobody_calls_through_is_absent(client).await;
+    what_cannot_take_a_bundle_says_why(client).await;
+}
+
+/// Everything in the object that is not the bundle, our ownership of it, or counted up by every write
+fn others_part(mut object: Value, subject: &Subject) -> Value {
+    object["metadata"]["resourceVersion"].take();
+    object["metadata"]["generation"].take();
+    let managers = object["metadata"]["managedFields"].as_array_mut().unwrap();
+    managers.retain(|entry| entry["manager"] != MANAGER);
+    // The API server looks at a new definition or service by itself, and says so in the status.
+    managers.retain(|entry| entry["subresource"] != "status");
+    object["status"].take();
+    let (parent, field) = subject.pointer().rsplit_once('/').unwrap();
+    for parent in [parent.to_owned(), parent.replace("/0/", "/1/")] {
+        if let Some(Value::Object(parent)) = object.pointer_mut(&parent) {
+            parent.remove(field);
+        }
+    }
+    object
+}
+
+async fn a_write_fills_every_slot_and_changes_nothing_else(client: &Client, kind: Kind) {
+    let subject = Subject::create(client, kind, "fresh").await;
+    let before = subject.object().await;
+    let bundle = authority().trust_bundle();
+
+    let reading = subject.target.read().await.unwrap();
+    let Reading::Present { slots, .. } = &reading else { panic!("{reading:?}") };
+    let webhooks = if matches!(kind, Kind::Mutating | Kind::Validating) { 2 } else { 1 };
+    assert_eq!(slots.len(), webhooks);
+    assert!(slots.iter().all(|slot| slot.pem.is_empty()), "{slots:?}");
+    assert!(!reading.holds(&bundle));
+    subject.heal(&bundle).await;
+
+    let after = subject.object().await;
+    let encoded = subject.encoded(bundle.to_pem().as_bytes());
+    assert_eq!(after.pointer(subject.pointer()), Some(&encoded));
+    assert_eq!(others_part(after.clone(), &subject), others_part(before, &subject));
+
+    // The same once more is no change: API servers go on with the connections they have.
+    subject.heal(&bundle).await;
+    assert_eq!(others_part(subject.object().await, &subject), others_part(after, &subject));
+}
+
+async fn whatever_happened_to_a_bundle_is_read_and_healed(client: &Client, kind: Kind) {
+    let subject = Subject::create(client, kind, "drift").await;
+    let bundle = authority().trust_bundle();
+    let foreign = authority().trust_bundle();
+    let (both, foreign) = (bundle.merge(&foreign).to_pem(), foreign.to_pem());
+    subject.heal(&bundle).await;
+
+    let cases: [(&str, Option<&[u8]>, bool); 5] = [
+        ("wiped", None, true),
+        ("a placeholder, Cg== in base64", Some(b"\n"), false),
+        ("foreign bytes", Some(b"no certificate"), false),
+        ("a foreign authority", Some(foreign.as_bytes()), true),
+        ("an authority added", Some(both.as_bytes()), true),
+    ];
+    for (what, content, parses) in cases {
+        let outcome = subject.meddle(content).await;
+        if kind == Kind::Conversion && !parses {
+            // The API server itself keeps a definition's bundle from becoming one that does not parse.
+            let Err(kube::Error::Api(status)) = outcome else { panic!("{what}: {outcome:?}") };
+            assert!(status.message.contains("unable to parse bytes as PEM block"), "{}", status.message);
+            continue;
+        }
+        outcome.unwrap();
+        let reading = subject.target.read().await.unwrap();
+        assert!(!reading.holds(&bundle), "{kind:?}, {what}: {reading:?}");
+        let owners: &[&str] = if content.is_some() { &[SOMEBODY] } else { &[] };
+        assert_eq!(other_owners(&reading), owners, "{kind:?}, {what}");
+        subject.heal(&bundle).await;
+        assert!(other_owners(&subject.target.read().await.unwrap()).is_empty(), "{kind:?}, {what}");
+    }
+}
+
+async fn a_write_after_somebody_elses_changes_nothing(client: &Client, kind: Kind) {
+    let subject = Subject::create(client, kind, "race").await;
+    let (old, new) = (authority().trust_bundle(), authority().trust_bundle());
+    let foreign = authority().trust_bundle();
+    subject.heal(&old).await;
+
+    let reading = subject.target.read().await.unwrap();
+    subject.meddle(Some(foreign.to_pem().as_bytes())).await.unwrap();
+    subject.label("somebody").await;
+    let before = subject.object().await;
+    let error = subject.target.write(&new, &reading).await.unwrap_err();
+    assert!(matches!(error, TargetError::Changed { .. }), "{kind:?}: {error:?}");
+    assert!(error.to_string().contains(subject.target.name()), "{error}");
+    let after = subject.object().await;
+    assert_eq!(after.pointer(subject.pointer()), before.pointer(subject.pointer()));
+
+    // Who reads again sees what the other one added, and can keep it.
+    let reading = subject.target.read().await.unwrap();
+    let merged = reading.bundle().unwrap().merge(&new);
+    subject.heal(&merged).await;
+    assert_eq!(subject.object().await["metadata"]["labels"]["by"], "somebody");
+}
+
+async fn what_is_deleted_is_not_made_again(client: &Client, kind: Kind) {
+    let subject = Subject::create(client, kind, "gone").await;
+    let bundle = authority().trust_bundle();
+    let reading = subject.target.read().await.unwrap();
+    delete(&subject).await;
+    let error = subject.target.write(&bundle, &reading).await.unwrap_err();
+    assert!(matches!(error, TargetError::Changed { .. }), "{kind:?}: {error:?}");
+    let absent = subject.target.read().await.unwrap();
+    assert_eq!(absent, Reading::Absent);
+    assert_eq!(subject.target.write(&bundle, &absent).await.unwrap(), Reading::Absent);
+    assert!(subject.api.get_opt(&subject.name).await.unwrap().is_none());
+
+    // Nor is another object of that name touched.
+    subject.make(&subject.manifest()).await;
+    let error = subject.target.write(&bundle, &reading).await.unwrap_err();
+    assert!(matches!(error, TargetError::Changed { .. }), "{kind:?}: {error:?}");
+    assert_eq!(subject.object().await.pointer(subject.pointer()), None);
+}
+
+async fn delete(subject: &Subject) {
+    subject.api.delete(&subject.name, &DeleteParams::default()).await.unwrap();
+    super::subject::eventually(async || match subject.api.get_opt(&subject.name).await.unwrap() {
+        None => Ok(()),
+        Some(_) => Err("still there"),
+    })
+    .await;
+}
+
+async fn changes_are_told_from_before_the_object_is_there_until_after_it(client: &Client, kind: Kind) {
+    let subject = Subject::new(client, kind, "later");
+    let bundle = authority().trust_bundle();
+    let mut changes = subject.target.changes();
+    // The last of what is told comes when it can be read.
+    let mut told = async |what: &str, is_there: &dyn Fn(&Reading) -> bool| loop {
+        let change = timeout(Duration::from_secs(20), changes.next()).await;
+        change.unwrap_or_else(|_| panic!("{kind:?}: not told of what was {what}")).expect("it never ends");
+        if is_there(&subject.target.read().await.unwrap()) {
+            break;
+        }
+    };
+    told("there at the start", &|reading| *reading == Reading::Absent).await;
+    subject.make(&subject.manifest()).await;
+    told("created", &|reading| *reading != Reading::Absent).await;
+    subject.heal(&bundle).await;
+    told("written", &|reading| reading.holds(&bundle)).await;
+    subject.meddle(None).await.unwrap();
+    told("wiped", &|reading| !reading.holds(&bundle)).await;
+    delete(&subject).await;
+    told("deleted", &|reading| *reading == Reading::Absent).await;
+}
+
+/// So nothing is lost when the bundle's owner changes, such as from another injector to us.
+async fn a_bundle_stays_when_who_put_it_there_leaves_it_out(client: &Client, kind: Kind) {
+    let subject = Subject::new(client, kind, "handover");
+    let bundle = authority().trust_bundle();
+    let mut manifest = subject.manifest();
+    let encoded = subject.encoded(bundle.to_pem().as_bytes());
+    insert(&mut manifest, subject.pointer(), &encoded);
+    if matches!(kind, Kind::Mutating | Kind::Validating) {
+        insert(&mut manifest, "/webhooks/1/clientConfig/caBundle", &encoded);
+    }
+    apply(&subject, &manifest).await;
+    let reading = subject.target.read().await.unwrap();
+    assert!(matches!(reading, Reading::Present { stale: true, .. }), "{reading:?}");
+    assert!(!reading.holds(&bundle), "it is to be written, so that it is ours too");
+    subject.heal(&bundle).await;
+    assert_eq!(other_owners(&subject.target.read().await.unwrap()), ["argo"]);
+
+    apply(&subject, &subject.manifest()).await;
+    let reading = subject.target.read().await.unwrap();
+    assert!(reading.holds(&bundle), "{kind:?}: {reading:?}");
+    assert!(other_owners(&reading).is_empty());
+}
+
+fn insert(manifest: &mut Value, pointer: &str, value: &Value) {
+    let (parent, field) = pointer.rsplit_once('/').unwrap();
+    manifest.pointer_mut(parent).unwrap()[field] = value.clone();
+}
+
+async fn apply(subject: &Subject, manifest: &Value) {
+    let params = kube::api::PatchParams::apply("argo");
+    subject.api.patch(&subject.name, &params, &kube::api::Patch::Apply(manifest)).await.unwrap();
+}
+
+async fn a_field_manager_that_applies_more_is_refused(client: &Client, kind: Kind) {
+    let subject = Subject::new(client, kind, "mixed");
+    let params = kube::api::PatchParams::apply(MANAGER);
+    let patch = kube::api::Patch::Apply(subject.manifest());
+    subject.api.patch(&subject.name, &params, &patch).await.unwrap();
+    let error = subject.target.read().await.unwrap_err();
+    assert!(matches!(error, TargetError::Unfit { .. }), "{kind:?}: {error:?}");
+    assert!(error.to_string().contains("give the target a field manager of its own"), "{error}");
+}
+
+async fn only_the_webhooks_asked_for_are_written(client: &Client) {
+    let subject = Subject::create(client, Kind::Mutating, "some").await;
+    let webhooks = Webhooks::named(["second.example.com", "third.example.com"]);
+    let target = ObjectTarget::mutating_webhooks(client.clone(), MANAGER, &subject.name, webhooks);
+    let bundle = authority().trust_bundle();
+    let written = target.write(&bundle, &target.read().await.unwrap()).await.unwrap();
+    assert!(written.holds(&bundle));
+    let object = subject.object().await;
+    assert_eq!(object["webhooks"].as_array().unwrap().len(), 2);
+    assert_eq!(object["webhooks"][0]["clientConfig"]["caBundle"], Value::Null);
+    let encoded = subject.encoded(bundle.to_pem().as_bytes());
+    assert_eq!(object["webhooks"][1]["clientConfig"]["caBundle"], encoded);
+
+    let none = Webhooks::named(["third.example.com"]);
+    let target = ObjectTarget::mutating_webhooks(client.clone(), MANAGER, &subject.name, none);
+    assert_eq!(target.read().await.unwrap(), Reading::Absent);
+}
+
+async fn a_webhook_that_vanished_is_not_made_again(client: &Client) {
+    for kind in [Kind::Mutating, Kind::Validating] {
+        let subject = Subject::create(client, kind, "fewer").await;
+        let bundle = authority().trust_bundle();
+        subject.heal(&bundle).await;
+        let reading = subject.target.read().await.unwrap();
+        subject.patch(json!([{ "op": "remove", "path": "/webhooks/0" }])).await.unwrap();
+        let error = subject.target.write(&bundle, &reading).await.unwrap_err();
+        assert!(matches!(error, TargetError::Changed { .. }), "{error:?}");
+        subject.heal(&bundle).await;
+        let webhooks = subject.object().await["webhooks"].as_array().unwrap().clone();
+        assert_eq!(webhooks.len(), 1);
+        assert_eq!(webhooks[0]["name"], "second.example.com");
+    }
+}
+
+async fn what_nobody_calls_through_is_absent(client: &Client) {
+    let subject = Subject::new(client, Kind::Mutating, "empty");
+    let mut manifest = subject.manifest();
+    manifest["webhooks"] = json!([]);
+    subject.make(&manifest).await;
+    assert_eq!(subject.target.read().await.unwrap(), Reading::Absent);
+
+    let subject = Subject::create(client, Kind::Conversion, "none").await;
+    subject.heal(&authority().trust_bundle()).await;
+    let none = json!([{ "op": "replace", "path": "/spec/conversion", "value": { "strategy": "None" } }]);
+    subject.patch(none).await.unwrap();
+    assert_eq!(subject.target.read().await.unwrap(), Reading::Absent);
+
+    let local = super::subject::target(client, Kind::ApiService, "v1.apps");
+    assert_eq!(local.read().await.unwrap(), Reading::Absent);
+}
+
+async fn what_cannot_take_a_bundle_says_why(client: &Client) {
+    let bundle = authority().trust_bundle();
+    let subject = Subject::new(client, Kind::ApiService, "insecure");
+    let mut manifest = subject.manifest();
+    manifest["spec"]["insecureSkipTLSVerify"] = json!(true);
+    subject.make(&manifest).await;
+    let error = subject.target.read().await.unwrap_err();
+    assert!(matches!(error, TargetError::Unfit { .. }), "{error:?}");
+    assert!(error.to_string().contains("insecureSkipTLSVerify"), "{error}");
+
+    let subject = Subject::new(client, Kind::ConfigMap, "binary");
+    let mut manifest = subject.manifest();
+    manifest["binaryData"] = json!({ "ca.crt": "AAAA" });
+    subject.make(&manifest).await;
+    let error = subject.target.read().await.unwrap_err();
+    assert!(error.to_string().contains("ca.crt stands in binaryData"), "{error}");
+
+    let subject = Subject::new(client, Kind::ConfigMap, "immutable");
+    let mut manifest = subject.manifest();
+    manifest["immutable"] = json!(true);
+    subject.make(&manifest).await;
+    let reading = subject.target.read().await.unwrap();
+    let error = subject.target.write(&bundle, &reading).await.unwrap_err();
+    assert!(matches!(error, TargetError::Unfit { .. }), "{error:?}");
+    assert!(error.to_string().contains("immutable"), "{error}");
+}

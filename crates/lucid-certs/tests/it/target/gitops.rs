@@ -1,0 +1,244 @@
+//! Others who apply the object, as Helm, kubectl and Argo CD do
+
+use std::{
+    io::Write,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use kube::{
+    Client,
+    api::{Patch, PatchParams},
+};
+use lucid_certs::{
+    TrustBundle,
+    target::{Reading, TrustTarget},
+};
+use lucid_testbed::{Binaries, Cluster, Component};
+use serde_json::{Value, json};
+
+use super::subject::{Kind, Subject, authority, other_owners};
+
+/// `Cg==` in base64: what manifests hold where a bundle is to come
+const PLACEHOLDER: &[u8] = b"\n";
+
+const APPLY: &[&str] = &["apply"];
+const SERVER_SIDE: &[&str] = &["apply", "--server-side", "--field-manager=argo"];
+const FORCED: &[&str] = &["apply", "--server-side", "--field-manager=argo", "--force-conflicts"];
+const REPLACE: &[&str] = &["replace"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn others_apply_the_object_and_the_bundle_stays_or_comes_back() {
+    let binaries = Binaries::from_env().unwrap();
+    binaries.ensure_async(&[Component::Kubectl]).await.unwrap();
+    let cluster = Cluster::builder().start().await.unwrap();
+    let kubectl = Kubectl {
+        program: binaries.path(Component::Kubectl),
+        kubeconfig: cluster.kubeconfig_path(),
+        cache: cluster.folder().join("kubectl"),
+    };
+    let client = &cluster.client();
+    for kind in Kind::ALL {
+        applied_without_a_bundle_it_stays(client, &kubectl, kind, APPLY, "client").await;
+        applied_without_a_bundle_it_stays(client, &kubectl, kind, SERVER_SIDE, "server").await;
+        applied_without_a_bundle_it_stays(client, &kubectl, kind, FORCED, "forced").await;
+        replaced_without_a_bundle_it_comes_back(client, &kubectl, kind).await;
+        applied_on_the_client_with_a_placeholder_it_comes_back(client, &kubectl, kind).await;
+        applied_on_the_server_with_a_placeholder_it_comes_back(client, &kubectl, kind).await;
+    }
+    for kind in [Kind::Mutating, Kind::Validating] {
+        upgraded_by_a_three_way_merge_it_stays(client, kind).await;
+    }
+    for kind in [Kind::Mutating, Kind::Conversion] {
+        what_carries_a_bundle_is_taken_out_by_update_and_not_by_server_side_apply(client, &kubectl, kind)
+            .await;
+    }
+}
+
+struct Kubectl {
+    program: PathBuf,
+    kubeconfig: PathBuf,
+    cache: PathBuf,
+}
+
+impl Kubectl {
+    fn run(&self, args: &[&str], manifest: &Value) -> Result<(), String> {
+        let mut command = Command::new(&self.program);
+        command.arg("--kubeconfig").arg(&self.kubeconfig).arg("--cache-dir").arg(&self.cache);
+        command.args(args).args(["--validate=false", "--filename", "-"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(manifest.to_string().as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        if output.status.success() { Ok(()) } else { Err(said) }
+    }
+}
+
+/// A release of a chart, or a commit: the same object with another label
+fn release(subject: &Subject, number: u32) -> Value {
+    let mut manifest = subject.manifest();
+    manifest["metadata"]["labels"] = json!({ "release": number.to_string() });
+    manifest
+}
+
+fn with_placeholder(mut manifest: Value, subject: &Subject) -> Value {
+    let (parent, field) = subject.pointer().rsplit_once('/').unwrap();
+    manifest.pointer_mut(parent).unwrap()[field] = subject.encoded(PLACEHOLDER);
+    manifest
+}
+
+async fn assert_released(subject: &Subject, number: u32) {
+    assert_eq!(subject.object().await["metadata"]["labels"]["release"], number.to_string());
+}
+
+async fn holds(subject: &Subject, bundle: &TrustBundle) -> bool {
+    subject.target.read().await.unwrap().holds(bundle)
+}
+
+async fn applied_without_a_bundle_it_stays(
+    client: &Client,
+    kubectl: &Kubectl,
+    kind: Kind,
+    how: &[&str],
+    word: &str,
+) {
+    let subject = Subject::new(client, kind, word);
+    let bundle = authority().trust_bundle();
+    kubectl.run(how, &release(&subject, 1)).unwrap();
+    subject.heal(&bundle).await;
+    kubectl.run(how, &release(&subject, 2)).unwrap();
+    assert_released(&subject, 2).await;
+    assert!(holds(&subject, &bundle).await, "{kind:?}, {how:?}");
+}
+
+/// As `helm upgrade --force` does too, and Argo CD with `Replace=true`
+async fn replaced_without_a_bundle_it_comes_back(client: &Client, kubectl: &Kubectl, kind: Kind) {
+    let subject = Subject::create(client, kind, "replaced").await;
+    let bundle = authority().trust_bundle();
+    subject.heal(&bundle).await;
+    for number in 1..3 {
+        let mut manifest = release(&subject, number);
+        // The API server does not replace these without the version that is replaced.
+        if matches!(kind, Kind::Conversion | Kind::ApiService) {
+            let version = subject.object().await["metadata"]["resourceVersion"].clone();
+            manifest["metadata"]["resourceVersion"] = version;
+        }
+        super::subject::eventually(async || kubectl.run(REPLACE, &manifest)).await;
+        let reading = subject.target.read().await.unwrap();
+        let Reading::Present { slots, .. } = &reading else { panic!("{reading:?}") };
+        assert!(slots.iter().all(|slot| slot.pem.is_empty()), "{kind:?}: {reading:?}");
+        subject.heal(&bundle).await;
+        assert_released(&subject, number).await;
+    }
+}
+
+async fn applied_on_the_client_with_a_placeholder_it_comes_back(
+    client: &Client,
+    kubectl: &Kubectl,
+    kind: Kind,
+) {
+    let subject = Subject::new(client, kind, "placeholder");
+    let bundle = authority().trust_bundle();
+    kubectl.run(APPLY, &with_placeholder(release(&subject, 1), &subject)).unwrap();
+    assert!(!holds(&subject, &bundle).await);
+    subject.heal(&bundle).await;
+
+    let again = kubectl.run(APPLY, &with_placeholder(release(&subject, 2), &subject));
+    if kind == Kind::Conversion {
+        // Refused by the API server, bundle or not: whoever puts a placeholder there can apply it once.
+        assert!(again.unwrap_err().contains("unable to parse bytes as PEM block"));
+        assert!(holds(&subject, &bundle).await);
+    } else {
+        again.unwrap();
+        assert_released(&subject, 2).await;
+        assert!(!holds(&subject, &bundle).await);
+        assert_eq!(other_owners(&subject.target.read().await.unwrap()), ["kubectl-client-side-apply"]);
+        subject.heal(&bundle).await;
+    }
+
+    // The placeholder is taken out: once this removes what stands there, and never again.
+    kubectl.run(APPLY, &release(&subject, 3)).unwrap();
+    assert!(!holds(&subject, &bundle).await);
+    subject.heal(&bundle).await;
+    kubectl.run(APPLY, &release(&subject, 4)).unwrap();
+    assert_released(&subject, 4).await;
+    assert!(holds(&subject, &bundle).await);
+}
+
+async fn applied_on_the_server_with_a_placeholder_it_comes_back(
+    client: &Client,
+    kubectl: &Kubectl,
+    kind: Kind,
+) {
+    let subject = Subject::new(client, kind, "claimed");
+    let bundle = authority().trust_bundle();
+    kubectl.run(SERVER_SIDE, &with_placeholder(release(&subject, 1), &subject)).unwrap();
+    subject.heal(&bundle).await;
+
+    // Who claims the field conflicts with us, and is told so.
+    let said = kubectl.run(SERVER_SIDE, &with_placeholder(release(&subject, 2), &subject)).unwrap_err();
+    assert!(said.contains("conflict with \"lucid-certs\""), "{said}");
+    assert!(holds(&subject, &bundle).await);
+
+    let forced = kubectl.run(FORCED, &with_placeholder(release(&subject, 2), &subject));
+    if kind == Kind::Conversion {
+        assert!(forced.unwrap_err().contains("unable to parse bytes as PEM block"));
+    } else {
+        forced.unwrap();
+        assert!(!holds(&subject, &bundle).await);
+        assert_eq!(other_owners(&subject.target.read().await.unwrap()), ["argo"]);
+        subject.heal(&bundle).await;
+        assert_released(&subject, 2).await;
+    }
+
+    // Who no longer claims it does not conflict.
+    kubectl.run(SERVER_SIDE, &release(&subject, 3)).unwrap();
+    assert_released(&subject, 3).await;
+    assert!(holds(&subject, &bundle).await);
+}
+
+/// `helm upgrade` of Helm 3 sends what differs between two releases, lists merged by their keys.
+async fn upgraded_by_a_three_way_merge_it_stays(client: &Client, kind: Kind) {
+    let subject = Subject::create(client, kind, "chart").await;
+    let bundle = authority().trust_bundle();
+    subject.heal(&bundle).await;
+    let difference = json!({
+        "metadata": { "labels": { "release": "2" } },
+        "webhooks": [{ "name": "first.example.com", "failurePolicy": "Fail" }],
+        "$setElementOrder/webhooks": [{ "name": "first.example.com" }, { "name": "second.example.com" }],
+    });
+    let params = PatchParams { field_manager: Some("helm".to_owned()), ..PatchParams::default() };
+    subject.api.patch(&subject.name, &params, &Patch::Strategic(difference)).await.unwrap();
+    assert_released(&subject, 2).await;
+    assert!(holds(&subject, &bundle).await);
+}
+
+/// A limit of server-side apply, which [`lucid_certs::target::ObjectTarget`] tells of: what we own in a webhook stays
+/// when its other owner leaves the webhook out, and the rest alone is no webhook.
+async fn what_carries_a_bundle_is_taken_out_by_update_and_not_by_server_side_apply(
+    client: &Client,
+    kubectl: &Kubectl,
+    kind: Kind,
+) {
+    let subject = Subject::new(client, kind, "less");
+    let bundle = authority().trust_bundle();
+    kubectl.run(SERVER_SIDE, &release(&subject, 1)).unwrap();
+    subject.heal(&bundle).await;
+
+    let mut less = release(&subject, 2);
+    match kind {
+        Kind::Conversion => less["spec"]["conversion"] = json!({ "strategy": "None" }),
+        _ => drop(less["webhooks"].as_array_mut().unwrap().pop()),
+    }
+    let said = kubectl.run(FORCED, &less).unwrap_err();
+    assert!(said.contains("is invalid"), "{said}");
+    assert!(holds(&subject, &bundle).await);
+
+    less["metadata"]["resourceVersion"] = subject.object().await["metadata"]["resourceVersion"].clone();
+    kubectl.run(REPLACE, &less).unwrap();
+    match kind {
+        Kind::Conversion => assert_eq!(subject.target.read().await.unwrap(), Reading::Absent),
+        _ => subject.heal(&bundle).await,
+    }
+}

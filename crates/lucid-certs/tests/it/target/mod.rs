@@ -1,0 +1,7 @@
+//! Trust bundles in objects of a real API server
+
+mod calls;
+mod drift;
+mod gitops;
+mod rights;
+mod subject;

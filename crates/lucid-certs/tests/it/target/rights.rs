@@ -1,0 +1,149 @@
+//! What a user must be allowed to do
+
+use std::{
+    io::Write as _,
+    time::{Duration, Instant},
+};
+
+use futures::StreamExt;
+use k8s_openapi::api::events::v1::Event;
+use kube::{
+    Api, Client, Config,
+    api::{ListParams, Patch, PatchParams},
+    config::{KubeConfigOptions, Kubeconfig},
+    core::DynamicObject,
+    runtime::events::{Recorder, Reporter},
+};
+use lucid_certs::target::{Contention, ObjectTarget, TargetError, TrustTarget, Webhooks};
+use lucid_testbed::Cluster;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::subject::{Kind, MANAGER, SOMEBODY, Subject, authority, eventually, target};
+
+const USER: &str = "lucid-operator";
+const VERBS: &[&str] = &["get", "list", "watch", "patch"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rights_by_name_are_enough() {
+    let cluster = Cluster::builder().start().await.unwrap();
+    let admin = &cluster.client();
+    let kubeconfig = Kubeconfig::from_yaml(&cluster.kubeconfig_for(USER, None).unwrap()).unwrap();
+    let options = KubeConfigOptions::default();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
+    config.proxy_url = None;
+    let user = &Client::try_from(config).unwrap();
+
+    let mut subjects = Vec::new();
+    for kind in Kind::ALL {
+        subjects
+            .push((Subject::create(admin, kind, "ours").await, Subject::create(admin, kind, "other").await));
+    }
+    let rules: Vec<_> = subjects.iter().map(|(ours, _)| rule(ours)).collect();
+    grant(admin, "ClusterRole", rules).await;
+    let events =
+        json!({ "apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"] });
+    grant(admin, "Role", vec![events]).await;
+
+    for (ours, other) in &subjects {
+        named_objects_are_read_written_and_watched(user, ours, other).await;
+    }
+    a_contention_is_one_event(admin, user).await;
+}
+
+fn rule(subject: &Subject) -> Value {
+    let (group, resource) = match subject.kind {
+        Kind::Mutating => ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+        Kind::Validating => ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+        Kind::Conversion => ("apiextensions.k8s.io", "customresourcedefinitions"),
+        Kind::ApiService => ("apiregistration.k8s.io", "apiservices"),
+        Kind::ConfigMap => ("", "configmaps"),
+    };
+    json!({ "apiGroups": [group], "resources": [resource], "resourceNames": [subject.name], "verbs": VERBS })
+}
+
+async fn grant(admin: &Client, kind: &str, rules: Vec<Value>) {
+    let binding = format!("{kind}Binding");
+    let subject = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER });
+    let role_ref = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": USER });
+    for mut object in [
+        json!({ "kind": kind, "rules": rules }),
+        json!({ "kind": binding, "roleRef": role_ref, "subjects": [subject] }),
+    ] {
+        object["apiVersion"] = json!("rbac.authorization.k8s.io/v1");
+        object["metadata"] = json!({ "name": USER });
+        let kind = object["kind"].as_str().unwrap().to_owned();
+        let resource = kube::api::ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk(
+            "rbac.authorization.k8s.io",
+            "v1",
+            &kind,
+        ));
+        let api: Api<DynamicObject> = match kind.strip_prefix("Cluster") {
+            Some(_) => Api::all_with(admin.clone(), &resource),
+            None => Api::namespaced_with(admin.clone(), "default", &resource),
+        };
+        api.patch(USER, &PatchParams::apply("test"), &Patch::Apply(object)).await.unwrap();
+    }
+}
+
+async fn named_objects_are_read_written_and_watched(user: &Client, ours: &Subject, other: &Subject) {
+    let kind = ours.kind;
+    let bundle = authority().trust_bundle();
+    let allowed = target(user, kind, &ours.name);
+    // The API server learns of the rights by a watch.
+    let reading = eventually(|| allowed.read()).await;
+    let mut changes = allowed.changes();
+    let written = match allowed.write(&bundle, &reading).await {
+        // The API server wrote the status.
+        Err(TargetError::Changed { .. }) => allowed.write(&bundle, &allowed.read().await.unwrap()).await,
+        outcome => outcome,
+    };
+    assert!(written.unwrap().holds(&bundle), "{kind:?}");
+    timeout(Duration::from_secs(20), changes.next()).await.unwrap();
+
+    let forbidden = target(user, kind, &other.name);
+    let error = forbidden.read().await.unwrap_err();
+    assert!(matches!(error, TargetError::Api { .. }), "{kind:?}: {error:?}");
+    assert!(error.to_string().contains(&format!("get {}", forbidden.name())), "{error}");
+    let error = forbidden.write(&bundle, &other.target.read().await.unwrap()).await.unwrap_err();
+    assert!(matches!(error, TargetError::Api { .. }), "{kind:?}: {error:?}");
+}
+
+/// What the driver does, while somebody overwrites whatever it writes
+async fn a_contention_is_one_event(admin: &Client, user: &Client) {
+    let subject = Subject::new(admin, Kind::Mutating, "ours");
+    let bundle = authority().trust_bundle();
+    let reporter = Reporter { controller: "lucid-operator".to_owned(), instance: Some("test".to_owned()) };
+    let ours = ObjectTarget::mutating_webhooks(user.clone(), MANAGER, &subject.name, Webhooks::All)
+        .with_recorder(Recorder::new(user.clone(), reporter));
+    let mut contention = Contention::default();
+    // An hour of it
+    let (begin, mut passed) = (Instant::now(), Duration::ZERO);
+    let mut healed = 0;
+    while passed < Duration::from_hours(1) {
+        subject.meddle(Some(b"mine")).await.unwrap();
+        let reading = ours.read().await.unwrap();
+        assert!(!reading.holds(&bundle));
+        passed += contention.heal_after(begin + passed);
+        if contention.note_healed(begin + passed) {
+            ours.report_contention(&reading).await;
+        }
+        ours.write(&bundle, &reading).await.unwrap();
+        healed += 1;
+    }
+    assert!((60..80).contains(&healed), "healed {healed} times in an hour");
+
+    let events: Api<Event> = Api::namespaced(admin.clone(), "default");
+    let events = events.list(&ListParams::default()).await.unwrap().items;
+    let about = |event: &&Event| event.reason.as_deref() == Some("TrustBundleContended");
+    let events: Vec<_> = events.iter().filter(about).collect();
+    let [event] = events[..] else { panic!("{events:?}") };
+    let note = event.note.clone().unwrap();
+    writeln!(std::io::stderr(), "{note}").unwrap();
+    assert!(note.contains("MutatingWebhookConfiguration/ours") && note.contains(SOMEBODY), "{note}");
+    assert_eq!(event.type_.as_deref(), Some("Warning"));
+    assert!(event.series.is_none());
+    let regarding = event.regarding.clone().unwrap();
+    assert_eq!(regarding.name.as_deref(), Some("ours"));
+    assert_eq!(json!(regarding.uid), subject.object().await["metadata"]["uid"]);
+}
