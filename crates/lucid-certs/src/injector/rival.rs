@@ -12,8 +12,18 @@ use kube::{
     api::{ListParams, ObjectList},
 };
 
-use super::problem::{ApiSnafu, Problem};
 use snafu::ResultExt;
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
+use tracing::warn;
+
+use super::{
+    InjectorError, RivalsSnafu,
+    problem::{ApiSnafu, Problem, TimedOutSnafu},
+};
+use crate::report::chain;
 
 /// What cert-manager's cainjector elects its leader by; the second until 1.11.
 const LEASES: [&str; 2] =
@@ -23,6 +33,12 @@ const LABELS: [&str; 2] = ["app.kubernetes.io/component=cainjector", "app=cainje
 const SERVICE_CA: (&str, &str) = ("openshift-service-ca", "service-ca");
 /// A Lease counts as long as it may be that its holder runs, also when its clock is a minute off.
 const SHORTEST_GRACE: Duration = Duration::from_secs(120);
+/// How often it is looked for them
+const CHECK: Duration = Duration::from_secs(10);
+/// How soon again at start, when the API server is away
+const RETRY: Duration = Duration::from_secs(2);
+/// How long that may take
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Somebody else who injects what this injector would
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,12 +70,68 @@ pub(super) fn list(rivals: &[Rival]) -> String {
     rivals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Looks for signs of `cert_manager` and of OpenShift's `service_ca`
-pub(super) async fn find(
-    client: &Client,
+/// Looks for others who inject
+pub(super) struct Lookout {
+    client: Client,
     cert_manager: bool,
     service_ca: bool,
-) -> Result<Vec<Rival>, Problem> {
+    /// Why that failed the last time
+    problem: Option<String>,
+}
+
+impl Lookout {
+    /// Looks for `cert_manager`, for OpenShift's `service_ca`, or for none
+    pub(super) fn new(client: Client, cert_manager: bool, service_ca: bool) -> Self {
+        Self { client, cert_manager, service_ca, problem: None }
+    }
+
+    /// Returns when nobody else injects
+    pub(super) async fn wait_for_none(&mut self) -> Result<(), InjectorError> {
+        loop {
+            match self.look().await {
+                Ok(rivals) if rivals.is_empty() => return Ok(()),
+                Ok(rivals) => return RivalsSnafu { rivals }.fail(),
+                Err(problem) if problem.is_of_the_object() => {
+                    let source = Box::new(problem);
+                    return Err(InjectorError::Unknown { source });
+                }
+                Err(_) => sleep(RETRY).await,
+            }
+        }
+    }
+
+    /// Tells whether that is still so, for ever
+    pub(super) async fn keep_looking(mut self, rivals: watch::Sender<Vec<Rival>>) {
+        loop {
+            sleep(CHECK).await;
+            if let Ok(found) = self.look().await {
+                let update = |rivals: &mut Vec<Rival>| {
+                    // Who is joined by another is no news.
+                    let is_news = rivals.is_empty() != found.is_empty();
+                    *rivals = found;
+                    is_news
+                };
+                rivals.send_if_modified(update);
+            }
+        }
+    }
+
+    async fn look(&mut self) -> Result<Vec<Rival>, Problem> {
+        let rivals = timeout(PATIENCE, find(&self.client, self.cert_manager, self.service_ca)).await;
+        let rivals = rivals.unwrap_or_else(|_| TimedOutSnafu { seconds: PATIENCE.as_secs() }.fail());
+        let problem = rivals.as_ref().err().map(|problem| chain(problem));
+        if self.problem != problem {
+            if let Some(problem) = &problem {
+                warn!(problem, "failed to find out whether somebody else injects CAs");
+            }
+            self.problem = problem;
+        }
+        rivals
+    }
+}
+
+/// Looks for signs of `cert_manager` and of OpenShift's `service_ca`
+async fn find(client: &Client, cert_manager: bool, service_ca: bool) -> Result<Vec<Rival>, Problem> {
     let mut rivals = BTreeSet::new();
     let deployments: Api<Deployment> = Api::all(client.clone());
     if cert_manager {

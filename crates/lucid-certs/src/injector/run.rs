@@ -15,18 +15,18 @@ use kube::{
 use tokio::{
     sync::{mpsc, watch as channel},
     task::{AbortHandle, JoinSet},
-    time::{MissedTickBehavior, interval, sleep, sleep_until, timeout},
+    time::{MissedTickBehavior, interval, sleep_until, timeout},
 };
 use tracing::{debug, error, info, warn};
 
 use super::{
-    Injector, InjectorError, InjectorMetrics, RivalsSnafu,
+    Injector, InjectorError, InjectorMetrics,
     authority::Dependency,
     look::{Found, Look, Looker},
     object::{Kind, Object},
     problem::{Problem, TimedOutSnafu},
     queue::{End, Queue},
-    rival::{self, Rival},
+    rival::{self, Lookout, Rival},
     watch::{self, Signal},
 };
 use crate::{report::chain, target::TrustTarget};
@@ -39,8 +39,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const RESYNC: Duration = Duration::from_secs(600);
 /// How often the wall clock is asked whether that time is over: another clock stands still while a machine sleeps.
 const TICK: Duration = Duration::from_secs(15);
-/// How often rivals are looked for
-const RIVAL_CHECK: Duration = Duration::from_secs(10);
 /// How many signals may wait
 const SIGNALS: usize = 256;
 /// The longest note of an event that the API server takes, in bytes
@@ -50,13 +48,8 @@ const LONGEST_NOTE: usize = 1024;
 pub(super) async fn run(injector: Injector) -> Result<(), InjectorError> {
     let Injector { client, reporter, authorities, beside_cert_manager, metrics, ready } = injector;
     let openshift = authorities.knows_openshift();
-    let mut watch = RivalWatch {
-        client: client.clone(),
-        cert_manager: !beside_cert_manager,
-        service_ca: openshift,
-        problem: None,
-    };
-    watch.wait_for_none().await?;
+    let mut lookout = Lookout::new(client.clone(), !beside_cert_manager, openshift);
+    lookout.wait_for_none().await?;
 
     let (signals, mut heard) = mpsc::channel(SIGNALS);
     let kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::ConfigMap || openshift);
@@ -81,7 +74,7 @@ pub(super) async fn run(injector: Injector) -> Result<(), InjectorError> {
         run.tasks.spawn(watch::objects(run.client.clone(), *kind, run.signals.clone()));
     }
     let (sender, mut rivals) = channel::channel(Vec::new());
-    run.tasks.spawn(watch.keep_looking(sender));
+    run.tasks.spawn(lookout.keep_looking(sender));
     let mut tick = interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -328,57 +321,4 @@ impl Run {
 fn cut(mut note: String) -> String {
     note.truncate(note.floor_char_boundary(LONGEST_NOTE));
     note
-}
-
-/// Looks for others who inject
-struct RivalWatch {
-    client: Client,
-    cert_manager: bool,
-    service_ca: bool,
-    /// Why that failed the last time
-    problem: Option<String>,
-}
-
-impl RivalWatch {
-    async fn wait_for_none(&mut self) -> Result<(), InjectorError> {
-        loop {
-            match self.look().await {
-                Ok(rivals) if rivals.is_empty() => return Ok(()),
-                Ok(rivals) => return RivalsSnafu { rivals }.fail(),
-                Err(problem) if problem.is_of_the_object() => {
-                    let source = Box::new(problem);
-                    return Err(InjectorError::Unknown { source });
-                }
-                Err(_) => sleep(RIVAL_CHECK / 5).await,
-            }
-        }
-    }
-
-    async fn keep_looking(mut self, rivals: channel::Sender<Vec<Rival>>) {
-        loop {
-            sleep(RIVAL_CHECK).await;
-            if let Ok(found) = self.look().await {
-                let update = |rivals: &mut Vec<Rival>| {
-                    // Who is joined by another is no news.
-                    let is_news = rivals.is_empty() != found.is_empty();
-                    *rivals = found;
-                    is_news
-                };
-                rivals.send_if_modified(update);
-            }
-        }
-    }
-
-    async fn look(&mut self) -> Result<Vec<Rival>, Problem> {
-        let rivals = timeout(PATIENCE, rival::find(&self.client, self.cert_manager, self.service_ca)).await;
-        let rivals = rivals.unwrap_or_else(|_| TimedOutSnafu { seconds: PATIENCE.as_secs() }.fail());
-        let problem = rivals.as_ref().err().map(|problem| chain(problem));
-        if self.problem != problem {
-            if let Some(problem) = &problem {
-                warn!(problem, "failed to find out whether somebody else injects CAs");
-            }
-            self.problem = problem;
-        }
-        rivals
-    }
 }
