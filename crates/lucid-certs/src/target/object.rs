@@ -42,18 +42,19 @@ pub(super) trait Carrier: fmt::Debug + Send + Sync {
 
 /// A trust bundle in an object of the API server.
 ///
-/// It is written by server-side apply of nothing but the bundle, so that everything else in the object keeps its value and
-/// its owner, and whoever applies the object without a bundle leaves ours in it. A bundle that somebody else
-/// put there is taken back by force. With the bundle go the `uid` and `resourceVersion` of what was read: when somebody wrote in
-/// between, also when the object or a webhook was deleted, nothing is changed and nothing created.
+/// It is written by server-side apply of nothing but the bundle: everything else in the object keeps its value and
+/// its owner, and whoever applies the object without a bundle leaves ours in it. A bundle that somebody else put
+/// there is taken back by force. With the bundle go the `uid` and `resourceVersion` of what was read: when somebody
+/// wrote in between, also by deleting the object or a webhook, nothing is changed and nothing is created.
 ///
-/// The field manager must apply nothing else in the object, because server-side apply takes away what a manager applied
-/// before and now does not: an operator that applies a whole MutatingWebhookConfiguration as `my-operator` gives
-/// its targets another name, such as `my-operator-certs`, and there is one target for an object.
+/// The field manager must apply nothing else in the object, because server-side apply takes away what a manager
+/// applied before and now does not. An operator that applies a whole MutatingWebhookConfiguration as `my-operator`
+/// gives its targets another name, such as `my-operator-certs`. For the same reason there is one target for an
+/// object.
 ///
-/// Whoever shares the object by server-side apply cannot take out a webhook, or the conversion, that carries our bundle: Kubernetes
-/// keeps what two apply, and then refuses the rest of it as invalid. A client-side update, such as
-/// `kubectl replace` or `helm upgrade --server-side=false`, can.
+/// Whoever else uses server-side apply cannot take a webhook that carries our bundle out of the object, or the
+/// conversion out of a definition: Kubernetes keeps of it what we own, and then refuses that as invalid. An update
+/// can, such as `kubectl replace`, or `kubectl apply` without `--server-side`.
 ///
 /// Needs the verbs `get`, `list`, `watch` and `patch` on the object, each by `resourceNames`.
 ///
@@ -160,7 +161,7 @@ impl ObjectTarget {
                          write: give the target a field manager of its own"
                     )));
                 }
-                is_owned = paths.iter().all(|path| path.is_in(fields));
+                is_owned |= paths.iter().all(|path| path.is_in(fields));
             }
         }
 

@@ -54,14 +54,16 @@ impl Carrier for Configuration {
 }
 
 impl ObjectTarget {
-    /// The `webhooks[].clientConfig.caBundle` of a MutatingWebhookConfiguration
+    /// The `webhooks[].clientConfig.caBundle` of a MutatingWebhookConfiguration. The API server takes any bytes there,
+    /// such as the placeholder `Cg==`, and only the calls fail.
     #[must_use]
     pub fn mutating_webhooks(client: Client, field_manager: &str, name: &str, webhooks: Webhooks) -> Self {
         let resource = ApiResource::erase::<MutatingWebhookConfiguration>(&());
         Self::new(client, resource, None, name, field_manager, Configuration(webhooks))
     }
 
-    /// The `webhooks[].clientConfig.caBundle` of a ValidatingWebhookConfiguration
+    /// The `webhooks[].clientConfig.caBundle` of a ValidatingWebhookConfiguration, as of a
+    /// [MutatingWebhookConfiguration](Self::mutating_webhooks)
     #[must_use]
     pub fn validating_webhooks(client: Client, field_manager: &str, name: &str, webhooks: Webhooks) -> Self {
         let resource = ApiResource::erase::<ValidatingWebhookConfiguration>(&());

@@ -161,7 +161,8 @@ async fn changes_are_told_from_before_the_object_is_there_until_after_it(client:
     // The last of what is told comes when it can be read.
     let mut told = async |what: &str, is_there: &dyn Fn(&Reading) -> bool| loop {
         let change = timeout(Duration::from_secs(20), changes.next()).await;
-        change.unwrap_or_else(|_| panic!("{kind:?}: not told of what was {what}")).expect("it never ends");
+        // It never ends.
+        assert_eq!(change, Ok(Some(())), "{kind:?}: not told of what was {what}");
         if is_there(&subject.target.read().await.unwrap()) {
             break;
         }

@@ -118,13 +118,7 @@ async fn replaced_without_a_bundle_it_comes_back(client: &Client, kubectl: &Kube
     let bundle = authority().trust_bundle();
     subject.heal(&bundle).await;
     for number in 1..3 {
-        let mut manifest = release(&subject, number);
-        // The API server does not replace these without the version that is replaced.
-        if matches!(kind, Kind::Conversion | Kind::ApiService) {
-            let version = subject.object().await["metadata"]["resourceVersion"].clone();
-            manifest["metadata"]["resourceVersion"] = version;
-        }
-        super::subject::eventually(async || kubectl.run(REPLACE, &manifest)).await;
+        kubectl.run(REPLACE, &release(&subject, number)).unwrap();
         let reading = subject.target.read().await.unwrap();
         let Reading::Present { slots, .. } = &reading else { panic!("{reading:?}") };
         assert!(slots.iter().all(|slot| slot.pem.is_empty()), "{kind:?}: {reading:?}");
@@ -235,10 +229,20 @@ async fn what_carries_a_bundle_is_taken_out_by_update_and_not_by_server_side_app
     assert!(said.contains("is invalid"), "{said}");
     assert!(holds(&subject, &bundle).await);
 
-    less["metadata"]["resourceVersion"] = subject.object().await["metadata"]["resourceVersion"].clone();
     kubectl.run(REPLACE, &less).unwrap();
     match kind {
         Kind::Conversion => assert_eq!(subject.target.read().await.unwrap(), Reading::Absent),
         _ => subject.heal(&bundle).await,
+    }
+
+    // By update, the bundle of what is left is not lost either.
+    kubectl.run(APPLY, &release(&subject, 3)).unwrap();
+    subject.heal(&bundle).await;
+    less["metadata"]["labels"] = json!({ "release": "4" });
+    kubectl.run(APPLY, &less).unwrap();
+    assert_released(&subject, 4).await;
+    match (kind, subject.target.read().await.unwrap()) {
+        (Kind::Conversion, reading) => assert_eq!(reading, Reading::Absent),
+        (_, reading) => assert!(reading.holds(&bundle), "{reading:?}"),
     }
 }

@@ -1,9 +1,6 @@
 //! What a user must be allowed to do
 
-use std::{
-    io::Write as _,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use k8s_openapi::api::events::v1::Event;
@@ -139,7 +136,6 @@ async fn a_contention_is_one_event(admin: &Client, user: &Client) {
     let events: Vec<_> = events.iter().filter(about).collect();
     let [event] = events[..] else { panic!("{events:?}") };
     let note = event.note.clone().unwrap();
-    writeln!(std::io::stderr(), "{note}").unwrap();
     assert!(note.contains("MutatingWebhookConfiguration/ours") && note.contains(SOMEBODY), "{note}");
     assert_eq!(event.type_.as_deref(), Some("Warning"));
     assert!(event.series.is_none());
