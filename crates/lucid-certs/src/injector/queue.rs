@@ -63,6 +63,11 @@ impl<K: Ord + Clone> Queue<K> {
         self.0.remove(key);
     }
 
+    /// Whether a look was asked for that has not begun
+    pub(super) fn is_requested(&self, key: &K) -> bool {
+        self.0.get(key).is_some_and(|entry| entry.requested)
+    }
+
     /// When the next is due
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.waiting().map(|(_, entry)| entry.not_before).min()

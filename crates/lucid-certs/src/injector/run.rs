@@ -174,8 +174,7 @@ impl Run {
     fn end_look(&mut self, object: &Object, look: Look) {
         let Look { on, uid, found } = look;
         let end = match &found {
-            Ok(Found::NothingAsked) => return self.forget(object),
-            Ok(Found::Right) => End::Settled,
+            Ok(Found::NothingAsked | Found::Right) => End::Settled,
             Ok(Found::Written { wish, bundle, .. }) => {
                 let bundle: Vec<_> =
                     bundle.fingerprints().map(|fingerprint| fingerprint.to_string()).collect();
@@ -194,7 +193,12 @@ impl Run {
             }
             Err(_) => End::Settled,
         };
-        let contention_begins = self.queue.done(object, end, Instant::now());
+        let now = Instant::now();
+        let contention_begins = self.queue.done(object, end, now);
+        // What was heard since the look began may be that it asks again.
+        if matches!(found, Ok(Found::NothingAsked)) && !self.queue.is_requested(object) {
+            return self.forget(object);
+        }
         let Some(known) = self.known.get_mut(object) else { return };
         known.uid = uid.or(known.uid.take());
         let before = known.on.clone();
@@ -206,6 +210,8 @@ impl Run {
         }
         if known.on != before {
             self.watch_dependencies();
+            // What it now depends on may have changed after it was read and before this was known.
+            self.queue.request(object, now);
         }
         match found {
             Ok(Found::Written { target, before, .. }) if contention_begins => {

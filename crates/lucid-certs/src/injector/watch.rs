@@ -39,24 +39,22 @@ pub(super) enum Signal {
 /// Hears of the objects of a kind, until it is dropped. Only their metadata is read.
 pub(super) async fn objects(client: Client, kind: Kind, signals: Sender<Signal>) {
     let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client, &kind.resource());
-    let seen = |object: &PartialObjectMeta<DynamicObject>| Signal::Seen {
-        asks: !matches!(Wish::of(kind, object.annotations()), Ok(None)),
-        object: Object::of(kind, object),
+    // Whether there are Certificates at all is seen here, too.
+    let is_certificates = |name: &str| kind == Kind::CustomResourceDefinition && name == CERTIFICATE_CRD;
+    let and_certificates = |signal, changed: bool| {
+        let certificates = changed.then_some(Signal::Changed(Dependency::CertificateKind));
+        [signal].into_iter().chain(certificates).collect()
     };
     follow(api, Config::default(), format!("{kind}s"), &signals, |event| match event {
         Event::Apply(object) | Event::InitApply(object) => {
-            let is_certificates =
-                kind == Kind::CustomResourceDefinition && object.name_any() == CERTIFICATE_CRD;
-            let kind = is_certificates.then_some(Signal::Changed(Dependency::CertificateKind));
-            vec![Some(seen(&object)), kind]
+            let asks = !matches!(Wish::of(kind, object.annotations()), Ok(None));
+            let seen = Signal::Seen { asks, object: Object::of(kind, &object) };
+            and_certificates(seen, is_certificates(&object.name_any()))
         }
         Event::Delete(object) => {
-            let is_certificates =
-                kind == Kind::CustomResourceDefinition && object.name_any() == CERTIFICATE_CRD;
-            let gone = is_certificates.then_some(Signal::Changed(Dependency::CertificateKind));
-            vec![Some(Signal::Gone(Object::of(kind, &object))), gone]
+            and_certificates(Signal::Gone(Object::of(kind, &object)), is_certificates(&object.name_any()))
         }
-        Event::InitDone => vec![Some(Signal::Listed(kind))],
+        Event::InitDone => and_certificates(Signal::Listed(kind), is_certificates(CERTIFICATE_CRD)),
         Event::Init => vec![],
     })
     .await;
@@ -65,7 +63,8 @@ pub(super) async fn objects(client: Client, kind: Kind, signals: Sender<Signal>)
 /// Hears of changes of what a CA comes from, until it is dropped. Only metadata is read, and of one object where one
 /// is meant, so that rights to named Secrets are enough.
 pub(super) async fn dependency(client: Client, dependency: Dependency, signals: Sender<Signal>) {
-    let changed = |is_change: bool| vec![is_change.then(|| Signal::Changed(dependency.clone()))];
+    let changed =
+        |is_change: bool| is_change.then(|| Signal::Changed(dependency.clone())).into_iter().collect();
     let only = |name: &str| Config::default().fields(&format!("metadata.name={name}"));
     match &dependency {
         // Heard of with the objects of the kind CustomResourceDefinition.
@@ -101,7 +100,7 @@ async fn follow<K>(
     config: Config,
     what: String,
     signals: &Sender<Signal>,
-    hear: impl Fn(Event<K>) -> Vec<Option<Signal>>,
+    hear: impl Fn(Event<K>) -> Vec<Signal>,
 ) where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
@@ -123,7 +122,7 @@ async fn follow<K>(
         if !matches!(event, Event::Init) && broken.take().is_some() {
             info!("watching {what} again");
         }
-        for signal in hear(event).into_iter().flatten() {
+        for signal in hear(event) {
             if signals.send(signal).await.is_err() {
                 return;
             }

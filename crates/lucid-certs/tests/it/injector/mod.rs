@@ -12,8 +12,9 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, ResourceExt};
 use lucid_certs::{
     TrustBundle,
-    injector::{ApiServerCa, FIELD_MANAGER},
+    injector::{ApiServerCa, FIELD_MANAGER, InjectorMetrics},
 };
+use prometheus_client::{encoding::text::encode, registry::Registry};
 use serde_json::{Value, json};
 
 use self::{
@@ -31,12 +32,13 @@ async fn whoever_asks_for_a_ca_gets_it_with_the_rights_of_the_manifest() {
     let ca = ca(DAY);
     site.put_secret("web", "ca", ALLOWED, &ca.to_pem()).await;
     let before = Object::create(&site, MUTATING, "early", &[(FROM_SECRET, "web/ca")]).await;
-    let _running = start(site.injector().await).await;
+    let mut registry = Registry::default();
+    let _running = start(site.injector().await.with_metrics(InjectorMetrics::new(&mut registry))).await;
     before.wait_for(&ca).await;
 
     each_annotation_is_honoured_on_each_kind(&site, &ca).await;
     what_does_not_ask_or_has_no_place_for_a_ca_is_left_alone(&site, &ca).await;
-    what_is_right_is_not_written(&site, &ca).await;
+    what_is_right_is_not_written(&site, &ca, &registry).await;
     a_ca_that_is_replaced_stays_until_it_expires(&site).await;
     each_webhook_keeps_what_it_trusts_besides(&site, &ca).await;
     what_is_wiped_or_broken_is_put_back(&site, &ca).await;
@@ -107,23 +109,28 @@ async fn what_does_not_ask_or_has_no_place_for_a_ca_is_left_alone(site: &Site, c
     }
 }
 
-async fn what_is_right_is_not_written(site: &Site, ca: &TrustBundle) {
+/// How many ValidatingWebhookConfigurations were written
+fn written(registry: &Registry) -> u64 {
+    let mut text = String::new();
+    encode(&mut text, registry).unwrap();
+    let name = "cainjector_writes_total{kind=\"ValidatingWebhookConfiguration\",result=\"written\"} ";
+    text.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse().unwrap()
+}
+
+async fn what_is_right_is_not_written(site: &Site, ca: &TrustBundle, registry: &Registry) {
+    let before = written(registry);
     let object = Object::create(site, VALIDATING, "right", &[(FROM_SECRET, "web/ca")]).await;
     object.wait_for(ca).await;
-    let changed = object.annotate("unrelated", Some("change")).await;
-    let (second, first) =
-        (Object::create(site, VALIDATING, "right-too", &[(FROM_SECRET, "web/ca")]).await, object);
-    second.wait_for(ca).await;
-    assert_eq!(first.read().await.resource_version(), changed.resource_version());
-    let fields = first
-        .read()
-        .await
-        .managed_fields()
-        .iter()
-        .find(|e| e.manager.as_deref() == Some(FIELD_MANAGER))
-        .cloned();
-    let text = serde_json::to_string(&fields.unwrap().fields_v1.unwrap()).unwrap();
-    assert!(text.contains("f:caBundle") && !text.contains("f:service"), "only the bundle is applied: {text}");
+    for change in ["1", "2", "3"] {
+        object.annotate("unrelated", Some(change)).await;
+    }
+    Object::create(site, VALIDATING, "right-too", &[(FROM_SECRET, "web/ca")]).await.wait_for(ca).await;
+    assert_eq!(written(registry) - before, 2);
+
+    let read = object.read().await;
+    let ours = read.managed_fields().iter().find(|entry| entry.manager.as_deref() == Some(FIELD_MANAGER));
+    let fields = serde_json::to_string(&ours.unwrap().fields_v1).unwrap();
+    assert!(fields.contains("f:caBundle") && !fields.contains("f:service"), "only the bundle: {fields}");
 }
 
 async fn a_ca_that_is_replaced_stays_until_it_expires(site: &Site) {

@@ -153,7 +153,8 @@ impl Object {
     }
 
     pub(super) async fn wait_for(&self, bundle: &TrustBundle) {
-        let what = format!("bundle {bundle:?} in {self:?}");
+        let fingerprints: Vec<_> = bundle.fingerprints().collect();
+        let what = format!("bundle {fingerprints:?} in {} {}", self.kind.name, self.name);
         let pem = bundle.to_pem();
         until(&what, async || self.held(&self.read().await).iter().all(|held| *held == pem)).await;
     }
