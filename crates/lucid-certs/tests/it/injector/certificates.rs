@@ -13,7 +13,7 @@ use super::{
 };
 use crate::common::DAY;
 
-pub(super) async fn where_there_is_no_certificate_its_secret_is_found_by_its_name(site: &Site) {
+pub(super) async fn where_there_is_no_certificate_its_secret_is_found_by_its_name(site: &Site) -> Object {
     let object = Object::create(site, MUTATING, "copied", &[(FROM_CERTIFICATE, "web/copied")]).await;
     site.wait_for_note(&object, "this cluster has no kind Certificate, and no Secret in namespace web").await;
     let ca = ca(DAY);
@@ -22,9 +22,10 @@ pub(super) async fn where_there_is_no_certificate_its_secret_is_found_by_its_nam
     object.wait_for(&ca).await;
     site.put_secret("web", "copied-again", (CERTIFICATE_NAME, "copied"), &ca.to_pem()).await;
     site.wait_for_note(&object, "several Secrets in namespace web").await;
+    object
 }
 
-pub(super) async fn where_there_are_certificates_they_name_their_secret(site: &Site) {
+pub(super) async fn where_there_are_certificates_they_name_their_secret(site: &Site, settled: &Object) {
     let marked = ca(6 * DAY);
     site.put_secret("web", "marked", (CERTIFICATE_NAME, "named"), &marked.to_pem()).await;
     let object = Object::create(site, VALIDATING, "named", &[(FROM_CERTIFICATE, "web/named")]).await;
@@ -39,6 +40,7 @@ pub(super) async fn where_there_are_certificates_they_name_their_secret(site: &S
     };
     Object::create_changed(site, CRD, "certificate", &[], certificates).await;
     site.wait_for_note(&object, "Certificate web/named does not exist").await;
+    site.wait_for_note(settled, "Certificate web/copied does not exist").await;
 
     let gvk = GroupVersionKind::gvk("cert-manager.io", "v1", "Certificate");
     let resource = ApiResource::from_gvk_with_plural(&gvk, "certificates");

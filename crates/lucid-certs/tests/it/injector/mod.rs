@@ -7,6 +7,8 @@ mod rights;
 mod rivals;
 mod site;
 
+use std::time::Duration;
+
 use base64::{Engine, prelude::BASE64_STANDARD};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, ResourceExt};
@@ -39,15 +41,16 @@ async fn whoever_asks_for_a_ca_gets_it_with_the_rights_of_the_manifest() {
     each_annotation_is_honoured_on_each_kind(&site, &ca).await;
     what_does_not_ask_or_has_no_place_for_a_ca_is_left_alone(&site, &ca).await;
     what_is_right_is_not_written(&site, &ca, &registry).await;
-    a_ca_that_is_replaced_stays_until_it_expires(&site).await;
+    let rotated = a_ca_that_is_replaced_stays_until_it_expires(&site).await;
+    two_injectors_write_no_more_than_one(&site, &rotated, &registry).await;
     each_webhook_keeps_what_it_trusts_besides(&site, &ca).await;
     what_is_wiped_or_broken_is_put_back(&site, &ca).await;
     without_the_annotation_the_bundle_is_nobodys(&site, &ca).await;
     problems::a_secret_must_allow_it(&site, &ca).await;
     problems::what_cannot_be_honoured_is_told_once_and_honoured_as_soon_as_it_can(&site).await;
     problems::a_secret_without_a_usable_ca_changes_nothing(&site, &ca).await;
-    certificates::where_there_is_no_certificate_its_secret_is_found_by_its_name(&site).await;
-    certificates::where_there_are_certificates_they_name_their_secret(&site).await;
+    let settled = certificates::where_there_is_no_certificate_its_secret_is_found_by_its_name(&site).await;
+    certificates::where_there_are_certificates_they_name_their_secret(&site, &settled).await;
 }
 
 async fn each_annotation_is_honoured_on_each_kind(site: &Site, ca: &TrustBundle) {
@@ -133,7 +136,7 @@ async fn what_is_right_is_not_written(site: &Site, ca: &TrustBundle, registry: &
     assert!(fields.contains("f:caBundle") && !fields.contains("f:service"), "only the bundle: {fields}");
 }
 
-async fn a_ca_that_is_replaced_stays_until_it_expires(site: &Site) {
+async fn a_ca_that_is_replaced_stays_until_it_expires(site: &Site) -> TrustBundle {
     let [old, new] = [300, 1].map(|days| ca(days * DAY));
     let expired = ca(400 * DAY);
     site.put_secret("web", "rotated", ALLOWED, &old.merge(&expired).to_pem()).await;
@@ -149,11 +152,25 @@ async fn a_ca_that_is_replaced_stays_until_it_expires(site: &Site) {
     site.put_secret("web", "rotated", ALLOWED, &new.to_pem()).await;
     let both = old.merge(&new);
     for kind in FOUR {
-        let (name, _) = kind.body("rotated");
-        let object = Object { kind, namespace: None, name, api: kind.api(&site.admin, None) };
-        object.wait_for(&both).await;
+        Object::existing(site, kind, "rotated").wait_for(&both).await;
     }
     assert_eq!(both.certificates().next(), new.certificates().next(), "the newest stands first");
+    stale.wait_for(&both).await;
+    both
+}
+
+async fn two_injectors_write_no_more_than_one(site: &Site, rotated: &TrustBundle, first: &Registry) {
+    let mut second = Registry::default();
+    let _running = start(site.injector().await.with_metrics(InjectorMetrics::new(&mut second))).await;
+    let before = written(first);
+    let next = ca(Duration::ZERO);
+    site.put_secret("web", "rotated", ALLOWED, &next.to_pem()).await;
+    for word in ["rotated", "stale"] {
+        Object::existing(site, VALIDATING, word).wait_for(&rotated.merge(&next)).await;
+    }
+    // Those who write may hear of it later than we do.
+    until("write counted", async || written(first) - before + written(&second) >= 2).await;
+    assert_eq!(written(first) - before + written(&second), 2);
 }
 
 async fn each_webhook_keeps_what_it_trusts_besides(site: &Site, ca: &TrustBundle) {

@@ -138,6 +138,12 @@ impl Object {
         Self { kind, namespace, name, api }
     }
 
+    /// One that was created without a namespace
+    pub(super) fn existing(site: &Site, kind: Kind, word: &str) -> Self {
+        let (name, _) = kind.body(word);
+        Self { kind, namespace: None, name, api: kind.api(&site.admin, None) }
+    }
+
     pub(super) async fn read(&self) -> DynamicObject {
         self.api.get(&self.name).await.unwrap()
     }
