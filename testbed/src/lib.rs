@@ -47,8 +47,9 @@
 //! `binaries` finds or builds the programs, `builder` starts them, `cluster` is what a test holds.
 //! `components` has their command lines, `readiness` waits for them. Below: `process` (children that end
 //! with us), `network` (namespace and veth pair), `client`, `ports`, `pki`, `folder`. `objects` makes namespaces and
-//! Services.
+//! Services. `atomic_writer` stands for the kubelet of a mounted Secret.
 
+mod atomic_writer;
 pub mod binaries;
 mod builder;
 mod client;
@@ -63,6 +64,7 @@ mod ports;
 mod process;
 mod readiness;
 
+pub use atomic_writer::AtomicWriter;
 pub use binaries::{Binaries, Component};
 pub use builder::Builder;
 pub use cluster::Cluster;

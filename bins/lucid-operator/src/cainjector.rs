@@ -6,12 +6,12 @@ use std::str::FromStr;
 
 use kube::{Client, Config};
 use lucid_certs::injector::{ApiServerCa, Injector, InjectorError, InjectorMetrics};
-use lucid_webhook::{AdminServer, BindError, Condition, Readiness};
+use lucid_webhook::{AdminServer, BindError, Readiness};
 use prometheus_client::registry::Registry;
 use snafu::{ResultExt, Snafu};
-use tokio::sync::watch;
 
 use crate::config::{parse_namespace, parse_object_name};
+use crate::run::follow;
 
 /// Key of the Secret with what is injected in place of OpenShift's service CA.
 const CA_KEY: &str = "ca.crt";
@@ -151,15 +151,6 @@ pub async fn cainjector(args: CainjectorArgs) -> Result<(), CainjectorError> {
     injector.run(shutdown).await.context(InjectorSnafu)?;
     tracing::info!("stopped");
     Ok(())
-}
-
-async fn follow(mut ready: watch::Receiver<bool>, condition: Condition) {
-    loop {
-        condition.set(*ready.borrow_and_update());
-        if ready.changed().await.is_err() {
-            return condition.set(false);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -8,9 +8,10 @@ use std::time::Duration;
 use lucid_certs::{NamesError, ServingNames};
 use lucid_chain::{AuditMode, Direction};
 use lucid_validator::{Scope, ValidationArgs};
-use lucid_webhook::registration::Endpoint;
+use lucid_webhook::registration::{Configurations, Endpoint};
 use url::Url;
 
+use crate::certificates::CertificateArgs;
 use crate::registration::{Calls, FailurePolicy, NAME, SERVICE};
 
 /// The options of `lucid-operator run`. Each has an environment variable; a flag wins over it.
@@ -45,6 +46,10 @@ pub struct RunArgs {
     #[command(flatten)]
     pub(crate) registration: RegistrationArgs,
 
+    /// Options of certificates.
+    #[command(flatten)]
+    pub(crate) certificates: CertificateArgs,
+
     /// Options of injection.
     #[command(flatten)]
     pub(crate) injection: InjectionArgs,
@@ -72,11 +77,6 @@ pub(crate) struct RegistrationArgs {
     #[arg(long, env = "LUCID_WEBHOOK_TIMEOUT_SECONDS", value_name = "SECONDS", default_value = "10")]
     #[arg(value_parser = lucid_process::within(2_i32..=30))]
     pub(crate) webhook_timeout_seconds: i32,
-
-    /// The Secret in the operator's namespace that keeps the certificate authority.
-    #[arg(long, env = "LUCID_CA_SECRET", value_name = "NAME", default_value = "lucid-operator-ca")]
-    #[arg(value_parser = parse_object_name)]
-    pub(crate) ca_secret: String,
 }
 
 /// What pods get when they do not say otherwise, and what wins over what they say.
@@ -167,21 +167,25 @@ fn host_of(url: &Url) -> Option<String> {
 }
 
 impl RunArgs {
-    /// What the serving certificate is for.
-    pub(crate) fn serving_names(&self) -> Result<ServingNames, NamesError> {
-        let names = ServingNames::for_services(&self.namespace, &[NAME, SERVICE])?;
+    /// What a serving certificate is for that covers these Services, and the host under which the operator is registered.
+    pub(crate) fn serving_names(&self, services: &[&str]) -> Result<ServingNames, NamesError> {
+        let names = ServingNames::for_services(&self.namespace, services)?;
         match self.registration.webhook_url.as_ref().and_then(host_of) {
             Some(host) => names.with_host(&host),
             None => Ok(names),
         }
     }
 
-    /// How the API server reaches the webhooks.
-    #[must_use]
-    pub(crate) fn endpoint(&self) -> Endpoint {
-        match &self.registration.webhook_url {
+    /// The registration of the webhooks, but for what they are called for.
+    pub(crate) fn configurations(&self) -> Configurations {
+        let endpoint = match &self.registration.webhook_url {
             Some(url) => Endpoint::Url(url.to_string()),
             None => Endpoint::service(&self.namespace, SERVICE),
+        };
+        let configurations = Configurations::new(NAME, endpoint).with_label("app.kubernetes.io/name", NAME);
+        match self.certificates.annotation(&self.namespace) {
+            Some((key, value)) => configurations.with_annotation(key, value),
+            None => configurations,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use lucid_operator::{CainjectorArgs, RunArgs};
+use lucid_operator::{CainjectorArgs, CertsArgs, RunArgs};
 use lucid_process::LogArgs;
 
 /// Injects ordered chains of auditor sidecars into pods, and lets only notarized auditors run.
@@ -31,6 +31,9 @@ enum Command {
     /// Lucid itself does not need this: `run` writes the CA of its own webhooks. It refuses to start beside a running
     /// cainjector of cert-manager.
     Cainjector(CainjectorArgs),
+
+    /// Look at the operator's own certificate authority, or ask for another one.
+    Certs(CertsArgs),
 }
 
 #[tokio::main]
@@ -41,6 +44,7 @@ async fn main() -> ExitCode {
         match command {
             Command::Run(args) => lucid_operator::run(*args).await?,
             Command::Cainjector(args) => lucid_operator::cainjector(args).await?,
+            Command::Certs(args) => lucid_operator::certs(&args, &mut std::io::stdout()).await?,
         }
         Ok(())
     })

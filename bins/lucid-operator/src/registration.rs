@@ -2,24 +2,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
-use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
+use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhook, MutatingWebhookConfiguration, ValidatingWebhook, ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
-use kube::api::{PartialObjectMeta, Patch, PatchParams, PostParams};
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::events::Recorder;
 use kube::{Api, Client, Resource, ResourceExt};
-use lucid_certs::{PublishError, PublishTrust, Republish, TrustBundle};
+use lucid_certs::TrustBundle;
+use lucid_certs::target::{ObjectTarget, Reading, Slot, TargetError, TrustTarget, Webhooks};
 use lucid_validator::Scope;
 use lucid_webhook::registration::{
-    self, Configurations, Endpoint, Registration, RegistrationError, ReinvocationPolicy, Rule, RuleScope,
+    self, Configurations, Registration, RegistrationError, ReinvocationPolicy, Rule, RuleScope,
 };
 use lucid_webhook::{Operation, Router};
 use serde::Serialize;
@@ -97,168 +99,247 @@ impl Calls {
     }
 }
 
-/// Writes both configurations to the API server, each as a whole.
-#[derive(Clone)]
-pub(crate) struct Publisher {
-    client: Client,
-    configurations: Configurations,
-    registrations: Arc<[Registration]>,
-    /// By kind, what was last written.
-    written: Arc<Mutex<BTreeMap<String, Written>>>,
+/// One of the two configurations as a whole: what the webhooks are called for, and the trust bundle in each.
+pub(crate) struct Registered<K> {
+    api: Api<K>,
+    wanted: K,
+    /// Knows the bundle's fields of such a configuration, who else owns them, and when it changes.
+    bundles: ObjectTarget,
 }
 
-struct Written {
-    ca_bundle: String,
-    resource_version: Option<String>,
-    reported: Option<Instant>,
+/// The configurations of what `router` is called for, at `endpoint`, as targets of the trust bundle.
+///
+/// # Errors
+///
+/// When the API server would refuse one.
+pub(crate) fn registered(
+    client: &Client,
+    configurations: &Configurations,
+    router: &Router,
+    recorder: &Recorder,
+) -> Result<Vec<Arc<dyn RegistrationTarget>>, RegistrationError> {
+    let registrations: Vec<_> = router.registrations().cloned().collect();
+    let mut targets: Vec<Arc<dyn RegistrationTarget>> = Vec::new();
+    if let Some(wanted) = configurations.mutating(&registrations)? {
+        let bundles = ObjectTarget::mutating_webhooks(client.clone(), NAME, NAME, Webhooks::All);
+        let bundles = bundles.with_recorder(recorder.clone());
+        targets.push(Arc::new(Registered { api: Api::all(client.clone()), wanted, bundles }));
+    }
+    if let Some(wanted) = configurations.validating(&registrations)? {
+        let bundles = ObjectTarget::validating_webhooks(client.clone(), NAME, NAME, Webhooks::All);
+        let bundles = bundles.with_recorder(recorder.clone());
+        targets.push(Arc::new(Registered { api: Api::all(client.clone()), wanted, bundles }));
+    }
+    Ok(targets)
 }
 
-/// Two operators that overwrite each other are reported this often.
-const REPORT_INTERVAL: Duration = Duration::from_secs(60);
+/// A target that can also be written when somebody else brings the bundle there.
+pub(crate) trait RegistrationTarget: TrustTarget {
+    /// Puts back everything but the bundle, which stays as it is, if that is needed.
+    fn restore(&self) -> BoxFuture<'_, Result<(), TargetError>>;
 
-impl Publisher {
-    /// A publisher of what the webhooks of `router` are called for, at `endpoint`.
+    /// The same as a target of the bundle.
+    fn as_target(self: Arc<Self>) -> Arc<dyn TrustTarget>;
+}
+
+impl<K: WebhookConfiguration> Registered<K> {
+    async fn get(&self) -> Result<Option<K>, TargetError> {
+        self.api.get_opt(NAME).await.map_err(|error| self.failed_to("get", error))
+    }
+
+    fn reading(&self, found: Option<K>) -> Reading {
+        let Some(found) = found else {
+            // Nothing there is as it should be either.
+            return Reading::present("", Vec::new()).with_stale(true);
+        };
+        let slots = found.bundles().into_iter().map(|(name, pem)| Slot::new(name, pem)).collect();
+        let owners = found.managed_fields().iter().filter_map(|entry| entry.manager.clone());
+        let owners: BTreeSet<_> = owners.filter(|manager| manager != NAME).collect();
+        Reading::present(found.resource_version().unwrap_or_default(), slots)
+            .with_stale(!self.is_as_wanted(&found))
+            .with_other_owners(owners)
+    }
+
+    /// Whether everything but the bundles is as it should be, and nothing was added: a webhook, a matchCondition, a
+    /// selector's key. Any of them can keep pods away from Lucid.
+    fn is_as_wanted(&self, found: &K) -> bool {
+        let (found_meta, meta) = (found.meta(), self.wanted.meta());
+        found.clone().with_bundles(&BTreeMap::new()).webhooks() == self.wanted.webhooks()
+            && holds(found_meta.labels.as_ref(), meta.labels.as_ref())
+            && holds(found_meta.annotations.as_ref(), meta.annotations.as_ref())
+    }
+
+    /// Writes everything, if nobody wrote since `version`.
     ///
-    /// # Errors
-    ///
-    /// When the API server would refuse it.
-    pub(crate) fn new(
-        client: Client,
-        endpoint: Endpoint,
-        router: &Router,
-    ) -> Result<Self, RegistrationError> {
-        let configurations = Configurations::new(NAME, endpoint).with_label("app.kubernetes.io/name", NAME);
-        let registrations: Arc<[_]> = router.registrations().cloned().collect();
-        configurations.mutating(&*registrations)?;
-        configurations.validating(&*registrations)?;
-        Ok(Self { client, configurations, registrations, written: Arc::default() })
+    /// Server-side apply says who owns what; but it leaves what others have added, so the list is replaced when it is
+    /// not what was applied.
+    async fn write_all(&self, bundles: &BTreeMap<String, Vec<u8>>, version: &str) -> Result<K, TargetError> {
+        let mut wanted = self.wanted.clone().with_bundles(bundles);
+        wanted.meta_mut().resource_version = (!version.is_empty()).then(|| version.to_owned());
+        let params = PatchParams::apply(NAME).force();
+        let applied = self.api.patch(NAME, &params, &Patch::Apply(&wanted)).await;
+        let mut applied = applied.map_err(|error| self.failed_to("write", error))?;
+        if applied.webhooks() == wanted.webhooks() {
+            return Ok(applied);
+        }
+        applied.set_webhooks(wanted);
+        let params = PostParams { field_manager: Some(NAME.to_owned()), ..PostParams::default() };
+        self.api.replace(NAME, &params, &applied).await.map_err(|error| self.failed_to("write", error))
     }
 
-    /// Applies `wanted` and makes sure that nothing else stands in its webhooks.
-    ///
-    /// Server-side apply alone would leave what others have added: a webhook, a matchCondition, a selector's key. Any of
-    /// them can keep pods away from Lucid, so the list is replaced when it is not what was applied.
-    async fn apply<K: WebhookConfiguration>(&self, wanted: K, ca_bundle: &str) -> Result<(), kube::Error> {
-        let api: Api<K> = Api::all(self.client.clone());
-        // Lucid owns these objects: a conflict is with somebody who wrote into them.
-        let mut found = api.patch(NAME, &PatchParams::apply(NAME).force(), &Patch::Apply(&wanted)).await?;
-        let is_wanted = found.webhooks() == wanted.webhooks();
-        if !is_wanted {
-            found.set_webhooks(wanted);
-            let params = PostParams { field_manager: Some(NAME.to_owned()), ..PostParams::default() };
-            found = api.replace(NAME, &params, &found).await?;
+    fn failed_to(&self, action: &'static str, error: kube::Error) -> TargetError {
+        match error {
+            kube::Error::Api(status) if status.is_conflict() => TargetError::changed(self.name()),
+            error => TargetError::api(action, self.name(), error),
         }
-        self.note(&found, ca_bundle, is_wanted);
-        Ok(())
-    }
-
-    /// Remembers what is written now, and reports when somebody else wrote since the last time.
-    fn note<K: WebhookConfiguration>(&self, found: &K, ca_bundle: &str, was_wanted: bool) {
-        let kind = K::kind(&()).into_owned();
-        let resource_version = found.resource_version();
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = written.remove(&kind);
-        let ours = before.as_ref().is_none_or(|before| {
-            before.ca_bundle != ca_bundle || before.resource_version == resource_version
-        });
-        let mut reported = before.and_then(|before| before.reported);
-        let is_due = reported.is_none_or(|reported| reported.elapsed() > REPORT_INTERVAL);
-        if !(was_wanted && ours) && is_due {
-            let managers = found.managed_fields().iter().filter_map(|entry| entry.manager.as_deref());
-            let managers = managers.collect::<BTreeSet<_>>();
-            tracing::warn!(
-                ?managers,
-                "somebody else changed {kind} {NAME}, or another operator writes it; it is put back"
-            );
-            reported = Some(Instant::now());
-        }
-        written.insert(kind, Written { ca_bundle: ca_bundle.to_owned(), resource_version, reported });
     }
 }
 
-impl PublishTrust for Publisher {
-    async fn publish(&self, bundle: &TrustBundle) -> Result<(), PublishError> {
-        let ca_bundle = bundle.to_pem();
-        let configurations = self.configurations.clone().with_ca_bundle(ca_bundle.clone());
-        if let Some(wanted) = configurations.mutating(&*self.registrations)? {
-            self.apply(wanted, &ca_bundle).await?;
-        }
-        if let Some(wanted) = configurations.validating(&*self.registrations)? {
-            self.apply(wanted, &ca_bundle).await?;
-        }
-        Ok(())
+impl<K: WebhookConfiguration> RegistrationTarget for Registered<K> {
+    fn restore(&self) -> BoxFuture<'_, Result<(), TargetError>> {
+        Box::pin(async {
+            let found = self.get().await?;
+            if found.as_ref().is_some_and(|found| self.is_as_wanted(found)) {
+                return Ok(());
+            }
+            let version = found.as_ref().and_then(ResourceExt::resource_version).unwrap_or_default();
+            let bundles = found.iter().flat_map(WebhookConfiguration::bundles).collect();
+            self.write_all(&bundles, &version).await?;
+            tracing::info!(target = self.name(), "registered");
+            Ok(())
+        })
+    }
+
+    fn as_target(self: Arc<Self>) -> Arc<dyn TrustTarget> {
+        self
     }
 }
 
-/// Asks for another publication whenever somebody changes one of the configurations, for as long as it is polled.
-pub(crate) async fn watch(client: Client, republish: Republish) {
-    let config = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
-    let mutating: Api<PartialObjectMeta<MutatingWebhookConfiguration>> = Api::all(client.clone());
-    let validating: Api<PartialObjectMeta<ValidatingWebhookConfiguration>> = Api::all(client);
-    let changes = stream::select(
-        watcher(mutating, config.clone()).default_backoff().map(|event| event.map(is_change)),
-        watcher(validating, config).default_backoff().map(|event| event.map(is_change)),
-    );
-    let mut changes = pin!(changes);
-    while let Some(change) = changes.next().await {
-        match change {
-            Ok(true) => republish.request(),
-            Ok(false) => {}
-            Err(error) => {
-                let error = lucid_process::with_causes(&error);
-                tracing::warn!(error, "failed to watch the registration");
+impl<K: WebhookConfiguration> TrustTarget for Registered<K> {
+    fn name(&self) -> &str {
+        self.bundles.name()
+    }
+
+    fn read(&self) -> BoxFuture<'_, Result<Reading, TargetError>> {
+        Box::pin(async { Ok(self.reading(self.get().await?)) })
+    }
+
+    fn write<'a>(
+        &'a self,
+        bundle: &'a TrustBundle,
+        reading: &'a Reading,
+    ) -> BoxFuture<'a, Result<Reading, TargetError>> {
+        Box::pin(async {
+            let pem = bundle.to_pem().into_bytes();
+            let webhooks = self.wanted.bundles().into_iter();
+            let bundles = webhooks.map(|(name, _)| (name, pem.clone())).collect();
+            let written = self.write_all(&bundles, reading.version().unwrap_or_default()).await?;
+            Ok(self.reading(Some(written)))
+        })
+    }
+
+    fn changes(&self) -> BoxStream<'static, ()> {
+        self.bundles.changes()
+    }
+
+    fn report_contention<'a>(&'a self, reading: &'a Reading) -> BoxFuture<'a, ()> {
+        self.bundles.report_contention(reading)
+    }
+}
+
+impl<K> Debug for Registered<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registered").field("name", &self.bundles.name()).finish_non_exhaustive()
+    }
+}
+
+fn holds(found: Option<&BTreeMap<String, String>>, wanted: Option<&BTreeMap<String, String>>) -> bool {
+    wanted.into_iter().flatten().all(|(key, value)| found.and_then(|found| found.get(key)) == Some(value))
+}
+
+/// Keeps the webhooks registered where somebody else brings the bundle, for as long as it is polled.
+pub(crate) async fn keep(targets: Vec<Arc<dyn RegistrationTarget>>) {
+    /// How often it is looked when nothing seems to happen, and at most how often when much does.
+    const PACE: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_mins(1);
+    let mut changes = stream::select_all(targets.iter().map(|target| target.changes()));
+    loop {
+        for target in &targets {
+            match target.restore().await {
+                Ok(()) | Err(TargetError::Changed { .. }) => {}
+                Err(error) => {
+                    let error = lucid_process::with_causes(&error);
+                    tracing::warn!(error, "failed to register the webhooks");
+                }
             }
         }
+        tokio::time::sleep(*PACE.start()).await;
+        tokio::time::timeout(*PACE.end(), changes.next()).await.ok();
     }
-}
-
-/// Whether something changed; the rest of an event is of no interest.
-fn is_change<K>(event: Event<K>) -> bool {
-    matches!(event, Event::Apply(_) | Event::Delete(_) | Event::InitDone)
 }
 
 /// What the two kinds have in common.
-trait WebhookConfiguration:
-    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync
+pub(crate) trait WebhookConfiguration:
+    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
 {
     type Webhook: PartialEq;
 
     fn webhooks(&self) -> &Option<Vec<Self::Webhook>>;
 
     fn set_webhooks(&mut self, other: Self);
+
+    /// By the webhook's name; empty where there is none.
+    fn bundles(&self) -> BTreeMap<String, Vec<u8>>;
+
+    /// With these bundles instead of its own.
+    fn with_bundles(self, bundles: &BTreeMap<String, Vec<u8>>) -> Self;
 }
 
-impl WebhookConfiguration for MutatingWebhookConfiguration {
-    type Webhook = MutatingWebhook;
+macro_rules! webhook_configuration {
+    ($configuration:ty, $webhook:ty) => {
+        impl WebhookConfiguration for $configuration {
+            type Webhook = $webhook;
 
-    fn webhooks(&self) -> &Option<Vec<MutatingWebhook>> {
-        &self.webhooks
-    }
+            fn webhooks(&self) -> &Option<Vec<$webhook>> {
+                &self.webhooks
+            }
 
-    fn set_webhooks(&mut self, other: Self) {
-        self.webhooks = other.webhooks;
-    }
+            fn set_webhooks(&mut self, other: Self) {
+                self.webhooks = other.webhooks;
+            }
+
+            fn bundles(&self) -> BTreeMap<String, Vec<u8>> {
+                let bundle =
+                    |webhook: &$webhook| webhook.client_config.ca_bundle.clone().unwrap_or_default().0;
+                self.webhooks
+                    .iter()
+                    .flatten()
+                    .map(|webhook| (webhook.name.clone(), bundle(webhook)))
+                    .collect()
+            }
+
+            fn with_bundles(mut self, bundles: &BTreeMap<String, Vec<u8>>) -> Self {
+                for webhook in self.webhooks.iter_mut().flatten() {
+                    let bundle = bundles.get(&webhook.name).filter(|bundle| !bundle.is_empty());
+                    webhook.client_config.ca_bundle = bundle.cloned().map(ByteString);
+                }
+                self
+            }
+        }
+    };
 }
 
-impl WebhookConfiguration for ValidatingWebhookConfiguration {
-    type Webhook = ValidatingWebhook;
-
-    fn webhooks(&self) -> &Option<Vec<ValidatingWebhook>> {
-        &self.webhooks
-    }
-
-    fn set_webhooks(&mut self, other: Self) {
-        self.webhooks = other.webhooks;
-    }
-}
+webhook_configuration!(MutatingWebhookConfiguration, MutatingWebhook);
+webhook_configuration!(ValidatingWebhookConfiguration, ValidatingWebhook);
 
 #[cfg(test)]
 mod tests {
+    use kube::runtime::events::Reporter;
+    use lucid_webhook::registration::Endpoint;
     use lucid_webhook::{AdmissionResponse, Webhook};
 
     use super::*;
 
-    fn publisher(client: Client) -> Publisher {
+    fn targets(client: Client) -> Vec<Arc<dyn RegistrationTarget>> {
         let calls = Calls {
             scope: Scope::new("lucid-system"),
             failure_policy: FailurePolicy::Ignore,
@@ -268,17 +349,32 @@ mod tests {
         let mutating = Webhook::mutating(MUTATE_NAME, allow).with_registration(|r| calls.mutating(r));
         let validating = Webhook::validating(VALIDATE_NAME, allow).with_registration(|r| calls.validating(r));
         let router = Router::new().webhook(MUTATE_PATH, mutating).webhook(VALIDATE_PATH, validating);
-        Publisher::new(client, Endpoint::service("lucid-system", SERVICE), &router).unwrap()
+        let configurations = Configurations::new(NAME, Endpoint::service("lucid-system", SERVICE));
+        let recorder = Recorder::new(client.clone(), Reporter::from(NAME.to_owned()));
+        registered(&client, &configurations, &router, &recorder).unwrap()
+    }
+
+    fn bundle() -> TrustBundle {
+        let names = lucid_certs::ServingNames::for_services("lucid-system", &[SERVICE]).unwrap();
+        let now = std::time::SystemTime::now();
+        lucid_certs::CertificateAuthority::generate(&names, now).unwrap().trust_bundle()
+    }
+
+    /// As `Certificates` does it
+    async fn publish(targets: &[Arc<dyn RegistrationTarget>], bundle: &TrustBundle) {
+        for target in targets {
+            let reading = target.read().await.unwrap();
+            if !reading.holds(bundle) {
+                assert!(target.write(bundle, &reading).await.unwrap().holds(bundle));
+            }
+        }
     }
 
     #[tokio::test]
     async fn the_validating_webhook_never_fails_open_and_system_namespaces_and_our_own_are_excluded() {
         let cluster = lucid_testbed::Cluster::builder().start().await.unwrap();
-        let publisher = publisher(cluster.client());
-        let names = lucid_certs::ServingNames::for_services("lucid-system", &[SERVICE]).unwrap();
-        let now = std::time::SystemTime::now();
-        let bundle = lucid_certs::CertificateAuthority::generate(&names, now).unwrap().trust_bundle();
-        publisher.publish(&bundle).await.unwrap();
+        let (targets, bundle) = (targets(cluster.client()), bundle());
+        publish(&targets, &bundle).await;
 
         let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
         let mutating = api.get(NAME).await.unwrap().webhooks.unwrap().remove(0);
@@ -295,15 +391,12 @@ mod tests {
     #[tokio::test]
     async fn what_somebody_else_wrote_into_the_registration_is_put_back() {
         let cluster = lucid_testbed::Cluster::builder().start().await.unwrap();
-        let publisher = publisher(cluster.client());
-        let names = lucid_certs::ServingNames::for_services("lucid-system", &[SERVICE]).unwrap();
-        let now = std::time::SystemTime::now();
-        let bundle = lucid_certs::CertificateAuthority::generate(&names, now).unwrap().trust_bundle();
-        publisher.publish(&bundle).await.unwrap();
+        let (targets, bundle) = (targets(cluster.client()), bundle());
+        publish(&targets, &bundle).await;
         let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
         let first = api.get(NAME).await.unwrap();
 
-        publisher.publish(&bundle).await.unwrap();
+        publish(&targets, &bundle).await;
         let again = api.get(NAME).await.unwrap();
         assert_eq!(
             again.resource_version(),
@@ -326,11 +419,35 @@ mod tests {
             let patch: Patch<()> = Patch::Json(serde_json::from_value(damage.clone()).unwrap());
             api.patch(NAME, &PatchParams::default(), &patch).await.unwrap();
             assert_ne!(api.get(NAME).await.unwrap().webhooks, first.webhooks, "{damage} does nothing");
-            publisher.publish(&bundle).await.unwrap();
+            publish(&targets, &bundle).await;
             assert_eq!(api.get(NAME).await.unwrap().webhooks, first.webhooks, "{damage} is not put back");
         }
         api.delete(NAME, &kube::api::DeleteParams::default()).await.unwrap();
-        publisher.publish(&bundle).await.unwrap();
+        publish(&targets, &bundle).await;
         assert_eq!(api.get(NAME).await.unwrap().webhooks, first.webhooks);
+    }
+
+    #[tokio::test]
+    async fn where_somebody_else_brings_the_bundle_everything_but_that_is_put_back() {
+        let cluster = lucid_testbed::Cluster::builder().start().await.unwrap();
+        let (targets, bundle) = (targets(cluster.client()), bundle());
+        for target in &targets {
+            target.restore().await.unwrap();
+        }
+        let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
+        assert_eq!(api.get(NAME).await.unwrap().bundles()[MUTATE_NAME], b"");
+        let ca_bundle = ByteString(bundle.to_pem().into_bytes());
+        let patch = serde_json::json!([
+            {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": ca_bundle},
+            {"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Fail"},
+        ]);
+        let patch: Patch<()> = Patch::Json(serde_json::from_value(patch).unwrap());
+        api.patch(NAME, &PatchParams::default(), &patch).await.unwrap();
+        for target in &targets {
+            target.restore().await.unwrap();
+        }
+        let found = api.get(NAME).await.unwrap();
+        assert_eq!(found.bundles()[MUTATE_NAME], ca_bundle.0);
+        assert_eq!(found.webhooks.unwrap()[0].failure_policy.as_deref(), Some("Ignore"));
     }
 }

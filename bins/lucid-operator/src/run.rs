@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use kube::Client;
-use kube::runtime::events::Reporter;
 use lucid_audit::{OpenError, Recorder};
-use lucid_certs::{NamesError, SelfManaged, SelfManagedConfig, ServingNames, TlsError, server_config};
 use lucid_chain::Overrides;
 use lucid_validator::{ArgsError, ClusterConfiguration, Scope, Settings, Validator};
 use lucid_webhook::registration::RegistrationError;
@@ -18,9 +16,10 @@ use lucid_webhook::{
 use prometheus_client::registry::Registry;
 use snafu::{ResultExt, Snafu};
 
+use crate::certificates::{self, CertificatesError, Serving};
 use crate::config::RunArgs;
 use crate::injector::Injector;
-use crate::registration::{self, MUTATE_PATH, NAME, Publisher, VALIDATE_PATH};
+use crate::registration::{self, MUTATE_PATH, RegistrationTarget, VALIDATE_PATH};
 
 /// How many decisions stay in memory.
 const RECENT_DECISIONS: usize = 1000;
@@ -29,8 +28,6 @@ const SYNC_PATIENCE: Duration = Duration::from_secs(5);
 /// Twice the largest object that etcd stores by default (1.5 MiB), with every byte escaped to six as the API server does
 /// with `<`, `>` and `&`, and some room: a pod that cannot be sent to the webhook could not be created, or not audited.
 const BODY_LIMIT: usize = 20 * 1024 * 1024;
-/// Pauses between attempts to get certificates from an API server that does not play along.
-const RETRY: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(30);
 
 /// Why the operator could not start.
 #[derive(Debug, Snafu)]
@@ -54,11 +51,11 @@ pub enum RunError {
         /// What is wrong.
         source: OpenError,
     },
-    /// No names for the serving certificate.
-    #[snafu(display("failed to make the names of the serving certificate: {source}"))]
-    Names {
+    /// No certificates.
+    #[snafu(transparent)]
+    Certificates {
         /// What is wrong.
-        source: NamesError,
+        source: CertificatesError,
     },
     /// No API server.
     #[snafu(display("failed to find the API server (in the cluster, or by KUBECONFIG): {source}"))]
@@ -81,12 +78,6 @@ pub enum RunError {
         /// What is wrong.
         source: RegistrationError,
     },
-    /// No TLS.
-    #[snafu(display("failed to set up TLS: {source}"))]
-    Tls {
-        /// What is wrong.
-        source: TlsError,
-    },
 }
 
 /// Runs until SIGTERM or SIGINT.
@@ -103,7 +94,9 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
         Some(path) => recorder.with_file(path).context(DecisionLogSnafu)?,
         None => recorder,
     });
-    let names = args.serving_names().context(NamesSnafu)?;
+    let mut registry = Registry::with_prefix("lucid");
+    let metrics = Metrics::new(&mut registry);
+    let certificates = Serving::new(&args, lucid_certs::metrics::Metrics::new(&mut registry)).await?;
     let client = Client::try_default().await.context(ClientSnafu)?;
 
     let admin = AdminServer::bind(args.admin_listen);
@@ -115,8 +108,6 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let synced = readiness.condition("configuration");
     let certified = readiness.condition("certificates");
     let serving = readiness.condition("serving");
-    let mut registry = Registry::with_prefix("lucid");
-    let metrics = Metrics::new(&mut registry);
     tokio::spawn(admin.serve(readiness, registry));
 
     let cluster = ClusterConfiguration::new(settings(&args));
@@ -142,23 +133,21 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
         )
         .with_metrics(metrics)
         .with_body_limit(BODY_LIMIT);
-    let publisher = Publisher::new(client.clone(), args.endpoint(), &router).context(RegistrationSnafu)?;
+    let recorder = kube::runtime::events::Recorder::new(client.clone(), certificates::reporter());
+    let targets = registration::registered(&client, &args.configurations(), &router, &recorder);
+    let targets = targets.context(RegistrationSnafu)?;
 
-    // The configuration first, so that nobody is registered who cannot answer yet. But not for long: the reason why it
-    // cannot be read reaches users only from a webhook that answers.
-    let certificates = async {
-        tokio::time::timeout(SYNC_PATIENCE, synced.wait()).await.ok();
-        certificates(&args, client.clone(), names, publisher).await
-    };
-    let certificates = tokio::select! {
-        certificates = certificates => certificates,
-        () = shutdown.clone() => return Ok(()),
-    };
-    let tls = server_config(certificates.resolver()).context(TlsSnafu)?;
-    tokio::spawn(follow(certificates.ready(), certified));
-    tokio::spawn(registration::watch(client, certificates.republisher()));
-    // Whoever leaves writes nothing any more: it would bring back what an uninstallation removes.
-    tokio::spawn(certificates.run(shutdown.clone()));
+    let tls = certificates.tls.clone();
+    tokio::spawn(follow(certificates.ready.clone(), certified));
+    tokio::spawn({
+        let (args, shutdown) = (args.clone(), shutdown.clone());
+        async move {
+            // The configuration first, so that nobody is registered who cannot answer yet. But not for long: the reason
+            // why it cannot be read reaches users only from a webhook that answers.
+            tokio::time::timeout(SYNC_PATIENCE, synced.wait()).await.ok();
+            register(args, client, certificates, targets, shutdown).await;
+        }
+    });
 
     serving.set(true);
     tracing::info!("ready");
@@ -166,7 +155,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
         shutdown.await;
         serving.set(false);
     };
-    server.serve(Arc::new(tls), router, leaving).await;
+    server.serve(tls, router, leaving).await;
     tracing::info!("stopped");
     Ok(())
 }
@@ -188,36 +177,31 @@ async fn watch(cluster: ClusterConfiguration, client: Client, namespace: String,
     match cluster.watch(client, &namespace, &synced).await {}
 }
 
-/// Gets the certificates and registers the webhooks with them.
-async fn certificates(
-    args: &RunArgs,
+/// Keeps the webhooks registered and their certificate trusted. Whoever leaves writes nothing any more: it would bring
+/// back what an uninstallation removes.
+async fn register(
+    args: RunArgs,
     client: Client,
-    names: ServingNames,
-    publisher: Publisher,
-) -> SelfManaged<Publisher> {
-    let mut pause = *RETRY.start();
-    loop {
-        let reporter = Reporter { controller: NAME.to_owned(), instance: std::env::var("HOSTNAME").ok() };
-        let config = SelfManagedConfig::new(
-            client.clone(),
-            &args.namespace,
-            &args.registration.ca_secret,
-            names.clone(),
-            reporter,
-        );
-        match SelfManaged::start(config, publisher.clone()).await {
-            Ok(certificates) => return certificates,
-            Err(error) => {
-                let error = lucid_process::with_causes(&error);
-                tracing::error!(error, retry_in = ?pause, "failed to get certificates and register the webhooks");
-            }
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(*RETRY.end());
+    certificates: Serving,
+    targets: Vec<Arc<dyn RegistrationTarget>>,
+    shutdown: impl Future<Output = ()> + Clone,
+) {
+    let bundles = targets.iter().map(|target| Arc::clone(target).as_target());
+    let certificates = certificates.run(&args, client, bundles.collect::<Vec<_>>(), shutdown.clone());
+    if args.certificates.publishes_trust() {
+        return certificates.await;
+    }
+    // Somebody else writes the bundle only.
+    tokio::select! {
+        biased;
+        () = shutdown => {}
+        () = certificates => {}
+        () = registration::keep(targets) => {}
     }
 }
 
-async fn follow(mut ready: tokio::sync::watch::Receiver<bool>, condition: Condition) {
+/// Lets a condition hold as long as somebody says so.
+pub(crate) async fn follow(mut ready: tokio::sync::watch::Receiver<bool>, condition: Condition) {
     loop {
         condition.set(*ready.borrow_and_update());
         if ready.changed().await.is_err() {

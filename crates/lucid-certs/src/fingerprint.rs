@@ -44,3 +44,28 @@ impl fmt::Debug for Fingerprint {
         write!(f, "Fingerprint({self})")
     }
 }
+
+/// As text, in what is stored
+#[cfg(feature = "kube")]
+impl serde::Serialize for Fingerprint {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(feature = "kube")]
+impl<'de> serde::Deserialize<'de> for Fingerprint {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+        let refuse = || serde::de::Error::custom("a fingerprint is 64 hexadecimal digits");
+        let mut bytes = [0; 32];
+        if text.len() != 64 || !text.is_ascii() {
+            return Err(refuse());
+        }
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            let digits = text.get(2 * index..2 * index + 2).ok_or_else(refuse)?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| refuse())?;
+        }
+        Ok(Self(bytes))
+    }
+}

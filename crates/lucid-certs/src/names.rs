@@ -62,6 +62,8 @@ pub struct ServingNames {
     service: String,
     dns_names: Vec<DnsName<'static>>,
     ip_addresses: Vec<IpAddr>,
+    /// Those of them that an API server calls
+    called: Vec<ServerName<'static>>,
 }
 
 impl ServingNames {
@@ -74,14 +76,19 @@ impl ServingNames {
     pub fn for_services(namespace: &str, services: &[&str]) -> Result<Self, NamesError> {
         check_label("namespace", namespace)?;
         let first = services.first().context(NoServiceSnafu)?;
-        let mut names =
-            Self { service: (*first).to_owned(), dns_names: Vec::new(), ip_addresses: Vec::new() };
+        let mut names = Self {
+            service: (*first).to_owned(),
+            dns_names: Vec::new(),
+            ip_addresses: Vec::new(),
+            called: Vec::new(),
+        };
         for service in services {
             check_label("Service", service)?;
             names.add(service)?;
-            for suffix in ["", ".svc", ".svc.cluster.local"] {
-                names.add(&format!("{service}.{namespace}{suffix}"))?;
-            }
+            names.add(&format!("{service}.{namespace}"))?;
+            let called = names.add(&format!("{service}.{namespace}.svc"))?;
+            names.called.push(called);
+            names.add(&format!("{service}.{namespace}.svc.cluster.local"))?;
         }
         Ok(names)
     }
@@ -92,26 +99,30 @@ impl ServingNames {
     ///
     /// When the host is neither; a URL's host as `[::1]` must come without its brackets.
     pub fn with_host(mut self, host: &str) -> Result<Self, NamesError> {
-        self.add(host)?;
+        let called = self.add(host)?;
+        if !self.called.contains(&called) {
+            self.called.push(called);
+        }
         Ok(self)
     }
 
-    fn add(&mut self, host: &str) -> Result<(), NamesError> {
-        match ServerName::try_from(host.to_ascii_lowercase()) {
-            Ok(ServerName::DnsName(name)) if !name.as_ref().ends_with('.') => {
-                if !self.dns_names.contains(&name) {
-                    self.dns_names.push(name);
+    fn add(&mut self, host: &str) -> Result<ServerName<'static>, NamesError> {
+        let name = ServerName::try_from(host.to_ascii_lowercase()).ok().context(HostSnafu { host })?;
+        match &name {
+            ServerName::DnsName(name) if !name.as_ref().ends_with('.') => {
+                if !self.dns_names.contains(name) {
+                    self.dns_names.push(name.clone());
                 }
             }
-            Ok(ServerName::IpAddress(address)) => {
-                let address = IpAddr::from(address);
+            ServerName::IpAddress(address) => {
+                let address = IpAddr::from(*address);
                 if !self.ip_addresses.contains(&address) {
                     self.ip_addresses.push(address);
                 }
             }
             _ => return HostSnafu { host }.fail(),
         }
-        Ok(())
+        Ok(name)
     }
 
     /// The DNS names, in lower case
@@ -128,6 +139,12 @@ impl ServingNames {
     /// The first Service, which fits a common name (64 characters) because a label has at most 63
     pub(crate) fn common_name(&self) -> &str {
         &self.service
+    }
+
+    /// Under which API servers call: of each Service `<service>.<namespace>.svc`, and what was added for URLs
+    #[cfg(feature = "runtime")]
+    pub(crate) fn called(&self) -> impl Iterator<Item = &ServerName<'static>> {
+        self.called.iter()
     }
 
     /// What a client may ask for

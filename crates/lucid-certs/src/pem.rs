@@ -7,6 +7,9 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls_pemfile::Item;
 use snafu::{OptionExt, Snafu, ensure};
+use zeroize::Zeroizing;
+
+use crate::key::PrivateKey;
 
 /// Why PEM text was refused
 #[derive(Debug, Snafu, PartialEq, Eq)]
@@ -41,13 +44,13 @@ pub enum PemError {
 ///
 /// When the text is not PEM or holds no certificate. The DER inside is not looked at.
 pub fn parse_certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
-    let certificates: Vec<_> = items(pem)?
-        .into_iter()
-        .filter_map(|item| match item {
-            Item::X509Certificate(der) => Some(der),
-            _ => None,
-        })
-        .collect();
+    let mut certificates = Vec::new();
+    for item in items(pem)? {
+        match item {
+            Item::X509Certificate(der) => certificates.push(der),
+            other => drop(private_key(other)),
+        }
+    }
     ensure!(!certificates.is_empty(), NoCertificateSnafu);
     Ok(certificates)
 }
@@ -58,18 +61,20 @@ pub fn parse_certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Pe
 ///
 /// When the text is not PEM, or does not hold exactly one unencrypted private key. The DER inside
 /// is not looked at.
-pub fn parse_private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, PemError> {
-    let mut keys: Vec<PrivateKeyDer<'static>> = items(pem)?
-        .into_iter()
-        .filter_map(|item| match item {
-            Item::Pkcs8Key(der) => Some(der.into()),
-            Item::Sec1Key(der) => Some(der.into()),
-            Item::Pkcs1Key(der) => Some(der.into()),
-            _ => None,
-        })
-        .collect();
+pub fn parse_private_key(pem: &[u8]) -> Result<Zeroizing<PrivateKeyDer<'static>>, PemError> {
+    let mut keys: Vec<PrivateKey> = items(pem)?.into_iter().filter_map(private_key).collect();
     ensure!(keys.len() <= 1, SeveralPrivateKeysSnafu { count: keys.len() });
     keys.pop().context(NoPrivateKeySnafu)
+}
+
+/// The key, if the item is one
+fn private_key(item: Item) -> Option<PrivateKey> {
+    match item {
+        Item::Pkcs8Key(der) => Some(Zeroizing::new(der.into())),
+        Item::Sec1Key(der) => Some(Zeroizing::new(der.into())),
+        Item::Pkcs1Key(der) => Some(Zeroizing::new(der.into())),
+        _ => None,
+    }
 }
 
 fn items(mut pem: &[u8]) -> Result<Vec<Item>, PemError> {
@@ -98,17 +103,25 @@ pub(crate) fn encode_certificate(der: &CertificateDer<'_>) -> String {
     encode("CERTIFICATE", der)
 }
 
-pub(crate) fn encode_private_key(key: &PrivateKeyDer<'_>) -> String {
+pub(crate) fn encode_private_key(key: &PrivateKeyDer<'_>) -> Zeroizing<String> {
     let label = match key {
         PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
         PrivateKeyDer::Sec1(_) => "EC PRIVATE KEY",
         _ => "PRIVATE KEY",
     };
-    encode(label, key.secret_der())
+    Zeroizing::new(encode(label, key.secret_der()))
 }
 
+/// Writes into one allocation that never grows: parts of a key would stay behind in the smaller ones.
 fn encode(label: &str, der: &[u8]) -> String {
+    let mut pem =
+        String::with_capacity(der.len() / 48 * 65 + 65 + 2 * ("-----BEGIN -----\n".len() + label.len()));
+    pem.extend(["-----BEGIN ", label, "-----\n"]);
     // 48 bytes are the 64 characters of a line of RFC 7468.
-    let lines: String = der.chunks(48).map(|line| BASE64_STANDARD.encode(line) + "\n").collect();
-    format!("-----BEGIN {label}-----\n{lines}-----END {label}-----\n")
+    for line in der.chunks(48) {
+        BASE64_STANDARD.encode_string(line, &mut pem);
+        pem.push('\n');
+    }
+    pem.extend(["-----END ", label, "-----\n"]);
+    pem
 }

@@ -3,8 +3,8 @@
 use std::{fmt, sync::Arc, time::SystemTime};
 
 use rustls::{
-    crypto::aws_lc_rs,
-    pki_types::{CertificateDer, PrivateKeyDer, UnixTime},
+    crypto::aws_lc_rs::sign,
+    pki_types::{CertificateDer, UnixTime},
     sign::CertifiedKey,
 };
 use snafu::{ResultExt, Snafu, ensure};
@@ -14,6 +14,7 @@ use x509_parser::error::X509Error;
 use crate::{
     bundle::TrustBundle,
     fingerprint::Fingerprint,
+    key::PrivateKey,
     names::ServingNames,
     pem::{self, PemError},
     validity::{self, Rfc3339, Validity},
@@ -95,14 +96,17 @@ pub enum VerifyError {
 
 /// A certificate with its private key, as [`CertificateAuthority::issue`] makes it.
 ///
-/// The key stays in memory; `Debug` shows neither key nor certificate bytes.
+/// The key stays in memory, in the form that aws-lc uses and overwrites at the end; `Debug` shows neither key nor
+/// certificate bytes.
 ///
 /// [`CertificateAuthority::issue`]: crate::CertificateAuthority::issue
 #[derive(Clone)]
 pub struct ServingCertificate {
     pub(crate) certified: Arc<CertifiedKey>,
-    pub(crate) leaf: CertificateDer<'static>,
-    pub(crate) validity: Validity,
+    leaf: CertificateDer<'static>,
+    validity: Validity,
+    /// When it was made, which is after the begin of its validity
+    made: SystemTime,
 }
 
 impl ServingCertificate {
@@ -117,12 +121,14 @@ impl ServingCertificate {
     pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Self, PairError> {
         let chain = pem::parse_certificates(certificates).context(CertificatePemSnafu)?;
         let key = pem::parse_private_key(key).context(KeyPemSnafu)?;
-        Self::new(chain, key)
+        Self::new(chain, &key, None)
     }
 
+    /// When it was `made` is guessed where it is not known, see [`Self::renew_at`]
     pub(crate) fn new(
         chain: Vec<CertificateDer<'static>>,
-        key: PrivateKeyDer<'static>,
+        key: &PrivateKey,
+        made: Option<SystemTime>,
     ) -> Result<Self, PairError> {
         let mut validities = Vec::with_capacity(chain.len());
         for (index, certificate) in chain.iter().enumerate() {
@@ -133,10 +139,11 @@ impl ServingCertificate {
         let (Some(leaf), Some(validity)) = (chain.first().cloned(), validities.first().copied()) else {
             return Err(PemError::NoCertificate).context(CertificatePemSnafu);
         };
-        let key = aws_lc_rs::default_provider().key_provider.load_private_key(key).context(KeySnafu)?;
+        let key = sign::any_supported_type(key).context(KeySnafu)?;
         let certified = CertifiedKey::new(chain, key);
         certified.keys_match().context(MismatchSnafu { fingerprint: Fingerprint::of(&leaf) })?;
-        Ok(Self { certified: Arc::new(certified), leaf, validity })
+        let made = made.unwrap_or_else(|| validity.probably_made());
+        Ok(Self { certified: Arc::new(certified), leaf, validity, made })
     }
 
     /// The certificate itself
@@ -158,10 +165,12 @@ impl ServingCertificate {
         self.validity
     }
 
-    /// When to ask for the next one: two thirds through its life
+    /// When to ask for the next one: two thirds through its life, which begins when it was made. One that was
+    /// made elsewhere is taken as backdated by [`BACKDATE`](crate::BACKDATE), if it is valid for longer than that.
     #[must_use]
     pub fn renew_at(&self) -> SystemTime {
-        self.validity.not_before + self.validity.duration() / 3 * 2
+        let left = self.validity.not_after.duration_since(self.made).unwrap_or_default();
+        self.made + left / 3 * 2
     }
 
     /// The name of the certificate in logs
@@ -182,10 +191,27 @@ impl ServingCertificate {
         bundle: &TrustBundle,
         now: SystemTime,
     ) -> Result<(), VerifyError> {
+        self.verify_chain(bundle, now)?;
+        let fingerprint = self.fingerprint();
+        let leaf = EndEntityCert::try_from(&self.leaf).context(ChainSnafu { fingerprint })?;
+        for name in names.server_names() {
+            leaf.verify_is_valid_for_subject_name(&name)
+                .context(NameSnafu { fingerprint, name: name.to_str() })?;
+        }
+        Ok(())
+    }
+
+    /// Checks of [`verify_for`](Self::verify_for) all but the names
+    pub(crate) fn verify_chain(&self, bundle: &TrustBundle, now: SystemTime) -> Result<(), VerifyError> {
         let fingerprint = self.fingerprint();
         let anchors = bundle.anchors(now);
         ensure!(!anchors.is_empty(), NothingTrustedSnafu { now: Rfc3339(now).to_string() });
 
+        // To Go, whose rules an API server follows, one that is in the bundle itself needs nobody else, even if
+        // it says of itself that it is a CA, as `openssl req -x509` makes it.
+        if bundle.contains(&fingerprint) && self.validity.contains(now) && self.is_for_servers() {
+            return Ok(());
+        }
         let chain = ChainSnafu { fingerprint };
         let leaf = EndEntityCert::try_from(&self.leaf).context(chain)?;
         let unix = UnixTime::since_unix_epoch(now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
@@ -199,11 +225,25 @@ impl ServingCertificate {
             None,
         )
         .context(chain)?;
-        for name in names.server_names() {
-            leaf.verify_is_valid_for_subject_name(&name)
-                .context(NameSnafu { fingerprint, name: name.to_str() })?;
-        }
         Ok(())
+    }
+
+    /// The names under which API servers call that it is not for
+    #[cfg(feature = "runtime")]
+    pub(crate) fn lacking(&self, names: &ServingNames) -> Vec<String> {
+        let leaf = EndEntityCert::try_from(&self.leaf);
+        let is_for =
+            |name| leaf.as_ref().is_ok_and(|leaf| leaf.verify_is_valid_for_subject_name(name).is_ok());
+        names.called().filter(|name| !is_for(name)).map(|name| name.to_str().into_owned()).collect()
+    }
+
+    /// Whether its extended key usage (RFC 5280, section 4.2.1.12), if any, allows what it is here for
+    fn is_for_servers(&self) -> bool {
+        validity::parse(&self.leaf).is_ok_and(|leaf| match leaf.extended_key_usage() {
+            Ok(Some(usage)) => usage.value.server_auth || usage.value.any,
+            Ok(None) => true,
+            Err(_) => false,
+        })
     }
 }
 

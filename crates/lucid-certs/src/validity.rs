@@ -11,7 +11,7 @@ use x509_parser::{certificate::X509Certificate, error::X509Error, prelude::FromD
 use crate::ca::BACKDATE;
 
 /// The validity of a certificate (RFC 5280, section 4.1.2.5), both ends included, in whole seconds
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Validity {
     /// The first moment at which it is valid
     pub not_before: SystemTime,
@@ -38,10 +38,9 @@ impl Validity {
         self.not_after.duration_since(self.not_before).unwrap_or_default()
     }
 
-    /// How long ago the certificate was made, when its maker put its begin [`BACKDATE`] in the past as
-    /// this crate does; 0 when it is to begin
-    pub(crate) fn age(&self, now: SystemTime) -> Duration {
-        now.duration_since(self.not_before + BACKDATE).unwrap_or_default()
+    /// When the certificate was made, as far as can be told
+    pub(crate) fn probably_made(&self) -> SystemTime {
+        if self.duration() > BACKDATE { self.not_before + BACKDATE } else { self.not_before }
     }
 
     pub(crate) fn of(certificate: &X509Certificate<'_>) -> Self {

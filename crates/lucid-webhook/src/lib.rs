@@ -104,8 +104,26 @@
 //! `Certificate` and annotate the configurations with `cert-manager.io/inject-ca-from`
 //! ([`registration::Configurations::with_annotation`]). The crate `lucid-certs` makes and rotates both by itself.
 //! [`Server::serve`] takes any [`rustls::ServerConfig`] as well, or a `watch::Receiver` of one that changes ([`Tls`]);
-//! the crypto provider of this crate is aws-lc-rs. [`ClientCertificates::tls`] asks callers for certificates: the API server
-//! only has one when it was configured to.
+//! the crypto provider of this crate is aws-lc-rs.
+//!
+//! A configuration may ask callers for certificates, which handlers see as [`PeerCertificate`]; the API server only has one
+//! when it was configured to. `lucid-certs` makes such a configuration, with client CAs that can be replaced:
+//!
+//! ```
+//! use std::error::Error;
+//!
+//! use lucid_certs::{ClientCertificates, ServerTls};
+//! use lucid_webhook::{PemFiles, Router, Server};
+//!
+//! async fn run(server: Server, router: Router, files: PemFiles) -> Result<(), Box<dyn Error>> {
+//!     let clients = ClientCertificates::required(&tokio::fs::read("/client-ca/ca.crt").await?)?
+//!         .with_allowed_names(["kube-apiserver"]);
+//!     // With each clients.replace(...), connections of the former CAs are asked to end.
+//!     let tls = ServerTls::new(files.resolver()).with_clients(&clients).watch()?;
+//!     server.serve(tls, router, std::future::pending()).await;
+//!     Ok(())
+//! }
+//! ```
 //!
 //! # Registration
 //!
@@ -240,9 +258,7 @@ pub use review::{
     UserInfo,
 };
 pub use router::{BoxError, Router};
-pub use server::{
-    BindError, ClientCertificates, ClientCertificatesError, PeerCertificate, RequestBody, Server, Tls,
-};
+pub use server::{BindError, PeerCertificate, RequestBody, Server, Tls};
 pub use side_effects::SideEffects;
 pub use trace_parent::TraceParent;
 pub use webhook::Webhook;

@@ -128,8 +128,8 @@ impl PemFiles {
         Ok(Self { resolver, config: Arc::new(config) })
     }
 
-    /// The certificate for a TLS configuration of another making, such as that of
-    /// [`ClientCertificates`](crate::ClientCertificates::server_config).
+    /// The certificate for a TLS configuration of another making, such as one that asks
+    /// for client certificates.
     #[must_use]
     pub fn resolver(&self) -> Arc<dyn ResolvesServerCert> {
         Arc::<Resolver>::clone(&self.resolver)

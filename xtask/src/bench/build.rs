@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use lucid_e2e::Error;
 use serde_json::{Map, Value};
+
+use crate::report;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
@@ -21,13 +23,9 @@ pub(super) struct Programs {
 impl Programs {
     /// Builds them all. Each package of Rust is built by itself, so that none gets the features that another asks for.
     pub(super) fn build() -> Result<Self, Error> {
-        let folder = Path::new(ROOT).join("target/bench");
+        let folder = folder();
         for package in ["bench-load", "bench-lucid", "bench-bare", "bench-axum-kube"] {
-            eprintln!("bench: building {package}");
-            let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-            cargo.args(["build", "--quiet", "--release", "--locked", "--package", package]);
-            cargo.args(["--manifest-path", "bench/Cargo.toml", "--target-dir"]).arg(&folder);
-            succeed(cargo.current_dir(ROOT))?;
+            build(package)?;
         }
         eprintln!("bench: building controller-runtime");
         let mut go = Command::new("go");
@@ -38,7 +36,7 @@ impl Programs {
     }
 
     pub(super) fn rust(&self, package: &str) -> PathBuf {
-        self.folder.join("release").join(package)
+        rust(&self.folder, package)
     }
 
     pub(super) fn go(&self, name: &str) -> PathBuf {
@@ -55,6 +53,24 @@ impl Programs {
     }
 }
 
+/// Builds one package of Rust by itself and says where its program is.
+pub(super) fn build(package: &str) -> Result<PathBuf, Error> {
+    eprintln!("bench: building {package}");
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--quiet", "--release", "--locked", "--package", package]);
+    cargo.args(["--manifest-path", "bench/Cargo.toml", "--target-dir"]).arg(folder());
+    succeed(cargo.current_dir(ROOT))?;
+    Ok(rust(&folder(), package))
+}
+
+fn folder() -> PathBuf {
+    Path::new(ROOT).join("target/bench")
+}
+
+fn rust(folder: &Path, package: &str) -> PathBuf {
+    folder.join("release").join(package)
+}
+
 /// PEM files.
 pub(super) struct Certificate {
     pub(super) cert: PathBuf,
@@ -68,30 +84,10 @@ fn succeed(command: &mut Command) -> Result<(), Error> {
 
 /// Versions of what was measured, by name.
 pub(super) fn versions() -> Result<Map<String, Value>, Error> {
-    let lock = fs::read_to_string(Path::new(ROOT).join("bench/Cargo.lock"))?;
-    let mut versions = Map::new();
-    for name in CRATES {
-        let package =
-            lock.split("[[package]]").find(|package| package.contains(&format!("name = \"{name}\"\n")));
-        let version = package.and_then(|package| package.split("version = \"").nth(1)?.split('"').next());
-        versions.insert(name.to_owned(), version.unwrap_or("unknown").into());
-    }
+    let mut versions = report::versions("bench/Cargo.lock", &CRATES)?;
     let module = fs::read_to_string(Path::new(ROOT).join("bench/peers/controller-runtime/go.mod"))?;
     let version = module.split_once(MODULE).and_then(|(_, rest)| rest.split_whitespace().next());
     versions.insert("controller-runtime".to_owned(), version.unwrap_or("unknown").into());
-    versions.insert("rustc".to_owned(), output("rustc", &["--version"]).into());
-    versions.insert("go".to_owned(), output("go", &["env", "GOVERSION"]).into());
+    versions.insert("go".to_owned(), report::output("go", &["env", "GOVERSION"]).into());
     Ok(versions)
-}
-
-/// The commit that was measured, `-dirty` when files differ from it.
-pub(super) fn commit() -> String {
-    let dirty = !output("git", &["status", "--porcelain"]).is_empty();
-    format!("{}{}", output("git", &["rev-parse", "--short=12", "HEAD"]), if dirty { "-dirty" } else { "" })
-}
-
-/// What a command says, or nothing.
-fn output(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).current_dir(ROOT).stderr(Stdio::null()).output();
-    output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
 }

@@ -1,13 +1,13 @@
-//! `cargo xtask bench`: figures of lucid-webhook and its peers. docs/benchmarks.md tells how and why.
+//! `cargo xtask bench`: figures of lucid-webhook and its peers, and of lucid-certs. docs/benchmarks.md tells how and why.
 
 mod build;
+mod handshake;
 mod load;
-mod report;
 mod restart;
 mod server;
 mod webhook;
 
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
 use lucid_e2e::Error;
 
 #[derive(Subcommand)]
@@ -16,19 +16,14 @@ pub(crate) enum Task {
     Webhook(webhook::Webhook),
     /// Three replicas behind one address, restarted in turn under load: how many calls fail.
     Restart(restart::Restart),
-}
-
-/// How the figures are printed.
-#[derive(Clone, Copy, ValueEnum)]
-enum Output {
-    Table,
-    Markdown,
-    Json,
+    /// TLS handshakes with lucid-certs' resolver and with a certificate that stays.
+    Handshake(handshake::Handshake),
 }
 
 pub(crate) fn run(task: &Task) -> Result<(), Error> {
     match task {
         Task::Webhook(webhook) => webhook::run(webhook),
         Task::Restart(restart) => restart::run(restart),
+        Task::Handshake(handshake) => handshake::run(handshake),
     }
 }

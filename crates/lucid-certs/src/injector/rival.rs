@@ -23,7 +23,7 @@ use super::{
     InjectorError, RivalsSnafu,
     problem::{ApiSnafu, Problem, TimedOutSnafu},
 };
-use crate::report::chain;
+use crate::chain;
 
 /// What cert-manager's cainjector elects its leader by; the second until 1.11.
 const LEASES: [&str; 2] =

@@ -29,7 +29,7 @@ use super::{
     rival::{self, Lookout, Rival},
     watch::{self, Signal},
 };
-use crate::{report::chain, target::TrustTarget};
+use crate::{chain, target::TrustTarget};
 
 /// How many objects are looked at together
 const LOOKS: usize = 8;

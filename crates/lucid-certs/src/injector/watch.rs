@@ -21,7 +21,7 @@ use super::{
     object::{Kind, Object},
     wish::Wish,
 };
-use crate::report::chain;
+use crate::chain;
 
 /// What was heard
 #[derive(Debug)]

@@ -1,15 +1,35 @@
 //! Where a serving certificate comes from
 
+mod check;
+#[cfg(feature = "files")]
+mod files;
+#[cfg(any(feature = "files", feature = "kube"))]
+mod pair;
+#[cfg(any(feature = "files", feature = "kube"))]
+mod presets;
+#[cfg(feature = "kube")]
+mod secret;
+
 use std::{
     collections::BTreeMap,
     fmt,
     future::Future,
+    iter,
     time::{Duration, SystemTime},
 };
 
 use snafu::Snafu;
 
-use crate::{bundle::TrustBundle, fingerprint::Fingerprint, serving::ServingCertificate, target::Reading};
+use crate::{
+    bundle::TrustBundle, fingerprint::Fingerprint, metrics::Phase, serving::ServingCertificate,
+    target::Reading, validity::Validity,
+};
+
+pub(crate) use check::check;
+#[cfg(feature = "files")]
+pub use files::{BundleFile, Files, Watching};
+#[cfg(feature = "kube")]
+pub use secret::SecretSource;
 
 /// Where serving certificates come from, and what vouches for them.
 ///
@@ -38,20 +58,34 @@ pub trait CertificateSource: Send {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Offer {
-    /// The certificate to serve as soon as callers accept it
-    pub certificate: ServingCertificate,
+    /// The certificate to serve as soon as callers accept it; `None` when there is none but what is served
+    pub certificate: Option<ServingCertificate>,
     /// What is to be trusted
     pub trust: Trust,
     /// When to ask again, if that is sooner than in a minute
     pub ask_again: Option<Duration>,
+    /// Where the source's authorities stand, if it has any of its own
+    pub rotation: Option<Rotation>,
 }
 
 impl Offer {
     /// A certificate, and what to do about the trust in it
     #[must_use]
     pub fn new(certificate: ServingCertificate, trust: Trust) -> Self {
-        Self { certificate, trust, ask_again: None }
+        Self { certificate: Some(certificate), trust, ask_again: None, rotation: None }
     }
+}
+
+/// Where the authorities of a source stand, for metrics
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Rotation {
+    /// What is being done
+    pub phase: Phase,
+    /// Of the authority that signs
+    pub ca: Validity,
+    /// Of the one that will sign
+    pub next: Option<Validity>,
 }
 
 /// What the targets are to hold
@@ -67,8 +101,19 @@ pub enum Trust {
     Exactly(TrustBundle),
 }
 
+impl Trust {
+    /// What the source itself vouches for
+    #[must_use]
+    pub fn bundle(&self) -> Option<&TrustBundle> {
+        match self {
+            Self::Elsewhere => None,
+            Self::AtLeast(bundle) | Self::Exactly(bundle) => Some(bundle),
+        }
+    }
+}
+
 /// Why a source has nothing to offer, or why its offer is not taken
-#[derive(Debug, Snafu)]
+#[derive(Debug, Clone, PartialEq, Eq, Snafu)]
 #[snafu(visibility(pub(crate)), display("{problem}"))]
 pub struct SourceError {
     /// The kind of the problem, which is also a metric's label
@@ -83,6 +128,12 @@ impl SourceError {
     pub fn new(reason: Reason, problem: impl fmt::Display) -> Self {
         Self { reason, problem: problem.to_string() }
     }
+}
+
+/// An error with its causes, in one line
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// Kinds of problems with a certificate that comes from elsewhere
@@ -108,6 +159,17 @@ pub enum Reason {
 }
 
 impl Reason {
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Missing,
+        Self::Unreadable,
+        Self::Malformed,
+        Self::Mismatch,
+        Self::Expired,
+        Self::NotYetValid,
+        Self::WrongName,
+        Self::Untrusted,
+    ];
+
     /// The metric's label: `missing`, `unreadable`, `malformed`, `mismatch`, `expired`, `not_yet_valid`,
     /// `wrong_name`, `untrusted`
     #[must_use]

@@ -88,6 +88,16 @@ pub enum TargetError {
         /// What is in the way, and what is accepted
         problem: String,
     },
+    /// No answer came in time
+    #[snafu(display("failed to {action} {target}: no answer within {patience:?}"))]
+    TimedOut {
+        /// `get` or `write`
+        action: &'static str,
+        /// Which one
+        target: String,
+        /// How long it was waited for
+        patience: std::time::Duration,
+    },
     /// The API server refused or was not reached
     #[snafu(display("failed to {action} {target}"))]
     Api {
@@ -98,6 +108,24 @@ pub enum TargetError {
         /// What went wrong
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+}
+
+impl TargetError {
+    /// Somebody wrote in between
+    #[must_use]
+    pub fn changed(target: &str) -> Self {
+        Self::Changed { target: target.to_owned() }
+    }
+
+    /// The API server refused to let us `get` or `write`, or was not reached.
+    #[must_use]
+    pub fn api(
+        action: &'static str,
+        target: &str,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self::Api { action, target: target.to_owned(), source: source.into() }
+    }
 }
 
 /// What was found in a target
@@ -157,6 +185,33 @@ impl Reading {
         Self::Present { version: version.into(), slots, stale: false, other_owners: Vec::new() }
     }
 
+    /// The same, but for whether something besides the bundle is to be written
+    #[must_use]
+    pub fn with_stale(mut self, is_stale: bool) -> Self {
+        if let Self::Present { stale, .. } = &mut self {
+            *stale = is_stale;
+        }
+        self
+    }
+
+    /// The same, with others who own the bundle fields
+    #[must_use]
+    pub fn with_other_owners(mut self, owners: impl IntoIterator<Item = String>) -> Self {
+        if let Self::Present { other_owners, .. } = &mut self {
+            *other_owners = owners.into_iter().collect();
+        }
+        self
+    }
+
+    /// For a write that depends on it; `None` when there is nothing
+    #[must_use]
+    pub fn version(&self) -> Option<&str> {
+        match self {
+            Self::Absent => None,
+            Self::Present { version, .. } => Some(version),
+        }
+    }
+
     fn slots(&self) -> &[Slot] {
         match self {
             Self::Absent => &[],
@@ -167,9 +222,14 @@ impl Reading {
     /// Whether there is nothing to write: every slot holds exactly these bytes, or there is no slot
     #[must_use]
     pub fn holds(&self, bundle: &TrustBundle) -> bool {
-        let pem = bundle.to_pem();
         let stale = matches!(self, Self::Present { stale: true, .. });
-        !stale && self.slots().iter().all(|slot| slot.pem == pem.as_bytes())
+        !stale && self.holds_bytes_of(bundle)
+    }
+
+    /// Whether every slot holds exactly these bytes, or there is no slot
+    pub(crate) fn holds_bytes_of(&self, bundle: &TrustBundle) -> bool {
+        let pem = bundle.to_pem();
+        self.slots().iter().all(|slot| slot.pem == pem.as_bytes())
     }
 
     /// Whether every slot holds this authority, among others or not
@@ -181,8 +241,18 @@ impl Reading {
     /// Whether callers that use any of its slots accept this certificate
     #[must_use]
     pub fn accepts(&self, leaf: &ServingCertificate, names: &ServingNames, now: SystemTime) -> bool {
-        let accepts = |bundle: &TrustBundle| leaf.verify_for(names, bundle, now).is_ok();
-        self.slots().iter().all(|slot| slot.bundle().is_ok_and(|bundle| accepts(&bundle)))
+        let accepts = |bundle: &TrustBundle| leaf.verify_chain(bundle, now).is_ok();
+        leaf.lacking(names).is_empty()
+            && self.slots().iter().all(|slot| slot.bundle().is_ok_and(|bundle| accepts(&bundle)))
+    }
+
+    /// Who owns the bundle fields, apart from us
+    #[must_use]
+    pub fn other_owners(&self) -> &[String] {
+        match self {
+            Self::Absent => &[],
+            Self::Present { other_owners, .. } => other_owners,
+        }
     }
 
     /// All certificates that any slot holds

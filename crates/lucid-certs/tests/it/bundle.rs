@@ -35,7 +35,7 @@ fn what_is_empty_or_does_not_parse_is_no_bundle() {
     let cases = [
         (String::new(), "failed to find a certificate"),
         ("\n".to_owned(), "failed to find a certificate"),
-        (ca.private_key_pem(), "failed to find a certificate"),
+        (ca.private_key_pem().to_string(), "failed to find a certificate"),
         (ca.certificate_pem() + garbage, "failed to read certificate 2 of the trust bundle"),
     ];
     for (pem, expected) in cases {

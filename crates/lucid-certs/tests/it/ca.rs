@@ -1,12 +1,19 @@
 //! What a certificate authority signs, and which ones are refused
 
-use std::{collections::HashSet, time::SystemTime};
+use std::{
+    collections::HashSet,
+    time::{Duration, SystemTime},
+};
 
 use crate::common::{DAY, HOUR, certificate_pem, chain, names, now};
 use lucid_certs::{
-    BACKDATE, CA_LIFETIME, CaError, CertificateAuthority, SERVING_LIFETIME, ServingNames, VerifyError, pem,
+    BACKDATE, CA_LIFETIME, CaError, CaParams, CertificateAuthority, KeyAlgorithm, LeafParams,
+    SERVING_LIFETIME, ServingCertificate, ServingNames, VerifyError, pem,
 };
-use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::{
+    extensions::ParsedExtension,
+    prelude::{FromDer, X509Certificate},
+};
 
 fn generate(now: SystemTime) -> CertificateAuthority {
     CertificateAuthority::generate(&names(), now).unwrap()
@@ -26,10 +33,88 @@ fn a_generated_authority_has_the_shape_it_promises() {
     assert!(usage.critical);
     assert_eq!(usage.value.to_string(), "Key Cert Sign, CRL Sign");
     assert!(certificate.name_constraints().unwrap().unwrap().critical);
-    let oids: Vec<_> =
-        certificate.extensions().iter().map(|extension| extension.oid.to_id_string()).collect();
-    assert!(oids.contains(&"2.5.29.14".to_owned()), "subject key identifier in {oids:?}");
-    assert!(oids.contains(&"2.5.29.35".to_owned()), "authority key identifier in {oids:?}");
+    let (subject, authority) = key_identifiers(&certificate);
+    assert_eq!(subject, authority);
+    let leaf = ca.issue(&names(), now()).unwrap();
+    let (leaf_subject, leaf_authority) =
+        key_identifiers(&X509Certificate::from_der(leaf.certificate()).unwrap().1);
+    assert_eq!(leaf_authority, authority);
+    assert_ne!(leaf_subject, authority);
+}
+
+fn key_identifiers(certificate: &X509Certificate<'_>) -> (Vec<u8>, Vec<u8>) {
+    let (mut subject, mut authority) = (None, None);
+    for extension in certificate.extensions() {
+        match extension.parsed_extension() {
+            ParsedExtension::SubjectKeyIdentifier(id) => subject = Some(id.0.to_vec()),
+            ParsedExtension::AuthorityKeyIdentifier(id) => {
+                authority = id.key_identifier.as_ref().map(|id| id.0.to_vec());
+            }
+            _ => {}
+        }
+    }
+    (subject.unwrap(), authority.unwrap())
+}
+
+#[test]
+fn keys_of_authority_and_leaf_are_of_the_kind_that_was_asked_for_and_p256_otherwise() {
+    let now = now();
+    let kind = |certificate: &[u8]| {
+        let (_, certificate) = X509Certificate::from_der(certificate).unwrap();
+        let key = certificate.public_key().algorithm.clone();
+        let curve = key.parameters.map(|parameters| parameters.as_oid().unwrap().to_id_string());
+        (key.algorithm.to_id_string(), curve.unwrap_or_default())
+    };
+    let expected = |algorithm| match algorithm {
+        KeyAlgorithm::P384 => ("1.2.840.10045.2.1".to_owned(), "1.3.132.0.34".to_owned()),
+        KeyAlgorithm::Ed25519 => ("1.3.101.112".to_owned(), String::new()),
+        _ => ("1.2.840.10045.2.1".to_owned(), "1.2.840.10045.3.1.7".to_owned()),
+    };
+    assert_eq!(KeyAlgorithm::default(), KeyAlgorithm::P256);
+    for of_ca in KeyAlgorithm::ALL {
+        let params = CaParams::default().with_algorithm(of_ca);
+        let ca = CertificateAuthority::generate_with(params, &names(), now).unwrap();
+        let bundle = ca.trust_bundle();
+        assert_eq!(kind(bundle.certificates().next().unwrap()), expected(of_ca));
+        let read = CertificateAuthority::from_pem(
+            ca.certificate_pem().as_bytes(),
+            ca.private_key_pem().as_bytes(),
+            now,
+        );
+        let read = read.unwrap();
+        assert_eq!(kind(ca.issue(&names(), now).unwrap().certificate()), expected(KeyAlgorithm::P256));
+        for of_leaf in KeyAlgorithm::ALL {
+            let leaf = read.issue_with(LeafParams::default().with_algorithm(of_leaf), &names(), now).unwrap();
+            assert_eq!(kind(leaf.certificate()), expected(of_leaf));
+            leaf.verify_for(&names(), &bundle, now).unwrap();
+        }
+    }
+}
+
+#[test]
+fn names_of_key_algorithms_go_there_and_back_and_others_are_refused() {
+    for algorithm in KeyAlgorithm::ALL {
+        assert_eq!(algorithm.to_string().parse(), Ok(algorithm));
+    }
+    for name in ["", "rsa", "P256", "p521"] {
+        let error = name.parse::<KeyAlgorithm>().unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains("p256, p384 and ed25519 are accepted"), "{error}");
+    }
+}
+
+#[test]
+fn a_leaf_that_is_written_as_pem_reads_back() {
+    let now = now();
+    let ca = generate(now);
+    for algorithm in KeyAlgorithm::ALL {
+        let params = LeafParams::default().with_algorithm(algorithm).with_lifetime(DAY);
+        let pair = ca.issue_pem(params, &names(), now).unwrap();
+        let leaf =
+            ServingCertificate::from_pem(pair.certificate.as_bytes(), pair.private_key.as_bytes()).unwrap();
+        leaf.verify_for(&names(), &ca.trust_bundle(), now).unwrap();
+        assert_eq!(leaf.validity().not_after, now + DAY);
+        assert_eq!(leaf.renew_at(), now + DAY / 3 * 2);
+    }
 }
 
 #[test]
@@ -113,7 +198,7 @@ fn validity_is_backdated_and_a_leaf_never_outlives_its_authority() {
     for (at, not_before, not_after) in cases {
         let leaf = ca.issue(&names(), at).unwrap();
         assert_eq!((leaf.validity().not_before, leaf.validity().not_after), (not_before, not_after));
-        let life = |end: SystemTime| end.duration_since(not_before).unwrap().as_secs();
+        let life = |end: SystemTime| end.duration_since(at).unwrap().as_secs();
         assert_eq!(life(leaf.renew_at()), life(not_after) * 2 / 3);
         leaf.verify_for(&names(), &ca.trust_bundle(), at).unwrap();
         leaf.verify_for(&names(), &ca.trust_bundle(), not_after + HOUR).unwrap_err();
@@ -123,13 +208,41 @@ fn validity_is_backdated_and_a_leaf_never_outlives_its_authority() {
 }
 
 #[test]
-fn an_authority_is_due_for_renewal_30_days_before_its_end() {
+fn lifetimes_may_be_seconds_and_begin_no_earlier_than_the_authority() {
     let now = now();
-    let ca = generate(now);
-    let end = ca.validity().not_after;
-    assert!(!ca.is_due_for_renewal(now));
-    assert!(!ca.is_due_for_renewal(end - 30 * DAY));
-    assert!(ca.is_due_for_renewal(end - 30 * DAY + HOUR));
+    let second = Duration::from_secs(1);
+    // (backdate and lifetime of the authority, when a leaf is made for how long, begin and end of its validity, renewal)
+    let cases = [
+        (BACKDATE, 60 * second, now, 9 * second, now - BACKDATE, now + 9 * second, now + 6 * second),
+        (Duration::ZERO, 60 * second, now, 9 * second, now, now + 9 * second, now + 6 * second),
+        (2 * HOUR, 60 * second, now, 9 * second, now - BACKDATE, now + 9 * second, now + 6 * second),
+        (
+            Duration::ZERO,
+            60 * second,
+            now + 30 * second,
+            9 * second,
+            now,
+            now + 39 * second,
+            now + 36 * second,
+        ),
+        (Duration::ZERO, 60 * second, now + 57 * second, DAY, now, now + 60 * second, now + 59 * second),
+        (BACKDATE, DAY, now, Duration::MAX, now - BACKDATE, now + DAY, now + 16 * HOUR),
+    ];
+    for (backdate, of_ca, at, of_leaf, not_before, not_after, renew_at) in cases {
+        let params = CaParams::default().with_backdate(backdate).with_lifetime(of_ca);
+        let ca = CertificateAuthority::generate_with(params, &names(), now).unwrap();
+        assert_eq!((ca.validity().not_before, ca.validity().not_after), (now - backdate, now + of_ca));
+        let leaf = ca.issue_with(LeafParams::default().with_lifetime(of_leaf), &names(), at).unwrap();
+        let validity = leaf.validity();
+        assert_eq!((validity.not_before, validity.not_after), (not_before, not_after));
+        assert_eq!(leaf.renew_at(), renew_at);
+        leaf.verify_for(&names(), &ca.trust_bundle(), at).unwrap();
+    }
+    let params = CaParams::default().with_backdate(Duration::MAX).with_lifetime(Duration::MAX);
+    let forever = CertificateAuthority::generate_with(params, &names(), now).unwrap();
+    assert_eq!(forever.validity().not_before, SystemTime::UNIX_EPOCH);
+    let end = forever.validity().not_after.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    assert_eq!(end.as_secs(), 253_402_300_799, "99991231235959Z");
 }
 
 #[test]
@@ -137,12 +250,15 @@ fn serial_numbers_are_positive_of_128_bits_and_unique() {
     let now = now();
     let ca = generate(now);
     let mut seen = HashSet::new();
-    for _ in 0..100 {
+    for n in 0..100 {
         let leaf = ca.issue(&names(), now).unwrap();
-        let (_, certificate) = X509Certificate::from_der(leaf.certificate()).unwrap();
+        let bundle = generate(now).trust_bundle();
+        let authority = bundle.certificates().next().unwrap();
+        let certificate = if n % 2 == 0 { leaf.certificate() } else { authority };
+        let (_, certificate) = X509Certificate::from_der(certificate).unwrap();
         let serial = certificate.raw_serial().to_vec();
         assert_eq!(serial.len(), 16);
-        assert!(serial[0] < 0x80, "{serial:?} is negative");
+        assert!((1..0x80).contains(&serial[0]), "{serial:?} is negative or shorter than it could be");
         assert!(seen.insert(serial), "a serial number came twice");
     }
 }
@@ -206,11 +322,16 @@ fn neither_debug_nor_errors_show_a_key() {
     for shown in [format!("{ca:?}"), format!("{:?}", ca.issue(&names(), now).unwrap())] {
         assert!(shown.contains("fingerprint") && shown.len() < 300, "{shown}");
     }
+    let pair = ca.issue_pem(LeafParams::default(), &names(), now).unwrap();
+    assert!(!format!("{pair:?}").contains(pair.private_key.lines().nth(1).unwrap()), "{pair:?}");
 
     // Line breaks lost: all of the key then looks like the label of its section.
     for broken in [key.replace('\n', " "), key.replace("-----\n", "\n"), key.replace("-----END", "END")] {
         let error = CertificateAuthority::from_pem(ca.certificate_pem().as_bytes(), broken.as_bytes(), now)
             .unwrap_err();
+        assert!(!format!("{error:?} {}", chain(&error)).contains(&body[..16]), "{error:?}");
+        let error =
+            ServingCertificate::from_pem(ca.certificate_pem().as_bytes(), broken.as_bytes()).unwrap_err();
         assert!(!format!("{error:?} {}", chain(&error)).contains(&body[..16]), "{error:?}");
     }
 }

@@ -3,11 +3,21 @@
 use std::sync::Arc;
 
 use crate::common::{
-    handshake::{client, connect},
+    handshake::{client, client_with, connect, refusal},
     names, now,
 };
-use lucid_certs::{CertificateAuthority, ServingCertificateResolver, server_config};
-use rustls::{ProtocolVersion, version};
+use lucid_certs::{
+    CaParams, CertificateAuthority, KeyAlgorithm, LeafParams, ServerTls, ServingCertificateResolver,
+    TlsVersion, server_config,
+};
+use rustls::{
+    AlertDescription, Error, NamedGroup, ProtocolVersion,
+    crypto::{
+        CryptoProvider,
+        aws_lc_rs::{default_provider, kx_group},
+    },
+    version,
+};
 
 #[test]
 fn a_swap_is_seen_by_the_next_handshake_and_needs_the_new_authority_in_the_bundle() {
@@ -57,5 +67,99 @@ fn tls_1_2_and_1_3_are_served_under_each_name_with_alpn() {
             assert_eq!(client.alpn_protocol(), Some(&b"http/1.1"[..]));
         }
         connect(&trusting, &server, "example.com").unwrap_err();
+    }
+}
+
+#[test]
+fn before_there_is_a_certificate_handshakes_are_refused_with_an_alert() {
+    let now = now();
+    let ca = CertificateAuthority::generate(&names(), now).unwrap();
+    let resolver = Arc::new(ServingCertificateResolver::empty());
+    let server = Arc::new(server_config(Arc::clone(&resolver)).unwrap());
+    for version in [&version::TLS12, &version::TLS13] {
+        let client = client(&ca.trust_bundle(), version);
+        let told = refusal(&client, &server, "lucid-operator");
+        assert_eq!(told, Error::AlertReceived(AlertDescription::AccessDenied));
+    }
+    resolver.swap(&ca.issue(&names(), now).unwrap());
+    for version in [&version::TLS12, &version::TLS13] {
+        connect(&client(&ca.trust_bundle(), version), &server, "lucid-operator").unwrap();
+    }
+}
+
+#[test]
+fn the_minimum_version_is_kept() {
+    let now = now();
+    let ca = CertificateAuthority::generate(&names(), now).unwrap();
+    let resolver = Arc::new(ServingCertificateResolver::new(&ca.issue(&names(), now).unwrap()));
+    let [tls12, tls13] =
+        [&version::TLS12, &version::TLS13].map(|version| client(&ca.trust_bundle(), version));
+    // (minimum, whether a client of 1.2 is served)
+    for (min_version, served) in [(TlsVersion::Tls12, true), (TlsVersion::Tls13, false)] {
+        assert_eq!(min_version.to_string().parse(), Ok(min_version));
+        let config = ServerTls::new(Arc::clone(&resolver) as _).with_min_version(min_version).build();
+        let server = Arc::new(config.unwrap());
+        connect(&tls13, &server, "lucid-operator").unwrap();
+        let old = connect(&tls12, &server, "lucid-operator");
+        assert_eq!(old.is_ok(), served);
+        if !served {
+            let told = refusal(&tls12, &server, "lucid-operator");
+            assert_eq!(told, Error::AlertReceived(AlertDescription::ProtocolVersion));
+        }
+    }
+    let error = "1.1".parse::<TlsVersion>().unwrap_err().to_string();
+    assert!(error.contains("\"1.1\"") && error.contains("1.2 and 1.3 are accepted"), "{error}");
+}
+
+#[test]
+fn only_the_protocols_that_were_named_are_negotiated() {
+    let now = now();
+    let ca = CertificateAuthority::generate(&names(), now).unwrap();
+    let resolver = Arc::new(ServingCertificateResolver::new(&ca.issue(&names(), now).unwrap()));
+    let client = client(&ca.trust_bundle(), &version::TLS13);
+    let server = |protocols: &[&str]| {
+        Arc::new(ServerTls::new(Arc::clone(&resolver) as _).with_alpn(protocols.to_vec()).build().unwrap())
+    };
+    let (connection, _) = connect(&client, &server(&["http/1.1"]), "lucid-operator").unwrap();
+    assert_eq!(connection.alpn_protocol(), Some(&b"http/1.1"[..]));
+    let told = refusal(&client, &server(&["h2"]), "lucid-operator");
+    assert_eq!(told, Error::AlertReceived(AlertDescription::NoApplicationProtocol));
+}
+
+#[test]
+fn the_hybrid_key_exchange_is_used_where_the_client_prefers_it_and_others_are_taken() {
+    let now = now();
+    let ca = CertificateAuthority::generate(&names(), now).unwrap();
+    let resolver = Arc::new(ServingCertificateResolver::new(&ca.issue(&names(), now).unwrap()));
+    let server = Arc::new(server_config(resolver).unwrap());
+    let hybrid = kx_group::X25519MLKEM768;
+    // (what the client offers, what is used), the first as kube-apiserver does
+    let cases = [
+        (vec![hybrid, kx_group::X25519, kx_group::SECP256R1], NamedGroup::X25519MLKEM768),
+        (vec![kx_group::SECP256R1, kx_group::X25519, hybrid], NamedGroup::secp256r1),
+        (vec![kx_group::X25519], NamedGroup::X25519),
+        (vec![kx_group::SECP256R1], NamedGroup::secp256r1),
+    ];
+    for (offered, used) in cases {
+        let provider = CryptoProvider { kx_groups: offered, ..default_provider() };
+        let client = client_with(provider, &ca.trust_bundle(), &version::TLS13);
+        let (client, server) = connect(&client, &server, "lucid-operator").unwrap();
+        assert_eq!(client.negotiated_key_exchange_group().unwrap().name(), used);
+        assert_eq!(server.negotiated_key_exchange_group().unwrap().name(), used);
+    }
+}
+
+#[test]
+fn chains_of_every_kind_of_key_are_served() {
+    let now = now();
+    for algorithm in KeyAlgorithm::ALL {
+        let params = CaParams::default().with_algorithm(algorithm);
+        let ca = CertificateAuthority::generate_with(params, &names(), now).unwrap();
+        let leaf = ca.issue_with(LeafParams::default().with_algorithm(algorithm), &names(), now).unwrap();
+        let resolver = Arc::new(ServingCertificateResolver::new(&leaf));
+        let server = Arc::new(server_config(resolver).unwrap());
+        for version in [&version::TLS12, &version::TLS13] {
+            connect(&client(&ca.trust_bundle(), version), &server, "lucid-operator").unwrap();
+        }
     }
 }

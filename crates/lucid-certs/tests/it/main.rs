@@ -1,13 +1,21 @@
 //! The public API of lucid-certs
-#![allow(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 mod bundle;
+mod bundle_file;
 mod ca;
+mod clients;
 mod common;
+mod files;
+mod files_by_openssl;
+mod files_without_events;
 mod handshake;
+mod hostile;
 mod injector;
+mod metrics;
 mod names;
 mod openssl;
-mod secret;
+mod secret_source;
 mod self_managed;
+mod swaps;
 mod target;

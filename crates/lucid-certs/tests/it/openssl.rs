@@ -4,14 +4,29 @@ use std::{
     fs,
     path::Path,
     process::{Command, Output, Stdio},
+    sync::Arc,
     time::SystemTime,
 };
 
-use crate::common::{certificate_pem, names};
-use lucid_certs::{CaError, CertificateAuthority};
+use crate::common::{
+    certificate_pem,
+    handshake::{client, connect},
+    names,
+};
+use lucid_certs::{
+    CaError, CaParams, CertificateAuthority, KeyAlgorithm, LeafParams, ServingCertificate,
+    ServingCertificateResolver, ServingNames, TrustBundle, server_config,
+};
+use rustls::{
+    DigitallySignedStruct, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::{WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, ServerName, UnixTime},
+    version,
+};
 
 /// Says so when openssl is not installed
-fn is_installed() -> bool {
+pub(crate) fn is_installed() -> bool {
     let found = Command::new("openssl").arg("version").stdout(Stdio::null()).status().is_ok();
     if !found {
         eprintln!("SKIPPED: openssl is not installed");
@@ -23,28 +38,39 @@ fn run(folder: &Path, arguments: &str) -> Output {
     Command::new("openssl").args(arguments.split_whitespace()).current_dir(folder).output().unwrap()
 }
 
-fn openssl(folder: &Path, arguments: &str) {
+pub(crate) fn openssl(folder: &Path, arguments: &str) {
     let output = run(folder, arguments);
     assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
+
+/// How keys are made, and what stands in their files
+const KINDS: [(&str, &str); 6] = [
+    ("ecparam -name prime256v1 -genkey -out key.pem", "EC PRIVATE KEY"),
+    ("ecparam -name secp384r1 -genkey -out key.pem", "EC PRIVATE KEY"),
+    ("genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out key.pem", "BEGIN PRIVATE KEY"),
+    ("genpkey -algorithm ED25519 -out key.pem", "BEGIN PRIVATE KEY"),
+    ("genrsa -out key.pem 2048", "BEGIN PRIVATE KEY"),
+    ("genrsa -traditional -out key.pem 2048", "RSA PRIVATE KEY"),
+];
 
 #[test]
 fn authorities_made_by_openssl_are_accepted() {
     if !is_installed() {
         return;
     }
-    let kinds = [
-        ("ecparam -name prime256v1 -genkey -out key.pem", "EC PRIVATE KEY"),
-        ("ecparam -name secp384r1 -genkey -out key.pem", "EC PRIVATE KEY"),
-        ("genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out key.pem", "BEGIN PRIVATE KEY"),
-        ("genpkey -algorithm ED25519 -out key.pem", "BEGIN PRIVATE KEY"),
-        ("genrsa -out key.pem 2048", "BEGIN PRIVATE KEY"),
-        ("genrsa -traditional -out key.pem 2048", "RSA PRIVATE KEY"),
-    ];
-    for (make_key, label) in kinds {
+    for (make_key, label) in KINDS {
         let folder = tempfile::tempdir().unwrap();
         openssl(folder.path(), make_key);
-        openssl(folder.path(), "req -x509 -new -key key.pem -subj /CN=mine -days 90 -out ca.pem");
+        let request = "req -x509 -new -key key.pem -subj /CN=mine -days 90 -out ca.pem";
+        // Without the usage it is taken too, but openssl's strict check then refuses all that it signs.
+        openssl(folder.path(), request);
+        CertificateAuthority::from_pem(
+            &fs::read(folder.path().join("ca.pem")).unwrap(),
+            &fs::read(folder.path().join("key.pem")).unwrap(),
+            SystemTime::now(),
+        )
+        .unwrap();
+        openssl(folder.path(), &format!("{request} -addext keyUsage=critical,keyCertSign"));
         let read = |file| fs::read(folder.path().join(file)).unwrap();
         assert!(String::from_utf8(read("key.pem")).unwrap().contains(label), "{make_key}");
 
@@ -52,6 +78,8 @@ fn authorities_made_by_openssl_are_accepted() {
             CertificateAuthority::from_pem(&read("ca.pem"), &read("key.pem"), SystemTime::now()).unwrap();
         let leaf = ca.issue(&names(), SystemTime::now()).unwrap();
         leaf.verify_for(&names(), &ca.trust_bundle(), SystemTime::now()).unwrap();
+        fs::write(folder.path().join("leaf.pem"), certificate_pem(leaf.certificate())).unwrap();
+        openssl(folder.path(), "verify -x509_strict -purpose sslserver -CAfile ca.pem leaf.pem");
 
         let again = ca.private_key_pem();
         assert!(again.contains(label), "{make_key}");
@@ -79,19 +107,125 @@ fn openssl_accepts_our_chain_for_each_name_and_refuses_a_foreign_one() {
     if !is_installed() {
         return;
     }
+    for algorithm in KeyAlgorithm::ALL {
+        let (folder, now) = (tempfile::tempdir().unwrap(), SystemTime::now());
+        let params = CaParams::default().with_algorithm(algorithm);
+        let ca = CertificateAuthority::generate_with(params, &names(), now).unwrap();
+        let issue = |names: &ServingNames| {
+            ca.issue_pem(LeafParams::default().with_algorithm(algorithm), names, now).unwrap()
+        };
+        let write = |file, text: &str| fs::write(folder.path().join(file), text).unwrap();
+        let foreign = names().with_host("example.com").unwrap();
+        write("ca.pem", &ca.certificate_pem());
+        let leaf = issue(&names());
+        write("leaf.pem", &leaf.certificate);
+        for key in [leaf.private_key, ca.private_key_pem()] {
+            write("key.pem", &key);
+            openssl(folder.path(), "pkey -in key.pem -noout");
+        }
+        write("foreign.pem", &issue(&foreign).certificate);
+
+        let verify = "verify -x509_strict -purpose sslserver -CAfile ca.pem";
+        for name in names().dns_names() {
+            openssl(folder.path(), &format!("{verify} -verify_hostname {name} leaf.pem"));
+        }
+        openssl(folder.path(), &format!("{verify} -verify_ip 127.0.0.1 leaf.pem"));
+        let refused = run(folder.path(), &format!("{verify} foreign.pem"));
+        let message = String::from_utf8_lossy(&refused.stderr);
+        assert!(message.contains("permitted subtree violation"), "{message}");
+    }
+}
+
+#[test]
+fn an_authority_below_ours_is_refused_by_its_path_length() {
+    if !is_installed() {
+        return;
+    }
     let (folder, now) = (tempfile::tempdir().unwrap(), SystemTime::now());
     let ca = CertificateAuthority::generate(&names(), now).unwrap();
     let write = |file, text: &str| fs::write(folder.path().join(file), text).unwrap();
     write("ca.pem", &ca.certificate_pem());
-    write("leaf.pem", &certificate_pem(ca.issue(&names(), now).unwrap().certificate()));
-    let foreign = names().with_host("example.com").unwrap();
-    write("foreign.pem", &certificate_pem(ca.issue(&foreign, now).unwrap().certificate()));
+    write("ca.key", &ca.private_key_pem());
+    write("sub.ext", "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign\n");
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+    let sign = "-CAcreateserial -days 2";
+    openssl(folder.path(), &format!("req -new {key} -keyout sub.key -subj /CN=sub -out sub.csr"));
+    openssl(
+        folder.path(),
+        &format!("x509 -req -in sub.csr -CA ca.pem -CAkey ca.key {sign} -extfile sub.ext -out sub.pem"),
+    );
+    openssl(folder.path(), &format!("req -new {key} -keyout leaf.key -subj /CN=leaf -out leaf.csr"));
+    openssl(
+        folder.path(),
+        &format!("x509 -req -in leaf.csr -CA sub.pem -CAkey sub.key {sign} -out leaf.pem"),
+    );
+    let refused = run(folder.path(), "verify -CAfile ca.pem -untrusted sub.pem leaf.pem");
+    let message = String::from_utf8_lossy(&refused.stderr);
+    assert!(message.contains("path length constraint exceeded"), "{message}");
+}
 
-    let verify = "verify -x509_strict -purpose sslserver -CAfile ca.pem";
-    for name in names().dns_names() {
-        openssl(folder.path(), &format!("{verify} -verify_hostname {name} leaf.pem"));
+#[test]
+fn certificates_made_by_openssl_are_served_with_any_kind_of_key() {
+    if !is_installed() {
+        return;
     }
-    openssl(folder.path(), &format!("{verify} -verify_ip 127.0.0.1 leaf.pem"));
-    let refused = run(folder.path(), &format!("{verify} foreign.pem"));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("permitted subtree violation"), "{refused:?}");
+    for (make_key, label) in KINDS {
+        let folder = tempfile::tempdir().unwrap();
+        openssl(folder.path(), make_key);
+        let request = "req -x509 -new -key key.pem -subj /CN=mine -days 90 -out tls.pem";
+        openssl(folder.path(), &format!("{request} -addext subjectAltName=DNS:mine.example"));
+        let read = |file| fs::read(folder.path().join(file)).unwrap();
+        assert!(String::from_utf8(read("key.pem")).unwrap().contains(label), "{make_key}");
+
+        let leaf = ServingCertificate::from_pem(&read("tls.pem"), &read("key.pem")).unwrap();
+        let server = Arc::new(server_config(Arc::new(ServingCertificateResolver::new(&leaf))).unwrap());
+        for version in [&version::TLS12, &version::TLS13] {
+            let mut trusting = (*client(&TrustBundle::from_pem(&read("tls.pem")).unwrap(), version)).clone();
+            trusting.dangerous().set_certificate_verifier(Arc::new(SelfSigned));
+            connect(&Arc::new(trusting), &server, "mine.example").unwrap();
+        }
+    }
+}
+
+/// Checks the signature of the handshake alone: rustls takes no leaf that is its own authority.
+#[derive(Debug)]
+struct SelfSigned;
+
+impl ServerCertVerifier for SelfSigned {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signed, &schemes())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &schemes())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        schemes().supported_schemes()
+    }
+}
+
+fn schemes() -> WebPkiSupportedAlgorithms {
+    aws_lc_rs::default_provider().signature_verification_algorithms
 }

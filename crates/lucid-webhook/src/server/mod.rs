@@ -4,7 +4,6 @@
 //! be.
 
 mod activity;
-mod clients;
 mod connection;
 mod door;
 mod peer;
@@ -31,7 +30,6 @@ use tokio::task::{JoinError, JoinSet};
 use tower::Service;
 
 use self::activity::{Periods, Protocol};
-pub use self::clients::{ClientCertificates, ClientCertificatesError};
 use self::connection::{Settings, Stage};
 use self::door::{Connections, Door};
 pub use self::peer::PeerCertificate;

@@ -26,7 +26,7 @@ struct Peer {
 
 /// The names in a certificate.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+struct Names {
     common_name: Option<String>,
     dns_names: Vec<String>,
 }
@@ -62,7 +62,7 @@ impl fmt::Debug for PeerCertificate {
 
 impl Names {
     /// A certificate that cannot be read has no names.
-    pub(super) fn read(der: &[u8]) -> Self {
+    fn read(der: &[u8]) -> Self {
         let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Self::default() };
         let common_name = certificate.subject().iter_common_name().next();
         let alternative = certificate.subject_alternative_name().ok().flatten();
@@ -77,9 +77,5 @@ impl Names {
                 })
                 .collect(),
         }
-    }
-
-    pub(super) fn any_of(&self, allowed: &[String]) -> bool {
-        self.common_name.iter().chain(&self.dns_names).any(|name| allowed.contains(name))
     }
 }

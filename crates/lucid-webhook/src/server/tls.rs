@@ -5,8 +5,6 @@ use std::sync::Arc;
 use rustls::ServerConfig;
 use tokio::sync::watch;
 
-use super::clients::Trusted;
-
 /// The TLS configuration of a server: one that stays, or the latest of several.
 ///
 /// A certificate that changes needs no other configuration where a [`rustls::server::ResolvesServerCert`] hands it
@@ -31,8 +29,6 @@ pub struct Tls(Source);
 enum Source {
     Fixed(Arc<ServerConfig>),
     Latest(watch::Receiver<Arc<ServerConfig>>),
-    /// One whose client CAs are replaced.
-    Clients(Arc<ServerConfig>, watch::Receiver<Trusted>),
 }
 
 /// Tells a connection that it was made with what holds no longer.
@@ -40,14 +36,9 @@ enum Source {
 pub(super) enum Renewal {
     Never,
     Config(watch::Receiver<Arc<ServerConfig>>),
-    Clients(watch::Receiver<Trusted>),
 }
 
 impl Tls {
-    pub(super) fn of_clients(config: ServerConfig, trusted: watch::Receiver<Trusted>) -> Self {
-        Self(Source::Clients(Arc::new(config), trusted))
-    }
-
     pub(super) fn current(&self) -> (Arc<ServerConfig>, Renewal) {
         match &self.0 {
             Source::Fixed(config) => (Arc::clone(config), Renewal::Never),
@@ -55,11 +46,6 @@ impl Tls {
                 let mut configs = configs.clone();
                 let config = Arc::clone(&configs.borrow_and_update());
                 (config, Renewal::Config(configs))
-            }
-            Source::Clients(config, trusted) => {
-                let mut trusted = trusted.clone();
-                trusted.mark_unchanged();
-                (Arc::clone(config), Renewal::Clients(trusted))
             }
         }
     }
@@ -70,7 +56,6 @@ impl Renewal {
         match self {
             Self::Never => false,
             Self::Config(configs) => configs.has_changed().unwrap_or(false),
-            Self::Clients(trusted) => trusted.has_changed().unwrap_or(false),
         }
     }
 
@@ -79,7 +64,6 @@ impl Renewal {
         let changed = match self {
             Self::Never => std::future::pending().await,
             Self::Config(configs) => configs.changed().await,
-            Self::Clients(trusted) => trusted.changed().await,
         };
         if changed.is_err() {
             // Whoever could have changed it is gone: the last one stays.

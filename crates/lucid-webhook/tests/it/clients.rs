@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lucid_webhook::{ClientCertificates, ClientCertificatesError};
+use lucid_certs::{ClientCertificates, ClientCertificatesError, ServerTls};
 use rcgen::ExtendedKeyUsagePurpose;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, HandshakeKind};
@@ -24,7 +24,7 @@ impl Setup {
     async fn start(clients: impl FnOnce(&[u8]) -> ClientCertificates) -> Self {
         let (server_ca, client_ca) = (Authority::new(), Authority::new());
         let clients = clients(client_ca.pem.as_bytes());
-        let config = clients.server_config(server_ca.localhost()).unwrap();
+        let config = ServerTls::new(server_ca.localhost()).with_clients(&clients).build().unwrap();
         let echo = Echo::start(config, |server| server).await;
         Self { echo, server_ca, client_ca, clients }
     }
@@ -134,17 +134,19 @@ async fn a_bundle_that_cannot_be_read_is_an_error_and_changes_nothing() {
     let known = setup.client_ca.client("known", &[]);
     let pem = |body: &str| format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n");
     let cases = [
-        (String::new(), "holds no certificate"),
-        ("not PEM at all".to_owned(), "holds no certificate"),
-        (rcgen::KeyPair::generate().unwrap().serialize_pem(), "holds no certificate"),
-        (pem("!!!"), "as PEM"),
-        (setup.client_ca.pem.replace("-----END", "-----"), "as PEM"),
-        (pem("AAAA"), "certificate 1 of the bundle"),
-        (format!("{}{}", Authority::new().pem, pem("AAAA")), "certificate 2 of the bundle"),
+        (String::new(), "failed to find a certificate"),
+        ("not PEM at all".to_owned(), "failed to find a certificate"),
+        (rcgen::KeyPair::generate().unwrap().serialize_pem(), "failed to find a certificate"),
+        (pem("!!!"), "failed to read PEM"),
+        (setup.client_ca.pem.replace("-----END", "-----"), "failed to read PEM"),
+        (pem("AAAA"), "failed to read certificate 1 of"),
+        (format!("{}{}", Authority::new().pem, pem("AAAA")), "failed to read certificate 2 of"),
     ];
     for (bundle, says) in cases {
         let error: ClientCertificatesError = setup.clients.replace(bundle.as_bytes()).unwrap_err();
-        assert!(error.to_string().contains(says), "{error}");
+        let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
+        let message: Vec<_> = causes.map(ToString::to_string).collect();
+        assert!(message.join(": ").contains(says), "{message:?}");
         assert!(ClientCertificates::optional(bundle.as_bytes()).is_err());
     }
     assert!(setup.seen(Some(&known)).await.is_some());
@@ -154,7 +156,8 @@ async fn a_bundle_that_cannot_be_read_is_an_error_and_changes_nothing() {
 async fn when_the_ca_is_replaced_connections_that_stand_end_after_what_is_in_flight() {
     let (server_ca, client_ca) = (Authority::new(), Authority::new());
     let clients = ClientCertificates::optional(client_ca.pem.as_bytes()).unwrap();
-    let echo = Echo::start(clients.tls(server_ca.localhost()).unwrap(), |server| server).await;
+    let tls = ServerTls::new(server_ca.localhost()).with_clients(&clients).watch().unwrap();
+    let echo = Echo::start(tls, |server| server).await;
     let connect = async || Http1::connect(echo.address, server_ca.client_config("http/1.1")).await.unwrap();
     let (mut idle, mut busy) = (connect().await, connect().await);
     let mut http2 = Http2::connect(echo.address, &server_ca).await.unwrap();

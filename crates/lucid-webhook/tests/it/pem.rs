@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use lucid_webhook::{ClientCertificates, PemFiles, Tls};
+use lucid_certs::{ClientCertificates, ServerTls};
+use lucid_webhook::{PemFiles, Tls};
 use rcgen::ExtendedKeyUsagePurpose;
 use rustls::pki_types::CertificateDer;
 use tempfile::TempDir;
@@ -256,7 +257,7 @@ async fn a_server_that_asks_for_certificates_may_have_its_own_in_files() {
     pair.write(folder.path());
     let files = load(folder.path()).await.unwrap();
     let clients = ClientCertificates::required(authority.pem.as_bytes()).unwrap();
-    let tls = clients.server_config(files.resolver()).unwrap();
+    let tls = ServerTls::new(files.resolver()).with_clients(&clients).build().unwrap();
     drop(files);
     let echo = Echo::start(tls, |server| server).await;
     let identity = authority.client("jane", &[]);

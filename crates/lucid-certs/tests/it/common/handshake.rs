@@ -5,16 +5,26 @@ use std::{io, sync::Arc};
 use lucid_certs::{TrustBundle, pem};
 use rustls::{
     ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection,
-    SupportedProtocolVersion, crypto::aws_lc_rs, pki_types::ServerName,
+    SupportedProtocolVersion,
+    crypto::{CryptoProvider, aws_lc_rs},
+    pki_types::ServerName,
 };
 
 /// What an API server is that has `bundle` as the caBundle
 pub(crate) fn client(bundle: &TrustBundle, version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
+    client_with(aws_lc_rs::default_provider(), bundle, version)
+}
+
+pub(crate) fn client_with(
+    provider: CryptoProvider,
+    bundle: &TrustBundle,
+    version: &'static SupportedProtocolVersion,
+) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     for certificate in pem::parse_certificates(bundle.to_pem().as_bytes()).unwrap() {
         roots.add(certificate).unwrap();
     }
-    let mut config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+    let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(&[version])
         .unwrap()
         .with_root_certificates(roots)
@@ -40,6 +50,21 @@ pub(crate) fn connect(
         (Connection::Client(client), Connection::Server(server)) => Ok((client, server)),
         _ => unreachable!(),
     }
+}
+
+/// What the client is told by a server that refuses it
+pub(crate) fn refusal(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, name: &str) -> rustls::Error {
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    let mut client = Connection::from(ClientConnection::new(Arc::clone(client), name).unwrap());
+    let mut server = Connection::from(ServerConnection::new(Arc::clone(server)).unwrap());
+    for _ in 0..10 {
+        // An error of the server is in what it has to say.
+        drop(carry(&mut client, &mut server));
+        if let Err(error) = carry(&mut server, &mut client) {
+            return error;
+        }
+    }
+    panic!("the handshake was not refused");
 }
 
 fn carry(from: &mut Connection, to: &mut Connection) -> Result<(), rustls::Error> {

@@ -1,6 +1,8 @@
 //! What several tests need
 
+pub(crate) mod following;
 pub(crate) mod handshake;
+pub(crate) mod pairs;
 
 use std::time::{Duration, SystemTime};
 

@@ -1,0 +1,337 @@
+//! Where the operator's serving certificate comes from, and who is let in.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use kube::runtime::events::Reporter;
+use lucid_certs::metrics::Metrics;
+use lucid_certs::source::{BundleFile, Files, SecretSource, SourceError, Watching};
+use lucid_certs::target::TrustTarget;
+use lucid_certs::{
+    Certificates, ClientCertificates, ClientCertificatesError, KeyAlgorithm, NamesError, SelfManaged,
+    ServerTls, ServingNames, Timing, TimingError, TlsError, TlsVersion,
+};
+use lucid_webhook::Tls;
+use snafu::{ResultExt, Snafu};
+use tokio::sync::watch;
+
+use crate::config::RunArgs;
+use crate::registration::{NAME, SERVICE};
+
+/// Who makes the serving certificate, and who brings the trust in it to the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Source {
+    /// The operator, with a certificate authority that its replicas share in a Secret; it publishes the trust itself
+    SelfSigned,
+    /// cert-manager, in a Secret; its cainjector publishes the trust
+    CertManager,
+    /// OpenShift's service CA, in a Secret; OpenShift publishes the trust
+    Openshift,
+    /// The Operator Lifecycle Manager, in files; it publishes the trust
+    Olm,
+    /// Somebody else, in a Secret with tls.crt, tls.key and ca.crt; the operator publishes the trust
+    Secret,
+    /// Somebody else, in files tls.crt, tls.key and ca.crt; the operator publishes the trust
+    Files,
+}
+
+/// Where the serving certificate comes from.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Certificates")]
+pub(crate) struct CertificateArgs {
+    /// Who makes the serving certificate.
+    #[arg(long, env = "LUCID_CERTIFICATES", value_name = "SOURCE", default_value = "self-signed")]
+    pub(crate) certificates: Source,
+
+    /// The Secret in the operator's namespace that keeps the certificate authority, for self-signed.
+    #[arg(long, env = "LUCID_CA_SECRET", value_name = "NAME", default_value = "lucid-operator-ca")]
+    #[arg(value_parser = crate::config::parse_object_name)]
+    pub(crate) ca_secret: String,
+
+    /// The Secret in the operator's namespace with the serving certificate, for cert-manager, openshift and secret. With
+    /// --share-certificate the operator keeps its own there.
+    #[arg(long, env = "LUCID_TLS_SECRET", value_name = "NAME", default_value = "lucid-operator-tls")]
+    #[arg(value_parser = crate::config::parse_object_name)]
+    pub(crate) tls_secret: String,
+
+    /// The directory with tls.crt, tls.key and ca.crt, for files. For cert-manager and openshift: where their Secret is
+    /// mounted, to be read there instead of from the API server. For olm: instead of /apiserver.local.config/certificates.
+    #[arg(long, env = "LUCID_TLS_DIRECTORY", value_name = "DIRECTORY")]
+    pub(crate) tls_directory: Option<PathBuf>,
+
+    /// Publish the trust although it is usually somebody else who does, or the other way round. With true there must be
+    /// a ca.crt.
+    #[arg(long, env = "LUCID_PUBLISH_TRUST", value_name = "BOOL")]
+    pub(crate) publish_trust: Option<bool>,
+
+    /// The kind of key of a new certificate authority: p256, p384 or ed25519.
+    #[arg(long, env = "LUCID_CA_KEY_ALGORITHM", value_name = "ALGORITHM", default_value = "p256")]
+    pub(crate) ca_key_algorithm: KeyAlgorithm,
+
+    /// How long a new certificate authority is valid.
+    #[arg(long, env = "LUCID_CA_LIFETIME", value_name = "DURATION", default_value = "8760h")]
+    #[arg(value_parser = parse_duration)]
+    pub(crate) ca_lifetime: Duration,
+
+    /// How long before its end a certificate authority gets a successor.
+    #[arg(long, env = "LUCID_CA_RENEW_BEFORE", value_name = "DURATION", default_value = "720h")]
+    #[arg(value_parser = parse_duration)]
+    pub(crate) ca_renew_before: Duration,
+
+    /// How long a serving certificate of our own is valid; it is renewed after two thirds of that.
+    #[arg(long, env = "LUCID_CERTIFICATE_LIFETIME", value_name = "DURATION", default_value = "168h")]
+    #[arg(value_parser = parse_duration)]
+    pub(crate) certificate_lifetime: Duration,
+
+    /// How long API servers get to hear of a new certificate authority before anything is served under it.
+    #[arg(long, env = "LUCID_TRUST_SETTLE", value_name = "DURATION", default_value = "60s")]
+    #[arg(value_parser = parse_duration)]
+    pub(crate) trust_settle: Duration,
+
+    /// Serve one certificate of our own on all replicas, kept in --tls-secret, instead of one in the memory of each.
+    #[arg(long, env = "LUCID_SHARE_CERTIFICATE", value_name = "BOOL", default_value = "false")]
+    #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) share_certificate: bool,
+
+    /// The oldest version of TLS that is spoken: 1.2 or 1.3.
+    #[arg(long, env = "LUCID_TLS_MIN_VERSION", value_name = "VERSION", default_value = "1.2")]
+    pub(crate) tls_min_version: TlsVersion,
+
+    /// Let in only API servers that show a certificate of the authorities in this file, which is read again when it
+    /// changes.
+    #[arg(long, env = "LUCID_CLIENT_CA", value_name = "FILE")]
+    pub(crate) client_ca: Option<PathBuf>,
+
+    /// Of those, only certificates for one of these names.
+    #[arg(
+        long,
+        env = "LUCID_CLIENT_NAMES",
+        value_name = "NAMES",
+        value_delimiter = ',',
+        requires = "client_ca"
+    )]
+    pub(crate) client_names: Vec<String>,
+}
+
+/// Why no certificate can be served, which waiting does not cure.
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub enum CertificatesError {
+    /// No names for the serving certificate.
+    #[snafu(display("failed to make the names of the serving certificate: {source}"))]
+    Names {
+        /// What is wrong.
+        source: NamesError,
+    },
+    /// Durations that contradict each other.
+    #[snafu(display(
+        "LUCID_CA_LIFETIME, LUCID_CA_RENEW_BEFORE, LUCID_CERTIFICATE_LIFETIME and LUCID_TRUST_SETTLE: {source}"
+    ))]
+    Timing {
+        /// Which.
+        source: TimingError,
+    },
+    /// Nowhere to look for the files.
+    #[snafu(display(
+        "LUCID_CERTIFICATES=files needs LUCID_TLS_DIRECTORY, the directory with tls.crt, tls.key and ca.crt"
+    ))]
+    NoDirectory,
+    /// The client CA cannot be used.
+    #[snafu(display("LUCID_CLIENT_CA: {source}"))]
+    ClientCa {
+        /// What is wrong.
+        source: SourceError,
+    },
+    /// The client CA cannot be used.
+    #[snafu(display("LUCID_CLIENT_CA: {source}"))]
+    Clients {
+        /// What is wrong.
+        source: ClientCertificatesError,
+    },
+    /// No TLS.
+    #[snafu(display("failed to set up TLS: {source}"))]
+    Tls {
+        /// What is wrong.
+        source: TlsError,
+    },
+}
+
+/// What is served with, and the work that keeps it good.
+pub(crate) struct Serving {
+    pub(crate) tls: Tls,
+    pub(crate) ready: watch::Receiver<bool>,
+    certificates: Certificates,
+    timing: Timing,
+    names: ServingNames,
+}
+
+impl Serving {
+    /// Everything that can be wrong is wrong here; nothing is written yet.
+    ///
+    /// # Errors
+    ///
+    /// When options contradict each other, or a file with client CAs cannot be read.
+    pub(crate) async fn new(args: &RunArgs, metrics: Metrics) -> Result<Self, CertificatesError> {
+        let options = &args.certificates;
+        let timing = options.timing();
+        timing.check().context(TimingSnafu)?;
+        if options.certificates == Source::Files && options.tls_directory.is_none() {
+            return NoDirectorySnafu.fail();
+        }
+        let names = args.serving_names(&[NAME, SERVICE]).context(NamesSnafu)?;
+        // Others make certificates for the one Service that is called.
+        let called = match options.certificates {
+            Source::SelfSigned => names.clone(),
+            _ => args.serving_names(&[SERVICE]).context(NamesSnafu)?,
+        };
+        let certificates = Certificates::new(called).with_settle(timing.settle).with_metrics(metrics);
+        let tls = ServerTls::new(certificates.resolver()).with_min_version(options.tls_min_version);
+        let tls = match &options.client_ca {
+            None => Tls::from(tls.build().context(TlsSnafu)?),
+            Some(path) => Tls::from(with_clients(tls, path, &options.client_names).await?),
+        };
+        Ok(Self { tls, ready: certificates.ready(), certificates, timing, names })
+    }
+
+    /// Supplies certificates until `shutdown`; `targets` are where their trust is looked for.
+    pub(crate) async fn run(
+        self,
+        args: &RunArgs,
+        client: Client,
+        targets: impl IntoIterator<Item = Arc<dyn TrustTarget>>,
+        shutdown: impl Future<Output = ()>,
+    ) {
+        let Self { certificates, timing, names, .. } = self;
+        let certificates = certificates.with_targets(targets);
+        let options = &args.certificates;
+        let (namespace, secret) = (&args.namespace, &options.tls_secret);
+        let publishes = options.publishes_trust();
+        let files = |files: Files| if publishes { files.with_publishing() } else { files };
+        let in_secret = |secret: SecretSource| if publishes { secret.with_publishing() } else { secret };
+        match (options.certificates, &options.tls_directory) {
+            (Source::SelfSigned, _) => {
+                let source =
+                    SelfManaged::new(client.clone(), namespace, &options.ca_secret, names, reporter());
+                let source = source.with_algorithm(options.ca_key_algorithm);
+                let source = match source.with_timing(timing) {
+                    Ok(source) if options.share_certificate => {
+                        source.with_shared_leaf(client, namespace, secret)
+                    }
+                    Ok(source) => source,
+                    // It was checked at start.
+                    Err(error) => return tracing::error!("{error}"),
+                };
+                certificates.run(source, shutdown).await;
+            }
+            (Source::CertManager, Some(directory)) => {
+                certificates.run(files(Files::cert_manager(directory)), shutdown).await;
+            }
+            (Source::CertManager, None) => {
+                let source = SecretSource::cert_manager(client, namespace, secret);
+                certificates.run(in_secret(source), shutdown).await;
+            }
+            (Source::Openshift, Some(directory)) => {
+                certificates.run(files(Files::openshift_service_ca(directory)), shutdown).await;
+            }
+            (Source::Openshift, None) => {
+                let source = SecretSource::openshift_service_ca(client, namespace, secret);
+                certificates.run(in_secret(source), shutdown).await;
+            }
+            (Source::Olm, None) => certificates.run(files(Files::olm_api_server()), shutdown).await,
+            (Source::Olm | Source::Files, Some(directory)) => {
+                certificates.run(files(Files::in_directory(directory)), shutdown).await;
+            }
+            (Source::Secret | Source::Files, None) => {
+                let source = SecretSource::new(client, namespace, secret).with_ca("ca.crt");
+                certificates.run(in_secret(source), shutdown).await;
+            }
+            (Source::Secret, Some(directory)) => {
+                certificates.run(files(Files::in_directory(directory)), shutdown).await;
+            }
+        }
+    }
+}
+
+/// Who reports events.
+pub(crate) fn reporter() -> Reporter {
+    Reporter { controller: NAME.to_owned(), instance: std::env::var("HOSTNAME").ok() }
+}
+
+impl CertificateArgs {
+    /// Whether the operator brings the trust bundle to the registration of its webhooks.
+    pub(crate) fn publishes_trust(&self) -> bool {
+        let usual = matches!(self.certificates, Source::SelfSigned | Source::Secret | Source::Files);
+        self.certificates == Source::SelfSigned || self.publish_trust.unwrap_or(usual)
+    }
+
+    /// The annotation by which somebody else learns that the registration needs a bundle.
+    pub(crate) fn annotation(&self, namespace: &str) -> Option<(&'static str, String)> {
+        match self.certificates {
+            _ if self.publishes_trust() => None,
+            Source::CertManager => {
+                Some(("cert-manager.io/inject-ca-from", format!("{namespace}/lucid-operator-cert")))
+            }
+            Source::Openshift => Some(("service.beta.openshift.io/inject-cabundle", "true".to_owned())),
+            Source::SelfSigned | Source::Olm | Source::Secret | Source::Files => None,
+        }
+    }
+
+    fn timing(&self) -> Timing {
+        let mut timing = Timing::default();
+        timing.ca_lifetime = self.ca_lifetime;
+        timing.ca_renew_before = self.ca_renew_before;
+        timing.leaf_lifetime = self.certificate_lifetime;
+        timing.settle = self.trust_settle;
+        timing.drain = self.certificate_lifetime + self.certificate_lifetime / 2;
+        timing
+    }
+}
+
+/// The configuration for clients with certificates, always by the latest CAs.
+async fn with_clients(
+    tls: ServerTls,
+    path: &std::path::Path,
+    names: &[String],
+) -> Result<watch::Receiver<Arc<rustls::ServerConfig>>, CertificatesError> {
+    let file = BundleFile::load(path, Watching::default()).await.context(ClientCaSnafu)?;
+    let clients = ClientCertificates::required(file.current().to_pem().as_bytes()).context(ClientsSnafu)?;
+    let clients = clients.with_allowed_names(names);
+    let configs = tls.with_clients(&clients).watch().context(TlsSnafu)?;
+    let mut bundles = file.subscribe();
+    tokio::spawn(async move {
+        // It is read for as long as somebody holds it.
+        let _file = file;
+        while bundles.changed().await.is_ok() {
+            let bundle = bundles.borrow_and_update().to_pem();
+            match clients.replace(bundle.as_bytes()) {
+                Ok(()) => tracing::info!("took new client CAs"),
+                Err(error) => tracing::error!(%error, "the client CAs in use stay"),
+            }
+        }
+    });
+    Ok(configs)
+}
+
+/// As Go and Kubernetes write durations.
+fn parse_duration(text: &str) -> Result<Duration, &'static str> {
+    const ACCEPTED: &str = "accepted is a positive duration such as 720h, 90m or 60s";
+    let duration: jiff::SignedDuration = text.parse().map_err(|_| ACCEPTED)?;
+    Duration::try_from(duration).ok().filter(|duration| !duration.is_zero()).ok_or(ACCEPTED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_written_as_in_kubernetes() {
+        for (text, seconds) in [("720h", 720 * 3_600), ("90m", 5_400), ("1h30m", 5_400), ("60s", 60)] {
+            assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["", "0s", "-1h", "12", "1 fortnight", "1y"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+}

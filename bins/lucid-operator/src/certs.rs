@@ -1,0 +1,195 @@
+//! `lucid-operator certs`: where the certificate authority stands, and asking for another one.
+
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use kube::Client;
+use lucid_certs::{CaStatus, CaSummary, RequestError, RotationRequest, Timing};
+use snafu::{ResultExt, Snafu};
+
+/// The options of `lucid-operator certs`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct CertsArgs {
+    /// The namespace of the operator.
+    #[arg(long, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system", global = true)]
+    namespace: String,
+
+    /// The Secret that keeps the certificate authority.
+    #[arg(
+        long,
+        env = "LUCID_CA_SECRET",
+        value_name = "NAME",
+        default_value = "lucid-operator-ca",
+        global = true
+    )]
+    ca_secret: String,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Command {
+    /// Say which authorities sign, will sign and are trusted.
+    Status {
+        /// How it is printed.
+        #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+        output: Output,
+    },
+    /// Ask the replicas that run for another certificate authority, and show how far they are.
+    ///
+    /// No call is lost: the new authority signs when every target trusts it, and the one before stays trusted until the
+    /// last certificate of it is expired.
+    Rotate {
+        /// Revoke the present authority, and all before it, because its key may be known to others: trust in them ends
+        /// within minutes. A replica that is cut off from the API server for that long fails its calls until it is back.
+        #[arg(long)]
+        now: bool,
+
+        /// Do not wait for it.
+        #[arg(long)]
+        no_wait: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Output {
+    Text,
+    Json,
+}
+
+/// Why it could not be said or done.
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub enum CertsError {
+    /// No API server.
+    #[snafu(display("failed to find the API server (in the cluster, or by KUBECONFIG): {source}"))]
+    Client {
+        /// What was tried.
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+    /// No authority, or it cannot be changed.
+    #[snafu(transparent)]
+    Request {
+        /// What is wrong.
+        source: RequestError,
+    },
+    /// Nobody follows.
+    #[snafu(display(
+        "no replica followed within {patience:?}: does lucid-operator run, with LUCID_CERTIFICATES=self-signed and \
+         this Secret? The request stays and is answered by the next that runs"
+    ))]
+    NoAnswer {
+        /// How long it was waited for.
+        patience: Duration,
+    },
+    /// Nobody to tell.
+    #[snafu(display("failed to write: {source}"))]
+    Write {
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Looks at the authorities or asks for another one.
+///
+/// # Errors
+///
+/// When there is no authority, the API server refuses, or no replica follows.
+pub async fn certs(args: &CertsArgs, out: &mut impl Write) -> Result<(), CertsError> {
+    let client = Client::try_default().await.context(ClientSnafu)?;
+    let CertsArgs { namespace, ca_secret, command } = args;
+    let status = || lucid_certs::status(client.clone(), namespace, ca_secret);
+    match command {
+        Command::Status { output } => {
+            let status = status().await?;
+            match output {
+                Output::Text => print(out, &status),
+                Output::Json => serde_json::to_writer_pretty(&mut *out, &status)
+                    .map_err(io::Error::from)
+                    .and_then(|()| writeln!(out)),
+            }
+            .context(WriteSnafu)
+        }
+        Command::Rotate { now, no_wait } => {
+            let request = if *now { RotationRequest::Urgent } else { RotationRequest::Ordinary };
+            let asked = lucid_certs::request_rotation(client.clone(), namespace, ca_secret, request).await?;
+            cost(out, *now).context(WriteSnafu)?;
+            if *no_wait { Ok(()) } else { follow(out, asked, status).await }
+        }
+    }
+}
+
+fn cost(out: &mut impl Write, now: bool) -> io::Result<()> {
+    let timing = Timing::default();
+    if now {
+        writeln!(
+            out,
+            "Another authority is asked for, and trust in the present one, and in all before it, ends {} s after the \
+             new one signs.\nWhat it costs: nothing while replicas reach the API server. One that is cut off for that \
+             long fails its calls until it is back.",
+            timing.urgent_drain().as_secs()
+        )
+    } else {
+        writeln!(
+            out,
+            "Another authority is asked for. The present one stays trusted until its last certificate is expired.\nWhat \
+             it costs: nothing."
+        )
+    }
+}
+
+/// Shows each step until the new authority signs.
+async fn follow<F>(
+    out: &mut impl Write,
+    mut before: CaStatus,
+    status: impl Fn() -> F,
+) -> Result<(), CertsError>
+where
+    F: Future<Output = Result<CaStatus, RequestError>>,
+{
+    /// The first step is made as soon as a replica hears of it; the next follows when trust has settled.
+    const PATIENCE: Duration = Duration::from_mins(2);
+    let old = before.signer.sha256;
+    let mut since = Instant::now();
+    loop {
+        tokio::time::sleep(Duration::from_millis(250)).await;
+        let status = status().await?;
+        if status != before {
+            since = Instant::now();
+        }
+        if status.signer.sha256 != old {
+            return writeln!(out, "{} signs now", status.signer.sha256).context(WriteSnafu);
+        }
+        if let Some(next) = status.next.as_ref().filter(|_| before.next.is_none()) {
+            writeln!(out, "{} will sign when every target has trusted it for a while", next.sha256)
+                .context(WriteSnafu)?;
+        }
+        if since.elapsed() > PATIENCE {
+            return NoAnswerSnafu { patience: PATIENCE }.fail();
+        }
+        before = status;
+    }
+}
+
+fn print(out: &mut impl Write, status: &CaStatus) -> io::Result<()> {
+    let mut line = |role: &str, ca: &CaSummary| {
+        writeln!(out, "{role:<9}{}  valid from {} to {}", ca.sha256, ca.not_before, ca.not_after)?;
+        match &ca.retire_at {
+            Some(at) => writeln!(out, "{:9}trusted until {at}", ""),
+            None => Ok(()),
+        }
+    };
+    line("signer", &status.signer)?;
+    status.next.iter().try_for_each(|next| line("next", next))?;
+    status.previous.iter().try_for_each(|previous| line("previous", previous))?;
+    status
+        .retired
+        .iter()
+        .try_for_each(|retired| writeln!(out, "{:<9}{retired}  is not trusted", "revoked"))?;
+    if status.rotation_requested {
+        writeln!(out, "another signer is asked for")?;
+    }
+    status.damage.iter().try_for_each(|damage| writeln!(out, "the Secret is damaged: {damage}"))
+}

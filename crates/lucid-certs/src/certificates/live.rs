@@ -1,0 +1,78 @@
+//! What was seen in the targets over time
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant, SystemTime},
+};
+
+use crate::{bundle::TrustBundle, fingerprint::Fingerprint, target::Reading};
+
+type Readings = BTreeMap<String, Option<Reading>>;
+
+/// How long what nobody asks for stays in the targets, where the source does not know what others serve under
+const RETAIN: Duration = Duration::from_hours(24);
+
+/// Since when every target was seen to trust an authority. By the monotonic clock: one that is set must not end the wait
+/// for API servers early.
+#[derive(Debug, Default)]
+pub(super) struct TrustedSince(BTreeMap<Fingerprint, Instant>);
+
+impl TrustedSince {
+    /// Takes note of what the targets hold at `at`. `offered` counts even where there is no target that could hold it.
+    pub(super) fn observe(&mut self, readings: &Readings, offered: Option<&TrustBundle>, at: Instant) {
+        let mut authorities: BTreeSet<Fingerprint> = self.0.keys().copied().collect();
+        authorities.extend(offered.into_iter().flat_map(TrustBundle::fingerprints));
+        let bundles = readings.values().flatten().filter_map(Reading::bundle);
+        authorities.extend(bundles.flat_map(|bundle| bundle.fingerprints().collect::<Vec<_>>()));
+
+        // A target that could not be read is no reason to forget, only to wait.
+        let is_complete = readings.values().all(Option::is_some);
+        for authority in authorities {
+            if !readings.values().flatten().all(|reading| reading.trusts(&authority)) {
+                self.0.remove(&authority);
+            } else if is_complete {
+                self.0.entry(authority).or_insert(at);
+            }
+        }
+    }
+
+    /// For how long, at `at`; nothing as long as a target cannot be read. What `readings` show to be gone is not counted.
+    pub(super) fn durations(&self, readings: &Readings, at: Instant) -> BTreeMap<Fingerprint, Duration> {
+        if readings.values().any(Option::is_none) {
+            return BTreeMap::new();
+        }
+        let is_trusted = |authority: &Fingerprint| readings.values().flatten().all(|it| it.trusts(authority));
+        let trusted = self.0.iter().filter(|(authority, _)| is_trusted(authority));
+        trusted.map(|(authority, since)| (*authority, at.saturating_duration_since(*since))).collect()
+    }
+}
+
+/// What is in the targets without being asked for, and since when
+#[derive(Debug, Default)]
+pub(super) struct Retained(BTreeMap<Fingerprint, Instant>);
+
+impl Retained {
+    /// `bundle`, and what the targets hold besides that is neither expired nor there for too long
+    pub(super) fn add_to(
+        &mut self,
+        bundle: &TrustBundle,
+        readings: &Readings,
+        at: Instant,
+        now: SystemTime,
+    ) -> TrustBundle {
+        let live = readings.values().flatten().filter_map(Reading::bundle);
+        let live = live.reduce(|all, bundle| all.merge(&bundle));
+        let extra = live.and_then(|live| {
+            live.filter(|fingerprint, validity| !bundle.contains(fingerprint) && !validity.is_over(now))
+        });
+        let Some(extra) = extra else {
+            self.0.clear();
+            return bundle.clone();
+        };
+        self.0.retain(|fingerprint, _| extra.contains(fingerprint));
+        let kept = extra.filter(|fingerprint, _| {
+            at.saturating_duration_since(*self.0.entry(*fingerprint).or_insert(at)) < RETAIN
+        });
+        kept.map_or_else(|| bundle.clone(), |kept| bundle.merge(&kept))
+    }
+}

@@ -1,0 +1,104 @@
+//! Whether it is time to serve another certificate, as a function of what was seen
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
+
+use crate::{fingerprint::Fingerprint, names::ServingNames, serving::ServingCertificate, target::Reading};
+
+type Readings = BTreeMap<String, Option<Reading>>;
+
+/// What to do with a certificate that is offered
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Swap {
+    /// It is served already.
+    None,
+    /// Serve it.
+    Now,
+    /// Not yet; look again then.
+    Wait(Duration),
+}
+
+/// How soon it is looked again when nobody can say when callers will accept a certificate
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+impl Swap {
+    /// A certificate takes the place of another when every target has trusted its issuer for `settle`. When callers do
+    /// not accept what is served, there is nothing to wait for.
+    pub(super) fn decide(
+        candidate: &ServingCertificate,
+        serving: Option<&ServingCertificate>,
+        readings: &Readings,
+        names: &ServingNames,
+        trusted_for: &BTreeMap<Fingerprint, Duration>,
+        settle: Duration,
+        now: SystemTime,
+    ) -> Self {
+        let Some(serving) = serving else {
+            return Self::Now;
+        };
+        if serving.fingerprint() == candidate.fingerprint() {
+            return Self::None;
+        }
+        if serving.validity().is_over(now) {
+            return Self::Now;
+        }
+        if !accepted(candidate, readings, names, now) {
+            return Self::Wait(LOOK_AGAIN);
+        }
+        if rejected(serving, readings, names, now) {
+            return Self::Now;
+        }
+        match settled_in(candidate, readings, trusted_for, settle, now) {
+            Some(wait) if wait.is_zero() => Self::Now,
+            Some(wait) => Self::Wait(wait),
+            None => Self::Wait(LOOK_AGAIN),
+        }
+    }
+}
+
+/// Whether callers that use any target accept this certificate, as far as all targets are known
+pub(super) fn accepted(
+    certificate: &ServingCertificate,
+    readings: &Readings,
+    names: &ServingNames,
+    now: SystemTime,
+) -> bool {
+    let is_valid = certificate.validity().contains(now);
+    let accepts =
+        |reading: &Option<Reading>| reading.as_ref().is_some_and(|it| it.accepts(certificate, names, now));
+    is_valid && readings.values().all(accepts)
+}
+
+/// Whether callers that use some target are known to refuse it
+fn rejected(
+    certificate: &ServingCertificate,
+    readings: &Readings,
+    names: &ServingNames,
+    now: SystemTime,
+) -> bool {
+    !certificate.validity().contains(now)
+        || readings.values().flatten().any(|reading| !reading.accepts(certificate, names, now))
+}
+
+/// How long until every target has trusted an issuer of the certificate for `settle`; `None` when none is trusted
+pub(super) fn settled_in(
+    certificate: &ServingCertificate,
+    readings: &Readings,
+    trusted_for: &BTreeMap<Fingerprint, Duration>,
+    settle: Duration,
+    now: SystemTime,
+) -> Option<Duration> {
+    let bundles = readings.values().flatten().filter_map(Reading::bundle);
+    let Some(live) = bundles.reduce(|all, bundle| all.merge(&bundle)) else {
+        // Nobody is called through any target.
+        return Some(Duration::ZERO);
+    };
+    let issues = |fingerprint: &Fingerprint| {
+        let issuer = live.filter(|held, _| held == fingerprint);
+        issuer.is_some_and(|issuer| certificate.verify_chain(&issuer, now).is_ok())
+    };
+    let issuers = trusted_for.iter().filter(|(fingerprint, _)| issues(fingerprint));
+    issuers.map(|(_, trusted)| settle.saturating_sub(*trusted)).min()
+}

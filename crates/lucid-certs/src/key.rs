@@ -1,0 +1,124 @@
+//! Private keys: which kinds are made, and that they do not stay behind in memory
+
+use std::{fmt, str::FromStr};
+
+use aws_lc_rs::{rand::SystemRandom, signature::Ed25519KeyPair};
+use rcgen::{KeyPair, PublicKeyData, SignatureAlgorithm};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use snafu::Snafu;
+use zeroize::{Zeroize, Zeroizing};
+
+/// A private key as it is stored, which is overwritten when it is dropped
+pub(crate) type PrivateKey = Zeroizing<PrivateKeyDer<'static>>;
+
+/// The kinds of keys that are made.
+///
+/// kube-apiserver (Go's crypto/tls) accepts leafs and authorities of all three in TLS 1.2 and 1.3, also in the FIPS 140-3
+/// mode of Go 1.26, and RSA from elsewhere.
+///
+/// ```
+/// use lucid_certs::KeyAlgorithm;
+///
+/// assert_eq!("p384".parse::<KeyAlgorithm>()?, KeyAlgorithm::P384);
+/// assert_eq!(KeyAlgorithm::default().to_string(), "p256");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum KeyAlgorithm {
+    /// ECDSA on P-256 with SHA-256
+    #[default]
+    P256,
+    /// ECDSA on P-384 with SHA-384
+    P384,
+    /// Ed25519
+    Ed25519,
+}
+
+/// A configuration names another kind of key
+#[derive(Debug, Snafu, PartialEq, Eq)]
+#[snafu(display("failed to accept {name:?} as a key algorithm: p256, p384 and ed25519 are accepted"))]
+pub struct UnknownKeyAlgorithm {
+    name: String,
+}
+
+impl KeyAlgorithm {
+    /// All of them
+    pub const ALL: [Self; 3] = [Self::P256, Self::P384, Self::Ed25519];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::P256 => "p256",
+            Self::P384 => "p384",
+            Self::Ed25519 => "ed25519",
+        }
+    }
+
+    pub(crate) fn generate(self) -> Result<SigningKey, rcgen::Error> {
+        let key = match self {
+            Self::P256 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?,
+            Self::P384 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384)?,
+            // rcgen would write version 2 of PKCS#8 (RFC 5958), which OpenSSL 3.0 does not read.
+            Self::Ed25519 => Ed25519KeyPair::generate_pkcs8v1(&SystemRandom::new())
+                .map_err(|_| rcgen::Error::RingUnspecified)?
+                .as_ref()
+                .try_into()?,
+        };
+        Ok(SigningKey(key))
+    }
+}
+
+impl fmt::Display for KeyAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for KeyAlgorithm {
+    type Err = UnknownKeyAlgorithm;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.into_iter().find(|algorithm| algorithm.as_str() == name);
+        found.ok_or_else(|| UnknownKeyAlgorithm { name: name.to_owned() })
+    }
+}
+
+/// A key that signs certificates. rcgen keeps its serialised form, and does not overwrite it by itself.
+pub(crate) struct SigningKey(KeyPair);
+
+impl SigningKey {
+    /// Its PKCS#8
+    pub(crate) fn to_pkcs8(&self) -> PrivateKey {
+        Zeroizing::new(PrivatePkcs8KeyDer::from(self.0.serialized_der().to_vec()).into())
+    }
+}
+
+impl TryFrom<&PrivateKey> for SigningKey {
+    type Error = rcgen::Error;
+
+    fn try_from(key: &PrivateKey) -> Result<Self, Self::Error> {
+        KeyPair::try_from(&**key).map(Self)
+    }
+}
+
+impl PublicKeyData for SigningKey {
+    fn der_bytes(&self) -> &[u8] {
+        self.0.der_bytes()
+    }
+
+    fn algorithm(&self) -> &'static SignatureAlgorithm {
+        self.0.algorithm()
+    }
+}
+
+impl rcgen::SigningKey for SigningKey {
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rcgen::Error> {
+        self.0.sign(message)
+    }
+}
+
+impl Drop for SigningKey {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}

@@ -1,0 +1,362 @@
+//! The Secret of the authorities as values, and back
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::SystemTime,
+};
+
+use jiff::Timestamp;
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use serde::{Deserialize, Serialize};
+use snafu::{OptionExt, ResultExt, Snafu};
+
+use crate::{
+    bundle::{BundleError, TrustBundle},
+    ca::{CaError, CertificateAuthority},
+    fingerprint::Fingerprint,
+    names::ServingNames,
+    rotation::{Ca, Previous, Request, Shared, Step, Timing},
+    serving::VerifyError,
+    validity::Validity,
+};
+
+/// Keys of a Secret of type `kubernetes.io/tls`; the third is the convention of cert-manager.
+pub(super) const CERTIFICATE: &str = "tls.crt";
+pub(super) const PRIVATE_KEY: &str = "tls.key";
+pub(super) const TRUST_BUNDLE: &str = "ca.crt";
+const NEXT_CERTIFICATE: &str = "next.crt";
+const NEXT_PRIVATE_KEY: &str = "next.key";
+/// What certificates alone do not tell
+const ROTATION: &str = "rotation.json";
+
+const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "lucid-certs");
+
+/// Why what a Secret holds is not used
+#[derive(Debug, Snafu)]
+pub(crate) enum Unusable {
+    #[snafu(display("key {key} is missing"))]
+    MissingKey { key: &'static str },
+    #[snafu(display("tls.crt holds no certificate"))]
+    Certificate { source: BundleError },
+    #[snafu(display("{key} holds no usable certificate authority"))]
+    Authority { key: &'static str, source: CaError },
+    #[snafu(display("tls.crt holds a certificate authority that may not serve our names"))]
+    Names { source: VerifyError },
+    #[snafu(display("tls.crt holds the certificate authority {fingerprint}, which was revoked"))]
+    Revoked { fingerprint: Fingerprint },
+}
+
+/// The authorities with their keys
+#[derive(Debug, Clone)]
+pub(crate) struct Contents {
+    pub(crate) shared: Shared,
+    signer: Arc<CertificateAuthority>,
+    next: Option<Arc<CertificateAuthority>>,
+    /// Certificates of all that `shared` names, apart from the retired
+    certificates: TrustBundle,
+}
+
+/// What was read, and what is to be mended in the Secret although its authority can be used
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) contents: Contents,
+    pub(crate) damage: Option<String>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Rotation {
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    previous: BTreeMap<Fingerprint, PreviousCa>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    retired: BTreeMap<Fingerprint, RetiredCa>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rotate: Option<Rotate>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PreviousCa {
+    retire_at: Timestamp,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RetiredCa {
+    not_before: Timestamp,
+    not_after: Timestamp,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Rotate {
+    signer: Fingerprint,
+    urgent: bool,
+}
+
+impl Contents {
+    /// A first authority. What `trusted` holds may be in use by somebody, and stays trusted for a while.
+    pub(crate) fn new(
+        signer: CertificateAuthority,
+        trusted: Option<&TrustBundle>,
+        timing: &Timing,
+        now: SystemTime,
+    ) -> Self {
+        let mut shared = Shared::new(Ca::of(&signer));
+        let certificates = signer.trust_bundle();
+        let trusted = trusted.and_then(|trusted| trusted.without_expired(now));
+        let others = trusted.iter().flat_map(TrustBundle::validities).map(Ca::from);
+        let retire_at = now + timing.drain;
+        shared.previous =
+            others.filter(|ca| *ca != shared.signer).map(|ca| Previous { ca, retire_at }).collect();
+        let certificates = trusted.iter().fold(certificates, |all, trusted| all.merge(trusted));
+        Self { shared, signer: Arc::new(signer), next: None, certificates }
+    }
+
+    /// Understands a Secret. What is wrong with anything but the signer is damage: the rest is used.
+    pub(crate) fn read(
+        secret: &Secret,
+        names: Option<&ServingNames>,
+        timing: &Timing,
+        now: SystemTime,
+    ) -> Result<Found, Unusable> {
+        let signer = read_authority(secret, CERTIFICATE, PRIVATE_KEY, names)?;
+        let mut damage = Vec::new();
+        let next = if value(secret, NEXT_CERTIFICATE).is_some() || value(secret, NEXT_PRIVATE_KEY).is_some() {
+            read_authority(secret, NEXT_CERTIFICATE, NEXT_PRIVATE_KEY, names)
+                .map_err(|error| damage.push(format!("{NEXT_CERTIFICATE}: {}", crate::chain(&error))))
+                .ok()
+        } else {
+            None
+        };
+        let rotation = match value(secret, ROTATION).map(serde_json::from_slice::<Rotation>) {
+            None => Rotation::default(),
+            Some(Ok(rotation)) => rotation,
+            Some(Err(error)) => {
+                damage.push(format!("{ROTATION}: {error}"));
+                Rotation::default()
+            }
+        };
+        let bundle = match value(secret, TRUST_BUNDLE).map(TrustBundle::from_pem) {
+            None => None,
+            Some(Ok(bundle)) => Some(bundle),
+            Some(Err(error)) => {
+                damage.push(format!("{TRUST_BUNDLE}: {}", crate::chain(&error)));
+                None
+            }
+        };
+
+        let retired: BTreeSet<Ca> = rotation.retired.iter().map(Ca::from).collect();
+        let own = next.iter().fold(signer.trust_bundle(), |own, next| own.merge(&next.trust_bundle()));
+        let mut previous = BTreeSet::new();
+        for ca in bundle.iter().flat_map(TrustBundle::validities).map(Ca::from) {
+            if own.contains(&ca.fingerprint) || retired.contains(&ca) {
+                continue;
+            }
+            let recorded = rotation.previous.get(&ca.fingerprint).map(|previous| previous.retire_at.into());
+            if recorded.is_none() && is_ours(secret) {
+                damage.push(format!("{TRUST_BUNDLE}: nothing tells when {} retires", ca.fingerprint));
+            }
+            previous.insert(Previous { ca, retire_at: recorded.unwrap_or(now + timing.drain) });
+        }
+        let request = rotation.rotate.map(|rotate| Request { signer: rotate.signer, urgent: rotate.urgent });
+        let shared =
+            Shared { signer: Ca::of(&signer), next: next.as_ref().map(Ca::of), previous, retired, request };
+        let certificates = bundle.iter().fold(own, |all, bundle| all.merge(bundle));
+        let contents = Self { shared, signer: Arc::new(signer), next: next.map(Arc::new), certificates };
+        Ok(Found { contents, damage: (!damage.is_empty()).then(|| damage.join("; ")) })
+    }
+
+    /// Writes everything into a Secret; other keys, labels and annotations of it stay.
+    pub(crate) fn write(&self, secret: &mut Secret) {
+        let (label, manager) = MANAGED_BY;
+        secret.metadata.labels.get_or_insert_default().insert(label.to_owned(), manager.to_owned());
+        let data = secret.data.get_or_insert_default();
+        let mut put = |key: &str, text: Option<Vec<u8>>| match text {
+            Some(text) => drop(data.insert(key.to_owned(), ByteString(text))),
+            None => drop(data.remove(key)),
+        };
+        let certificate = |ca: &Arc<CertificateAuthority>| ca.certificate_pem().into_bytes();
+        let key = |ca: &Arc<CertificateAuthority>| ca.private_key_pem().as_bytes().to_vec();
+        put(CERTIFICATE, Some(certificate(&self.signer)));
+        put(PRIVATE_KEY, Some(key(&self.signer)));
+        put(NEXT_CERTIFICATE, self.next.as_ref().map(certificate));
+        put(NEXT_PRIVATE_KEY, self.next.as_ref().map(key));
+        put(TRUST_BUNDLE, Some(self.bundle(&self.known()).to_pem().into_bytes()));
+        put(ROTATION, serde_json::to_vec(&Rotation::of(&self.shared)).ok());
+    }
+
+    /// The same after a step, with `new` as the authority that it makes
+    pub(crate) fn after(
+        &self,
+        step: Step,
+        new: Option<CertificateAuthority>,
+        handed_on: Option<&TrustBundle>,
+        timing: &Timing,
+        now: SystemTime,
+    ) -> Self {
+        let new = new.map(Arc::new);
+        let ca = Ca::of(new.as_ref().unwrap_or(&self.signer));
+        let shared = self.shared.after(step, ca, timing, now);
+        let authorities = || [Some(&self.signer), self.next.as_ref(), new.as_ref()].into_iter().flatten();
+        let of = |ca: Ca| authorities().find(|authority| Ca::of(authority) == ca).cloned();
+        let certificates = authorities()
+            .map(|authority| authority.trust_bundle())
+            .chain(handed_on.cloned())
+            .fold(self.certificates.clone(), |all, bundle| all.merge(&bundle));
+        Self {
+            signer: of(shared.signer).unwrap_or_else(|| Arc::clone(&self.signer)),
+            next: shared.next.and_then(of),
+            certificates,
+            shared,
+        }
+    }
+
+    /// The same, with what another reading of the Secret knew besides
+    pub(crate) fn with_memory(mut self, memory: &Self) -> Self {
+        let known = memory.shared.previous.iter().filter(|previous| !self.shared.knows(&previous.ca));
+        let known: Vec<_> = known.copied().collect();
+        self.shared.previous.extend(known);
+        self.shared.retired.extend(&memory.shared.retired);
+        if self.next.is_none() && memory.shared.signer == self.shared.signer {
+            self.next = memory.next.clone();
+            self.shared.next = memory.shared.next;
+        }
+        self.certificates = self.certificates.merge(&memory.certificates);
+        self
+    }
+
+    /// The same, with the wish for another signer
+    pub(crate) fn with_request(mut self, urgent: bool) -> Self {
+        self.shared.request = Some(Request { signer: self.shared.signer.fingerprint, urgent });
+        self
+    }
+
+    pub(crate) fn signer(&self) -> &Arc<CertificateAuthority> {
+        &self.signer
+    }
+
+    /// The certificates of these authorities
+    pub(crate) fn bundle(&self, authorities: &BTreeSet<Ca>) -> TrustBundle {
+        self.bundle_with(None, authorities)
+    }
+
+    /// The same, where one of them may be known to this replica only
+    pub(crate) fn bundle_with(&self, other: Option<&TrustBundle>, authorities: &BTreeSet<Ca>) -> TrustBundle {
+        let named =
+            |fingerprint: &Fingerprint, _| authorities.iter().any(|ca| ca.fingerprint == *fingerprint);
+        let certificates = other.iter().fold(self.certificates.clone(), |all, other| all.merge(other));
+        certificates.filter(named).unwrap_or_else(|| self.signer.trust_bundle())
+    }
+
+    fn known(&self) -> BTreeSet<Ca> {
+        let Shared { signer, next, previous, .. } = &self.shared;
+        [*signer].into_iter().chain(*next).chain(previous.iter().map(|previous| previous.ca)).collect()
+    }
+}
+
+impl Rotation {
+    fn of(shared: &Shared) -> Self {
+        // A time that does not fit is beyond the year 9999.
+        let timestamp = |time: SystemTime| Timestamp::try_from(time).unwrap_or(Timestamp::MAX);
+        Self {
+            previous: shared
+                .previous
+                .iter()
+                .map(|Previous { ca, retire_at }| {
+                    (ca.fingerprint, PreviousCa { retire_at: timestamp(*retire_at) })
+                })
+                .collect(),
+            retired: shared
+                .retired
+                .iter()
+                .map(|ca| {
+                    let Validity { not_before, not_after } = ca.validity;
+                    let retired =
+                        RetiredCa { not_before: timestamp(not_before), not_after: timestamp(not_after) };
+                    (ca.fingerprint, retired)
+                })
+                .collect(),
+            rotate: shared.request.map(|Request { signer, urgent }| Rotate { signer, urgent }),
+        }
+    }
+}
+
+impl From<(Fingerprint, Validity)> for Ca {
+    fn from((fingerprint, validity): (Fingerprint, Validity)) -> Self {
+        Self { fingerprint, validity }
+    }
+}
+
+impl From<(&Fingerprint, &RetiredCa)> for Ca {
+    fn from((fingerprint, retired): (&Fingerprint, &RetiredCa)) -> Self {
+        let validity =
+            Validity { not_before: retired.not_before.into(), not_after: retired.not_after.into() };
+        Self { fingerprint: *fingerprint, validity }
+    }
+}
+
+/// An authority under two keys. One out of its validity is taken as well: what follows from that is a step.
+fn read_authority(
+    secret: &Secret,
+    certificate_key: &'static str,
+    private_key_key: &'static str,
+    names: Option<&ServingNames>,
+) -> Result<CertificateAuthority, Unusable> {
+    let certificate = value(secret, certificate_key).context(MissingKeySnafu { key: certificate_key })?;
+    let private_key = value(secret, private_key_key).context(MissingKeySnafu { key: private_key_key })?;
+    let bundle = TrustBundle::from_pem(certificate).context(CertificateSnafu)?;
+    let within =
+        |not_before: SystemTime| CertificateAuthority::from_pem(certificate, private_key, not_before);
+    // The first certificate counts, which is not always the newest.
+    let mut refused = None;
+    for (_, validity) in bundle.validities() {
+        match within(validity.not_before) {
+            Ok(ca) => {
+                if let Some(names) = names {
+                    let then = ca.validity().not_before;
+                    ca.issue(names, then)
+                        .context(AuthoritySnafu { key: certificate_key })?
+                        .verify_for(names, &ca.trust_bundle(), then)
+                        .context(NamesSnafu)?;
+                }
+                return Ok(ca);
+            }
+            Err(error @ (CaError::Expired { .. } | CaError::NotYetValid { .. })) => refused = Some(error),
+            Err(error) => {
+                let key = at_fault(&error, certificate_key, private_key_key);
+                return Err(error).context(AuthoritySnafu { key });
+            }
+        }
+    }
+    match refused {
+        Some(error) => Err(error).context(AuthoritySnafu { key: certificate_key }),
+        None => MissingKeySnafu { key: certificate_key }.fail(),
+    }
+}
+
+fn at_fault(error: &CaError, certificate: &'static str, private_key: &'static str) -> &'static str {
+    match error {
+        CaError::PrivateKeyPem { .. } | CaError::PrivateKey { .. } => private_key,
+        CaError::KeyMismatch { .. } => "tls.crt with tls.key",
+        _ => certificate,
+    }
+}
+
+/// The certificates that can still be read, whatever else is wrong
+pub(super) fn salvage(secret: &Secret) -> Option<TrustBundle> {
+    [CERTIFICATE, NEXT_CERTIFICATE, TRUST_BUNDLE]
+        .iter()
+        .filter_map(|key| TrustBundle::from_pem(value(secret, key)?).ok())
+        .reduce(|all, bundle| all.merge(&bundle))
+}
+
+pub(super) fn value<'a>(secret: &'a Secret, key: &str) -> Option<&'a [u8]> {
+    Some(&secret.data.as_ref()?.get(key)?.0)
+}
+
+fn is_ours(secret: &Secret) -> bool {
+    let (label, manager) = MANAGED_BY;
+    secret.metadata.labels.as_ref().and_then(|labels| labels.get(label)).is_some_and(|value| value == manager)
+}

@@ -1,0 +1,206 @@
+//! The serving certificates that a replica issued
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use aws_lc_rs::rand;
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use tracing::info;
+
+use super::{
+    contents::{CERTIFICATE, Contents, PRIVATE_KEY, TRUST_BUNDLE, value},
+    store::Store,
+    unreadable,
+};
+use crate::{
+    bundle::TrustBundle,
+    ca::{CertificateAuthority, LeafParams},
+    chain,
+    names::ServingNames,
+    rotation::{Ca, Shared, Timing},
+    serving::ServingCertificate,
+    source::{Reason, SourceError},
+    validity::Validity,
+};
+
+/// A certificate, and who issued it
+#[derive(Debug, Clone)]
+pub(super) struct Issued {
+    pub(super) certificate: ServingCertificate,
+    pub(super) issuer: Ca,
+    authority: Arc<CertificateAuthority>,
+    renew_at: SystemTime,
+}
+
+/// The certificate to serve, and the one in service until that is
+#[derive(Debug, Default)]
+pub(super) struct Leaves {
+    latest: Option<Issued>,
+    in_service: Option<Issued>,
+    /// When to follow a new signer: not all replicas at the same moment
+    follow_at: Option<(Ca, Instant)>,
+    shared: Option<Store>,
+}
+
+impl Leaves {
+    /// The certificate of all replicas in one Secret
+    pub(super) fn shared(store: Store) -> Self {
+        Self { shared: Some(store), ..Self::default() }
+    }
+
+    /// Takes note of what is served now.
+    pub(super) fn observe(&mut self, serving: Option<&ServingCertificate>) {
+        let is_served = |issued: &Issued| {
+            serving.is_some_and(|serving| serving.fingerprint() == issued.certificate.fingerprint())
+        };
+        if self.latest.as_ref().is_some_and(is_served) {
+            self.in_service = self.latest.clone();
+        }
+    }
+
+    /// Who issued what is served, with the certificate of it
+    pub(super) fn issuer(&self) -> Option<(Ca, TrustBundle)> {
+        self.in_service.as_ref().map(|issued| (issued.issuer, issued.authority.trust_bundle()))
+    }
+
+    /// When [`next`](Self::next) has another answer by time alone
+    pub(super) fn due_in(&self, now: SystemTime) -> Option<Duration> {
+        let follow = self.follow_at.map(|(_, at)| at.saturating_duration_since(Instant::now()));
+        let renew =
+            self.latest.as_ref().map(|issued| issued.renew_at.duration_since(now).unwrap_or_default());
+        follow.into_iter().chain(renew).min()
+    }
+
+    /// The certificate to serve: under the signer and not soon expired
+    pub(super) async fn next(
+        &mut self,
+        contents: &Contents,
+        names: &ServingNames,
+        timing: &Timing,
+        now: SystemTime,
+    ) -> Result<ServingCertificate, SourceError> {
+        let shared = &contents.shared;
+        if let Some(latest) = self.latest.clone().filter(|latest| latest.is_good(shared, now))
+            && (latest.issuer == shared.signer || self.waits(shared.signer, timing))
+        {
+            return Ok(latest.certificate);
+        }
+        self.follow_at = None;
+        let issued = match self.shared.clone() {
+            None => issue(contents.signer(), names, timing, now)?,
+            Some(store) => shared_leaf(&store, contents, names, timing, now).await?,
+        };
+        info!(
+            leaf = %issued.certificate.fingerprint(),
+            issuer = %issued.issuer.fingerprint,
+            validity = %issued.certificate.validity(),
+            "serving certificate issued"
+        );
+        Ok(self.latest.insert(issued).certificate.clone())
+    }
+
+    /// Whether this replica lets a moment pass before it follows a new signer
+    fn waits(&mut self, signer: Ca, timing: &Timing) -> bool {
+        let at = match self.follow_at {
+            Some((follows, at)) if follows == signer => at,
+            _ => Instant::now() + timing.settle.mul_f64(spread() / 2.0),
+        };
+        self.follow_at = Some((signer, at));
+        Instant::now() < at
+    }
+}
+
+impl Issued {
+    fn is_good(&self, shared: &Shared, now: SystemTime) -> bool {
+        let is_valid = self.certificate.validity().contains(now);
+        now < self.renew_at && is_valid && !shared.retired.contains(&self.issuer)
+    }
+}
+
+fn issue(
+    authority: &Arc<CertificateAuthority>,
+    names: &ServingNames,
+    timing: &Timing,
+    now: SystemTime,
+) -> Result<Issued, SourceError> {
+    let params = LeafParams::default().with_lifetime(timing.leaf_lifetime);
+    let certificate = authority.issue_with(params, names, now).map_err(failed_to_issue)?;
+    let renew_at = renew_at(now, certificate.validity());
+    Ok(Issued { issuer: Ca::of(authority), authority: Arc::clone(authority), certificate, renew_at })
+}
+
+/// The certificate in the Secret, or a new one in its place
+async fn shared_leaf(
+    store: &Store,
+    contents: &Contents,
+    names: &ServingNames,
+    timing: &Timing,
+    now: SystemTime,
+) -> Result<Issued, SourceError> {
+    let authority = contents.signer();
+    // Whoever loses finds the winner's, once; after that it is tried again with the next look.
+    for _ in 0..2 {
+        let secret = store.get().await.map_err(unreadable)?;
+        if let Some(issued) = secret.as_ref().and_then(|secret| stored(secret, authority, names, timing, now))
+        {
+            return Ok(issued);
+        }
+        let params = LeafParams::default().with_lifetime(timing.leaf_lifetime);
+        let pair = authority.issue_pem(params, names, now).map_err(failed_to_issue)?;
+        let bundle = contents.bundle(&contents.shared.trusted(None, now)).to_pem();
+        let fill = |secret: &mut Secret| {
+            let data = secret.data.get_or_insert_default();
+            data.insert(CERTIFICATE.to_owned(), ByteString(pair.certificate.into_bytes()));
+            data.insert(PRIVATE_KEY.to_owned(), ByteString(pair.private_key.as_bytes().to_vec()));
+            data.insert(TRUST_BUNDLE.to_owned(), ByteString(bundle.into_bytes()));
+        };
+        if let Some(secret) = store.put(secret.as_ref(), fill).await.map_err(unreadable)?
+            && let Some(issued) = stored(&secret, authority, names, timing, now)
+        {
+            return Ok(issued);
+        }
+    }
+    let problem = format!("failed to settle on a serving certificate in Secret {}", store.name());
+    Err(SourceError::new(Reason::Unreadable, problem))
+}
+
+/// What the Secret holds, if it is to be served
+fn stored(
+    secret: &Secret,
+    authority: &Arc<CertificateAuthority>,
+    names: &ServingNames,
+    timing: &Timing,
+    now: SystemTime,
+) -> Option<Issued> {
+    let certificate =
+        ServingCertificate::from_pem(value(secret, CERTIFICATE)?, value(secret, PRIVATE_KEY)?).ok()?;
+    certificate.verify_for(names, &authority.trust_bundle(), now).ok()?;
+    let Validity { not_before, not_after } = certificate.validity();
+    let issued_at = not_after.checked_sub(timing.leaf_lifetime).unwrap_or(not_before).max(not_before);
+    let renew_at = renew_at(issued_at, certificate.validity());
+    (now < renew_at).then(|| Issued {
+        certificate,
+        issuer: Ca::of(authority),
+        authority: Arc::clone(authority),
+        renew_at,
+    })
+}
+
+/// After two thirds of its time, and up to a twelfth more, so that replicas that started together do not renew
+/// together
+fn renew_at(issued_at: SystemTime, validity: Validity) -> SystemTime {
+    let time = validity.not_after.duration_since(issued_at).unwrap_or_default();
+    issued_at + time.mul_f64(2.0 / 3.0 + spread() / 12.0)
+}
+
+fn failed_to_issue(error: crate::CaError) -> SourceError {
+    SourceError::new(Reason::Malformed, format!("failed to issue a serving certificate: {}", chain(&error)))
+}
+
+/// A random number from 0 to 1; without randomness replicas act together, and nothing worse
+pub(super) fn spread() -> f64 {
+    let mut bytes = [0; 4];
+    rand::fill(&mut bytes).map_or(0.0, |()| f64::from(u32::from_ne_bytes(bytes)) / f64::from(u32::MAX))
+}

@@ -1,0 +1,384 @@
+//! Serving certificates from an authority of our own, without a certificate manager
+
+mod contents;
+mod leaf;
+mod report;
+mod request;
+mod store;
+
+use std::{
+    fmt,
+    time::{Duration, Instant, SystemTime},
+};
+
+use futures::{StreamExt, stream::BoxStream};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Api, Client,
+    core::PartialObjectMeta,
+    runtime::{
+        WatchStreamExt,
+        events::{Recorder, Reporter},
+        watcher::{self, Event, watcher},
+    },
+};
+use tracing::warn;
+
+pub use self::request::{CaStatus, CaSummary, RequestError, RotationRequest, request_rotation, status};
+use self::{
+    contents::{Contents, Unusable, salvage},
+    leaf::Leaves,
+    report::{Report, Why},
+    store::{Store, StoreError},
+};
+use crate::{
+    bundle::TrustBundle,
+    ca::{CaParams, CertificateAuthority},
+    chain,
+    key::KeyAlgorithm,
+    names::ServingNames,
+    rotation::{Seen, Step, Timing, TimingError},
+    source::{CertificateSource, Live, Offer, Reason, Rotation, SourceError, Trust},
+};
+
+/// How often a lost race for the Secret is tried again before others are given a longer pause. Each time it is
+/// lost, somebody else has made the step.
+const ATTEMPTS: u32 = 8;
+
+/// How long others get to hand on what they serve under, after this replica first saw a signer. Until then what
+/// the targets hold besides stays.
+const HAND_ON: Duration = Duration::from_secs(10);
+
+/// Serving certificates from an authority of our own that all replicas share in a Secret of type
+/// `kubernetes.io/tls`.
+///
+/// There is no leader. Whoever finds no authority makes one and creates the Secret; whoever finds a step of the
+/// rotation due writes it under the `resourceVersion` that it read. Of several, the API server lets one win, and the
+/// others go on from what the winner wrote.
+///
+/// | key | content |
+/// |---|---|
+/// | `tls.crt`, `tls.key` | the authority that signs |
+/// | `next.crt`, `next.key` | the one that will sign, while a rotation is under way |
+/// | `ca.crt` | all that are trusted, newest first |
+/// | `rotation.json` | when those before retire, which are revoked, and whether a rotation is asked for |
+///
+/// # What happens to the Secret
+///
+/// - **Deleted**: a replica that runs puts it back from memory, and begins a rotation: deleting it is how people
+///   ask for one. Nothing is lost. If no replica runs, the next that starts makes a new authority.
+/// - **Corrupt** (no certificate, no key, they do not match, no CA, not for our names): put back from memory, or else
+///   replaced by a new authority, with a Warning event. What is wrong with any other key is mended.
+/// - **Foreign**: a CA made elsewhere is used as the signer from now on, if it may sign for our names, and the one
+///   before stays trusted until its last certificate is expired. It is renewed like our own when it is due.
+/// - **An older version of itself**, such as from a backup: the same, unless the authority in it was revoked.
+///
+/// Needs the verbs `get`, `list`, `watch` and `update` on the Secret, `create` on Secrets of its namespace, and `create`
+/// and `patch` on `events` of `events.k8s.io` there. With [`with_shared_leaf`](Self::with_shared_leaf), `get` and
+/// `update` on that Secret too.
+pub struct SelfManaged {
+    store: Store,
+    changes: BoxStream<'static, ()>,
+    report: Report,
+    names: ServingNames,
+    timing: Timing,
+    algorithm: KeyAlgorithm,
+    leaves: Leaves,
+    /// What the Secret held last, for when it is lost
+    memory: Option<Memory>,
+}
+
+#[derive(Debug)]
+struct Memory {
+    /// Of the Secret that `contents` was read from
+    version: Option<String>,
+    contents: Contents,
+    /// Since when this replica knows the signer
+    signer_since: Instant,
+}
+
+impl SelfManaged {
+    /// The authority in Secret `secret` of `namespace`, which signs for `names`: they must be the same on all replicas.
+    /// `reporter` is who reports events on the Secret. Nothing is read yet.
+    #[must_use]
+    pub fn new(
+        client: Client,
+        namespace: &str,
+        secret: &str,
+        names: ServingNames,
+        reporter: Reporter,
+    ) -> Self {
+        let watched: Api<PartialObjectMeta<Secret>> = Api::namespaced(client.clone(), namespace);
+        Self {
+            store: Store::new(client.clone(), namespace, secret),
+            changes: changes(watched, secret),
+            report: Report::new(Recorder::new(client, reporter)),
+            names,
+            timing: Timing::default(),
+            algorithm: KeyAlgorithm::default(),
+            leaves: Leaves::default(),
+            memory: None,
+        }
+    }
+
+    /// With other durations
+    ///
+    /// # Errors
+    ///
+    /// When they do not go together; names both.
+    pub fn with_timing(self, timing: Timing) -> Result<Self, TimingError> {
+        timing.check()?;
+        Ok(Self { timing, ..self })
+    }
+
+    /// With another kind of key for authorities that are made from now on; P-256 otherwise. One that is there stays
+    /// until it is renewed, whatever its key.
+    #[must_use]
+    pub fn with_algorithm(self, algorithm: KeyAlgorithm) -> Self {
+        Self { algorithm, ..self }
+    }
+
+    /// Serves one certificate on all replicas, kept in a Secret of type `kubernetes.io/tls` of this name beside the
+    /// authority's, instead of one in the memory of each: for others who need it too, such as a proxy in front.
+    #[must_use]
+    pub fn with_shared_leaf(mut self, client: Client, namespace: &str, secret: &str) -> Self {
+        self.leaves = Leaves::shared(Store::new(client, namespace, secret));
+        self
+    }
+
+    /// The Secret's content after at most a few steps, all of which are due
+    async fn settle_on(&mut self, live: &Live, now: SystemTime) -> Result<Contents, SourceError> {
+        for attempt in 0..ATTEMPTS {
+            if attempt > 0 {
+                tokio::time::sleep(pause(attempt)).await;
+            }
+            let secret = self.store.get().await.map_err(unreadable)?;
+            if let Some(contents) = self.proceed(secret, live, now).await? {
+                return Ok(contents);
+            }
+        }
+        let problem = format!(
+            "failed to change Secret {}: others changed it {ATTEMPTS} times at the same moment",
+            self.store.name()
+        );
+        Err(SourceError::new(Reason::Unreadable, problem))
+    }
+
+    /// Goes on from what the Secret holds. `None` when somebody else changed it in between.
+    async fn proceed(
+        &mut self,
+        mut secret: Option<Secret>,
+        live: &Live,
+        now: SystemTime,
+    ) -> Result<Option<Contents>, SourceError> {
+        let (mut contents, why) = self.understand(secret.as_ref(), live, now)?;
+        if let Some(why) = why {
+            match put(&self.store, secret.as_ref(), &contents).await? {
+                Some(written) => secret = Some(written),
+                None => return Ok(None),
+            }
+            self.report.mended(&why, &self.store.reference(secret.as_ref()), &contents.shared.signer).await;
+        }
+        self.remember(secret.as_ref(), &contents);
+
+        loop {
+            let issuer = self.leaves.issuer();
+            let seen = Seen { trusted_for: &live.trusted_for, issuer: issuer.as_ref().map(|(ca, _)| *ca) };
+            let step = contents.shared.step(seen, &self.timing, now);
+            if step == Step::Rest {
+                return Ok(Some(contents));
+            }
+            let new = match step {
+                Step::Publish | Step::Replace => Some(self.generate(now)?),
+                _ => None,
+            };
+            let handed_on = issuer.map(|(_, bundle)| bundle);
+            let after = contents.after(step, new, handed_on.as_ref(), &self.timing, now);
+            match put(&self.store, secret.as_ref(), &after).await? {
+                Some(written) => secret = Some(written),
+                None => return Ok(None),
+            }
+            self.report
+                .step(step, &self.store.reference(secret.as_ref()), &contents.shared, &after.shared)
+                .await;
+            contents = after;
+            self.remember(secret.as_ref(), &contents);
+        }
+    }
+
+    /// What the Secret should hold, and why that is not what it holds, if so
+    fn understand(
+        &self,
+        secret: Option<&Secret>,
+        live: &Live,
+        now: SystemTime,
+    ) -> Result<(Contents, Option<Why>), SourceError> {
+        let Some(secret) = secret else {
+            return match &self.memory {
+                // Who deletes the Secret wants another authority. The present one signs until that is trusted.
+                Some(memory) => Ok((memory.contents.clone().with_request(false), Some(Why::Deleted))),
+                None => Ok((self.create(trusted_now(live), now)?, Some(Why::Created))),
+            };
+        };
+        if let Some(memory) = &self.memory
+            && memory.version == secret.metadata.resource_version
+        {
+            return Ok((memory.contents.clone(), None));
+        }
+        let unusable = match Contents::read(secret, Some(&self.names), &self.timing, now) {
+            Ok(found) => {
+                let Some(memory) = &self.memory else {
+                    return Ok((found.contents, found.damage.map(Why::Damaged)));
+                };
+                let signer = found.contents.shared.signer;
+                if !memory.contents.shared.retired.contains(&signer) {
+                    let is_forgotten =
+                        !memory.contents.shared.retired.is_subset(&found.contents.shared.retired)
+                            && memory.contents.shared.retired.iter().any(|ca| !ca.validity.is_over(now));
+                    return Ok(match found.damage {
+                        Some(damage) => {
+                            (found.contents.with_memory(&memory.contents), Some(Why::Damaged(damage)))
+                        }
+                        None if is_forgotten => {
+                            (found.contents.with_memory(&memory.contents), Some(Why::Forgotten))
+                        }
+                        None => (found.contents, None),
+                    });
+                }
+                Unusable::Revoked { fingerprint: signer.fingerprint }
+            }
+            Err(unusable) => unusable,
+        };
+        match &self.memory {
+            Some(memory) => Ok((memory.contents.clone(), Some(Why::Restored(unusable)))),
+            None => {
+                let trusted = [trusted_now(live), salvage(secret)].into_iter().flatten();
+                let trusted = trusted.reduce(|all, bundle| all.merge(&bundle));
+                Ok((self.create(trusted, now)?, Some(Why::Replaced(unusable))))
+            }
+        }
+    }
+
+    fn remember(&mut self, secret: Option<&Secret>, contents: &Contents) {
+        let version = secret.and_then(|secret| secret.metadata.resource_version.clone());
+        let signer = contents.shared.signer;
+        let signer_since = match &self.memory {
+            Some(memory) if memory.contents.shared.signer == signer => memory.signer_since,
+            _ => Instant::now(),
+        };
+        self.memory = Some(Memory { version, contents: contents.clone(), signer_since });
+    }
+
+    fn create(&self, trusted: Option<TrustBundle>, now: SystemTime) -> Result<Contents, SourceError> {
+        Ok(Contents::new(self.generate(now)?, trusted.as_ref(), &self.timing, now))
+    }
+
+    fn generate(&self, now: SystemTime) -> Result<CertificateAuthority, SourceError> {
+        let params =
+            CaParams::default().with_algorithm(self.algorithm).with_lifetime(self.timing.ca_lifetime);
+        CertificateAuthority::generate_with(params, &self.names, now).map_err(|error| {
+            SourceError::new(Reason::Unreadable, format!("failed to make an authority: {}", chain(&error)))
+        })
+    }
+}
+
+impl CertificateSource for SelfManaged {
+    fn name(&self) -> &'static str {
+        "self-managed"
+    }
+
+    async fn offer(&mut self, live: &Live, now: SystemTime) -> Result<Offer, SourceError> {
+        self.leaves.observe(live.serving.as_ref());
+        let contents = self.settle_on(live, now).await?;
+        let certificate = match self.leaves.next(&contents, &self.names, &self.timing, now).await {
+            Ok(certificate) => Some(certificate),
+            Err(error) => {
+                // What is to be trusted does not depend on it, and may be what mends it.
+                warn!(error = chain(&error), "no new serving certificate");
+                None
+            }
+        };
+
+        let (issuer, issuing) = self.leaves.issuer().unzip();
+        let seen = Seen { trusted_for: &live.trusted_for, issuer };
+        let trusted = contents.shared.trusted(issuer, now);
+        let trusted = contents.bundle_with(issuing.as_ref(), &trusted);
+        let known = self.memory.as_ref().map_or(Duration::ZERO, |memory| memory.signer_since.elapsed());
+        let hand_on = HAND_ON.checked_sub(known);
+        let trust = if hand_on.is_some() { Trust::AtLeast(trusted) } else { Trust::Exactly(trusted) };
+        let due_in = [contents.shared.due_in(seen, &self.timing, now), self.leaves.due_in(now), hand_on];
+        let due_in = due_in.into_iter().flatten().fold(self.timing.check_interval, Duration::min);
+        Ok(Offer {
+            certificate,
+            trust,
+            ask_again: Some(due_in),
+            rotation: Some(Rotation {
+                phase: contents.shared.phase(seen, &self.timing, now),
+                ca: contents.shared.signer.validity,
+                next: contents.shared.next.map(|next| next.validity),
+            }),
+        })
+    }
+
+    async fn changed(&mut self) {
+        if self.changes.next().await.is_none() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl fmt::Debug for SelfManaged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SelfManaged")
+            .field("store", &self.store)
+            .field("names", &self.names)
+            .field("timing", &self.timing)
+            .finish_non_exhaustive()
+    }
+}
+
+async fn put(
+    store: &Store,
+    before: Option<&Secret>,
+    contents: &Contents,
+) -> Result<Option<Secret>, SourceError> {
+    store.put(before, |secret| contents.write(secret)).await.map_err(unreadable)
+}
+
+/// What callers trust although nobody knows why: somebody may serve under it.
+fn trusted_now(live: &Live) -> Option<TrustBundle> {
+    let readings = live.targets.values().flatten();
+    readings.filter_map(crate::target::Reading::bundle).reduce(|all, bundle| all.merge(&bundle))
+}
+
+fn unreadable(error: StoreError) -> SourceError {
+    SourceError::new(Reason::Unreadable, chain(&error))
+}
+
+/// Some 10 ms, doubled each time, and never the same for two
+fn pause(attempt: u32) -> Duration {
+    Duration::from_millis(10 << attempt.min(6)).mul_f64(0.5 + leaf::spread())
+}
+
+fn changes(watched: Api<PartialObjectMeta<Secret>>, name: &str) -> BoxStream<'static, ()> {
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let name = name.to_owned();
+    watcher(watched, config)
+        .default_backoff()
+        .filter_map(move |event| {
+            let changed = match event {
+                Ok(Event::Init | Event::InitApply(_)) => None,
+                Ok(Event::Apply(_) | Event::Delete(_) | Event::InitDone) => Some(()),
+                Err(error) => {
+                    warn!(
+                        secret = name,
+                        error = chain(&error),
+                        "watch of the certificate authority's Secret failed"
+                    );
+                    None
+                }
+            };
+            std::future::ready(changed)
+        })
+        .boxed()
+}

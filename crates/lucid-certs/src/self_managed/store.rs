@@ -1,0 +1,92 @@
+//! Secrets that several replicas read and write
+
+use k8s_openapi::api::core::v1::{ObjectReference, Secret};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{ObjectMeta, PostParams},
+};
+use snafu::{ResultExt, Snafu};
+
+/// The API server did not let us read or write a Secret
+#[derive(Debug, Snafu)]
+#[snafu(display("failed to {action} Secret {namespace}/{name}"))]
+pub(crate) struct StoreError {
+    action: &'static str,
+    namespace: String,
+    name: String,
+    #[snafu(source(from(kube::Error, Box::new)))]
+    source: Box<kube::Error>,
+}
+
+/// One Secret of type `kubernetes.io/tls`, written by compare-and-swap
+#[derive(Debug, Clone)]
+pub(crate) struct Store {
+    api: Api<Secret>,
+    namespace: String,
+    name: String,
+}
+
+impl Store {
+    pub(crate) fn new(client: Client, namespace: &str, name: &str) -> Self {
+        Self {
+            api: Api::namespaced(client, namespace),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What is there now, not what a cache remembers
+    pub(crate) async fn get(&self) -> Result<Option<Secret>, StoreError> {
+        self.api.get_opt(&self.name).await.with_context(|_| self.failed_to("get"))
+    }
+
+    /// Fills `before`, or a new Secret where there is none, and writes it. `None` when somebody else changed,
+    /// created or deleted it since `before` was read.
+    pub(crate) async fn put(
+        &self,
+        before: Option<&Secret>,
+        fill: impl FnOnce(&mut Secret),
+    ) -> Result<Option<Secret>, StoreError> {
+        let mut secret = before.cloned().unwrap_or_else(|| Secret {
+            metadata: ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
+            type_: Some("kubernetes.io/tls".to_owned()),
+            ..Secret::default()
+        });
+        fill(&mut secret);
+        let (action, written) = match before {
+            // The resourceVersion in it makes it conditional.
+            Some(_) => ("replace", self.api.replace(&self.name, &PostParams::default(), &secret).await),
+            None => ("create", self.api.create(&PostParams::default(), &secret).await),
+        };
+        match written {
+            Ok(secret) => Ok(Some(secret)),
+            Err(kube::Error::Api(status))
+                if status.is_conflict()
+                    || status.is_already_exists()
+                    || status.is_not_found() && before.is_some() =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error).with_context(|_| self.failed_to(action)),
+        }
+    }
+
+    /// The Secret as an event refers to it
+    pub(crate) fn reference(&self, secret: Option<&Secret>) -> ObjectReference {
+        let mut reference = secret.map(|secret| secret.object_ref(&())).unwrap_or_default();
+        reference.api_version = Some(Secret::api_version(&()).into_owned());
+        reference.kind = Some(Secret::kind(&()).into_owned());
+        reference.namespace = Some(self.namespace.clone());
+        reference.name = Some(self.name.clone());
+        reference.uid = secret.and_then(ResourceExt::uid);
+        reference
+    }
+
+    fn failed_to(&self, action: &'static str) -> StoreSnafu<&'static str, &str, &str> {
+        StoreSnafu { action, namespace: &self.namespace, name: &self.name }
+    }
+}

@@ -1,0 +1,203 @@
+//! Whether a certificate that was made elsewhere is good for us
+
+use std::time::SystemTime;
+
+use rustls::pki_types::CertificateDer;
+use x509_parser::extensions::GeneralName;
+
+use crate::{
+    bundle::TrustBundle,
+    names::ServingNames,
+    serving::ServingCertificate,
+    source::{Reason, SourceError, with_causes},
+    validity::{self, Rfc3339},
+};
+
+/// Checks what an API server will check: that the certificate is valid at `now`, is for each name under
+/// which API servers call, and is trusted by `bundle`, if there is one to ask.
+///
+/// Of a Service only `<service>.<namespace>.svc` is asked for. Those who make certificates for webhooks agree
+/// on no other name: OpenShift adds `.svc.cluster.local`, OLM adds `<service>.<namespace>`.
+pub(crate) fn check(
+    certificate: &ServingCertificate,
+    names: &ServingNames,
+    bundle: Option<&TrustBundle>,
+    now: SystemTime,
+) -> Result<(), SourceError> {
+    check_validity(certificate, now)?;
+    check_names(certificate, names)?;
+    bundle.map_or(Ok(()), |bundle| check_trust(certificate, bundle, now))
+}
+
+fn check_validity(certificate: &ServingCertificate, now: SystemTime) -> Result<(), SourceError> {
+    let (fingerprint, validity, moment) = (certificate.fingerprint(), certificate.validity(), Rfc3339(now));
+    if validity.is_over(now) {
+        let problem =
+            format!("certificate {fingerprint} is expired: it was valid from {validity}, now is {moment}");
+        return Err(SourceError::new(Reason::Expired, problem));
+    }
+    if !validity.contains(now) {
+        let problem =
+            format!("certificate {fingerprint} is not valid yet: it is from {validity}, now is {moment}");
+        return Err(SourceError::new(Reason::NotYetValid, problem));
+    }
+    Ok(())
+}
+
+fn check_names(certificate: &ServingCertificate, names: &ServingNames) -> Result<(), SourceError> {
+    let lacking = certificate.lacking(names);
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    let found = match subject_alternative_names(certificate.certificate()) {
+        names if names.is_empty() => "no name at all (a common name does not count)".to_owned(),
+        names => names.join(", "),
+    };
+    let problem = format!(
+        "certificate {} is not for {}: it is for {found}",
+        certificate.fingerprint(),
+        lacking.join(", ")
+    );
+    Err(SourceError::new(Reason::WrongName, problem))
+}
+
+/// Whether a chain leads from the certificate to the bundle
+pub(super) fn check_trust(
+    certificate: &ServingCertificate,
+    bundle: &TrustBundle,
+    now: SystemTime,
+) -> Result<(), SourceError> {
+    certificate.verify_chain(bundle, now).map_err(|error| {
+        let bundle: Vec<_> = bundle.fingerprints().map(|fingerprint| fingerprint.to_string()).collect();
+        let problem = format!("{}; the bundle has {}", with_causes(&error), bundle.join(", "));
+        SourceError::new(Reason::Untrusted, problem)
+    })
+}
+
+fn subject_alternative_names(certificate: &CertificateDer<'_>) -> Vec<String> {
+    let Ok(certificate) = validity::parse(certificate) else { return Vec::new() };
+    let Ok(Some(names)) = certificate.subject_alternative_name() else { return Vec::new() };
+    let shown = names.value.general_names.iter().filter_map(|name| match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(bytes) => {
+            let v4 = <[u8; 4]>::try_from(*bytes).map(|bytes| std::net::IpAddr::from(bytes).to_string());
+            let v6 = <[u8; 16]>::try_from(*bytes).map(|bytes| std::net::IpAddr::from(bytes).to_string());
+            v4.or(v6).ok()
+        }
+        _ => None,
+    });
+    shown.collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "these are tests")]
+mod tests {
+    use std::time::Duration;
+
+    use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+
+    use super::*;
+    use crate::ca::{BACKDATE, CertificateAuthority, SERVING_LIFETIME};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn names() -> ServingNames {
+        ServingNames::for_services("lucid-system", &["lucid-operator"]).unwrap()
+    }
+
+    /// A moment in whole seconds, as certificates know them
+    fn now() -> SystemTime {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs())
+    }
+
+    /// Signed by its own key, for these names
+    fn self_signed(names: &[&str], shape: impl FnOnce(&mut CertificateParams)) -> ServingCertificate {
+        let key = KeyPair::generate().unwrap();
+        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        shape(&mut params);
+        let certificate = params.self_signed(&key).unwrap();
+        ServingCertificate::from_pem(certificate.pem().as_bytes(), key.serialize_pem().as_bytes()).unwrap()
+    }
+
+    fn itself(certificate: &ServingCertificate) -> TrustBundle {
+        TrustBundle::of(certificate.certificate().clone(), certificate.validity())
+    }
+
+    #[test]
+    fn a_certificate_is_good_from_its_first_to_its_last_second() {
+        let (names, issued) = (names(), now());
+        let ca = CertificateAuthority::generate(&names, issued).unwrap();
+        let leaf = ca.issue(&names, issued).unwrap();
+        let reason = |now| {
+            check(&leaf, &names, Some(&ca.trust_bundle()), now).map_err(|error| {
+                assert!(error.problem.contains(&leaf.fingerprint().to_string()), "{error}");
+                error.reason
+            })
+        };
+        assert_eq!(reason(issued - BACKDATE - SECOND), Err(Reason::NotYetValid));
+        assert_eq!(reason(issued - BACKDATE), Ok(()));
+        assert_eq!(reason(leaf.validity().not_after), Ok(()));
+        assert_eq!(reason(issued + SERVING_LIFETIME + SECOND), Err(Reason::Expired));
+    }
+
+    #[test]
+    fn a_certificate_is_to_be_for_the_name_api_servers_call_and_each_host_added() {
+        let verdict =
+            |names: &ServingNames, found: &[&str]| check(&self_signed(found, |_| ()), names, None, now());
+        let svc = "lucid-operator.lucid-system.svc";
+        let openshift = [svc, "lucid-operator.lucid-system.svc.cluster.local"];
+        let olm = ["lucid-operator.lucid-system", svc];
+        verdict(&names(), &[svc]).unwrap();
+        verdict(&names(), &openshift).unwrap();
+        verdict(&names(), &olm).unwrap();
+        verdict(&names(), &["*.lucid-system.svc"]).unwrap();
+
+        let error = verdict(&names(), &["lucid-operator", "192.0.2.1", "2001:db8::1"]).unwrap_err();
+        assert_eq!(error.reason, Reason::WrongName);
+        let text = error.to_string();
+        assert!(
+            text.contains(
+                "is not for lucid-operator.lucid-system.svc: it is for lucid-operator, 192.0.2.1, 2001:db8::1"
+            ),
+            "{text}"
+        );
+
+        let with_hosts =
+            names().with_host("example.com").and_then(|names| names.with_host("127.0.0.1")).unwrap();
+        verdict(&with_hosts, &[svc, "example.com", "127.0.0.1"]).unwrap();
+        let error = verdict(&with_hosts, &[svc]).unwrap_err();
+        assert!(error.to_string().contains("is not for example.com, 127.0.0.1: it is for"), "{error}");
+        let error = verdict(&names(), &[]).unwrap_err();
+        assert!(error.to_string().contains("no name at all"), "{error}");
+    }
+
+    #[test]
+    fn a_certificate_is_to_be_trusted_by_the_bundle_that_came_with_it() {
+        let (names, now) = (names(), now());
+        let [ca, other] = [(); 2].map(|()| CertificateAuthority::generate(&names, now).unwrap());
+        let leaf = ca.issue(&names, now).unwrap();
+        check(&leaf, &names, Some(&ca.trust_bundle().merge(&other.trust_bundle())), now).unwrap();
+        let error = check(&leaf, &names, Some(&other.trust_bundle()), now).unwrap_err();
+        assert_eq!(error.reason, Reason::Untrusted);
+        assert!(error.problem.contains(&other.fingerprint().to_string()), "{error}");
+    }
+
+    #[test]
+    fn a_certificate_in_the_bundle_vouches_for_itself_as_it_does_for_go() {
+        let svc = ["lucid-operator.lucid-system.svc"];
+        let is_ca = |params: &mut CertificateParams| {
+            params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        };
+        for shape in [is_ca, |_: &mut CertificateParams| ()] {
+            let certificate = self_signed(&svc, shape);
+            check(&certificate, &names(), Some(&itself(&certificate)), now()).unwrap();
+        }
+        let client = self_signed(&svc, |params| {
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        });
+        let error = check(&client, &names(), Some(&itself(&client)), now()).unwrap_err();
+        assert_eq!(error.reason, Reason::Untrusted);
+    }
+}

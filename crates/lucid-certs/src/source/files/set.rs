@@ -1,0 +1,117 @@
+//! Files that are read together, and again when they change
+
+use std::{
+    collections::BTreeSet,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::Notify,
+    task,
+    time::{Instant, sleep_until, timeout_at},
+};
+
+use super::{Watching, snapshot::Snapshot, watches::Watches};
+use crate::source::{Reason, SourceError};
+
+/// How long nothing may happen before files are read: a writer gets to finish.
+const QUIET: Duration = Duration::from_millis(25);
+/// Files that are written all the time are read nevertheless.
+const AT_LATEST: Duration = Duration::from_millis(250);
+
+/// Each reading may find directories that were not watched. They rarely change.
+const READINGS: usize = 4;
+
+/// Files that are read together, and whether they changed
+pub(super) struct FileSet {
+    reader: Arc<Mutex<Reader>>,
+    happened: Arc<Notify>,
+    poll: Duration,
+    next_poll: Option<Instant>,
+    /// Something happened that [`read`](Self::read) may not have found
+    is_stale: bool,
+    seen: Option<[u8; 32]>,
+}
+
+impl FileSet {
+    /// Nothing is read or watched yet
+    pub(super) fn new(paths: Vec<PathBuf>, watching: Watching) -> Self {
+        let happened = Arc::new(Notify::new());
+        let watches = watching.events.then(|| Watches::new(Arc::clone(&happened)));
+        let reader = Arc::new(Mutex::new(Reader { paths, watches, directories: BTreeSet::new() }));
+        Self { reader, happened, poll: watching.poll, next_poll: None, is_stale: false, seen: None }
+    }
+
+    /// What stands in the files now
+    pub(super) async fn read(&mut self) -> Result<Snapshot, SourceError> {
+        let snapshot = self.take().await?;
+        self.is_stale = false;
+        self.seen = Some(snapshot.digest);
+        Ok(snapshot)
+    }
+
+    /// Completes when something else stands in the files than [`read`](Self::read) found last. Dropping the
+    /// future before loses nothing.
+    pub(super) async fn changed(&mut self) {
+        loop {
+            if !self.is_stale {
+                let next_poll = *self.next_poll.get_or_insert_with(|| Instant::now() + self.poll);
+                tokio::select! {
+                    () = self.happened.notified() => {}
+                    () = sleep_until(next_poll) => {}
+                }
+                self.is_stale = true;
+            }
+            let latest = Instant::now() + AT_LATEST;
+            while Instant::now() < latest {
+                let quiet = (Instant::now() + QUIET).min(latest);
+                if timeout_at(quiet, self.happened.notified()).await.is_err() {
+                    break;
+                }
+            }
+            let found = self.take().await;
+            self.next_poll = None;
+            // An error is told by the next reading.
+            if found.map_or(true, |found| self.seen != Some(found.digest)) {
+                return;
+            }
+            self.is_stale = false;
+        }
+    }
+
+    async fn take(&self) -> Result<Snapshot, SourceError> {
+        let reader = Arc::clone(&self.reader);
+        // Where the lock was poisoned nothing is half done: the next reading sets all of it.
+        let read = move || reader.lock().unwrap_or_else(PoisonError::into_inner).read();
+        task::spawn_blocking(read).await.map_err(|error| {
+            // The watcher has a thread of its own, and panics when that is gone. Without it there is the poll.
+            self.reader.lock().unwrap_or_else(PoisonError::into_inner).watches = None;
+            SourceError::new(Reason::Unreadable, format!("failed to read files: {error}"))
+        })
+    }
+}
+
+struct Reader {
+    paths: Vec<PathBuf>,
+    watches: Option<Watches>,
+    directories: BTreeSet<PathBuf>,
+}
+
+impl Reader {
+    /// What is read is watched since before it was read, so no change is lost in between.
+    fn read(&mut self) -> Snapshot {
+        let Some(watches) = &mut self.watches else { return Snapshot::take(&self.paths) };
+        for _ in 1..READINGS {
+            watches.arm(&self.directories);
+            let snapshot = Snapshot::take(&self.paths);
+            if snapshot.directories == self.directories {
+                return snapshot;
+            }
+            self.directories.clone_from(&snapshot.directories);
+        }
+        watches.arm(&self.directories);
+        Snapshot::take(&self.paths)
+    }
+}

@@ -1,0 +1,102 @@
+//! A certificate, its key and its bundle as somebody else left them
+
+use std::time::SystemTime;
+
+use super::{Offer, Reason, SourceError, Trust, check::check_trust, with_causes};
+use crate::{
+    bundle::TrustBundle,
+    serving::{PairError, ServingCertificate},
+};
+
+/// Some text, and where it stands, as problems name it
+pub(super) struct Text<'a> {
+    pub(super) place: String,
+    pub(super) bytes: &'a [u8],
+}
+
+/// What was found, and is good as far as can be told without a clock
+#[derive(Clone)]
+pub(super) struct Found {
+    certificate: ServingCertificate,
+    place: String,
+    ca: Option<(String, TrustBundle)>,
+    publishes: bool,
+}
+
+impl Found {
+    /// A bundle that is to be published must be there; any other may be missing.
+    pub(super) fn decode(
+        certificate: Text<'_>,
+        key: Text<'_>,
+        ca: Option<Result<Text<'_>, SourceError>>,
+        publishes: bool,
+    ) -> Result<Self, SourceError> {
+        for text in [&certificate, &key] {
+            refuse_empty(text)?;
+        }
+        let decoded = ServingCertificate::from_pem(certificate.bytes, key.bytes)
+            .map_err(|error| refused(&error, &certificate.place, &key.place))?;
+        let ca = match ca {
+            None if publishes => {
+                let problem = "there is no bundle to publish: nothing says where ca.crt is";
+                return Err(SourceError::new(Reason::Missing, problem));
+            }
+            Some(Err(error)) if publishes || error.reason != Reason::Missing => return Err(error),
+            None | Some(Err(_)) => None,
+            Some(Ok(ca)) => Some((bundle(&ca)?, ca.place)),
+        };
+        let ca = ca.map(|(bundle, place)| (place, bundle));
+        Ok(Self { certificate: decoded, place: certificate.place, ca, publishes })
+    }
+
+    /// The offer, if the bundle vouches for the certificate at `now`
+    pub(super) fn offer(&self, now: SystemTime) -> Result<Offer, SourceError> {
+        let Self { certificate, place, ca, publishes } = self;
+        let offer = |trust| Ok(Offer::new(certificate.clone(), trust));
+        match ca {
+            None => offer(Trust::Elsewhere),
+            // Who takes the offer checks it against what is to be published.
+            Some((_, bundle)) if *publishes => offer(Trust::AtLeast(bundle.clone())),
+            // Outside its validity, that is what there is to say about it, and who takes the offer does.
+            Some(_) if !certificate.validity().contains(now) => offer(Trust::Elsewhere),
+            Some((ca, bundle)) => {
+                check_trust(certificate, bundle, now).map_err(|error| {
+                    SourceError::new(
+                        error.reason,
+                        format!("{ca} does not vouch for {place}: {}", error.problem),
+                    )
+                })?;
+                offer(Trust::Elsewhere)
+            }
+        }
+    }
+}
+
+/// A bundle, from a text of its own
+pub(super) fn bundle(text: &Text<'_>) -> Result<TrustBundle, SourceError> {
+    refuse_empty(text)?;
+    TrustBundle::from_pem(text.bytes).map_err(|error| {
+        SourceError::new(Reason::Malformed, format!("failed to use {}: {}", text.place, with_causes(&error)))
+    })
+}
+
+fn refuse_empty(text: &Text<'_>) -> Result<(), SourceError> {
+    if text.bytes.iter().all(u8::is_ascii_whitespace) {
+        return Err(SourceError::new(
+            Reason::Malformed,
+            format!("failed to use {}: it is empty, PEM is accepted", text.place),
+        ));
+    }
+    Ok(())
+}
+
+fn refused(error: &PairError, certificate: &str, key: &str) -> SourceError {
+    let (reason, place) = match error {
+        PairError::CertificatePem { .. } | PairError::Certificate { .. } => {
+            (Reason::Malformed, certificate.to_owned())
+        }
+        PairError::KeyPem { .. } | PairError::Key { .. } => (Reason::Malformed, key.to_owned()),
+        PairError::Mismatch { .. } => (Reason::Mismatch, format!("{certificate} with {key}")),
+    };
+    SourceError::new(reason, format!("failed to use {place}: {}", with_causes(error)))
+}

@@ -1,0 +1,113 @@
+//! The certificate in service
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use arc_swap::ArcSwapOption;
+use rustls::{
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
+};
+
+use crate::serving::ServingCertificate;
+
+/// Shows every client the certificate that was put in last, whatever server name it asks for.
+///
+/// A swap is atomic and takes effect from the next handshake on; connections that stand are not touched. A handshake
+/// takes the certificate without waiting for anybody.
+///
+/// While there is none, handshakes fail with the alert `access_denied`, and a warning is logged each ten seconds at most.
+pub struct ServingCertificateResolver {
+    certified: ArcSwapOption<CertifiedKey>,
+    refused: Refused,
+}
+
+impl ServingCertificateResolver {
+    /// A resolver that shows `certificate`
+    #[must_use]
+    pub fn new(certificate: &ServingCertificate) -> Self {
+        let resolver = Self::empty();
+        resolver.swap(certificate);
+        resolver
+    }
+
+    /// A resolver that has nothing to show yet
+    #[must_use]
+    pub fn empty() -> Self {
+        Self { certified: ArcSwapOption::empty(), refused: Refused::new() }
+    }
+
+    /// Shows `certificate` from now on
+    pub fn swap(&self, certificate: &ServingCertificate) {
+        self.certified.store(Some(Arc::clone(&certificate.certified)));
+    }
+}
+
+impl ResolvesServerCert for ServingCertificateResolver {
+    fn resolve(&self, _client_hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let certified = self.certified.load_full();
+        if certified.is_none() {
+            self.refused.log();
+        }
+        certified
+    }
+}
+
+impl fmt::Debug for ServingCertificateResolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServingCertificateResolver").finish_non_exhaustive()
+    }
+}
+
+/// Handshakes that found no certificate
+struct Refused {
+    since: Instant,
+    unreported: AtomicU64,
+    /// In milliseconds from `since`
+    next_report: AtomicU64,
+}
+
+impl Refused {
+    const EACH: Duration = Duration::from_secs(10);
+
+    fn new() -> Self {
+        Self { since: Instant::now(), unreported: AtomicU64::new(0), next_report: AtomicU64::new(0) }
+    }
+
+    fn log(&self) {
+        if let Some(handshakes) = self.report(self.since.elapsed()) {
+            tracing::warn!(handshakes, "handshakes refused: there is no certificate to serve yet");
+        }
+    }
+
+    /// Counts one, and says how many there are to report when it is time to
+    fn report(&self, elapsed: Duration) -> Option<u64> {
+        self.unreported.fetch_add(1, Ordering::Relaxed);
+        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let due = self.next_report.load(Ordering::Relaxed);
+        let next = millis(elapsed + Self::EACH);
+        // Of several at the same moment, the one that sets the next report makes this one.
+        let reports = millis(elapsed) >= due
+            && self.next_report.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        reports.then(|| self.unreported.swap(0, Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_reported_at_once_and_then_each_ten_seconds_with_their_number() {
+        let refused = Refused::new();
+        let seconds = [0, 1, 9, 10, 10, 19, 300];
+        let reported = seconds.map(|seconds| refused.report(Duration::from_secs(seconds)));
+        assert_eq!(reported, [Some(1), None, None, Some(3), None, None, Some(3)]);
+    }
+}

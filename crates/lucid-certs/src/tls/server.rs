@@ -1,0 +1,192 @@
+//! How a server speaks TLS
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+use rustls::{
+    ServerConfig, SupportedProtocolVersion,
+    crypto::aws_lc_rs,
+    server::ResolvesServerCert,
+    version::{TLS12, TLS13},
+};
+use snafu::{ResultExt, Snafu};
+
+#[cfg(feature = "runtime")]
+use super::clients::ClientCertificates;
+use super::resolver::ServingCertificateResolver;
+
+/// Why a server cannot be configured
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// The crypto provider lacks what these versions of TLS need
+    #[snafu(display("failed to configure TLS {min_version} and later"))]
+    Versions {
+        /// The oldest of them
+        min_version: TlsVersion,
+        /// What the library says
+        source: rustls::Error,
+    },
+}
+
+/// A version of TLS, `1.2` or `1.3` as text
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[non_exhaustive]
+pub enum TlsVersion {
+    /// RFC 5246
+    #[default]
+    Tls12,
+    /// RFC 8446
+    Tls13,
+}
+
+/// A configuration names another version of TLS
+#[derive(Debug, Snafu, PartialEq, Eq)]
+#[snafu(display("failed to accept {name:?} as a version of TLS: 1.2 and 1.3 are accepted"))]
+pub struct UnknownTlsVersion {
+    name: String,
+}
+
+impl fmt::Display for TlsVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tls12 => "1.2",
+            Self::Tls13 => "1.3",
+        })
+    }
+}
+
+impl FromStr for TlsVersion {
+    type Err = UnknownTlsVersion;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        match name {
+            "1.2" => Ok(Self::Tls12),
+            "1.3" => Ok(Self::Tls13),
+            _ => UnknownTlsVersionSnafu { name }.fail(),
+        }
+    }
+}
+
+/// Makes a [`ServerConfig`] for tokio-rustls, lucid-webhook or anything else on rustls.
+///
+/// TLS 1.2 and 1.3 by aws-lc-rs (no provider of the process is used or installed), HTTP/2 and HTTP/1.1 by ALPN, no
+/// client certificates: each unless said otherwise. In TLS 1.3 the key exchange is the first of the client's that the
+/// server knows; that is the hybrid X25519MLKEM768 with kube-apiserver, which offers it first since it is built with
+/// Go 1.24.
+///
+/// ```
+/// # use std::{sync::Arc, time::SystemTime};
+/// # use lucid_certs::{CertificateAuthority, ServerTls, ServingCertificateResolver, ServingNames, TlsVersion};
+/// let resolver = Arc::new(ServingCertificateResolver::empty());
+/// let config = ServerTls::new(Arc::clone(&resolver) as _)
+///     .with_min_version(TlsVersion::Tls13)
+///     .with_alpn(["http/1.1"])
+///     .build()?;
+///
+/// // As soon as there is a certificate:
+/// # let names = ServingNames::for_services("my-system", &["my-webhook"])?;
+/// # let now = SystemTime::now();
+/// # let leaf = CertificateAuthority::generate(&names, now)?.issue(&names, now)?;
+/// resolver.swap(&leaf);
+/// # assert_eq!(config.alpn_protocols, [b"http/1.1"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct ServerTls {
+    certificate: Arc<dyn ResolvesServerCert>,
+    min_version: TlsVersion,
+    alpn: Vec<Vec<u8>>,
+    #[cfg(feature = "runtime")]
+    clients: Option<ClientCertificates>,
+}
+
+impl ServerTls {
+    /// Shows what `certificate` resolves to, usually a [`ServingCertificateResolver`]
+    pub fn new(certificate: Arc<dyn ResolvesServerCert>) -> Self {
+        Self {
+            certificate,
+            min_version: TlsVersion::default(),
+            alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+            #[cfg(feature = "runtime")]
+            clients: None,
+        }
+    }
+
+    /// Refuses older versions of TLS; the default is 1.2
+    pub fn with_min_version(self, min_version: TlsVersion) -> Self {
+        Self { min_version, ..self }
+    }
+
+    /// The protocols that are offered by ALPN (RFC 7301), the preferred one first; the default is `h2`, `http/1.1`
+    pub fn with_alpn<P: Into<Vec<u8>>>(self, protocols: impl IntoIterator<Item = P>) -> Self {
+        Self { alpn: protocols.into_iter().map(Into::into).collect(), ..self }
+    }
+
+    /// Asks clients for certificates. Sessions are then never resumed: a resumed one would not show its certificate
+    /// again, and so outlive its CA.
+    #[cfg(feature = "runtime")]
+    pub fn with_clients(self, clients: &ClientCertificates) -> Self {
+        Self { clients: Some(clients.clone()), ..self }
+    }
+
+    /// The configuration. It follows what the resolver shows, and the CAs of the clients, by itself.
+    ///
+    /// # Errors
+    ///
+    /// When the crypto provider was built without one of the TLS versions.
+    pub fn build(self) -> Result<ServerConfig, TlsError> {
+        let min_version = self.min_version;
+        let versions: &[&SupportedProtocolVersion] = match min_version {
+            TlsVersion::Tls12 => &[&TLS13, &TLS12],
+            TlsVersion::Tls13 => &[&TLS13],
+        };
+        let builder = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_protocol_versions(versions)
+            .context(VersionsSnafu { min_version })?;
+        #[cfg(feature = "runtime")]
+        let mut config = match self.clients {
+            Some(clients) => {
+                let builder = builder.with_client_cert_verifier(clients.verifier());
+                without_resumption(builder.with_cert_resolver(self.certificate))
+            }
+            None => builder.with_no_client_auth().with_cert_resolver(self.certificate),
+        };
+        #[cfg(not(feature = "runtime"))]
+        let mut config = builder.with_no_client_auth().with_cert_resolver(self.certificate);
+        config.alpn_protocols = self.alpn;
+        Ok(config)
+    }
+
+    /// The configuration, sent again each time the CAs of the clients are replaced: for a server that then ends the
+    /// connections that it accepted under the former ones, such as lucid-webhook's, which takes this receiver.
+    ///
+    /// # Errors
+    ///
+    /// As [`build`](Self::build).
+    #[cfg(feature = "runtime")]
+    pub fn watch(self) -> Result<tokio::sync::watch::Receiver<Arc<ServerConfig>>, TlsError> {
+        let clients = self.clients.clone();
+        let (sender, receiver) = tokio::sync::watch::channel(Arc::new(self.build()?));
+        if let Some(clients) = clients {
+            clients.resend_when_replaced(sender);
+        }
+        Ok(receiver)
+    }
+}
+
+#[cfg(feature = "runtime")]
+fn without_resumption(mut config: ServerConfig) -> ServerConfig {
+    config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    config
+}
+
+/// [`ServerTls`] with all its defaults
+///
+/// # Errors
+///
+/// When the crypto provider was built without one of the TLS versions.
+pub fn server_config(resolver: Arc<ServingCertificateResolver>) -> Result<ServerConfig, TlsError> {
+    ServerTls::new(resolver).build()
+}

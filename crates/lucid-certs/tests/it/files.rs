@@ -1,0 +1,386 @@
+//! A certificate in files, and everything that happens to files
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, SystemTime},
+};
+
+use lucid_certs::source::{CertificateSource, Files, Live, Reason, Trust, Watching};
+use lucid_testbed::AtomicWriter;
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+use crate::common::{
+    DAY,
+    following::{Following, PATIENCE, ask},
+    pairs::Pair,
+};
+
+/// Each way to notice a change, without help of the other
+fn each_way() -> [Watching; 2] {
+    [
+        Watching::default().with_poll(Duration::from_hours(1)),
+        Watching::by_poll_alone().with_poll(Duration::from_millis(10)),
+    ]
+}
+
+/// A folder with files
+struct Scene {
+    folder: TempDir,
+    source: Following<Files>,
+}
+
+impl Scene {
+    fn new(watching: Watching) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let source = Following::new(Files::in_directory(folder.path()).with_watching(watching));
+        Self { folder, source }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write(&self, pair: &Pair) {
+        write(self.folder.path(), pair);
+    }
+
+    async fn offers(&mut self, pair: &Pair) {
+        self.source.offers(pair.fingerprint).await;
+    }
+
+    async fn refuses(&mut self, reason: Reason, says: &str) {
+        let error = self.source.refuses_saying(reason, says).await;
+        assert!(!error.problem.contains('\n'), "{error}");
+    }
+}
+
+fn write(folder: &Path, pair: &Pair) {
+    for (name, content) in pair.files() {
+        fs::write(folder.join(name), content).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn files_written_in_place_are_offered_when_all_are_there() {
+    for watching in each_way() {
+        let [first, second, third] = Pair::several();
+        let mut scene = Scene::new(watching);
+        scene.write(&first);
+        scene.offers(&first).await;
+        for pair in [&second, &third] {
+            scene.write(pair);
+            scene.offers(pair).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn files_renamed_over_others_are_offered() {
+    for watching in each_way() {
+        let [first, second, third] = Pair::several();
+        let mut scene = Scene::new(watching);
+        scene.write(&first);
+        scene.offers(&first).await;
+        for pair in [&second, &third] {
+            for (name, content) in pair.files() {
+                fs::write(scene.path("new"), content).unwrap();
+                fs::rename(scene.path("new"), scene.path(&name)).unwrap();
+            }
+            scene.offers(pair).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_written_before_its_key_waits_for_it() {
+    for watching in each_way() {
+        let [first, second] = Pair::several();
+        let mut scene = Scene::new(watching);
+        scene.write(&first);
+        scene.offers(&first).await;
+        fs::write(scene.path("tls.crt"), &second.certificate).unwrap();
+        scene.refuses(Reason::Mismatch, "tls.key").await;
+        fs::write(scene.path("tls.key"), &second.key).unwrap();
+        scene.refuses(Reason::Untrusted, "ca.crt does not vouch for").await;
+        fs::write(scene.path("ca.crt"), &second.ca).unwrap();
+        scene.offers(&second).await;
+    }
+}
+
+#[tokio::test]
+async fn files_that_are_cut_off_or_empty_are_refused_until_they_are_whole() {
+    for watching in each_way() {
+        let pair = Pair::new();
+        let mut scene = Scene::new(watching);
+        scene.write(&pair);
+        scene.offers(&pair).await;
+        for (name, content) in pair.files() {
+            for length in [content.len() / 2, 0] {
+                fs::write(scene.path(&name), &content[..length]).unwrap();
+                scene.refuses(Reason::Malformed, &name).await;
+                fs::write(scene.path(&name), &content).unwrap();
+                scene.offers(&pair).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_directory_that_is_deleted_and_made_again_is_followed() {
+    for watching in each_way() {
+        let [first, second, third] = Pair::several();
+        let outer = tempfile::tempdir().unwrap();
+        let folder = outer.path().join("certificates");
+        let mut source = Following::new(Files::in_directory(&folder).with_watching(watching));
+        for pair in [&first, &second, &third] {
+            fs::create_dir(&folder).unwrap();
+            write(&folder, pair);
+            source.offers(pair.fingerprint).await;
+            fs::remove_dir_all(&folder).unwrap();
+            let error = source.refuses(Reason::Missing).await;
+            assert!(error.problem.contains("tls.crt: there is no such file"), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_directory_that_is_replaced_by_another_is_followed() {
+    for watching in each_way() {
+        let [first, second, third] = Pair::several();
+        let outer = tempfile::tempdir().unwrap();
+        let [folder, next, before] = ["now", "next", "before"].map(|name| outer.path().join(name));
+        let mut source = Following::new(Files::in_directory(&folder).with_watching(watching));
+        fs::create_dir(&folder).unwrap();
+        write(&folder, &first);
+        source.offers(first.fingerprint).await;
+        for pair in [&second, &third] {
+            fs::create_dir(&next).unwrap();
+            write(&next, pair);
+            fs::rename(&folder, &before).unwrap();
+            fs::rename(&next, &folder).unwrap();
+            source.offers(pair.fingerprint).await;
+            fs::remove_dir_all(&before).unwrap();
+        }
+        // The one that is there now is watched, not the one that was.
+        write(&folder, &first);
+        source.offers(first.fingerprint).await;
+    }
+}
+
+#[tokio::test]
+async fn files_that_come_later_are_waited_for() {
+    for watching in each_way() {
+        let pair = Pair::new();
+        let outer = tempfile::tempdir().unwrap();
+        let folder = outer.path().join("not/yet/there");
+        let mut source = Following::new(Files::in_directory(&folder).with_watching(watching));
+        source.refuses(Reason::Missing).await;
+        // One step after the other, and the source looks in between.
+        let look = Duration::from_millis(60);
+        for ancestor in ["not", "not/yet", "not/yet/there"] {
+            fs::create_dir(outer.path().join(ancestor)).unwrap();
+            drop(timeout(look, source.source.changed()).await);
+        }
+        for (name, content) in pair.files() {
+            fs::write(folder.join(name), content).unwrap();
+            drop(timeout(look, source.source.changed()).await);
+        }
+        source.offers(pair.fingerprint).await;
+    }
+}
+
+#[tokio::test]
+async fn a_volume_is_followed_through_links_on_links() {
+    for watching in each_way() {
+        let [first, second, third] = Pair::several();
+        let outer = tempfile::tempdir().unwrap();
+        let at = |name: &str| outer.path().join(name);
+        for folder in ["volume", "links"] {
+            fs::create_dir(at(folder)).unwrap();
+        }
+        // mount -> links; links/tls.crt -> ../volume/tls.crt -> ..data/tls.crt -> the directory of a version
+        symlink("links", at("mount")).unwrap();
+        for name in ["tls.crt", "tls.key", "ca.crt"] {
+            symlink(Path::new("../volume").join(name), at("links").join(name)).unwrap();
+        }
+        let volume = AtomicWriter::new(at("volume"));
+        let mut source = Following::new(Files::in_directory(at("mount")).with_watching(watching));
+        let error = source.refuses(Reason::Missing).await;
+        assert!(error.problem.contains("tls.crt: it is a link that leads nowhere"), "{error}");
+        for pair in [&first, &second, &third] {
+            volume.write(&pair.files()).unwrap();
+            source.offers(pair.fingerprint).await;
+        }
+        // Another volume behind the same links
+        fs::create_dir(at("other")).unwrap();
+        AtomicWriter::new(at("other")).write(&first.files()).unwrap();
+        fs::remove_file(at("mount")).unwrap();
+        symlink("other", at("mount")).unwrap();
+        source.offers(first.fingerprint).await;
+    }
+}
+
+#[tokio::test]
+async fn links_that_lead_in_a_circle_are_an_error_that_names_the_file() {
+    let mut scene = Scene::new(Watching::default());
+    scene.write(&Pair::new());
+    fs::remove_file(scene.path("tls.crt")).unwrap();
+    symlink("tls.crt", scene.path("tls.crt")).unwrap();
+    scene.refuses(Reason::Unreadable, "tls.crt: more than 40 links").await;
+}
+
+#[tokio::test]
+async fn what_is_no_file_of_decent_size_is_not_read() {
+    for watching in each_way() {
+        let pair = Pair::new();
+        let mut scene = Scene::new(watching);
+        scene.write(&pair);
+        scene.offers(&pair).await;
+        let key = scene.path("tls.key");
+
+        fs::remove_file(&key).unwrap();
+        fs::create_dir(&key).unwrap();
+        scene.refuses(Reason::Unreadable, "tls.key: it is a directory").await;
+
+        fs::remove_dir(&key).unwrap();
+        assert!(Command::new("mkfifo").arg(&key).status().unwrap().success());
+        scene.refuses(Reason::Unreadable, "tls.key: it is no regular file").await;
+
+        fs::remove_file(&key).unwrap();
+        fs::write(&key, vec![b'\n'; (1 << 20) + 1]).unwrap();
+        scene.refuses(Reason::Unreadable, "tls.key: it is larger than 1048576 bytes").await;
+
+        fs::write(&key, &pair.key).unwrap();
+        scene.offers(&pair).await;
+    }
+}
+
+#[tokio::test]
+async fn each_file_is_named_with_what_is_wrong_in_it() {
+    let [pair, other] = Pair::several();
+    let mut scene = Scene::new(Watching::default());
+    for (name, content, reason, says) in [
+        (
+            "tls.crt",
+            pair.key.as_str(),
+            Reason::Malformed,
+            "tls.crt: failed to read the certificate: failed to find a certificate",
+        ),
+        ("tls.crt", "no PEM", Reason::Malformed, "tls.crt: failed to read the certificate"),
+        (
+            "tls.crt",
+            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+            Reason::Malformed,
+            "tls.crt: failed to parse certificate 1",
+        ),
+        (
+            "tls.key",
+            pair.certificate.as_str(),
+            Reason::Malformed,
+            "tls.key: failed to read the private key: failed to find a private key",
+        ),
+        (
+            "tls.key",
+            "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+            Reason::Malformed,
+            "tls.key: failed to use the private key: ECDSA P-256 to P-521, Ed25519 and RSA are accepted",
+        ),
+        (
+            "tls.key",
+            other.key.as_str(),
+            Reason::Mismatch,
+            "tls.key: failed to match the private key with the certificate",
+        ),
+        ("ca.crt", pair.key.as_str(), Reason::Malformed, "ca.crt: failed to read the trust bundle"),
+        ("ca.crt", other.ca.as_str(), Reason::Untrusted, "ca.crt does not vouch for"),
+    ] {
+        scene.write(&pair);
+        scene.offers(&pair).await;
+        fs::write(scene.path(name), content).unwrap();
+        scene.refuses(reason, says).await;
+    }
+}
+
+#[tokio::test]
+async fn nothing_of_a_key_is_in_a_problem_or_in_debug_output() {
+    let pair = Pair::new();
+    let mut scene = Scene::new(Watching::default());
+    // As an editor or a template engine leaves it that drops line breaks
+    let secret = pair.key.replace('\n', "");
+    for (name, content) in [("tls.key", &secret), ("tls.crt", &secret), ("ca.crt", &secret)] {
+        scene.write(&pair);
+        fs::write(scene.path(name), content).unwrap();
+        let error = scene.source.refuses(Reason::Malformed).await;
+        let shown = format!("{error} {error:?} {:?}", scene.source.source);
+        let body: String = pair.key.lines().filter(|line| !line.starts_with("---")).collect();
+        for window in body.as_bytes().windows(12) {
+            assert!(!shown.contains(std::str::from_utf8(window).unwrap()), "{shown}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_bundle_is_published_only_when_that_is_asked_for() {
+    let pair = Pair::new();
+    let mut scene = Scene::new(Watching::default());
+    scene.write(&pair);
+    assert_eq!(ask(&mut scene.source.source).await.unwrap().trust, Trust::Elsewhere);
+
+    let mut publishing = Following::new(Files::in_directory(scene.folder.path()).with_publishing());
+    assert_eq!(ask(&mut publishing.source).await.unwrap().trust, Trust::AtLeast(pair.bundle()));
+
+    fs::remove_file(scene.path("ca.crt")).unwrap();
+    scene.offers(&pair).await;
+    assert_eq!(ask(&mut scene.source.source).await.unwrap().trust, Trust::Elsewhere);
+    let error = publishing.refuses(Reason::Missing).await;
+    assert!(error.problem.contains("ca.crt"), "{error}");
+
+    let mut nowhere = Files::openshift_service_ca(scene.folder.path()).with_publishing();
+    assert_eq!(ask(&mut nowhere).await.unwrap_err().reason, Reason::Missing);
+}
+
+#[tokio::test]
+async fn an_expired_certificate_is_left_to_who_takes_the_offer() {
+    let mut scene = Scene::new(Watching::default());
+    let pair = Pair::new();
+    scene.write(&pair);
+    let later = SystemTime::now() + 10_000 * 365 * DAY;
+    let offer = scene.source.source.offer(&Live::default(), later).await.unwrap();
+    assert_eq!(offer.certificate.as_ref().unwrap().fingerprint(), pair.fingerprint);
+    assert!(offer.certificate.unwrap().validity().is_over(later));
+}
+
+#[tokio::test]
+async fn certificate_and_key_may_stand_in_one_file() {
+    for watching in each_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("both.pem");
+        let mut source = Following::new(Files::new(&path, &path).with_watching(watching));
+        for pair in Pair::several::<2>() {
+            fs::write(&path, pair.certificate.clone() + &pair.key).unwrap();
+            source.offers(pair.fingerprint).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_wait_loses_no_change() {
+    for watching in each_way() {
+        let mut scene = Scene::new(watching);
+        let first = Pair::new();
+        scene.write(&first);
+        scene.offers(&first).await;
+        for (pair, pause) in Pair::several::<5>().iter().zip([0, 1, 10, 26, 40]) {
+            scene.write(pair);
+            // Ends early, at another moment each time.
+            drop(timeout(Duration::from_millis(pause), scene.source.source.changed()).await);
+            // Without asking first, which would read the files whatever was noticed
+            timeout(PATIENCE, scene.source.source.changed()).await.unwrap();
+            scene.offers(pair).await;
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! A system that has no events of the file system left to give
+
+use std::{env, process::Command, time::Duration};
+
+use lucid_certs::source::{Files, Watching};
+use lucid_testbed::AtomicWriter;
+
+use crate::common::{following::Following, pairs::Pair};
+
+/// Set for the process that has none
+const INSIDE: &str = "LUCID_CERTS_WITHOUT_EVENTS";
+
+/// Runs this test once more, alone, in a user namespace with limits of its own
+fn run_without(limit: &str) {
+    let test = "files_without_events::files_are_polled_where_the_system_has_no_events_left";
+    let script = format!("echo 0 > /proc/sys/user/{limit} && exec \"$0\" --exact {test} --nocapture");
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--user", "--map-root-user", "sh", "-c", &script]).arg(env::current_exe().unwrap());
+    let Ok(output) = unshare.env(INSIDE, limit).output() else {
+        eprintln!("SKIPPED: unshare cannot be run");
+        return;
+    };
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    if !out.contains("running 1 test") {
+        eprintln!("SKIPPED: no user namespace can be made: {err}");
+        return;
+    }
+    assert!(output.status.success() && out.contains("1 passed"), "{limit}: {out}{err}");
+}
+
+#[tokio::test]
+async fn files_are_polled_where_the_system_has_no_events_left() {
+    let Some(limit) = env::var_os(INSIDE) else {
+        for limit in ["max_inotify_instances", "max_inotify_watches"] {
+            run_without(limit);
+        }
+        return;
+    };
+    let path = std::path::Path::new("/proc/sys/user").join(limit);
+    assert_eq!(std::fs::read_to_string(path).unwrap().trim(), "0");
+    let folder = tempfile::tempdir().unwrap();
+    let volume = AtomicWriter::new(folder.path());
+    let watching = Watching::default().with_poll(Duration::from_millis(10));
+    let mut source = Following::new(Files::in_directory(folder.path()).with_watching(watching));
+    for pair in Pair::several::<3>() {
+        volume.write(&pair.files()).unwrap();
+        source.offers(pair.fingerprint).await;
+    }
+}

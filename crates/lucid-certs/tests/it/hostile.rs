@@ -1,0 +1,121 @@
+//! Bytes that somebody else wrote never make a panic
+
+use std::{sync::LazyLock, time::SystemTime};
+
+use crate::common::{names, now};
+use lucid_certs::{
+    CaParams, CertificateAuthority, ClientCertificates, KeyAlgorithm, LeafParams, ServingCertificate,
+    TrustBundle,
+};
+use proptest::{collection::vec, prelude::*, sample::Index};
+
+/// An authority and what it signed, as text, of each kind of key
+static VALID: LazyLock<Vec<[String; 4]>> = LazyLock::new(|| {
+    let made = KeyAlgorithm::ALL.map(|algorithm| {
+        let params = CaParams::default().with_algorithm(algorithm);
+        let ca = CertificateAuthority::generate_with(params, &names(), now()).unwrap();
+        let leaf = LeafParams::default().with_algorithm(algorithm);
+        let leaf = ca.issue_pem(leaf, &names(), now()).unwrap();
+        [
+            ca.certificate_pem(),
+            ca.private_key_pem().to_string(),
+            leaf.certificate,
+            leaf.private_key.to_string(),
+        ]
+    });
+    made.to_vec()
+});
+
+/// One change of a byte string
+#[derive(Debug, Clone)]
+enum Change {
+    Set(Index, u8),
+    Remove(Index),
+    Insert(Index, u8),
+    Cut(Index),
+    Double(Index),
+}
+
+impl Change {
+    fn any() -> impl Strategy<Value = Self> {
+        prop_oneof![
+            6 => (any::<Index>(), any::<u8>()).prop_map(|(at, byte)| Self::Set(at, byte)),
+            1 => any::<Index>().prop_map(Self::Remove),
+            1 => (any::<Index>(), any::<u8>()).prop_map(|(at, byte)| Self::Insert(at, byte)),
+            1 => any::<Index>().prop_map(Self::Cut),
+            1 => any::<Index>().prop_map(Self::Double),
+        ]
+    }
+
+    fn apply(&self, bytes: &mut Vec<u8>) {
+        let length = bytes.len();
+        if length == 0 {
+            return;
+        }
+        match self {
+            Self::Set(at, byte) => bytes[at.index(length)] = *byte,
+            Self::Remove(at) => drop(bytes.remove(at.index(length))),
+            Self::Insert(at, byte) => bytes.insert(at.index(length), *byte),
+            Self::Cut(at) => bytes.truncate(at.index(length)),
+            Self::Double(at) => bytes.extend_from_within(at.index(length)..),
+        }
+    }
+}
+
+/// A text whose DER or itself was changed
+fn changed(pem: &str, in_der: bool, changes: &[Change]) -> Vec<u8> {
+    let mut bytes = pem.as_bytes().to_vec();
+    if !in_der {
+        changes.iter().for_each(|change| change.apply(&mut bytes));
+        return bytes;
+    }
+    use base64::{Engine, prelude::BASE64_STANDARD};
+    let lines: Vec<_> = pem.lines().collect();
+    let (first, last) = (lines[0], lines[lines.len() - 1]);
+    let mut der = BASE64_STANDARD.decode(lines[1..lines.len() - 1].concat()).unwrap();
+    changes.iter().for_each(|change| change.apply(&mut der));
+    format!("{first}\n{}\n{last}\n", BASE64_STANDARD.encode(der)).into_bytes()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn changed_certificates_and_keys_are_read_or_refused(
+        kind in 0..3usize,
+        which in 0..4usize,
+        in_der: bool,
+        changes in vec(Change::any(), 1..4),
+    ) {
+        let mut texts = VALID[kind].clone().map(String::into_bytes);
+        texts[which] = changed(&VALID[kind][which], in_der, &changes);
+        read(&texts, now());
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(text: Vec<u8>) {
+        read(&[text.clone(), text.clone(), text.clone(), text], now());
+    }
+}
+
+/// Everything that takes bytes of others
+fn read([ca, ca_key, leaf, leaf_key]: &[Vec<u8>; 4], now: SystemTime) {
+    let bundle = TrustBundle::from_pem(ca);
+    drop(ClientCertificates::required(ca));
+    drop(CertificateAuthority::from_pem(leaf, leaf_key, now));
+    let mut leafs = vec![ServingCertificate::from_pem(leaf, leaf_key)];
+    match CertificateAuthority::from_pem(ca, ca_key, now) {
+        Ok(ca) => {
+            drop(ca.issue(&names(), now).map(|leaf| leaf.verify_for(&names(), &ca.trust_bundle(), now)));
+        }
+        Err(error) => drop(error.to_string()),
+    }
+    leafs.push(ServingCertificate::from_pem(ca, ca_key));
+    let bundles = [bundle, TrustBundle::from_pem(leaf)];
+    for leaf in leafs.iter().flatten() {
+        drop((leaf.renew_at(), leaf.validity().to_string()));
+        for bundle in bundles.iter().flatten() {
+            drop(leaf.verify_for(&names(), bundle, now));
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! A certificate in a Secret of a real API server, watched without a volume
+
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::{
+    ByteString,
+    api::{
+        core::v1::Secret,
+        rbac::v1::{Role, RoleBinding},
+    },
+};
+use kube::{
+    Api, Client, Config, ResourceExt,
+    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use lucid_certs::source::{CertificateSource, Reason, SecretSource, Trust};
+use lucid_testbed::Cluster;
+use serde_json::json;
+use tokio::time::timeout;
+
+use crate::common::{
+    following::{Following, ask},
+    pairs::Pair,
+};
+
+const NAMESPACE: &str = "default";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_is_followed_without_a_volume() {
+    let cluster = Cluster::builder().start().await.unwrap();
+    let client = cluster.client();
+    let secrets = Api::<Secret>::namespaced(client.clone(), NAMESPACE);
+    it_is_followed_with_rights_to_this_secret_alone(&cluster, &secrets).await;
+    what_is_missing_or_wrong_is_named(&client, &secrets).await;
+    keys_are_for_the_user_to_choose(&client, &secrets).await;
+    what_is_not_about_the_certificate_is_no_change(&client, &secrets).await;
+    no_rights_are_an_error_until_they_are_given(&cluster, &secrets).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_that_is_gone_takes_nothing_away() {
+    let cluster = Cluster::builder().start().await.unwrap();
+    let secrets = Api::<Secret>::namespaced(cluster.client(), NAMESPACE);
+    let pair = Pair::new();
+    put(&secrets, "kept", pair.files()).await;
+    let mut source = Following::new(SecretSource::cert_manager(cluster.client(), NAMESPACE, "kept"));
+    source.offers(pair.fingerprint).await;
+    let mut late = SecretSource::cert_manager(cluster.client(), NAMESPACE, "kept");
+    drop(cluster);
+    // Long enough for the watch to see it
+    drop(timeout(Duration::from_secs(1), source.source.changed()).await);
+    source.offers(pair.fingerprint).await;
+    let error = ask(&mut late).await.unwrap_err();
+    assert_eq!(error.reason, Reason::Unreadable);
+    assert!(error.problem.contains("Secret default/kept"), "{error}");
+}
+
+/// Creates the Secret or replaces what it holds
+async fn put(secrets: &Api<Secret>, name: &str, data: BTreeMap<String, Vec<u8>>) {
+    let data = data.into_iter().map(|(key, value)| (key, ByteString(value))).collect();
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    let mut secret = Secret { metadata, data: Some(data), ..Secret::default() };
+    match secrets.get_opt(name).await.unwrap() {
+        None => drop(secrets.create(&PostParams::default(), &secret).await.unwrap()),
+        Some(found) => {
+            secret.metadata.resource_version = found.resource_version();
+            drop(secrets.replace(name, &PostParams::default(), &secret).await.unwrap());
+        }
+    }
+}
+
+async fn client_of(cluster: &Cluster, user: &str) -> Client {
+    let kubeconfig = Kubeconfig::from_yaml(&cluster.kubeconfig_for(user, None).unwrap()).unwrap();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    config.proxy_url = None;
+    Client::try_from(config).unwrap()
+}
+
+/// What the documentation of [`SecretSource`] asks for
+async fn allow(cluster: &Cluster, user: &str, secret: &str) {
+    let role: Role = serde_json::from_value(json!({
+        "metadata": { "name": user },
+        "rules": [{ "apiGroups": [""], "resources": ["secrets"], "resourceNames": [secret], "verbs": ["get", "list", "watch"] }],
+    }))
+    .unwrap();
+    let binding: RoleBinding = serde_json::from_value(json!({
+        "metadata": { "name": user },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": user },
+        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user }],
+    }))
+    .unwrap();
+    let how = PostParams::default();
+    Api::namespaced(cluster.client(), NAMESPACE).create(&how, &role).await.unwrap();
+    Api::namespaced(cluster.client(), NAMESPACE).create(&how, &binding).await.unwrap();
+}
+
+async fn it_is_followed_with_rights_to_this_secret_alone(cluster: &Cluster, secrets: &Api<Secret>) {
+    let [first, second, third, other] = Pair::several();
+    allow(cluster, "reader", "followed").await;
+    put(secrets, "other", other.files()).await;
+    let mut source =
+        Following::new(SecretSource::cert_manager(client_of(cluster, "reader").await, NAMESPACE, "followed"));
+
+    let error = source.refuses(Reason::Missing).await;
+    assert!(error.problem.contains("Secret default/followed: it does not exist"), "{error}");
+    for pair in [&first, &second] {
+        put(secrets, "followed", pair.files()).await;
+        source.offers(pair.fingerprint).await;
+    }
+    secrets.delete("followed", &DeleteParams::default()).await.unwrap();
+    source.refuses(Reason::Missing).await;
+    put(secrets, "followed", third.files()).await;
+    let offer = source.offers(third.fingerprint).await;
+    assert_eq!(offer.trust, Trust::Elsewhere);
+}
+
+async fn what_is_missing_or_wrong_is_named(client: &Client, secrets: &Api<Secret>) {
+    let [pair, other] = Pair::several();
+    let mut source = Following::new(SecretSource::cert_manager(client.clone(), NAMESPACE, "wrong"));
+    for (key, value, reason, says) in [
+        ("tls.crt", None, Reason::Missing, "tls.crt in Secret default/wrong: its keys are ca.crt, tls.key"),
+        ("tls.key", None, Reason::Missing, "tls.key in Secret default/wrong: its keys are ca.crt, tls.crt"),
+        ("tls.crt", Some("no PEM"), Reason::Malformed, "tls.crt of Secret default/wrong"),
+        ("tls.key", Some(""), Reason::Malformed, "tls.key of Secret default/wrong: it is empty"),
+        ("tls.key", Some(&*other.key), Reason::Mismatch, "with tls.key of Secret default/wrong"),
+        ("ca.crt", Some("no PEM"), Reason::Malformed, "ca.crt of Secret default/wrong"),
+        ("ca.crt", Some(&*other.ca), Reason::Untrusted, "ca.crt of Secret default/wrong does not vouch for"),
+    ] {
+        put(secrets, "wrong", pair.files()).await;
+        source.offers(pair.fingerprint).await;
+        let mut data = pair.files();
+        data.remove(key);
+        data.extend(value.map(|value| (key.to_owned(), value.into())));
+        put(secrets, "wrong", data).await;
+        let error = source.refuses(reason).await;
+        assert!(error.problem.contains(says), "{error}");
+        assert!(!error.problem.contains('\n'), "{error}");
+    }
+
+    // As issuers leave it that do not know their authority
+    let mut publishing =
+        Following::new(SecretSource::cert_manager(client.clone(), NAMESPACE, "wrong").with_publishing());
+    for (ca, reason) in [(Some(Vec::new()), Reason::Malformed), (None, Reason::Missing)] {
+        let mut data = pair.files();
+        data.remove("ca.crt");
+        data.extend(ca.map(|ca| ("ca.crt".to_owned(), ca)));
+        put(secrets, "wrong", data).await;
+        source.offers(pair.fingerprint).await;
+        let error = publishing.refuses(reason).await;
+        assert!(error.problem.contains("ca.crt"), "{error}");
+        put(secrets, "wrong", pair.files()).await;
+        let offer = publishing.offers(pair.fingerprint).await;
+        assert_eq!(offer.trust, Trust::AtLeast(pair.bundle()));
+    }
+}
+
+async fn keys_are_for_the_user_to_choose(client: &Client, secrets: &Api<Secret>) {
+    let pair = Pair::new();
+    let data = [("cert", &pair.certificate), ("key", &pair.key), ("authority", &pair.ca)];
+    let data = data.map(|(key, value)| (key.to_owned(), value.clone().into_bytes()));
+    put(secrets, "other-keys", data.into()).await;
+    let mut source = Following::new(
+        SecretSource::new(client.clone(), NAMESPACE, "other-keys")
+            .with_keys("cert", "key")
+            .with_ca("authority")
+            .with_publishing(),
+    );
+    assert_eq!(ask(&mut source.source).await.unwrap().trust, Trust::AtLeast(pair.bundle()));
+}
+
+async fn what_is_not_about_the_certificate_is_no_change(client: &Client, secrets: &Api<Secret>) {
+    let [first, second] = Pair::several();
+    put(secrets, "labelled", first.files()).await;
+    let mut source =
+        Following::new(SecretSource::openshift_service_ca(client.clone(), NAMESPACE, "labelled"));
+    source.offers(first.fingerprint).await;
+    for count in 0..3 {
+        let label = json!({ "metadata": { "labels": { "count": count.to_string() } } });
+        secrets.patch("labelled", &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
+    }
+    // These events arrive within milliseconds.
+    let changed = timeout(Duration::from_millis(500), source.source.changed()).await;
+    assert!(changed.is_err(), "a label is no change");
+    put(secrets, "labelled", second.files()).await;
+    source.offers(second.fingerprint).await;
+}
+
+async fn no_rights_are_an_error_until_they_are_given(cluster: &Cluster, secrets: &Api<Secret>) {
+    let pair = Pair::new();
+    put(secrets, "forbidden", pair.files()).await;
+    let mut source =
+        Following::new(SecretSource::new(client_of(cluster, "stranger").await, NAMESPACE, "forbidden"));
+    let error = ask(&mut source.source).await.unwrap_err();
+    assert_eq!(error.reason, Reason::Unreadable);
+    for part in ["Secret default/forbidden", "get, list and watch are needed", "forbidden"] {
+        assert!(error.problem.contains(part), "{error}");
+    }
+    allow(cluster, "stranger", "forbidden").await;
+    source.offers(pair.fingerprint).await;
+}

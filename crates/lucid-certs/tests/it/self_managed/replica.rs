@@ -1,0 +1,236 @@
+//! Replicas of a webhook server, and callers that trust what the API server says
+
+use std::{
+    future::Future,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use futures::StreamExt;
+use k8s_openapi::{
+    ByteString,
+    api::{
+        admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration, WebhookClientConfig},
+        core::v1::Secret,
+    },
+};
+use kube::{
+    Api, Client,
+    api::{ObjectMeta, PostParams},
+    runtime::{WatchStreamExt, events::Reporter, watcher},
+};
+use lucid_certs::{
+    Certificates, Fingerprint, SelfManaged, Timing, TrustBundle, server_config,
+    target::{ObjectTarget, TrustTarget, Webhooks},
+};
+use rustls::{ServerConfig, version::TLS13};
+use tokio::{
+    sync::{oneshot, watch},
+    task::JoinHandle,
+};
+
+use crate::common::{
+    handshake::{client as trusting, connect},
+    names,
+};
+
+pub(crate) const NAMESPACE: &str = "default";
+const SERVER_NAME: &str = "lucid-operator.lucid-system.svc";
+
+/// Everything in seconds
+pub(crate) fn timing() -> Timing {
+    let mut timing = Timing::default();
+    timing.leaf_lifetime = Duration::from_secs(60);
+    timing.settle = Duration::from_secs(1);
+    timing.drain = Duration::from_secs(90);
+    timing.check_interval = Duration::from_secs(1);
+    timing
+}
+
+pub(crate) fn source(client: &Client, name: &str) -> SelfManaged {
+    let reporter = Reporter { controller: "lucid-operator".to_owned(), instance: Some("test".to_owned()) };
+    SelfManaged::new(client.clone(), NAMESPACE, name, names(), reporter).with_timing(timing()).unwrap()
+}
+
+pub(crate) fn target(client: &Client, name: &str) -> Arc<dyn TrustTarget> {
+    Arc::new(ObjectTarget::mutating_webhooks(client.clone(), "lucid-certs-test", name, Webhooks::All))
+}
+
+/// The registration of a webhook, without a caBundle, as Helm would write it
+pub(crate) async fn register(client: &Client, name: &str) {
+    let webhook = MutatingWebhook {
+        name: "pods.example.com".to_owned(),
+        admission_review_versions: vec!["v1".to_owned()],
+        side_effects: "None".to_owned(),
+        client_config: WebhookClientConfig {
+            url: Some("https://127.0.0.1:1/".to_owned()),
+            ..Default::default()
+        },
+        ..Default::default()
+    };
+    let configuration = MutatingWebhookConfiguration {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..Default::default() },
+        webhooks: Some(vec![webhook]),
+    };
+    configurations(client).create(&PostParams::default(), &configuration).await.unwrap();
+}
+
+pub(crate) fn configurations(client: &Client) -> Api<MutatingWebhookConfiguration> {
+    Api::all(client.clone())
+}
+
+/// What the target holds
+pub(crate) async fn published(client: &Client, name: &str) -> Option<TrustBundle> {
+    bundle_of(&configurations(client).get(name).await.unwrap())
+}
+
+fn bundle_of(configuration: &MutatingWebhookConfiguration) -> Option<TrustBundle> {
+    let ByteString(pem) = configuration.webhooks.as_ref()?.first()?.client_config.ca_bundle.as_ref()?;
+    TrustBundle::from_pem(pem).ok()
+}
+
+pub(crate) fn secrets(client: &Client) -> Api<Secret> {
+    Api::namespaced(client.clone(), NAMESPACE)
+}
+
+/// What signs, as the Secret says
+pub(crate) async fn signer(client: &Client, name: &str) -> Option<TrustBundle> {
+    let secret = secrets(client).get_opt(name).await.unwrap()?;
+    TrustBundle::from_pem(&secret.data?.get("tls.crt")?.0).ok()
+}
+
+pub(crate) struct Replica {
+    pub(crate) server: Arc<ServerConfig>,
+    pub(crate) ready: watch::Receiver<bool>,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Replica {
+    /// Begins, and does not wait
+    pub(crate) fn begin(client: &Client, name: &str) -> Self {
+        Self::begin_with(source(client, name), [target(client, name)])
+    }
+
+    pub(crate) fn begin_with(
+        source: SelfManaged,
+        targets: impl IntoIterator<Item = Arc<dyn TrustTarget>>,
+    ) -> Self {
+        let certificates = Certificates::new(names()).with_targets(targets).with_settle(timing().settle);
+        let server = Arc::new(server_config(certificates.resolver()).unwrap());
+        let ready = certificates.ready();
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(certificates.run(source, async { drop(stopped.await) }));
+        Self { server, ready, stop, task }
+    }
+
+    pub(crate) async fn start(client: &Client, name: &str) -> Self {
+        let mut replica = Self::begin(client, name);
+        replica.readiness().await;
+        replica
+    }
+
+    pub(crate) async fn readiness(&mut self) {
+        let ready = self.ready.wait_for(|ready| *ready);
+        drop(
+            tokio::time::timeout(Duration::from_secs(30), ready)
+                .await
+                .expect("not ready within 30 s")
+                .unwrap(),
+        );
+    }
+
+    /// Whether a caller that trusts `bundle` gets through
+    pub(crate) fn accepts(&self, bundle: &TrustBundle) -> bool {
+        connect(&trusting(bundle, &TLS13), &self.server, SERVER_NAME).is_ok()
+    }
+
+    /// The certificate that a caller sees
+    pub(crate) fn shown(&self, bundle: &TrustBundle) -> Fingerprint {
+        let (client, _) = connect(&trusting(bundle, &TLS13), &self.server, SERVER_NAME).unwrap();
+        Fingerprint::of(&client.peer_certificates().unwrap()[0])
+    }
+
+    pub(crate) async fn stop(self) {
+        self.stop.send(()).unwrap();
+        self.task.await.unwrap();
+    }
+}
+
+pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
+    what: &str,
+    mut attempt: impl FnMut() -> F,
+) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(found) = attempt().await {
+            return found;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(40), "{what} did not happen within 40 s");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// An API server's part: hears of the bundle by a watch, and calls the replicas that are ready again and again with a
+/// new connection for each call.
+pub(crate) struct Caller {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+    calls: Arc<AtomicUsize>,
+    failed: Arc<Mutex<Vec<String>>>,
+}
+
+impl Caller {
+    pub(crate) async fn start(client: &Client, name: &str, replicas: &[&Replica]) -> Self {
+        let (calls, failed) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
+        let servers: Vec<_> =
+            replicas.iter().map(|replica| (Arc::clone(&replica.server), replica.ready.clone())).collect();
+        let (stop, mut stopped) = oneshot::channel();
+        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        let mut bundles = watcher(configurations(client), config).default_backoff().applied_objects().boxed();
+        let mut bundle = bundles.next().await.unwrap().ok().as_ref().and_then(bundle_of);
+        let task = tokio::spawn({
+            let (calls, failed) = (Arc::clone(&calls), Arc::clone(&failed));
+            async move {
+                loop {
+                    tokio::select! {
+                        biased;
+                        _ = &mut stopped => return,
+                        Some(Ok(configuration)) = bundles.next() => bundle = bundle_of(&configuration),
+                        () = tokio::time::sleep(Duration::from_millis(2)) => {
+                            for (index, (server, ready)) in servers.iter().enumerate() {
+                                if !*ready.borrow() {
+                                    continue;
+                                }
+                                calls.fetch_add(1, Ordering::Relaxed);
+                                let outcome = match &bundle {
+                                    Some(bundle) => connect(&trusting(bundle, &TLS13), server, SERVER_NAME)
+                                        .map(drop)
+                                        .map_err(|error| error.to_string()),
+                                    None => Err("there is no bundle".to_owned()),
+                                };
+                                if let Err(error) = outcome {
+                                    failed.lock().unwrap().push(format!("replica {index}: {error}"));
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        });
+        Self { stop, task, calls, failed }
+    }
+
+    /// Ends, after no call has failed.
+    pub(crate) async fn stop(self) {
+        self.stop.send(()).unwrap();
+        self.task.await.unwrap();
+        let calls = self.calls.load(Ordering::Relaxed);
+        let failed = self.failed.lock().unwrap();
+        assert!(calls > 20, "only {calls} calls");
+        assert!(failed.is_empty(), "{} of {calls} calls failed, first {:?}", failed.len(), failed.first());
+    }
+}

@@ -1,0 +1,204 @@
+//! By which rules a Secret is created, used, mended and replaced
+
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::{
+    ByteString,
+    api::{core::v1::Secret, events::v1::Event},
+};
+use kube::{
+    Api, Client,
+    api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams},
+};
+use lucid_certs::{CertificateAuthority, ServingNames};
+use serde_json::json;
+
+use super::replica::{NAMESPACE, Replica, eventually, published, register, secrets, signer, source};
+use crate::common::{DAY, names, now};
+
+type Data<'a> = &'a [(&'a str, &'a str)];
+
+pub(super) async fn what_happens_to_the_secret(client: &Client) {
+    tokio::join!(
+        what_is_made_has_the_keys_of_its_type(client),
+        one_made_elsewhere_is_used_and_left_alone(client),
+        what_cannot_be_used_is_replaced_with_the_reason(client),
+        a_corrupt_one_is_put_back_by_who_remembers(client),
+        one_that_is_due_is_rotated_while_it_signs(client),
+        of_one_of_an_earlier_version_all_it_trusts_stays_trusted(client),
+        one_that_cannot_be_written_is_said_and_what_is_served_stays(client),
+    );
+}
+
+async fn put(client: &Client, name: &str, data: Data<'_>) -> Secret {
+    let data = data.iter().map(|(key, text)| ((*key).to_owned(), ByteString(text.as_bytes().to_vec())));
+    let secret = Secret {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some(BTreeMap::from([("team".to_owned(), "blue".to_owned())])),
+            ..ObjectMeta::default()
+        },
+        data: Some(data.collect()),
+        ..Secret::default()
+    };
+    secrets(client).create(&PostParams::default(), &secret).await.unwrap()
+}
+
+fn text<'a>(secret: &'a Secret, key: &str) -> &'a str {
+    std::str::from_utf8(&secret.data.as_ref().unwrap()[key].0).unwrap()
+}
+
+/// What events say about a Secret, by their reasons
+async fn note(client: &Client, secret: &str, reason: &str) -> String {
+    eventually(&format!("{reason} of {secret}"), || async {
+        let events = Api::<Event>::namespaced(client.clone(), NAMESPACE);
+        let found = events.list(&ListParams::default()).await.unwrap().items.into_iter().find(|event| {
+            let regarding = event.regarding.as_ref().and_then(|regarding| regarding.name.as_deref());
+            regarding == Some(secret) && event.reason.as_deref() == Some(reason)
+        });
+        found.and_then(|event| event.note)
+    })
+    .await
+}
+
+async fn what_is_made_has_the_keys_of_its_type(client: &Client) {
+    register(client, "fresh").await;
+    let replica = Replica::start(client, "fresh").await;
+    let secret = secrets(client).get("fresh").await.unwrap();
+    assert_eq!(secret.type_.as_deref(), Some("kubernetes.io/tls"));
+    assert_eq!(secret.metadata.labels.as_ref().unwrap()["app.kubernetes.io/managed-by"], "lucid-certs");
+    assert_eq!(text(&secret, "tls.crt"), text(&secret, "ca.crt"));
+    assert!(text(&secret, "tls.key").starts_with("-----BEGIN PRIVATE KEY-----"));
+    assert_eq!(secret.data.as_ref().unwrap().len(), 4);
+    replica.stop().await;
+}
+
+async fn one_made_elsewhere_is_used_and_left_alone(client: &Client) {
+    register(client, "elsewhere").await;
+    let foreign = CertificateAuthority::generate(&names(), now() - 100 * DAY).unwrap();
+    let (certificate, key) = (foreign.certificate_pem(), foreign.private_key_pem());
+    let before = put(client, "elsewhere", &[("tls.crt", &certificate), ("tls.key", &key)]).await;
+    let replica = Replica::start(client, "elsewhere").await;
+    assert!(replica.accepts(&foreign.trust_bundle()));
+    assert_eq!(secrets(client).get("elsewhere").await.unwrap(), before);
+    replica.stop().await;
+}
+
+async fn what_cannot_be_used_is_replaced_with_the_reason(client: &Client) {
+    let now = now();
+    let pems = |ca: CertificateAuthority| (ca.certificate_pem(), ca.private_key_pem());
+    let (certificate, key) = pems(CertificateAuthority::generate(&names(), now).unwrap());
+    let (_, other_key) = pems(CertificateAuthority::generate(&names(), now).unwrap());
+    let expired = pems(CertificateAuthority::generate(&names(), now - 400 * DAY).unwrap());
+    let other_names = ServingNames::for_services("other", &["service"]).unwrap();
+    let narrow = pems(CertificateAuthority::generate(&other_names, now).unwrap());
+
+    let cases: [(&str, Data<'_>, &str); 9] = [
+        ("empty", &[], "key tls.crt is missing"),
+        ("no-key", &[("tls.crt", &certificate)], "key tls.key is missing"),
+        ("no-certificate", &[("tls.key", &key)], "key tls.crt is missing"),
+        ("certificate-is-text", &[("tls.crt", "hello"), ("tls.key", &key)], "tls.crt holds no certificate"),
+        (
+            "key-is-cut",
+            &[("tls.crt", &certificate), ("tls.key", &key[..80])],
+            "tls.key holds no usable certificate authority: failed to read the private key",
+        ),
+        (
+            "key-of-another",
+            &[("tls.crt", &certificate), ("tls.key", &other_key)],
+            "tls.crt with tls.key holds no usable certificate authority: failed to match",
+        ),
+        ("swapped", &[("tls.crt", &key), ("tls.key", &certificate)], "tls.crt holds no certificate"),
+        ("expired", &[("tls.crt", &expired.0), ("tls.key", &expired.1)], "is expired"),
+        (
+            "narrow",
+            &[("tls.crt", &narrow.0), ("tls.key", &narrow.1)],
+            "tls.crt holds a certificate authority that may not serve our names",
+        ),
+    ];
+    for (name, data, expected) in cases {
+        register(client, name).await;
+        put(client, name, &[data, &[("mine", "kept")]].concat()).await;
+        let replica = Replica::start(client, name).await;
+        let note = note(client, name, "CertificateAuthorityReplaced").await;
+        assert!(note.contains(expected), "{name}: {note}");
+        let after = secrets(client).get(name).await.unwrap();
+        assert_eq!(text(&after, "mine"), "kept");
+        assert_eq!(after.metadata.labels.as_ref().unwrap()["team"], "blue");
+        assert!(replica.accepts(&signer(client, name).await.unwrap()));
+        replica.stop().await;
+    }
+}
+
+async fn a_corrupt_one_is_put_back_by_who_remembers(client: &Client) {
+    let name = "corrupt";
+    register(client, name).await;
+    let replica = Replica::start(client, name).await;
+    let before = secrets(client).get(name).await.unwrap();
+    for key in ["tls.key", "tls.crt", "ca.crt", "rotation.json"] {
+        let broken = json!({ "data": { key: "Y3V0IG9mZg==" } });
+        secrets(client).patch(name, &PatchParams::default(), &Patch::Merge(broken)).await.unwrap();
+        eventually(key, || async {
+            let after = secrets(client).get(name).await.unwrap();
+            (after.data == before.data).then_some(())
+        })
+        .await;
+    }
+    // Of several with one reason an event shows the first.
+    let restored = note(client, name, "CertificateAuthorityRestored").await;
+    assert!(restored.starts_with("tls.key holds no usable certificate authority"), "{restored}");
+    let mended = note(client, name, "CertificateAuthorityMended").await;
+    assert!(mended.starts_with("ca.crt: "), "{mended}");
+    assert_eq!(published(client, name).await, signer(client, name).await);
+    replica.stop().await;
+}
+
+async fn one_that_is_due_is_rotated_while_it_signs(client: &Client) {
+    let name = "due";
+    register(client, name).await;
+    let due = CertificateAuthority::generate(&names(), now() - 340 * DAY).unwrap();
+    let (certificate, key) = (due.certificate_pem(), due.private_key_pem());
+    put(client, name, &[("tls.crt", &certificate), ("tls.key", &key)]).await;
+    let replica = Replica::start(client, name).await;
+    let old = due.trust_bundle();
+    let new =
+        eventually("another signer", || async { signer(client, name).await.filter(|signer| *signer != old) })
+            .await;
+    eventually("service under it", || async { replica.accepts(&new).then_some(()) }).await;
+    assert_eq!(published(client, name).await, Some(new.merge(&old)));
+    replica.stop().await;
+}
+
+async fn of_one_of_an_earlier_version_all_it_trusts_stays_trusted(client: &Client) {
+    let name = "earlier";
+    register(client, name).await;
+    let [ca, before] =
+        [1, 2].map(|days| CertificateAuthority::generate(&names(), now() - days * DAY).unwrap());
+    let trusted = ca.trust_bundle().merge(&before.trust_bundle());
+    let (certificate, key) = (ca.certificate_pem(), ca.private_key_pem());
+    let data = [("tls.crt", certificate.as_str()), ("tls.key", &key), ("ca.crt", &trusted.to_pem())];
+    put(client, name, &data).await;
+    let label = json!({ "metadata": { "labels": { "app.kubernetes.io/managed-by": "lucid-certs" } } });
+    secrets(client).patch(name, &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
+    let replica = Replica::start(client, name).await;
+    assert_eq!(published(client, name).await, Some(trusted));
+    assert!(replica.accepts(&ca.trust_bundle()));
+    assert!(note(client, name, "CertificateAuthorityMended").await.contains("nothing tells when"));
+    replica.stop().await;
+}
+
+async fn one_that_cannot_be_written_is_said_and_what_is_served_stays(client: &Client) {
+    let name = "frozen";
+    register(client, name).await;
+    let replica = Replica::start(client, name).await;
+    let before = published(client, name).await.unwrap();
+    // It is neither to be used nor to be replaced, so there is no authority that all agree on.
+    let frozen = json!({ "immutable": true, "data": { "tls.key": "Y3V0IG9mZg==" } });
+    secrets(client).patch(name, &PatchParams::default(), &Patch::Merge(frozen)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(replica.accepts(&before) && *replica.ready.borrow());
+    assert_eq!(published(client, name).await, Some(before));
+    replica.stop().await;
+    // `source` alone writes nothing.
+    drop(source(client, name));
+}

@@ -1,0 +1,86 @@
+//! Volumes that are replaced as kubelet does it, a thousand times
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use lucid_certs::{
+    Fingerprint,
+    source::{CertificateSource, Files, Trust, Watching},
+};
+use lucid_testbed::AtomicWriter;
+use tokio::{sync::watch, time::timeout};
+
+use crate::common::{
+    following::{PATIENCE, ask},
+    pairs::Pair,
+};
+
+const SWAPS: usize = 1000;
+const VOLUMES: usize = 20;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_swaps_are_all_seen_by_events() {
+    swaps(Watching::default().with_poll(Duration::from_hours(1))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_swaps_are_all_seen_by_poll_alone() {
+    swaps(Watching::by_poll_alone().with_poll(Duration::from_millis(10))).await;
+}
+
+async fn swaps(watching: Watching) {
+    let pairs = Pair::several::<8>();
+    join_all((0..VOLUMES).map(|_| follow_a_volume(&pairs, watching))).await;
+}
+
+async fn follow_a_volume(pairs: &[Pair], watching: Watching) {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = AtomicWriter::new(folder.path());
+    let mut source = Files::cert_manager(folder.path()).with_publishing().with_watching(watching);
+    volume.write(&pairs[0].files()).unwrap();
+    let (offered, mut seen) = watch::channel::<Option<Fingerprint>>(None);
+    let all = pairs.to_vec();
+    let server = tokio::spawn(async move {
+        loop {
+            // Never a file that is missing, never a key, certificate or bundle of another version
+            let offer = ask(&mut source).await.unwrap();
+            check(&offer, &all);
+            offered.send_replace(Some(offer.certificate.as_ref().unwrap().fingerprint()));
+            source.changed().await;
+        }
+    });
+    for swap in 1..=SWAPS / VOLUMES {
+        let pair = &pairs[swap % pairs.len()];
+        volume.write(&pair.files()).unwrap();
+        let is_seen = seen.wait_for(|seen| *seen == Some(pair.fingerprint));
+        let outcome = timeout(PATIENCE, is_seen).await;
+        assert!(matches!(outcome, Ok(Ok(_))), "swap {swap} was missed, or an offer was wrong");
+    }
+    server.abort();
+}
+
+fn check(offer: &lucid_certs::source::Offer, pairs: &[Pair]) {
+    let pair = pairs
+        .iter()
+        .find(|pair| pair.fingerprint == offer.certificate.as_ref().unwrap().fingerprint())
+        .unwrap();
+    assert_eq!(offer.trust, Trust::AtLeast(pair.bundle()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_that_is_replaced_while_it_is_read_is_never_torn() {
+    let pairs = Pair::several::<8>();
+    let folder = tempfile::tempdir().unwrap();
+    let volume = AtomicWriter::new(folder.path());
+    volume.write(&pairs[0].files()).unwrap();
+    let mut source =
+        Files::cert_manager(folder.path()).with_publishing().with_watching(Watching::by_poll_alone());
+    let writer = tokio::task::spawn_blocking({
+        let pairs = pairs.to_vec();
+        move || (1..=SWAPS).for_each(|swap| volume.write(&pairs[swap % pairs.len()].files()).unwrap())
+    });
+    while !writer.is_finished() {
+        check(&ask(&mut source).await.unwrap(), &pairs);
+    }
+    writer.await.unwrap();
+}
