@@ -148,6 +148,8 @@ mod serving;
 mod tls;
 mod validity;
 
+#[cfg(feature = "kube")]
+pub mod injector;
 #[cfg(feature = "runtime")]
 pub mod metrics;
 #[cfg(feature = "runtime")]
