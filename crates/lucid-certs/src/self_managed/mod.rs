@@ -18,7 +18,7 @@ use kube::{
     core::PartialObjectMeta,
     runtime::{
         WatchStreamExt,
-        events::{Recorder, Reporter},
+        events::Reporter,
         watcher::{self, Event, watcher},
     },
 };
@@ -39,6 +39,7 @@ use crate::{
     names::ServingNames,
     rotation::{Ca, Seen, Step, Timing, TimingError},
     source::{CertificateSource, Live, Offer, Reason, Rotation, SourceError, Trust},
+    target::Contention,
 };
 
 /// How often a lost race for the Secret is tried again before others are given a longer pause. Each time it is
@@ -87,6 +88,8 @@ pub struct SelfManaged {
     leaves: Leaves,
     /// What the Secret held last, for when it is lost
     memory: Option<Memory>,
+    /// With those who keep others from finding there what they need
+    contention: Contention,
 }
 
 #[derive(Debug)]
@@ -113,12 +116,13 @@ impl SelfManaged {
         Self {
             store: Store::new(client.clone(), namespace, secret),
             changes: changes(watched, secret),
-            report: Report::new(Recorder::new(client, reporter)),
+            report: Report::new(client, reporter),
             names,
             timing: Timing::default(),
             algorithm: KeyAlgorithm::default(),
             leaves: Leaves::default(),
             memory: None,
+            contention: Contention::default(),
         }
     }
 
@@ -174,6 +178,16 @@ impl SelfManaged {
     ) -> Result<Option<Contents>, SourceError> {
         let (mut contents, why) = self.understand(secret.as_ref(), live, now)?;
         if let Some(why) = why {
+            // Somebody who asks for other names, say, and finds ours unusable as we find theirs
+            let pause = self.contention.heal_after(Instant::now());
+            if !pause.is_zero() {
+                let problem = format!(
+                    "Secret {} is changed by somebody else again and again, and put in order once a minute: {why}",
+                    self.store.name()
+                );
+                return Err(SourceError::new(Reason::Malformed, problem));
+            }
+            self.contention.note_healed(Instant::now());
             match put(&self.store, secret.as_ref(), &contents).await? {
                 Some(written) => secret = Some(written),
                 None => return Ok(None),
@@ -230,48 +244,44 @@ impl SelfManaged {
         {
             return Ok((memory.contents.clone(), None));
         }
-        let unusable = match Contents::read(secret, Some(&self.names), &self.timing, now) {
-            Ok(found) => {
-                let Some(memory) = &self.memory else {
+        let found = Contents::read(secret, Some(&self.names), &self.timing, now);
+        let Some(memory) = &self.memory else {
+            return match found {
+                Ok(found) => {
                     let contents = if is_ours(secret) {
                         found.contents
                     } else {
                         // Nobody could tell it under what others serve.
                         found.contents.adopting(trusted_now(live).as_ref(), &self.timing, now)
                     };
-                    return Ok((contents, found.damage.map(Why::Damaged)));
-                };
-                let signer = found.contents.shared.signer;
-                if !memory.contents.shared.retired.contains(&signer) {
-                    let is_forgotten = found.contents.shared.forgets(&memory.contents.shared, now);
-                    let why = match found.damage {
-                        Some(damage) => Some(Why::Damaged(damage)),
-                        None if is_forgotten => Some(Why::Forgotten),
-                        None => None,
-                    };
-                    let contents = match &why {
-                        // Our memory may be of long ago: what others serve under is in the targets.
-                        Some(_) => found.contents.with_memory(&memory.contents, &self.timing, now).adopting(
-                            trusted_now(live).as_ref(),
-                            &self.timing,
-                            now,
-                        ),
-                        None => found.contents,
-                    };
-                    return Ok((contents, why));
+                    Ok((contents, found.damage.map(|damage| Why::Damaged { damage })))
                 }
-                Unusable::Revoked { fingerprint: signer.fingerprint }
-            }
-            Err(unusable) => unusable,
+                Err(unusable) => {
+                    let trusted = [trusted_now(live), salvage(secret)].into_iter().flatten();
+                    let trusted = trusted.reduce(|all, bundle| all.merge(&bundle));
+                    Ok((self.create(trusted, now)?, Some(Why::Replaced { source: unusable })))
+                }
+            };
         };
-        match &self.memory {
-            Some(memory) => Ok((self.recall(memory, live, now), Some(Why::Restored(unusable)))),
-            None => {
-                let trusted = [trusted_now(live), salvage(secret)].into_iter().flatten();
-                let trusted = trusted.reduce(|all, bundle| all.merge(&bundle));
-                Ok((self.create(trusted, now)?, Some(Why::Replaced(unusable))))
+        let found = match found {
+            Ok(found) => found,
+            Err(unusable) => {
+                return Ok((self.recall(memory, live, now), Some(Why::Restored { source: unusable })));
             }
+        };
+        let signer = found.contents.shared.signer;
+        if memory.contents.shared.retired.contains(&signer) {
+            let revoked = Unusable::Revoked { fingerprint: signer.fingerprint };
+            return Ok((self.recall(memory, live, now), Some(Why::Restored { source: revoked })));
         }
+        let why = match found.damage {
+            Some(damage) => Why::Damaged { damage },
+            None if found.contents.shared.forgets(&memory.contents.shared, now) => Why::Forgotten,
+            None => return Ok((found.contents, None)),
+        };
+        // Our memory may be of long ago: what others serve under is in the targets.
+        let contents = found.contents.with_memory(&memory.contents, &self.timing, now);
+        Ok((contents.adopting(trusted_now(live).as_ref(), &self.timing, now), Some(why)))
     }
 
     fn remember(&mut self, secret: Option<&Secret>, contents: &Contents) {
