@@ -166,6 +166,8 @@ mod certificates;
 mod rotation;
 #[cfg(feature = "kube")]
 mod self_managed;
+#[cfg(feature = "kube")]
+mod watch;
 
 pub use bundle::{BundleError, TrustBundle};
 pub use ca::{

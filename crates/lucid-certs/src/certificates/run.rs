@@ -63,6 +63,8 @@ pub(super) struct Run<S> {
     targets: Vec<Target>,
     changes: BoxStream<'static, ()>,
     readings: BTreeMap<String, Option<Reading>>,
+    /// What each target held when it could be read: callers have that, also while it cannot be read again
+    known: BTreeMap<String, Option<Reading>>,
     trusted_since: TrustedSince,
     retained: Retained,
     serving: Option<ServingCertificate>,
@@ -94,6 +96,7 @@ impl<S: CertificateSource> Run<S> {
             targets,
             changes,
             readings: BTreeMap::new(),
+            known: BTreeMap::new(),
             trusted_since: TrustedSince::default(),
             retained: Retained::default(),
             serving: None,
@@ -319,9 +322,15 @@ impl<S: CertificateSource> Run<S> {
     /// Says whether callers accept what is served. Returns when that may change by time alone.
     fn judge(&mut self, now: SystemTime) -> Duration {
         let mut wait = INTERVAL;
+        for (name, reading) in &self.readings {
+            let known = self.known.entry(name.clone()).or_default();
+            if reading.is_some() {
+                known.clone_from(reading);
+            }
+        }
         let names = &self.certificates.names;
         let accepted =
-            self.serving.as_ref().is_some_and(|serving| swap::accepted(serving, &self.readings, names, now));
+            self.serving.as_ref().is_some_and(|serving| swap::accepted(serving, &self.known, names, now));
         if accepted && !self.proven {
             let trusted_for = self.trusted_since.durations(&self.readings, Instant::now());
             let settle = self.certificates.settle.min(FIRST_SETTLE);

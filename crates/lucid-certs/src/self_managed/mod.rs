@@ -13,15 +13,7 @@ use std::{
 
 use futures::{StreamExt, stream::BoxStream};
 use k8s_openapi::api::core::v1::Secret;
-use kube::{
-    Api, Client,
-    core::PartialObjectMeta,
-    runtime::{
-        WatchStreamExt,
-        events::Reporter,
-        watcher::{self, Event, watcher},
-    },
-};
+use kube::{Api, Client, core::PartialObjectMeta, runtime::events::Reporter};
 use tracing::warn;
 
 pub use self::request::{CaStatus, CaSummary, RequestError, RotationRequest, request_rotation, status};
@@ -40,6 +32,7 @@ use crate::{
     rotation::{Ca, Seen, Step, Timing, TimingError},
     source::{CertificateSource, Live, Offer, Reason, Rotation, SourceError, Trust},
     target::Contention,
+    watch,
 };
 
 /// How often a lost race for the Secret is tried again before others are given a longer pause. Each time it is
@@ -115,7 +108,7 @@ impl SelfManaged {
         let watched: Api<PartialObjectMeta<Secret>> = Api::namespaced(client.clone(), namespace);
         Self {
             store: Store::new(client.clone(), namespace, secret),
-            changes: changes(watched, secret),
+            changes: watch::changes(watched, secret, format!("Secret {namespace}/{secret}")),
             report: Report::new(client, reporter),
             names,
             timing: Timing::default(),
@@ -395,27 +388,4 @@ fn unreadable(error: StoreError) -> SourceError {
 /// Some 10 ms, doubled each time, and never the same for two
 fn pause(attempt: u32) -> Duration {
     Duration::from_millis(10 << attempt.min(6)).mul_f64(0.5 + leaf::spread())
-}
-
-fn changes(watched: Api<PartialObjectMeta<Secret>>, name: &str) -> BoxStream<'static, ()> {
-    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let name = name.to_owned();
-    watcher(watched, config)
-        .default_backoff()
-        .filter_map(move |event| {
-            let changed = match event {
-                Ok(Event::Init | Event::InitApply(_)) => None,
-                Ok(Event::Apply(_) | Event::Delete(_) | Event::InitDone) => Some(()),
-                Err(error) => {
-                    warn!(
-                        secret = name,
-                        error = chain(&error),
-                        "watch of the certificate authority's Secret failed"
-                    );
-                    None
-                }
-            };
-            std::future::ready(changed)
-        })
-        .boxed()
 }
