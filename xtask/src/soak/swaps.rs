@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
-use lucid_certs::source::{CertificateSource, Files, Live, Offer, Watching};
+use lucid_certs::source::{CertificateSource, Files, Live, Watching};
 use lucid_certs::{Fingerprint, ServingCertificateResolver};
 use lucid_e2e::Error;
 use lucid_testbed::AtomicWriter;
@@ -219,8 +219,11 @@ async fn follow(authority: &Authority, count: usize, watching: Watching) -> Resu
     swap(0).await?;
 
     let mut source = Files::cert_manager(folder.path()).with_watching(watching);
-    let ask = async |source: &mut Files| source.offer(&Live::default(), SystemTime::now()).await;
-    let first = ask(&mut source).await?.certificate.ok_or("no certificate was offered")?;
+    let ask = async |source: &mut Files| -> Result<_, Error> {
+        let offer = source.offer(&Live::default(), SystemTime::now()).await?;
+        offer.certificate.ok_or_else(|| "no certificate was offered".into())
+    };
+    let first = ask(&mut source).await?;
     let resolver = Arc::new(ServingCertificateResolver::new(&first));
     let (served, mut in_service) = watch::channel((first.fingerprint(), Instant::now()));
     let (refusals, refused) = watch::channel(0);
@@ -234,7 +237,7 @@ async fn follow(authority: &Authority, count: usize, watching: Watching) -> Resu
         loop {
             source.changed().await;
             match ask(&mut source).await {
-                Ok(Offer { certificate: Some(certificate), .. }) => {
+                Ok(certificate) => {
                     resolver.swap(&certificate);
                     served.send_replace((certificate.fingerprint(), Instant::now()));
                 }

@@ -39,6 +39,7 @@ use crate::{
     names::ServingNames,
     rotation::{Seen, Step, Timing, TimingError},
     source::{CertificateSource, Live, Offer, Reason, Rotation, SourceError, Trust},
+    target::Contention,
 };
 
 /// How often a lost race for the Secret is tried again before others are given a longer pause. Each time it is
@@ -86,6 +87,8 @@ pub struct SelfManaged {
     leaves: Leaves,
     /// What the Secret held last, for when it is lost
     memory: Option<Memory>,
+    /// With those who keep others from finding there what they need
+    contention: Contention,
 }
 
 #[derive(Debug)]
@@ -118,6 +121,7 @@ impl SelfManaged {
             algorithm: KeyAlgorithm::default(),
             leaves: Leaves::default(),
             memory: None,
+            contention: Contention::default(),
         }
     }
 
@@ -173,6 +177,16 @@ impl SelfManaged {
     ) -> Result<Option<Contents>, SourceError> {
         let (mut contents, why) = self.understand(secret.as_ref(), live, now)?;
         if let Some(why) = why {
+            // Somebody who asks for other names, say, and finds ours unusable as we find theirs
+            let pause = self.contention.heal_after(Instant::now());
+            if !pause.is_zero() {
+                let problem = format!(
+                    "Secret {} is changed by somebody else again and again, and put in order once a minute: {why}",
+                    self.store.name()
+                );
+                return Err(SourceError::new(Reason::Malformed, problem));
+            }
+            self.contention.note_healed(Instant::now());
             match put(&self.store, secret.as_ref(), &contents).await? {
                 Some(written) => secret = Some(written),
                 None => return Ok(None),
@@ -225,38 +239,33 @@ impl SelfManaged {
         {
             return Ok((memory.contents.clone(), None));
         }
-        let unusable = match Contents::read(secret, Some(&self.names), &self.timing, now) {
-            Ok(found) => {
-                let Some(memory) = &self.memory else {
-                    return Ok((found.contents, found.damage.map(Why::Damaged)));
-                };
-                let signer = found.contents.shared.signer;
-                if !memory.contents.shared.retired.contains(&signer) {
-                    let is_forgotten =
-                        !memory.contents.shared.retired.is_subset(&found.contents.shared.retired)
-                            && memory.contents.shared.retired.iter().any(|ca| !ca.validity.is_over(now));
-                    return Ok(match found.damage {
-                        Some(damage) => {
-                            (found.contents.with_memory(&memory.contents), Some(Why::Damaged(damage)))
-                        }
-                        None if is_forgotten => {
-                            (found.contents.with_memory(&memory.contents), Some(Why::Forgotten))
-                        }
-                        None => (found.contents, None),
-                    });
+        let found = Contents::read(secret, Some(&self.names), &self.timing, now);
+        let Some(Memory { contents: memory, .. }) = &self.memory else {
+            return match found {
+                Ok(found) => Ok((found.contents, found.damage.map(|damage| Why::Damaged { damage }))),
+                Err(unusable) => {
+                    let trusted = [trusted_now(live), salvage(secret)].into_iter().flatten();
+                    let trusted = trusted.reduce(|all, bundle| all.merge(&bundle));
+                    Ok((self.create(trusted, now)?, Some(Why::Replaced { source: unusable })))
                 }
-                Unusable::Revoked { fingerprint: signer.fingerprint }
-            }
-            Err(unusable) => unusable,
+            };
         };
-        match &self.memory {
-            Some(memory) => Ok((memory.contents.clone(), Some(Why::Restored(unusable)))),
-            None => {
-                let trusted = [trusted_now(live), salvage(secret)].into_iter().flatten();
-                let trusted = trusted.reduce(|all, bundle| all.merge(&bundle));
-                Ok((self.create(trusted, now)?, Some(Why::Replaced(unusable))))
-            }
+        let found = match found {
+            Ok(found) => found,
+            Err(unusable) => return Ok((memory.clone(), Some(Why::Restored { source: unusable }))),
+        };
+        let signer = found.contents.shared.signer;
+        if memory.shared.retired.contains(&signer) {
+            let revoked = Unusable::Revoked { fingerprint: signer.fingerprint };
+            return Ok((memory.clone(), Some(Why::Restored { source: revoked })));
         }
+        let mut revoked = memory.shared.retired.iter().filter(|ca| !ca.validity.is_over(now));
+        let why = match found.damage {
+            Some(damage) => Why::Damaged { damage },
+            None if revoked.any(|ca| !found.contents.shared.retired.contains(ca)) => Why::Forgotten,
+            None => return Ok((found.contents, None)),
+        };
+        Ok((found.contents.with_memory(memory), Some(why)))
     }
 
     fn remember(&mut self, secret: Option<&Secret>, contents: &Contents) {

@@ -32,7 +32,9 @@ impl<S: CertificateSource> Following<S> {
     /// Waits until the source offers this certificate
     pub(crate) async fn offers(&mut self, fingerprint: Fingerprint) -> Offer {
         let is_it = |outcome: &Result<Offer, SourceError>| {
-            outcome.as_ref().is_ok_and(|offer| offer.certificate.as_ref().unwrap().fingerprint() == fingerprint)
+            outcome
+                .as_ref()
+                .is_ok_and(|offer| offer.certificate.as_ref().unwrap().fingerprint() == fingerprint)
         };
         self.until(fingerprint, is_it).await.unwrap()
     }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use futures::StreamExt;
 use k8s_openapi::{
     ByteString,
     api::{core::v1::Secret, events::v1::Event},
@@ -9,6 +10,7 @@ use k8s_openapi::{
 use kube::{
     Api, Client,
     api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams},
+    runtime::{WatchStreamExt, watcher},
 };
 use lucid_certs::{CertificateAuthority, ServingNames};
 use serde_json::json;
@@ -27,6 +29,7 @@ pub(super) async fn what_happens_to_the_secret(client: &Client) {
         one_that_is_due_is_rotated_while_it_signs(client),
         of_one_of_an_earlier_version_all_it_trusts_stays_trusted(client),
         one_that_cannot_be_written_is_said_and_what_is_served_stays(client),
+        two_who_ask_for_other_names_do_not_overwrite_each_other_without_end(client),
     );
 }
 
@@ -201,4 +204,25 @@ async fn one_that_cannot_be_written_is_said_and_what_is_served_stays(client: &Cl
     replica.stop().await;
     // `source` alone writes nothing.
     drop(source(client, name));
+}
+
+/// As while an operator is replaced by one for another namespace: neither can use what the other makes.
+async fn two_who_ask_for_other_names_do_not_overwrite_each_other_without_end(client: &Client) {
+    let name = "two-names";
+    register(client, name).await;
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let mut changes = watcher(secrets(client), config).default_backoff().applied_objects().boxed();
+    let others = ServingNames::for_services("other", &["service"]).unwrap();
+    let replicas = [Replica::begin(client, name), Replica::begin_for(others, client, name)];
+    let mut count = 0;
+    let settled = async {
+        while tokio::time::timeout(Duration::from_secs(3), changes.next()).await.is_ok() {
+            count += 1;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(40), settled).await.expect("they never let go");
+    assert!(count > 4, "they did not meet: {count} changes");
+    for replica in replicas {
+        replica.stop().await;
+    }
 }
