@@ -37,7 +37,7 @@ use crate::{
     chain,
     key::KeyAlgorithm,
     names::ServingNames,
-    rotation::{Seen, Step, Timing, TimingError},
+    rotation::{Ca, Seen, Step, Timing, TimingError},
     source::{CertificateSource, Live, Offer, Reason, Rotation, SourceError, Trust},
     target::Contention,
 };
@@ -314,7 +314,14 @@ impl CertificateSource for SelfManaged {
         let trusted = contents.bundle_with(issuing.as_ref(), &trusted);
         let known = self.memory.as_ref().map_or(Duration::ZERO, |memory| memory.signer_since.elapsed());
         let hand_on = HAND_ON.checked_sub(known);
-        let trust = if hand_on.is_some() { Trust::AtLeast(trusted) } else { Trust::Exactly(trusted) };
+        // Others may serve under what is there besides, but not under what is retired: that goes at once, however soon
+        // signers follow one another.
+        let besides = hand_on.and_then(|_| {
+            let retired =
+                |fingerprint, validity| contents.shared.retired.contains(&Ca { fingerprint, validity });
+            trusted_now(live)?.filter(|ca, validity| !validity.is_over(now) && !retired(*ca, validity))
+        });
+        let trust = Trust::Exactly(besides.iter().fold(trusted, |all, besides| all.merge(besides)));
         let due_in = [contents.shared.due_in(seen, &self.timing, now), self.leaves.due_in(now), hand_on];
         let due_in = due_in.into_iter().flatten().fold(self.timing.check_interval, Duration::min);
         Ok(Offer {
