@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// How many calls go over a connection before it is closed
-const CALLS: usize = 5;
+const CALLS: usize = 3;
 
 /// What all API servers saw
 #[derive(Default)]
