@@ -7,6 +7,7 @@ mod request;
 mod store;
 
 use std::{
+    collections::BTreeSet,
     fmt,
     time::{Duration, Instant, SystemTime},
 };
@@ -314,13 +315,7 @@ impl CertificateSource for SelfManaged {
         let trusted = contents.bundle_with(issuing.as_ref(), &trusted);
         let known = self.memory.as_ref().map_or(Duration::ZERO, |memory| memory.signer_since.elapsed());
         let hand_on = HAND_ON.checked_sub(known);
-        // Others may serve under what is there besides, but not under what is retired: that goes at once, however soon
-        // signers follow one another.
-        let besides = hand_on.and_then(|_| {
-            let retired =
-                |fingerprint, validity| contents.shared.retired.contains(&Ca { fingerprint, validity });
-            trusted_now(live)?.filter(|ca, validity| !validity.is_over(now) && !retired(*ca, validity))
-        });
+        let besides = hand_on.and_then(|_| besides(live, &contents.shared.retired, now));
         let trust = Trust::Exactly(besides.iter().fold(trusted, |all, besides| all.merge(besides)));
         let due_in = [contents.shared.due_in(seen, &self.timing, now), self.leaves.due_in(now), hand_on];
         let due_in = due_in.into_iter().flatten().fold(self.timing.check_interval, Duration::min);
@@ -367,6 +362,14 @@ fn trusted_now(live: &Live) -> Option<TrustBundle> {
     readings.filter_map(crate::target::Reading::bundle).reduce(|all, bundle| all.merge(&bundle))
 }
 
+/// What callers trust, and somebody may serve under: not what is retired, which goes at once, however soon signers follow one
+/// another.
+fn besides(live: &Live, retired: &BTreeSet<Ca>, now: SystemTime) -> Option<TrustBundle> {
+    trusted_now(live)?.filter(|fingerprint, validity| {
+        !validity.is_over(now) && !retired.contains(&Ca { fingerprint: *fingerprint, validity })
+    })
+}
+
 fn unreadable(error: StoreError) -> SourceError {
     SourceError::new(Reason::Unreadable, chain(&error))
 }
@@ -397,4 +400,25 @@ fn changes(watched: Api<PartialObjectMeta<Secret>>, name: &str) -> BoxStream<'st
             std::future::ready(changed)
         })
         .boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::{Reading, Slot};
+
+    #[test]
+    fn what_callers_trust_besides_stays_unless_it_is_retired_or_expired() {
+        let day = Duration::from_hours(24);
+        let now = SystemTime::UNIX_EPOCH + 20_000 * day;
+        let names = ServingNames::for_services("my-system", &["my-webhook"]).unwrap();
+        let [unknown, retired, expired] =
+            [0, 1, 400].map(|days| CertificateAuthority::generate(&names, now - days * day).unwrap());
+        let all = [&retired, &expired].map(CertificateAuthority::trust_bundle);
+        let all = all.iter().fold(unknown.trust_bundle(), |all, one| all.merge(one));
+        let reading = Reading::present("1", vec![Slot::new("webhook", all.to_pem())]);
+        let live = Live { targets: [("target".to_owned(), Some(reading))].into(), ..Live::default() };
+        let of_retired = BTreeSet::from([Ca::of(&retired)]);
+        assert_eq!(besides(&live, &of_retired, now), Some(unknown.trust_bundle()));
+    }
 }
