@@ -170,7 +170,7 @@ async fn measure(drift: &Drift) -> Result<Vec<Figures>, Error> {
         let (subject, target) = (&subjects[place], &targets[place]);
         let outcome = &mut outcomes[place % Kind::ALL.len()];
         // Each object is damaged in each way.
-        let way = Way::ALL[(number / subjects.len() + number / Kind::ALL.len()) % Way::ALL.len()];
+        let way = Way::ALL[(number / subjects.len() + place / Kind::ALL.len()) % Way::ALL.len()];
         match subject.damage(way.content(&bundle, &other).as_deref()).await {
             Ok(()) => {}
             Err(kube::Error::Api(status)) if status.code == 422 => {
