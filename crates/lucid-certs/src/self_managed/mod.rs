@@ -19,7 +19,7 @@ use kube::{
     core::PartialObjectMeta,
     runtime::{
         WatchStreamExt,
-        events::{Recorder, Reporter},
+        events::Reporter,
         watcher::{self, Event, watcher},
     },
 };
@@ -116,7 +116,7 @@ impl SelfManaged {
         Self {
             store: Store::new(client.clone(), namespace, secret),
             changes: changes(watched, secret),
-            report: Report::new(Recorder::new(client, reporter)),
+            report: Report::new(client, reporter),
             names,
             timing: Timing::default(),
             algorithm: KeyAlgorithm::default(),

@@ -1,7 +1,10 @@
 //! What people get to read: log lines and events
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::runtime::events::{Event, EventType, Recorder};
+use kube::{
+    Client,
+    runtime::events::{Event, EventType, Recorder, Reporter},
+};
 use snafu::Snafu;
 use tracing::{info, warn};
 
@@ -32,14 +35,14 @@ pub(super) enum Why {
     Forgotten,
 }
 
-#[derive(Clone)]
 pub(super) struct Report {
-    recorder: Recorder,
+    client: Client,
+    reporter: Reporter,
 }
 
 impl Report {
-    pub(super) fn new(recorder: Recorder) -> Self {
-        Self { recorder }
+    pub(super) fn new(client: Client, reporter: Reporter) -> Self {
+        Self { client, reporter }
     }
 
     /// The Secret was put in order.
@@ -134,7 +137,9 @@ impl Report {
         let note = Some(note.chars().take(250).collect());
         let event =
             Event { type_, reason: reason.to_owned(), note, action: action.to_owned(), secondary: None };
-        if let Err(error) = self.recorder.publish(&event, secret).await {
+        // Of several with one reason, a recorder would show the note of the first.
+        let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
+        if let Err(error) = recorder.publish(&event, secret).await {
             warn!(error = chain(&error), "event about the certificate authority refused");
         }
     }

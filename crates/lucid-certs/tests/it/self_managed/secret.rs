@@ -51,13 +51,19 @@ fn text<'a>(secret: &'a Secret, key: &str) -> &'a str {
     std::str::from_utf8(&secret.data.as_ref().unwrap()[key].0).unwrap()
 }
 
-/// What events say about a Secret, by their reasons
+/// What an event says about a Secret
 async fn note(client: &Client, secret: &str, reason: &str) -> String {
-    eventually(&format!("{reason} of {secret}"), || async {
+    noted(client, secret, reason, "").await
+}
+
+async fn noted(client: &Client, secret: &str, reason: &str, said: &str) -> String {
+    eventually(&format!("{reason} of {secret}: {said}"), || async {
         let events = Api::<Event>::namespaced(client.clone(), NAMESPACE);
         let found = events.list(&ListParams::default()).await.unwrap().items.into_iter().find(|event| {
             let regarding = event.regarding.as_ref().and_then(|regarding| regarding.name.as_deref());
-            regarding == Some(secret) && event.reason.as_deref() == Some(reason)
+            regarding == Some(secret)
+                && event.reason.as_deref() == Some(reason)
+                && event.note.as_ref().is_some_and(|note| note.starts_with(said))
         });
         found.and_then(|event| event.note)
     })
@@ -147,11 +153,14 @@ async fn a_corrupt_one_is_put_back_by_who_remembers(client: &Client) {
         })
         .await;
     }
-    // Of several with one reason an event shows the first.
-    let restored = note(client, name, "CertificateAuthorityRestored").await;
-    assert!(restored.starts_with("tls.key holds no usable certificate authority"), "{restored}");
-    let mended = note(client, name, "CertificateAuthorityMended").await;
-    assert!(mended.starts_with("ca.crt: "), "{mended}");
+    for (reason, said) in [
+        ("CertificateAuthorityRestored", "tls.key holds no usable certificate authority"),
+        ("CertificateAuthorityRestored", "tls.crt holds no certificate"),
+        ("CertificateAuthorityMended", "ca.crt: "),
+        ("CertificateAuthorityMended", "rotation.json: "),
+    ] {
+        noted(client, name, reason, said).await;
+    }
     assert_eq!(published(client, name).await, signer(client, name).await);
     replica.stop().await;
 }
