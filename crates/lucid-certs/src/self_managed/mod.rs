@@ -7,6 +7,7 @@ mod request;
 mod store;
 
 use std::{
+    collections::BTreeSet,
     fmt,
     time::{Duration, Instant, SystemTime},
 };
@@ -335,7 +336,8 @@ impl CertificateSource for SelfManaged {
         let since = self.memory.as_ref().map(|memory| memory.signer_since);
         let known = since.map_or(Duration::ZERO, |since| asked_at.saturating_duration_since(since));
         let hand_on = HAND_ON.checked_sub(known);
-        let trust = if hand_on.is_some() { Trust::AtLeast(trusted) } else { Trust::Exactly(trusted) };
+        let besides = hand_on.and_then(|_| besides(live, &contents.shared.retired, now));
+        let trust = Trust::Exactly(besides.iter().fold(trusted, |all, besides| all.merge(besides)));
         let due_in = [contents.shared.due_in(seen, &self.timing, now), self.leaves.due_in(now), hand_on];
         let due_in = due_in.into_iter().flatten().fold(self.timing.check_interval, Duration::min);
         Ok(Offer {
@@ -381,6 +383,14 @@ fn trusted_now(live: &Live) -> Option<TrustBundle> {
     readings.filter_map(crate::target::Reading::bundle).reduce(|all, bundle| all.merge(&bundle))
 }
 
+/// What callers trust, and somebody may serve under: not what is retired, which goes at once, however soon signers follow one
+/// another.
+fn besides(live: &Live, retired: &BTreeSet<Ca>, now: SystemTime) -> Option<TrustBundle> {
+    trusted_now(live)?.filter(|fingerprint, validity| {
+        !validity.is_over(now) && !retired.contains(&Ca { fingerprint: *fingerprint, validity })
+    })
+}
+
 fn unreadable(error: StoreError) -> SourceError {
     SourceError::new(Reason::Unreadable, chain(&error))
 }
@@ -388,4 +398,25 @@ fn unreadable(error: StoreError) -> SourceError {
 /// Some 10 ms, doubled each time, and never the same for two
 fn pause(attempt: u32) -> Duration {
     Duration::from_millis(10 << attempt.min(6)).mul_f64(0.5 + leaf::spread())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::{Reading, Slot};
+
+    #[test]
+    fn what_callers_trust_besides_stays_unless_it_is_retired_or_expired() {
+        let day = Duration::from_hours(24);
+        let now = SystemTime::UNIX_EPOCH + 20_000 * day;
+        let names = ServingNames::for_services("my-system", &["my-webhook"]).unwrap();
+        let [unknown, retired, expired] =
+            [0, 1, 400].map(|days| CertificateAuthority::generate(&names, now - days * day).unwrap());
+        let all = [&retired, &expired].map(CertificateAuthority::trust_bundle);
+        let all = all.iter().fold(unknown.trust_bundle(), |all, one| all.merge(one));
+        let reading = Reading::present("1", vec![Slot::new("webhook", all.to_pem())]);
+        let live = Live { targets: [("target".to_owned(), Some(reading))].into(), ..Live::default() };
+        let of_retired = BTreeSet::from([Ca::of(&retired)]);
+        assert_eq!(besides(&live, &of_retired, now), Some(unknown.trust_bundle()));
+    }
 }

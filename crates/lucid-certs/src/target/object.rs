@@ -205,7 +205,7 @@ impl ObjectTarget {
             "metadata": { "name": self.object, "uid": uid, "resourceVersion": resource_version },
         });
         for slot in wanted {
-            self.carrier.path(&slot.name).insert(&mut object, Value::String(self.encode(&slot.pem)));
+            self.carrier.path(&slot.name).insert(&mut object, Value::String(self.encode(slot.pem())));
         }
         object
     }
