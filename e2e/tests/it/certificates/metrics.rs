@@ -1,0 +1,96 @@
+//! What a monitoring system gets to know of each source.
+
+use std::collections::BTreeMap;
+
+use lucid_e2e::Operator;
+
+use super::{Authority, DAYS, SETTLE, get, write_bundles, write_secret};
+use crate::common::{cluster, operator};
+
+/// The lines of /metrics about certificates, by what stands before their value.
+async fn metrics(operator: &Operator) -> BTreeMap<String, f64> {
+    let (_, text) = get(operator, "/metrics").await;
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let about = lines.filter(|line| line.contains("_certificate_") || line.contains("_trust_bundle_"));
+    about.filter_map(|line| line.rsplit_once(' ')).map(|(name, value)| (name.to_owned(), value.parse().unwrap())).collect()
+}
+
+fn now() -> f64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64()
+}
+
+/// Days until a certificate ends; nothing when it is not shown.
+fn days_left(metrics: &BTreeMap<String, f64>, certificate: &str, source: &str) -> Option<f64> {
+    let name = format!(r#"lucid_certificate_expiry_timestamp_seconds{{certificate="{certificate}",source="{source}"}}"#);
+    metrics.get(&name).map(|end| ((end - now()) / 86_400.0).round())
+}
+
+fn is(metrics: &BTreeMap<String, f64>, name: &str, value: f64) {
+    assert_eq!(metrics.get(name), Some(&value), "{name} in {metrics:#?}");
+}
+
+const TARGETS: [&str; 2] =
+    ["MutatingWebhookConfiguration/lucid-operator", "ValidatingWebhookConfiguration/lucid-operator"];
+
+#[tokio::test]
+async fn an_authority_of_our_own_shows_its_end_its_phase_and_where_it_was_published() {
+    let cluster = cluster().await;
+    let operator = operator(&cluster, |operator| operator).await;
+    let metrics = metrics(&operator).await;
+    assert_eq!(days_left(&metrics, "ca", "self-managed"), Some(365.0));
+    assert_eq!(days_left(&metrics, "leaf", "self-managed"), Some(7.0));
+    assert_eq!(days_left(&metrics, "next_ca", "self-managed"), None);
+    // It lives for days only: an alert on certificates that come from elsewhere would never end.
+    assert_eq!(days_left(&metrics, "source", "self-managed"), None);
+    is(&metrics, r#"lucid_certificate_rotation_phase{phase="stable"}"#, 1.0);
+    is(&metrics, r#"lucid_certificate_rotation_phase{phase="emergency"}"#, 0.0);
+    is(&metrics, "lucid_certificate_ready", 1.0);
+    is(&metrics, r#"lucid_certificate_reloads_total{source="self-managed",result="swapped",reason=""}"#, 1.0);
+    for target in TARGETS {
+        is(&metrics, &format!(r#"lucid_trust_bundle_publications_total{{target="{target}",result="written"}}"#), 1.0);
+        is(&metrics, &format!(r#"lucid_trust_bundle_publications_total{{target="{target}",result="error"}}"#), 0.0);
+        is(&metrics, &format!(r#"lucid_trust_bundle_drift_healed_total{{target="{target}"}}"#), 0.0);
+    }
+    let success = metrics[r#"lucid_certificate_last_success_timestamp_seconds{source="self-managed"}"#];
+    assert!(now() - success < 60.0, "{success}");
+
+    write_bundles(&cluster, &[]).await;
+    for target in TARGETS {
+        let line = format!(r#"lucid_trust_bundle_drift_healed_total{{target="{target}"}} 1"#);
+        super::counted(&operator, &line).await;
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_from_elsewhere_shows_its_end_and_what_is_refused() {
+    let cluster = cluster().await;
+    for (source, publishes) in [("secret", true), ("cert-manager", false)] {
+        let authority = Authority::new(source);
+        let pair = authority.serving(cluster.host_address());
+        write_secret(&cluster, pair.files(Some(&authority.certificate))).await;
+        let builder = Operator::builder(&cluster).env("LUCID_CERTIFICATES", source);
+        let mut operator = builder.env("LUCID_TRUST_SETTLE", SETTLE).spawn().unwrap();
+        if !publishes {
+            super::counted(&operator, r#"lucid_certificate_reloads_total{source="secret",result="swapped",reason=""} 1"#).await;
+            write_bundles(&cluster, &[&authority]).await;
+        }
+        operator.ready().await.unwrap();
+        let metrics = metrics(&operator).await;
+        let days = Some(f64::from(DAYS));
+        assert_eq!(days_left(&metrics, "source", "secret"), days, "{source}");
+        assert_eq!(days_left(&metrics, "leaf", "secret"), days, "{source}");
+        assert_eq!(days_left(&metrics, "ca", "secret"), None, "{source}");
+        for target in TARGETS {
+            let name = format!(r#"lucid_trust_bundle_publications_total{{target="{target}",result="written"}}"#);
+            is(&metrics, &name, if publishes { 1.0 } else { 0.0 });
+        }
+        is(&metrics, "lucid_certificate_ready", 1.0);
+
+        let mut files = pair.files(Some(&authority.certificate));
+        files.insert("tls.key".to_owned(), b"no key".to_vec());
+        write_secret(&cluster, files).await;
+        super::logged(&operator, "the certificate in service stays").await;
+        let line = r#"lucid_certificate_reloads_total{source="secret",result="refused",reason="malformed"} 1"#;
+        super::counted(&operator, line).await;
+    }
+}
