@@ -161,6 +161,9 @@ mod tests {
             "check_interval" => Some("1m"),
             _ => None,
         });
-        assert!(message.starts_with("--lifetime / 3 (56h) must be longer than --settle + 1m (72h2m30s), or "), "{message}");
+        assert!(
+            message.starts_with("--lifetime / 3 (56h) must be longer than --settle + 1m (72h2m30s), or "),
+            "{message}"
+        );
     }
 }
