@@ -12,125 +12,76 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhook, MutatingWebhookConfiguration, ValidatingWebhook, ValidatingWebhookConfiguration,
 };
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::events::Recorder;
 use kube::{Api, Client, Resource, ResourceExt};
 use lucid_certs::TrustBundle;
 use lucid_certs::target::{ObjectTarget, Reading, Slot, TargetError, TrustTarget, Webhooks};
-use lucid_validator::Scope;
-use lucid_webhook::registration::{
-    self, Configurations, Registration, RegistrationError, ReinvocationPolicy, Rule, RuleScope,
-};
-use lucid_webhook::{Operation, Router};
+use lucid_webhook::Router;
+use lucid_webhook::registration::{Configurations, RegistrationError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Name of both configurations, and the owner of the fields in them.
-pub(crate) const NAME: &str = "lucid-operator";
-/// The Service in front of the webhooks.
-pub(crate) const SERVICE: &str = "lucid-operator-webhook";
-/// The webhook that mutates pods.
-pub(crate) const MUTATE_NAME: &str = "mutate.lucid.computing";
-/// The webhook that validates pods.
-pub(crate) const VALIDATE_NAME: &str = "validate.lucid.computing";
-/// Where pods are mutated.
-pub(crate) const MUTATE_PATH: &str = "/mutate";
-/// Where pods are validated.
-pub(crate) const VALIDATE_PATH: &str = "/validate";
-/// What happens to a request when the webhook cannot be asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-#[value(rename_all = "PascalCase")]
-pub(crate) enum FailurePolicy {
-    /// It is refused: no pod runs without audit.
-    Fail,
-    /// It passes: pods may then run without audit.
-    Ignore,
-}
-
-/// What the two webhooks are called for.
-#[derive(Clone, Debug)]
-pub(crate) struct Calls {
-    /// Which namespaces are looked at.
-    pub(crate) scope: Scope,
-    /// For the mutating webhook; the validating one never fails open.
-    pub(crate) failure_policy: FailurePolicy,
-    /// How long the API server waits for an answer, 1 to 30.
-    pub(crate) timeout_seconds: i32,
-}
-
-impl Calls {
-    pub(crate) fn mutating(&self, registration: Registration) -> Registration {
-        let pods = Rule::of::<Pod>([Operation::Create]).scope(RuleScope::Namespaced);
-        self.of_pods(registration)
-            .with_rule(pods)
-            .with_failure_policy(match self.failure_policy {
-                FailurePolicy::Fail => registration::FailurePolicy::Fail,
-                FailurePolicy::Ignore => registration::FailurePolicy::Ignore,
-            })
-            // An injector that comes later may add containers or ports.
-            .with_reinvocation_policy(ReinvocationPolicy::IfNeeded)
-    }
-
-    pub(crate) fn validating(&self, registration: Registration) -> Registration {
-        let pods = Rule::of::<Pod>([Operation::Create, Operation::Update]).scope(RuleScope::Namespaced);
-        let ephemeral = Rule::of::<Pod>([Operation::Update]).scope(RuleScope::Namespaced);
-        self.of_pods(registration)
-            .with_rule(pods)
-            .with_rule(ephemeral.subresource("ephemeralcontainers"))
-            // What is checked stands in the spec. Labels and finalizers must be changeable while the webhook is
-            // down, or pods could not even be deleted.
-            .with_match_condition(
-                "spec-changed",
-                "request.operation != 'UPDATE' || object.spec != oldObject.spec",
-            )
-    }
-
-    fn of_pods(&self, registration: Registration) -> Registration {
-        registration.with_timeout_seconds(self.timeout_seconds).with_namespace_selector(LabelSelector {
-            match_labels: Some([(lucid_chain::keys::ENABLED_LABEL.to_owned(), "true".to_owned())].into()),
-            match_expressions: Some(vec![LabelSelectorRequirement {
-                key: "kubernetes.io/metadata.name".to_owned(),
-                operator: "NotIn".to_owned(),
-                values: Some(self.scope.excluded().map(str::to_owned).collect()),
-            }]),
-        })
-    }
-}
+/// The label by which a configuration is known to be the program's.
+pub(crate) const NAME_LABEL: &str = "app.kubernetes.io/name";
 
 /// One of the two configurations as a whole: what the webhooks are called for, and the trust bundle in each.
 pub(crate) struct Registered<K> {
+    name: &'static str,
     api: Api<K>,
     wanted: K,
     /// Knows the bundle's fields of such a configuration, who else owns them, and when it changes.
     bundles: ObjectTarget,
 }
 
-/// The configurations of what `router` is called for, at `endpoint`, as targets of the trust bundle.
-///
-/// # Errors
-///
-/// When the API server would refuse one.
-pub(crate) fn registered(
-    client: &Client,
-    configurations: &Configurations,
-    router: &Router,
-    recorder: &Recorder,
-) -> Result<Vec<Arc<dyn RegistrationTarget>>, RegistrationError> {
-    let registrations: Vec<_> = router.registrations().cloned().collect();
-    let mut targets: Vec<Arc<dyn RegistrationTarget>> = Vec::new();
-    if let Some(wanted) = configurations.mutating(&registrations)? {
-        let bundles = ObjectTarget::mutating_webhooks(client.clone(), NAME, NAME, Webhooks::All);
-        let bundles = bundles.with_recorder(recorder.clone());
-        targets.push(Arc::new(Registered { api: Api::all(client.clone()), wanted, bundles }));
+/// Makes targets of the trust bundle out of what a router is called for.
+#[derive(Clone, Copy)]
+pub(crate) struct Register<'a> {
+    /// Of both configurations, and the owner of the fields in them.
+    pub(crate) name: &'static str,
+    pub(crate) client: &'a Client,
+    pub(crate) recorder: &'a Recorder,
+}
+
+type Target = Arc<dyn RegistrationTarget>;
+
+impl Register<'_> {
+    /// The configuration of the mutating webhooks; nothing where there are none.
+    ///
+    /// # Errors
+    ///
+    /// When the API server would refuse it.
+    pub(crate) fn mutating(
+        self,
+        configurations: &Configurations,
+        router: &Router,
+    ) -> Result<Option<Target>, RegistrationError> {
+        let Some(wanted) = configurations.mutating(router.registrations())? else { return Ok(None) };
+        let bundles =
+            ObjectTarget::mutating_webhooks(self.client.clone(), self.name, self.name, Webhooks::All);
+        Ok(Some(self.target(wanted, bundles)))
     }
-    if let Some(wanted) = configurations.validating(&registrations)? {
-        let bundles = ObjectTarget::validating_webhooks(client.clone(), NAME, NAME, Webhooks::All);
-        let bundles = bundles.with_recorder(recorder.clone());
-        targets.push(Arc::new(Registered { api: Api::all(client.clone()), wanted, bundles }));
+
+    /// The same of the validating webhooks.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::mutating`].
+    pub(crate) fn validating(
+        self,
+        configurations: &Configurations,
+        router: &Router,
+    ) -> Result<Option<Target>, RegistrationError> {
+        let Some(wanted) = configurations.validating(router.registrations())? else { return Ok(None) };
+        let bundles =
+            ObjectTarget::validating_webhooks(self.client.clone(), self.name, self.name, Webhooks::All);
+        Ok(Some(self.target(wanted, bundles)))
     }
-    Ok(targets)
+
+    fn target<K: WebhookConfiguration>(self, wanted: K, bundles: ObjectTarget) -> Target {
+        let bundles = bundles.with_recorder(self.recorder.clone());
+        Arc::new(Registered { name: self.name, api: Api::all(self.client.clone()), wanted, bundles })
+    }
 }
 
 /// A target that can also be written when somebody else brings the bundle there.
@@ -144,7 +95,7 @@ pub(crate) trait RegistrationTarget: TrustTarget {
 
 impl<K: WebhookConfiguration> Registered<K> {
     async fn get(&self) -> Result<Option<K>, TargetError> {
-        self.api.get_opt(NAME).await.map_err(|error| self.failed_to("get", error))
+        self.api.get_opt(self.name).await.map_err(|error| self.failed_to("get", error))
     }
 
     fn reading(&self, found: Option<K>) -> Reading {
@@ -154,7 +105,7 @@ impl<K: WebhookConfiguration> Registered<K> {
         };
         let slots = found.bundles().into_iter().map(|(name, pem)| Slot::new(name, pem)).collect();
         let owners = found.managed_fields().iter().filter_map(|entry| entry.manager.clone());
-        let owners: BTreeSet<_> = owners.filter(|manager| manager != NAME).collect();
+        let owners: BTreeSet<_> = owners.filter(|manager| manager != self.name).collect();
         Reading::present(found.resource_version().unwrap_or_default(), slots)
             .with_stale(!self.is_as_wanted(&found))
             .with_other_owners(owners)
@@ -176,15 +127,15 @@ impl<K: WebhookConfiguration> Registered<K> {
     async fn write_all(&self, bundles: &BTreeMap<String, Vec<u8>>, version: &str) -> Result<K, TargetError> {
         let mut wanted = self.wanted.clone().with_bundles(bundles);
         wanted.meta_mut().resource_version = (!version.is_empty()).then(|| version.to_owned());
-        let params = PatchParams::apply(NAME).force();
-        let applied = self.api.patch(NAME, &params, &Patch::Apply(&wanted)).await;
+        let params = PatchParams::apply(self.name).force();
+        let applied = self.api.patch(self.name, &params, &Patch::Apply(&wanted)).await;
         let mut applied = applied.map_err(|error| self.failed_to("write", error))?;
         if applied.webhooks() == wanted.webhooks() {
             return Ok(applied);
         }
         applied.set_webhooks(wanted);
-        let params = PostParams { field_manager: Some(NAME.to_owned()), ..PostParams::default() };
-        self.api.replace(NAME, &params, &applied).await.map_err(|error| self.failed_to("write", error))
+        let params = PostParams { field_manager: Some(self.name.to_owned()), ..PostParams::default() };
+        self.api.replace(self.name, &params, &applied).await.map_err(|error| self.failed_to("write", error))
     }
 
     fn failed_to(&self, action: &'static str, error: kube::Error) -> TargetError {
@@ -277,6 +228,31 @@ pub(crate) async fn keep(targets: Vec<Arc<dyn RegistrationTarget>>) {
     }
 }
 
+/// Takes back the ValidatingWebhookConfiguration that an earlier configuration of this program has left, for as long as
+/// it is polled. It is looked for again and again: a replica of before may still put it back.
+pub(crate) async fn withdraw_validating(name: &'static str, client: Client) {
+    const PACE: Duration = Duration::from_mins(1);
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(client);
+    let once = async || {
+        let Some(found) = api.get_opt(name).await? else { return Ok(()) };
+        // Nothing but ours, and nothing that is ours again since it was looked at.
+        if found.labels().get(NAME_LABEL).is_none_or(|found| found != name) {
+            return Ok(());
+        }
+        let seen = Preconditions { uid: found.uid(), resource_version: found.resource_version() };
+        api.delete(name, &DeleteParams::default().preconditions(seen)).await?;
+        tracing::info!(name, "took back the registration of the validating webhook");
+        Ok::<_, kube::Error>(())
+    };
+    loop {
+        if let Err(error) = once().await {
+            let error = lucid_process::with_causes(&error);
+            tracing::warn!(name, error, "failed to take back the registration of the validating webhook");
+        }
+        tokio::time::sleep(PACE).await;
+    }
+}
+
 /// What the two kinds have in common.
 pub(crate) trait WebhookConfiguration:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
@@ -333,25 +309,31 @@ webhook_configuration!(ValidatingWebhookConfiguration, ValidatingWebhook);
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::Pod;
     use kube::runtime::events::Reporter;
-    use lucid_webhook::registration::Endpoint;
-    use lucid_webhook::{AdmissionResponse, Webhook};
+    use lucid_webhook::registration::{Endpoint, FailurePolicy, Rule};
+    use lucid_webhook::{AdmissionResponse, Operation, Webhook};
 
     use super::*;
 
+    const NAME: &str = "lucid-example";
+    const SERVICE: &str = "lucid-example-webhook";
+    const MUTATE_NAME: &str = "mutate.example.com";
+
     fn targets(client: Client) -> Vec<Arc<dyn RegistrationTarget>> {
-        let calls = Calls {
-            scope: Scope::new("lucid-system"),
-            failure_policy: FailurePolicy::Ignore,
-            timeout_seconds: 10,
-        };
         let allow = async || AdmissionResponse::allow();
-        let mutating = Webhook::mutating(MUTATE_NAME, allow).with_registration(|r| calls.mutating(r));
-        let validating = Webhook::validating(VALIDATE_NAME, allow).with_registration(|r| calls.validating(r));
-        let router = Router::new().webhook(MUTATE_PATH, mutating).webhook(VALIDATE_PATH, validating);
+        let pods = || Rule::of::<Pod>([Operation::Create]);
+        let mutating = Webhook::mutating(MUTATE_NAME, allow)
+            .with_registration(|it| it.with_rule(pods()).with_failure_policy(FailurePolicy::Ignore));
+        let validating =
+            Webhook::validating("validate.example.com", allow).with_registration(|it| it.with_rule(pods()));
+        let router = Router::new().webhook("/mutate", mutating).webhook("/validate", validating);
         let configurations = Configurations::new(NAME, Endpoint::service("lucid-system", SERVICE));
         let recorder = Recorder::new(client.clone(), Reporter::from(NAME.to_owned()));
-        registered(&client, &configurations, &router, &recorder).unwrap()
+        let register = Register { name: NAME, client: &client, recorder: &recorder };
+        let mutating = register.mutating(&configurations, &router).unwrap();
+        let validating = register.validating(&configurations, &router).unwrap();
+        mutating.into_iter().chain(validating).collect()
     }
 
     fn bundle() -> TrustBundle {
@@ -367,24 +349,6 @@ mod tests {
             if !reading.holds(bundle) {
                 assert!(target.write(bundle, &reading).await.unwrap().holds(bundle));
             }
-        }
-    }
-
-    #[tokio::test]
-    async fn the_validating_webhook_never_fails_open_and_system_namespaces_and_our_own_are_excluded() {
-        let cluster = lucid_testbed::Cluster::builder().start().await.unwrap();
-        let (targets, bundle) = (targets(cluster.client()), bundle());
-        publish(&targets, &bundle).await;
-
-        let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
-        let mutating = api.get(NAME).await.unwrap().webhooks.unwrap().remove(0);
-        let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
-        let validating = api.get(NAME).await.unwrap().webhooks.unwrap().remove(0);
-        assert_eq!(mutating.failure_policy.unwrap(), "Ignore");
-        assert_eq!(validating.failure_policy.unwrap(), "Fail");
-        for selector in [mutating.namespace_selector, validating.namespace_selector] {
-            let values = selector.unwrap().match_expressions.unwrap().remove(0).values.unwrap();
-            assert_eq!(values, ["kube-system", "kube-public", "kube-node-lease", "lucid-system"]);
         }
     }
 
@@ -422,7 +386,7 @@ mod tests {
             publish(&targets, &bundle).await;
             assert_eq!(api.get(NAME).await.unwrap().webhooks, first.webhooks, "{damage} is not put back");
         }
-        api.delete(NAME, &kube::api::DeleteParams::default()).await.unwrap();
+        api.delete(NAME, &DeleteParams::default()).await.unwrap();
         publish(&targets, &bundle).await;
         assert_eq!(api.get(NAME).await.unwrap().webhooks, first.webhooks);
     }

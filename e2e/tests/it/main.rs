@@ -15,3 +15,4 @@ mod injection;
 mod installation;
 mod lifecycle;
 mod validation;
+mod validator;
