@@ -12,7 +12,10 @@ async fn metrics(operator: &Operator) -> BTreeMap<String, f64> {
     let (_, text) = get(operator, "/metrics").await;
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let about = lines.filter(|line| line.contains("_certificate_") || line.contains("_trust_bundle_"));
-    about.filter_map(|line| line.rsplit_once(' ')).map(|(name, value)| (name.to_owned(), value.parse().unwrap())).collect()
+    about
+        .filter_map(|line| line.rsplit_once(' '))
+        .map(|(name, value)| (name.to_owned(), value.parse().unwrap()))
+        .collect()
 }
 
 fn now() -> f64 {
@@ -21,7 +24,9 @@ fn now() -> f64 {
 
 /// Days until a certificate ends; nothing when it is not shown.
 fn days_left(metrics: &BTreeMap<String, f64>, certificate: &str, source: &str) -> Option<f64> {
-    let name = format!(r#"lucid_certificate_expiry_timestamp_seconds{{certificate="{certificate}",source="{source}"}}"#);
+    let name = format!(
+        r#"lucid_certificate_expiry_timestamp_seconds{{certificate="{certificate}",source="{source}"}}"#
+    );
     metrics.get(&name).map(|end| ((end - now()) / 86_400.0).round())
 }
 
@@ -47,8 +52,16 @@ async fn an_authority_of_our_own_shows_its_end_its_phase_and_where_it_was_publis
     is(&metrics, "lucid_certificate_ready", 1.0);
     is(&metrics, r#"lucid_certificate_reloads_total{source="self-managed",result="swapped",reason=""}"#, 1.0);
     for target in TARGETS {
-        is(&metrics, &format!(r#"lucid_trust_bundle_publications_total{{target="{target}",result="written"}}"#), 1.0);
-        is(&metrics, &format!(r#"lucid_trust_bundle_publications_total{{target="{target}",result="error"}}"#), 0.0);
+        is(
+            &metrics,
+            &format!(r#"lucid_trust_bundle_publications_total{{target="{target}",result="written"}}"#),
+            1.0,
+        );
+        is(
+            &metrics,
+            &format!(r#"lucid_trust_bundle_publications_total{{target="{target}",result="error"}}"#),
+            0.0,
+        );
         is(&metrics, &format!(r#"lucid_trust_bundle_drift_healed_total{{target="{target}"}}"#), 0.0);
     }
     let success = metrics[r#"lucid_certificate_last_success_timestamp_seconds{source="self-managed"}"#];
@@ -71,7 +84,11 @@ async fn a_certificate_from_elsewhere_shows_its_end_and_what_is_refused() {
         let builder = Operator::builder(&cluster).env("LUCID_CERTIFICATES", source);
         let mut operator = builder.env("LUCID_TRUST_SETTLE", SETTLE).spawn().unwrap();
         if !publishes {
-            super::counted(&operator, r#"lucid_certificate_reloads_total{source="secret",result="swapped",reason=""} 1"#).await;
+            super::counted(
+                &operator,
+                r#"lucid_certificate_reloads_total{source="secret",result="swapped",reason=""} 1"#,
+            )
+            .await;
             write_bundles(&cluster, &[&authority]).await;
         }
         operator.ready().await.unwrap();
@@ -81,7 +98,8 @@ async fn a_certificate_from_elsewhere_shows_its_end_and_what_is_refused() {
         assert_eq!(days_left(&metrics, "leaf", "secret"), days, "{source}");
         assert_eq!(days_left(&metrics, "ca", "secret"), None, "{source}");
         for target in TARGETS {
-            let name = format!(r#"lucid_trust_bundle_publications_total{{target="{target}",result="written"}}"#);
+            let name =
+                format!(r#"lucid_trust_bundle_publications_total{{target="{target}",result="written"}}"#);
             is(&metrics, &name, if publishes { 1.0 } else { 0.0 });
         }
         is(&metrics, "lucid_certificate_ready", 1.0);
@@ -90,7 +108,8 @@ async fn a_certificate_from_elsewhere_shows_its_end_and_what_is_refused() {
         files.insert("tls.key".to_owned(), b"no key".to_vec());
         write_secret(&cluster, files).await;
         super::logged(&operator, "the certificate in service stays").await;
-        let line = r#"lucid_certificate_reloads_total{source="secret",result="refused",reason="malformed"} 1"#;
+        let line =
+            r#"lucid_certificate_reloads_total{source="secret",result="refused",reason="malformed"} 1"#;
         super::counted(&operator, line).await;
     }
 }

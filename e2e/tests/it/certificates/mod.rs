@@ -149,7 +149,8 @@ async fn logged(operator: &Operator, text: &str) {
 
 /// The certificate that is served to whoever trusts `ca`; nothing when it does not verify.
 async fn served(operator: &Operator, ca: &str) -> Option<Vec<u8>> {
-    let client = reqwest::Client::builder().tls_certs_only(reqwest::Certificate::from_pem_bundle(ca.as_bytes()).unwrap());
+    let client = reqwest::Client::builder()
+        .tls_certs_only(reqwest::Certificate::from_pem_bundle(ca.as_bytes()).unwrap());
     let client = client.no_proxy().tls_info(true).build().unwrap();
     let answer = client.get(format!("{}/mutate", operator.url())).send().await.ok()?;
     answer.extensions().get::<reqwest::tls::TlsInfo>()?.peer_certificate().map(<[u8]>::to_vec)
@@ -157,7 +158,10 @@ async fn served(operator: &Operator, ca: &str) -> Option<Vec<u8>> {
 
 /// Waits until what is served is of `authority`.
 async fn serves_under(operator: &Operator, authority: &Authority) {
-    eventually("it does not serve the new certificate", async || served(operator, &authority.certificate).await.is_some()).await;
+    eventually("it does not serve the new certificate", async || {
+        served(operator, &authority.certificate).await.is_some()
+    })
+    .await;
 }
 
 async fn is_admitted(cluster: &Cluster, name: &str) {

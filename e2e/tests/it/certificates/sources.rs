@@ -1,7 +1,7 @@
 //! Each place a certificate can come from.
 
-use kube::Api;
 use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
 use lucid_e2e::{Operator, OperatorBuilder};
 use lucid_testbed::{AtomicWriter, Cluster};
 
@@ -44,7 +44,8 @@ async fn cert_manager_makes_the_certificate_and_its_cainjector_brings_the_bundle
 
     let first = Authority::new("first");
     write_secret(&cluster, first.serving(cluster.host_address()).files(Some(&first.certificate))).await;
-    counted(&operator, r#"lucid_certificate_reloads_total{source="secret",result="swapped",reason=""} 1"#).await;
+    counted(&operator, r#"lucid_certificate_reloads_total{source="secret",result="swapped",reason=""} 1"#)
+        .await;
     assert_eq!(get(&operator, "/readyz").await.0, 503, "nobody trusts it yet");
     write_bundles(&cluster, &[&first]).await;
     operator.ready().await.unwrap();
@@ -55,7 +56,10 @@ async fn cert_manager_makes_the_certificate_and_its_cainjector_brings_the_bundle
     let second = Authority::new("second");
     write_secret(&cluster, second.serving(cluster.host_address()).files(Some(&second.certificate))).await;
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-    assert!(served(&operator, &first.certificate).await.is_some(), "the API server does not trust another yet");
+    assert!(
+        served(&operator, &first.certificate).await.is_some(),
+        "the API server does not trust another yet"
+    );
     write_bundles(&cluster, &[&second, &first]).await;
     serves_under(&operator, &second).await;
 
