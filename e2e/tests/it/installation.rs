@@ -115,6 +115,19 @@ async fn the_rights_in_the_manifests_are_enough_for_each_source_and_for_the_vali
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
     create(&cluster, "shop", &secured("web")).await.stored().unwrap();
+    // Also what only a repair needs.
+    let never = json!([{"name": "never", "expression": "false"}]);
+    let damage = json!({"webhooks": [{"name": "validate.lucid.computing", "matchConditions": never}]});
+    let patch = Patch::Strategic(damage);
+    let damaged = validating.patch("lucid-validator", &Default::default(), &patch).await.unwrap();
+    let begin = std::time::Instant::now();
+    let conditions =
+        |it: ValidatingWebhookConfiguration| it.webhooks.unwrap().remove(0).match_conditions.unwrap();
+    let damaged = conditions(damaged);
+    while conditions(validating.get("lucid-validator").await.unwrap()).len() == damaged.len() {
+        assert!(begin.elapsed().as_secs() < 15, "it is not put back");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
     is_never_forbidden(&read);
     is_never_forbidden(&validator);
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use lucid_e2e::Operator;
+use lucid_testbed::AtomicWriter;
 
 use super::{Authority, DAYS, SETTLE, get, write_bundles, write_secret};
 use crate::common::{cluster, operator};
@@ -77,39 +78,55 @@ async fn an_authority_of_our_own_shows_its_end_its_phase_and_where_it_was_publis
 #[tokio::test]
 async fn a_certificate_from_elsewhere_shows_its_end_and_what_is_refused() {
     let cluster = cluster().await;
-    for (source, publishes) in [("secret", true), ("cert-manager", false)] {
+    for (source, name, publishes) in [
+        ("secret", "secret", true),
+        ("cert-manager", "secret", false),
+        ("openshift", "secret", false),
+        ("files", "files", true),
+        ("olm", "files", false),
+    ] {
         let authority = Authority::new(source);
-        let pair = authority.serving(cluster.host_address());
-        write_secret(&cluster, pair.files(Some(&authority.certificate))).await;
-        let builder = Operator::builder(&cluster).env("LUCID_CERTIFICATES", source);
-        let mut operator = builder.env("LUCID_TRUST_SETTLE", SETTLE).spawn().unwrap();
+        let good = authority.serving(cluster.host_address()).files(Some(&authority.certificate));
+        let mut bad = good.clone();
+        bad.insert("tls.key".to_owned(), b"no key".to_vec());
+        let folder = tempfile::tempdir().unwrap();
+        let volume = AtomicWriter::new(folder.path());
+        let write = async |files| match name {
+            "secret" => write_secret(&cluster, files).await,
+            _ => volume.write(&files).unwrap(),
+        };
+        write(good).await;
+
+        let builder = Operator::builder(&cluster).named(source).env("LUCID_CERTIFICATES", source);
+        let builder = builder.env("LUCID_TRUST_SETTLE", SETTLE);
+        let builder = match name {
+            "files" => builder.env("LUCID_TLS_DIRECTORY", folder.path().to_str().unwrap()),
+            _ => builder,
+        };
+        let mut operator = builder.spawn().unwrap();
+        let reloads =
+            |result: &str| format!(r#"lucid_certificate_reloads_total{{source="{name}",{result}}}"#);
+        super::counted(&operator, &format!("{} 1", reloads(r#"result="swapped",reason="""#))).await;
         if !publishes {
-            super::counted(
-                &operator,
-                r#"lucid_certificate_reloads_total{source="secret",result="swapped",reason=""} 1"#,
-            )
-            .await;
             write_bundles(&cluster, &[&authority]).await;
         }
         operator.ready().await.unwrap();
         let metrics = metrics(&operator).await;
         let days = Some(f64::from(DAYS));
-        assert_eq!(days_left(&metrics, "source", "secret"), days, "{source}");
-        assert_eq!(days_left(&metrics, "leaf", "secret"), days, "{source}");
-        assert_eq!(days_left(&metrics, "ca", "secret"), None, "{source}");
+        assert_eq!(days_left(&metrics, "source", name), days, "{source}");
+        assert_eq!(days_left(&metrics, "leaf", name), days, "{source}");
+        assert_eq!(days_left(&metrics, "ca", name), None, "{source}");
         for target in TARGETS {
-            let name =
+            let written =
                 format!(r#"lucid_trust_bundle_publications_total{{target="{target}",result="written"}}"#);
-            is(&metrics, &name, if publishes { 1.0 } else { 0.0 });
+            assert_eq!(metrics[&written] > 0.0, publishes, "{source}: {written}");
         }
         is(&metrics, "lucid_certificate_ready", 1.0);
 
-        let mut files = pair.files(Some(&authority.certificate));
-        files.insert("tls.key".to_owned(), b"no key".to_vec());
-        write_secret(&cluster, files).await;
+        write(bad).await;
         super::logged(&operator, "the certificate in service stays").await;
-        let line =
-            r#"lucid_certificate_reloads_total{source="secret",result="refused",reason="malformed"} 1"#;
-        super::counted(&operator, line).await;
+        let refused = reloads(r#"result="refused",reason="malformed""#);
+        super::eventually(&refused, async || self::metrics(&operator).await[&refused] > 0.0).await;
+        assert_eq!(days_left(&self::metrics(&operator).await, "leaf", name), days, "{source}");
     }
 }
