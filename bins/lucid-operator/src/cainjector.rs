@@ -10,8 +10,8 @@ use lucid_webhook::{AdminServer, BindError, Readiness};
 use prometheus_client::registry::Registry;
 use snafu::{ResultExt, Snafu};
 
-use crate::config::{parse_namespace, parse_object_name};
-use crate::run::follow;
+use lucid_process::{parse_namespace, parse_object_name};
+use lucid_serving::follow;
 
 /// Key of the Secret with what is injected in place of OpenShift's service CA.
 const CA_KEY: &str = "ca.crt";

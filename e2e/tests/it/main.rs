@@ -9,8 +9,10 @@
 )]
 
 mod bad_input;
+mod certificates;
 mod common;
 mod injection;
 mod installation;
 mod lifecycle;
 mod validation;
+mod validator;

@@ -179,6 +179,11 @@ impl<S: CertificateSource> Run<S> {
             (name, reading)
         });
         let readings = join_all(reads).await;
+        for (target, (_, reading)) in self.targets.iter().zip(&readings) {
+            if reading.is_err() {
+                target.metrics.publication(Publication::Error);
+            }
+        }
         readings.into_iter().map(|(name, reading)| (name.clone(), self.note(&name, reading))).collect()
     }
 
