@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use clap::Parser;
 use lucid_certs::{
-    CertificateAuthority, LeafParams, ServerTls, ServingCertificate, ServingCertificateResolver, ServingNames,
-    pem,
+    CertificateAuthority, LeafParams, ServerTls, ServingCertificate, ServingCertificateResolver,
+    ServingNames, pem,
 };
 use rustix::time::{ClockId, clock_gettime};
 use rustls::client::Resumption;
