@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use comfy_table::{Table, presets};
 use lucid_testbed::{Binaries, Component};
 
+use crate::soak;
+
 /// One command of the list.
 struct Check {
     name: &'static str,
@@ -29,6 +31,19 @@ const CHECKS: &[Check] = &[
     Check {
         name: "lucid-certs without kube",
         arguments: &["check", "--package", "lucid-certs", "--no-default-features", "--locked"],
+        environment: &[],
+    },
+    Check {
+        name: "lucid-certs with files alone",
+        arguments: &[
+            "check",
+            "--package",
+            "lucid-certs",
+            "--no-default-features",
+            "--features",
+            "files",
+            "--locked",
+        ],
         environment: &[],
     },
     Check {
@@ -112,6 +127,11 @@ pub(crate) fn run() -> Result<(), Error> {
         run_check(check)?;
         table.add_row([check.name.to_owned(), seconds(begin.elapsed())]);
     }
+
+    let begin = Instant::now();
+    eprintln!("\nxtask: soaks in their quick form");
+    soak::quick()?;
+    table.add_row(["soaks".to_owned(), seconds(begin.elapsed())]);
     eprintln!("\n{table}\nxtask: all checks passed");
     Ok(())
 }

@@ -3,6 +3,8 @@
 mod bench;
 mod checks;
 mod demo;
+mod report;
+mod soak;
 mod testbed;
 
 use std::process::ExitCode;
@@ -31,6 +33,9 @@ enum Task {
     /// Figures, measured on this machine.
     #[command(subcommand)]
     Bench(bench::Task),
+    /// Whether nothing is lost when something happens a thousand times.
+    #[command(subcommand)]
+    Soak(soak::Task),
     /// A real Kubernetes control plane, built from source.
     #[command(subcommand)]
     Testbed(testbed::Task),
@@ -42,6 +47,7 @@ fn main() -> ExitCode {
         Task::Test => checks::run(),
         Task::Deny => checks::deny(),
         Task::Bench(task) => bench::run(&task),
+        Task::Soak(task) => soak::run(&task),
         Task::Testbed(task) => testbed::run(&task),
     };
     match outcome {

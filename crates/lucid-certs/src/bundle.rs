@@ -1,13 +1,12 @@
 //! The certificates a client trusts
 
-use std::{cmp::Reverse, collections::BTreeMap, mem, time::SystemTime};
+use std::{cmp::Reverse, collections::BTreeMap, time::SystemTime};
 
 use rustls::pki_types::{CertificateDer, TrustAnchor};
 use snafu::{ResultExt, Snafu};
 use x509_parser::error::X509Error;
 
 use crate::{
-    ca::{CA_OVERLAP, CertificateAuthority},
     fingerprint::Fingerprint,
     pem::{self, PemError},
     validity::{self, Validity},
@@ -118,22 +117,6 @@ impl TrustBundle {
     #[must_use]
     pub fn without_expired(&self, now: SystemTime) -> Option<Self> {
         self.filter(|_, validity| !validity.is_over(now))
-    }
-
-    /// What of this bundle is to be trusted besides `ca`, the authority in force: of the other
-    /// certificates, newest first, each whose successor was made less than [`CA_OVERLAP`] ago, unless it
-    /// is expired. So each retires in its turn, however fast the authorities follow one another.
-    #[must_use]
-    pub fn superseded_by(&self, ca: &CertificateAuthority, now: SystemTime) -> Option<Self> {
-        let in_force = ca.fingerprint();
-        let mut successor = ca.validity();
-        self.filter(|fingerprint, validity| {
-            if *fingerprint == in_force {
-                return false;
-            }
-            let successor = mem::replace(&mut successor, validity);
-            successor.age(now) < CA_OVERLAP && !validity.is_over(now)
-        })
     }
 
     /// The certificates, in order; there is at least one

@@ -1,108 +1,143 @@
-//! Serving certificates and trust bundles for Kubernetes webhooks.
+//! Serving certificates and trust bundles for Kubernetes webhooks, renewed without losing a call.
 //!
-//! An API server calls an admission or conversion webhook over TLS and verifies the certificate that
-//! is shown to it against the `caBundle` of the webhook's registration. Somebody has to make that
-//! certificate, bring its authority into the `caBundle`, and renew both while calls go on. This crate
-//! does so inside the webhook server itself, for any number of replicas, without a certificate
-//! manager and without leader election.
+//! An API server calls an admission or conversion webhook over TLS and verifies the certificate that is shown to it
+//! against the `caBundle` of the webhook's registration. So a webhook server has two things to keep good for years: the
+//! certificate it serves, and what its callers trust. They are in two places and cannot be changed at once, and whoever
+//! changes them in the wrong order loses calls; with `failurePolicy: Fail` each lost call is a pod that is not created.
+//!
+//! This crate does both inside the server, for any number of replicas, and without leader election. Where the
+//! certificate comes from is a matter of configuration: made by the replicas themselves, by cert-manager, by OpenShift,
+//! by OLM, or by hand with openssl.
 //!
 //! # A first example
 //!
-//! [`SelfManaged`] does everything. What it needs from you is a [`PublishTrust`] that writes a bundle
-//! to where your callers look for it:
+//! A server with an authority of its own, which its replicas share in a Secret, and whose trust reaches the
+//! ValidatingWebhookConfiguration `my-webhook`:
 //!
 //! ```no_run
 //! # #[cfg(feature = "kube")]
-//! # mod example {
-//! use lucid_certs::{
-//!     PublishError, PublishTrust, SelfManaged, SelfManagedConfig, ServingNames, TrustBundle, server_config,
-//! };
-//! use kube::{
-//!     Api, Client,
-//!     api::{Patch, PatchParams},
-//! };
-//! use k8s_openapi::{ByteString, api::admissionregistration::v1::ValidatingWebhookConfiguration};
-//!
-//! struct Webhook(Client);
-//!
-//! impl PublishTrust for Webhook {
-//!     async fn publish(&self, bundle: &TrustBundle) -> Result<(), PublishError> {
-//!         let registration = serde_json::json!({
-//!             "apiVersion": "admissionregistration.k8s.io/v1",
-//!             "kind": "ValidatingWebhookConfiguration",
-//!             "metadata": { "name": "my-webhook" },
-//!             "webhooks": [{
-//!                 "name": "pods.example.com",
-//!                 "clientConfig": { "caBundle": ByteString(bundle.to_pem().into_bytes()) },
-//!             }],
-//!         });
-//!         Api::<ValidatingWebhookConfiguration>::all(self.0.clone())
-//!             .patch("my-webhook", &PatchParams::apply("my-operator"), &Patch::Apply(registration))
-//!             .await?;
-//!         Ok(())
-//!     }
-//! }
-//!
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-//! let client = Client::try_default().await?;
-//! let names = ServingNames::for_services("my-system", &["my-webhook"])?;
-//! let config = SelfManagedConfig::new(client.clone(), "my-system", "my-webhook-ca", names, "my-operator".into());
-//! let certificates = SelfManaged::start(config, Webhook(client)).await?;
+//! use std::sync::Arc;
 //!
-//! let tls = server_config(certificates.resolver())?; // for tokio-rustls, or anything on rustls
+//! use lucid_certs::{
+//!     Certificates, SelfManaged, ServerTls, ServingNames,
+//!     target::{ObjectTarget, TrustTarget, Webhooks},
+//! };
+//!
+//! let client = kube::Client::try_default().await?;
+//! let names = ServingNames::for_services("my-system", &["my-webhook"])?;
+//!
+//! let target = ObjectTarget::validating_webhooks(client.clone(), "my-certs", "my-webhook", Webhooks::All);
+//! let targets: [Arc<dyn TrustTarget>; 1] = [Arc::new(target)];
+//! let certificates = Certificates::new(names.clone()).with_targets(targets);
+//!
+//! let tls = ServerTls::new(certificates.resolver()).build()?; // for lucid-webhook, tokio-rustls, anything on rustls
 //! let ready = certificates.ready(); // for the readiness probe
-//! tokio::spawn(certificates.run(async { drop(tokio::signal::ctrl_c().await) }));
+//!
+//! let source = SelfManaged::new(client, "my-system", "my-webhook-ca", names, "my-operator".into());
+//! tokio::spawn(certificates.run(source, async { drop(tokio::signal::ctrl_c().await) }));
 //! # drop((tls, ready));
 //! # Ok(())
 //! # }
-//! # }
 //! ```
 //!
-//! Without the API server, the parts work by themselves: [`CertificateAuthority`] signs,
-//! [`TrustBundle`] holds what is trusted, [`ServingCertificateResolver`] serves.
+//! With another source the rest stays as it is: [`source::Files`] for a mounted volume, [`source::SecretSource`] for a
+//! Secret without one, each with presets such as [`Files::cert_manager`](source::Files::cert_manager).
+//!
+//! # Three parts
+//!
+//! - A [source](source::CertificateSource) has a certificate to offer, and says what is to be trusted.
+//! - A [target](target::TrustTarget) is where callers look for what to trust: the `caBundle` fields of
+//!   MutatingWebhookConfigurations, ValidatingWebhookConfigurations, CustomResourceDefinitions with conversion webhooks
+//!   and APIServices, or a key of a ConfigMap.
+//! - [`Certificates`] brings the two together: it writes the trust to the targets, reads it back, and only then swaps
+//!   the certificate that the [resolver](ServingCertificateResolver) shows. It heals what others do to the targets,
+//!   says whether callers accept what is served ([`Certificates::ready`]), and counts ([`metrics`]).
+//!
+//! For the objects of other operators, in clusters without a certificate manager, the [`injector`] honours cert-manager's
+//! annotations.
 //!
 //! # The order that loses no call
 //!
-//! A certificate and the bundle that vouches for it are in two places, and cannot be changed at once.
-//! An API server takes a new `caBundle` into use as soon as its watch brings it, and verifies the
-//! certificate of every connection it opens from then on. So when the authority changes, from A to B:
+//! An API server makes a new client as soon as its watch brings a new `caBundle`, and verifies the certificate of every
+//! connection that it opens from then on; it closes none for that. So a certificate under an authority that is in the
+//! bundle already can be swapped at any time, and one under a new authority only after the bundle has both. When the
+//! authority changes from A to B:
 //!
-//! 1. the bundle {B, A} is published; the leaf in service is still of A;
-//! 2. API servers get two seconds to hear of it, for nothing acknowledges it;
-//! 3. a leaf of B is issued, verified against the published bundle, and swapped in for new handshakes;
-//! 4. after ten minutes, in which the other replicas do the same, {B} is published alone.
+//! ```text
+//!              Secret                targets      served   goes on when
+//! stable       signer A              {A}          A
+//! 1 publish    signer A, next B      {A}          A        B is in the Secret
+//! 2 trust      signer A, next B      {B, A}       A        every target was read back with B
+//! 3 settle     signer A, next B      {B, A}       A        every target had B for a minute
+//! 4 activate   signer B, before A    {B, A}       A, B     replicas follow one by one
+//! 5 drain      signer B, before A    {B, A}       B        the last certificate of A is expired
+//! 6 retire     signer B              {B}          B
 //!
-//! In the other order, or with {B} alone in step 1, every call in between would fail. One rule covers
-//! all of it, also when a step fails and is tried again: **a leaf goes into service only when it
-//! verifies against the bundle that was published last, and no bundle is published that lacks the
-//! authority of the leaf in service** (unless that authority is expired). A leaf that is merely renewed
-//! is of an authority that is in the bundle already.
+//!            publish, trust      activate                     retire
+//! bundle   {A} ──┬─────────────── {B, A} ───────────────────────┬── {B} ──▶
+//! served    A  ──┼─────────────────┬────────── B ───────────────┼─────────▶
+//!                ├──── settle ─────┤├────────── drain ──────────┤
+//! ```
 //!
-//! All replicas write the same targets, so each must know which authorities the others may serve under.
-//! They tell one another through `ca.crt` of the Secret: B first, then A. Who makes B writes there what it
-//! knows of, and who adopts B adds what it knows of and finds missing. During the ten minutes, everybody
-//! who reads the Secret publishes all of it; after them, nobody does, though it still stands there. A
-//! replica that starts reads the Secret a second time when the authority is only seconds old, because
-//! those that run may not have added theirs yet; and one that cannot read the Secret publishes nothing.
+//! Nothing acknowledges that an API server has heard of a bundle: hence step 3. Nothing tells how many replicas there
+//! are, and one may be cut off from the API server and still be called: hence step 5 waits for the end of the last
+//! certificate that A can have issued.
 //!
-//! Two cases are beyond this. A replica that is cut off from the API server for longer than ten minutes
-//! serves under A until it is back. And when somebody puts an authority into the Secret that is older
-//! than ten minutes, such as from a backup, those that run follow in the order above, but one that
-//! starts in the two seconds before they serve under it knows nothing of A.
+//! There is no leader. Every replica decides by itself what is due ([`Timing`] has the durations), and each step is one
+//! change of the Secret under the `resourceVersion` that was read; of several replicas one wins, and the others go on from
+//! what it wrote. A replica that ends anywhere leaves nothing that another could not go on from, because the Secret and the
+//! targets are all that it went on from itself.
 //!
-//! # Layout
+//! Two rules make this safe with replicas that are slow, or know an old state:
 //!
-//! Pure, with time as an argument: [`ServingNames`], [`CertificateAuthority`], [`ServingCertificate`],
-//! [`TrustBundle`], [`pem`] (the only place that knows the PEM library), and the decisions above.
-//! With the feature `kube` (on by default) the shell around it: [`CaSecret`], the authority in a
-//! Secret, and [`SelfManaged`], which watches it.
+//! - **A bundle is written only where nobody wrote since it was read, and the Secret is read after that reading.** A
+//!   replica that slept between the two finds its write refused; otherwise it would take B away while others serve under it.
+//! - **A certificate goes into service only when this replica itself has seen every target trust its issuer for the time of
+//!   step 3**, by a clock that nobody sets. It does not matter who changed the Secret, or how.
 //!
-//! All cryptography is aws-lc-rs, handed to rustls explicitly: nothing depends on, or installs, a
-//! crypto provider of the process. Keys are in no error, log line, event or `Debug` output.
+//! They are tested as a simulation over years with crashes, clocks that jump and replicas that stand still, explored
+//! exhaustively by a model checker, and measured against a real API server; with one of the rules broken, each of the three
+//! finds lost calls.
+//!
+//! ## When there is no time
+//!
+//! - **The authority is lost** (the Secret deleted or overwritten): a replica that runs puts it back from memory. If none
+//!   runs, there is nothing in service that could be lost: the next one makes a new authority, and what callers trust
+//!   meanwhile stays for the time of step 5.
+//! - **The authority is expired**, and so is all it issued: a new one signs at once.
+//! - **The authority is compromised** ([`request_rotation`] with [`RotationRequest::Urgent`]): steps 1 to 4 as ever, then
+//!   trust in everything before ends after [`Timing::urgent_drain`], four minutes. It costs the calls to replicas that are
+//!   cut off from the API server for that long.
+//!
+//! # What is assumed
+//!
+//! API servers hear of a change within the time of step 3. Clocks differ by five minutes at most, for which certificates are
+//! begun an hour in the past; a clock that jumps by hours renews what it has to, and ends no wait early. Replicas that share a
+//! Secret are called by the same names. Who may write the Secret or the targets may also read what is sent to the webhook:
+//! least rights are in the documentation of [`SelfManaged`] and of the [targets](target::ObjectTarget).
+//!
+//! # Features
+//!
+//! | feature | default | what |
+//! |---|---|---|
+//! | `files` | yes | [`source::Files`] and [`source::BundleFile`] |
+//! | `kube` | yes | [`SelfManaged`], [`source::SecretSource`], the targets of the API server, the injector |
+//! | `runtime` | with one of these | [`Certificates`], [`ClientCertificates`], the traits of sources and targets, [`metrics`] |
+//!
+//! Without features there are the parts: [`CertificateAuthority`] signs, [`ServingCertificate`] is what it signs,
+//! [`TrustBundle`] what is trusted, [`ServingCertificateResolver`] and [`ServerTls`] serve. With `files` alone nothing knows
+//! of Kubernetes.
+//!
+//! All cryptography is aws-lc-rs, handed to rustls explicitly: nothing depends on, or installs, a crypto provider of the
+//! process. Keys are in no error, log line, event or `Debug` output. They are overwritten in memory when they are dropped:
+//! those that this crate holds, the PEM that it makes of them, and what aws-lc uses to sign, which aws-lc overwrites itself.
+//! Not overwritten are the bytes that a key was read from, which are the caller's, what `rustls-pemfile` needs to decode
+//! them, and what kube holds of a Secret.
 
 #![cfg_attr(
-    not(feature = "kube"),
-    allow(rustdoc::broken_intra_doc_links, reason = "the text above speaks of both halves")
+    not(all(feature = "files", feature = "kube")),
+    allow(rustdoc::broken_intra_doc_links, reason = "the text above speaks of all parts")
 )]
 
 pub mod pem;
@@ -116,6 +151,8 @@ mod serving;
 mod tls;
 mod validity;
 
+#[cfg(feature = "kube")]
+pub mod injector;
 #[cfg(feature = "runtime")]
 pub mod metrics;
 #[cfg(feature = "runtime")]
@@ -129,11 +166,12 @@ mod certificates;
 mod rotation;
 #[cfg(feature = "kube")]
 mod self_managed;
+#[cfg(feature = "kube")]
+mod watch;
 
 pub use bundle::{BundleError, TrustBundle};
 pub use ca::{
-    BACKDATE, CA_LIFETIME, CA_OVERLAP, CA_RENEW_BEFORE, CaError, CaParams, CertificateAuthority, LeafParams,
-    PemPair, SERVING_LIFETIME,
+    BACKDATE, CA_LIFETIME, CaError, CaParams, CertificateAuthority, LeafParams, PemPair, SERVING_LIFETIME,
 };
 pub use fingerprint::Fingerprint;
 pub use key::{KeyAlgorithm, UnknownKeyAlgorithm};

@@ -100,7 +100,9 @@ impl ServingNames {
     /// When the host is neither; a URL's host as `[::1]` must come without its brackets.
     pub fn with_host(mut self, host: &str) -> Result<Self, NamesError> {
         let called = self.add(host)?;
-        self.called.push(called);
+        if !self.called.contains(&called) {
+            self.called.push(called);
+        }
         Ok(self)
     }
 

@@ -38,12 +38,6 @@ impl Validity {
         self.not_after.duration_since(self.not_before).unwrap_or_default()
     }
 
-    /// How long ago the certificate was made, when its maker put its begin [`BACKDATE`] in the past as
-    /// this crate does; 0 when it is to begin
-    pub(crate) fn age(&self, now: SystemTime) -> Duration {
-        now.duration_since(self.not_before + BACKDATE).unwrap_or_default()
-    }
-
     /// When the certificate was made, as far as can be told
     pub(crate) fn probably_made(&self) -> SystemTime {
         if self.duration() > BACKDATE { self.not_before + BACKDATE } else { self.not_before }

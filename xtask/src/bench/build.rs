@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use lucid_e2e::Error;
 use serde_json::{Map, Value};
+
+use crate::report;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
@@ -82,30 +84,10 @@ fn succeed(command: &mut Command) -> Result<(), Error> {
 
 /// Versions of what was measured, by name.
 pub(super) fn versions() -> Result<Map<String, Value>, Error> {
-    let lock = fs::read_to_string(Path::new(ROOT).join("bench/Cargo.lock"))?;
-    let mut versions = Map::new();
-    for name in CRATES {
-        let package =
-            lock.split("[[package]]").find(|package| package.contains(&format!("name = \"{name}\"\n")));
-        let version = package.and_then(|package| package.split("version = \"").nth(1)?.split('"').next());
-        versions.insert(name.to_owned(), version.unwrap_or("unknown").into());
-    }
+    let mut versions = report::versions("bench/Cargo.lock", &CRATES)?;
     let module = fs::read_to_string(Path::new(ROOT).join("bench/peers/controller-runtime/go.mod"))?;
     let version = module.split_once(MODULE).and_then(|(_, rest)| rest.split_whitespace().next());
     versions.insert("controller-runtime".to_owned(), version.unwrap_or("unknown").into());
-    versions.insert("rustc".to_owned(), output("rustc", &["--version"]).into());
-    versions.insert("go".to_owned(), output("go", &["env", "GOVERSION"]).into());
+    versions.insert("go".to_owned(), report::output("go", &["env", "GOVERSION"]).into());
     Ok(versions)
-}
-
-/// The commit that was measured, `-dirty` when files differ from it.
-pub(super) fn commit() -> String {
-    let dirty = !output("git", &["status", "--porcelain"]).is_empty();
-    format!("{}{}", output("git", &["rev-parse", "--short=12", "HEAD"]), if dirty { "-dirty" } else { "" })
-}
-
-/// What a command says, or nothing.
-fn output(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).current_dir(ROOT).stderr(Stdio::null()).output();
-    output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
 }

@@ -3,12 +3,11 @@
 mod build;
 mod handshake;
 mod load;
-mod report;
 mod restart;
 mod server;
 mod webhook;
 
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
 use lucid_e2e::Error;
 
 #[derive(Subcommand)]
@@ -19,14 +18,6 @@ pub(crate) enum Task {
     Restart(restart::Restart),
     /// TLS handshakes with lucid-certs' resolver and with a certificate that stays.
     Handshake(handshake::Handshake),
-}
-
-/// How the figures are printed.
-#[derive(Clone, Copy, ValueEnum)]
-enum Output {
-    Table,
-    Markdown,
-    Json,
 }
 
 pub(crate) fn run(task: &Task) -> Result<(), Error> {

@@ -12,11 +12,10 @@ use clap::Args;
 use lucid_e2e::Error;
 use serde::Serialize;
 
-use super::Output;
-use super::build::{Certificate, Programs};
+use super::build::{self, Certificate, Programs};
 use super::load::{Load, Summary};
-use super::report::{Goal, Report, Row};
 use super::server::{Kind, PATIENCE, Server};
+use crate::report::{Goal, Output, Report, Row};
 
 #[derive(Args)]
 pub(crate) struct Restart {
@@ -71,7 +70,7 @@ impl Row for Figures {
 pub(super) fn run(restart: &Restart) -> Result<(), Error> {
     let programs = Programs::build()?;
     let certificate = programs.certificate()?;
-    let mut report = Report::new()?;
+    let mut report = Report::new(build::versions()?)?;
     for kind in [Kind::LucidView, Kind::ControllerRuntime] {
         report.rows.push(measure(restart, kind, &programs, &certificate)?);
     }

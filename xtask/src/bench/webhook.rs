@@ -7,11 +7,10 @@ use clap::Args;
 use lucid_e2e::Error;
 use serde::Serialize;
 
-use super::Output;
-use super::build::{Certificate, Programs};
+use super::build::{self, Certificate, Programs};
 use super::load::{Latency, Load, Summary};
-use super::report::{Goal, Report, Row};
 use super::server::{Kind, Server};
+use crate::report::{Goal, Output, Report, Row};
 
 #[derive(Args)]
 pub(crate) struct Webhook {
@@ -139,7 +138,7 @@ fn size(bytes: u64) -> String {
 pub(super) fn run(webhook: &Webhook) -> Result<(), Error> {
     let programs = Programs::build()?;
     let bench = Bench { certificate: programs.certificate()?, programs, webhook };
-    let mut report = Report::new()?;
+    let mut report = Report::new(build::versions()?)?;
     for &body in &webhook.body {
         report.rows.extend(bench.size(body)?);
     }

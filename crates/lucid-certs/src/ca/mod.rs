@@ -37,14 +37,6 @@ const DAY: Duration = Duration::from_hours(24);
 /// How long a new certificate authority is valid: 365 days
 pub const CA_LIFETIME: Duration = DAY.saturating_mul(365);
 
-/// How long before its end a certificate authority is to be replaced: 30 days
-pub const CA_RENEW_BEFORE: Duration = DAY.saturating_mul(30);
-
-/// How long a replaced certificate authority stays trusted, so that every replica can follow: they look
-/// at least once a minute. 10 minutes from when its successor was made, and again from when a replica
-/// that came late serves under the successor.
-pub const CA_OVERLAP: Duration = Duration::from_mins(10);
-
 /// How long a serving certificate is valid: 7 days, or until its authority ends
 pub const SERVING_LIFETIME: Duration = DAY.saturating_mul(7);
 
@@ -226,12 +218,6 @@ impl CertificateAuthority {
     #[must_use]
     pub fn validity(&self) -> Validity {
         self.validity
-    }
-
-    /// Whether less than [`CA_RENEW_BEFORE`] is left at `now`
-    #[must_use]
-    pub fn is_due_for_renewal(&self, now: SystemTime) -> bool {
-        self.validity.is_over(now + CA_RENEW_BEFORE)
     }
 
     /// The name of the certificate in logs

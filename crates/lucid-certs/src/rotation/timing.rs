@@ -4,6 +4,8 @@ use std::{fmt, time::Duration};
 
 use snafu::{Snafu, ensure};
 
+use crate::ca::{CA_LIFETIME, SERVING_LIFETIME};
+
 const DAY: Duration = Duration::from_hours(24);
 
 /// The durations of a rotation. They depend on each other: [`check`](Self::check) says how.
@@ -29,11 +31,11 @@ pub struct Timing {
 impl Default for Timing {
     fn default() -> Self {
         Self {
-            ca_lifetime: 365 * DAY,
+            ca_lifetime: CA_LIFETIME,
             ca_renew_before: 30 * DAY,
-            leaf_lifetime: 7 * DAY,
+            leaf_lifetime: SERVING_LIFETIME,
             settle: Duration::from_mins(1),
-            drain: 7 * DAY + 7 * DAY / 2,
+            drain: SERVING_LIFETIME + SERVING_LIFETIME / 2,
             check_interval: Duration::from_mins(1),
         }
     }

@@ -81,17 +81,33 @@ impl Refused {
     }
 
     fn log(&self) {
+        if let Some(handshakes) = self.report(self.since.elapsed()) {
+            tracing::warn!(handshakes, "handshakes refused: there is no certificate to serve yet");
+        }
+    }
+
+    /// Counts one, and says how many there are to report when it is time to
+    fn report(&self, elapsed: Duration) -> Option<u64> {
         self.unreported.fetch_add(1, Ordering::Relaxed);
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let elapsed = self.since.elapsed();
         let due = self.next_report.load(Ordering::Relaxed);
         let next = millis(elapsed + Self::EACH);
         // Of several at the same moment, the one that sets the next report makes this one.
-        if millis(elapsed) >= due
-            && self.next_report.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-        {
-            let handshakes = self.unreported.swap(0, Ordering::Relaxed);
-            tracing::warn!(handshakes, "handshakes refused: there is no certificate to serve yet");
-        }
+        let reports = millis(elapsed) >= due
+            && self.next_report.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        reports.then(|| self.unreported.swap(0, Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_reported_at_once_and_then_each_ten_seconds_with_their_number() {
+        let refused = Refused::new();
+        let seconds = [0, 1, 9, 10, 10, 19, 300];
+        let reported = seconds.map(|seconds| refused.report(Duration::from_secs(seconds)));
+        assert_eq!(reported, [Some(1), None, None, Some(3), None, None, Some(3)]);
     }
 }

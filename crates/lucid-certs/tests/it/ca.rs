@@ -246,16 +246,6 @@ fn lifetimes_may_be_seconds_and_begin_no_earlier_than_the_authority() {
 }
 
 #[test]
-fn an_authority_is_due_for_renewal_30_days_before_its_end() {
-    let now = now();
-    let ca = generate(now);
-    let end = ca.validity().not_after;
-    assert!(!ca.is_due_for_renewal(now));
-    assert!(!ca.is_due_for_renewal(end - 30 * DAY));
-    assert!(ca.is_due_for_renewal(end - 30 * DAY + HOUR));
-}
-
-#[test]
 fn serial_numbers_are_positive_of_128_bits_and_unique() {
     let now = now();
     let ca = generate(now);

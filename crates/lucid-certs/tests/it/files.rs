@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::common::{
     DAY,
-    following::{PATIENCE, ask, until_offered, until_refused},
+    following::{Following, PATIENCE, ask},
     pairs::Pair,
 };
 
@@ -30,13 +30,13 @@ fn each_way() -> [Watching; 2] {
 /// A folder with files
 struct Scene {
     folder: TempDir,
-    source: Files,
+    source: Following<Files>,
 }
 
 impl Scene {
     fn new(watching: Watching) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let source = Files::in_directory(folder.path()).with_watching(watching);
+        let source = Following::new(Files::in_directory(folder.path()).with_watching(watching));
         Self { folder, source }
     }
 
@@ -49,12 +49,11 @@ impl Scene {
     }
 
     async fn offers(&mut self, pair: &Pair) {
-        until_offered(&mut self.source, pair.fingerprint).await;
+        self.source.offers(pair.fingerprint).await;
     }
 
     async fn refuses(&mut self, reason: Reason, says: &str) {
-        let error = until_refused(&mut self.source, reason).await;
-        assert!(error.problem.contains(says), "{error}");
+        let error = self.source.refuses_saying(reason, says).await;
         assert!(!error.problem.contains('\n'), "{error}");
     }
 }
@@ -136,13 +135,13 @@ async fn a_directory_that_is_deleted_and_made_again_is_followed() {
         let [first, second, third] = Pair::several();
         let outer = tempfile::tempdir().unwrap();
         let folder = outer.path().join("certificates");
-        let mut source = Files::in_directory(&folder).with_watching(watching);
+        let mut source = Following::new(Files::in_directory(&folder).with_watching(watching));
         for pair in [&first, &second, &third] {
             fs::create_dir(&folder).unwrap();
             write(&folder, pair);
-            until_offered(&mut source, pair.fingerprint).await;
+            source.offers(pair.fingerprint).await;
             fs::remove_dir_all(&folder).unwrap();
-            let error = until_refused(&mut source, Reason::Missing).await;
+            let error = source.refuses(Reason::Missing).await;
             assert!(error.problem.contains("tls.crt: there is no such file"), "{error}");
         }
     }
@@ -154,21 +153,21 @@ async fn a_directory_that_is_replaced_by_another_is_followed() {
         let [first, second, third] = Pair::several();
         let outer = tempfile::tempdir().unwrap();
         let [folder, next, before] = ["now", "next", "before"].map(|name| outer.path().join(name));
-        let mut source = Files::in_directory(&folder).with_watching(watching);
+        let mut source = Following::new(Files::in_directory(&folder).with_watching(watching));
         fs::create_dir(&folder).unwrap();
         write(&folder, &first);
-        until_offered(&mut source, first.fingerprint).await;
+        source.offers(first.fingerprint).await;
         for pair in [&second, &third] {
             fs::create_dir(&next).unwrap();
             write(&next, pair);
             fs::rename(&folder, &before).unwrap();
             fs::rename(&next, &folder).unwrap();
-            until_offered(&mut source, pair.fingerprint).await;
+            source.offers(pair.fingerprint).await;
             fs::remove_dir_all(&before).unwrap();
         }
         // The one that is there now is watched, not the one that was.
         write(&folder, &first);
-        until_offered(&mut source, first.fingerprint).await;
+        source.offers(first.fingerprint).await;
     }
 }
 
@@ -178,19 +177,19 @@ async fn files_that_come_later_are_waited_for() {
         let pair = Pair::new();
         let outer = tempfile::tempdir().unwrap();
         let folder = outer.path().join("not/yet/there");
-        let mut source = Files::in_directory(&folder).with_watching(watching);
-        until_refused(&mut source, Reason::Missing).await;
+        let mut source = Following::new(Files::in_directory(&folder).with_watching(watching));
+        source.refuses(Reason::Missing).await;
         // One step after the other, and the source looks in between.
         let look = Duration::from_millis(60);
         for ancestor in ["not", "not/yet", "not/yet/there"] {
             fs::create_dir(outer.path().join(ancestor)).unwrap();
-            drop(timeout(look, source.changed()).await);
+            drop(timeout(look, source.source.changed()).await);
         }
         for (name, content) in pair.files() {
             fs::write(folder.join(name), content).unwrap();
-            drop(timeout(look, source.changed()).await);
+            drop(timeout(look, source.source.changed()).await);
         }
-        until_offered(&mut source, pair.fingerprint).await;
+        source.offers(pair.fingerprint).await;
     }
 }
 
@@ -209,19 +208,19 @@ async fn a_volume_is_followed_through_links_on_links() {
             symlink(Path::new("../volume").join(name), at("links").join(name)).unwrap();
         }
         let volume = AtomicWriter::new(at("volume"));
-        let mut source = Files::in_directory(at("mount")).with_watching(watching);
-        let error = until_refused(&mut source, Reason::Missing).await;
+        let mut source = Following::new(Files::in_directory(at("mount")).with_watching(watching));
+        let error = source.refuses(Reason::Missing).await;
         assert!(error.problem.contains("tls.crt: it is a link that leads nowhere"), "{error}");
         for pair in [&first, &second, &third] {
             volume.write(&pair.files()).unwrap();
-            until_offered(&mut source, pair.fingerprint).await;
+            source.offers(pair.fingerprint).await;
         }
         // Another volume behind the same links
         fs::create_dir(at("other")).unwrap();
         AtomicWriter::new(at("other")).write(&first.files()).unwrap();
         fs::remove_file(at("mount")).unwrap();
         symlink("other", at("mount")).unwrap();
-        until_offered(&mut source, first.fingerprint).await;
+        source.offers(first.fingerprint).await;
     }
 }
 
@@ -315,8 +314,8 @@ async fn nothing_of_a_key_is_in_a_problem_or_in_debug_output() {
     for (name, content) in [("tls.key", &secret), ("tls.crt", &secret), ("ca.crt", &secret)] {
         scene.write(&pair);
         fs::write(scene.path(name), content).unwrap();
-        let error = until_refused(&mut scene.source, Reason::Malformed).await;
-        let shown = format!("{error} {error:?} {:?}", scene.source);
+        let error = scene.source.refuses(Reason::Malformed).await;
+        let shown = format!("{error} {error:?} {:?}", scene.source.source);
         let body: String = pair.key.lines().filter(|line| !line.starts_with("---")).collect();
         for window in body.as_bytes().windows(12) {
             assert!(!shown.contains(std::str::from_utf8(window).unwrap()), "{shown}");
@@ -329,15 +328,15 @@ async fn the_bundle_is_published_only_when_that_is_asked_for() {
     let pair = Pair::new();
     let mut scene = Scene::new(Watching::default());
     scene.write(&pair);
-    assert_eq!(ask(&mut scene.source).await.unwrap().trust, Trust::Elsewhere);
+    assert_eq!(ask(&mut scene.source.source).await.unwrap().trust, Trust::Elsewhere);
 
-    let mut publishing = Files::in_directory(scene.folder.path()).with_publishing();
-    assert_eq!(ask(&mut publishing).await.unwrap().trust, Trust::AtLeast(pair.bundle()));
+    let mut publishing = Following::new(Files::in_directory(scene.folder.path()).with_publishing());
+    assert_eq!(ask(&mut publishing.source).await.unwrap().trust, Trust::AtLeast(pair.bundle()));
 
     fs::remove_file(scene.path("ca.crt")).unwrap();
     scene.offers(&pair).await;
-    assert_eq!(ask(&mut scene.source).await.unwrap().trust, Trust::Elsewhere);
-    let error = until_refused(&mut publishing, Reason::Missing).await;
+    assert_eq!(ask(&mut scene.source.source).await.unwrap().trust, Trust::Elsewhere);
+    let error = publishing.refuses(Reason::Missing).await;
     assert!(error.problem.contains("ca.crt"), "{error}");
 
     let mut nowhere = Files::openshift_service_ca(scene.folder.path()).with_publishing();
@@ -350,7 +349,7 @@ async fn an_expired_certificate_is_left_to_who_takes_the_offer() {
     let pair = Pair::new();
     scene.write(&pair);
     let later = SystemTime::now() + 10_000 * 365 * DAY;
-    let offer = scene.source.offer(&Live::default(), later).await.unwrap();
+    let offer = scene.source.source.offer(&Live::default(), later).await.unwrap();
     assert_eq!(offer.certificate.as_ref().unwrap().fingerprint(), pair.fingerprint);
     assert!(offer.certificate.unwrap().validity().is_over(later));
 }
@@ -360,10 +359,10 @@ async fn certificate_and_key_may_stand_in_one_file() {
     for watching in each_way() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("both.pem");
-        let mut source = Files::new(&path, &path).with_watching(watching);
+        let mut source = Following::new(Files::new(&path, &path).with_watching(watching));
         for pair in Pair::several::<2>() {
             fs::write(&path, pair.certificate.clone() + &pair.key).unwrap();
-            until_offered(&mut source, pair.fingerprint).await;
+            source.offers(pair.fingerprint).await;
         }
     }
 }
@@ -378,9 +377,9 @@ async fn a_dropped_wait_loses_no_change() {
         for (pair, pause) in Pair::several::<5>().iter().zip([0, 1, 10, 26, 40]) {
             scene.write(pair);
             // Ends early, at another moment each time.
-            drop(timeout(Duration::from_millis(pause), scene.source.changed()).await);
+            drop(timeout(Duration::from_millis(pause), scene.source.source.changed()).await);
             // Without asking first, which would read the files whatever was noticed
-            timeout(PATIENCE, scene.source.changed()).await.unwrap();
+            timeout(PATIENCE, scene.source.source.changed()).await.unwrap();
             scene.offers(pair).await;
         }
     }

@@ -5,7 +5,7 @@ use std::{env, process::Command, time::Duration};
 use lucid_certs::source::{Files, Watching};
 use lucid_testbed::AtomicWriter;
 
-use crate::common::{following::until_offered, pairs::Pair};
+use crate::common::{following::Following, pairs::Pair};
 
 /// Set for the process that has none
 const INSIDE: &str = "LUCID_CERTS_WITHOUT_EVENTS";
@@ -41,9 +41,9 @@ async fn files_are_polled_where_the_system_has_no_events_left() {
     let folder = tempfile::tempdir().unwrap();
     let volume = AtomicWriter::new(folder.path());
     let watching = Watching::default().with_poll(Duration::from_millis(10));
-    let mut source = Files::in_directory(folder.path()).with_watching(watching);
+    let mut source = Following::new(Files::in_directory(folder.path()).with_watching(watching));
     for pair in Pair::several::<3>() {
         volume.write(&pair.files()).unwrap();
-        until_offered(&mut source, pair.fingerprint).await;
+        source.offers(pair.fingerprint).await;
     }
 }

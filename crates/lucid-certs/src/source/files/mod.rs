@@ -22,7 +22,8 @@ pub use bundle::BundleFile;
 
 /// How changes of files are noticed: by events of the file system, and by reading every five seconds besides.
 ///
-/// Events tell within a fraction of a second. Reading finds what has no event: file systems of other machines
+/// Events tell within a fraction of a second: 25 ms after the last of several, so that a writer gets to finish.
+/// Reading finds what has no event: file systems of other machines
 /// have none, and a system may have given all it has to others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Watching {
@@ -58,6 +59,9 @@ impl Default for Watching {
 /// (`..data`): links are resolved once for all of the files. Written one after the other, they do not match
 /// for a moment; what was offered before stays good until they do. So it does when files are missing,
 /// unreadable or cut off.
+///
+/// Mount the volume, not single files of it: what is mounted with `subPath` never changes. Kubelet brings a
+/// changed Secret into its volume within some two minutes; [`SecretSource`](super::SecretSource) is faster.
 ///
 /// ```
 /// use lucid_certs::source::Files;

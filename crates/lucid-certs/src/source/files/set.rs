@@ -1,6 +1,7 @@
 //! Files that are read together, and again when they change
 
 use std::{
+    collections::BTreeSet,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -39,7 +40,7 @@ impl FileSet {
     pub(super) fn new(paths: Vec<PathBuf>, watching: Watching) -> Self {
         let happened = Arc::new(Notify::new());
         let watches = watching.events.then(|| Watches::new(Arc::clone(&happened)));
-        let reader = Arc::new(Mutex::new(Reader { paths, watches, directories: Default::default() }));
+        let reader = Arc::new(Mutex::new(Reader { paths, watches, directories: BTreeSet::new() }));
         Self { reader, happened, poll: watching.poll, next_poll: None, is_stale: false, seen: None }
     }
 
@@ -83,18 +84,19 @@ impl FileSet {
     async fn take(&self) -> Result<Snapshot, SourceError> {
         let reader = Arc::clone(&self.reader);
         // Where the lock was poisoned nothing is half done: the next reading sets all of it.
-        let reading =
-            task::spawn_blocking(move || reader.lock().unwrap_or_else(PoisonError::into_inner).read());
-        reading
-            .await
-            .map_err(|error| SourceError::new(Reason::Unreadable, format!("failed to read files: {error}")))
+        let read = move || reader.lock().unwrap_or_else(PoisonError::into_inner).read();
+        task::spawn_blocking(read).await.map_err(|error| {
+            // The watcher has a thread of its own, and panics when that is gone. Without it there is the poll.
+            self.reader.lock().unwrap_or_else(PoisonError::into_inner).watches = None;
+            SourceError::new(Reason::Unreadable, format!("failed to read files: {error}"))
+        })
     }
 }
 
 struct Reader {
     paths: Vec<PathBuf>,
     watches: Option<Watches>,
-    directories: std::collections::BTreeSet<PathBuf>,
+    directories: BTreeSet<PathBuf>,
 }
 
 impl Reader {

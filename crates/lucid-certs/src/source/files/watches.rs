@@ -79,3 +79,32 @@ fn watcher(happened: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
         }
     })
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "these are tests")]
+mod tests {
+    use std::{fs, time::Duration};
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_only_reads_makes_no_event() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "text").unwrap();
+        let happened = Arc::new(Notify::new());
+        let mut watches = Watches::new(Arc::clone(&happened));
+        watches.arm(&BTreeSet::from([folder.path().to_owned()]));
+
+        for _ in 0..10 {
+            fs::read(&file).unwrap();
+            fs::read_dir(folder.path()).unwrap().for_each(drop);
+        }
+        let quiet = timeout(Duration::from_millis(300), happened.notified()).await;
+        assert!(quiet.is_err(), "reading made an event");
+        fs::write(&file, "other").unwrap();
+        timeout(Duration::from_secs(60), happened.notified()).await.unwrap();
+    }
+}

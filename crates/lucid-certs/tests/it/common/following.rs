@@ -9,6 +9,7 @@ use lucid_certs::{
     Fingerprint,
     source::{CertificateSource, Live, Offer, Reason, SourceError},
 };
+use tokio::time::timeout;
 
 /// Far more than anything takes
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -17,34 +18,59 @@ pub(crate) async fn ask(source: &mut impl CertificateSource) -> Result<Offer, So
     source.offer(&Live::default(), SystemTime::now()).await
 }
 
-/// Asks, and again each time the source says that its answer changed, until the answer is right
-pub(crate) async fn until(
-    source: &mut impl CertificateSource,
-    what: impl fmt::Debug,
-    is_right: impl Fn(&Result<Offer, SourceError>) -> bool,
-) -> Result<Offer, SourceError> {
-    let mut last = ask(source).await;
-    let right = async {
-        while !is_right(&last) {
-            source.changed().await;
-            last = ask(source).await;
-        }
-    };
-    if tokio::time::timeout(PATIENCE, right).await.is_err() {
-        panic!("no {what:?} within {PATIENCE:?}, last was {last:?}");
+/// A source and what it answered last: it is asked again only when it says that its answer changed
+pub(crate) struct Following<S> {
+    pub(crate) source: S,
+    last: Option<Result<Offer, SourceError>>,
+}
+
+impl<S: CertificateSource> Following<S> {
+    pub(crate) fn new(source: S) -> Self {
+        Self { source, last: None }
     }
-    last
-}
 
-pub(crate) async fn until_offered(source: &mut impl CertificateSource, fingerprint: Fingerprint) -> Offer {
-    let is_it = |outcome: &Result<Offer, SourceError>| {
-        outcome.as_ref().is_ok_and(|offer| offer.certificate.as_ref().unwrap().fingerprint() == fingerprint)
-    };
-    until(source, fingerprint, is_it).await.unwrap()
-}
+    /// Waits until the source offers this certificate
+    pub(crate) async fn offers(&mut self, fingerprint: Fingerprint) -> Offer {
+        let is_it = |outcome: &Result<Offer, SourceError>| {
+            outcome
+                .as_ref()
+                .is_ok_and(|offer| offer.certificate.as_ref().unwrap().fingerprint() == fingerprint)
+        };
+        self.until(fingerprint, is_it).await.unwrap()
+    }
 
-pub(crate) async fn until_refused(source: &mut impl CertificateSource, reason: Reason) -> SourceError {
-    let is_it =
-        |outcome: &Result<Offer, SourceError>| outcome.as_ref().is_err_and(|error| error.reason == reason);
-    until(source, reason, is_it).await.unwrap_err()
+    /// Waits until the source has nothing to offer for this reason
+    pub(crate) async fn refuses(&mut self, reason: Reason) -> SourceError {
+        self.refuses_saying(reason, "").await
+    }
+
+    /// As [`refuses`](Self::refuses), and until it says this
+    pub(crate) async fn refuses_saying(&mut self, reason: Reason, says: &str) -> SourceError {
+        let is_it = |outcome: &Result<Offer, SourceError>| {
+            outcome.as_ref().is_err_and(|error| error.reason == reason && error.problem.contains(says))
+        };
+        self.until((reason, says), is_it).await.unwrap_err()
+    }
+
+    async fn until(
+        &mut self,
+        what: impl fmt::Debug,
+        is_right: impl Fn(&Result<Offer, SourceError>) -> bool,
+    ) -> Result<Offer, SourceError> {
+        let Self { source, last } = self;
+        let right = async {
+            loop {
+                match last {
+                    Some(outcome) if is_right(outcome) => return outcome.clone(),
+                    Some(_) => source.changed().await,
+                    None => {}
+                }
+                *last = Some(ask(source).await);
+            }
+        };
+        match timeout(PATIENCE, right).await {
+            Ok(outcome) => outcome,
+            Err(_) => panic!("no {what:?} within {PATIENCE:?}, last was {last:?}"),
+        }
+    }
 }

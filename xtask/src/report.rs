@@ -1,22 +1,33 @@
 //! What is printed: figures, where they come from, and which goals they reach.
 
 use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
+use clap::ValueEnum;
 use comfy_table::{Table, presets};
 use lucid_e2e::Error;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{Output, build};
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// How the figures are printed.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Output {
+    Table,
+    Markdown,
+    Json,
+}
 
 #[derive(Serialize)]
-pub(super) struct Report<R> {
+pub(crate) struct Report<R> {
     command: String,
     commit: String,
     machine: Machine,
     versions: Map<String, Value>,
-    pub(super) rows: Vec<R>,
-    pub(super) goals: Vec<Goal>,
+    pub(crate) rows: Vec<R>,
+    pub(crate) goals: Vec<Goal>,
 }
 
 #[derive(Serialize)]
@@ -29,33 +40,34 @@ struct Machine {
 
 /// Something that is to hold, and what was found.
 #[derive(Serialize)]
-pub(super) struct Goal {
-    pub(super) goal: &'static str,
-    pub(super) found: String,
-    pub(super) reached: bool,
+pub(crate) struct Goal {
+    pub(crate) goal: &'static str,
+    pub(crate) found: String,
+    pub(crate) reached: bool,
 }
 
 /// A line of the table.
-pub(super) trait Row: Serialize {
+pub(crate) trait Row: Serialize {
     const HEADER: &'static [&'static str];
 
     fn cells(&self) -> Vec<String>;
 }
 
 impl<R: Row> Report<R> {
-    pub(super) fn new() -> Result<Self, Error> {
+    /// `versions` are those of what is measured, by name.
+    pub(crate) fn new(versions: Map<String, Value>) -> Result<Self, Error> {
         let arguments: Vec<_> = std::env::args().skip(1).collect();
         Ok(Self {
             command: format!("cargo xtask {}", arguments.join(" ")),
-            commit: build::commit(),
+            commit: commit(),
             machine: Machine::this()?,
-            versions: build::versions()?,
+            versions,
             rows: Vec::new(),
             goals: Vec::new(),
         })
     }
 
-    pub(super) fn print(&self, output: Output) -> Result<(), Error> {
+    pub(crate) fn print(&self, output: Output) -> Result<(), Error> {
         let preset = match output {
             Output::Json => {
                 println!("{}", serde_json::to_string_pretty(self)?);
@@ -109,4 +121,30 @@ impl Machine {
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned(),
         })
     }
+}
+
+/// The commit that was measured, `-dirty` when files differ from it.
+fn commit() -> String {
+    let dirty = !output("git", &["status", "--porcelain"]).is_empty();
+    format!("{}{}", output("git", &["rev-parse", "--short=12", "HEAD"]), if dirty { "-dirty" } else { "" })
+}
+
+/// What a command says, or nothing.
+pub(crate) fn output(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).current_dir(ROOT).stderr(Stdio::null()).output();
+    output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
+}
+
+/// Versions of the compiler and of packages of Rust, by the lock file at `lock` in this repository.
+pub(crate) fn versions(lock: &str, packages: &[&str]) -> Result<Map<String, Value>, Error> {
+    let lock = fs::read_to_string(Path::new(ROOT).join(lock))?;
+    let mut versions = Map::new();
+    for name in packages {
+        let package =
+            lock.split("[[package]]").find(|package| package.contains(&format!("name = \"{name}\"\n")));
+        let version = package.and_then(|package| package.split("version = \"").nth(1)?.split('"').next());
+        versions.insert((*name).to_owned(), version.unwrap_or("unknown").into());
+    }
+    versions.insert("rustc".to_owned(), output("rustc", &["--version"]).into());
+    Ok(versions)
 }

@@ -1,0 +1,426 @@
+//! The work of [`Certificates`]: one look after another
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use futures::{
+    FutureExt, StreamExt,
+    future::join_all,
+    stream::{self, BoxStream},
+};
+use tokio::time::timeout;
+use tracing::{debug, info, warn};
+
+use super::{
+    Certificates,
+    complaints::Complaints,
+    live::{Retained, TrustedSince},
+    swap::{self, Swap},
+};
+use crate::{
+    bundle::TrustBundle,
+    metrics::{CertificateKind, Publication, Reload, SourceMetrics, TargetMetrics},
+    serving::ServingCertificate,
+    source::{CertificateSource, Live, Offer, SourceError, Trust, check},
+    target::{Contention, Reading, TargetError, TrustTarget},
+};
+
+/// How long an API server may take to answer about one target
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often it is looked at everything when nothing happens, by a timer that may stand still while the machine is
+/// suspended; what is due is then decided by the wall clock
+const INTERVAL: Duration = Duration::from_mins(1);
+
+/// Between two looks, however much happens
+const MIN_PAUSE: Duration = Duration::from_millis(50);
+
+/// Pauses after failures
+const RETRY: std::ops::RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(30);
+
+/// How long a replica that starts waits until it calls itself ready, when it has brought the trust in its certificate
+/// to the targets itself: API servers get to hear of it. There is nothing that could be lost by waiting.
+const FIRST_SETTLE: Duration = Duration::from_secs(2);
+
+/// How often the log says that all is well
+const HEARTBEAT: Duration = Duration::from_hours(24);
+
+struct Target {
+    target: Arc<dyn TrustTarget>,
+    metrics: TargetMetrics,
+    contention: Contention,
+    /// What it was last seen to hold of what was wanted
+    held: Option<TrustBundle>,
+}
+
+pub(super) struct Run<S> {
+    certificates: Certificates,
+    source: S,
+    metrics: SourceMetrics,
+    targets: Vec<Target>,
+    changes: BoxStream<'static, ()>,
+    readings: BTreeMap<String, Option<Reading>>,
+    /// What each target held when it could be read: callers have that, also while it cannot be read again
+    known: BTreeMap<String, Option<Reading>>,
+    trusted_since: TrustedSince,
+    retained: Retained,
+    serving: Option<ServingCertificate>,
+    /// What the source last said, for as long as it has nothing better to say
+    offer: Option<Offer>,
+    /// Whether callers were seen to accept what is served, long enough to count
+    proven: bool,
+    complaints: Complaints,
+    failures: u32,
+    heartbeat: Option<SystemTime>,
+}
+
+impl<S: CertificateSource> Run<S> {
+    pub(super) fn new(certificates: Certificates, source: S) -> Self {
+        let changes = certificates.targets.iter().map(|target| target.changes());
+        // Without targets there is no change, and no end either.
+        let targets = certificates.targets.iter().map(|target| Target {
+            target: Arc::clone(target),
+            metrics: certificates.metrics.target(target.name()),
+            contention: Contention::default(),
+            held: None,
+        });
+        let targets = targets.collect();
+        let changes = stream::select_all(changes.chain([stream::pending().boxed()])).boxed();
+        Self {
+            metrics: certificates.metrics.source(source.name()),
+            certificates,
+            source,
+            targets,
+            changes,
+            readings: BTreeMap::new(),
+            known: BTreeMap::new(),
+            trusted_since: TrustedSince::default(),
+            retained: Retained::default(),
+            serving: None,
+            offer: None,
+            proven: false,
+            complaints: Complaints::default(),
+            failures: 0,
+            heartbeat: None,
+        }
+    }
+
+    pub(super) async fn forever(&mut self) {
+        loop {
+            let wait = self.round().await.max(MIN_PAUSE);
+            let earliest = tokio::time::Instant::now() + MIN_PAUSE;
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = self.source.changed() => {}
+                Some(()) = self.changes.next() => {}
+            }
+            // Many changes at once are one.
+            tokio::time::sleep_until(earliest).await;
+            while self.changes.next().now_or_never().flatten().is_some() {}
+        }
+    }
+
+    /// Looks at everything and does what is due. Returns when to look again.
+    async fn round(&mut self) -> Duration {
+        let now = SystemTime::now();
+        // Before the source is asked: what it reads of its own is then not older than this.
+        let before = self.read().await;
+        // What was taken away since, and what we now put back, API servers have to hear of again.
+        let offered = self.offer.as_ref().and_then(|offer| offer.trust.bundle());
+        self.trusted_since.observe(&before, offered, Instant::now());
+        let trusted_for = self.trusted_since.durations(&before, Instant::now());
+        let live = Live { targets: before.clone(), trusted_for, serving: self.serving.clone() };
+        let fresh = self.ask(&live, now).await;
+
+        let is_fresh = fresh.is_some();
+        if let Some(offer) = fresh {
+            self.offer = Some(offer);
+        }
+        let Some(offer) = self.offer.clone() else {
+            self.readings = before;
+            let wait = self.judge(now);
+            return wait.min(self.retry_after());
+        };
+        let wanted = match &offer.trust {
+            Trust::Elsewhere => None,
+            Trust::AtLeast(bundle) => Some(self.retained.add_to(bundle, &before, Instant::now(), now)),
+            // The source is who knows what others serve under, and it did not say.
+            Trust::Exactly(_) if !is_fresh => None,
+            Trust::Exactly(bundle) => Some(bundle.clone()),
+        };
+        let (after, mut wait) = match wanted {
+            Some(wanted) => self.publish(&wanted, before.clone()).await,
+            None => (before.clone(), INTERVAL),
+        };
+        self.trusted_since.observe(&after, offer.trust.bundle(), Instant::now());
+        self.readings = after;
+
+        if let Some(candidate) = &offer.certificate {
+            wait = wait.min(self.swap(candidate, &before, now));
+        }
+        wait = wait.min(self.judge(now));
+        if !is_fresh || self.readings.values().any(Option::is_none) {
+            return wait.min(self.retry_after());
+        }
+        self.failures = 0;
+        self.metrics.success(now);
+        self.beat(now);
+        wait.min(offer.ask_again.unwrap_or(INTERVAL))
+    }
+
+    async fn read(&mut self) -> BTreeMap<String, Option<Reading>> {
+        let reads = self.targets.iter().map(|target| async {
+            let name = target.target.name().to_owned();
+            let reading = timeout(PATIENCE, target.target.read()).await;
+            let reading = reading.unwrap_or_else(|_| Err(timed_out("get", &name)));
+            (name, reading)
+        });
+        let readings = join_all(reads).await;
+        for (target, (_, reading)) in self.targets.iter().zip(&readings) {
+            if reading.is_err() {
+                target.metrics.publication(Publication::Error);
+            }
+        }
+        readings.into_iter().map(|(name, reading)| (name.clone(), self.note(&name, reading))).collect()
+    }
+
+    async fn ask(&mut self, live: &Live, now: SystemTime) -> Option<Offer> {
+        let name = self.source.name();
+        let offer = match self.source.offer(live, now).await {
+            Ok(offer) => offer,
+            Err(error) => {
+                self.refuse(&error);
+                return None;
+            }
+        };
+        if offer.rotation.is_none() {
+            let ca =
+                offer.trust.bundle().and_then(|bundle| bundle.validities().map(|(_, it)| it.not_after).max());
+            self.metrics.expiry(CertificateKind::Ca, ca);
+            let source = offer.certificate.as_ref().map(|certificate| certificate.validity().not_after);
+            self.metrics.expiry(CertificateKind::Source, source);
+        }
+        if let Some(certificate) = &offer.certificate
+            && let Err(error) = check(certificate, &self.certificates.names, offer.trust.bundle(), now)
+        {
+            self.refuse(&error);
+            return None;
+        }
+        if self.complaints.withdraw(name) {
+            info!(source = name, "certificates can be had again");
+        }
+        if let Some(rotation) = &offer.rotation {
+            self.certificates.metrics.phase(rotation.phase);
+            self.metrics.expiry(CertificateKind::Ca, Some(rotation.ca.not_after));
+            self.metrics.expiry(CertificateKind::NextCa, rotation.next.map(|next| next.not_after));
+        } else if let Some(certificate) = &offer.certificate {
+            self.metrics.expiry(CertificateKind::Source, Some(certificate.validity().not_after));
+        }
+        Some(offer)
+    }
+
+    /// Writes `wanted` to the targets that do not hold it. Returns what they hold then, and when to try again.
+    async fn publish(
+        &mut self,
+        wanted: &TrustBundle,
+        mut readings: BTreeMap<String, Option<Reading>>,
+    ) -> (BTreeMap<String, Option<Reading>>, Duration) {
+        let mut wait = INTERVAL;
+        let mut written = Vec::new();
+        for Target { target, metrics, contention, held } in &mut self.targets {
+            let name = target.name();
+            let Some(Some(reading)) = readings.get(name) else { continue };
+            if reading.holds(wanted) {
+                metrics.publication(Publication::Unchanged);
+                *held = Some(wanted.clone());
+                continue;
+            }
+            // It held what is wanted, and somebody changed it: the first time it is put back at once.
+            let is_healing = held.as_ref() == Some(wanted);
+            let pause = if is_healing { contention.heal_after(Instant::now()) } else { Duration::ZERO };
+            if !pause.is_zero() {
+                wait = wait.min(pause);
+                continue;
+            }
+            let is_drift = is_healing && !reading.holds_bytes_of(wanted);
+            let outcome = timeout(PATIENCE, target.write(wanted, reading)).await;
+            let outcome = outcome.unwrap_or_else(|_| Err(timed_out("write", name)));
+            match &outcome {
+                Ok(written) => {
+                    metrics.publication(Publication::Written);
+                    *held = Some(wanted.clone());
+                    if is_drift {
+                        metrics.drift_healed();
+                    }
+                    if is_healing {
+                        let owners = reading.other_owners().join(", ");
+                        warn!(target = name, owners, "somebody else changed it; it is put back");
+                    } else {
+                        let authorities: Vec<_> = wanted.fingerprints().map(|it| it.to_string()).collect();
+                        info!(target = name, ?authorities, "trust bundle published");
+                    }
+                    // Who changes what is written while it is written must not be met with a loop either.
+                    let is_contended = is_healing || !written.holds(wanted);
+                    if is_contended && contention.note_healed(Instant::now()) {
+                        warn!(target = name, "somebody else keeps changing it; it is put back once a minute");
+                        target.report_contention(reading).await;
+                    }
+                }
+                Err(TargetError::Changed { .. }) => {
+                    debug!(target = name, "somebody else wrote at the same time");
+                    metrics.publication(Publication::Conflict);
+                    // What was read stays what is known, until it is read again.
+                    wait = MIN_PAUSE;
+                    continue;
+                }
+                Err(_) => metrics.publication(Publication::Error),
+            }
+            written.push((name.to_owned(), outcome));
+        }
+        for (name, outcome) in written {
+            let reading = self.note(&name, outcome);
+            readings.insert(name, reading);
+        }
+        (readings, wait)
+    }
+
+    /// Puts `candidate` into service if it is time. Returns when to look again.
+    fn swap(
+        &mut self,
+        candidate: &ServingCertificate,
+        before: &BTreeMap<String, Option<Reading>>,
+        now: SystemTime,
+    ) -> Duration {
+        let Certificates { names, settle, .. } = &self.certificates;
+        let trusted_for = self.trusted_since.durations(&self.readings, Instant::now());
+        let swap =
+            Swap::decide(candidate, self.serving.as_ref(), &self.readings, names, &trusted_for, *settle, now);
+        let source = self.source.name();
+        match swap {
+            Swap::None => {
+                self.metrics.reload(Reload::Unchanged);
+                INTERVAL
+            }
+            Swap::Wait(wait) => {
+                debug!(leaf = %candidate.fingerprint(), "serving certificate waits for the trust in it");
+                wait
+            }
+            Swap::Now => {
+                if self.serving.is_none() {
+                    self.proven = swap::accepted(candidate, before, names, now);
+                }
+                self.certificates.resolver.swap(candidate);
+                self.metrics.reload(Reload::Swapped);
+                info!(
+                    leaf = %candidate.fingerprint(),
+                    validity = %candidate.validity(),
+                    source,
+                    "serving certificate swapped"
+                );
+                self.serving = Some(candidate.clone());
+                INTERVAL
+            }
+        }
+    }
+
+    /// Says whether callers accept what is served. Returns when that may change by time alone.
+    fn judge(&mut self, now: SystemTime) -> Duration {
+        let mut wait = INTERVAL;
+        for (name, reading) in &self.readings {
+            let known = self.known.entry(name.clone()).or_default();
+            if reading.is_some() {
+                known.clone_from(reading);
+            }
+        }
+        let names = &self.certificates.names;
+        let accepted =
+            self.serving.as_ref().is_some_and(|serving| swap::accepted(serving, &self.known, names, now));
+        if accepted && !self.proven {
+            let trusted_for = self.trusted_since.durations(&self.readings, Instant::now());
+            let settle = self.certificates.settle.min(FIRST_SETTLE);
+            let settled = self
+                .serving
+                .as_ref()
+                .and_then(|serving| swap::settled_in(serving, &self.readings, &trusted_for, settle, now));
+            self.proven = settled.is_some_and(|settled| settled.is_zero());
+            wait = settled.unwrap_or(wait);
+        }
+        let ready = accepted && self.proven;
+        self.certificates.metrics.ready(ready);
+        let not_after = self.serving.as_ref().map(|serving| serving.validity().not_after);
+        self.metrics.expiry(CertificateKind::Leaf, not_after);
+        let before = self.certificates.ready.send_replace(ready);
+        if before != ready {
+            if ready {
+                info!("callers accept the serving certificate");
+            } else {
+                warn!("callers do not accept the serving certificate");
+            }
+        }
+        wait
+    }
+
+    /// What came of looking at a target; what is wrong is said once and not at each look.
+    fn note(&mut self, name: &str, outcome: Result<Reading, TargetError>) -> Option<Reading> {
+        match outcome {
+            Ok(reading) => {
+                if self.complaints.withdraw(name) {
+                    info!(target = name, "trust bundle can be looked after again");
+                }
+                Some(reading)
+            }
+            Err(error) => {
+                self.complaints.say(name, crate::chain(&error), |complaint| warn!("{complaint}"));
+                None
+            }
+        }
+    }
+
+    fn refuse(&mut self, error: &SourceError) {
+        let name = self.source.name();
+        self.metrics.reload(Reload::Refused(error.reason));
+        let is_serving = self.serving.is_some();
+        let say = |complaint: &str| {
+            let reason = error.reason.as_str();
+            if is_serving {
+                warn!(source = name, reason, "{complaint}; the certificate in service stays");
+            } else {
+                warn!(source = name, reason, "{complaint}; there is none to serve yet");
+            }
+        };
+        self.complaints.say(name, error.problem.clone(), say);
+    }
+
+    fn retry_after(&mut self) -> Duration {
+        self.failures = self.failures.saturating_add(1);
+        (*RETRY.start() * 2u32.saturating_pow(self.failures.min(8) - 1)).min(*RETRY.end())
+    }
+
+    /// Once a day, that all is well.
+    fn beat(&mut self, now: SystemTime) {
+        let since = self.heartbeat.map(|last| now.duration_since(last).unwrap_or(HEARTBEAT));
+        if since.is_some_and(|since| since < HEARTBEAT) {
+            return;
+        }
+        self.heartbeat = Some(now);
+        let (Some(offer), Some(serving)) = (&self.offer, &self.serving) else { return };
+        let ca = offer.rotation.as_ref().map(|rotation| rotation.ca.to_string());
+        let phase = offer.rotation.as_ref().map(|rotation| rotation.phase.as_str());
+        info!(
+            source = self.source.name(),
+            leaf = %serving.fingerprint(),
+            validity = %serving.validity(),
+            ca,
+            phase,
+            ready = *self.certificates.ready.borrow(),
+            "certificates checked"
+        );
+    }
+}
+
+fn timed_out(action: &'static str, target: &str) -> TargetError {
+    TargetError::TimedOut { action, target: target.to_owned(), patience: PATIENCE }
+}
