@@ -9,7 +9,7 @@ use kube::Client;
 use kube::runtime::events::Reporter;
 use lucid_certs::source::{CertificateSource, Live, Offer, SourceError};
 use lucid_certs::target::TrustTarget;
-use lucid_certs::{Certificates, SelfManaged, ServingNames, Timing, TrustBundle, server_config};
+use lucid_certs::{Certificates, SelfManaged, ServingNames, Timing, TrustBundle, ServerTls};
 use lucid_e2e::Error;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::ServerName;
@@ -67,7 +67,7 @@ impl Replica {
     ) -> Result<Self, Error> {
         let names = ServingNames::for_services("lucid-system", &["soak"])?;
         let certificates = Certificates::new(names.clone()).with_targets(targets).with_settle(timing.settle);
-        let tls = Arc::new(server_config(certificates.resolver())?);
+        let tls = Arc::new(ServerTls::new(certificates.resolver()).build()?);
         let reporter = Reporter { controller: "soak".to_owned(), instance: Some(number.to_string()) };
         let source = SelfManaged::new(client, NAMESPACE, SECRET, names, reporter).with_timing(timing)?;
 
