@@ -8,7 +8,6 @@ mod start;
 mod subject;
 mod swaps;
 
-use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
@@ -81,12 +80,15 @@ impl Latency {
     }
 }
 
+/// How long it is waited for something that is to happen
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// From 0 to 1
 fn random() -> f64 {
     f64::from(RandomState::new().hash_one(()) as u32) / f64::from(u32::MAX)
 }
 
-/// Looks again and again until there is something, for at most a minute.
+/// Looks again and again until there is something, for so long at most.
 async fn eventually<T>(
     what: &str,
     mut look: impl AsyncFnMut() -> Result<Option<T>, Error>,
@@ -99,14 +101,6 @@ async fn eventually<T>(
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    within(Duration::from_secs(60), what, found).await
-}
-
-async fn within<T>(
-    patience: Duration,
-    what: &str,
-    future: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Error> {
-    let outcome = tokio::time::timeout(patience, future).await;
-    outcome.unwrap_or_else(|_| Err(format!("{what}: not within {patience:?}").into()))
+    let outcome = tokio::time::timeout(PATIENCE, found).await;
+    outcome.unwrap_or_else(|_| Err(format!("{what}: not within {PATIENCE:?}").into()))
 }
