@@ -9,7 +9,7 @@ use kube::Client;
 use kube::runtime::events::Reporter;
 use lucid_certs::source::{CertificateSource, Live, Offer, SourceError};
 use lucid_certs::target::TrustTarget;
-use lucid_certs::{Certificates, SelfManaged, ServingNames, Timing, TrustBundle, ServerTls};
+use lucid_certs::{Certificates, SelfManaged, ServerTls, ServingNames, Timing, TrustBundle};
 use lucid_e2e::Error;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::ServerName;
