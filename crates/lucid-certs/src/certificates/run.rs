@@ -216,8 +216,6 @@ impl<S: CertificateSource> Run<S> {
             self.certificates.metrics.phase(rotation.phase);
             self.metrics.expiry(CertificateKind::Ca, Some(rotation.ca.not_after));
             self.metrics.expiry(CertificateKind::NextCa, rotation.next.map(|next| next.not_after));
-        } else if let Some(certificate) = &offer.certificate {
-            self.metrics.expiry(CertificateKind::Source, Some(certificate.validity().not_after));
         }
         Some(offer)
     }
