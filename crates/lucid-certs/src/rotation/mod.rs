@@ -17,7 +17,7 @@ mod tests;
 use std::{
     collections::{BTreeMap, BTreeSet},
     mem,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 pub use timing::{Timing, TimingError};
@@ -69,8 +69,26 @@ pub(crate) struct Seen<'a> {
     pub(crate) trusted_for: &'a BTreeMap<Fingerprint, Duration>,
     /// Who issued the certificate that this replica serves
     pub(crate) issuer: Option<Ca>,
-    /// For how long it knows the signer, by the same clock
-    pub(crate) signer_for: Duration,
+    /// For how long it knows of an authority that it signs no more, by the same clock
+    pub(crate) superseded_for: &'a BTreeMap<Fingerprint, Duration>,
+}
+
+/// Since when a replica knows of authorities that they sign no more
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Superseded(BTreeMap<Fingerprint, Instant>);
+
+impl Superseded {
+    /// Takes note of what the Secret held at `at`.
+    pub(crate) fn observe(&mut self, shared: &Shared, at: Instant) {
+        let previous = shared.previous.iter().map(|previous| previous.ca).filter(|ca| *ca != shared.signer);
+        self.0 =
+            previous.map(|ca| (ca.fingerprint, self.0.get(&ca.fingerprint).copied().unwrap_or(at))).collect();
+    }
+
+    /// For how long, at `at`
+    pub(crate) fn durations(&self, at: Instant) -> BTreeMap<Fingerprint, Duration> {
+        self.0.iter().map(|(ca, since)| (*ca, at.saturating_duration_since(*since))).collect()
+    }
 }
 
 /// A change of the Secret
@@ -266,8 +284,11 @@ impl Shared {
     /// does not tell: it may be set, and differs from theirs.
     fn retires_in(&self, seen: Seen<'_>, timing: &Timing, now: SystemTime) -> Option<Duration> {
         let first = self.previous.iter().map(|previous| previous.retire_at).min()?;
-        let followed = timing.urgent_drain().saturating_sub(seen.signer_for);
-        Some(first.duration_since(now).unwrap_or_default().max(followed))
+        let superseded_for = |ca: Ca| seen.superseded_for.get(&ca.fingerprint).copied().unwrap_or_default();
+        let due = self.previous.iter().filter(|previous| previous.retire_at <= first.max(now));
+        let followed =
+            due.map(|previous| timing.urgent_drain().saturating_sub(superseded_for(previous.ca))).max();
+        Some(first.duration_since(now).unwrap_or_default().max(followed.unwrap_or_default()))
     }
 
     fn is_signer_to_go(&self, timing: &Timing, now: SystemTime) -> bool {

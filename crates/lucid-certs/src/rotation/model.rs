@@ -317,7 +317,9 @@ impl Protocol {
             let trusted_for: BTreeMap<_, _> =
                 members(settled).map(|it| (ca(it).fingerprint, timing.settle)).collect();
             let issuer = replica.serving.map(ca);
-            let seen = Seen { trusted_for: &trusted_for, issuer, signer_for: Duration::MAX };
+            let superseded_for: BTreeMap<_, _> =
+                members(Set::MAX).map(|it| (ca(it).fingerprint, Duration::MAX)).collect();
+            let seen = Seen { trusted_for: &trusted_for, issuer, superseded_for: &superseded_for };
             let shared = secret.shared(drained);
             let step = shared.step(seen, &timing, now());
             (step != Step::Rest).then(|| Secret::of(&shared.after(step, ca(new), &timing, now())))

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::LazyLock,
     time::{Duration, SystemTime},
 };
 
@@ -29,9 +30,12 @@ fn trusted_for(authorities: &[(Ca, Duration)]) -> BTreeMap<Fingerprint, Duration
     authorities.iter().map(|(ca, trusted)| (ca.fingerprint, *trusted)).collect()
 }
 
-/// By a replica that knows the signer for long
+static FOR_LONG: LazyLock<BTreeMap<Fingerprint, Duration>> =
+    LazyLock::new(|| (0..=u8::MAX).map(|number| (Fingerprint::from([number; 32]), HOUR)).collect());
+
+/// By a replica that knows for long who signs no more
 fn seen(trusted_for: &BTreeMap<Fingerprint, Duration>, issuer: Option<Ca>) -> Seen<'_> {
-    Seen { trusted_for, issuer, signer_for: HOUR }
+    Seen { trusted_for, issuer, superseded_for: &FOR_LONG }
 }
 
 fn previous(ca: Ca, retire_at: SystemTime) -> BTreeSet<Previous> {
@@ -205,12 +209,13 @@ fn a_clock_that_is_ahead_retires_nothing_before_replicas_could_follow() {
     let nothing = trusted_for(&[]);
     let ahead = now + 5 * HOUR;
     let second = Duration::from_secs(1);
-    for (signer_for, step, due_in) in [
+    for (superseded_for, step, due_in) in [
         (Duration::ZERO, Step::Rest, timing.urgent_drain()),
         (timing.urgent_drain() - second, Step::Rest, second),
         (timing.urgent_drain(), Step::Retire, Duration::ZERO),
     ] {
-        let seen = Seen { trusted_for: &nothing, issuer: Some(new), signer_for };
+        let superseded_for = BTreeMap::from([(old.fingerprint, superseded_for)]);
+        let seen = Seen { trusted_for: &nothing, issuer: Some(new), superseded_for: &superseded_for };
         assert_eq!(shared.step(seen, &timing, ahead), step);
         assert_eq!(shared.due_in(seen, &timing, ahead), Some(due_in));
     }

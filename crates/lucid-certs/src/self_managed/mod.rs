@@ -30,7 +30,7 @@ use crate::{
     chain,
     key::KeyAlgorithm,
     names::ServingNames,
-    rotation::{Ca, Seen, Step, Timing, TimingError},
+    rotation::{Ca, Seen, Step, Superseded, Timing, TimingError},
     source::{CertificateSource, Live, Offer, Reason, Rotation, SourceError, Trust},
     target::Contention,
     watch,
@@ -82,6 +82,7 @@ pub struct SelfManaged {
     leaves: Leaves,
     /// What the Secret held last, for when it is lost
     memory: Option<Memory>,
+    superseded: Superseded,
     /// With those who keep others from finding there what they need
     contention: Contention,
 }
@@ -116,6 +117,7 @@ impl SelfManaged {
             algorithm: KeyAlgorithm::default(),
             leaves: Leaves::default(),
             memory: None,
+            superseded: Superseded::default(),
             contention: Contention::default(),
         }
     }
@@ -192,7 +194,12 @@ impl SelfManaged {
 
         loop {
             let issuer = self.leaves.issuer();
-            let seen = self.seen(live, issuer.as_ref().map(|(ca, _)| *ca));
+            let superseded_for = self.superseded.durations(Instant::now());
+            let seen = Seen {
+                trusted_for: &live.trusted_for,
+                issuer: issuer.as_ref().map(|(ca, _)| *ca),
+                superseded_for: &superseded_for,
+            };
             let step = contents.shared.step(seen, &self.timing, now);
             if step == Step::Rest {
                 return Ok(Some(contents));
@@ -285,16 +292,12 @@ impl SelfManaged {
             Some(memory) if memory.contents.shared.signer == signer => memory.signer_since,
             _ => Instant::now(),
         };
+        self.superseded.observe(&contents.shared, Instant::now());
         self.memory = Some(Memory { version, contents: contents.clone(), signer_since });
     }
 
     fn recall(&self, memory: &Memory, live: &Live, now: SystemTime) -> Contents {
         memory.contents.clone().adopting(trusted_now(live).as_ref(), &self.timing, now)
-    }
-
-    fn seen<'a>(&self, live: &'a Live, issuer: Option<Ca>) -> Seen<'a> {
-        let signer_for = self.memory.as_ref().map(|memory| memory.signer_since.elapsed()).unwrap_or_default();
-        Seen { trusted_for: &live.trusted_for, issuer, signer_for }
     }
 
     fn create(&self, trusted: Option<TrustBundle>, now: SystemTime) -> Result<Contents, SourceError> {
@@ -330,7 +333,8 @@ impl CertificateSource for SelfManaged {
         };
 
         let (issuer, issuing) = self.leaves.issuer().unzip();
-        let seen = self.seen(live, issuer);
+        let superseded_for = self.superseded.durations(Instant::now());
+        let seen = Seen { trusted_for: &live.trusted_for, issuer, superseded_for: &superseded_for };
         let trusted = contents.shared.trusted(issuer, now);
         let trusted = contents.bundle_with(issuing.as_ref(), &trusted);
         let since = self.memory.as_ref().map(|memory| memory.signer_since);

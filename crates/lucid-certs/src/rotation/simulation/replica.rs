@@ -19,7 +19,7 @@ use crate::{
         swap::{Candidate, Swap},
     },
     fingerprint::Fingerprint,
-    rotation::{Ca, Seen, Shared, Step},
+    rotation::{Ca, Seen, Shared, Step, Superseded},
     self_managed::HAND_ON,
     validity::Validity,
 };
@@ -66,6 +66,7 @@ pub(super) struct Process {
     trusted_since: TrustedSince,
     readings: Readings,
     pub(super) memory: Option<Memory>,
+    superseded: Superseded,
     latest: Option<Leaf>,
     in_service: Option<Leaf>,
     follow_at: Option<(Ca, Instant)>,
@@ -304,7 +305,7 @@ impl World {
                 process.in_service = Some(latest.clone());
             }
             let issuer = process.in_service.as_ref().map(|leaf| leaf.issuer);
-            let signer_for = process.signer_for(instant);
+            let superseded_for = process.superseded.durations(instant);
             let mut trusted_for = round.trusted_for.clone();
             if self.wrong == Some(Wrong::ActivateBeforeTrust) {
                 trusted_for.extend(shared.next.map(|next| (next.fingerprint, timing.settle)));
@@ -312,7 +313,7 @@ impl World {
             if self.wrong == Some(Wrong::NoSettle) {
                 trusted_for.values_mut().for_each(|trusted| *trusted = timing.settle);
             }
-            let seen = Seen { trusted_for: &trusted_for, issuer, signer_for };
+            let seen = Seen { trusted_for: &trusted_for, issuer, superseded_for: &superseded_for };
             let step = match shared.step(seen, &timing, round.now) {
                 Step::HandOn(_) if self.wrong == Some(Wrong::NoHandOn) => Step::Rest,
                 step => step,
@@ -365,6 +366,7 @@ impl World {
             Some(memory) if memory.shared.signer == shared.signer => memory.signer_since,
             _ => instant,
         };
+        process.superseded.observe(shared, instant);
         process.memory = Some(Memory { version, shared: shared.clone(), signer_since });
     }
 
@@ -399,8 +401,8 @@ impl World {
             _ => None,
         };
         let issuer = process.in_service.as_ref().map(|leaf| leaf.issuer);
-        let signer_for = process.signer_for(instant);
-        let seen = Seen { trusted_for: &round.trusted_for, issuer, signer_for };
+        let superseded_for = process.superseded.durations(instant);
+        let seen = Seen { trusted_for: &round.trusted_for, issuer, superseded_for: &superseded_for };
         let follow = process.follow_at.map(|(_, at)| at.saturating_duration_since(instant));
         let renew = process.latest.as_ref().map(|it| it.renew_at.duration_since(now).unwrap_or_default());
         let due = [shared.due_in(seen, &timing, now), follow, renew];
@@ -542,13 +544,6 @@ impl World {
 struct Conflict;
 
 impl Process {
-    fn signer_for(&self, now: Instant) -> Duration {
-        self.memory
-            .as_ref()
-            .map(|memory| now.saturating_duration_since(memory.signer_since))
-            .unwrap_or_default()
-    }
-
     fn waits(&mut self, signer: Ca, pause: Duration, now: Instant) -> bool {
         let at = match self.follow_at {
             Some((follows, at)) if follows == signer => at,
