@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use kube::Client;
-use lucid_certs::{CaStatus, CaSummary, RequestError, RotationRequest, Timing};
+use lucid_certs::{CaStatus, CaSummary, RequestError, RotationRequest};
 use snafu::{ResultExt, Snafu};
 
 /// The options of `lucid-operator certs`.
@@ -84,6 +84,16 @@ pub enum CertsError {
         /// How long it was waited for.
         patience: Duration,
     },
+    /// The next authority does not come into force.
+    #[snafu(display(
+        "the next authority does not sign after {patience:?}: some target does not trust it, which the log of \
+         lucid-operator tells, or LUCID_TRUST_SETTLE is longer. It goes on; `lucid-operator certs status` says how far \
+         it is"
+    ))]
+    NotTrusted {
+        /// How long it was waited for.
+        patience: Duration,
+    },
     /// Nobody to tell.
     #[snafu(display("failed to write: {source}"))]
     Write {
@@ -122,22 +132,16 @@ pub async fn certs(args: &CertsArgs, out: &mut impl Write) -> Result<(), CertsEr
 }
 
 fn cost(out: &mut impl Write, now: bool) -> io::Result<()> {
-    let timing = Timing::default();
-    if now {
-        writeln!(
-            out,
-            "Another authority is asked for, and trust in the present one, and in all before it, ends {} s after the \
-             new one signs.\nWhat it costs: nothing while replicas reach the API server. One that is cut off for that \
-             long fails its calls until it is back.",
-            timing.urgent_drain().as_secs()
-        )
+    let text = if now {
+        "Another authority is asked for. Soon after it signs, the present one, and all before it, are not trusted any \
+         more; `lucid-operator certs status` says when that is.\n\
+         What it costs: nothing while replicas reach the API server. One that is cut off for that long fails its calls \
+         until it is back."
     } else {
-        writeln!(
-            out,
-            "Another authority is asked for. The present one stays trusted until its last certificate is expired.\nWhat \
-             it costs: nothing."
-        )
-    }
+        "Another authority is asked for. The present one stays trusted until its last certificate is expired.\n\
+         What it costs: nothing."
+    };
+    writeln!(out, "{text}")
 }
 
 /// Shows each step until the new authority signs.
@@ -149,8 +153,10 @@ async fn follow<F>(
 where
     F: Future<Output = Result<CaStatus, RequestError>>,
 {
-    /// The first step is made as soon as a replica hears of it; the next follows when trust has settled.
+    /// The first step is made as soon as a replica hears of it.
     const PATIENCE: Duration = Duration::from_mins(2);
+    /// The next follows when trust has settled, which takes as long as the operator was told.
+    const PATIENCE_FOR_TRUST: Duration = Duration::from_mins(15);
     let old = before.signer.sha256;
     let mut since = Instant::now();
     loop {
@@ -160,17 +166,29 @@ where
             since = Instant::now();
         }
         if status.signer.sha256 != old {
-            return writeln!(out, "{} signs now", status.signer.sha256).context(WriteSnafu);
+            return end(out, &status).context(WriteSnafu);
         }
         if let Some(next) = status.next.as_ref().filter(|_| before.next.is_none()) {
             writeln!(out, "{} will sign when every target has trusted it for a while", next.sha256)
                 .context(WriteSnafu)?;
         }
-        if since.elapsed() > PATIENCE {
-            return NoAnswerSnafu { patience: PATIENCE }.fail();
+        match &status.next {
+            None if since.elapsed() > PATIENCE => return NoAnswerSnafu { patience: PATIENCE }.fail(),
+            Some(_) if since.elapsed() > PATIENCE_FOR_TRUST => {
+                return NotTrustedSnafu { patience: PATIENCE_FOR_TRUST }.fail();
+            }
+            _ => before = status,
         }
-        before = status;
     }
+}
+
+/// Who signs now, and until when those before are trusted.
+fn end(out: &mut impl Write, status: &CaStatus) -> io::Result<()> {
+    writeln!(out, "{} signs now", status.signer.sha256)?;
+    status.previous.iter().try_for_each(|previous| match &previous.retire_at {
+        Some(at) => writeln!(out, "{} is trusted until {at}", previous.sha256),
+        None => Ok(()),
+    })
 }
 
 fn print(out: &mut impl Write, status: &CaStatus) -> io::Result<()> {

@@ -10,6 +10,7 @@
 
 mod bad_input;
 mod common;
+mod docs;
 mod injection;
 mod installation;
 mod lifecycle;
