@@ -108,7 +108,7 @@ pub(crate) struct InjectionArgs {
 }
 
 /// A DNS label (RFC 1123), as the API server wants a namespace to be called.
-fn parse_namespace(text: &str) -> Result<String, &'static str> {
+pub(crate) fn parse_namespace(text: &str) -> Result<String, &'static str> {
     const ACCEPTED: &str = "accepted are 1 to 63 of a-z, 0-9 and '-', with a letter or digit at both ends";
     if is_dns_label(text) { Ok(text.to_owned()) } else { Err(ACCEPTED) }
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use lucid_operator::{CertsArgs, RunArgs};
+use lucid_operator::{CainjectorArgs, CertsArgs, RunArgs};
 use lucid_process::LogArgs;
 
 /// Injects ordered chains of auditor sidecars into pods, and lets only notarized auditors run.
@@ -25,6 +25,13 @@ enum Command {
     /// service account.
     Run(Box<RunArgs>),
 
+    /// Inject CAs into webhook configurations, conversion webhooks, APIServices and ConfigMaps that ask for one by
+    /// annotation, in a cluster without cert-manager.
+    ///
+    /// Lucid itself does not need this: `run` writes the CA of its own webhooks. It refuses to start beside a running
+    /// cainjector of cert-manager.
+    Cainjector(CainjectorArgs),
+
     /// Look at the operator's own certificate authority, or ask for another one.
     Certs(CertsArgs),
 }
@@ -36,6 +43,7 @@ async fn main() -> ExitCode {
         lucid_process::init_logging(&log)?;
         match command {
             Command::Run(args) => lucid_operator::run(*args).await?,
+            Command::Cainjector(args) => lucid_operator::cainjector(args).await?,
             Command::Certs(args) => lucid_operator::certs(&args, &mut std::io::stdout()).await?,
         }
         Ok(())

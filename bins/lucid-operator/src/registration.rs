@@ -155,7 +155,7 @@ impl<K: WebhookConfiguration> Registered<K> {
         let slots = found.bundles().into_iter().map(|(name, pem)| Slot::new(name, pem)).collect();
         let owners = found.managed_fields().iter().filter_map(|entry| entry.manager.clone());
         let owners: BTreeSet<_> = owners.filter(|manager| manager != NAME).collect();
-        Reading::present(found.resource_version().unwrap_or_default(), slots)
+        Reading::present(version(&found), slots)
             .with_stale(!self.is_as_wanted(&found))
             .with_other_owners(owners)
     }
@@ -175,7 +175,10 @@ impl<K: WebhookConfiguration> Registered<K> {
     /// not what was applied.
     async fn write_all(&self, bundles: &BTreeMap<String, Vec<u8>>, version: &str) -> Result<K, TargetError> {
         let mut wanted = self.wanted.clone().with_bundles(bundles);
-        wanted.meta_mut().resource_version = (!version.is_empty()).then(|| version.to_owned());
+        if let Some((uid, resource_version)) = version.split_once('/') {
+            wanted.meta_mut().uid = Some(uid.to_owned());
+            wanted.meta_mut().resource_version = Some(resource_version.to_owned());
+        }
         let params = PatchParams::apply(NAME).force();
         let applied = self.api.patch(NAME, &params, &Patch::Apply(&wanted)).await;
         let mut applied = applied.map_err(|error| self.failed_to("write", error))?;
@@ -202,7 +205,7 @@ impl<K: WebhookConfiguration> RegistrationTarget for Registered<K> {
             if found.as_ref().is_some_and(|found| self.is_as_wanted(found)) {
                 return Ok(());
             }
-            let version = found.as_ref().and_then(ResourceExt::resource_version).unwrap_or_default();
+            let version = found.as_ref().map(version).unwrap_or_default();
             let bundles = found.iter().flat_map(WebhookConfiguration::bundles).collect();
             self.write_all(&bundles, &version).await?;
             tracing::info!(target = self.name(), "registered");
@@ -251,6 +254,12 @@ impl<K> Debug for Registered<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Registered").field("name", &self.bundles.name()).finish_non_exhaustive()
     }
+}
+
+/// What a write depends on, as an [`ObjectTarget`] reads it too: with the uid, or an object that was deleted meanwhile
+/// would be made again.
+fn version(found: &impl ResourceExt) -> String {
+    format!("{}/{}", found.uid().unwrap_or_default(), found.resource_version().unwrap_or_default())
 }
 
 fn holds(found: Option<&BTreeMap<String, String>>, wanted: Option<&BTreeMap<String, String>>) -> bool {

@@ -200,7 +200,8 @@ async fn register(
     }
 }
 
-async fn follow(mut ready: tokio::sync::watch::Receiver<bool>, condition: Condition) {
+/// Lets a condition hold as long as somebody says so.
+pub(crate) async fn follow(mut ready: tokio::sync::watch::Receiver<bool>, condition: Condition) {
     loop {
         condition.set(*ready.borrow_and_update());
         if ready.changed().await.is_err() {

@@ -54,6 +54,9 @@
 //!   the certificate that the [resolver](ServingCertificateResolver) shows. It heals what others do to the targets,
 //!   says whether callers accept what is served ([`Certificates::ready`]), and counts ([`metrics`]).
 //!
+//! For the objects of other operators, in clusters without a certificate manager, the [`injector`] honours cert-manager's
+//! annotations.
+//!
 //! # The order that loses no call
 //!
 //! An API server makes a new client as soon as its watch brings a new `caBundle`, and verifies the certificate of every
@@ -148,6 +151,8 @@ mod serving;
 mod tls;
 mod validity;
 
+#[cfg(feature = "kube")]
+pub mod injector;
 #[cfg(feature = "runtime")]
 pub mod metrics;
 #[cfg(feature = "runtime")]

@@ -114,8 +114,7 @@ pub(crate) fn encode_private_key(key: &PrivateKeyDer<'_>) -> Zeroizing<String> {
 
 /// Writes into one allocation that never grows: parts of a key would stay behind in the smaller ones.
 fn encode(label: &str, der: &[u8]) -> String {
-    let mut pem =
-        String::with_capacity(der.len() / 48 * 65 + 65 + 2 * ("-----BEGIN -----\n".len() + label.len()));
+    let mut pem = String::with_capacity(size(label, der));
     pem.extend(["-----BEGIN ", label, "-----\n"]);
     // 48 bytes are the 64 characters of a line of RFC 7468.
     for line in der.chunks(48) {
@@ -124,4 +123,24 @@ fn encode(label: &str, der: &[u8]) -> String {
     }
     pem.extend(["-----END ", label, "-----\n"]);
     pem
+}
+
+/// The most that a text can take
+fn size(label: &str, der: &[u8]) -> usize {
+    let lines = der.len().div_ceil(48) * 65;
+    lines + "-----BEGIN -----\n-----END -----\n".len() + 2 * label.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_is_longer_than_what_was_set_aside_for_it() {
+        for length in 0..200 {
+            let der = vec![0xff; length];
+            let pem = encode("PRIVATE KEY", &der);
+            assert!(pem.len() <= size("PRIVATE KEY", &der), "{length}");
+        }
+    }
 }

@@ -14,21 +14,48 @@ const RETAIN: Duration = Duration::from_hours(24);
 
 /// Since when every target was seen to trust an authority. By the monotonic clock: one that is set must not end the wait
 /// for API servers early.
-#[derive(Debug, Default)]
-pub(super) struct TrustedSince(BTreeMap<Fingerprint, Instant>);
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TrustedSince(BTreeMap<Fingerprint, Instant>);
+
+/// Whom the callers of a target trust
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Trusted {
+    /// There are no callers.
+    All,
+    /// Those that each of its slots holds
+    Only(BTreeSet<Fingerprint>),
+}
 
 impl TrustedSince {
     /// Takes note of what the targets hold at `at`. `offered` counts even where there is no target that could hold it.
     pub(super) fn observe(&mut self, readings: &Readings, offered: Option<&TrustBundle>, at: Instant) {
+        self.note(&trusted(readings), offered.into_iter().flat_map(TrustBundle::fingerprints), at);
+    }
+
+    /// For how long, at `at`; nothing as long as a target cannot be read. What `readings` show to be gone is not counted.
+    pub(super) fn durations(&self, readings: &Readings, at: Instant) -> BTreeMap<Fingerprint, Duration> {
+        self.lasting(&trusted(readings), at)
+    }
+
+    /// [`observe`](Self::observe), of what was understood of the readings
+    pub(crate) fn note(
+        &mut self,
+        targets: &[Option<Trusted>],
+        offered: impl IntoIterator<Item = Fingerprint>,
+        at: Instant,
+    ) {
         let mut authorities: BTreeSet<Fingerprint> = self.0.keys().copied().collect();
-        authorities.extend(offered.into_iter().flat_map(TrustBundle::fingerprints));
-        let bundles = readings.values().flatten().filter_map(Reading::bundle);
-        authorities.extend(bundles.flat_map(|bundle| bundle.fingerprints().collect::<Vec<_>>()));
+        authorities.extend(offered);
+        for target in targets.iter().flatten() {
+            if let Trusted::Only(trusted) = target {
+                authorities.extend(trusted);
+            }
+        }
 
         // A target that could not be read is no reason to forget, only to wait.
-        let is_complete = readings.values().all(Option::is_some);
+        let is_complete = targets.iter().all(Option::is_some);
         for authority in authorities {
-            if !readings.values().flatten().all(|reading| reading.trusts(&authority)) {
+            if !targets.iter().flatten().all(|target| target.trusts(&authority)) {
                 self.0.remove(&authority);
             } else if is_complete {
                 self.0.entry(authority).or_insert(at);
@@ -36,15 +63,39 @@ impl TrustedSince {
         }
     }
 
-    /// For how long, at `at`; nothing as long as a target cannot be read. What `readings` show to be gone is not counted.
-    pub(super) fn durations(&self, readings: &Readings, at: Instant) -> BTreeMap<Fingerprint, Duration> {
-        if readings.values().any(Option::is_none) {
+    /// [`durations`](Self::durations), of what was understood of the readings
+    pub(crate) fn lasting(
+        &self,
+        targets: &[Option<Trusted>],
+        at: Instant,
+    ) -> BTreeMap<Fingerprint, Duration> {
+        let Some(targets) = targets.iter().map(Option::as_ref).collect::<Option<Vec<_>>>() else {
             return BTreeMap::new();
-        }
-        let is_trusted = |authority: &Fingerprint| readings.values().flatten().all(|it| it.trusts(authority));
+        };
+        let is_trusted = |authority: &Fingerprint| targets.iter().all(|target| target.trusts(authority));
         let trusted = self.0.iter().filter(|(authority, _)| is_trusted(authority));
         trusted.map(|(authority, since)| (*authority, at.saturating_duration_since(*since))).collect()
     }
+}
+
+impl Trusted {
+    fn of(reading: &Reading) -> Self {
+        let Some(bundle) = reading.bundle() else {
+            return if reading.has_slots() { Self::Only(BTreeSet::new()) } else { Self::All };
+        };
+        Self::Only(bundle.fingerprints().filter(|authority| reading.trusts(authority)).collect())
+    }
+
+    fn trusts(&self, authority: &Fingerprint) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(trusted) => trusted.contains(authority),
+        }
+    }
+}
+
+fn trusted(readings: &Readings) -> Vec<Option<Trusted>> {
+    readings.values().map(|reading| reading.as_ref().map(Trusted::of)).collect()
 }
 
 /// What is in the targets without being asked for, and since when

@@ -1,9 +1,9 @@
 //! Serving what a source offers, in the order that loses no call
 
 mod complaints;
-mod live;
+pub(crate) mod live;
 mod run;
-mod swap;
+pub(crate) mod swap;
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 

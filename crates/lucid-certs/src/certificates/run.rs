@@ -125,6 +125,9 @@ impl<S: CertificateSource> Run<S> {
         let now = SystemTime::now();
         // Before the source is asked: what it reads of its own is then not older than this.
         let before = self.read().await;
+        // What was taken away since, and what we now put back, API servers have to hear of again.
+        let offered = self.offer.as_ref().and_then(|offer| offer.trust.bundle());
+        self.trusted_since.observe(&before, offered, Instant::now());
         let trusted_for = self.trusted_since.durations(&before, Instant::now());
         let live = Live { targets: before.clone(), trusted_for, serving: self.serving.clone() };
         let fresh = self.ask(&live, now).await;

@@ -11,7 +11,7 @@ type Readings = BTreeMap<String, Option<Reading>>;
 
 /// What to do with a certificate that is offered
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Swap {
+pub(crate) enum Swap {
     /// It is served already.
     None,
     /// Serve it.
@@ -20,12 +20,23 @@ pub(super) enum Swap {
     Wait(Duration),
 }
 
+/// What is known of the certificate that is offered in place of another
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Candidate {
+    /// Whether callers of all targets accept it
+    pub(crate) is_accepted: bool,
+    /// How long until every target has trusted its issuer for long enough, if it does
+    pub(crate) settled_in: Option<Duration>,
+    /// Whether callers of some target are known to refuse the one in service
+    pub(crate) is_other_rejected: bool,
+    /// Whether the one in service is expired
+    pub(crate) is_other_over: bool,
+}
+
 /// How soon it is looked again when nobody can say when callers will accept a certificate
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 impl Swap {
-    /// A certificate takes the place of another when every target has trusted its issuer for `settle`. When callers do
-    /// not accept what is served, there is nothing to wait for.
     pub(super) fn decide(
         candidate: &ServingCertificate,
         serving: Option<&ServingCertificate>,
@@ -41,16 +52,27 @@ impl Swap {
         if serving.fingerprint() == candidate.fingerprint() {
             return Self::None;
         }
-        if serving.validity().is_over(now) {
+        Self::of(Candidate {
+            is_accepted: accepted(candidate, readings, names, now),
+            settled_in: settled_in(candidate, readings, trusted_for, settle, now),
+            is_other_rejected: rejected(serving, readings, names, now),
+            is_other_over: serving.validity().is_over(now),
+        })
+    }
+
+    /// A certificate takes the place of another when every target has trusted its issuer for long enough. When callers
+    /// do not accept what is served, there is nothing to wait for.
+    pub(crate) fn of(candidate: Candidate) -> Self {
+        if candidate.is_other_over {
             return Self::Now;
         }
-        if !accepted(candidate, readings, names, now) {
+        if !candidate.is_accepted {
             return Self::Wait(LOOK_AGAIN);
         }
-        if rejected(serving, readings, names, now) {
+        if candidate.is_other_rejected {
             return Self::Now;
         }
-        match settled_in(candidate, readings, trusted_for, settle, now) {
+        match candidate.settled_in {
             Some(wait) if wait.is_zero() => Self::Now,
             Some(wait) => Self::Wait(wait),
             None => Self::Wait(LOOK_AGAIN),

@@ -7,8 +7,16 @@
 
 mod timing;
 
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
+    mem,
     time::{Duration, SystemTime},
 };
 
@@ -30,7 +38,7 @@ pub(crate) struct Shared {
     pub(crate) signer: Ca,
     /// Will sign them
     pub(crate) next: Option<Ca>,
-    /// Signed them, and some may still be in service
+    /// Signed them, and some may still be in service. The next one can be among them, when it signed before.
     pub(crate) previous: BTreeSet<Previous>,
     /// Signed them, and must never be trusted again
     pub(crate) retired: BTreeSet<Ca>,
@@ -61,6 +69,8 @@ pub(crate) struct Seen<'a> {
     pub(crate) trusted_for: &'a BTreeMap<Fingerprint, Duration>,
     /// Who issued the certificate that this replica serves
     pub(crate) issuer: Option<Ca>,
+    /// For how long it knows the signer, by the same clock
+    pub(crate) signer_for: Duration,
 }
 
 /// A change of the Secret
@@ -101,12 +111,12 @@ impl Shared {
     /// What this replica should change. Time in `seen` must have been taken before the Secret was read.
     pub(crate) fn step(&self, seen: Seen<'_>, timing: &Timing, now: SystemTime) -> Step {
         if let Some(issuer) = seen.issuer
-            && !self.knows(&issuer)
+            && !self.has_signed(&issuer)
             && !issuer.validity.is_over(now)
         {
             return Step::HandOn(issuer);
         }
-        if self.previous.iter().any(|previous| previous.retire_at <= now) {
+        if self.retires_in(seen, timing, now).is_some_and(|wait| wait.is_zero()) {
             return Step::Retire;
         }
         let next = self.next.filter(|next| !next.is_due(timing, now));
@@ -140,7 +150,8 @@ impl Shared {
                     self.previous.iter().partition(|previous| previous.retire_at <= now);
                 after.previous = previous;
                 let retired: BTreeSet<Previous> = retired;
-                after.retired.extend(retired.iter().map(|previous| previous.ca));
+                let retired = retired.iter().map(|previous| previous.ca);
+                after.retired.extend(retired.filter(|ca| self.signer != *ca && self.next != Some(*ca)));
             }
             Step::HandOn(ca) => {
                 after.previous.insert(Previous { ca, retire_at: now + timing.drain });
@@ -150,11 +161,14 @@ impl Shared {
         // Of an expired one nobody needs to be warned.
         after.retired.retain(|ca| !ca.validity.is_over(now));
         after.previous.retain(|previous| !previous.ca.validity.is_over(now));
+        let signer = after.signer.fingerprint;
+        after.request = after.request.filter(|request| request.signer == signer);
         after
     }
 
     fn supersede(&mut self, signer: Ca, timing: &Timing, now: SystemTime) {
-        let before = std::mem::replace(&mut self.signer, signer);
+        let before = mem::replace(&mut self.signer, signer);
+        self.previous.retain(|previous| previous.ca != signer);
         let request = self.request.take_if(|request| request.signer == before.fingerprint);
         let urgent = request.is_some_and(|request| request.urgent);
         self.previous.insert(Previous { ca: before, retire_at: now + timing.drain });
@@ -164,6 +178,44 @@ impl Shared {
                 |previous: &Previous| Previous { retire_at: previous.retire_at.min(soon), ..*previous };
             self.previous = self.previous.iter().map(sooner).collect();
         }
+    }
+
+    /// The same, where `others` may be in use by somebody, and stay trusted for a while
+    pub(crate) fn adopting(&self, others: &BTreeSet<Ca>, timing: &Timing, now: SystemTime) -> Self {
+        let retire_at = now + timing.drain;
+        let others = others.iter().filter(|ca| !self.has_signed(ca) && !ca.validity.is_over(now));
+        let mut all = self.clone();
+        all.previous.extend(others.map(|ca| Previous { ca: *ca, retire_at }));
+        all
+    }
+
+    /// Whether something is missing here that is still of consequence, which only somebody from outside can have taken
+    /// away: a step leaves whom it supersedes among the previous, and these among the retired, until they expire.
+    pub(crate) fn forgets(&self, memory: &Self, now: SystemTime) -> bool {
+        let signed = memory.previous.iter().map(|previous| &previous.ca).chain([&memory.signer]);
+        signed.filter(|ca| !ca.validity.is_over(now)).any(|ca| !self.has_signed(ca))
+            || memory.retired.iter().any(|ca| !ca.validity.is_over(now) && !self.retired.contains(ca))
+    }
+
+    /// The same, with what `memory`, another reading of the Secret, knew besides
+    pub(crate) fn with_memory(&self, memory: &Self, timing: &Timing, now: SystemTime) -> Self {
+        let mut all = self.clone();
+        all.retired.extend(memory.retired.iter().filter(|ca| !ca.validity.is_over(now)));
+        let retired = &all.retired;
+        all.next = all.next.filter(|next| !retired.contains(next));
+        all.previous.retain(|previous| !retired.contains(&previous.ca));
+        let known = memory.previous.iter().filter(|previous| !all.has_signed(&previous.ca));
+        let known: Vec<_> = known.filter(|previous| !previous.ca.validity.is_over(now)).copied().collect();
+        all.previous.extend(known);
+        if memory.signer == self.signer {
+            all.next = all.next.or(memory.next);
+        } else if !all.has_signed(&memory.signer) && !memory.signer.validity.is_over(now) {
+            // Callers need time to hear of a signer, from wherever it comes.
+            let found = mem::replace(&mut all.signer, memory.signer);
+            all.next = Some(found);
+            all.previous.insert(Previous { ca: found, retire_at: now + timing.drain });
+        }
+        all.adopting(&BTreeSet::from([memory.signer]), timing, now)
     }
 
     /// What every target is to hold. Never empty, and never without the issuer of what this replica serves,
@@ -177,10 +229,9 @@ impl Shared {
         trusted
     }
 
-    /// Whether every replica hears of this authority from the Secret
-    pub(crate) fn knows(&self, ca: &Ca) -> bool {
+    /// Whether every replica hears from the Secret that there may be certificates of this authority
+    pub(crate) fn has_signed(&self, ca: &Ca) -> bool {
         self.signer == *ca
-            || self.next.as_ref() == Some(ca)
             || self.previous.iter().any(|previous| previous.ca == *ca)
             || self.retired.contains(ca)
     }
@@ -208,9 +259,15 @@ impl Shared {
         let settled = self
             .next
             .and_then(|next| Some(timing.settle.saturating_sub(*seen.trusted_for.get(&next.fingerprint)?)));
-        let retired =
-            self.previous.iter().map(|previous| previous.retire_at.duration_since(now).unwrap_or_default());
-        settled.into_iter().chain(retired).min()
+        settled.into_iter().chain(self.retires_in(seen, timing, now)).min()
+    }
+
+    /// How long until trust in some authority ends. The others had to have the time to follow, which a wall clock alone
+    /// does not tell: it may be set, and differs from theirs.
+    fn retires_in(&self, seen: Seen<'_>, timing: &Timing, now: SystemTime) -> Option<Duration> {
+        let first = self.previous.iter().map(|previous| previous.retire_at).min()?;
+        let followed = timing.urgent_drain().saturating_sub(seen.signer_for);
+        Some(first.duration_since(now).unwrap_or_default().max(followed))
     }
 
     fn is_signer_to_go(&self, timing: &Timing, now: SystemTime) -> bool {

@@ -103,15 +103,23 @@ impl Contents {
         timing: &Timing,
         now: SystemTime,
     ) -> Self {
-        let mut shared = Shared::new(Ca::of(&signer));
+        let shared = Shared::new(Ca::of(&signer));
         let certificates = signer.trust_bundle();
-        let trusted = trusted.and_then(|trusted| trusted.without_expired(now));
-        let others = trusted.iter().flat_map(TrustBundle::validities).map(Ca::from);
-        let retire_at = now + timing.drain;
-        shared.previous =
-            others.filter(|ca| *ca != shared.signer).map(|ca| Previous { ca, retire_at }).collect();
-        let certificates = trusted.iter().fold(certificates, |all, trusted| all.merge(trusted));
-        Self { shared, signer: Arc::new(signer), next: None, certificates }
+        let contents = Self { shared, signer: Arc::new(signer), next: None, certificates };
+        contents.adopting(trusted, timing, now)
+    }
+
+    /// The same, where what `trusted` holds may be in use by somebody, and stays trusted for a while
+    pub(crate) fn adopting(
+        mut self,
+        trusted: Option<&TrustBundle>,
+        timing: &Timing,
+        now: SystemTime,
+    ) -> Self {
+        let others = trusted.into_iter().flat_map(TrustBundle::validities).map(Ca::from).collect();
+        self.shared = self.shared.adopting(&others, timing, now);
+        self.certificates = trusted.iter().fold(self.certificates, |all, trusted| all.merge(trusted));
+        self
     }
 
     /// Understands a Secret. What is wrong with anything but the signer is damage: the rest is used.
@@ -151,10 +159,11 @@ impl Contents {
         let own = next.iter().fold(signer.trust_bundle(), |own, next| own.merge(&next.trust_bundle()));
         let mut previous = BTreeSet::new();
         for ca in bundle.iter().flat_map(TrustBundle::validities).map(Ca::from) {
-            if own.contains(&ca.fingerprint) || retired.contains(&ca) {
+            let recorded = rotation.previous.get(&ca.fingerprint).map(|previous| previous.retire_at.into());
+            let is_own = own.contains(&ca.fingerprint) && (recorded.is_none() || ca == Ca::of(&signer));
+            if is_own || retired.contains(&ca) {
                 continue;
             }
-            let recorded = rotation.previous.get(&ca.fingerprint).map(|previous| previous.retire_at.into());
             if recorded.is_none() && is_ours(secret) {
                 damage.push(format!("{TRUST_BUNDLE}: nothing tells when {} retires", ca.fingerprint));
             }
@@ -214,17 +223,18 @@ impl Contents {
     }
 
     /// The same, with what another reading of the Secret knew besides
-    pub(crate) fn with_memory(mut self, memory: &Self) -> Self {
-        let known = memory.shared.previous.iter().filter(|previous| !self.shared.knows(&previous.ca));
-        let known: Vec<_> = known.copied().collect();
-        self.shared.previous.extend(known);
-        self.shared.retired.extend(&memory.shared.retired);
-        if self.next.is_none() && memory.shared.signer == self.shared.signer {
-            self.next = memory.next.clone();
-            self.shared.next = memory.shared.next;
-        }
-        self.certificates = self.certificates.merge(&memory.certificates);
-        self
+    pub(crate) fn with_memory(self, memory: &Self, timing: &Timing, now: SystemTime) -> Self {
+        let shared = self.shared.with_memory(&memory.shared, timing, now);
+        let authorities =
+            [Some(&self.signer), self.next.as_ref(), Some(&memory.signer), memory.next.as_ref()];
+        let of =
+            |ca: Ca| authorities.into_iter().flatten().find(|authority| Ca::of(authority) == ca).cloned();
+        let signer = of(shared.signer).unwrap_or_else(|| Arc::clone(&self.signer));
+        let next = shared.next.and_then(of);
+        let certificates = [&memory.certificates, &signer.trust_bundle()]
+            .into_iter()
+            .fold(self.certificates, |all, bundle| all.merge(bundle));
+        Self { shared, signer, next, certificates }
     }
 
     /// The same, with the wish for another signer
@@ -356,7 +366,7 @@ pub(super) fn value<'a>(secret: &'a Secret, key: &str) -> Option<&'a [u8]> {
     Some(&secret.data.as_ref()?.get(key)?.0)
 }
 
-fn is_ours(secret: &Secret) -> bool {
+pub(super) fn is_ours(secret: &Secret) -> bool {
     let (label, manager) = MANAGED_BY;
     secret.metadata.labels.as_ref().and_then(|labels| labels.get(label)).is_some_and(|value| value == manager)
 }

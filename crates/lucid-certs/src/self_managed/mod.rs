@@ -18,7 +18,7 @@ use kube::{
     core::PartialObjectMeta,
     runtime::{
         WatchStreamExt,
-        events::{Recorder, Reporter},
+        events::Reporter,
         watcher::{self, Event, watcher},
     },
 };
@@ -26,7 +26,7 @@ use tracing::warn;
 
 pub use self::request::{CaStatus, CaSummary, RequestError, RotationRequest, request_rotation, status};
 use self::{
-    contents::{Contents, Unusable, salvage},
+    contents::{Contents, Unusable, is_ours, salvage},
     leaf::Leaves,
     report::{Report, Why},
     store::{Store, StoreError},
@@ -37,8 +37,9 @@ use crate::{
     chain,
     key::KeyAlgorithm,
     names::ServingNames,
-    rotation::{Seen, Step, Timing, TimingError},
+    rotation::{Ca, Seen, Step, Timing, TimingError},
     source::{CertificateSource, Live, Offer, Reason, Rotation, SourceError, Trust},
+    target::Contention,
 };
 
 /// How often a lost race for the Secret is tried again before others are given a longer pause. Each time it is
@@ -47,7 +48,7 @@ const ATTEMPTS: u32 = 8;
 
 /// How long others get to hand on what they serve under, after this replica first saw a signer. Until then what
 /// the targets hold besides stays.
-const HAND_ON: Duration = Duration::from_secs(10);
+pub(crate) const HAND_ON: Duration = Duration::from_secs(10);
 
 /// Serving certificates from an authority of our own that all replicas share in a Secret of type
 /// `kubernetes.io/tls`.
@@ -69,8 +70,9 @@ const HAND_ON: Duration = Duration::from_secs(10);
 ///   ask for one. Nothing is lost. If no replica runs, the next that starts makes a new authority.
 /// - **Corrupt** (no certificate, no key, they do not match, no CA, not for our names): put back from memory, or else
 ///   replaced by a new authority, with a Warning event. What is wrong with any other key is mended.
-/// - **Foreign**: a CA made elsewhere is used as the signer from now on, if it may sign for our names, and the one
-///   before stays trusted until its last certificate is expired. It is renewed like our own when it is due.
+/// - **Foreign**: a CA made elsewhere is the next signer, if it may sign for our names: the one before is put back as
+///   the signer by the replicas that run, until callers had time to hear of the other. Where none runs, it signs at once.
+///   It is renewed like our own when it is due.
 /// - **An older version of itself**, such as from a backup: the same, unless the authority in it was revoked.
 ///
 /// Needs the verbs `get`, `list`, `watch` and `update` on the Secret, `create` on Secrets of its namespace, and `create`
@@ -86,6 +88,8 @@ pub struct SelfManaged {
     leaves: Leaves,
     /// What the Secret held last, for when it is lost
     memory: Option<Memory>,
+    /// With those who keep others from finding there what they need
+    contention: Contention,
 }
 
 #[derive(Debug)]
@@ -112,12 +116,13 @@ impl SelfManaged {
         Self {
             store: Store::new(client.clone(), namespace, secret),
             changes: changes(watched, secret),
-            report: Report::new(Recorder::new(client, reporter)),
+            report: Report::new(client, reporter),
             names,
             timing: Timing::default(),
             algorithm: KeyAlgorithm::default(),
             leaves: Leaves::default(),
             memory: None,
+            contention: Contention::default(),
         }
     }
 
@@ -173,6 +178,16 @@ impl SelfManaged {
     ) -> Result<Option<Contents>, SourceError> {
         let (mut contents, why) = self.understand(secret.as_ref(), live, now)?;
         if let Some(why) = why {
+            // Somebody who asks for other names, say, and finds ours unusable as we find theirs
+            let pause = self.contention.heal_after(Instant::now());
+            if !pause.is_zero() {
+                let problem = format!(
+                    "Secret {} is changed by somebody else again and again, and put in order once a minute: {why}",
+                    self.store.name()
+                );
+                return Err(SourceError::new(Reason::Malformed, problem));
+            }
+            self.contention.note_healed(Instant::now());
             match put(&self.store, secret.as_ref(), &contents).await? {
                 Some(written) => secret = Some(written),
                 None => return Ok(None),
@@ -183,7 +198,7 @@ impl SelfManaged {
 
         loop {
             let issuer = self.leaves.issuer();
-            let seen = Seen { trusted_for: &live.trusted_for, issuer: issuer.as_ref().map(|(ca, _)| *ca) };
+            let seen = self.seen(live, issuer.as_ref().map(|(ca, _)| *ca));
             let step = contents.shared.step(seen, &self.timing, now);
             if step == Step::Rest {
                 return Ok(Some(contents));
@@ -216,7 +231,11 @@ impl SelfManaged {
         let Some(secret) = secret else {
             return match &self.memory {
                 // Who deletes the Secret wants another authority. The present one signs until that is trusted.
-                Some(memory) => Ok((memory.contents.clone().with_request(false), Some(Why::Deleted))),
+                // Our memory may be of long ago: what others serve under is in the targets.
+                Some(memory) => {
+                    let contents = self.recall(memory, live, now).with_request(false);
+                    Ok((contents, Some(Why::Deleted)))
+                }
                 None => Ok((self.create(trusted_now(live), now)?, Some(Why::Created))),
             };
         };
@@ -225,38 +244,44 @@ impl SelfManaged {
         {
             return Ok((memory.contents.clone(), None));
         }
-        let unusable = match Contents::read(secret, Some(&self.names), &self.timing, now) {
-            Ok(found) => {
-                let Some(memory) = &self.memory else {
-                    return Ok((found.contents, found.damage.map(Why::Damaged)));
-                };
-                let signer = found.contents.shared.signer;
-                if !memory.contents.shared.retired.contains(&signer) {
-                    let is_forgotten =
-                        !memory.contents.shared.retired.is_subset(&found.contents.shared.retired)
-                            && memory.contents.shared.retired.iter().any(|ca| !ca.validity.is_over(now));
-                    return Ok(match found.damage {
-                        Some(damage) => {
-                            (found.contents.with_memory(&memory.contents), Some(Why::Damaged(damage)))
-                        }
-                        None if is_forgotten => {
-                            (found.contents.with_memory(&memory.contents), Some(Why::Forgotten))
-                        }
-                        None => (found.contents, None),
-                    });
+        let found = Contents::read(secret, Some(&self.names), &self.timing, now);
+        let Some(memory) = &self.memory else {
+            return match found {
+                Ok(found) => {
+                    let contents = if is_ours(secret) {
+                        found.contents
+                    } else {
+                        // Nobody could tell it under what others serve.
+                        found.contents.adopting(trusted_now(live).as_ref(), &self.timing, now)
+                    };
+                    Ok((contents, found.damage.map(|damage| Why::Damaged { damage })))
                 }
-                Unusable::Revoked { fingerprint: signer.fingerprint }
-            }
-            Err(unusable) => unusable,
+                Err(unusable) => {
+                    let trusted = [trusted_now(live), salvage(secret)].into_iter().flatten();
+                    let trusted = trusted.reduce(|all, bundle| all.merge(&bundle));
+                    Ok((self.create(trusted, now)?, Some(Why::Replaced { source: unusable })))
+                }
+            };
         };
-        match &self.memory {
-            Some(memory) => Ok((memory.contents.clone(), Some(Why::Restored(unusable)))),
-            None => {
-                let trusted = [trusted_now(live), salvage(secret)].into_iter().flatten();
-                let trusted = trusted.reduce(|all, bundle| all.merge(&bundle));
-                Ok((self.create(trusted, now)?, Some(Why::Replaced(unusable))))
+        let found = match found {
+            Ok(found) => found,
+            Err(unusable) => {
+                return Ok((self.recall(memory, live, now), Some(Why::Restored { source: unusable })));
             }
+        };
+        let signer = found.contents.shared.signer;
+        if memory.contents.shared.retired.contains(&signer) {
+            let revoked = Unusable::Revoked { fingerprint: signer.fingerprint };
+            return Ok((self.recall(memory, live, now), Some(Why::Restored { source: revoked })));
         }
+        let why = match found.damage {
+            Some(damage) => Why::Damaged { damage },
+            None if found.contents.shared.forgets(&memory.contents.shared, now) => Why::Forgotten,
+            None => return Ok((found.contents, None)),
+        };
+        // Our memory may be of long ago: what others serve under is in the targets.
+        let contents = found.contents.with_memory(&memory.contents, &self.timing, now);
+        Ok((contents.adopting(trusted_now(live).as_ref(), &self.timing, now), Some(why)))
     }
 
     fn remember(&mut self, secret: Option<&Secret>, contents: &Contents) {
@@ -267,6 +292,15 @@ impl SelfManaged {
             _ => Instant::now(),
         };
         self.memory = Some(Memory { version, contents: contents.clone(), signer_since });
+    }
+
+    fn recall(&self, memory: &Memory, live: &Live, now: SystemTime) -> Contents {
+        memory.contents.clone().adopting(trusted_now(live).as_ref(), &self.timing, now)
+    }
+
+    fn seen<'a>(&self, live: &'a Live, issuer: Option<Ca>) -> Seen<'a> {
+        let signer_for = self.memory.as_ref().map(|memory| memory.signer_since.elapsed()).unwrap_or_default();
+        Seen { trusted_for: &live.trusted_for, issuer, signer_for }
     }
 
     fn create(&self, trusted: Option<TrustBundle>, now: SystemTime) -> Result<Contents, SourceError> {
@@ -289,6 +323,8 @@ impl CertificateSource for SelfManaged {
 
     async fn offer(&mut self, live: &Live, now: SystemTime) -> Result<Offer, SourceError> {
         self.leaves.observe(live.serving.as_ref());
+        // Before the Secret is read: what others handed on by then is in it.
+        let asked_at = Instant::now();
         let contents = self.settle_on(live, now).await?;
         let certificate = match self.leaves.next(&contents, &self.names, &self.timing, now).await {
             Ok(certificate) => Some(certificate),
@@ -300,10 +336,11 @@ impl CertificateSource for SelfManaged {
         };
 
         let (issuer, issuing) = self.leaves.issuer().unzip();
-        let seen = Seen { trusted_for: &live.trusted_for, issuer };
+        let seen = self.seen(live, issuer);
         let trusted = contents.shared.trusted(issuer, now);
         let trusted = contents.bundle_with(issuing.as_ref(), &trusted);
-        let known = self.memory.as_ref().map_or(Duration::ZERO, |memory| memory.signer_since.elapsed());
+        let since = self.memory.as_ref().map(|memory| memory.signer_since);
+        let known = since.map_or(Duration::ZERO, |since| asked_at.saturating_duration_since(since));
         let hand_on = HAND_ON.checked_sub(known);
         let trust = if hand_on.is_some() { Trust::AtLeast(trusted) } else { Trust::Exactly(trusted) };
         let due_in = [contents.shared.due_in(seen, &self.timing, now), self.leaves.due_in(now), hand_on];

@@ -1,7 +1,11 @@
 //! What people get to read: log lines and events
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::runtime::events::{Event, EventType, Recorder};
+use kube::{
+    Client,
+    runtime::events::{Event, EventType, Recorder, Reporter},
+};
+use snafu::Snafu;
 use tracing::{info, warn};
 
 use super::contents::Unusable;
@@ -9,36 +13,42 @@ use crate::chain;
 use crate::rotation::{Ca, Shared, Step};
 
 /// Why the Secret was written without a step being due
-#[derive(Debug)]
+#[derive(Debug, Snafu)]
 pub(super) enum Why {
     /// There was none, and nobody knew of one
+    #[snafu(display("there was none"))]
     Created,
     /// There was none any more
+    #[snafu(display("deleted"))]
     Deleted,
     /// It could not be used, and was put back from memory
-    Restored(Unusable),
+    #[snafu(display("{}", chain(source)))]
+    Restored { source: Unusable },
     /// It could not be used, and nobody knew what it had been
-    Replaced(Unusable),
+    #[snafu(display("{}", chain(source)))]
+    Replaced { source: Unusable },
     /// Something in it could not be used
-    Damaged(String),
-    /// It did not say any more what is revoked
+    #[snafu(display("{damage}"))]
+    Damaged { damage: String },
+    /// It did not say any more what is revoked or in service
+    #[snafu(display("it did not tell any more which authorities are revoked or in service"))]
     Forgotten,
 }
 
-#[derive(Clone)]
 pub(super) struct Report {
-    recorder: Recorder,
+    client: Client,
+    reporter: Reporter,
 }
 
 impl Report {
-    pub(super) fn new(recorder: Recorder) -> Self {
-        Self { recorder }
+    pub(super) fn new(client: Client, reporter: Reporter) -> Self {
+        Self { client, reporter }
     }
 
     /// The Secret was put in order.
     pub(super) async fn mended(&self, why: &Why, secret: &ObjectReference, signer: &Ca) {
         let signer = signer.fingerprint;
-        let (type_, reason, note) = match why {
+        let (type_, reason, outcome) = match why {
             Why::Created => (
                 EventType::Normal,
                 "CertificateAuthorityCreated",
@@ -47,31 +57,26 @@ impl Report {
             Why::Deleted => (
                 EventType::Normal,
                 "CertificateAuthorityRestored",
-                format!("deleted; put back with the certificate authority {signer}, which is rotated now"),
+                format!("put back with the certificate authority {signer}, which is rotated now"),
             ),
-            Why::Restored(unusable) => (
+            Why::Restored { .. } => (
                 EventType::Warning,
                 "CertificateAuthorityRestored",
-                format!("{}; the certificate authority {signer} was put back", chain(unusable)),
+                format!("the certificate authority {signer} was put back"),
             ),
-            Why::Replaced(unusable) => (
+            Why::Replaced { .. } => (
                 EventType::Warning,
                 "CertificateAuthorityReplaced",
                 format!(
-                    "{}; replaced by the certificate authority with SHA-256 {signer}. What callers trusted before \
-                     stays trusted for a while",
-                    chain(unusable)
+                    "replaced by the certificate authority with SHA-256 {signer}. What callers trusted before stays \
+                     trusted for a while"
                 ),
             ),
-            Why::Damaged(damage) => {
-                (EventType::Warning, "CertificateAuthorityMended", format!("{damage}; put in order"))
+            Why::Damaged { .. } | Why::Forgotten => {
+                (EventType::Warning, "CertificateAuthorityMended", "put in order".to_owned())
             }
-            Why::Forgotten => (
-                EventType::Warning,
-                "CertificateAuthorityMended",
-                "it did not tell any more which authorities are revoked; put in order".to_owned(),
-            ),
         };
+        let note = format!("{why}; {outcome}");
         if type_ == EventType::Warning {
             warn!(%signer, "Secret {}: {note}", secret.name.as_deref().unwrap_or_default());
         } else {
@@ -132,7 +137,9 @@ impl Report {
         let note = Some(note.chars().take(250).collect());
         let event =
             Event { type_, reason: reason.to_owned(), note, action: action.to_owned(), secondary: None };
-        if let Err(error) = self.recorder.publish(&event, secret).await {
+        // Of several with one reason, a recorder would show the note of the first.
+        let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
+        if let Err(error) = recorder.publish(&event, secret).await {
             warn!(error = chain(&error), "event about the certificate authority refused");
         }
     }

@@ -219,6 +219,11 @@ impl Reading {
         }
     }
 
+    /// Whether anybody calls through it
+    pub(crate) fn has_slots(&self) -> bool {
+        !self.slots().is_empty()
+    }
+
     /// Whether there is nothing to write: every slot holds exactly these bytes, or there is no slot
     #[must_use]
     pub fn holds(&self, bundle: &TrustBundle) -> bool {

@@ -128,7 +128,14 @@ impl ObjectTarget {
         self
     }
 
-    fn reading(&self, object: &DynamicObject) -> Result<Reading, TargetError> {
+    /// The object as the API server holds it, if there is one
+    pub(crate) async fn get(&self) -> Result<Option<DynamicObject>, TargetError> {
+        // Without a resourceVersion, as here, it is not answered from a cache that may be behind.
+        self.api.get_opt(&self.object).await.map_err(|error| self.api_error("get", error))
+    }
+
+    /// What is found in an object that was got
+    pub(crate) fn reading(&self, object: &DynamicObject) -> Result<Reading, TargetError> {
         let unfit = |problem| TargetError::Unfit { target: self.name.clone(), problem };
         let names = self.carrier.slots(&object.data).map_err(unfit)?;
         if names.is_empty() {
@@ -174,24 +181,44 @@ impl ObjectTarget {
         })
     }
 
+    /// Puts into each field what is wanted there, under the conditions of [`TrustTarget::write`]. All fields of the
+    /// reading must be among them, or server-side apply takes them away.
+    pub(crate) async fn apply(&self, wanted: &[Slot], version: &str) -> Result<Reading, TargetError> {
+        let applied = self.applied(wanted, version);
+        let params = PatchParams::apply(&self.field_manager).force();
+        match self.api.patch(&self.object, &params, &Patch::Apply(&applied)).await {
+            Ok(object) => self.reading(&object),
+            // Who owns a field is no conflict for who forces: this one is about uid or resourceVersion.
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                Err(TargetError::Changed { target: self.name.clone() })
+            }
+            Err(kube::Error::Api(status)) if status.code == 422 => {
+                Err(TargetError::Unfit { target: self.name.clone(), problem: status.message })
+            }
+            Err(error) => Err(self.api_error("write", error)),
+        }
+    }
+
     /// The object as far as we apply it
-    fn applied(&self, bundle: &TrustBundle, version: &str, slots: &[Slot]) -> Value {
+    fn applied(&self, wanted: &[Slot], version: &str) -> Value {
         let Version { uid, resource_version } = Version::parse(version);
         let mut object = json!({
             "apiVersion": self.resource.api_version,
             "kind": self.resource.kind,
             "metadata": { "name": self.object, "uid": uid, "resourceVersion": resource_version },
         });
-        let bundle = self.encode(bundle);
-        for slot in slots {
-            self.carrier.path(&slot.name).insert(&mut object, Value::String(bundle.clone()));
+        for slot in wanted {
+            self.carrier.path(&slot.name).insert(&mut object, Value::String(self.encode(&slot.pem)));
         }
         object
     }
 
-    fn encode(&self, bundle: &TrustBundle) -> String {
-        let pem = bundle.to_pem();
-        if self.carrier.is_text() { pem } else { BASE64_STANDARD.encode(pem) }
+    fn encode(&self, pem: &[u8]) -> String {
+        if self.carrier.is_text() {
+            String::from_utf8_lossy(pem).into_owned()
+        } else {
+            BASE64_STANDARD.encode(pem)
+        }
     }
 
     /// What is no base64, which the API server does not let in, is no certificate either.
@@ -228,11 +255,9 @@ impl TrustTarget for ObjectTarget {
 
     fn read(&self) -> BoxFuture<'_, Result<Reading, TargetError>> {
         Box::pin(async {
-            // Without a resourceVersion, as here, it is not answered from a cache that may be behind.
-            match self.api.get_opt(&self.object).await {
-                Ok(Some(object)) => self.reading(&object),
-                Ok(None) => Ok(Reading::Absent),
-                Err(error) => Err(self.api_error("get", error)),
+            match self.get().await? {
+                Some(object) => self.reading(&object),
+                None => Ok(Reading::Absent),
             }
         })
     }
@@ -244,19 +269,9 @@ impl TrustTarget for ObjectTarget {
     ) -> BoxFuture<'a, Result<Reading, TargetError>> {
         Box::pin(async {
             let Reading::Present { version, slots, .. } = reading else { return Ok(Reading::Absent) };
-            let applied = self.applied(bundle, version, slots);
-            let params = PatchParams::apply(&self.field_manager).force();
-            match self.api.patch(&self.object, &params, &Patch::Apply(&applied)).await {
-                Ok(object) => self.reading(&object),
-                // Who owns a field is no conflict for who forces: this one is about uid or resourceVersion.
-                Err(kube::Error::Api(status)) if status.code == 409 => {
-                    Err(TargetError::Changed { target: self.name.clone() })
-                }
-                Err(kube::Error::Api(status)) if status.code == 422 => {
-                    Err(TargetError::Unfit { target: self.name.clone(), problem: status.message })
-                }
-                Err(error) => Err(self.api_error("write", error)),
-            }
+            let pem = bundle.to_pem();
+            let wanted: Vec<_> = slots.iter().map(|slot| Slot::new(&*slot.name, &*pem)).collect();
+            self.apply(&wanted, version).await
         })
     }
 

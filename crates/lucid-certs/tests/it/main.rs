@@ -11,6 +11,7 @@ mod files_by_openssl;
 mod files_without_events;
 mod handshake;
 mod hostile;
+mod injector;
 mod metrics;
 mod names;
 mod openssl;

@@ -23,7 +23,7 @@ use kube::{
     runtime::{WatchStreamExt, events::Reporter, watcher},
 };
 use lucid_certs::{
-    Certificates, Fingerprint, SelfManaged, Timing, TrustBundle, server_config,
+    Certificates, Fingerprint, SelfManaged, ServingNames, Timing, TrustBundle, server_config,
     target::{ObjectTarget, TrustTarget, Webhooks},
 };
 use rustls::{ServerConfig, version::TLS13};
@@ -51,8 +51,12 @@ pub(crate) fn timing() -> Timing {
 }
 
 pub(crate) fn source(client: &Client, name: &str) -> SelfManaged {
+    source_for(names(), client, name)
+}
+
+fn source_for(names: ServingNames, client: &Client, name: &str) -> SelfManaged {
     let reporter = Reporter { controller: "lucid-operator".to_owned(), instance: Some("test".to_owned()) };
-    SelfManaged::new(client.clone(), NAMESPACE, name, names(), reporter).with_timing(timing()).unwrap()
+    SelfManaged::new(client.clone(), NAMESPACE, name, names, reporter).with_timing(timing()).unwrap()
 }
 
 pub(crate) fn target(client: &Client, name: &str) -> Arc<dyn TrustTarget> {
@@ -119,7 +123,21 @@ impl Replica {
         source: SelfManaged,
         targets: impl IntoIterator<Item = Arc<dyn TrustTarget>>,
     ) -> Self {
-        let certificates = Certificates::new(names()).with_targets(targets).with_settle(timing().settle);
+        Self::new(names(), source, targets)
+    }
+
+    /// One that is called by other names
+    pub(crate) fn begin_for(names: ServingNames, client: &Client, name: &str) -> Self {
+        let source = source_for(names.clone(), client, name);
+        Self::new(names, source, [target(client, name)])
+    }
+
+    fn new(
+        names: ServingNames,
+        source: SelfManaged,
+        targets: impl IntoIterator<Item = Arc<dyn TrustTarget>>,
+    ) -> Self {
+        let certificates = Certificates::new(names).with_targets(targets).with_settle(timing().settle);
         let server = Arc::new(server_config(certificates.resolver()).unwrap());
         let ready = certificates.ready();
         let (stop, stopped) = oneshot::channel();

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use futures::StreamExt;
 use k8s_openapi::{
     ByteString,
     api::{core::v1::Secret, events::v1::Event},
@@ -9,6 +10,7 @@ use k8s_openapi::{
 use kube::{
     Api, Client,
     api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams},
+    runtime::{WatchStreamExt, watcher},
 };
 use lucid_certs::{CertificateAuthority, ServingNames};
 use serde_json::json;
@@ -27,6 +29,7 @@ pub(super) async fn what_happens_to_the_secret(client: &Client) {
         one_that_is_due_is_rotated_while_it_signs(client),
         of_one_of_an_earlier_version_all_it_trusts_stays_trusted(client),
         one_that_cannot_be_written_is_said_and_what_is_served_stays(client),
+        two_who_ask_for_other_names_do_not_overwrite_each_other_without_end(client),
     );
 }
 
@@ -48,13 +51,19 @@ fn text<'a>(secret: &'a Secret, key: &str) -> &'a str {
     std::str::from_utf8(&secret.data.as_ref().unwrap()[key].0).unwrap()
 }
 
-/// What events say about a Secret, by their reasons
+/// What an event says about a Secret
 async fn note(client: &Client, secret: &str, reason: &str) -> String {
-    eventually(&format!("{reason} of {secret}"), || async {
+    noted(client, secret, reason, "").await
+}
+
+async fn noted(client: &Client, secret: &str, reason: &str, said: &str) -> String {
+    eventually(&format!("{reason} of {secret}: {said}"), || async {
         let events = Api::<Event>::namespaced(client.clone(), NAMESPACE);
         let found = events.list(&ListParams::default()).await.unwrap().items.into_iter().find(|event| {
             let regarding = event.regarding.as_ref().and_then(|regarding| regarding.name.as_deref());
-            regarding == Some(secret) && event.reason.as_deref() == Some(reason)
+            regarding == Some(secret)
+                && event.reason.as_deref() == Some(reason)
+                && event.note.as_ref().is_some_and(|note| note.starts_with(said))
         });
         found.and_then(|event| event.note)
     })
@@ -144,11 +153,14 @@ async fn a_corrupt_one_is_put_back_by_who_remembers(client: &Client) {
         })
         .await;
     }
-    // Of several with one reason an event shows the first.
-    let restored = note(client, name, "CertificateAuthorityRestored").await;
-    assert!(restored.starts_with("tls.key holds no usable certificate authority"), "{restored}");
-    let mended = note(client, name, "CertificateAuthorityMended").await;
-    assert!(mended.starts_with("ca.crt: "), "{mended}");
+    for (reason, said) in [
+        ("CertificateAuthorityRestored", "tls.key holds no usable certificate authority"),
+        ("CertificateAuthorityRestored", "tls.crt holds no certificate"),
+        ("CertificateAuthorityMended", "ca.crt: "),
+        ("CertificateAuthorityMended", "rotation.json: "),
+    ] {
+        noted(client, name, reason, said).await;
+    }
     assert_eq!(published(client, name).await, signer(client, name).await);
     replica.stop().await;
 }
@@ -201,4 +213,25 @@ async fn one_that_cannot_be_written_is_said_and_what_is_served_stays(client: &Cl
     replica.stop().await;
     // `source` alone writes nothing.
     drop(source(client, name));
+}
+
+/// As while an operator is replaced by one for another namespace: neither can use what the other makes.
+async fn two_who_ask_for_other_names_do_not_overwrite_each_other_without_end(client: &Client) {
+    let name = "two-names";
+    register(client, name).await;
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let mut changes = watcher(secrets(client), config).default_backoff().applied_objects().boxed();
+    let others = ServingNames::for_services("other", &["service"]).unwrap();
+    let replicas = [Replica::begin(client, name), Replica::begin_for(others, client, name)];
+    let mut count = 0;
+    let settled = async {
+        while tokio::time::timeout(Duration::from_secs(3), changes.next()).await.is_ok() {
+            count += 1;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(40), settled).await.expect("they never let go");
+    assert!(count > 4, "they did not meet: {count} changes");
+    for replica in replicas {
+        replica.stop().await;
+    }
 }

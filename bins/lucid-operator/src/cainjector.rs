@@ -1,0 +1,170 @@
+//! `lucid-operator cainjector`: CAs for whoever asks by annotation, in clusters without a certificate manager.
+
+use std::io;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use kube::{Client, Config};
+use lucid_certs::injector::{ApiServerCa, Injector, InjectorError, InjectorMetrics};
+use lucid_webhook::{AdminServer, BindError, Readiness};
+use prometheus_client::registry::Registry;
+use snafu::{ResultExt, Snafu};
+
+use crate::config::{parse_namespace, parse_object_name};
+use crate::run::follow;
+
+/// Key of the Secret with what is injected in place of OpenShift's service CA.
+const CA_KEY: &str = "ca.crt";
+/// The Secret of `lucid-operator run`.
+const CA_SECRET: &str = "lucid-operator-ca";
+
+/// The options of `lucid-operator cainjector`. Each has an environment variable; a flag wins over it.
+#[derive(Clone, Debug, clap::Args)]
+pub struct CainjectorArgs {
+    /// The namespace Lucid runs in.
+    #[arg(long, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system")]
+    #[arg(value_parser = parse_namespace)]
+    namespace: String,
+
+    /// Where /healthz, /readyz and /metrics are served, over plain HTTP.
+    #[arg(long, env = "LUCID_ADMIN_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
+    #[arg(value_parser = lucid_process::parse_address)]
+    admin_listen: SocketAddr,
+
+    /// Take CAs only from Secrets of these namespaces, such as `web,shop`. The default is all.
+    #[arg(
+        long,
+        env = "LUCID_CAINJECTOR_SECRET_NAMESPACES",
+        value_name = "NAMESPACES",
+        value_delimiter = ','
+    )]
+    #[arg(value_parser = parse_namespace)]
+    secret_namespaces: Option<Vec<String>>,
+
+    /// The Secret whose `ca.crt` is injected for OpenShift's annotation inject-cabundle, as NAMESPACE/NAME; `none` leaves
+    /// that annotation alone. The default is Lucid's own certificate authority.
+    #[arg(long, env = "LUCID_CAINJECTOR_OPENSHIFT_CA", value_name = "SECRET")]
+    openshift_ca: Option<OpenshiftCa>,
+
+    /// Run also beside a cainjector of cert-manager, which writes the same fields.
+    #[arg(long, env = "LUCID_CAINJECTOR_BESIDE_CERT_MANAGER", value_name = "BOOL", default_value = "false")]
+    #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    beside_cert_manager: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum OpenshiftCa {
+    None,
+    Secret { namespace: String, name: String },
+}
+
+impl FromStr for OpenshiftCa {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "none" {
+            return Ok(Self::None);
+        }
+        text.split_once('/')
+            .and_then(|(namespace, name)| {
+                let (namespace, name) = (parse_namespace(namespace).ok()?, parse_object_name(name).ok()?);
+                Some(Self::Secret { namespace, name })
+            })
+            .ok_or("accepted is NAMESPACE/NAME of a Secret, or none")
+    }
+}
+
+/// Why the injector could not start.
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub enum CainjectorError {
+    /// No handlers for SIGTERM and SIGINT.
+    #[snafu(display("failed to listen for signals: {source}"))]
+    Signals {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No API server.
+    #[snafu(display("failed to find the API server (in the cluster, or by KUBECONFIG): {source}"))]
+    Config {
+        /// What was tried.
+        #[snafu(source(from(kube::config::InferConfigError, Box::new)))]
+        source: Box<kube::config::InferConfigError>,
+    },
+    /// No client.
+    #[snafu(display("failed to make a client of the API server: {source}"))]
+    Client {
+        /// What is wrong.
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+    /// An address is taken.
+    #[snafu(display("LUCID_ADMIN_LISTEN: {source}"))]
+    Bind {
+        /// Which, and why.
+        source: BindError,
+    },
+    /// Somebody else injects, or it is not known.
+    #[snafu(display(
+        "{source}. Two who write the same fields are one too many: remove one of them. `--beside-cert-manager` allows \
+         both with cert-manager; `--openshift-ca none` leaves OpenShift's annotation to OpenShift"
+    ))]
+    Injector {
+        /// Who.
+        source: InjectorError,
+    },
+}
+
+/// Runs until SIGTERM or SIGINT.
+///
+/// # Errors
+///
+/// When something that waiting does not cure is wrong at start, such as that a cainjector of cert-manager runs. An API
+/// server that cannot be reached is asked again until it answers.
+pub async fn cainjector(args: CainjectorArgs) -> Result<(), CainjectorError> {
+    let shutdown = lucid_process::shutdown_signal().context(SignalsSnafu)?;
+    let config = Config::infer().await.context(ConfigSnafu)?;
+    let api_server_ca = ApiServerCa::of(&config);
+    let client = Client::try_from(config).context(ClientSnafu)?;
+    let admin = AdminServer::bind(args.admin_listen).await.context(BindSnafu)?;
+    tracing::info!(admin = %admin.local_addr(), "listening");
+
+    let readiness = Readiness::default();
+    let injecting = readiness.condition("all objects known and nobody else injecting");
+    let mut registry = Registry::with_prefix("lucid");
+    let mut injector = Injector::new(client)
+        .with_api_server_ca(api_server_ca)
+        .with_metrics(InjectorMetrics::new(&mut registry))
+        .beside_cert_manager(args.beside_cert_manager);
+    if let Some(namespaces) = args.secret_namespaces {
+        injector = injector.with_secret_namespaces(namespaces);
+    }
+    match args.openshift_ca {
+        Some(OpenshiftCa::None) => {}
+        Some(OpenshiftCa::Secret { namespace, name }) => {
+            injector = injector.with_openshift_ca(&namespace, &name, CA_KEY);
+        }
+        None => injector = injector.with_openshift_ca(&args.namespace, CA_SECRET, CA_KEY),
+    }
+    tokio::spawn(admin.serve(readiness, registry));
+    tokio::spawn(follow(injector.ready(), injecting));
+    injector.run(shutdown).await.context(InjectorSnafu)?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ca_in_place_of_openshifts_is_a_secret_or_none() {
+        let secret = OpenshiftCa::Secret { namespace: "web".to_owned(), name: "ca".to_owned() };
+        assert_eq!("web/ca".parse(), Ok(secret));
+        assert_eq!("none".parse(), Ok(OpenshiftCa::None));
+        for text in ["", "ca", "web/", "/ca", "web/ca/x", "Web/ca"] {
+            let refused = text.parse::<OpenshiftCa>();
+            assert_eq!(refused, Err("accepted is NAMESPACE/NAME of a Secret, or none"), "{text}");
+        }
+    }
+}

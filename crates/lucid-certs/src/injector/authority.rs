@@ -1,0 +1,230 @@
+//! Where the CA comes from that an object asks for
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::PathBuf,
+    time::SystemTime,
+};
+
+use k8s_openapi::{
+    api::core::v1::Secret, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, DynamicObject, ListParams, PartialObjectMeta},
+    core::GroupVersionKind,
+};
+use snafu::{OptionExt, ResultExt, ensure};
+
+use super::{
+    problem::{
+        ApiServerCaFileSnafu, ApiSnafu, ExpiredSnafu, NamespaceSnafu, NoApiServerCaSnafu, NoCertificateSnafu,
+        NoKeySnafu, NoSecretNameSnafu, NoSecretOfSnafu, NoSecretSnafu, NoServiceCaSnafu, NotAllowedSnafu,
+        NotOwnedSnafu, Problem, SeveralSecretsOfSnafu, UnusableApiServerCaSnafu, UnusableSnafu,
+    },
+    wish::{ObjectName, Wish},
+};
+use crate::{bundle::TrustBundle, pem};
+
+pub(super) const CERTIFICATE_CRD: &str = "certificates.cert-manager.io";
+const ALLOW_DIRECT_INJECTION: &str = "cert-manager.io/allow-direct-injection";
+const CERTIFICATE_NAME: &str = "cert-manager.io/certificate-name";
+const CA_KEY: &str = "ca.crt";
+
+/// What the outcome of a look depends on: when it changes, another look is due
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Dependency {
+    Secret(ObjectName),
+    /// All Secrets of a namespace, for one of them may get the annotation that is looked for
+    SecretsOf(String),
+    Certificate(ObjectName),
+    /// Whether there is such a kind
+    CertificateKind,
+}
+
+/// The CA by which a client verifies the API server
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum ApiServerCa {
+    /// PEM, as a kubeconfig holds it
+    Pem(Vec<u8>),
+    /// A file that is read whenever it is asked for, such as the one that kubelet keeps for a pod
+    File(PathBuf),
+}
+
+impl ApiServerCa {
+    /// That of a client's configuration, if it has one
+    #[must_use]
+    pub fn of(config: &kube::Config) -> Option<Self> {
+        if let Some(path) = &config.root_cert_file {
+            return Some(Self::File(path.clone()));
+        }
+        let certificates = config.root_cert.as_ref()?;
+        let pem: String =
+            certificates.iter().map(|der| pem::encode_certificate(&der.as_slice().into())).collect();
+        Some(Self::Pem(pem.into_bytes()))
+    }
+
+    fn read(&self) -> Result<TrustBundle, Problem> {
+        match self {
+            Self::Pem(pem) => TrustBundle::from_pem(pem),
+            Self::File(path) => {
+                TrustBundle::from_pem(&fs::read(path).with_context(|_| ApiServerCaFileSnafu { path })?)
+            }
+        }
+        .context(UnusableApiServerCaSnafu)
+    }
+}
+
+pub(super) struct Authorities {
+    pub(super) client: Client,
+    /// `None` is all
+    pub(super) namespaces: Option<BTreeSet<String>>,
+    pub(super) api_server: Option<ApiServerCa>,
+    /// Secret and key
+    pub(super) openshift: Option<(ObjectName, String)>,
+}
+
+impl Authorities {
+    pub(super) fn knows_openshift(&self) -> bool {
+        self.openshift.is_some()
+    }
+
+    /// The bundle that is wished for, nothing in it expired. What it depends on is added to `on` also when there is
+    /// none.
+    pub(super) async fn find(
+        &self,
+        wish: &Wish,
+        now: SystemTime,
+        on: &mut BTreeSet<Dependency>,
+    ) -> Result<TrustBundle, Problem> {
+        let (bundle, origin) = match wish {
+            Wish::ApiServer => {
+                let ca = self.api_server.as_ref().context(NoApiServerCaSnafu)?;
+                (ca.read()?, "the CA of the API server".to_owned())
+            }
+            Wish::OpenShift => {
+                let (name, key) = self.openshift.as_ref().context(NoServiceCaSnafu)?;
+                read(&self.secret(name, on).await?, name, key)?
+            }
+            Wish::Secret(name) => {
+                self.check(&name.namespace)?;
+                let secret = self.secret(name, on).await?;
+                let is_allowed = annotation(secret.annotations(), ALLOW_DIRECT_INJECTION) == "true";
+                ensure!(is_allowed, NotAllowedSnafu { secret: name.clone() });
+                read(&secret, name, CA_KEY)?
+            }
+            Wish::Certificate(certificate) => {
+                self.check(&certificate.namespace)?;
+                let name = self.secret_of(certificate, on).await?;
+                let secret = self.secret(&name, on).await?;
+                let found = annotation(secret.annotations(), CERTIFICATE_NAME);
+                ensure!(
+                    found == certificate.name,
+                    NotOwnedSnafu { secret: name, certificate: certificate.clone(), found }
+                );
+                read(&secret, &name, CA_KEY)?
+            }
+        };
+        bundle.without_expired(now).context(ExpiredSnafu { origin })
+    }
+
+    fn check(&self, namespace: &str) -> Result<(), Problem> {
+        match &self.namespaces {
+            Some(accepted) if !accepted.contains(namespace) => {
+                let accepted = accepted.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+                NamespaceSnafu { namespace, accepted }.fail()
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn secret(&self, name: &ObjectName, on: &mut BTreeSet<Dependency>) -> Result<Secret, Problem> {
+        on.insert(Dependency::Secret(name.clone()));
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), &name.namespace);
+        let secret = api.get_opt(&name.name).await;
+        let secret = secret.with_context(|_| ApiSnafu { action: "get", object: format!("Secret {name}") })?;
+        secret.with_context(|| NoSecretSnafu { secret: name.clone() })
+    }
+
+    /// The Secret in which a Certificate keeps what was issued for it. In a cluster without that kind, which is what
+    /// this injector is for, it is the one that says so of itself, as cert-manager marks those that it writes.
+    async fn secret_of(
+        &self,
+        certificate: &ObjectName,
+        on: &mut BTreeSet<Dependency>,
+    ) -> Result<ObjectName, Problem> {
+        on.insert(Dependency::CertificateKind);
+        if !self.has_certificates().await? {
+            return self.secret_without_certificate(certificate, on).await;
+        }
+        on.insert(Dependency::Certificate(certificate.clone()));
+        let found = certificates(&self.client, &certificate.namespace).get_opt(&certificate.name).await;
+        let found = found
+            .with_context(|_| ApiSnafu { action: "get", object: format!("Certificate {certificate}") })?;
+        let found = found.with_context(|| NoCertificateSnafu { certificate: certificate.clone() })?;
+        let name = found.data["spec"]["secretName"].as_str().filter(|name| !name.is_empty());
+        let name = name.with_context(|| NoSecretNameSnafu { certificate: certificate.clone() })?;
+        Ok(ObjectName::new(&certificate.namespace, name))
+    }
+
+    async fn has_certificates(&self) -> Result<bool, Problem> {
+        let api: Api<PartialObjectMeta<CustomResourceDefinition>> = Api::all(self.client.clone());
+        let object = || format!("CustomResourceDefinition {CERTIFICATE_CRD}");
+        let found = api.get_opt(CERTIFICATE_CRD).await;
+        Ok(found.with_context(|_| ApiSnafu { action: "get", object: object() })?.is_some())
+    }
+
+    async fn secret_without_certificate(
+        &self,
+        certificate: &ObjectName,
+        on: &mut BTreeSet<Dependency>,
+    ) -> Result<ObjectName, Problem> {
+        let namespace = &certificate.namespace;
+        on.insert(Dependency::SecretsOf(namespace.clone()));
+        let api: Api<PartialObjectMeta<Secret>> = Api::namespaced(self.client.clone(), namespace);
+        let secrets = api.list(&ListParams::default()).await;
+        let secrets = secrets.with_context(|_| ApiSnafu {
+            action: "list",
+            object: format!("Secrets of namespace {namespace}"),
+        })?;
+        let is_its = |secret: &PartialObjectMeta<Secret>| {
+            annotation(secret.annotations(), CERTIFICATE_NAME) == certificate.name
+        };
+        let names: Vec<_> =
+            secrets.iter().filter(|secret| is_its(secret)).map(ResourceExt::name_any).collect();
+        match &*names {
+            [name] => Ok(ObjectName::new(namespace, name)),
+            [] => NoSecretOfSnafu { certificate: certificate.clone() }.fail(),
+            several => {
+                SeveralSecretsOfSnafu { certificate: certificate.clone(), names: several.join(", ") }.fail()
+            }
+        }
+    }
+}
+
+/// cert-manager's kind
+pub(super) fn certificates(client: &Client, namespace: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(client.clone(), namespace, &certificate_resource())
+}
+
+pub(super) fn certificate_resource() -> ApiResource {
+    ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk("cert-manager.io", "v1", "Certificate"),
+        "certificates",
+    )
+}
+
+fn annotation<'a>(annotations: &'a BTreeMap<String, String>, key: &str) -> &'a str {
+    annotations.get(key).map_or("", String::as_str)
+}
+
+/// What stands under a key, and how a message calls it
+fn read(secret: &Secret, name: &ObjectName, key: &str) -> Result<(TrustBundle, String), Problem> {
+    let data = secret.data.as_ref().and_then(|data| data.get(key));
+    let pem = data.with_context(|| NoKeySnafu { secret: name.clone(), key })?;
+    let bundle =
+        TrustBundle::from_pem(&pem.0).with_context(|_| UnusableSnafu { secret: name.clone(), key })?;
+    Ok((bundle, format!("key {key} of Secret {name}")))
+}

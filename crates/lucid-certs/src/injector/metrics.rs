@@ -1,0 +1,65 @@
+//! What an injector did, as metrics
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+
+use super::object::Kind;
+
+/// Metrics of an [`Injector`](super::Injector). Cheap to clone; all clones are the same.
+///
+/// - `cainjector_writes_total{kind,result}`: objects that were written, or not: `written`, `overtaken` (somebody else
+///   changed the object at the same time), `failed`
+/// - `cainjector_refused{kind}`: objects with an annotation that cannot be honoured now
+/// - `cainjector_paused`: 1 while nothing is written because somebody else injects
+#[derive(Debug, Clone, Default)]
+pub struct InjectorMetrics {
+    writes: Family<WriteLabels, Counter>,
+    refused: Family<KindLabels, Gauge>,
+    paused: Gauge,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WriteLabels {
+    kind: &'static str,
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabels {
+    kind: &'static str,
+}
+
+impl InjectorMetrics {
+    /// Registers the metrics
+    #[must_use]
+    pub fn new(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        for kind in Kind::ALL.map(Kind::as_str) {
+            drop(metrics.refused.get_or_create(&KindLabels { kind }));
+            for result in ["written", "overtaken", "failed"] {
+                drop(metrics.writes.get_or_create(&WriteLabels { kind, result }));
+            }
+        }
+        registry.register("cainjector_writes", "Objects that were written", metrics.writes.clone());
+        let help = "Objects with an annotation that cannot be honoured now";
+        registry.register("cainjector_refused", help, metrics.refused.clone());
+        let help = "Whether nothing is written because somebody else injects";
+        registry.register("cainjector_paused", help, metrics.paused.clone());
+        metrics
+    }
+
+    pub(super) fn wrote(&self, kind: Kind, result: &'static str) {
+        self.writes.get_or_create(&WriteLabels { kind: kind.as_str(), result }).inc();
+    }
+
+    pub(super) fn refused(&self, kind: Kind, change: i64) {
+        self.refused.get_or_create(&KindLabels { kind: kind.as_str() }).inc_by(change);
+    }
+
+    pub(super) fn paused(&self, paused: bool) {
+        self.paused.set(paused.into());
+    }
+}

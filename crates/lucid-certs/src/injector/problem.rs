@@ -1,0 +1,119 @@
+//! Why an annotation cannot be honoured
+
+use std::{io, path::PathBuf};
+
+use snafu::Snafu;
+
+use super::wish::ObjectName;
+use crate::{bundle::BundleError, target::TargetError};
+
+#[derive(Debug, Snafu)]
+#[snafu(visibility(pub(super)))]
+pub(super) enum Problem {
+    #[snafu(display("annotation {annotation} is {value:?}; accepted is NAMESPACE/NAME"))]
+    Malformed { annotation: &'static str, value: String },
+    #[snafu(display("namespace {namespace} is none of those that CAs are taken from: {accepted}"))]
+    Namespace { namespace: String, accepted: String },
+    #[snafu(display("Secret {secret} does not exist"))]
+    NoSecret { secret: ObjectName },
+    #[snafu(display("Certificate {certificate} does not exist"))]
+    NoCertificate { certificate: ObjectName },
+    #[snafu(display("Certificate {certificate} names no Secret in spec.secretName"))]
+    NoSecretName { certificate: ObjectName },
+    #[snafu(display(
+        "this cluster has no kind Certificate, and no Secret in namespace {} has the annotation \
+         cert-manager.io/certificate-name: {}",
+        certificate.namespace, certificate.name
+    ))]
+    NoSecretOf { certificate: ObjectName },
+    #[snafu(display(
+        "this cluster has no kind Certificate, and several Secrets in namespace {} have the annotation \
+         cert-manager.io/certificate-name: {}: {names}; exactly one is expected",
+        certificate.namespace, certificate.name
+    ))]
+    SeveralSecretsOf { certificate: ObjectName, names: String },
+    #[snafu(display(
+        "Secret {secret} is not that of Certificate {certificate}: its annotation cert-manager.io/certificate-name is \
+         {found:?}, expected is {:?}",
+        certificate.name
+    ))]
+    NotOwned { secret: ObjectName, certificate: ObjectName, found: String },
+    #[snafu(display(
+        "Secret {secret} does not allow it: it lacks the annotation cert-manager.io/allow-direct-injection: \"true\""
+    ))]
+    NotAllowed { secret: ObjectName },
+    #[snafu(display("Secret {secret} has no key {key}"))]
+    NoKey { secret: ObjectName, key: String },
+    #[snafu(display("key {key} of Secret {secret} is not a trust bundle"))]
+    Unusable { secret: ObjectName, key: String, source: BundleError },
+    #[snafu(display("{origin} holds only expired certificates"))]
+    Expired { origin: String },
+    #[snafu(display("the API server is not verified by a CA of its own: there is none to inject"))]
+    NoApiServerCa,
+    #[snafu(display("no Secret is chosen for what OpenShift's service CA would inject"))]
+    NoServiceCa,
+    #[snafu(display("failed to read the CA of the API server from {}", path.display()))]
+    ApiServerCaFile { path: PathBuf, source: io::Error },
+    #[snafu(display("the CA of the API server is not a trust bundle"))]
+    UnusableApiServerCa { source: BundleError },
+    #[snafu(transparent)]
+    Target { source: TargetError },
+    #[snafu(display("failed to {action} {object}"))]
+    Api {
+        action: &'static str,
+        object: String,
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+    #[snafu(display("the API server did not answer within {seconds} s"))]
+    TimedOut { seconds: u64 },
+}
+
+impl Problem {
+    /// Whether another attempt may end differently although no object that was looked at changes
+    pub(super) fn is_transient(&self) -> bool {
+        match self {
+            Self::Api { .. } | Self::TimedOut { .. } | Self::ApiServerCaFile { .. } => true,
+            Self::Target { source } => !matches!(source, TargetError::Unfit { .. }),
+            _ => false,
+        }
+    }
+
+    /// Of the event about it
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::Malformed { .. } => "MalformedAnnotation",
+            Self::Namespace { .. } | Self::NotAllowed { .. } | Self::NotOwned { .. } => "CANotAllowed",
+            Self::NoSecret { .. }
+            | Self::NoCertificate { .. }
+            | Self::NoSecretName { .. }
+            | Self::NoSecretOf { .. }
+            | Self::SeveralSecretsOf { .. }
+            | Self::NoServiceCa
+            | Self::NoApiServerCa => "CANotFound",
+            Self::NoKey { .. }
+            | Self::Unusable { .. }
+            | Self::Expired { .. }
+            | Self::ApiServerCaFile { .. }
+            | Self::UnusableApiServerCa { .. } => "CANotUsable",
+            Self::Target { .. } | Self::Api { .. } | Self::TimedOut { .. } => "CANotInjected",
+        }
+    }
+
+    /// Whether the user of the object can do something about it, so that an event tells of it: not when the API
+    /// server is away, but when it refuses.
+    pub(super) fn is_of_the_object(&self) -> bool {
+        match self {
+            Self::Api { source, .. } => is_refusal(source),
+            Self::Target { source: TargetError::Api { source, .. } } => {
+                source.downcast_ref().is_some_and(is_refusal)
+            }
+            Self::TimedOut { .. } => false,
+            _ => true,
+        }
+    }
+}
+
+fn is_refusal(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
+}

@@ -1,0 +1,214 @@
+//! Who else injects in this cluster
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    time::{Duration, SystemTime},
+};
+
+use k8s_openapi::api::{apps::v1::Deployment, coordination::v1::Lease};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ListParams, ObjectList},
+};
+
+use snafu::ResultExt;
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
+use tracing::warn;
+
+use super::{
+    InjectorError, RivalsSnafu,
+    problem::{ApiSnafu, Problem, TimedOutSnafu},
+};
+use crate::chain;
+
+/// What cert-manager's cainjector elects its leader by; the second until 1.11.
+const LEASES: [&str; 2] =
+    ["cert-manager-cainjector-leader-election", "cert-manager-cainjector-leader-election-core"];
+/// What its charts and manifests label it with; the second is the older one.
+const LABELS: [&str; 2] = ["app.kubernetes.io/component=cainjector", "app=cainjector"];
+const SERVICE_CA: (&str, &str) = ("openshift-service-ca", "service-ca");
+/// A Lease counts as long as it may be that its holder runs, also when its clock is a minute off.
+const SHORTEST_GRACE: Duration = Duration::from_secs(120);
+/// How often it is looked for them
+const CHECK: Duration = Duration::from_secs(10);
+/// How soon again at start, when the API server is away
+const RETRY: Duration = Duration::from_secs(2);
+/// How long that may take
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Somebody else who injects what this injector would
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Rival {
+    /// cert-manager's cainjector: it honours the same annotations
+    CertManager {
+        /// What shows that it runs, such as `Deployment cert-manager/cert-manager-cainjector (1 ready)`
+        evidence: String,
+    },
+    /// OpenShift's service CA: it honours the annotation `inject-cabundle`
+    ServiceCa {
+        /// What shows that it runs
+        evidence: String,
+    },
+}
+
+impl fmt::Display for Rival {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CertManager { evidence } => write!(f, "a running cainjector of cert-manager: {evidence}"),
+            Self::ServiceCa { evidence } => write!(f, "a running service CA of OpenShift: {evidence}"),
+        }
+    }
+}
+
+/// In one line
+pub(super) fn list(rivals: &[Rival]) -> String {
+    rivals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// Looks for others who inject
+pub(super) struct Lookout {
+    client: Client,
+    cert_manager: bool,
+    service_ca: bool,
+    /// Why that failed the last time
+    problem: Option<String>,
+}
+
+impl Lookout {
+    /// Looks for `cert_manager`, for OpenShift's `service_ca`, or for none
+    pub(super) fn new(client: Client, cert_manager: bool, service_ca: bool) -> Self {
+        Self { client, cert_manager, service_ca, problem: None }
+    }
+
+    /// Returns when nobody else injects
+    pub(super) async fn wait_for_none(&mut self) -> Result<(), InjectorError> {
+        loop {
+            match self.look().await {
+                Ok(rivals) if rivals.is_empty() => return Ok(()),
+                Ok(rivals) => return RivalsSnafu { rivals }.fail(),
+                Err(problem) if problem.is_of_the_object() => {
+                    let source = Box::new(problem);
+                    return Err(InjectorError::Unknown { source });
+                }
+                Err(_) => sleep(RETRY).await,
+            }
+        }
+    }
+
+    /// Tells whether that is still so, for ever
+    pub(super) async fn keep_looking(mut self, rivals: watch::Sender<Vec<Rival>>) {
+        loop {
+            sleep(CHECK).await;
+            if let Ok(found) = self.look().await {
+                let update = |rivals: &mut Vec<Rival>| {
+                    // Who is joined by another is no news.
+                    let is_news = rivals.is_empty() != found.is_empty();
+                    *rivals = found;
+                    is_news
+                };
+                rivals.send_if_modified(update);
+            }
+        }
+    }
+
+    async fn look(&mut self) -> Result<Vec<Rival>, Problem> {
+        let rivals = timeout(PATIENCE, find(&self.client, self.cert_manager, self.service_ca)).await;
+        let rivals = rivals.unwrap_or_else(|_| TimedOutSnafu { seconds: PATIENCE.as_secs() }.fail());
+        let problem = rivals.as_ref().err().map(|problem| chain(problem));
+        if self.problem != problem {
+            if let Some(problem) = &problem {
+                warn!(problem, "failed to find out whether somebody else injects CAs");
+            }
+            self.problem = problem;
+        }
+        rivals
+    }
+}
+
+/// Looks for signs of `cert_manager` and of OpenShift's `service_ca`
+async fn find(client: &Client, cert_manager: bool, service_ca: bool) -> Result<Vec<Rival>, Problem> {
+    let mut rivals = BTreeSet::new();
+    let deployments: Api<Deployment> = Api::all(client.clone());
+    if cert_manager {
+        let leases: Api<Lease> = Api::all(client.clone());
+        for name in LEASES {
+            // By name: rights to these two are enough.
+            let params = ListParams::default().fields(&format!("metadata.name={name}"));
+            let found = leases.list(&params).await;
+            let found =
+                found.with_context(|_| ApiSnafu { action: "list", object: format!("Leases {name}") })?;
+            let evidence = found.iter().filter_map(|lease| evidence_of_lease(lease, SystemTime::now()));
+            rivals.extend(evidence.map(|evidence| Rival::CertManager { evidence }));
+        }
+        for label in LABELS {
+            let found = labelled(&deployments, label).await?;
+            let evidence = found.iter().filter_map(evidence_of_deployment);
+            rivals.extend(evidence.map(|evidence| Rival::CertManager { evidence }));
+        }
+    }
+    if service_ca {
+        let (namespace, app) = SERVICE_CA;
+        let found = labelled(&deployments, &format!("app={app}")).await?;
+        let its = found.iter().filter(|deployment| deployment.namespace().as_deref() == Some(namespace));
+        rivals.extend(its.filter_map(evidence_of_deployment).map(|evidence| Rival::ServiceCa { evidence }));
+    }
+    Ok(rivals.into_iter().collect())
+}
+
+async fn labelled(api: &Api<Deployment>, label: &str) -> Result<ObjectList<Deployment>, Problem> {
+    let found = api.list(&ListParams::default().labels(label)).await;
+    found.with_context(|_| ApiSnafu { action: "list", object: format!("Deployments with {label}") })
+}
+
+fn evidence_of_lease(lease: &Lease, now: SystemTime) -> Option<String> {
+    let spec = lease.spec.as_ref()?;
+    let holder = spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
+    let lasts = u64::try_from(spec.lease_duration_seconds.unwrap_or_default()).unwrap_or_default();
+    let grace = SHORTEST_GRACE.max(Duration::from_secs(lasts) * 2);
+    // One that is renewed in the future was renewed by a clock that is ahead of ours.
+    let age = now.duration_since(spec.renew_time.as_ref()?.0.into()).unwrap_or_default();
+    let (namespace, name) = (lease.namespace().unwrap_or_default(), lease.name_any());
+    (age <= grace).then(|| format!("Lease {namespace}/{name} (held by {holder})"))
+}
+
+fn evidence_of_deployment(deployment: &Deployment) -> Option<String> {
+    let ready = deployment.status.as_ref()?.ready_replicas.filter(|ready| *ready > 0)?;
+    let (namespace, name) = (deployment.namespace().unwrap_or_default(), deployment.name_any());
+    Some(format!("Deployment {namespace}/{name} ({ready} ready)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(holder: &str, renewed: &str) -> Lease {
+        serde_json::from_value(serde_json::json!({
+            "metadata": { "namespace": "kube-system", "name": LEASES[0] },
+            "spec": { "holderIdentity": holder, "leaseDurationSeconds": 90, "renewTime": renewed },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_lease_counts_for_twice_its_time_and_while_somebody_holds_it() {
+        let now = "2026-03-01T12:00:00Z".parse::<jiff::Timestamp>().unwrap().into();
+        let held = |renewed| evidence_of_lease(&lease("pod", renewed), now);
+        assert_eq!(
+            held("2026-03-01T11:57:00.000000Z").unwrap(),
+            "Lease kube-system/cert-manager-cainjector-leader-election (held by pod)"
+        );
+        assert_eq!(held("2026-03-01T11:56:59.000000Z"), None);
+        assert!(held("2026-03-01T13:00:00.000000Z").is_some(), "its clock is ahead");
+        assert_eq!(
+            evidence_of_lease(&lease("", "2026-03-01T12:00:00.000000Z"), now),
+            None,
+            "it was given back"
+        );
+        assert_eq!(evidence_of_lease(&Lease::default(), now), None);
+    }
+}

@@ -1,0 +1,330 @@
+//! The loop: which object is looked at, when, and who hears what came of it
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::pending,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use kube::{
+    Client,
+    runtime::events::{Event, EventType, Recorder, Reporter},
+};
+use tokio::{
+    sync::{mpsc, watch as channel},
+    task::{AbortHandle, JoinSet},
+    time::{MissedTickBehavior, interval, sleep_until, timeout},
+};
+use tracing::{debug, error, info, warn};
+
+use super::{
+    Injector, InjectorError, InjectorMetrics,
+    authority::Dependency,
+    look::{Found, Look, Looker},
+    object::{Kind, Object},
+    problem::{Problem, TimedOutSnafu},
+    queue::{End, Queue},
+    rival::{self, Lookout, Rival},
+    watch::{self, Signal},
+};
+use crate::{chain, target::TrustTarget};
+
+/// How many objects are looked at together
+const LOOKS: usize = 8;
+/// How long a look may take, with its few requests
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often everything is looked at though nothing was heard: certificates expire unheard
+const RESYNC: Duration = Duration::from_secs(600);
+/// How often the wall clock is asked whether that time is over: another clock stands still while a machine sleeps.
+const TICK: Duration = Duration::from_secs(15);
+/// How many signals may wait
+const SIGNALS: usize = 256;
+/// The longest note of an event that the API server takes, in bytes
+const LONGEST_NOTE: usize = 1024;
+
+/// Waits until it is known that nobody else injects, then injects for ever.
+pub(super) async fn run(injector: Injector) -> Result<(), InjectorError> {
+    let Injector { client, reporter, authorities, beside_cert_manager, metrics, ready } = injector;
+    let openshift = authorities.knows_openshift();
+    let mut lookout = Lookout::new(client.clone(), !beside_cert_manager, openshift);
+    lookout.wait_for_none().await?;
+
+    let (signals, mut heard) = mpsc::channel(SIGNALS);
+    let kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::ConfigMap || openshift);
+    let recorder = Recorder::new(client.clone(), reporter.clone());
+    let mut run = Run {
+        looker: Arc::new(Looker { client: client.clone(), recorder, authorities }),
+        reporter,
+        queue: Queue::new(),
+        known: BTreeMap::new(),
+        looks: FuturesUnordered::new(),
+        unlisted: kinds.collect(),
+        watches: BTreeMap::new(),
+        tasks: JoinSet::new(),
+        is_paused: false,
+        resynced: SystemTime::now(),
+        client,
+        metrics,
+        ready,
+        signals,
+    };
+    for kind in &run.unlisted {
+        run.tasks.spawn(watch::objects(run.client.clone(), *kind, run.signals.clone()));
+    }
+    let (sender, mut rivals) = channel::channel(Vec::new());
+    run.tasks.spawn(lookout.keep_looking(sender));
+    let mut tick = interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        run.begin_looks();
+        let due = until(run.next_due());
+        tokio::select! {
+            Some(signal) = heard.recv() => run.hear(signal),
+            Some((object, look)) = run.looks.next() => run.end_look(&object, look),
+            () = due => {}
+            _ = tick.tick() => run.tick(),
+            Ok(()) = rivals.changed() => run.pause(&rivals.borrow_and_update()),
+        }
+    }
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment.into()).await,
+        None => pending().await,
+    }
+}
+
+struct Run {
+    client: Client,
+    reporter: Reporter,
+    looker: Arc<Looker>,
+    metrics: InjectorMetrics,
+    ready: channel::Sender<bool>,
+    queue: Queue<Object>,
+    /// Objects that ask for a CA
+    known: BTreeMap<Object, Known>,
+    looks: FuturesUnordered<BoxFuture<'static, (Object, Look)>>,
+    /// Kinds of which not all objects were heard of
+    unlisted: BTreeSet<Kind>,
+    watches: BTreeMap<Dependency, AbortHandle>,
+    tasks: JoinSet<()>,
+    signals: mpsc::Sender<Signal>,
+    is_paused: bool,
+    resynced: SystemTime,
+}
+
+/// What is remembered of an object
+#[derive(Debug, Default)]
+struct Known {
+    uid: Option<String>,
+    on: BTreeSet<Dependency>,
+    /// What was last reported to be wrong with it
+    problem: Option<String>,
+}
+
+impl Run {
+    fn hear(&mut self, signal: Signal) {
+        let now = Instant::now();
+        match signal {
+            Signal::Seen { object, asks: true } => {
+                self.known.entry(object.clone()).or_default();
+                self.queue.request(&object, now);
+            }
+            Signal::Seen { object, asks: false } | Signal::Gone(object) => self.forget(&object),
+            Signal::Listed(kind) => {
+                // Those that the list lacks are gone, which a look tells.
+                for object in self.known.keys().filter(|object| object.kind == kind) {
+                    self.queue.request(object, now);
+                }
+                self.unlisted.remove(&kind);
+                self.tell_readiness();
+            }
+            Signal::Changed(dependency) => {
+                let dependents = self.known.iter().filter(|(_, known)| known.on.contains(&dependency));
+                dependents.for_each(|(object, _)| self.queue.request(object, now));
+            }
+        }
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        let has_room = !self.is_paused && self.looks.len() < LOOKS;
+        self.queue.next_due().filter(|_| has_room)
+    }
+
+    fn begin_looks(&mut self) {
+        while !self.is_paused && self.looks.len() < LOOKS {
+            let Some(object) = self.queue.take(Instant::now()) else { return };
+            let looker = Arc::clone(&self.looker);
+            self.looks.push(Box::pin(async move {
+                let look = timeout(PATIENCE, looker.look(&object)).await;
+                let timed_out = |_| Look {
+                    on: BTreeSet::new(),
+                    uid: None,
+                    found: TimedOutSnafu { seconds: PATIENCE.as_secs() }.fail(),
+                };
+                let look = look.unwrap_or_else(timed_out);
+                (object, look)
+            }));
+        }
+    }
+
+    fn end_look(&mut self, object: &Object, look: Look) {
+        let Look { on, uid, found } = look;
+        let end = match &found {
+            Ok(Found::NothingAsked | Found::Right) => End::Settled,
+            Ok(Found::Written { wish, bundle, .. }) => {
+                let bundle: Vec<_> =
+                    bundle.fingerprints().map(|fingerprint| fingerprint.to_string()).collect();
+                info!(%object, from = %wish, ?bundle, "CA injected");
+                self.metrics.wrote(object.kind, "written");
+                End::Written
+            }
+            Ok(Found::Overtaken) => {
+                debug!(%object, "somebody else changed the object at the same time");
+                self.metrics.wrote(object.kind, "overtaken");
+                End::Overtaken
+            }
+            Err(problem) if problem.is_transient() => {
+                self.metrics.wrote(object.kind, "failed");
+                End::Failed
+            }
+            Err(_) => End::Settled,
+        };
+        let now = Instant::now();
+        let contention_begins = self.queue.done(object, end, now);
+        // What was heard since the look began may be that it asks again.
+        if matches!(found, Ok(Found::NothingAsked)) && !self.queue.is_requested(object) {
+            return self.forget(object);
+        }
+        let Some(known) = self.known.get_mut(object) else { return };
+        known.uid = uid.or(known.uid.take());
+        let before = known.on.clone();
+        if end == End::Failed {
+            // The look may have ended before it came to what it depends on.
+            known.on.extend(on);
+        } else {
+            known.on = on;
+        }
+        if known.on != before {
+            self.watch_dependencies();
+            // What it now depends on may have changed after it was read and before this was known.
+            self.queue.request(object, now);
+        }
+        match found {
+            Ok(Found::Written { target, before, .. }) if contention_begins => {
+                warn!(%object, "somebody else keeps changing what was injected; it is put back once a minute");
+                self.tasks.spawn(async move { target.report_contention(&before).await });
+                self.report(object, None);
+            }
+            found => self.report(object, found.err()),
+        }
+    }
+
+    fn forget(&mut self, object: &Object) {
+        self.queue.forget(object);
+        if let Some(known) = self.known.remove(object) {
+            self.metrics.refused(object.kind, -i64::from(known.problem.is_some()));
+            self.watch_dependencies();
+        }
+    }
+
+    /// Watches what objects depend on, and nothing else
+    fn watch_dependencies(&mut self) {
+        let wanted: BTreeSet<&Dependency> = self.known.values().flat_map(|known| &known.on).collect();
+        self.watches.retain(|dependency, watch| {
+            let is_wanted = wanted.contains(dependency);
+            if !is_wanted {
+                watch.abort();
+            }
+            is_wanted
+        });
+        for dependency in wanted {
+            if !self.watches.contains_key(dependency) {
+                let watch = watch::dependency(self.client.clone(), dependency.clone(), self.signals.clone());
+                self.watches.insert(dependency.clone(), self.tasks.spawn(watch));
+            }
+        }
+    }
+
+    /// Says what is wrong with an object: once, until something else is or it is right again.
+    fn report(&mut self, object: &Object, problem: Option<Problem>) {
+        let Some(known) = self.known.get_mut(object) else { return };
+        let text = problem.as_ref().map(|problem| chain(problem));
+        if known.problem == text {
+            return;
+        }
+        let change = i64::from(text.is_some()) - i64::from(known.problem.is_some());
+        known.problem = text;
+        self.metrics.refused(object.kind, change);
+        match problem {
+            Some(problem) => self.publish(object, &problem),
+            None => info!(%object, "its annotation is honoured again"),
+        }
+    }
+
+    fn publish(&mut self, object: &Object, problem: &Problem) {
+        let note = chain(problem);
+        warn!(%object, problem = note, "CA not injected");
+        if !problem.is_of_the_object() {
+            return;
+        }
+        let event = Event {
+            type_: EventType::Warning,
+            reason: problem.reason().to_owned(),
+            note: Some(cut(note)),
+            action: "Inject".to_owned(),
+            secondary: None,
+        };
+        let uid = self.known.get(object).and_then(|known| known.uid.clone());
+        let reference = object.reference(uid);
+        // A recorder counts events of one reason about one object, and keeps the note of the first.
+        let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
+        self.tasks.spawn(async move {
+            if let Err(error) = recorder.publish(&event, &reference).await {
+                warn!(error = chain(&error), "event about an object refused");
+            }
+        });
+    }
+
+    fn tick(&mut self) {
+        // Those that ended; a watch never does by itself.
+        while self.tasks.try_join_next().is_some() {}
+        let now = SystemTime::now();
+        // A clock that was set back says nothing about how much time is over.
+        if now.duration_since(self.resynced).is_ok_and(|age| age < RESYNC) {
+            return;
+        }
+        self.resynced = now;
+        self.queue.request_all();
+    }
+
+    fn pause(&mut self, rivals: &[Rival]) {
+        self.is_paused = !rivals.is_empty();
+        self.metrics.paused(self.is_paused);
+        if self.is_paused {
+            error!(
+                found = rival::list(rivals),
+                "somebody else injects CAs now: nothing is written until that ends"
+            );
+        } else {
+            info!("nobody else injects CAs any more: injecting again");
+            self.queue.request_all();
+        }
+        self.tell_readiness();
+    }
+
+    fn tell_readiness(&self) {
+        let is_ready = self.unlisted.is_empty() && !self.is_paused;
+        if !self.ready.send_replace(is_ready) && is_ready {
+            info!("watching all kinds of objects that ask for a CA");
+        }
+    }
+}
+
+fn cut(mut note: String) -> String {
+    note.truncate(note.floor_char_boundary(LONGEST_NOTE));
+    note
+}

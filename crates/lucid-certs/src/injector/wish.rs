@@ -1,0 +1,164 @@
+//! What the annotations of an object ask for
+
+use std::{collections::BTreeMap, fmt};
+
+use super::{
+    object::Kind,
+    problem::{MalformedSnafu, Problem},
+};
+
+pub(super) const FROM_SECRET: &str = "cert-manager.io/inject-ca-from-secret";
+pub(super) const FROM_CERTIFICATE: &str = "cert-manager.io/inject-ca-from";
+pub(super) const FROM_API_SERVER: &str = "cert-manager.io/inject-apiserver-ca";
+const OPENSHIFT: &str = "service.beta.openshift.io/inject-cabundle";
+const OPENSHIFT_ALPHA: &str = "service.alpha.openshift.io/inject-cabundle";
+
+/// Namespace and name
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ObjectName {
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl ObjectName {
+    pub(super) fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    fn parse(annotation: &'static str, value: &str) -> Result<Self, Problem> {
+        match value.split_once('/') {
+            Some((namespace, name)) if is_path_segment(namespace) && is_path_segment(name) => {
+                Ok(Self::new(namespace, name))
+            }
+            _ => MalformedSnafu { annotation, value }.fail(),
+        }
+    }
+}
+
+/// Whether the text may be a name: what is wrong with it beyond, the API server says by not finding it. What it is
+/// made of must not lead to another path of the API server.
+fn is_path_segment(text: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    let has_ends = text.starts_with(|c: char| c.is_ascii_alphanumeric());
+    has_ends && text.len() <= 253 && text.bytes().all(is_allowed)
+}
+
+/// Whose CA an object wants
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// That of a Secret that allows it
+    Secret(ObjectName),
+    /// That of the Secret of a Certificate
+    Certificate(ObjectName),
+    /// That by which the API server is verified
+    ApiServer,
+    /// That which OpenShift's operator would inject
+    OpenShift,
+}
+
+impl fmt::Display for Wish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Secret(name) => write!(f, "Secret {name}"),
+            Self::Certificate(name) => write!(f, "Certificate {name}"),
+            Self::ApiServer => f.write_str("API server"),
+            Self::OpenShift => f.write_str("service CA"),
+        }
+    }
+}
+
+impl Wish {
+    /// What is asked for, if anything. The first annotation that is there counts, in cert-manager's order, also
+    /// when it is malformed; OpenShift's come last.
+    pub(super) fn of(kind: Kind, annotations: &BTreeMap<String, String>) -> Result<Option<Self>, Problem> {
+        let value = |annotation: &str| annotations.get(annotation).map(String::as_str);
+        // cert-manager does not know ConfigMaps.
+        if kind != Kind::ConfigMap {
+            if let Some(name) = value(FROM_SECRET) {
+                return ObjectName::parse(FROM_SECRET, name).map(Self::Secret).map(Some);
+            }
+            if let Some(name) = value(FROM_CERTIFICATE) {
+                return ObjectName::parse(FROM_CERTIFICATE, name).map(Self::Certificate).map(Some);
+            }
+            if value(FROM_API_SERVER) == Some("true") {
+                return Ok(Some(Self::ApiServer));
+            }
+        }
+        let is_true = |annotation| value(annotation).is_some_and(|value| value.eq_ignore_ascii_case("true"));
+        // OpenShift has the older name for these two only.
+        let alpha = matches!(kind, Kind::ConfigMap | Kind::ApiService) && is_true(OPENSHIFT_ALPHA);
+        Ok((alpha || is_true(OPENSHIFT)).then_some(Self::OpenShift))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(kind: Kind, annotations: &[(&str, &str)]) -> Result<Option<Wish>, String> {
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        Wish::of(kind, &annotations.iter().map(owned).collect()).map_err(|problem| problem.to_string())
+    }
+
+    const FOUR: [Kind; 4] = [
+        Kind::MutatingWebhookConfiguration,
+        Kind::ValidatingWebhookConfiguration,
+        Kind::CustomResourceDefinition,
+        Kind::ApiService,
+    ];
+
+    #[test]
+    fn the_first_annotation_in_the_order_of_cert_manager_counts() {
+        let secret = (FROM_SECRET, "a/b");
+        let certificate = (FROM_CERTIFICATE, "c/d");
+        let (api_server, openshift) = ((FROM_API_SERVER, "true"), (OPENSHIFT, "true"));
+        for kind in FOUR {
+            let all = [openshift, api_server, certificate, secret];
+            assert_eq!(wish(kind, &all), Ok(Some(Wish::Secret(ObjectName::new("a", "b")))));
+            assert_eq!(wish(kind, &all[..3]), Ok(Some(Wish::Certificate(ObjectName::new("c", "d")))));
+            assert_eq!(wish(kind, &all[..2]), Ok(Some(Wish::ApiServer)));
+            assert_eq!(wish(kind, &all[..1]), Ok(Some(Wish::OpenShift)));
+            assert_eq!(wish(kind, &[]), Ok(None));
+        }
+        assert!(wish(FOUR[0], &[(FROM_SECRET, "b"), certificate]).is_err(), "a malformed one counts as well");
+    }
+
+    #[test]
+    fn cert_manager_wants_true_and_openshift_true_in_any_case() {
+        assert_eq!(wish(FOUR[0], &[(FROM_API_SERVER, "True")]), Ok(None));
+        assert_eq!(wish(FOUR[0], &[(OPENSHIFT, "True")]), Ok(Some(Wish::OpenShift)));
+        assert_eq!(wish(FOUR[0], &[(OPENSHIFT, "yes")]), Ok(None));
+    }
+
+    #[test]
+    fn config_maps_have_the_annotations_of_openshift_only_and_the_old_one_is_known_on_two_kinds() {
+        assert_eq!(wish(Kind::ConfigMap, &[(FROM_SECRET, "a/b"), (FROM_API_SERVER, "true")]), Ok(None));
+        for (kind, known) in
+            FOUR.map(|kind| (kind, kind == Kind::ApiService)).into_iter().chain([(Kind::ConfigMap, true)])
+        {
+            assert_eq!(
+                wish(kind, &[(OPENSHIFT_ALPHA, "true")]),
+                Ok(known.then_some(Wish::OpenShift)),
+                "{kind}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_name_without_a_namespace_or_that_is_none_is_refused() {
+        for value in ["", "name", "/name", "namespace/", "a/b/c", "a/../b", "../b", "a/b?x=y", "a/..", "A/b"]
+        {
+            for annotation in [FROM_SECRET, FROM_CERTIFICATE] {
+                let problem = wish(FOUR[0], &[(annotation, value)]).unwrap_err();
+                let expected = format!("annotation {annotation} is {value:?}; accepted is NAMESPACE/NAME");
+                assert_eq!(problem, expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,597 @@
+//! A replica: the rounds of the driver with the self-managed source in it, one operation at a time.
+//!
+//! Between any two operations anything may happen: others go on, clocks are set, or it crashes, which leaves nothing
+//! of it. What it decides, it decides by the functions that real replicas use.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+    time::{Duration, Instant, SystemTime},
+};
+
+use super::{
+    Wrong,
+    world::{Object, World, describe, millis, name},
+};
+use crate::{
+    certificates::{
+        live::{Trusted, TrustedSince},
+        swap::{Candidate, Swap},
+    },
+    fingerprint::Fingerprint,
+    rotation::{Ca, Seen, Shared, Step},
+    self_managed::HAND_ON,
+    validity::Validity,
+};
+
+/// How soon it is ready when it brought the trust in its first certificate to the targets itself
+const FIRST_SETTLE: Duration = Duration::from_secs(2);
+const TARGETS: std::ops::Range<u8> = 0..4;
+
+/// What each target holds: `None` where it could not be read, and `Some(None)` where there is none
+type Readings = BTreeMap<u8, Option<Option<Object>>>;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Leaf {
+    serial: u64,
+    pub(super) issuer: Ca,
+    pub(super) validity: Validity,
+    renew_at: SystemTime,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Memory {
+    version: Option<u64>,
+    shared: Shared,
+    signer_since: Instant,
+}
+
+#[derive(Debug, Clone)]
+struct Offer {
+    certificate: Option<Leaf>,
+    trust: BTreeSet<Ca>,
+    is_exact: bool,
+    ask_again: Duration,
+}
+
+/// What a process knows, all of which ends with it
+#[derive(Debug, Default)]
+pub(super) struct Process {
+    /// Of the step that comes next
+    pub(super) token: u64,
+    pub(super) due: u64,
+    /// Whether something changed since its round began
+    pub(super) is_stale: bool,
+    pc: Pc,
+    trusted_since: TrustedSince,
+    readings: Readings,
+    pub(super) memory: Option<Memory>,
+    latest: Option<Leaf>,
+    in_service: Option<Leaf>,
+    follow_at: Option<(Ca, Instant)>,
+    pub(super) serving: Option<Leaf>,
+    /// What it served before that
+    pub(super) before: Option<Leaf>,
+    pub(super) swapped_at: u64,
+    /// Versions of objects that were read
+    pub(super) saw: BTreeSet<u64>,
+    /// Whether it began with a Secret that somebody had replaced, before others could put it right
+    pub(super) is_misled: bool,
+    offer: Option<Offer>,
+    proven: bool,
+    pub(super) ready: bool,
+    failures: u32,
+}
+
+#[derive(Debug, Default)]
+enum Pc {
+    #[default]
+    Idle,
+    Read {
+        round: Round,
+        left: Vec<u8>,
+    },
+    Get(Round),
+    Step {
+        round: Round,
+        version: Option<u64>,
+        shared: Shared,
+        is_to_mend: bool,
+    },
+    Offer {
+        round: Round,
+        shared: Shared,
+        is_new: bool,
+    },
+    Write {
+        round: Round,
+        wanted: BTreeSet<Ca>,
+        left: Vec<u8>,
+    },
+    Observe(Round),
+    Swap(Round),
+}
+
+#[derive(Debug, Clone)]
+struct Round {
+    now: SystemTime,
+    before: Readings,
+    after: Readings,
+    trusted_for: BTreeMap<Fingerprint, Duration>,
+    /// When the source was asked
+    asked_at: Instant,
+    is_fresh: bool,
+    has_lost_race: bool,
+    /// The Secret, where it is wrongly read before the targets
+    secret: Option<Option<(u64, Shared)>>,
+}
+
+impl Process {
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self.pc, Pc::Idle)
+    }
+}
+
+impl World {
+    fn process(&mut self, replica: usize) -> &mut Process {
+        &mut self.replicas[replica].process
+    }
+
+    /// The next operation of a replica
+    pub(super) fn step(&mut self, replica: usize) {
+        let pc = mem::take(&mut self.process(replica).pc);
+        let pc = self.next(replica, pc);
+        if let Some(pc) = pc {
+            self.process(replica).pc = pc;
+            let latency = self.latency(replica);
+            self.schedule(replica, latency);
+        }
+    }
+
+    fn next(&mut self, replica: usize, pc: Pc) -> Option<Pc> {
+        let instant = self.instant();
+        Some(match pc {
+            Pc::Idle => {
+                self.process(replica).is_stale = false;
+                let mut left: Vec<_> = TARGETS.collect();
+                let first = self.random.below(left.len() as u64) as usize;
+                left.rotate_left(first);
+                let secret = (self.wrong == Some(Wrong::SecretBeforeTargets))
+                    .then(|| self.secret.clone().map(|secret| (secret.version, secret.shared)));
+                let round = Round {
+                    now: self.now(replica),
+                    before: Readings::new(),
+                    after: Readings::new(),
+                    trusted_for: BTreeMap::new(),
+                    asked_at: instant,
+                    is_fresh: false,
+                    has_lost_race: false,
+                    secret,
+                };
+                Pc::Read { round, left }
+            }
+            Pc::Read { mut round, mut left } => match left.pop() {
+                Some(target) => {
+                    let reading =
+                        (!self.fails(replica)).then(|| self.targets.get(&target).cloned().flatten());
+                    if let Some(Some(object)) = &reading {
+                        self.process(replica).saw.insert(object.version);
+                    }
+                    round.before.insert(target, reading);
+                    Pc::Read { round, left }
+                }
+                None => {
+                    let process = self.process(replica);
+                    let offered = process.offer.iter().flat_map(|offer| &offer.trust);
+                    let offered: Vec<_> = offered.map(|ca| ca.fingerprint).collect();
+                    process.trusted_since.note(&trusted(&round.before), offered, instant);
+                    round.trusted_for = process.trusted_since.lasting(&trusted(&round.before), instant);
+                    round.asked_at = instant;
+                    Pc::Get(round)
+                }
+            },
+            Pc::Get(round) => self.get(replica, round),
+            Pc::Step { round, version, shared, is_to_mend } => {
+                self.change(replica, round, version, shared, is_to_mend)
+            }
+            Pc::Offer { round, shared, is_new } => {
+                let offer = self.offer(replica, &round, &shared, is_new);
+                self.publish(replica, round, Some(offer))
+            }
+            Pc::Write { mut round, wanted, mut left } => match left.pop() {
+                Some(target) => {
+                    let Some(Some(Some(object))) = round.before.get(&target) else {
+                        return Some(Pc::Write { round, wanted, left });
+                    };
+                    if object.bundle != wanted {
+                        let after = self.write(replica, target, object.version, &wanted);
+                        match after {
+                            Ok(after) => drop(round.after.insert(target, after)),
+                            Err(Conflict) => round.has_lost_race = true,
+                        }
+                    }
+                    Pc::Write { round, wanted, left }
+                }
+                None => Pc::Observe(round),
+            },
+            Pc::Observe(round) => {
+                let process = self.process(replica);
+                let offered = process.offer.iter().flat_map(|offer| &offer.trust);
+                let offered: Vec<_> = offered.map(|ca| ca.fingerprint).collect();
+                process.trusted_since.note(&trusted(&round.after), offered, instant);
+                process.readings = round.after.clone();
+                Pc::Swap(round)
+            }
+            Pc::Swap(round) => {
+                self.swap(replica, &round);
+                return None;
+            }
+        })
+    }
+
+    fn get(&mut self, replica: usize, round: Round) -> Pc {
+        if self.fails(replica) {
+            return self.publish(replica, round, None);
+        }
+        let now = round.now;
+        let found = match &round.secret {
+            Some(secret) => secret.clone(),
+            None => self.secret.clone().map(|secret| (secret.version, secret.shared)),
+        };
+        let timing = self.scenario.timing;
+        let is_dark = self.is_dark();
+        let memory = self.process(replica).memory.clone();
+        let version = found.as_ref().map(|(version, _)| *version);
+        if memory.is_none() {
+            self.process(replica).is_misled = is_dark;
+        }
+        let is_foreign = self.secret.as_ref().is_some_and(|secret| secret.is_foreign);
+        let live: BTreeSet<Ca> =
+            round.before.values().flatten().flatten().flat_map(|object| object.bundle.clone()).collect();
+        let (shared, is_to_mend) = match (found, memory) {
+            (None, None) => {
+                let signer = self.generate(now);
+                (Shared::new(signer).adopting(&live, &timing, now), true)
+            }
+            (None, Some(memory)) => {
+                let mut shared = memory.shared.adopting(&live, &timing, now);
+                shared.request =
+                    Some(crate::rotation::Request { signer: shared.signer.fingerprint, urgent: false });
+                (shared, true)
+            }
+            (Some((version, _)), Some(memory)) if memory.version == Some(version) => (memory.shared, false),
+            (Some((_, shared)), Some(memory)) => {
+                if self.wrong == Some(Wrong::StaleMemory) && self.random.one_in(2) {
+                    (memory.shared, false)
+                } else if memory.shared.retired.contains(&shared.signer) {
+                    (memory.shared.adopting(&live, &timing, now), true)
+                } else if self.wrong != Some(Wrong::NoHandOn) && shared.forgets(&memory.shared, now) {
+                    (shared.with_memory(&memory.shared, &timing, now).adopting(&live, &timing, now), true)
+                } else {
+                    (shared, false)
+                }
+            }
+            (Some((_, shared)), None) if is_foreign => {
+                let adopted = shared.adopting(&live, &timing, now);
+                let is_to_mend = adopted != shared;
+                (adopted, is_to_mend)
+            }
+            (Some((_, shared)), None) => (shared, false),
+        };
+        if !is_to_mend {
+            self.remember(replica, version, &shared);
+        }
+        Pc::Step { round, version, shared, is_to_mend }
+    }
+
+    fn change(
+        &mut self,
+        replica: usize,
+        round: Round,
+        version: Option<u64>,
+        shared: Shared,
+        is_to_mend: bool,
+    ) -> Pc {
+        let timing = self.scenario.timing;
+        let after = if is_to_mend {
+            shared
+        } else {
+            let instant = self.instant();
+            let process = self.process(replica);
+            let is_served =
+                |leaf: &&Leaf| process.serving.as_ref().is_some_and(|serving| serving.serial == leaf.serial);
+            if let Some(latest) = process.latest.as_ref().filter(is_served) {
+                process.in_service = Some(latest.clone());
+            }
+            let issuer = process.in_service.as_ref().map(|leaf| leaf.issuer);
+            let signer_for = process.signer_for(instant);
+            let mut trusted_for = round.trusted_for.clone();
+            if self.wrong == Some(Wrong::ActivateBeforeTrust) {
+                trusted_for.extend(shared.next.map(|next| (next.fingerprint, timing.settle)));
+            }
+            if self.wrong == Some(Wrong::NoSettle) {
+                trusted_for.values_mut().for_each(|trusted| *trusted = timing.settle);
+            }
+            let seen = Seen { trusted_for: &trusted_for, issuer, signer_for };
+            let step = match shared.step(seen, &timing, round.now) {
+                Step::HandOn(_) if self.wrong == Some(Wrong::NoHandOn) => Step::Rest,
+                step => step,
+            };
+            if step == Step::Rest {
+                let is_new = self.is_new(replica, round.asked_at);
+                return Pc::Offer { round, shared, is_new };
+            }
+            let new = self.generate(round.now);
+            let mut after = shared.after(step, new, &timing, round.now);
+            if self.wrong == Some(Wrong::RetireAtOnce) && step == Step::Activate {
+                let retire_at = SystemTime::UNIX_EPOCH;
+                let previous = mem::take(&mut after.previous);
+                after.previous =
+                    previous.into_iter().map(|it| crate::rotation::Previous { retire_at, ..it }).collect();
+            }
+            self.note(|| format!("replica {replica} wants to {step:?}: {}", describe(&after)));
+            after
+        };
+        let fails = self.fails(replica);
+        let written = if fails && self.random.one_in(2) {
+            None
+        } else {
+            self.put_secret(replica, version, after.clone())
+        };
+        match written {
+            _ if fails => self.publish(replica, round, None),
+            None if round.secret.is_some() => self.publish(replica, round, None),
+            // Somebody else was faster.
+            None => Pc::Get(round),
+            Some(version) => {
+                self.remember(replica, Some(version), &after);
+                Pc::Step { round, version: Some(version), shared: after, is_to_mend: false }
+            }
+        }
+    }
+
+    fn is_new(&mut self, replica: usize, asked_at: Instant) -> bool {
+        if self.wrong == Some(Wrong::NoHandOn) {
+            return false;
+        }
+        let memory = self.process(replica).memory.as_ref();
+        memory.is_none_or(|memory| asked_at.saturating_duration_since(memory.signer_since) < HAND_ON)
+    }
+
+    fn remember(&mut self, replica: usize, version: Option<u64>, shared: &Shared) {
+        let instant = self.instant();
+        let process = self.process(replica);
+        let signer_since = match &process.memory {
+            Some(memory) if memory.shared.signer == shared.signer => memory.signer_since,
+            _ => instant,
+        };
+        process.memory = Some(Memory { version, shared: shared.clone(), signer_since });
+    }
+
+    fn offer(&mut self, replica: usize, round: &Round, shared: &Shared, is_new: bool) -> Offer {
+        let timing = self.scenario.timing;
+        let now = round.now;
+        let instant = self.instant();
+        let spread = self.random.below(1000) as f64 / 1000.0;
+        let serial = self.serial();
+        let process = self.process(replica);
+
+        let is_good = |leaf: &Leaf| {
+            now < leaf.renew_at && leaf.validity.contains(now) && !shared.retired.contains(&leaf.issuer)
+        };
+        let certificate = match process.latest.clone().filter(is_good) {
+            Some(latest) if latest.issuer == shared.signer => Some(latest),
+            Some(latest) if process.waits(shared.signer, timing.settle.mul_f64(spread / 2.0), instant) => {
+                Some(latest)
+            }
+            _ if shared.signer.validity.contains(now) => {
+                process.follow_at = None;
+                let Validity { not_before, not_after } = shared.signer.validity;
+                let validity = Validity {
+                    not_before: not_before.max(now - Duration::from_hours(1)),
+                    not_after: not_after.min(now + timing.leaf_lifetime),
+                };
+                let time = validity.not_after.duration_since(now).unwrap_or_default();
+                let renew_at = now + time.mul_f64(2.0 / 3.0 + spread / 12.0);
+                process.latest = Some(Leaf { serial, issuer: shared.signer, validity, renew_at });
+                process.latest.clone()
+            }
+            _ => None,
+        };
+        let issuer = process.in_service.as_ref().map(|leaf| leaf.issuer);
+        let signer_for = process.signer_for(instant);
+        let seen = Seen { trusted_for: &round.trusted_for, issuer, signer_for };
+        let follow = process.follow_at.map(|(_, at)| at.saturating_duration_since(instant));
+        let renew = process.latest.as_ref().map(|it| it.renew_at.duration_since(now).unwrap_or_default());
+        let due = [shared.due_in(seen, &timing, now), follow, renew];
+        Offer {
+            certificate,
+            trust: shared.trusted(issuer, now),
+            is_exact: !is_new,
+            ask_again: due.into_iter().flatten().fold(timing.check_interval, Duration::min),
+        }
+    }
+
+    /// Decides what to write.
+    fn publish(&mut self, replica: usize, mut round: Round, fresh: Option<Offer>) -> Pc {
+        round.is_fresh = fresh.is_some();
+        round.after = round.before.clone();
+        let process = self.process(replica);
+        if fresh.is_some() {
+            process.offer = fresh;
+        }
+        let wanted = match &process.offer {
+            None => {
+                process.readings = round.before.clone();
+                return Pc::Swap(round);
+            }
+            Some(offer) if offer.is_exact && !round.is_fresh => None,
+            Some(offer) if offer.is_exact => Some(offer.trust.clone()),
+            Some(offer) => {
+                let live = round.before.values().flatten().flatten();
+                let live = live.flat_map(|object| object.bundle.clone());
+                Some(live.filter(|ca| !ca.validity.is_over(round.now)).chain(offer.trust.clone()).collect())
+            }
+        };
+        match wanted {
+            Some(wanted) => Pc::Write { round, wanted, left: TARGETS.rev().collect() },
+            None => Pc::Observe(round),
+        }
+    }
+
+    fn write(
+        &mut self,
+        replica: usize,
+        target: u8,
+        version: u64,
+        wanted: &BTreeSet<Ca>,
+    ) -> Result<Option<Option<Object>>, Conflict> {
+        let fails = self.fails(replica);
+        if fails && self.random.one_in(2) {
+            return Ok(None);
+        }
+        let is_same = self.targets.get(&target).is_some_and(|object| {
+            object.as_ref().is_some_and(|object| {
+                object.version == version || self.wrong == Some(Wrong::UnconditionalWrites)
+            })
+        });
+        if is_same {
+            self.note(|| format!("replica {replica} writes"));
+            self.write_target(target, Some(wanted.clone()), false);
+        }
+        match (fails, is_same) {
+            (true, _) => Ok(None),
+            (false, false) => Err(Conflict),
+            (false, true) => Ok(Some(self.targets[&target].clone())),
+        }
+    }
+
+    fn swap(&mut self, replica: usize, round: &Round) {
+        let timing = self.scenario.timing;
+        let (at, instant) = (self.at, self.instant());
+        let wrong = self.wrong;
+        let now = round.now;
+        let is_stale = self.replicas[replica].process.is_stale;
+        let process = self.process(replica);
+        let settle = if wrong == Some(Wrong::NoSettle) { Duration::ZERO } else { timing.settle };
+        let trusted_for = process.trusted_since.lasting(&trusted(&process.readings), instant);
+        let mut wait = timing.check_interval;
+        let mut swapped = None;
+        if let Some(candidate) = process.offer.as_ref().and_then(|offer| offer.certificate.clone()) {
+            let swap = match &process.serving {
+                None => Swap::Now,
+                Some(serving) if serving.serial == candidate.serial => Swap::None,
+                Some(_) if wrong == Some(Wrong::ServeAtOnce) => Swap::Now,
+                Some(serving) => Swap::of(Candidate {
+                    is_accepted: accepted(&candidate, &process.readings, now),
+                    settled_in: settled_in(&candidate, &process.readings, &trusted_for, settle),
+                    is_other_rejected: rejected(serving, &process.readings, now),
+                    is_other_over: serving.validity.is_over(now),
+                }),
+            };
+            match swap {
+                Swap::None => {}
+                Swap::Wait(more) => wait = wait.min(more),
+                Swap::Now => {
+                    if process.serving.is_none() {
+                        process.proven = accepted(&candidate, &round.before, now);
+                    }
+                    swapped = Some(candidate.clone());
+                    process.swapped_at = at;
+                    process.before = process.serving.replace(candidate);
+                }
+            }
+        }
+        let is_accepted = process.serving.as_ref().is_some_and(|it| accepted(it, &process.readings, now));
+        if is_accepted && !process.proven {
+            let settle = settle.min(FIRST_SETTLE);
+            process.proven = process.serving.as_ref().is_some_and(|serving| {
+                let settled = settled_in(serving, &process.readings, &trusted_for, settle);
+                if settled.is_some_and(|wait| !wait.is_zero()) {
+                    wait = wait.min(settle);
+                }
+                settled.is_some_and(|wait| wait.is_zero())
+            });
+        }
+        let ready = is_accepted && process.proven;
+        let is_complete = process.readings.values().all(Option::is_some);
+        if round.is_fresh && is_complete {
+            process.failures = 0;
+            let ask_again = process.offer.as_ref().map_or(timing.check_interval, |offer| offer.ask_again);
+            wait = wait.min(ask_again);
+        } else {
+            process.failures += 1;
+            let retry = Duration::from_millis(500) * 2u32.pow(process.failures.min(8) - 1);
+            wait = wait.min(retry.min(Duration::from_secs(30)));
+        }
+        if round.has_lost_race || is_stale {
+            wait = Duration::from_millis(50);
+        }
+        let was_ready = process.ready;
+        if let Some(leaf) = swapped {
+            self.note(|| format!("replica {replica} serves under {}", name(&leaf.issuer)));
+        }
+        if was_ready != ready {
+            self.note(|| format!("replica {replica} is ready: {ready}"));
+            self.note_ready(replica, ready);
+        }
+        self.schedule(replica, millis(wait).max(50));
+    }
+}
+
+struct Conflict;
+
+impl Process {
+    fn signer_for(&self, now: Instant) -> Duration {
+        self.memory
+            .as_ref()
+            .map(|memory| now.saturating_duration_since(memory.signer_since))
+            .unwrap_or_default()
+    }
+
+    fn waits(&mut self, signer: Ca, pause: Duration, now: Instant) -> bool {
+        let at = match self.follow_at {
+            Some((follows, at)) if follows == signer => at,
+            _ => now + pause,
+        };
+        self.follow_at = Some((signer, at));
+        now < at
+    }
+}
+
+fn trusted(readings: &Readings) -> Vec<Option<Trusted>> {
+    let of = |object: &Option<Object>| match object {
+        None => Trusted::All,
+        Some(object) => Trusted::Only(object.bundle.iter().map(|ca| ca.fingerprint).collect()),
+    };
+    readings.values().map(|reading| reading.as_ref().map(of)).collect()
+}
+
+fn accepts(object: &Option<Object>, leaf: &Leaf, now: SystemTime) -> bool {
+    object.as_ref().is_none_or(|object| {
+        object.bundle.contains(&leaf.issuer)
+            && leaf.issuer.validity.contains(now)
+            && leaf.validity.contains(now)
+    })
+}
+
+fn accepted(leaf: &Leaf, readings: &Readings, now: SystemTime) -> bool {
+    leaf.validity.contains(now)
+        && readings.values().all(|reading| reading.as_ref().is_some_and(|object| accepts(object, leaf, now)))
+}
+
+fn rejected(leaf: &Leaf, readings: &Readings, now: SystemTime) -> bool {
+    !leaf.validity.contains(now) || readings.values().flatten().any(|object| !accepts(object, leaf, now))
+}
+
+fn settled_in(
+    leaf: &Leaf,
+    readings: &Readings,
+    trusted_for: &BTreeMap<Fingerprint, Duration>,
+    settle: Duration,
+) -> Option<Duration> {
+    if readings.values().flatten().flatten().all(|object| object.bundle.is_empty()) {
+        return Some(Duration::ZERO);
+    }
+    trusted_for.get(&leaf.issuer.fingerprint).map(|trusted| settle.saturating_sub(*trusted))
+}

@@ -1,0 +1,347 @@
+//! The steps as tables
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, SystemTime},
+};
+
+use super::{Ca, Previous, Request, Seen, Shared, Step, Timing};
+use crate::{fingerprint::Fingerprint, metrics::Phase, validity::Validity};
+
+const HOUR: Duration = Duration::from_hours(1);
+const DAY: Duration = Duration::from_hours(24);
+
+fn start() -> SystemTime {
+    SystemTime::UNIX_EPOCH + 20_000 * DAY
+}
+
+fn timing() -> Timing {
+    Timing::default()
+}
+
+/// An authority that was made at `at`
+fn ca(number: u8, at: SystemTime) -> Ca {
+    let validity = Validity { not_before: at - HOUR, not_after: at + timing().ca_lifetime };
+    Ca { fingerprint: Fingerprint::from([number; 32]), validity }
+}
+
+fn trusted_for(authorities: &[(Ca, Duration)]) -> BTreeMap<Fingerprint, Duration> {
+    authorities.iter().map(|(ca, trusted)| (ca.fingerprint, *trusted)).collect()
+}
+
+/// By a replica that knows the signer for long
+fn seen(trusted_for: &BTreeMap<Fingerprint, Duration>, issuer: Option<Ca>) -> Seen<'_> {
+    Seen { trusted_for, issuer, signer_for: HOUR }
+}
+
+fn previous(ca: Ca, retire_at: SystemTime) -> BTreeSet<Previous> {
+    BTreeSet::from([Previous { ca, retire_at }])
+}
+
+fn request(signer: Ca, urgent: bool) -> Option<Request> {
+    Some(Request { signer: signer.fingerprint, urgent })
+}
+
+fn after(shared: &Shared, step: Step, new: Ca, now: SystemTime) -> Shared {
+    shared.after(step, new, &timing(), now)
+}
+
+#[test]
+fn a_rotation_takes_its_steps_in_order_and_each_by_its_own_condition() {
+    let timing = timing();
+    let (old, new) = (ca(1, start()), ca(2, start() + 335 * DAY));
+    let nothing = trusted_for(&[]);
+    let unsettled = trusted_for(&[(old, 300 * DAY), (new, timing.settle - Duration::from_millis(1))]);
+    let settled = trusted_for(&[(old, 300 * DAY), (new, timing.settle)]);
+
+    // 0. At rest
+    let shared = Shared::new(old);
+    let now = start() + 334 * DAY;
+    assert_eq!(shared.step(seen(&nothing, Some(old)), &timing, now), Step::Rest);
+    assert_eq!(shared.phase(seen(&nothing, Some(old)), &timing, now), Phase::Stable);
+    assert_eq!(shared.due_in(seen(&nothing, Some(old)), &timing, now), None);
+    assert_eq!(shared.trusted(Some(old), now), BTreeSet::from([old]));
+
+    // 1. Publish
+    let now = start() + 335 * DAY + HOUR;
+    assert_eq!(shared.step(seen(&nothing, Some(old)), &timing, now), Step::Publish);
+    assert_eq!(shared.phase(seen(&nothing, Some(old)), &timing, now), Phase::Publish);
+    let shared = after(&shared, Step::Publish, new, now);
+    assert_eq!((shared.signer, shared.next), (old, Some(new)));
+
+    // 2. Trust
+    assert_eq!(shared.step(seen(&nothing, Some(old)), &timing, now), Step::Rest);
+    assert_eq!(shared.phase(seen(&nothing, Some(old)), &timing, now), Phase::Trust);
+    assert_eq!(shared.trusted(Some(old), now), BTreeSet::from([old, new]));
+
+    // 3. Settle
+    assert_eq!(shared.step(seen(&unsettled, Some(old)), &timing, now), Step::Rest);
+    assert_eq!(shared.phase(seen(&unsettled, Some(old)), &timing, now), Phase::Settle);
+    assert_eq!(shared.due_in(seen(&unsettled, Some(old)), &timing, now), Some(Duration::from_millis(1)));
+
+    // 4. Activate
+    assert_eq!(shared.step(seen(&settled, Some(old)), &timing, now), Step::Activate);
+    assert_eq!(shared.phase(seen(&settled, Some(old)), &timing, now), Phase::Activate);
+    let shared = after(&shared, Step::Activate, new, now);
+    assert_eq!((shared.signer, shared.next), (new, None));
+    assert_eq!(shared.previous, previous(old, now + timing.drain));
+
+    // 5. Drain
+    assert_eq!(shared.step(seen(&settled, Some(old)), &timing, now), Step::Rest);
+    assert_eq!(shared.phase(seen(&settled, Some(old)), &timing, now), Phase::Drain);
+    assert_eq!(shared.due_in(seen(&settled, Some(old)), &timing, now), Some(timing.drain));
+    assert_eq!(shared.trusted(None, now), BTreeSet::from([old, new]));
+
+    // 6. Retire
+    let now = now + timing.drain;
+    assert_eq!(shared.step(seen(&settled, Some(new)), &timing, now), Step::Retire);
+    assert_eq!(shared.phase(seen(&settled, Some(new)), &timing, now), Phase::Retire);
+    let shared = after(&shared, Step::Retire, new, now);
+    assert_eq!((&shared.previous, &shared.retired), (&BTreeSet::new(), &BTreeSet::from([old])));
+    assert_eq!(shared.trusted(Some(old), now), BTreeSet::from([new]));
+    assert_eq!(shared.step(seen(&settled, Some(new)), &timing, now), Step::Rest);
+
+    // Nobody needs to be warned of an expired one.
+    let later = old.validity.not_after + HOUR;
+    assert_eq!(after(&shared, Step::Rest, new, later).retired, BTreeSet::new());
+}
+
+#[test]
+fn what_is_wrong_with_an_authority_decides_the_step() {
+    let timing = timing();
+    let now = start();
+    let settled = |ca: Ca| trusted_for(&[(ca, timing.settle)]);
+    let good = ca(1, now - DAY);
+    let expired = ca(2, now - 366 * DAY);
+    let due = ca(3, now - 336 * DAY);
+    // A clock was set back after it was made.
+    let early = ca(4, now + 2 * HOUR);
+    let next = ca(5, now - HOUR);
+
+    for (signer, next, is_settled, step) in [
+        (good, None, false, Step::Rest),
+        (due, None, false, Step::Publish),
+        (early, None, false, Step::Publish),
+        (expired, None, false, Step::Replace),
+        // There is nobody left whom waiting would help.
+        (expired, Some(next), false, Step::Activate),
+        (expired, Some(expired), true, Step::Replace),
+        (expired, Some(due), true, Step::Replace),
+        // One that is no good is not activated, however long it was trusted.
+        (good, Some(expired), true, Step::Publish),
+        (good, Some(due), true, Step::Publish),
+        (good, Some(early), true, Step::Publish),
+        (good, Some(next), false, Step::Rest),
+        (good, Some(next), true, Step::Activate),
+        (due, Some(next), true, Step::Activate),
+    ] {
+        let trusted = next.filter(|_| is_settled).map(settled).unwrap_or_default();
+        let shared = Shared { next, ..Shared::new(signer) };
+        assert_eq!(shared.step(seen(&trusted, Some(signer)), &timing, now), step, "{shared:?}");
+    }
+}
+
+#[test]
+fn a_signer_that_is_expired_is_replaced_at_once_and_those_before_stay_their_time() {
+    let now = start();
+    let (expired, draining, new) = (ca(1, now - 366 * DAY), ca(2, now - 100 * DAY), ca(3, now));
+    let shared = Shared {
+        next: Some(ca(4, now - 350 * DAY)),
+        previous: previous(draining, now + DAY),
+        ..Shared::new(expired)
+    };
+    assert_eq!(shared.phase(seen(&trusted_for(&[]), None), &timing(), now), Phase::Emergency);
+    let shared = after(&shared, Step::Replace, new, now);
+    assert_eq!((shared.signer, shared.next), (new, None));
+    // What the expired one signed is expired.
+    assert_eq!(shared.previous, previous(draining, now + DAY));
+}
+
+#[test]
+fn an_answered_request_is_gone_and_one_for_another_signer_asks_for_nothing() {
+    let now = start();
+    let (old, new) = (ca(1, now - DAY), ca(2, now));
+    let nothing = trusted_for(&[]);
+    let asked = Shared { request: request(old, false), ..Shared::new(old) };
+    assert_eq!(asked.step(seen(&nothing, None), &timing(), now), Step::Publish);
+    let published = after(&asked, Step::Publish, new, now);
+    assert_eq!(published.request, asked.request);
+    assert_eq!(after(&published, Step::Activate, new, now).request, None);
+
+    let stale = Shared { request: request(new, true), ..Shared::new(old) };
+    assert_eq!(stale.step(seen(&nothing, None), &timing(), now), Step::Rest);
+    assert_eq!(stale.phase(seen(&nothing, None), &timing(), now), Phase::Stable);
+}
+
+#[test]
+fn an_urgent_request_ends_trust_in_all_before_as_soon_as_replicas_could_follow() {
+    let timing = timing();
+    let now = start();
+    let (before, old, new) = (ca(1, now - 9 * DAY), ca(2, now - DAY), ca(3, now));
+    let shared = Shared {
+        next: Some(new),
+        previous: previous(before, now + 9 * DAY),
+        request: request(old, true),
+        ..Shared::new(old)
+    };
+    let settled = trusted_for(&[(new, timing.settle)]);
+    assert_eq!(shared.phase(seen(&settled, None), &timing, now), Phase::Emergency);
+    assert_eq!(shared.step(seen(&settled, None), &timing, now), Step::Activate);
+
+    let shared = after(&shared, Step::Activate, new, now);
+    let soon = now + timing.urgent_drain();
+    let both = [before, old].map(|ca| Previous { ca, retire_at: soon });
+    assert_eq!(shared.previous, BTreeSet::from(both));
+    let shared = after(&shared, Step::Retire, new, soon);
+    assert_eq!(shared.retired, BTreeSet::from([before, old]));
+}
+
+#[test]
+fn a_clock_that_is_ahead_retires_nothing_before_replicas_could_follow() {
+    let timing = timing();
+    let now = start();
+    let (old, new) = (ca(1, now - DAY), ca(2, now));
+    let shared = Shared { previous: previous(old, now), ..Shared::new(new) };
+    let nothing = trusted_for(&[]);
+    let ahead = now + 5 * HOUR;
+    let second = Duration::from_secs(1);
+    for (signer_for, step, due_in) in [
+        (Duration::ZERO, Step::Rest, timing.urgent_drain()),
+        (timing.urgent_drain() - second, Step::Rest, second),
+        (timing.urgent_drain(), Step::Retire, Duration::ZERO),
+    ] {
+        let seen = Seen { trusted_for: &nothing, issuer: Some(new), signer_for };
+        assert_eq!(shared.step(seen, &timing, ahead), step);
+        assert_eq!(shared.due_in(seen, &timing, ahead), Some(due_in));
+    }
+}
+
+#[test]
+fn several_drain_at_once_and_each_retires_at_its_own_time() {
+    let timing = timing();
+    let nothing = trusted_for(&[]);
+    let mut shared = Shared::new(ca(0, start()));
+    for number in 1..=4u8 {
+        let now = start() + u32::from(number) * DAY;
+        shared.next = Some(ca(number, now));
+        shared = after(&shared, Step::Activate, shared.signer, now);
+    }
+    assert_eq!(shared.trusted(None, start() + 4 * DAY).len(), 5);
+    for number in 0..4u8 {
+        let now = start() + u32::from(number + 1) * DAY + timing.drain;
+        assert_eq!(shared.step(seen(&nothing, None), &timing, now - HOUR), Step::Rest);
+        assert_eq!(shared.step(seen(&nothing, None), &timing, now), Step::Retire);
+        shared = after(&shared, Step::Retire, shared.signer, now);
+        assert_eq!(shared.retired.len(), usize::from(number) + 1);
+    }
+    assert_eq!(shared.trusted(None, start() + 20 * DAY), BTreeSet::from([shared.signer]));
+}
+
+#[test]
+fn the_issuer_of_what_is_served_is_handed_on_when_the_secret_does_not_tell_of_it() {
+    let timing = timing();
+    let now = start();
+    let (issuer, signer) = (ca(1, now - DAY), ca(2, now));
+    let nothing = trusted_for(&[]);
+    let unknown = Shared::new(signer);
+    for (shared, step) in [
+        (unknown.clone(), Step::HandOn(issuer)),
+        // As the next one it can be replaced.
+        (Shared { next: Some(issuer), ..unknown.clone() }, Step::HandOn(issuer)),
+        (Shared::new(issuer), Step::Rest),
+        (Shared { previous: previous(issuer, now + DAY), ..unknown.clone() }, Step::Rest),
+        (Shared { retired: BTreeSet::from([issuer]), ..unknown.clone() }, Step::Rest),
+    ] {
+        assert_eq!(shared.step(seen(&nothing, Some(issuer)), &timing, now), step, "{shared:?}");
+    }
+    assert_eq!(unknown.trusted(Some(issuer), now), BTreeSet::from([issuer, signer]));
+    let handed_on = after(&unknown, Step::HandOn(issuer), signer, now);
+    assert_eq!(handed_on.previous, previous(issuer, now + timing.drain));
+
+    let late = issuer.validity.not_after + HOUR;
+    assert!(!matches!(unknown.step(seen(&nothing, Some(issuer)), &timing, late), Step::HandOn(_)));
+}
+
+#[test]
+fn nothing_is_trusted_less_than_the_signer_and_nothing_expired_besides() {
+    let now = start();
+    let expired = ca(1, now - 366 * DAY);
+    let shared = Shared {
+        next: Some(ca(2, now - 366 * DAY)),
+        previous: previous(ca(3, now - 367 * DAY), now + DAY),
+        ..Shared::new(expired)
+    };
+    assert_eq!(shared.trusted(Some(ca(4, now - 400 * DAY)), now), BTreeSet::from([expired]));
+}
+
+#[test]
+fn a_secret_of_which_something_was_taken_away_is_told_from_one_that_went_on() {
+    let now = start();
+    let (a, b, c) = (ca(1, now - 30 * DAY), ca(2, now - 20 * DAY), ca(3, now));
+    let expired = ca(4, now - 366 * DAY);
+    let memory = Shared { previous: previous(a, now + DAY), ..Shared::new(b) };
+    let went_on = after(&Shared { next: Some(c), ..memory.clone() }, Step::Activate, c, now);
+    let retired = after(&went_on, Step::Retire, c, now + 2 * DAY);
+    for (found, forgets) in [
+        (memory.clone(), false),
+        (went_on, false),
+        (retired, false),
+        (Shared::new(b), true),
+        (Shared::new(c), true),
+        (Shared { next: Some(b), ..Shared::new(a) }, true),
+    ] {
+        assert_eq!(found.forgets(&memory, now), forgets, "{found:?}");
+    }
+    let revoked = Shared { retired: BTreeSet::from([a]), ..Shared::new(b) };
+    assert!(Shared::new(b).forgets(&revoked, now));
+    assert!(!Shared::new(b).forgets(&Shared { previous: previous(expired, now), ..Shared::new(b) }, now));
+    assert!(!Shared::new(b).forgets(&Shared::new(expired), now));
+}
+
+#[test]
+fn a_signer_from_elsewhere_becomes_the_next_one_where_the_one_before_is_remembered() {
+    let timing = timing();
+    let now = start();
+    let (a, b, foreign) = (ca(1, now - 30 * DAY), ca(2, now - 20 * DAY), ca(3, now));
+    let memory = Shared { previous: previous(a, now + DAY), ..Shared::new(b) };
+    let merged = Shared::new(foreign).with_memory(&memory, &timing, now);
+    assert_eq!((merged.signer, merged.next), (b, Some(foreign)));
+    assert_eq!(merged.trusted(None, now), BTreeSet::from([a, b, foreign]));
+    assert!(!merged.forgets(&memory, now));
+
+    let activated = after(&merged, Step::Activate, foreign, now);
+    assert_eq!(activated.signer, foreign);
+    assert!(activated.previous.iter().all(|previous| previous.ca != foreign));
+    // Another in its place does not end the trust in what it may have signed elsewhere.
+    let replaced = after(&merged, Step::Publish, ca(4, now), now);
+    assert!(replaced.trusted(None, now).contains(&foreign));
+}
+
+#[test]
+fn what_is_retired_never_comes_back_with_an_old_secret() {
+    let timing = timing();
+    let now = start();
+    let (a, b, c) = (ca(1, now - 30 * DAY), ca(2, now - 20 * DAY), ca(3, now));
+    let memory = Shared { retired: BTreeSet::from([a, b]), ..Shared::new(c) };
+    for found in [
+        Shared { next: Some(b), ..Shared::new(c) },
+        Shared { previous: previous(a, now + DAY), ..Shared::new(c) },
+    ] {
+        assert!(found.forgets(&memory, now));
+        assert_eq!(found.with_memory(&memory, &timing, now), memory);
+    }
+    assert_eq!(memory.adopting(&BTreeSet::from([a, b, c]), &timing, now), memory);
+    let adopted = ca(4, now);
+    let expired = ca(5, now - 366 * DAY);
+    let others = BTreeSet::from([a, adopted, expired]);
+    assert_eq!(memory.adopting(&others, &timing, now).previous, previous(adopted, now + timing.drain));
+}
+
+#[test]
+fn the_next_one_does_not_become_retired_when_it_has_drained_before() {
+    let now = start();
+    let (signer, next) = (ca(1, now - DAY), ca(2, now - 2 * DAY));
+    let shared = Shared { next: Some(next), previous: previous(next, now), ..Shared::new(signer) };
+    let drained = after(&shared, Step::Retire, signer, now);
+    assert_eq!((drained.next, drained.retired), (Some(next), BTreeSet::new()));
+}

@@ -1,0 +1,211 @@
+//! An injector against a real API server, with the rights of `deploy/cainjector.yaml` and no others
+
+mod certificates;
+mod object;
+mod problems;
+mod rights;
+mod rivals;
+mod site;
+
+use std::time::Duration;
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, ResourceExt};
+use lucid_certs::{
+    TrustBundle,
+    injector::{ApiServerCa, FIELD_MANAGER, InjectorMetrics},
+};
+use prometheus_client::{encoding::text::encode, registry::Registry};
+use serde_json::{Value, json};
+
+use self::{
+    object::{
+        ALLOWED, API_SERVICE, CERTIFICATE_NAME, CONFIG_MAP, CRD, FOUR, FROM_API_SERVER, FROM_CERTIFICATE,
+        FROM_SECRET, MUTATING, OPENSHIFT, OPENSHIFT_ALPHA, Object, VALIDATING, is_written_by_us,
+    },
+    site::{Site, ca, start, until},
+};
+use crate::common::DAY;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_asks_for_a_ca_gets_it_with_the_rights_of_the_manifest() {
+    let site = Site::start().await;
+    let ca = ca(DAY);
+    site.put_secret("web", "ca", ALLOWED, &ca.to_pem()).await;
+    let before = Object::create(&site, MUTATING, "early", &[(FROM_SECRET, "web/ca")]).await;
+    let mut registry = Registry::default();
+    let _running = start(site.injector().await.with_metrics(InjectorMetrics::new(&mut registry))).await;
+    before.wait_for(&ca).await;
+
+    each_annotation_is_honoured_on_each_kind(&site, &ca).await;
+    what_does_not_ask_or_has_no_place_for_a_ca_is_left_alone(&site, &ca).await;
+    what_is_right_is_not_written(&site, &ca, &registry).await;
+    let rotated = a_ca_that_is_replaced_stays_until_it_expires(&site).await;
+    two_injectors_write_no_more_than_one(&site, &rotated, &registry).await;
+    each_webhook_keeps_what_it_trusts_besides(&site, &ca).await;
+    what_is_wiped_or_broken_is_put_back(&site, &ca).await;
+    without_the_annotation_the_bundle_is_nobodys(&site, &ca).await;
+    problems::a_secret_must_allow_it(&site, &ca).await;
+    problems::what_cannot_be_honoured_is_told_once_and_honoured_as_soon_as_it_can(&site).await;
+    problems::a_secret_without_a_usable_ca_changes_nothing(&site, &ca).await;
+    let settled = certificates::where_there_is_no_certificate_its_secret_is_found_by_its_name(&site).await;
+    certificates::where_there_are_certificates_they_name_their_secret(&site, &settled).await;
+}
+
+async fn each_annotation_is_honoured_on_each_kind(site: &Site, ca: &TrustBundle) {
+    let own = self::ca(2 * DAY);
+    site.put_secret("lucid-system", "lucid-operator-ca", ("a", "b"), &own.to_pem()).await;
+    let issued = self::ca(3 * DAY);
+    site.put_secret("web", "issued", (CERTIFICATE_NAME, "serving"), &issued.to_pem()).await;
+    let Some(ApiServerCa::Pem(pem)) = ApiServerCa::of(&Site::config(&site.cluster).await) else {
+        panic!("a kubeconfig with certificate-authority-data is expected")
+    };
+    let api_server = TrustBundle::from_pem(&pem).unwrap();
+    for kind in FOUR {
+        let secret = Object::create(site, kind, "secret", &[(FROM_SECRET, "web/ca")]).await;
+        let certificate =
+            Object::create(site, kind, "certificate", &[(FROM_CERTIFICATE, "web/serving")]).await;
+        let server = Object::create(site, kind, "server", &[(FROM_API_SERVER, "true")]).await;
+        let openshift = Object::create(site, kind, "openshift", &[(OPENSHIFT, "true")]).await;
+        secret.wait_for(ca).await;
+        certificate.wait_for(&issued).await;
+        server.wait_for(&api_server).await;
+        openshift.wait_for(&own).await;
+    }
+    for (kind, word, annotation) in [
+        (CONFIG_MAP, "beta", OPENSHIFT),
+        (CONFIG_MAP, "alpha", OPENSHIFT_ALPHA),
+        (API_SERVICE, "alpha", OPENSHIFT_ALPHA),
+    ] {
+        let object = Object::create(site, kind, word, &[(annotation, "true")]).await;
+        object.wait_for(&own).await;
+        let others: Api<ConfigMap> = Api::namespaced(site.admin.clone(), "web");
+        if kind.name == "ConfigMap" {
+            assert_eq!(others.get(word).await.unwrap().data.unwrap()["other"], "key", "other keys stay");
+        }
+    }
+}
+
+async fn what_does_not_ask_or_has_no_place_for_a_ca_is_left_alone(site: &Site, ca: &TrustBundle) {
+    let from = [(FROM_SECRET, "web/ca")];
+    let mut objects = vec![
+        Object::create(site, MUTATING, "silent", &[]).await,
+        Object::create(site, MUTATING, "not-true", &[(FROM_API_SERVER, "yes"), (OPENSHIFT, "no")]).await,
+        Object::create(site, CONFIG_MAP, "not-openshift", &from).await,
+        Object::create(site, VALIDATING, "alpha-unknown-here", &[(OPENSHIFT_ALPHA, "true")]).await,
+    ];
+    let none = |crd: &mut Value| crd["spec"]["conversion"] = json!({ "strategy": "None" });
+    objects.push(Object::create_changed(site, CRD, "unconverted", &from, none).await);
+    let local = |service: &mut Value| service["spec"]["service"] = Value::Null;
+    objects.push(Object::create_changed(site, API_SERVICE, "local", &from, local).await);
+    let unverified = |service: &mut Value| service["spec"]["insecureSkipTLSVerify"] = json!(true);
+    let unverified = Object::create_changed(site, API_SERVICE, "unverified", &from, unverified).await;
+    site.wait_for_note(&unverified, "insecureSkipTLSVerify").await;
+    objects.push(unverified);
+    // Seen later, so all before were seen.
+    for kind in [MUTATING, VALIDATING, CRD, API_SERVICE] {
+        Object::create(site, kind, "later", &from).await.wait_for(ca).await;
+    }
+    for object in objects {
+        assert!(!is_written_by_us(&object.read().await), "{object:?}");
+    }
+}
+
+/// How many ValidatingWebhookConfigurations were written
+fn written(registry: &Registry) -> u64 {
+    let mut text = String::new();
+    encode(&mut text, registry).unwrap();
+    let name = "cainjector_writes_total{kind=\"ValidatingWebhookConfiguration\",result=\"written\"} ";
+    text.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse().unwrap()
+}
+
+async fn what_is_right_is_not_written(site: &Site, ca: &TrustBundle, registry: &Registry) {
+    let before = written(registry);
+    let object = Object::create(site, VALIDATING, "right", &[(FROM_SECRET, "web/ca")]).await;
+    object.wait_for(ca).await;
+    for change in ["1", "2", "3"] {
+        object.annotate("unrelated", Some(change)).await;
+    }
+    Object::create(site, VALIDATING, "right-too", &[(FROM_SECRET, "web/ca")]).await.wait_for(ca).await;
+    assert_eq!(written(registry) - before, 2);
+
+    let read = object.read().await;
+    let ours = read.managed_fields().iter().find(|entry| entry.manager.as_deref() == Some(FIELD_MANAGER));
+    let fields = serde_json::to_string(&ours.unwrap().fields_v1).unwrap();
+    assert!(fields.contains("f:caBundle") && !fields.contains("f:service"), "only the bundle: {fields}");
+}
+
+async fn a_ca_that_is_replaced_stays_until_it_expires(site: &Site) -> TrustBundle {
+    let [old, new] = [300, 1].map(|days| ca(days * DAY));
+    let expired = ca(400 * DAY);
+    site.put_secret("web", "rotated", ALLOWED, &old.merge(&expired).to_pem()).await;
+    let from = [(FROM_SECRET, "web/rotated")];
+    for kind in FOUR {
+        Object::create(site, kind, "rotated", &from).await.wait_for(&old).await;
+    }
+    let stale = Object::create(site, VALIDATING, "stale", &from).await;
+    stale.wait_for(&old).await;
+    stale.overwrite(&BASE64_STANDARD.encode(old.merge(&expired).to_pem())).await;
+    stale.wait_for(&old).await;
+
+    site.put_secret("web", "rotated", ALLOWED, &new.to_pem()).await;
+    let both = old.merge(&new);
+    for kind in FOUR {
+        Object::existing(site, kind, "rotated").wait_for(&both).await;
+    }
+    assert_eq!(both.certificates().next(), new.certificates().next(), "the newest stands first");
+    stale.wait_for(&both).await;
+    both
+}
+
+async fn two_injectors_write_no_more_than_one(site: &Site, rotated: &TrustBundle, first: &Registry) {
+    let mut second = Registry::default();
+    let _running = start(site.injector().await.with_metrics(InjectorMetrics::new(&mut second))).await;
+    let before = written(first);
+    let next = ca(Duration::ZERO);
+    site.put_secret("web", "rotated", ALLOWED, &next.to_pem()).await;
+    for word in ["rotated", "stale"] {
+        Object::existing(site, VALIDATING, word).wait_for(&rotated.merge(&next)).await;
+    }
+    // Those who write may hear of it later than we do.
+    until("write counted", async || written(first) - before + written(&second) >= 2).await;
+    assert_eq!(written(first) - before + written(&second), 2);
+}
+
+async fn each_webhook_keeps_what_it_trusts_besides(site: &Site, ca: &TrustBundle) {
+    let foreign = self::ca(5 * DAY);
+    let trusts = |configuration: &mut Value| {
+        let pem = BASE64_STANDARD.encode(foreign.to_pem());
+        configuration["webhooks"][0]["clientConfig"]["caBundle"] = json!(pem);
+    };
+    let object = Object::create_changed(site, MUTATING, "mixed", &[(FROM_SECRET, "web/ca")], trusts).await;
+    let expected = [ca.merge(&foreign).to_pem(), ca.to_pem()];
+    until("merged bundles", async || object.held(&object.read().await) == expected).await;
+}
+
+async fn what_is_wiped_or_broken_is_put_back(site: &Site, ca: &TrustBundle) {
+    for kind in FOUR {
+        let object = Object::create(site, kind, "healed", &[(FROM_SECRET, "web/ca")]).await;
+        object.wait_for(ca).await;
+        // The API server does not take what is no certificate for a definition that had one.
+        let values: &[&str] = if kind.name == CRD.name { &[""] } else { &["", "Cg==", "bm90IFBFTQ=="] };
+        for value in values {
+            let broken = object.overwrite(value).await;
+            assert_ne!(object.held(&broken)[0], ca.to_pem());
+            object.wait_for(ca).await;
+        }
+    }
+}
+
+async fn without_the_annotation_the_bundle_is_nobodys(site: &Site, ca: &TrustBundle) {
+    let from = [(FROM_SECRET, "web/ca")];
+    let object = Object::create(site, MUTATING, "released", &from).await;
+    object.wait_for(ca).await;
+    object.annotate(FROM_SECRET, None).await;
+    let wiped = object.overwrite("").await;
+    Object::create(site, MUTATING, "released-later", &from).await.wait_for(ca).await;
+    assert_eq!(object.read().await.resource_version(), wiped.resource_version());
+    object.annotate(FROM_SECRET, Some("web/ca")).await;
+    object.wait_for(ca).await;
+}

@@ -1,0 +1,91 @@
+//! What cannot be honoured
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::{
+    Api,
+    api::{ObjectMeta, PostParams},
+};
+use lucid_certs::TrustBundle;
+use serde_json::{Value, json};
+
+use super::{
+    object::{
+        ALLOWED, API_SERVICE, CONFIG_MAP, CRD, FROM_CERTIFICATE, FROM_SECRET, MUTATING, OPENSHIFT, Object,
+        VALIDATING,
+    },
+    site::{Site, ca, until},
+};
+use crate::common::DAY;
+
+pub(super) async fn a_secret_must_allow_it(site: &Site, ca: &TrustBundle) {
+    let annotation = "cert-manager.io/allow-direct-injection";
+    for (index, annotation) in [(annotation, "false"), ("a", "b")].into_iter().enumerate() {
+        let word = format!("private{index}");
+        site.put_secret("web", &word, annotation, &ca.to_pem()).await;
+        let object = Object::create(site, MUTATING, &word, &[(FROM_SECRET, &format!("web/{word}"))]).await;
+        let note = format!("Secret web/{word} does not allow it");
+        site.wait_for_note(&object, &note).await;
+        assert_eq!(object.held(&object.read().await), ["", ""]);
+        site.put_secret("web", &word, ALLOWED, &ca.to_pem()).await;
+        object.wait_for(ca).await;
+    }
+}
+
+pub(super) async fn what_cannot_be_honoured_is_told_once_and_honoured_as_soon_as_it_can(site: &Site) {
+    let malformed = Object::create(site, CRD, "malformed", &[(FROM_SECRET, "no-namespace")]).await;
+    site.wait_for_note(&malformed, "is \"no-namespace\"; accepted is NAMESPACE/NAME").await;
+    // A first that is malformed hides a second that is not, as with cert-manager.
+    malformed.annotate(FROM_CERTIFICATE, Some("web/serving")).await;
+
+    let config_map = Object::create(site, CONFIG_MAP, "events-are-beside", &[(OPENSHIFT, "True")]).await;
+    let missing = Object::create(site, VALIDATING, "missing", &[(FROM_SECRET, "web/missing")]).await;
+    let note = "Secret web/missing does not exist";
+    site.wait_for_note(&missing, note).await;
+    for change in ["1", "2", "3"] {
+        missing.annotate("unrelated", Some(change)).await;
+    }
+    let ca = ca(DAY);
+    site.put_secret("web", "missing", ALLOWED, &ca.to_pem()).await;
+    missing.wait_for(&ca).await;
+    assert_eq!(site.notes(&missing).await, [note]);
+    assert_eq!(malformed.held(&malformed.read().await), [""]);
+
+    let secrets: Api<Secret> = Api::namespaced(site.admin.clone(), "web");
+    secrets.delete("missing", &Default::default()).await.unwrap();
+    until("second event", async || site.notes(&missing).await.len() == 2).await;
+    assert_eq!(missing.held(&missing.read().await), [ca.to_pem(), ca.to_pem()], "it is left alone");
+
+    let secrets: Api<Secret> = Api::namespaced(site.admin.clone(), "lucid-system");
+    secrets.delete("lucid-operator-ca", &Default::default()).await.unwrap();
+    site.wait_for_note(&config_map, "Secret lucid-system/lucid-operator-ca does not exist").await;
+}
+
+pub(super) async fn a_secret_without_a_usable_ca_changes_nothing(site: &Site, ca: &TrustBundle) {
+    let expired = self::ca(400 * DAY).to_pem();
+    let cases = [
+        ("expired", expired.as_str(), "key ca.crt of Secret web/expired holds only expired certificates"),
+        ("no-pem", "not PEM", "key ca.crt of Secret web/no-pem is not a trust bundle"),
+        ("empty", "", "key ca.crt of Secret web/empty is not a trust bundle"),
+    ];
+    for (word, content, note) in cases {
+        site.put_secret("web", word, ALLOWED, content).await;
+        let trusts =
+            |service: &mut Value| service["spec"]["caBundle"] = json!(BASE64_STANDARD.encode(ca.to_pem()));
+        let from = format!("web/{word}");
+        let object = Object::create_changed(site, API_SERVICE, word, &[(FROM_SECRET, &from)], trusts).await;
+        site.wait_for_note(&object, note).await;
+        assert_eq!(object.held(&object.read().await), [ca.to_pem()]);
+    }
+    let metadata = ObjectMeta {
+        name: Some("leaf-only".to_owned()),
+        annotations: Some([(ALLOWED.0.to_owned(), ALLOWED.1.to_owned())].into()),
+        ..ObjectMeta::default()
+    };
+    let data = [("tls.crt".to_owned(), ByteString(ca.to_pem().into_bytes()))].into();
+    let secret = Secret { metadata, data: Some(data), ..Secret::default() };
+    let secrets: Api<Secret> = Api::namespaced(site.admin.clone(), "web");
+    secrets.create(&PostParams::default(), &secret).await.unwrap();
+    let object = Object::create(site, API_SERVICE, "leaf-only", &[(FROM_SECRET, "web/leaf-only")]).await;
+    site.wait_for_note(&object, "Secret web/leaf-only has no key ca.crt").await;
+}

@@ -1,0 +1,57 @@
+//! Rights to some Secrets only
+
+use kube::{
+    Api,
+    api::{DynamicObject, Patch, PatchParams},
+};
+use serde_json::json;
+
+use super::{
+    object::{
+        ALLOWED, CERTIFICATE_NAME, CRD, FROM_CERTIFICATE, FROM_SECRET, Kind, MUTATING, Object,
+        is_written_by_us,
+    },
+    site::{Site, ca, namespaced, start},
+};
+use crate::common::DAY;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cas_come_from_the_namespaces_that_are_chosen_and_rights_to_those_are_enough() {
+    let site = Site::start().await;
+    let ca = ca(DAY);
+    for namespace in ["web", "other"] {
+        site.put_secret(namespace, "ca", ALLOWED, &ca.to_pem()).await;
+        site.put_secret(namespace, "issued", (CERTIFICATE_NAME, "serving"), &ca.to_pem()).await;
+    }
+    let bindings: Api<DynamicObject> = Kind {
+        name: "ClusterRoleBinding",
+        group: "rbac.authorization.k8s.io",
+        plural: "clusterrolebindings",
+        pointers: &[],
+    }
+    .api(&site.admin, None);
+    bindings.delete("lucid-cainjector-secrets", &Default::default()).await.unwrap();
+    let forbidden = Object::create(&site, MUTATING, "forbidden", &[(FROM_SECRET, "web/ca")]).await;
+    let running = start(site.injector().await).await;
+    site.wait_for_note(&forbidden, "failed to get Secret web/ca").await;
+    drop(running);
+
+    let role = ("rbac.authorization.k8s.io", "RoleBinding", "rolebindings");
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": { "name": "cas" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "lucid-cainjector-secrets" },
+        "subjects": [{ "kind": "ServiceAccount", "name": "lucid-cainjector", "namespace": "lucid-system" }],
+    });
+    let roles = namespaced(&site, role, "web");
+    roles.patch("cas", &PatchParams::apply("test"), &Patch::Apply(&binding)).await.unwrap();
+    let _running = start(site.injector().await.with_secret_namespaces(["web"])).await;
+    forbidden.wait_for(&ca).await;
+    Object::create(&site, CRD, "near", &[(FROM_CERTIFICATE, "web/serving")]).await.wait_for(&ca).await;
+    for (word, annotation, name) in
+        [("far", FROM_SECRET, "other/ca"), ("away", FROM_CERTIFICATE, "other/serving")]
+    {
+        let object = Object::create(&site, MUTATING, word, &[(annotation, name)]).await;
+        site.wait_for_note(&object, "namespace other is none of those that CAs are taken from: web").await;
+        assert!(!is_written_by_us(&object.read().await));
+    }
+}

@@ -1,0 +1,122 @@
+//! Others who inject
+
+use std::time::{Duration, SystemTime};
+
+use kube::{
+    Api,
+    api::{DynamicObject, Patch, PatchParams},
+};
+use lucid_certs::{TrustBundle, injector::Injector};
+use serde_json::{Value, json};
+
+use super::{
+    object::{ALLOWED, FROM_SECRET, MUTATING, Object, VALIDATING, is_written_by_us},
+    site::{PATIENCE, Site, ca, namespaced, start},
+};
+use crate::common::{DAY, now};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_injects_beside_cert_manager_or_openshift_unless_told_to() {
+    let site = Site::start().await;
+    let ca = ca(DAY);
+    site.put_secret("web", "ca", ALLOWED, &ca.to_pem()).await;
+
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": { "name": "cert-manager-cainjector-leader-election", "namespace": "kube-system" },
+        "spec": { "holderIdentity": "cainjector-0", "leaseDurationSeconds": 60, "renewTime": micro_time(0) },
+    });
+    let leases: Api<DynamicObject> =
+        namespaced(&site, ("coordination.k8s.io", "Lease", "leases"), "kube-system");
+    let lease_name = "cert-manager-cainjector-leader-election";
+    leases.patch(lease_name, &PatchParams::apply("test"), &Patch::Apply(&lease)).await.unwrap();
+    let held = "Lease kube-system/cert-manager-cainjector-leader-election (held by cainjector-0)";
+    assert_eq!(refusal(&site).await, cert_manager(held));
+
+    let long_ago = Patch::Merge(json!({ "spec": { "renewTime": micro_time(3600) } }));
+    leases.patch(lease_name, &PatchParams::default(), &long_ago).await.unwrap();
+    let labels = json!({ "app": "cainjector", "app.kubernetes.io/component": "cainjector" });
+    deploy(&site, "cert-manager", "cert-manager-cainjector", &labels, 2).await;
+    let ready = "Deployment cert-manager/cert-manager-cainjector (2 ready)";
+    assert_eq!(refusal(&site).await, cert_manager(ready));
+
+    let beside = Object::create(&site, MUTATING, "beside", &[(FROM_SECRET, "web/ca")]).await;
+    let running = start(site.injector().await.beside_cert_manager(true)).await;
+    beside.wait_for(&ca).await;
+    drop(running);
+
+    // Without a pod that is ready, and with an old Lease, it does not run.
+    set_ready(&site, "cert-manager", "cert-manager-cainjector", 0).await;
+    site.cluster.create_namespace("openshift-service-ca", &[]).await.unwrap();
+    deploy(&site, "openshift-service-ca", "service-ca", &json!({ "app": "service-ca" }), 1).await;
+    let expected = "failed to start injecting CAs beside a running service CA of OpenShift: Deployment \
+                    openshift-service-ca/service-ca (1 ready)";
+    assert_eq!(refusal(&site).await, expected);
+    drop(start(Injector::new(site.restricted.clone())).await);
+    set_ready(&site, "openshift-service-ca", "service-ca", 0).await;
+
+    one_that_appears_later_is_given_way(&site, &ca).await;
+}
+
+async fn one_that_appears_later_is_given_way(site: &Site, ca: &TrustBundle) {
+    let injector = site.injector().await;
+    let mut ready = injector.ready();
+    let _running = start(injector).await;
+    let from = [(FROM_SECRET, "web/ca")];
+    let object = Object::create(site, MUTATING, "given-way", &from).await;
+    object.wait_for(ca).await;
+    set_ready(site, "cert-manager", "cert-manager-cainjector", 1).await;
+    tokio::time::timeout(PATIENCE, ready.wait_for(|ready| !ready)).await.unwrap().unwrap();
+    object.overwrite("").await;
+    let second = Object::create(site, VALIDATING, "given-way", &from).await;
+
+    // Both would be written in milliseconds.
+    let healed = tokio::time::timeout(Duration::from_secs(1), object.wait_for(ca)).await;
+    assert!(healed.is_err() && !is_written_by_us(&second.read().await));
+
+    set_ready(site, "cert-manager", "cert-manager-cainjector", 0).await;
+    tokio::time::timeout(PATIENCE, ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
+    object.wait_for(ca).await;
+    second.wait_for(ca).await;
+}
+
+fn cert_manager(evidence: &str) -> String {
+    format!("failed to start injecting CAs beside a running cainjector of cert-manager: {evidence}")
+}
+
+async fn refusal(site: &Site) -> String {
+    let running = site.injector().await.run(std::future::pending());
+    tokio::time::timeout(PATIENCE, running).await.unwrap().unwrap_err().to_string()
+}
+
+/// Seconds ago, as a Lease has it
+fn micro_time(seconds: u64) -> String {
+    let time = now() - Duration::from_secs(seconds);
+    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    let time = jiff::Timestamp::from_second(seconds.try_into().unwrap()).unwrap();
+    time.strftime("%Y-%m-%dT%H:%M:%S.000000Z").to_string()
+}
+
+async fn deploy(site: &Site, namespace: &str, name: &str, labels: &Value, ready: u32) {
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": { "name": name, "labels": labels },
+        "spec": {
+            "selector": { "matchLabels": labels },
+            "template": {
+                "metadata": { "labels": labels },
+                "spec": { "containers": [{ "name": "c", "image": "example.com/c" }] },
+            },
+        },
+    });
+    let deployments = namespaced(site, ("apps", "Deployment", "deployments"), namespace);
+    deployments.patch(name, &PatchParams::apply("test"), &Patch::Apply(&deployment)).await.unwrap();
+    set_ready(site, namespace, name, ready).await;
+}
+
+/// As the controller of Deployments would, which does not run here
+async fn set_ready(site: &Site, namespace: &str, name: &str, ready: u32) {
+    let status = json!({ "status": { "replicas": 2, "readyReplicas": ready } });
+    let deployments = namespaced(site, ("apps", "Deployment", "deployments"), namespace);
+    deployments.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+}

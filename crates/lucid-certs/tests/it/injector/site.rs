@@ -1,0 +1,143 @@
+//! A cluster with the manifest, and an injector in it
+
+use std::{process::Command, time::Duration};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use k8s_openapi::api::{core::v1::Secret, events::v1::Event};
+use kube::{
+    Api, Client, Config,
+    api::{ApiResource, DynamicObject, Patch, PatchParams},
+    config::{KubeConfigOptions, Kubeconfig},
+    core::GroupVersionKind,
+};
+use lucid_certs::{
+    CertificateAuthority, TrustBundle,
+    injector::{ApiServerCa, Injector, InjectorError},
+};
+use lucid_testbed::{Binaries, Cluster, Component};
+use serde_json::json;
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
+
+use super::object::Object;
+use crate::common::{names, now};
+
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A cluster with the manifest, and a client with its rights
+pub(super) struct Site {
+    pub(super) cluster: Cluster,
+    pub(super) admin: Client,
+    pub(super) restricted: Client,
+}
+
+impl Site {
+    pub(super) async fn start() -> Self {
+        let cluster = Cluster::builder().start().await.unwrap();
+        for namespace in ["lucid-system", "web", "other", "cert-manager"] {
+            cluster.create_namespace(namespace, &[]).await.unwrap();
+        }
+        let binaries = Binaries::from_env().unwrap();
+        binaries.ensure_async(&[Component::Kubectl]).await.unwrap();
+        let output = Command::new(binaries.path(Component::Kubectl))
+            .args(["apply", "--server-side", "--filename"])
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/cainjector.yaml"))
+            .env("KUBECONFIG", cluster.kubeconfig_path())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let restricted = Client::try_from(Self::config(&cluster).await).unwrap();
+        Self { admin: cluster.client(), restricted, cluster }
+    }
+
+    pub(super) async fn config(cluster: &Cluster) -> Config {
+        let user = "system:serviceaccount:lucid-system:lucid-cainjector";
+        let kubeconfig = Kubeconfig::from_yaml(&cluster.kubeconfig_for(user, None).unwrap()).unwrap();
+        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap()
+    }
+
+    pub(super) async fn injector(&self) -> Injector {
+        let api_server_ca = ApiServerCa::of(&Self::config(&self.cluster).await);
+        assert!(api_server_ca.is_some());
+        Injector::new(self.restricted.clone())
+            .with_openshift_ca("lucid-system", "lucid-operator-ca", "ca.crt")
+            .with_api_server_ca(api_server_ca)
+    }
+
+    pub(super) async fn put_secret(
+        &self,
+        namespace: &str,
+        name: &str,
+        annotation: (&str, &str),
+        bundle: &str,
+    ) {
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": { "name": name, "annotations": { annotation.0: annotation.1 } },
+            "data": { "ca.crt": BASE64_STANDARD.encode(bundle) },
+        });
+        let api: Api<Secret> = Api::namespaced(self.admin.clone(), namespace);
+        api.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(secret)).await.unwrap();
+    }
+
+    /// Notes of events about an object
+    pub(super) async fn notes(&self, object: &Object) -> Vec<String> {
+        let namespace = object.namespace.unwrap_or("default");
+        let events: Api<Event> = Api::namespaced(self.admin.clone(), namespace);
+        let events = events.list(&Default::default()).await.unwrap();
+        let is_its = |event: &Event| {
+            let regarding = event.regarding.as_ref().unwrap();
+            regarding.kind.as_deref() == Some(object.kind.name)
+                && regarding.name.as_ref() == Some(&object.name)
+        };
+        events.into_iter().filter(is_its).filter_map(|event| event.note).collect()
+    }
+
+    pub(super) async fn wait_for_note(&self, object: &Object, part: &str) {
+        let what = format!("an event about {} that says {part:?}", object.name);
+        until(&what, async || self.notes(object).await.iter().any(|note| note.contains(part))).await;
+    }
+}
+
+/// Waits for a condition
+pub(super) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition().await {
+        assert!(Instant::now() < deadline, "no {what} within {PATIENCE:?}");
+        sleep(Duration::from_millis(25)).await;
+    }
+}
+
+/// An injector that runs until this is dropped
+pub(super) struct Running(JoinHandle<Result<(), InjectorError>>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+pub(super) async fn start(injector: Injector) -> Running {
+    let mut ready = injector.ready();
+    let mut running = Running(tokio::spawn(injector.run(std::future::pending())));
+    tokio::select! {
+        ended = &mut running.0 => panic!("{ended:?}"),
+        ready = tokio::time::timeout(PATIENCE, ready.wait_for(|ready| *ready)) => drop(ready.unwrap().unwrap()),
+    }
+    running
+}
+
+pub(super) fn ca(age: Duration) -> TrustBundle {
+    CertificateAuthority::generate(&names(), now() - age).unwrap().trust_bundle()
+}
+
+pub(super) fn namespaced(
+    site: &Site,
+    (group, kind, plural): (&str, &str, &str),
+    namespace: &str,
+) -> Api<DynamicObject> {
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural);
+    Api::namespaced_with(site.admin.clone(), namespace, &resource)
+}
