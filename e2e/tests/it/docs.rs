@@ -3,7 +3,7 @@
 //! What a cluster has besides the API server is played: the operator runs as a process, with the environment that its
 //! Deployment has at the moment, and `kubectl logs` gives what it logs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -80,17 +80,16 @@ fn environment(spec: &DeploymentSpec) -> BTreeMap<String, String> {
     set.filter(|(name, _)| name != "LUCID_VERIFIER_URL").collect()
 }
 
-/// What differs from run to run: fingerprints, times and versions. What the page calls by one name is one and the same.
-struct Names {
+/// What differs from run to run: times, and fingerprints, of which those that are one on the page are one here.
+struct Differing {
     pattern: Regex,
-    by_page: BTreeMap<String, String>,
+    fingerprints: BTreeMap<String, String>,
 }
 
-impl Names {
+impl Differing {
     fn new() -> Self {
-        let time = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z";
-        let pattern = Regex::new(&format!(r"\b[0-9a-f]{{64}}\b|{time}")).unwrap();
-        Self { pattern, by_page: BTreeMap::new() }
+        let pattern = r"\b[0-9a-f]{64}\b|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z";
+        Self { pattern: Regex::new(pattern).unwrap(), fingerprints: BTreeMap::new() }
     }
 
     /// Whether what was printed is what the page says.
@@ -98,19 +97,20 @@ impl Names {
         if self.pattern.replace_all(page, "…") != self.pattern.replace_all(printed, "…") {
             return false;
         }
-        let mut names = self.by_page.clone();
-        for (said, found) in self.pattern.find_iter(page).zip(self.pattern.find_iter(printed)) {
-            let (said, found) = (said.as_str(), found.as_str());
-            // Two moments of a page may be one here.
-            if said.len() == 64 && names.entry(said.to_owned()).or_insert_with(|| found.to_owned()) != found {
+        let mut known = self.fingerprints.clone();
+        let pairs = self.pattern.find_iter(page).zip(self.pattern.find_iter(printed));
+        for (said, found) in pairs.map(|(said, found)| (said.as_str(), found.as_str())) {
+            let is_time = said.len() != 64;
+            if !is_time && known.entry(said.to_owned()).or_insert_with(|| found.to_owned()) != found {
                 return false;
             }
         }
-        let differ = names.values().collect::<std::collections::BTreeSet<_>>().len() == names.len();
-        if differ {
-            self.by_page = names;
+        let distinct: BTreeSet<_> = known.values().collect();
+        let agree = distinct.len() == known.len();
+        if agree {
+            self.fingerprints = known;
         }
-        differ
+        agree
     }
 }
 
@@ -134,7 +134,7 @@ async fn follow(page: &str) {
     let shell = shell(&cluster, folder.path());
     let mut node = Node { cluster, operator: None, running: None };
     node.follow().await;
-    let mut names = Names::new();
+    let mut differing = Differing::new();
     let mut sessions = 0;
     for (language, text) in blocks(&page) {
         match language {
@@ -145,7 +145,7 @@ async fn follow(page: &str) {
             "console" => {
                 sessions += 1;
                 for (command, said) in commands(text) {
-                    run(&shell, &mut names, &command, &said).await;
+                    run(&shell, &mut differing, &command, &said).await;
                     node.follow().await;
                 }
             }
@@ -157,14 +157,14 @@ async fn follow(page: &str) {
     assert!(sessions > 2, "{sessions} sessions");
 }
 
-async fn run(shell: &Shell, names: &mut Names, command: &str, said: &str) {
+async fn run(shell: &Shell, differing: &mut Differing, command: &str, said: &str) {
     let begin = Instant::now();
     loop {
         let shell = shell.clone();
         let script = command.to_owned();
         let ran = tokio::task::spawn_blocking(move || shell.run(&script)).await.unwrap();
         let (_, printed) = ran.unwrap();
-        if names.agree(said, &printed) {
+        if differing.agree(said, &printed) {
             return;
         }
         let in_vain = !looks(command) || begin.elapsed() > Duration::from_secs(30);

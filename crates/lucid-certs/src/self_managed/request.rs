@@ -167,9 +167,7 @@ impl CaStatus {
         Self {
             signer: CaSummary::of(shared.signer, None),
             next: shared.next.map(|next| CaSummary::of(next, None)),
-            previous: previous
-                .map(|previous| CaSummary::of(previous.ca, Some(previous.retire_at)))
-                .collect(),
+            previous: previous.map(|previous| CaSummary::of(previous.ca, Some(previous.retire_at))).collect(),
             retired: shared.retired.iter().map(|ca| ca.fingerprint).collect(),
             rotation_requested: shared.request.is_some(),
             damage: found.damage.clone(),
