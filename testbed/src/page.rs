@@ -11,20 +11,22 @@ use crate::{Binaries, Cluster, process};
 #[must_use]
 pub fn blocks(markdown: &str) -> Vec<(&str, &str)> {
     let mut blocks = Vec::new();
-    let mut rest = markdown;
-    while let Some((language, content)) = opened(rest) {
-        let end = content.find("\n```").map_or(content.len(), |end| end + 1);
-        blocks.push((language, &content[..end]));
-        rest = &content[end..];
-        rest = rest.strip_prefix("```").unwrap_or(rest);
+    let mut open = None;
+    let mut end = 0;
+    for line in markdown.split_inclusive('\n') {
+        let start = end;
+        end += line.len();
+        if let Some(rest) = line.strip_prefix("```") {
+            open = match open {
+                None => Some((rest.trim_end(), end)),
+                Some((language, begin)) => {
+                    blocks.push((language, &markdown[begin..start]));
+                    None
+                }
+            };
+        }
     }
     blocks
-}
-
-/// The language of the first block that opens in `text`, and what follows that line.
-fn opened(text: &str) -> Option<(&str, &str)> {
-    let start = if text.starts_with("```") { 3 } else { text.find("\n```")? + 4 };
-    text[start..].split_once('\n')
 }
 
 /// What is typed in a session at a terminal, and what that is said to print. A line that begins with `$ ` is a command,
