@@ -5,12 +5,13 @@ use std::time::Instant;
 
 use lucid_testbed::{Cluster, Process};
 
-use crate::{Error, PATIENCE, free_port, program};
+use crate::{Error, PATIENCE, free_port};
 
-/// How an operator is started beside a cluster.
+/// How an operator, or a validator, is started beside a cluster.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct OperatorBuilder {
+    program: &'static str,
     name: &'static str,
     folder: PathBuf,
     kubeconfig: PathBuf,
@@ -75,7 +76,7 @@ impl OperatorBuilder {
     }
 }
 
-/// `lucid-operator run`. It ends when this is dropped.
+/// `lucid-operator run`, or `lucid-validator run`. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Operator {
     builder: OperatorBuilder,
@@ -87,8 +88,18 @@ pub struct Operator {
 impl Operator {
     /// An operator for `cluster`, with the defaults but for addresses and a short lame duck.
     pub fn builder(cluster: &Cluster) -> OperatorBuilder {
+        Self::builder_of("lucid-operator", cluster)
+    }
+
+    /// A validator for `cluster`, likewise.
+    pub fn validator(cluster: &Cluster) -> OperatorBuilder {
+        Self::builder_of("lucid-validator", cluster)
+    }
+
+    fn builder_of(program: &'static str, cluster: &Cluster) -> OperatorBuilder {
         OperatorBuilder {
-            name: "lucid-operator",
+            program,
+            name: program,
             folder: cluster.folder().to_owned(),
             kubeconfig: cluster.kubeconfig_path(),
             address: cluster.host_address(),
@@ -98,8 +109,8 @@ impl Operator {
     }
 
     fn spawn(&mut self) -> Result<(), Error> {
-        let OperatorBuilder { name, address, by_service, environment, .. } = &self.builder;
-        let mut command = lucid_testbed::command(program("lucid-operator")?);
+        let OperatorBuilder { program, name, address, by_service, environment, .. } = &self.builder;
+        let mut command = lucid_testbed::command(crate::program(program)?);
         command.arg("run").env("KUBECONFIG", &self.builder.kubeconfig);
         command.env("LUCID_LISTEN", format!("{address}:{}", self.port));
         command.env("LUCID_ADMIN_LISTEN", format!("{address}:{}", self.admin_port));

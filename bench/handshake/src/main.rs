@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use clap::Parser;
 use lucid_certs::{
-    CertificateAuthority, LeafParams, ServingCertificate, ServingCertificateResolver, ServingNames, pem,
-    server_config,
+    CertificateAuthority, LeafParams, ServerTls, ServingCertificate, ServingCertificateResolver,
+    ServingNames, pem,
 };
 use rustix::time::{ClockId, clock_gettime};
 use rustls::client::Resumption;
@@ -46,7 +46,8 @@ fn main() -> Outcome<()> {
     let pair = ca.issue_pem(LeafParams::default(), &names, now)?;
 
     let leaf = ServingCertificate::from_pem(pair.certificate.as_bytes(), pair.private_key.as_bytes())?;
-    let resolver = Arc::new(server_config(Arc::new(ServingCertificateResolver::new(&leaf)))?);
+    let resolver = Arc::new(ServingCertificateResolver::new(&leaf));
+    let resolver = Arc::new(ServerTls::new(resolver).build()?);
     let mut fixed = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_protocol_versions(&[&TLS13, &TLS12])?
         .with_no_client_auth()

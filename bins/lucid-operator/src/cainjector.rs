@@ -6,12 +6,11 @@ use std::str::FromStr;
 
 use kube::{Client, Config};
 use lucid_certs::injector::{ApiServerCa, Injector, InjectorError, InjectorMetrics};
+use lucid_process::{parse_namespace, parse_object_name};
+use lucid_serving::follow;
 use lucid_webhook::{AdminServer, BindError, Readiness};
 use prometheus_client::registry::Registry;
 use snafu::{ResultExt, Snafu};
-
-use crate::config::{parse_namespace, parse_object_name};
-use crate::run::follow;
 
 /// Key of the Secret with what is injected in place of OpenShift's service CA.
 const CA_KEY: &str = "ca.crt";

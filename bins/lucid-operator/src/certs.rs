@@ -12,9 +12,10 @@ use snafu::{ResultExt, Snafu};
 pub struct CertsArgs {
     /// The namespace of the operator.
     #[arg(long, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system", global = true)]
+    #[arg(value_parser = lucid_process::parse_namespace)]
     namespace: String,
 
-    /// The Secret that keeps the certificate authority.
+    /// The Secret that keeps the certificate authority; that of lucid-validator is lucid-validator-ca.
     #[arg(
         long,
         env = "LUCID_CA_SECRET",
@@ -22,6 +23,7 @@ pub struct CertsArgs {
         default_value = "lucid-operator-ca",
         global = true
     )]
+    #[arg(value_parser = lucid_process::parse_object_name)]
     ca_secret: String,
 
     #[command(subcommand)]

@@ -6,9 +6,11 @@
 mod arguments;
 mod exit;
 mod logging;
+mod names;
 mod shutdown;
 
 pub use arguments::{parse, parse_address, try_parse_from, within};
 pub use exit::{end, with_causes};
 pub use logging::{LogArgs, LogFormat, init_logging};
+pub use names::{parse_namespace, parse_object_name};
 pub use shutdown::shutdown_signal;

@@ -1,5 +1,7 @@
+use std::path::PathBuf;
 use std::time::Duration;
 
+use lucid_audit::{OpenError, Recorder};
 use lucid_notary::client::{BuildError, HttpVerifier};
 use lucid_policy::Strictness;
 use snafu::{ResultExt, Snafu};
@@ -61,5 +63,38 @@ impl ValidationArgs {
         };
         let builder = HttpVerifier::builder(url).timeout(Duration::from_millis(self.verifier_timeout_ms));
         builder.build().context(VerifierSnafu).map(Some)
+    }
+}
+
+/// How many decisions stay in memory.
+const RECENT_DECISIONS: usize = 1000;
+
+/// Where decisions are kept, to be flattened into a binary's own arguments.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DecisionArgs {
+    /// Also append every decision to this file, one line of JSON each.
+    #[arg(long, env = "LUCID_DECISION_LOG", value_name = "FILE")]
+    pub decision_log: Option<PathBuf>,
+}
+
+/// The file for decisions cannot be written.
+#[derive(Debug, Snafu)]
+#[snafu(display("LUCID_DECISION_LOG: {source}"))]
+pub struct DecisionLogError {
+    source: OpenError,
+}
+
+impl DecisionArgs {
+    /// What keeps decisions.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be opened.
+    pub fn recorder(&self) -> Result<Recorder, DecisionLogError> {
+        let recorder = Recorder::new(RECENT_DECISIONS);
+        match &self.decision_log {
+            Some(path) => recorder.with_file(path).context(DecisionLogSnafu),
+            None => Ok(recorder),
+        }
     }
 }

@@ -1,21 +1,25 @@
 //! The Lucid validator: refuses pods whose auditor images are not notarized.
 //!
-//! [`Validator`] is the handler of `/validate`; `lucid-operator` serves it beside `/mutate`. [`review`] says the same of a
-//! pod in a file. What both need of the
-//! cluster is here too: [`ClusterConfiguration`], [`Scope`] and the record of decisions.
+//! [`Validator`] is the handler of `/validate`. `lucid-operator` serves it beside `/mutate`, or [`run`] does, as a process
+//! of its own; [`review`] says the same of a pod in a file. What both webhooks need of the cluster is here too:
+//! [`ClusterConfiguration`], [`Scope`], [`Calls`] and the record of decisions.
 
 mod args;
+mod calls;
 mod cluster;
 mod record;
 mod request;
 mod review;
+mod run;
 mod scope;
 mod validator;
 
-pub use args::{ArgsError, ValidationArgs};
+pub use args::{ArgsError, DecisionArgs, DecisionLogError, ValidationArgs};
+pub use calls::{Calls, VALIDATE_NAME, VALIDATE_PATH};
 pub use cluster::{ClusterConfiguration, NamespaceView, NotSynced, Settings};
 pub use record::{decision, record};
 pub use request::{RequestError, pod_of};
 pub use review::{ReviewArgs, ReviewError, review};
+pub use run::{RunArgs, RunError, run};
 pub use scope::Scope;
 pub use validator::{ValidateError, Validator};

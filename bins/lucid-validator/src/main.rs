@@ -4,11 +4,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use lucid_process::LogArgs;
-use lucid_validator::ReviewArgs;
+use lucid_validator::{ReviewArgs, RunArgs};
 
 /// Tells whether the auditors of a pod may run.
-///
-/// In a cluster lucid-operator asks the same at /validate; this is for pipelines and for finding out why.
 #[derive(Debug, Parser)]
 #[command(name = "lucid-validator", version)]
 struct Args {
@@ -21,7 +19,12 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Say of a pod what the webhook would say, without a cluster. Exit code 0: it may run; 3: it is refused.
+    /// Serve the validating webhook of a cluster and register it with its API server, in place of lucid-operator, which
+    /// does so unless LUCID_VALIDATE is false.
+    Run(Box<RunArgs>),
+
+    /// Say of a pod what the webhook would say, without a cluster: for pipelines, and for finding out why. Exit code 0:
+    /// it may run; 3: it is refused.
     Review(ReviewArgs),
 }
 
@@ -30,11 +33,16 @@ const REFUSED: u8 = 3;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let Args { command: Command::Review(args), log } = lucid_process::parse();
+    let Args { command, log } = lucid_process::parse();
     let mut allowed = true;
     let end = lucid_process::end(async {
         lucid_process::init_logging(&log)?;
-        allowed = lucid_validator::review(&args, &mut std::io::stdout().lock()).await?;
+        match command {
+            Command::Run(args) => lucid_validator::run(*args).await?,
+            Command::Review(args) => {
+                allowed = lucid_validator::review(&args, &mut std::io::stdout().lock()).await?;
+            }
+        }
         Ok(())
     })
     .await;

@@ -166,6 +166,8 @@ mod certificates;
 mod rotation;
 #[cfg(feature = "kube")]
 mod self_managed;
+#[cfg(feature = "kube")]
+mod watch;
 
 pub use bundle::{BundleError, TrustBundle};
 pub use ca::{
@@ -177,9 +179,7 @@ pub use names::{NamesError, ServingNames};
 pub use serving::{PairError, ServingCertificate, VerifyError};
 #[cfg(feature = "runtime")]
 pub use tls::{ClientCertificates, ClientCertificatesError};
-pub use tls::{
-    ServerTls, ServingCertificateResolver, TlsError, TlsVersion, UnknownTlsVersion, server_config,
-};
+pub use tls::{ServerTls, ServingCertificateResolver, TlsError, TlsVersion, UnknownTlsVersion};
 pub use validity::Validity;
 
 #[cfg(feature = "runtime")]

@@ -22,7 +22,8 @@ use crate::source::Reason;
 /// | `trust_bundle_publications_total` | target, result | what came of bringing the bundle to a target |
 /// | `trust_bundle_drift_healed_total` | target | how often somebody else's change was undone |
 ///
-/// Certificates are `ca`, `next_ca`, `leaf` (the one in service) and `source` (the one that is offered). Phases are those of
+/// Certificates are `ca`, `next_ca`, `leaf` (the one in service) and `source` (the one that is offered by somebody else
+/// than an authority of our own). Phases are those of
 /// [`Phase`]. Results of a reload are `swapped`, `unchanged` and `refused`, this one with the [`Reason`]; of a
 /// publication `written`, `unchanged`, `conflict` and `error`.
 ///

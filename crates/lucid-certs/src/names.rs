@@ -12,6 +12,9 @@ pub enum NamesError {
     /// No Service was named
     #[snafu(display("failed to name the server: at least one Service is expected"))]
     NoService,
+    /// No host was named
+    #[snafu(display("failed to name the server: at least one host is expected"))]
+    NoHost,
     /// The name of a Service or namespace is not one Kubernetes knows
     #[snafu(display(
         "failed to accept {name:?} as the name of a {what}: 1 to 63 lower-case letters, digits and \
@@ -39,7 +42,9 @@ pub enum NamesError {
 ///
 /// An API server calls a webhook registered by Service as `<service>.<namespace>.svc`, whatever
 /// address it dials (`clientConfig.service`); one registered by URL under the URL's host
-/// (`clientConfig.url`).
+/// (`clientConfig.url`). So begin with [`for_services`](Self::for_services) for a server behind a Service, and add the
+/// hosts of URLs [to it](Self::with_host), if it is called by these too; and with [`for_hosts`](Self::for_hosts) for one
+/// that is called by URL alone, outside of the cluster as a rule.
 ///
 /// ```
 /// use lucid_certs::ServingNames;
@@ -59,7 +64,7 @@ pub enum NamesError {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServingNames {
-    service: String,
+    common_name: String,
     dns_names: Vec<DnsName<'static>>,
     ip_addresses: Vec<IpAddr>,
     /// Those of them that an API server calls
@@ -76,12 +81,7 @@ impl ServingNames {
     pub fn for_services(namespace: &str, services: &[&str]) -> Result<Self, NamesError> {
         check_label("namespace", namespace)?;
         let first = services.first().context(NoServiceSnafu)?;
-        let mut names = Self {
-            service: (*first).to_owned(),
-            dns_names: Vec::new(),
-            ip_addresses: Vec::new(),
-            called: Vec::new(),
-        };
+        let mut names = Self::none(first);
         for service in services {
             check_label("Service", service)?;
             names.add(service)?;
@@ -91,6 +91,34 @@ impl ServingNames {
             names.add(&format!("{service}.{namespace}.svc.cluster.local"))?;
         }
         Ok(names)
+    }
+
+    /// The hosts of the URLs by which a server is called that has no Service: DNS names or IP addresses.
+    ///
+    /// # Errors
+    ///
+    /// When there is no host, and as [`with_host`](Self::with_host).
+    ///
+    /// ```
+    /// use lucid_certs::ServingNames;
+    ///
+    /// let names = ServingNames::for_hosts(&["127.0.0.1"])?; // https://127.0.0.1:8443/validate
+    /// # assert_eq!(names.ip_addresses(), ["127.0.0.1".parse::<std::net::IpAddr>().unwrap()]);
+    /// # Ok::<(), lucid_certs::NamesError>(())
+    /// ```
+    pub fn for_hosts(hosts: &[&str]) -> Result<Self, NamesError> {
+        let first = hosts.first().context(NoHostSnafu)?;
+        hosts.iter().try_fold(Self::none(first), |names, host| names.with_host(host))
+    }
+
+    /// 64 characters is the limit of a common name. It tells people which server this is; nothing is verified by it.
+    fn none(common_name: &str) -> Self {
+        Self {
+            common_name: common_name.chars().take(64).collect(),
+            dns_names: Vec::new(),
+            ip_addresses: Vec::new(),
+            called: Vec::new(),
+        }
     }
 
     /// Adds a DNS name or an IP address, for webhooks that are registered by URL.
@@ -136,12 +164,12 @@ impl ServingNames {
         &self.ip_addresses
     }
 
-    /// The first Service, which fits a common name (64 characters) because a label has at most 63
+    /// The first Service, or of the first host as much as fits
     pub(crate) fn common_name(&self) -> &str {
-        &self.service
+        &self.common_name
     }
 
-    /// Under which API servers call: of each Service `<service>.<namespace>.svc`, and what was added for URLs
+    /// Under which API servers call: of each Service `<service>.<namespace>.svc`, and the hosts of URLs
     #[cfg(feature = "runtime")]
     pub(crate) fn called(&self) -> impl Iterator<Item = &ServerName<'static>> {
         self.called.iter()

@@ -64,7 +64,7 @@ pub(crate) struct Rfc3339(pub(crate) SystemTime);
 impl fmt::Display for Rfc3339 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match jiff::Timestamp::try_from(self.0) {
-            Ok(timestamp) => timestamp.fmt(f),
+            Ok(timestamp) => write!(f, "{timestamp:.0}"),
             Err(_) => f.write_str("a time out of range"),
         }
     }

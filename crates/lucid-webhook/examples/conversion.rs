@@ -1,11 +1,14 @@
 //! A conversion webhook: CronTabs are stored in v2, and whoever knows v1 only goes on using that.
 
 use std::env;
+use std::net::SocketAddr;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use lucid_webhook::{BoxError, Converter, PemFiles, Router, Server};
+use lucid_certs::source::Files;
+use lucid_certs::{Certificates, ServerTls, ServingNames};
+use lucid_webhook::{BoxError, Converter, Router, Server};
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -127,10 +130,18 @@ pub(crate) fn converter() -> Result<Converter, BoxError> {
 async fn main() -> Result<(), BoxError> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let [listen, certificate, key] = arguments.as_slice() else {
-        return Err("usage: conversion <listen> <cert.pem> <key.pem>".into());
+    let [listen, certificate, key, host @ ..] = arguments.as_slice() else {
+        return Err("usage: conversion <listen> <cert.pem> <key.pem> [<host>]".into());
     };
-    let tls = PemFiles::load(certificate, key).await?;
+    let listen: SocketAddr = listen.parse()?;
+    // By which the API server calls: the certificate has to be for it.
+    let host = host.first().cloned().unwrap_or_else(|| listen.ip().to_string());
+    let certificates = Certificates::new(ServingNames::for_hosts(&[&host])?);
+    let tls = ServerTls::new(certificates.resolver()).build()?;
+    let mut ready = certificates.ready();
+    tokio::spawn(certificates.run(Files::new(certificate, key), std::future::pending()));
+    // While the files are not good, the log says why.
+    ready.wait_for(|ready| *ready).await?;
     let mut terminate = signal(SignalKind::terminate())?;
     let shutdown = async move {
         tokio::select! {
@@ -139,7 +150,7 @@ async fn main() -> Result<(), BoxError> {
         }
     };
     let router = Router::new().convert("/convert", converter()?);
-    let server = Server::bind(listen.parse()?).await?;
+    let server = Server::bind(listen).await?;
     println!("listening on {}", server.local_addr());
     server.serve(tls, router, shutdown).await;
     Ok(())

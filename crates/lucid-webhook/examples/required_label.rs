@@ -1,9 +1,12 @@
 //! A validating webhook: only pods with the label `example-validation: "true"` pass.
 
 use std::env;
+use std::net::SocketAddr;
 
 use k8s_openapi::api::core::v1::Pod;
-use lucid_webhook::{AdmissionResponse, BoxError, Object, PemFiles, Router, Server, Webhook};
+use lucid_certs::source::Files;
+use lucid_certs::{Certificates, ServerTls, ServingNames};
+use lucid_webhook::{AdmissionResponse, BoxError, Object, Router, Server, Webhook};
 use tokio::signal::unix::{SignalKind, signal};
 
 async fn required_label(Object(pod): Object<Pod>) -> AdmissionResponse {
@@ -17,10 +20,18 @@ async fn required_label(Object(pod): Object<Pod>) -> AdmissionResponse {
 async fn main() -> Result<(), BoxError> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let [listen, certificate, key] = arguments.as_slice() else {
-        return Err("usage: required_label <listen> <cert.pem> <key.pem>".into());
+    let [listen, certificate, key, host @ ..] = arguments.as_slice() else {
+        return Err("usage: required_label <listen> <cert.pem> <key.pem> [<host>]".into());
     };
-    let tls = PemFiles::load(certificate, key).await?;
+    let listen: SocketAddr = listen.parse()?;
+    // By which the API server calls: the certificate has to be for it.
+    let host = host.first().cloned().unwrap_or_else(|| listen.ip().to_string());
+    let certificates = Certificates::new(ServingNames::for_hosts(&[&host])?);
+    let tls = ServerTls::new(certificates.resolver()).build()?;
+    let mut ready = certificates.ready();
+    tokio::spawn(certificates.run(Files::new(certificate, key), std::future::pending()));
+    // While the files are not good, the log says why.
+    ready.wait_for(|ready| *ready).await?;
     let mut terminate = signal(SignalKind::terminate())?;
     let shutdown = async move {
         tokio::select! {
@@ -30,7 +41,7 @@ async fn main() -> Result<(), BoxError> {
     };
     let router =
         Router::new().webhook("/validate", Webhook::validating("required-label.example.com", required_label));
-    let server = Server::bind(listen.parse()?).await?;
+    let server = Server::bind(listen).await?;
     println!("listening on {}", server.local_addr());
     server.serve(tls, router, shutdown).await;
     Ok(())

@@ -3,12 +3,13 @@
 
 use std::env;
 use std::future::{Ready, ready};
+use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
 use k8s_openapi::api::apps::v1::Deployment;
-use lucid_webhook::{
-    AdmissionRequest, AdmissionResponse, BoxError, DecodeError, PemFiles, Router, Server, Webhook,
-};
+use lucid_certs::source::Files;
+use lucid_certs::{Certificates, ServerTls, ServingNames};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, DecodeError, Router, Server, Webhook};
 use tower::{Service, ServiceBuilder};
 
 #[derive(Clone)]
@@ -52,13 +53,21 @@ fn comfort(answer: AdmissionResponse) -> AdmissionResponse {
 async fn main() -> Result<(), BoxError> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let [listen, certificate, key] = arguments.as_slice() else {
-        return Err("usage: tower_service <listen> <cert.pem> <key.pem>".into());
+    let [listen, certificate, key, host @ ..] = arguments.as_slice() else {
+        return Err("usage: tower_service <listen> <cert.pem> <key.pem> [<host>]".into());
     };
-    let tls = PemFiles::load(certificate, key).await?;
+    let listen: SocketAddr = listen.parse()?;
+    // By which the API server calls: the certificate has to be for it.
+    let host = host.first().cloned().unwrap_or_else(|| listen.ip().to_string());
+    let certificates = Certificates::new(ServingNames::for_hosts(&[&host])?);
+    let tls = ServerTls::new(certificates.resolver()).build()?;
+    let mut ready = certificates.ready();
+    tokio::spawn(certificates.run(Files::new(certificate, key), std::future::pending()));
+    // While the files are not good, the log says why.
+    ready.wait_for(|ready| *ready).await?;
     let service = ServiceBuilder::new().map_response(comfort).service(LimitReplicas { most: 3 });
     let router = Router::new().webhook("/", Webhook::validating("limit-replicas.example.com", service));
-    let server = Server::bind(listen.parse()?).await?;
+    let server = Server::bind(listen).await?;
     println!("listening on {}", server.local_addr());
     let shutdown = async { tokio::signal::ctrl_c().await.unwrap_or_default() };
     server.serve(tls, router, shutdown).await;

@@ -8,7 +8,9 @@
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::Pod;
-//! use lucid_webhook::{BoxError, Changed, Object, PemFiles, Router, Server, Webhook};
+//! use lucid_certs::source::Files;
+//! use lucid_certs::{Certificates, ServerTls, ServingNames};
+//! use lucid_webhook::{BoxError, Changed, Object, Router, Server, Webhook};
 //!
 //! async fn label(Object(mut pod): Object<Pod>) -> Changed<Pod> {
 //!     pod.metadata.labels.get_or_insert_default().insert("seen".into(), "true".into());
@@ -16,7 +18,10 @@
 //! }
 //!
 //! async fn run() -> Result<(), BoxError> {
-//!     let tls = PemFiles::load("/tls/tls.crt", "/tls/tls.key").await?;
+//!     let certificates = Certificates::new(ServingNames::for_services("default", &["label"])?);
+//!     let tls = ServerTls::new(certificates.resolver()).build()?;
+//!     tokio::spawn(certificates.run(Files::in_directory("/tls"), std::future::pending()));
+//!
 //!     let server = Server::bind(([0, 0, 0, 0], 8443).into()).await?;
 //!     let router = Router::new().webhook("/label", Webhook::mutating("label.example.com", label));
 //!     server.serve(tls, router, std::future::pending()).await;
@@ -100,9 +105,16 @@
 //! # Certificates
 //!
 //! The certificate has to be for `<service>.<namespace>.svc`, and the authority that signed it is the caBundle of the
-//! registration. [`PemFiles`] reads it from files and follows their renewal: with cert-manager, mount the Secret of a
-//! `Certificate` and annotate the configurations with `cert-manager.io/inject-ca-from`
-//! ([`registration::Configurations::with_annotation`]). The crate `lucid-certs` makes and rotates both by itself.
+//! registration. The crate `lucid-certs` sees to both. Its `Certificates` serve what a source has, and follow its renewal while
+//! connections stand:
+//!
+//! - `source::Files`, as above: with cert-manager, mount the Secret of a `Certificate` and annotate the configurations with
+//!   `cert-manager.io/inject-ca-from` ([`registration::Configurations::with_annotation`]). `source::SecretSource` needs no volume.
+//! - `SelfManaged`: an authority of the webhook's own, which all replicas share, published to the registration and rotated.
+//!
+//! Handshakes fail until there is a first certificate, and the log says why there is none. `Certificates::ready` is for a
+//! [`Condition`] of the [`Readiness`]. A server that is registered by URL has `ServingNames::for_hosts`.
+//!
 //! [`Server::serve`] takes any [`rustls::ServerConfig`] as well, or a `watch::Receiver` of one that changes ([`Tls`]);
 //! the crypto provider of this crate is aws-lc-rs.
 //!
@@ -112,14 +124,14 @@
 //! ```
 //! use std::error::Error;
 //!
-//! use lucid_certs::{ClientCertificates, ServerTls};
-//! use lucid_webhook::{PemFiles, Router, Server};
+//! use lucid_certs::{Certificates, ClientCertificates, ServerTls};
+//! use lucid_webhook::{Router, Server};
 //!
-//! async fn run(server: Server, router: Router, files: PemFiles) -> Result<(), Box<dyn Error>> {
+//! async fn run(server: Server, router: Router, certificates: &Certificates) -> Result<(), Box<dyn Error>> {
 //!     let clients = ClientCertificates::required(&tokio::fs::read("/client-ca/ca.crt").await?)?
 //!         .with_allowed_names(["kube-apiserver"]);
 //!     // With each clients.replace(...), connections of the former CAs are asked to end.
-//!     let tls = ServerTls::new(files.resolver()).with_clients(&clients).watch()?;
+//!     let tls = ServerTls::new(certificates.resolver()).with_clients(&clients).watch()?;
 //!     server.serve(tls, router, std::future::pending()).await;
 //!     Ok(())
 //! }
@@ -218,7 +230,6 @@ pub mod layers;
 mod metrics;
 mod names;
 mod patch;
-mod pem_files;
 pub mod registration;
 mod reply;
 mod response;
@@ -251,7 +262,6 @@ pub use patch::{
     AllowedPath, AllowedPaths, ApplyError, ChangeError, ForbiddenPath, InvalidAllowedPath, InvalidPatch,
     JsonPatch,
 };
-pub use pem_files::{PemFiles, PemFilesError};
 pub use response::{AdmissionResponse, Cause, Denial};
 pub use review::{
     AdmissionRequest, DecodeError, GroupVersionKind, GroupVersionResource, Operation, RawObject, ReviewError,

@@ -13,7 +13,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
-use lucid_certs::{CertificateAuthority, ServingCertificateResolver, ServingNames, server_config};
+use lucid_certs::{CertificateAuthority, ServerTls, ServingCertificateResolver, ServingNames};
 use lucid_testbed::Cluster;
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, JsonPatch, Router, Server, Webhook};
 use serde_json::{Value, json};
@@ -241,7 +241,7 @@ async fn a_server_side_dry_run_shows_the_chain_and_leaves_nothing_behind() {
 
 /// Another injector, called after Lucid: adds a sidecar with a port of its own to every pod.
 async fn serve_another_injector(cluster: &Cluster) {
-    let names = ServingNames::for_services("mesh", &["mesh"]).unwrap().with_host("127.0.0.1").unwrap();
+    let names = ServingNames::for_hosts(&["127.0.0.1"]).unwrap();
     let now = SystemTime::now();
     let ca = CertificateAuthority::generate(&names, now).unwrap();
     let resolver = ServingCertificateResolver::new(&ca.issue(&names, now).unwrap());
@@ -258,7 +258,7 @@ async fn serve_another_injector(cluster: &Cluster) {
     });
     let server = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
     let url = format!("https://{}/mutate", server.local_addr());
-    let tls = server_config(Arc::new(resolver)).unwrap();
+    let tls = ServerTls::new(Arc::new(resolver)).build().unwrap();
     tokio::spawn(server.serve(
         Arc::new(tls),
         Router::new().webhook("/mutate", Webhook::mutating("other.example.com", add)),

@@ -3,12 +3,14 @@
 use std::process::Command;
 
 use crate::common::{chain, create, expected, operator, prepare, secured, stored};
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::Patch;
-use lucid_e2e::program;
+use lucid_e2e::{Operator, OperatorBuilder, program};
 use lucid_testbed::{Binaries, Cluster, Component, can_use_namespaces};
 use serde_json::json;
 
@@ -35,10 +37,7 @@ async fn the_rights_in_the_manifests_are_enough() {
     apply(&cluster, "lucid.yaml");
     apply(&cluster, "verifier.yaml");
     let cluster = prepare(cluster).await;
-    let user = "system:serviceaccount:lucid-system:lucid-operator";
-    let kubeconfig = cluster.folder().join("lucid-operator.kubeconfig");
-    let text = cluster.kubeconfig_for(user, Some("system:serviceaccounts")).unwrap();
-    std::fs::write(&kubeconfig, text).unwrap();
+    let kubeconfig = kubeconfig_of(&cluster, "lucid-operator");
     let mut operator = operator(&cluster, |operator| operator.kubeconfig(kubeconfig)).await;
     create(&cluster, "shop", &secured("web")).await.stored().unwrap();
     assert_eq!(chain(&stored(&cluster, "shop", "web").await), expected(GUARDRAILS));
@@ -62,6 +61,86 @@ async fn the_rights_in_the_manifests_are_enough() {
     }
     let registered = registrations.get("lucid-operator").await.unwrap();
     assert_eq!(registered.webhooks.unwrap()[0].match_conditions, None, "it was put back");
+    // To say in "default" who keeps changing the registration, which has no namespace.
+    let events: Api<Event> = Api::namespaced(cluster.client(), "default");
+    let begin = std::time::Instant::now();
+    while events.list(&Default::default()).await.unwrap().items.is_empty() {
+        assert!(begin.elapsed().as_secs() < 60, "nobody says who changes the registration");
+        let wiped =
+            json!({"webhooks": [{"name": "mutate.lucid.computing", "clientConfig": {"caBundle": "Cg=="}}]});
+        registrations.patch("lucid-operator", &Default::default(), &Patch::Strategic(wiped)).await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+    is_never_forbidden(&operator);
+}
+
+#[tokio::test]
+async fn the_rights_in_the_manifests_are_enough_for_each_source_and_for_the_validator() {
+    let cluster = Cluster::builder().start().await.unwrap();
+    apply(&cluster, "lucid.yaml");
+    apply(&cluster, "validator.yaml");
+    let cluster = prepare(cluster).await;
+    let user = kubeconfig_of(&cluster, "lucid-operator");
+
+    // One certificate of our own in lucid-operator-tls. It is made, and made again when it is gone.
+    let shared =
+        |operator: OperatorBuilder| operator.kubeconfig(user.clone()).env("LUCID_SHARE_CERTIFICATE", "true");
+    let mut own = operator(&cluster, |it| shared(it.named("shared"))).await;
+    let secrets: Api<Secret> = Api::namespaced(cluster.client(), "lucid-system");
+    let made = secrets.get("lucid-operator-tls").await.unwrap();
+    let broken = json!({"stringData": {"tls.crt": "no certificate"}});
+    secrets.patch("lucid-operator-tls", &Default::default(), &Patch::Merge(broken)).await.unwrap();
+    own.restart().await.unwrap();
+    let mended = secrets.get("lucid-operator-tls").await.unwrap();
+    assert_ne!(mended.data.as_ref().unwrap()["tls.crt"].0, b"no certificate");
+    assert_ne!(mended.metadata.resource_version, made.metadata.resource_version);
+    is_never_forbidden(&own);
+    drop(own);
+
+    // The same Secret as somebody else's: it is only read. Who validates leaves the other's registration alone.
+    let user_of_validator = kubeconfig_of(&cluster, "lucid-validator");
+    let validator = Operator::validator(&cluster).kubeconfig(user_of_validator).start().await.unwrap();
+    let authority = secrets.get("lucid-operator-ca").await.unwrap().data.unwrap()["tls.crt"].clone();
+    let ca = json!({"data": {"ca.crt": authority}});
+    secrets.patch("lucid-operator-tls", &Default::default(), &Patch::Merge(ca)).await.unwrap();
+    let read = operator(&cluster, |operator| {
+        let operator = operator.kubeconfig(user.clone()).named("read").env("LUCID_CERTIFICATES", "secret");
+        operator.env("LUCID_VALIDATE", "false")
+    });
+    let read = read.await;
+    let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
+    let begin = std::time::Instant::now();
+    while validating.get_opt("lucid-operator").await.unwrap().is_some() {
+        assert!(begin.elapsed().as_secs() < 15, "the registration of before is still there");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    create(&cluster, "shop", &secured("web")).await.stored().unwrap();
+    // Also what only a repair needs.
+    let never = json!([{"name": "never", "expression": "false"}]);
+    let damage = json!({"webhooks": [{"name": "validate.lucid.computing", "matchConditions": never}]});
+    let patch = Patch::Strategic(damage);
+    let damaged = validating.patch("lucid-validator", &Default::default(), &patch).await.unwrap();
+    let begin = std::time::Instant::now();
+    let conditions =
+        |it: ValidatingWebhookConfiguration| it.webhooks.unwrap().remove(0).match_conditions.unwrap();
+    let damaged = conditions(damaged);
+    while conditions(validating.get("lucid-validator").await.unwrap()).len() == damaged.len() {
+        assert!(begin.elapsed().as_secs() < 15, "it is not put back");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    is_never_forbidden(&read);
+    is_never_forbidden(&validator);
+}
+
+/// Acts with the rights of a service account.
+fn kubeconfig_of(cluster: &Cluster, account: &str) -> std::path::PathBuf {
+    let user = format!("system:serviceaccount:lucid-system:{account}");
+    let path = cluster.folder().join(format!("{account}.kubeconfig"));
+    std::fs::write(&path, cluster.kubeconfig_for(&user, Some("system:serviceaccounts")).unwrap()).unwrap();
+    path
+}
+
+fn is_never_forbidden(operator: &Operator) {
     let log = std::fs::read_to_string(operator.log()).unwrap();
     assert!(!log.contains("forbidden") && !log.contains("ERROR"), "{log}");
 }
@@ -79,6 +158,36 @@ async fn a_registration_by_service_reaches_the_operator_under_its_service_name()
         answer.result.as_ref().is_ok_and(|pod| chain(pod) == expected(GUARDRAILS))
     };
     crate::common::until(&cluster, "shop", secured, injected).await;
+}
+
+#[test]
+fn durations_that_contradict_each_other_are_both_named_with_their_values() {
+    for name in ["lucid-operator", "lucid-validator"] {
+        for (variable, value, message) in [
+            (
+                "LUCID_CA_LIFETIME",
+                "800h",
+                "LUCID_CA_LIFETIME (800h) must be longer than LUCID_CA_RENEW_BEFORE + LUCID_CERTIFICATE_LIFETIME (888h)",
+            ),
+            (
+                "LUCID_CA_RENEW_BEFORE",
+                "24h",
+                "LUCID_CA_RENEW_BEFORE (24h) must be longer than LUCID_TRUST_SETTLE + 1.5 LUCID_CERTIFICATE_LIFETIME \
+                 (252h1m)",
+            ),
+            (
+                "LUCID_TRUST_SETTLE",
+                "80h",
+                "LUCID_CERTIFICATE_LIFETIME / 3 (56h) must be longer than LUCID_TRUST_SETTLE + 1m (80h1m)",
+            ),
+        ] {
+            let mut command = Command::new(program(name).unwrap());
+            let output = command.arg("run").env(variable, value).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{name}: {said}");
+            assert!(said.contains(message), "{name}: {message:?} is not in {said}");
+        }
+    }
 }
 
 #[test]
@@ -141,9 +250,11 @@ fn a_password_in_a_url_is_not_repeated() {
 
 #[test]
 fn help_explains_every_option_with_its_variable() {
-    let output = Command::new(program("lucid-operator").unwrap()).args(["run", "--help"]).output().unwrap();
-    let help = String::from_utf8(output.stdout).unwrap();
-    let options = help.lines().filter(|line| line.starts_with("      --")).count();
-    assert!(options >= 15, "{help}");
-    assert_eq!(help.matches("[env: LUCID_").count(), options, "an option has no variable:\n{help}");
+    for name in ["lucid-operator", "lucid-validator"] {
+        let output = Command::new(program(name).unwrap()).args(["run", "--help"]).output().unwrap();
+        let help = String::from_utf8(output.stdout).unwrap();
+        let options = help.lines().filter(|line| line.starts_with("      --")).count();
+        assert!(options >= 15, "{help}");
+        assert_eq!(help.matches("[env: LUCID_").count(), options, "an option has no variable:\n{help}");
+    }
 }

@@ -81,6 +81,11 @@ async fn the_failure_policy_can_be_ignore_for_the_mutating_webhook_only() {
     let validating = validating.get("lucid-operator").await.unwrap().webhooks.unwrap().remove(0);
     assert_eq!(mutating.failure_policy.as_deref(), Some("Ignore"));
     assert_eq!(validating.failure_policy.as_deref(), Some("Fail"));
+    // System namespaces and our own are excluded from both.
+    for selector in [mutating.namespace_selector, validating.namespace_selector] {
+        let values = selector.unwrap().match_expressions.unwrap().remove(0).values.unwrap();
+        assert_eq!(values, ["kube-system", "kube-public", "kube-node-lease", "lucid-system"]);
+    }
 }
 
 #[tokio::test]

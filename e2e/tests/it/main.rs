@@ -9,9 +9,11 @@
 )]
 
 mod bad_input;
+mod certificates;
 mod common;
 mod docs;
 mod injection;
 mod installation;
 mod lifecycle;
 mod validation;
+mod validator;

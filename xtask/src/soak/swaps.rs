@@ -20,6 +20,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
+use super::Latency;
 use crate::report::{Goal, Output, Report, Row};
 
 #[derive(Args)]
@@ -70,15 +71,8 @@ struct Figures {
     handshakes: usize,
     /// Handshakes that failed or showed another certificate than the one in the volume.
     mismatched: usize,
+    /// Of when a new handshake showed the certificate, counted from before the swap
     seen_ms: Latency,
-}
-
-/// Of when a new handshake showed the certificate, counted from before the swap.
-#[derive(Serialize)]
-struct Latency {
-    p50: f64,
-    p99: f64,
-    max: f64,
 }
 
 impl Row for Figures {
@@ -94,7 +88,6 @@ impl Row for Figures {
     ];
 
     fn cells(&self) -> Vec<String> {
-        let Latency { p50, p99, max } = self.seen_ms;
         vec![
             self.noticed.to_owned(),
             self.volumes.to_string(),
@@ -103,7 +96,7 @@ impl Row for Figures {
             self.refused.to_string(),
             self.handshakes.to_string(),
             self.mismatched.to_string(),
-            format!("{p50:.0} / {p99:.0} / {max:.0} ms"),
+            self.seen_ms.cell(),
         ]
     }
 }
@@ -159,12 +152,6 @@ async fn measure(swaps: &Swaps) -> Result<Figures, Error> {
         all.refused += refused;
         all.mismatched += mismatched;
     }
-    all.seen.sort();
-    let at = |share: f64| {
-        let last = all.seen.len().saturating_sub(1);
-        let index = (last as f64 * share).round() as usize;
-        all.seen.get(index).map_or(f64::NAN, |seen| seen.as_secs_f64() * 1000.0)
-    };
     Ok(Figures {
         noticed: if swaps.poll { "poll alone" } else { "events" },
         volumes,
@@ -173,7 +160,7 @@ async fn measure(swaps: &Swaps) -> Result<Figures, Error> {
         refused: all.refused,
         handshakes: all.seen.len(),
         mismatched: all.mismatched,
-        seen_ms: Latency { p50: at(0.5), p99: at(0.99), max: at(1.0) },
+        seen_ms: Latency::of(all.seen),
     })
 }
 
@@ -254,7 +241,7 @@ async fn follow(authority: &Authority, count: usize, watching: Watching) -> Resu
                     resolver.swap(&certificate);
                     served.send_replace((certificate.fingerprint(), Instant::now()));
                 }
-                Err(_) => refusals.send_modify(|count| *count += 1),
+                _ => refusals.send_modify(|count| *count += 1),
             }
         }
     });

@@ -15,6 +15,14 @@ use super::ClusterConfiguration;
 use super::state::State;
 
 impl ClusterConfiguration {
+    /// Watches in a task of its own; returns `synced`.
+    #[must_use]
+    pub fn keep(&self, client: Client, namespace: &str, synced: Condition) -> Condition {
+        let (this, namespace, condition) = (self.clone(), namespace.to_owned(), synced.clone());
+        tokio::spawn(async move { match this.watch(client, &namespace, &condition).await {} });
+        synced
+    }
+
     /// Watches ConfigMap `lucid-auditors` of `namespace` and the ConfigMaps `lucid-auditor-chain` of all namespaces,
     /// for as long as the future is polled. `synced` holds once requests can be answered.
     pub async fn watch(&self, client: Client, namespace: &str, synced: &Condition) -> Infallible {

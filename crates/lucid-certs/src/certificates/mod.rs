@@ -24,11 +24,11 @@ use crate::{
 /// ```no_run
 /// # #[cfg(feature = "files")]
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-/// use lucid_certs::{Certificates, ServingNames, source::Files};
+/// use lucid_certs::{Certificates, ServerTls, ServingNames, source::Files};
 ///
 /// let names = ServingNames::for_services("my-system", &["my-webhook"])?;
 /// let certificates = Certificates::new(names);
-/// let tls = lucid_certs::server_config(certificates.resolver())?; // for tokio-rustls, or anything on rustls
+/// let tls = ServerTls::new(certificates.resolver()).build()?; // for tokio-rustls, or anything on rustls
 /// let ready = certificates.ready(); // for the readiness probe
 /// let source = Files::new("/tls/tls.crt", "/tls/tls.key");
 /// tokio::spawn(certificates.run(source, async { drop(tokio::signal::ctrl_c().await) }));
@@ -92,6 +92,21 @@ impl Certificates {
     /// It is for the readiness probe, and says whether calls should come here. Failing to read the targets again is no
     /// reason to send them elsewhere: callers have the bundle of before, and no other replica is better off. Liveness
     /// has nothing to do with certificates: a restart mends none.
+    ///
+    /// A source that is wrong at start is no error of [`run`](Self::run): a Secret may be mounted, or issued, later. The
+    /// log says what is missing. A program that had rather end than wait for long can say so:
+    ///
+    /// ```no_run
+    /// # #[cfg(feature = "files")]
+    /// # async fn start(certificates: lucid_certs::Certificates) -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::{future::pending, time::Duration};
+    /// # use lucid_certs::source::Files;
+    /// let mut ready = certificates.ready();
+    /// tokio::spawn(certificates.run(Files::in_directory("/tls"), pending()));
+    /// tokio::time::timeout(Duration::from_secs(30), ready.wait_for(|ready| *ready)).await??;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn ready(&self) -> watch::Receiver<bool> {
         self.ready.subscribe()

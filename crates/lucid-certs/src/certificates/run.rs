@@ -63,6 +63,8 @@ pub(super) struct Run<S> {
     targets: Vec<Target>,
     changes: BoxStream<'static, ()>,
     readings: BTreeMap<String, Option<Reading>>,
+    /// What each target held when it could be read: callers have that, also while it cannot be read again
+    known: BTreeMap<String, Option<Reading>>,
     trusted_since: TrustedSince,
     retained: Retained,
     serving: Option<ServingCertificate>,
@@ -94,6 +96,7 @@ impl<S: CertificateSource> Run<S> {
             targets,
             changes,
             readings: BTreeMap::new(),
+            known: BTreeMap::new(),
             trusted_since: TrustedSince::default(),
             retained: Retained::default(),
             serving: None,
@@ -176,6 +179,11 @@ impl<S: CertificateSource> Run<S> {
             (name, reading)
         });
         let readings = join_all(reads).await;
+        for (target, (_, reading)) in self.targets.iter().zip(&readings) {
+            if reading.is_err() {
+                target.metrics.publication(Publication::Error);
+            }
+        }
         readings.into_iter().map(|(name, reading)| (name.clone(), self.note(&name, reading))).collect()
     }
 
@@ -208,6 +216,8 @@ impl<S: CertificateSource> Run<S> {
             self.certificates.metrics.phase(rotation.phase);
             self.metrics.expiry(CertificateKind::Ca, Some(rotation.ca.not_after));
             self.metrics.expiry(CertificateKind::NextCa, rotation.next.map(|next| next.not_after));
+        } else if let Some(certificate) = &offer.certificate {
+            self.metrics.expiry(CertificateKind::Source, Some(certificate.validity().not_after));
         }
         Some(offer)
     }
@@ -319,9 +329,15 @@ impl<S: CertificateSource> Run<S> {
     /// Says whether callers accept what is served. Returns when that may change by time alone.
     fn judge(&mut self, now: SystemTime) -> Duration {
         let mut wait = INTERVAL;
+        for (name, reading) in &self.readings {
+            let known = self.known.entry(name.clone()).or_default();
+            if reading.is_some() {
+                known.clone_from(reading);
+            }
+        }
         let names = &self.certificates.names;
         let accepted =
-            self.serving.as_ref().is_some_and(|serving| swap::accepted(serving, &self.readings, names, now));
+            self.serving.as_ref().is_some_and(|serving| swap::accepted(serving, &self.known, names, now));
         if accepted && !self.proven {
             let trusted_for = self.trusted_since.durations(&self.readings, Instant::now());
             let settle = self.certificates.settle.min(FIRST_SETTLE);

@@ -130,7 +130,7 @@ impl Object {
 /// What a place is to hold: what it trusts already and is not expired, and `wanted`. What does not parse is
 /// replaced.
 pub(super) fn merged(slot: &Slot, wanted: &TrustBundle, now: SystemTime) -> Slot {
-    let held = slot.bundle().ok().and_then(|held| held.without_expired(now));
+    let held = slot.bundle().and_then(|held| held.without_expired(now));
     let bundle = held.map_or_else(|| wanted.clone(), |held| held.merge(wanted));
     Slot::new(slot.name.clone(), bundle.to_pem())
 }

@@ -1,6 +1,6 @@
 //! How long everything takes
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use snafu::{Snafu, ensure};
 
@@ -53,6 +53,34 @@ pub struct TimingError {
     shorter: &'static str,
     shorter_is: Duration,
     consequence: &'static str,
+}
+
+impl TimingError {
+    /// The message in the terms of whoever sets the durations: `name` says what a field of [`Timing`] is called there.
+    #[must_use]
+    pub fn in_terms(&self, name: impl Fn(&str) -> Option<&'static str>) -> String {
+        let side = |formula: &str, length| {
+            let terms: Vec<_> = formula.split(' ').map(|term| name(term).unwrap_or(term)).collect();
+            format!("{} ({})", terms.join(" "), Hours(length))
+        };
+        let longer = side(self.longer, self.longer_is);
+        let shorter = side(self.shorter, self.shorter_is);
+        format!("{longer} must be longer than {shorter}, or {}", self.consequence)
+    }
+}
+
+/// As Go and Kubernetes write durations: `1h30m`
+struct Hours(Duration);
+
+impl fmt::Display for Hours {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs();
+        let parts = [(seconds / 3_600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
+        if seconds == 0 {
+            return write!(f, "0s");
+        }
+        parts.iter().filter(|(count, _)| *count > 0).try_for_each(|(count, unit)| write!(f, "{count}{unit}"))
+    }
 }
 
 impl Timing {
@@ -124,5 +152,20 @@ mod tests {
             let message = bad.check().unwrap_err().to_string();
             assert!(names.iter().all(|name| message.contains(name)), "{message}");
         }
+    }
+
+    #[test]
+    fn they_can_be_called_what_the_user_calls_them() {
+        let bad = Timing { settle: 3 * DAY + Duration::from_secs(90), ..Timing::default() };
+        let message = bad.check().unwrap_err().in_terms(|field| match field {
+            "leaf_lifetime" => Some("--lifetime"),
+            "settle" => Some("--settle"),
+            "check_interval" => Some("1m"),
+            _ => None,
+        });
+        assert!(
+            message.starts_with("--lifetime / 3 (56h) must be longer than --settle + 1m (72h2m30s), or "),
+            "{message}"
+        );
     }
 }

@@ -7,21 +7,14 @@ mod request;
 mod store;
 
 use std::{
+    collections::BTreeSet,
     fmt,
     time::{Duration, Instant, SystemTime},
 };
 
 use futures::{StreamExt, stream::BoxStream};
 use k8s_openapi::api::core::v1::Secret;
-use kube::{
-    Api, Client,
-    core::PartialObjectMeta,
-    runtime::{
-        WatchStreamExt,
-        events::Reporter,
-        watcher::{self, Event, watcher},
-    },
-};
+use kube::{Api, Client, core::PartialObjectMeta, runtime::events::Reporter};
 use tracing::warn;
 
 pub use self::request::{CaStatus, CaSummary, RequestError, RotationRequest, request_rotation, status};
@@ -40,6 +33,7 @@ use crate::{
     rotation::{Ca, Seen, Step, Timing, TimingError},
     source::{CertificateSource, Live, Offer, Reason, Rotation, SourceError, Trust},
     target::Contention,
+    watch,
 };
 
 /// How often a lost race for the Secret is tried again before others are given a longer pause. Each time it is
@@ -115,7 +109,7 @@ impl SelfManaged {
         let watched: Api<PartialObjectMeta<Secret>> = Api::namespaced(client.clone(), namespace);
         Self {
             store: Store::new(client.clone(), namespace, secret),
-            changes: changes(watched, secret),
+            changes: watch::changes(watched, secret, format!("Secret {namespace}/{secret}")),
             report: Report::new(client, reporter),
             names,
             timing: Timing::default(),
@@ -342,7 +336,8 @@ impl CertificateSource for SelfManaged {
         let since = self.memory.as_ref().map(|memory| memory.signer_since);
         let known = since.map_or(Duration::ZERO, |since| asked_at.saturating_duration_since(since));
         let hand_on = HAND_ON.checked_sub(known);
-        let trust = if hand_on.is_some() { Trust::AtLeast(trusted) } else { Trust::Exactly(trusted) };
+        let besides = hand_on.and_then(|_| besides(live, &contents.shared.retired, now));
+        let trust = Trust::Exactly(besides.iter().fold(trusted, |all, besides| all.merge(besides)));
         let due_in = [contents.shared.due_in(seen, &self.timing, now), self.leaves.due_in(now), hand_on];
         let due_in = due_in.into_iter().flatten().fold(self.timing.check_interval, Duration::min);
         Ok(Offer {
@@ -388,6 +383,14 @@ fn trusted_now(live: &Live) -> Option<TrustBundle> {
     readings.filter_map(crate::target::Reading::bundle).reduce(|all, bundle| all.merge(&bundle))
 }
 
+/// What callers trust, and somebody may serve under: not what is retired, which goes at once, however soon signers follow one
+/// another.
+fn besides(live: &Live, retired: &BTreeSet<Ca>, now: SystemTime) -> Option<TrustBundle> {
+    trusted_now(live)?.filter(|fingerprint, validity| {
+        !validity.is_over(now) && !retired.contains(&Ca { fingerprint: *fingerprint, validity })
+    })
+}
+
 fn unreadable(error: StoreError) -> SourceError {
     SourceError::new(Reason::Unreadable, chain(&error))
 }
@@ -397,25 +400,23 @@ fn pause(attempt: u32) -> Duration {
     Duration::from_millis(10 << attempt.min(6)).mul_f64(0.5 + leaf::spread())
 }
 
-fn changes(watched: Api<PartialObjectMeta<Secret>>, name: &str) -> BoxStream<'static, ()> {
-    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let name = name.to_owned();
-    watcher(watched, config)
-        .default_backoff()
-        .filter_map(move |event| {
-            let changed = match event {
-                Ok(Event::Init | Event::InitApply(_)) => None,
-                Ok(Event::Apply(_) | Event::Delete(_) | Event::InitDone) => Some(()),
-                Err(error) => {
-                    warn!(
-                        secret = name,
-                        error = chain(&error),
-                        "watch of the certificate authority's Secret failed"
-                    );
-                    None
-                }
-            };
-            std::future::ready(changed)
-        })
-        .boxed()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::{Reading, Slot};
+
+    #[test]
+    fn what_callers_trust_besides_stays_unless_it_is_retired_or_expired() {
+        let day = Duration::from_hours(24);
+        let now = SystemTime::UNIX_EPOCH + 20_000 * day;
+        let names = ServingNames::for_services("my-system", &["my-webhook"]).unwrap();
+        let [unknown, retired, expired] =
+            [0, 1, 400].map(|days| CertificateAuthority::generate(&names, now - days * day).unwrap());
+        let all = [&retired, &expired].map(CertificateAuthority::trust_bundle);
+        let all = all.iter().fold(unknown.trust_bundle(), |all, one| all.merge(one));
+        let reading = Reading::present("1", vec![Slot::new("webhook", all.to_pem())]);
+        let live = Live { targets: [("target".to_owned(), Some(reading))].into(), ..Live::default() };
+        let of_retired = BTreeSet::from([Ca::of(&retired)]);
+        assert_eq!(besides(&live, &of_retired, now), Some(unknown.trust_bundle()));
+    }
 }

@@ -21,10 +21,7 @@ use futures::{future::BoxFuture, stream::BoxStream};
 use snafu::Snafu;
 
 use crate::{
-    bundle::{BundleError, TrustBundle},
-    fingerprint::Fingerprint,
-    names::ServingNames,
-    serving::ServingCertificate,
+    bundle::TrustBundle, fingerprint::Fingerprint, names::ServingNames, serving::ServingCertificate,
 };
 
 pub use contention::Contention;
@@ -157,24 +154,29 @@ pub enum Reading {
 pub struct Slot {
     /// The webhook's name, or the key
     pub name: String,
-    /// What stands there, decoded from base64; empty when the field is absent
-    pub pem: Vec<u8>,
+    pem: Vec<u8>,
+    /// Parsed once: it is looked at for each authority, and each look would parse all of them.
+    bundle: Option<TrustBundle>,
 }
 
 impl Slot {
     /// A field with its content
     #[must_use]
     pub fn new(name: impl Into<String>, pem: impl Into<Vec<u8>>) -> Self {
-        Self { name: name.into(), pem: pem.into() }
+        let pem = pem.into();
+        Self { name: name.into(), bundle: TrustBundle::from_pem(&pem).ok(), pem }
     }
 
-    /// The bundle, if it is one
-    ///
-    /// # Errors
-    ///
-    /// When the field is empty or holds anything but certificates.
-    pub fn bundle(&self) -> Result<TrustBundle, BundleError> {
-        TrustBundle::from_pem(&self.pem)
+    /// What stands there, decoded from base64; empty when the field is absent
+    #[must_use]
+    pub fn pem(&self) -> &[u8] {
+        &self.pem
+    }
+
+    /// The bundle, if it is one: the field is neither empty nor holds anything but certificates
+    #[must_use]
+    pub fn bundle(&self) -> Option<&TrustBundle> {
+        self.bundle.as_ref()
     }
 }
 
@@ -240,15 +242,14 @@ impl Reading {
     /// Whether every slot holds this authority, among others or not
     #[must_use]
     pub fn trusts(&self, authority: &Fingerprint) -> bool {
-        self.slots().iter().all(|slot| slot.bundle().is_ok_and(|bundle| bundle.contains(authority)))
+        self.slots().iter().all(|slot| slot.bundle().is_some_and(|bundle| bundle.contains(authority)))
     }
 
     /// Whether callers that use any of its slots accept this certificate
     #[must_use]
     pub fn accepts(&self, leaf: &ServingCertificate, names: &ServingNames, now: SystemTime) -> bool {
         let accepts = |bundle: &TrustBundle| leaf.verify_chain(bundle, now).is_ok();
-        leaf.lacking(names).is_empty()
-            && self.slots().iter().all(|slot| slot.bundle().is_ok_and(|bundle| accepts(&bundle)))
+        leaf.lacking(names).is_empty() && self.slots().iter().all(|slot| slot.bundle().is_some_and(accepts))
     }
 
     /// Who owns the bundle fields, apart from us
@@ -263,6 +264,8 @@ impl Reading {
     /// All certificates that any slot holds
     #[must_use]
     pub fn bundle(&self) -> Option<TrustBundle> {
-        self.slots().iter().filter_map(|slot| slot.bundle().ok()).reduce(|all, bundle| all.merge(&bundle))
+        let mut bundles = self.slots().iter().filter_map(Slot::bundle);
+        let first = bundles.next()?.clone();
+        Some(bundles.fold(first, |all, bundle| all.merge(bundle)))
     }
 }

@@ -3,16 +3,12 @@
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use futures::{StreamExt, future::BoxFuture, stream::BoxStream};
+use futures::{future::BoxFuture, stream::BoxStream};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, PartialObjectMeta, Patch, PatchParams},
-    runtime::{
-        WatchStreamExt,
-        events::{Event, EventType, Recorder},
-        watcher::{self, Event as Change, watcher},
-    },
+    runtime::events::{Event, EventType, Recorder},
 };
 use serde_json::{Value, json};
 use tracing::warn;
@@ -20,6 +16,7 @@ use tracing::warn;
 use crate::{
     bundle::TrustBundle,
     target::{Reading, Slot, TargetError, TrustTarget, field_path::FieldPath},
+    watch,
 };
 
 /// What the note of an event may have, in bytes (events.k8s.io/v1)
@@ -208,7 +205,7 @@ impl ObjectTarget {
             "metadata": { "name": self.object, "uid": uid, "resourceVersion": resource_version },
         });
         for slot in wanted {
-            self.carrier.path(&slot.name).insert(&mut object, Value::String(self.encode(&slot.pem)));
+            self.carrier.path(&slot.name).insert(&mut object, Value::String(self.encode(slot.pem())));
         }
         object
     }
@@ -276,21 +273,7 @@ impl TrustTarget for ObjectTarget {
     }
 
     fn changes(&self) -> BoxStream<'static, ()> {
-        // By this selector, a right by resourceNames is enough.
-        let config = watcher::Config::default().fields(&format!("metadata.name={}", self.object));
-        let name = self.name.clone();
-        let changes = watcher(self.watched.clone(), config).default_backoff();
-        Box::pin(changes.filter_map(move |change| {
-            let change = match change {
-                Ok(Change::Apply(_) | Change::Delete(_) | Change::InitDone) => Some(()),
-                Ok(Change::Init | Change::InitApply(_)) => None,
-                Err(error) => {
-                    warn!(target = name, error = %error, "watch of a trust bundle's target failed");
-                    None
-                }
-            };
-            std::future::ready(change)
-        }))
+        watch::changes(self.watched.clone(), &self.object, self.name.clone())
     }
 
     fn report_contention<'a>(&'a self, reading: &'a Reading) -> BoxFuture<'a, ()> {

@@ -9,5 +9,5 @@ mod server;
 pub use self::clients::{ClientCertificates, ClientCertificatesError};
 pub use self::{
     resolver::ServingCertificateResolver,
-    server::{ServerTls, TlsError, TlsVersion, UnknownTlsVersion, server_config},
+    server::{ServerTls, TlsError, TlsVersion, UnknownTlsVersion},
 };

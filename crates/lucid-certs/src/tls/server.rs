@@ -12,7 +12,6 @@ use snafu::{ResultExt, Snafu};
 
 #[cfg(feature = "runtime")]
 use super::clients::ClientCertificates;
-use super::resolver::ServingCertificateResolver;
 
 /// Why a server cannot be configured
 #[derive(Debug, Snafu)]
@@ -102,7 +101,7 @@ pub struct ServerTls {
 }
 
 impl ServerTls {
-    /// Shows what `certificate` resolves to, usually a [`ServingCertificateResolver`]
+    /// Shows what `certificate` resolves to, usually a [`ServingCertificateResolver`](crate::ServingCertificateResolver)
     pub fn new(certificate: Arc<dyn ResolvesServerCert>) -> Self {
         Self {
             certificate,
@@ -180,13 +179,4 @@ fn without_resumption(mut config: ServerConfig) -> ServerConfig {
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     config
-}
-
-/// [`ServerTls`] with all its defaults
-///
-/// # Errors
-///
-/// When the crypto provider was built without one of the TLS versions.
-pub fn server_config(resolver: Arc<ServingCertificateResolver>) -> Result<ServerConfig, TlsError> {
-    ServerTls::new(resolver).build()
 }

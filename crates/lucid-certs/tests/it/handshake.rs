@@ -8,7 +8,7 @@ use crate::common::{
 };
 use lucid_certs::{
     CaParams, CertificateAuthority, KeyAlgorithm, LeafParams, ServerTls, ServingCertificateResolver,
-    TlsVersion, server_config,
+    TlsVersion,
 };
 use rustls::{
     AlertDescription, Error, NamedGroup, ProtocolVersion,
@@ -25,7 +25,7 @@ fn a_swap_is_seen_by_the_next_handshake_and_needs_the_new_authority_in_the_bundl
     let [old, new] = [0; 2].map(|_| CertificateAuthority::generate(&names(), now).unwrap());
     let [old_leaf, new_leaf] = [&old, &new].map(|ca| ca.issue(&names(), now).unwrap());
     let resolver = Arc::new(ServingCertificateResolver::new(&old_leaf));
-    let server = Arc::new(server_config(Arc::clone(&resolver)).unwrap());
+    let server = Arc::new(ServerTls::new(Arc::clone(&resolver) as _).build().unwrap());
     let name = "lucid-operator.lucid-system.svc";
 
     let trusts_old = client(&old.trust_bundle(), &version::TLS13);
@@ -55,7 +55,7 @@ fn tls_1_2_and_1_3_are_served_under_each_name_with_alpn() {
     let now = now();
     let ca = CertificateAuthority::generate(&names(), now).unwrap();
     let resolver = Arc::new(ServingCertificateResolver::new(&ca.issue(&names(), now).unwrap()));
-    let server = Arc::new(server_config(resolver).unwrap());
+    let server = Arc::new(ServerTls::new(resolver).build().unwrap());
     assert_eq!(server.alpn_protocols, [b"h2".to_vec(), b"http/1.1".to_vec()]);
 
     let versions = [(&version::TLS12, ProtocolVersion::TLSv1_2), (&version::TLS13, ProtocolVersion::TLSv1_3)];
@@ -75,7 +75,7 @@ fn before_there_is_a_certificate_handshakes_are_refused_with_an_alert() {
     let now = now();
     let ca = CertificateAuthority::generate(&names(), now).unwrap();
     let resolver = Arc::new(ServingCertificateResolver::empty());
-    let server = Arc::new(server_config(Arc::clone(&resolver)).unwrap());
+    let server = Arc::new(ServerTls::new(Arc::clone(&resolver) as _).build().unwrap());
     for version in [&version::TLS12, &version::TLS13] {
         let client = client(&ca.trust_bundle(), version);
         let told = refusal(&client, &server, "lucid-operator");
@@ -131,7 +131,7 @@ fn the_hybrid_key_exchange_is_used_where_the_client_prefers_it_and_others_are_ta
     let now = now();
     let ca = CertificateAuthority::generate(&names(), now).unwrap();
     let resolver = Arc::new(ServingCertificateResolver::new(&ca.issue(&names(), now).unwrap()));
-    let server = Arc::new(server_config(resolver).unwrap());
+    let server = Arc::new(ServerTls::new(resolver).build().unwrap());
     let hybrid = kx_group::X25519MLKEM768;
     // (what the client offers, what is used), the first as kube-apiserver does
     let cases = [
@@ -157,7 +157,7 @@ fn chains_of_every_kind_of_key_are_served() {
         let ca = CertificateAuthority::generate_with(params, &names(), now).unwrap();
         let leaf = ca.issue_with(LeafParams::default().with_algorithm(algorithm), &names(), now).unwrap();
         let resolver = Arc::new(ServingCertificateResolver::new(&leaf));
-        let server = Arc::new(server_config(resolver).unwrap());
+        let server = Arc::new(ServerTls::new(resolver).build().unwrap());
         for version in [&version::TLS12, &version::TLS13] {
             connect(&client(&ca.trust_bundle(), version), &server, "lucid-operator").unwrap();
         }

@@ -8,6 +8,7 @@ mod clients;
 mod common;
 mod files;
 mod files_by_openssl;
+mod files_served;
 mod files_without_events;
 mod handshake;
 mod hostile;

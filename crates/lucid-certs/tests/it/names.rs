@@ -1,6 +1,11 @@
 //! Which names a serving certificate may carry
 
-use lucid_certs::{NamesError, ServingNames};
+use std::net::IpAddr;
+
+use lucid_certs::{CertificateAuthority, NamesError, ServingNames};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::common::now;
 
 #[test]
 fn each_service_gets_its_four_names_in_order() {
@@ -39,6 +44,33 @@ fn what_is_no_host_is_refused_by_name() {
     for host in ["", "*.example.com", "example.com.", "[::1]", "10.0.0.1:443", "a b", "-a", "300.0.0.1"] {
         let error = ServingNames::for_services("ns", &["svc"]).unwrap().with_host(host).unwrap_err();
         assert_eq!(error, NamesError::Host { host: host.to_owned() }, "{host:?}");
+    }
+}
+
+#[test]
+fn a_server_without_a_service_is_called_by_the_hosts_of_its_urls_alone() {
+    let names = ServingNames::for_hosts(&["192.0.2.7", "hooks.example.com", "192.0.2.7"]).unwrap();
+    assert_eq!(names.dns_names().collect::<Vec<_>>(), ["hooks.example.com"]);
+    assert_eq!(names.ip_addresses(), ["192.0.2.7".parse::<IpAddr>().unwrap()]);
+    assert_eq!(ServingNames::for_hosts(&[]).unwrap_err(), NamesError::NoHost);
+    let error = ServingNames::for_hosts(&["192.0.2.7", "192.0.2.7:8443"]).unwrap_err();
+    assert_eq!(error, NamesError::Host { host: "192.0.2.7:8443".to_owned() });
+}
+
+#[test]
+fn of_a_long_host_as_much_as_fits_is_the_common_name() {
+    let label = "a".repeat(60);
+    for (host, common_name) in [
+        ("192.0.2.7".to_owned(), "192.0.2.7".to_owned()),
+        (format!("{label}.io"), format!("{label}.io")),
+        (format!("{label}.example.com"), format!("{label}.exa")),
+    ] {
+        let names = ServingNames::for_hosts(&[&host]).unwrap();
+        let ca = CertificateAuthority::generate(&names, now()).unwrap();
+        let leaf = ca.issue(&names, now()).unwrap();
+        leaf.verify_for(&names, &ca.trust_bundle(), now()).unwrap();
+        let (_, leaf) = X509Certificate::from_der(leaf.certificate()).unwrap();
+        assert_eq!(leaf.subject().to_string(), format!("CN={common_name}"));
     }
 }
 

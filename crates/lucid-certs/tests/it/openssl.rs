@@ -14,8 +14,8 @@ use crate::common::{
     names,
 };
 use lucid_certs::{
-    CaError, CaParams, CertificateAuthority, KeyAlgorithm, LeafParams, ServingCertificate,
-    ServingCertificateResolver, ServingNames, TrustBundle, server_config,
+    CaError, CaParams, CertificateAuthority, KeyAlgorithm, LeafParams, ServerTls, ServingCertificate,
+    ServingCertificateResolver, ServingNames, TrustBundle,
 };
 use rustls::{
     DigitallySignedStruct, SignatureScheme,
@@ -178,7 +178,8 @@ fn certificates_made_by_openssl_are_served_with_any_kind_of_key() {
         assert!(String::from_utf8(read("key.pem")).unwrap().contains(label), "{make_key}");
 
         let leaf = ServingCertificate::from_pem(&read("tls.pem"), &read("key.pem")).unwrap();
-        let server = Arc::new(server_config(Arc::new(ServingCertificateResolver::new(&leaf))).unwrap());
+        let resolver = Arc::new(ServingCertificateResolver::new(&leaf));
+        let server = Arc::new(ServerTls::new(resolver).build().unwrap());
         for version in [&version::TLS12, &version::TLS13] {
             let mut trusting = (*client(&TrustBundle::from_pem(&read("tls.pem")).unwrap(), version)).clone();
             trusting.dangerous().set_certificate_verifier(Arc::new(SelfSigned));

@@ -1,10 +1,13 @@
 //! Certificates, and clients that show what goes over the wire.
 
-use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fs, io};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -32,6 +35,18 @@ pub(crate) struct Authority {
 pub(crate) struct Identity {
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    /// As `tls.crt` and `tls.key`.
+    pub(crate) fn write(&self, folder: &Path) {
+        for (name, label, der) in
+            [("tls.crt", "CERTIFICATE", &*self.chain[0]), ("tls.key", "PRIVATE KEY", self.key.secret_der())]
+        {
+            let pem = format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", STANDARD.encode(der));
+            fs::write(folder.join(name), pem).unwrap();
+        }
+    }
 }
 
 impl Authority {

@@ -3,15 +3,27 @@
 mod replica;
 mod secret;
 
-use std::time::{Duration, Instant, SystemTime};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant, SystemTime},
+};
 
-use futures::future::join_all;
+use futures::{
+    future::{BoxFuture, join_all},
+    stream::BoxStream,
+};
 use k8s_openapi::ByteString;
 use kube::{
     Client,
     api::{DeleteParams, Patch, PatchParams},
 };
-use lucid_certs::{CaParams, CertificateAuthority, RotationRequest, TrustBundle, request_rotation, status};
+use lucid_certs::{
+    CaParams, CertificateAuthority, RotationRequest, TrustBundle, request_rotation, status,
+    target::{Reading, TargetError, TrustTarget},
+};
 use lucid_testbed::Cluster;
 use serde_json::json;
 
@@ -33,6 +45,7 @@ async fn replicas_are_served_by_one_authority() {
         a_replica_that_starts_amid_a_change_loses_no_call_of_the_others(&client),
         an_authority_put_into_the_secret_is_followed_without_losing_a_call(&client),
         whatever_is_done_to_the_bundle_is_put_back_within_a_second(&client),
+        a_target_that_cannot_be_read_again_is_no_reason_to_be_unready(&client),
         nothing_is_written_after_the_shutdown(&client),
         one_certificate_can_be_shared_by_all(&client),
         secret::what_happens_to_the_secret(&client),
@@ -217,6 +230,56 @@ async fn whatever_is_done_to_the_bundle_is_put_back_within_a_second(client: &Cli
         // The goal is a second; `cargo xtask soak drift` measures it on a machine that does nothing else.
         assert!(begin.elapsed() < Duration::from_secs(10), "{what}: {:?}", begin.elapsed());
     }
+    replica.stop().await;
+}
+
+/// Fails to be read when it is told to
+#[derive(Debug)]
+struct Unreadable {
+    target: Arc<dyn TrustTarget>,
+    is_cut_off: Arc<AtomicBool>,
+}
+
+impl TrustTarget for Unreadable {
+    fn name(&self) -> &str {
+        self.target.name()
+    }
+
+    fn read(&self) -> BoxFuture<'_, Result<Reading, TargetError>> {
+        match self.is_cut_off.load(Ordering::Relaxed) {
+            true => Box::pin(async { Err(TargetError::api("get", self.name(), "cut off")) }),
+            false => self.target.read(),
+        }
+    }
+
+    fn write<'a>(
+        &'a self,
+        bundle: &'a TrustBundle,
+        reading: &'a Reading,
+    ) -> BoxFuture<'a, Result<Reading, TargetError>> {
+        self.target.write(bundle, reading)
+    }
+
+    fn changes(&self) -> BoxStream<'static, ()> {
+        self.target.changes()
+    }
+}
+
+async fn a_target_that_cannot_be_read_again_is_no_reason_to_be_unready(client: &Client) {
+    let name = "cut-off";
+    register(client, name).await;
+    let is_cut_off = Arc::new(AtomicBool::new(true));
+    let unreadable = Unreadable { target: target(client, name), is_cut_off: Arc::clone(&is_cut_off) };
+    let mut replica =
+        Replica::begin_with(source(client, name), [Arc::new(unreadable) as Arc<dyn TrustTarget>]);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(!*replica.ready.borrow(), "nobody knows what callers trust");
+    is_cut_off.store(false, Ordering::Relaxed);
+    replica.readiness().await;
+    is_cut_off.store(true, Ordering::Relaxed);
+    // Several looks: one a second, and one for each change of the Secret.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert!(*replica.ready.borrow(), "callers have the bundle of before");
     replica.stop().await;
 }
 

@@ -23,7 +23,7 @@ use kube::{
     runtime::{WatchStreamExt, events::Reporter, watcher},
 };
 use lucid_certs::{
-    Certificates, Fingerprint, SelfManaged, ServingNames, Timing, TrustBundle, server_config,
+    Certificates, Fingerprint, SelfManaged, ServerTls, ServingNames, Timing, TrustBundle,
     target::{ObjectTarget, TrustTarget, Webhooks},
 };
 use rustls::{ServerConfig, version::TLS13};
@@ -138,7 +138,7 @@ impl Replica {
         targets: impl IntoIterator<Item = Arc<dyn TrustTarget>>,
     ) -> Self {
         let certificates = Certificates::new(names).with_targets(targets).with_settle(timing().settle);
-        let server = Arc::new(server_config(certificates.resolver()).unwrap());
+        let server = Arc::new(ServerTls::new(certificates.resolver()).build().unwrap());
         let ready = certificates.ready();
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(certificates.run(source, async { drop(stopped.await) }));

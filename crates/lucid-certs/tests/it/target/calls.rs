@@ -7,7 +7,7 @@ use kube::{
     api::{ApiResource, ListParams, PostParams},
     core::{DynamicObject, GroupVersionKind},
 };
-use lucid_certs::{ServingCertificateResolver, ServingNames, TrustBundle, server_config};
+use lucid_certs::{ServerTls, ServingCertificateResolver, ServingNames, TrustBundle};
 use lucid_testbed::{Cluster, can_use_namespaces};
 use rustls::{ServerConfig, version::TLS13};
 use serde_json::{Value, json};
@@ -167,9 +167,8 @@ impl Server {
         let now = SystemTime::now();
         let authority = lucid_certs::CertificateAuthority::generate(&names, now).unwrap();
         let certificate = authority.issue(&names, now).unwrap();
-        let mut config = server_config(Arc::new(ServingCertificateResolver::new(&certificate))).unwrap();
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let config = Arc::new(config);
+        let resolver = Arc::new(ServingCertificateResolver::new(&certificate));
+        let config = Arc::new(ServerTls::new(resolver).with_alpn(["http/1.1"]).build().unwrap());
 
         let listener = TcpListener::bind((address, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();

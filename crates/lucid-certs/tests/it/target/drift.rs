@@ -57,7 +57,7 @@ async fn a_write_fills_every_slot_and_changes_nothing_else(client: &Client, kind
     let Reading::Present { slots, .. } = &reading else { panic!("{reading:?}") };
     let webhooks = if matches!(kind, Kind::Mutating | Kind::Validating) { 2 } else { 1 };
     assert_eq!(slots.len(), webhooks);
-    assert!(slots.iter().all(|slot| slot.pem.is_empty()), "{slots:?}");
+    assert!(slots.iter().all(|slot| slot.pem().is_empty()), "{slots:?}");
     assert!(!reading.holds(&bundle));
     subject.heal(&bundle).await;
 

@@ -121,7 +121,7 @@ async fn replaced_without_a_bundle_it_comes_back(client: &Client, kubectl: &Kube
         kubectl.run(REPLACE, &release(&subject, number)).unwrap();
         let reading = subject.target.read().await.unwrap();
         let Reading::Present { slots, .. } = &reading else { panic!("{reading:?}") };
-        assert!(slots.iter().all(|slot| slot.pem.is_empty()), "{kind:?}: {reading:?}");
+        assert!(slots.iter().all(|slot| slot.pem().is_empty()), "{kind:?}: {reading:?}");
         subject.heal(&bundle).await;
         assert_released(&subject, number).await;
     }

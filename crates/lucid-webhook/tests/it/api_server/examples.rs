@@ -1,23 +1,29 @@
 //! The examples, as the tutorial beside them tells to use them: its commands are run as they are written.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::{env, fs};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+use std::{env, fs, thread};
 
 use lucid_testbed::page::{Shell, blocks, commands};
 use lucid_testbed::{Binaries, Component};
+use rcgen::ExtendedKeyUsagePurpose;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tempfile::TempDir;
 
 use super::{Scene, in_namespace, pod, until};
+use crate::wire::Authority;
 
 const TUTORIAL: &str = include_str!("../../../examples/README.md");
 const DEFINITION: &str = include_str!("../../../examples/crontab-crd.yaml");
 /// Where the tutorial has the examples listen, in the order in which it starts them.
 const ADDRESSES: [&str; 4] = ["127.0.0.1:8443", "127.0.0.1:8444", "127.0.0.1:8445", "127.0.0.1:8446"];
 
+/// Until an example that starts has said something.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// An example that runs.
 struct Example {
     process: Child,
@@ -32,12 +38,10 @@ impl Example {
         let program = program(name);
         let mut command = lucid_testbed::command(&program);
         command.arg("127.0.0.1:0").args(words).current_dir(folder).stdout(Stdio::piped());
-        let mut process = command.spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        let address = line.trim().strip_prefix("listening on ");
-        let address = address.unwrap_or_else(|| panic!("{name} says {line:?}")).to_owned();
-        Self { process, address }
+        let mut example = Self { process: command.spawn().unwrap(), address: String::new() };
+        let stdout = lines(example.process.stdout.take().unwrap());
+        example.address = address(&stdout);
+        example
     }
 
     fn ask_to_end(&self, signal: Signal) {
@@ -56,6 +60,21 @@ impl Drop for Example {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// What a process says, line by line.
+fn lines(output: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = channel();
+    // To the end, whether anybody listens or not: or the process could not go on.
+    let read =
+        move || BufReader::new(output).lines().map_while(Result::ok).for_each(|it| drop(sender.send(it)));
+    thread::spawn(read);
+    lines
+}
+
+fn address(stdout: &Receiver<String>) -> String {
+    let line = stdout.recv_timeout(PATIENCE).expect("it does not listen");
+    line.strip_prefix("listening on ").unwrap_or_else(|| panic!("it says {line:?}")).to_owned()
 }
 
 /// Cargo builds it beside the tests.
@@ -143,4 +162,28 @@ fn the_tutorial_works_as_it_is_written() {
         }
         examples.into_iter().for_each(Example::ends_well);
     });
+}
+
+#[test]
+fn what_is_wrong_with_the_files_is_said_and_they_are_waited_for() {
+    let (folder, authority) = (TempDir::new().unwrap(), Authority::new());
+    let mut command = lucid_testbed::command(program("add_label"));
+    command.args(["0.0.0.0:0", "tls.crt", "tls.key", "192.0.2.7"]).current_dir(folder.path());
+    let process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut example = Example { process, address: String::new() };
+    let stdout = lines(example.process.stdout.take().unwrap());
+    let stderr = lines(example.process.stderr.take().unwrap());
+    let is_told = |says: &str| while !stderr.recv_timeout(PATIENCE).expect(says).contains(says) {};
+    let issue = |host| {
+        authority.issue(ExtendedKeyUsagePurpose::ServerAuth, "server", &[host]).write(folder.path());
+    };
+
+    is_told("failed to read tls.crt: there is no such file; there is none to serve yet");
+    issue("127.0.0.1");
+    is_told("is not for 192.0.2.7: it is for 127.0.0.1; there is none to serve yet");
+    assert!(stdout.try_recv().is_err(), "it listens without a certificate");
+    issue("192.0.2.7");
+    assert!(address(&stdout).starts_with("0.0.0.0:"));
+    example.ask_to_end(Signal::TERM);
+    example.ends_well();
 }

@@ -1,4 +1,4 @@
-//! Where the operator's serving certificate comes from, and who is let in.
+//! Where the serving certificate comes from, and who is let in.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use lucid_webhook::Tls;
 use snafu::{ResultExt, Snafu};
 use tokio::sync::watch;
 
-use crate::config::RunArgs;
-use crate::registration::{NAME, SERVICE};
+use crate::Program;
+use crate::args::ServingArgs;
 
 /// Who makes the serving certificate, and who brings the trust in it to the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Source {
-    /// The operator, with a certificate authority that its replicas share in a Secret; it publishes the trust itself
+pub enum Source {
+    /// Lucid, with a certificate authority that the replicas share in a Secret; it publishes the trust itself
     SelfSigned,
     /// cert-manager, in a Secret; its cainjector publishes the trust
     CertManager,
@@ -31,78 +31,79 @@ pub(crate) enum Source {
     Openshift,
     /// The Operator Lifecycle Manager, in files; it publishes the trust
     Olm,
-    /// Somebody else, in a Secret with tls.crt, tls.key and ca.crt; the operator publishes the trust
+    /// Somebody else, in a Secret with tls.crt, tls.key and ca.crt; Lucid publishes the trust
     Secret,
-    /// Somebody else, in files tls.crt, tls.key and ca.crt; the operator publishes the trust
+    /// Somebody else, in files tls.crt, tls.key and ca.crt; Lucid publishes the trust
     Files,
 }
 
 /// Where the serving certificate comes from.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Certificates")]
-pub(crate) struct CertificateArgs {
+pub struct CertificateArgs {
     /// Who makes the serving certificate.
     #[arg(long, env = "LUCID_CERTIFICATES", value_name = "SOURCE", default_value = "self-signed")]
-    pub(crate) certificates: Source,
+    pub certificates: Source,
 
-    /// The Secret in the operator's namespace that keeps the certificate authority, for self-signed.
-    #[arg(long, env = "LUCID_CA_SECRET", value_name = "NAME", default_value = "lucid-operator-ca")]
-    #[arg(value_parser = crate::config::parse_object_name)]
-    pub(crate) ca_secret: String,
+    /// The Secret in our namespace that keeps the certificate authority, for self-signed. The program's name with -ca
+    /// unless said otherwise, such as lucid-operator-ca.
+    #[arg(long, env = "LUCID_CA_SECRET", value_name = "NAME", value_parser = lucid_process::parse_object_name)]
+    pub ca_secret: Option<String>,
 
-    /// The Secret in the operator's namespace with the serving certificate, for cert-manager, openshift and secret. With
-    /// --share-certificate the operator keeps its own there.
-    #[arg(long, env = "LUCID_TLS_SECRET", value_name = "NAME", default_value = "lucid-operator-tls")]
-    #[arg(value_parser = crate::config::parse_object_name)]
-    pub(crate) tls_secret: String,
+    /// The Secret in our namespace with the serving certificate, for cert-manager, openshift and secret. With
+    /// --share-certificate our own is kept there. The program's name with -tls unless said otherwise, such as
+    /// lucid-operator-tls.
+    #[arg(long, env = "LUCID_TLS_SECRET", value_name = "NAME", value_parser = lucid_process::parse_object_name)]
+    pub tls_secret: Option<String>,
 
     /// The directory with tls.crt, tls.key and ca.crt, for files. For cert-manager and openshift: where their Secret is
-    /// mounted, to be read there instead of from the API server. For olm: instead of /apiserver.local.config/certificates.
+    /// mounted, to be read there instead of from the API server. For olm: a directory with tls.crt and tls.key, instead
+    /// of apiserver.crt and apiserver.key in /apiserver.local.config/certificates.
     #[arg(long, env = "LUCID_TLS_DIRECTORY", value_name = "DIRECTORY")]
-    pub(crate) tls_directory: Option<PathBuf>,
+    pub tls_directory: Option<PathBuf>,
 
     /// Publish the trust although it is usually somebody else who does, or the other way round. With true there must be
     /// a ca.crt.
     #[arg(long, env = "LUCID_PUBLISH_TRUST", value_name = "BOOL")]
-    pub(crate) publish_trust: Option<bool>,
+    pub publish_trust: Option<bool>,
 
     /// The kind of key of a new certificate authority: p256, p384 or ed25519.
     #[arg(long, env = "LUCID_CA_KEY_ALGORITHM", value_name = "ALGORITHM", default_value = "p256")]
-    pub(crate) ca_key_algorithm: KeyAlgorithm,
+    pub ca_key_algorithm: KeyAlgorithm,
 
     /// How long a new certificate authority is valid.
     #[arg(long, env = "LUCID_CA_LIFETIME", value_name = "DURATION", default_value = "8760h")]
     #[arg(value_parser = parse_duration)]
-    pub(crate) ca_lifetime: Duration,
+    pub ca_lifetime: Duration,
 
     /// How long before its end a certificate authority gets a successor.
     #[arg(long, env = "LUCID_CA_RENEW_BEFORE", value_name = "DURATION", default_value = "720h")]
     #[arg(value_parser = parse_duration)]
-    pub(crate) ca_renew_before: Duration,
+    pub ca_renew_before: Duration,
 
     /// How long a serving certificate of our own is valid; it is renewed after two thirds of that.
     #[arg(long, env = "LUCID_CERTIFICATE_LIFETIME", value_name = "DURATION", default_value = "168h")]
     #[arg(value_parser = parse_duration)]
-    pub(crate) certificate_lifetime: Duration,
+    pub certificate_lifetime: Duration,
 
     /// How long API servers get to hear of a new certificate authority before anything is served under it.
     #[arg(long, env = "LUCID_TRUST_SETTLE", value_name = "DURATION", default_value = "60s")]
     #[arg(value_parser = parse_duration)]
-    pub(crate) trust_settle: Duration,
+    pub trust_settle: Duration,
 
     /// Serve one certificate of our own on all replicas, kept in --tls-secret, instead of one in the memory of each.
     #[arg(long, env = "LUCID_SHARE_CERTIFICATE", value_name = "BOOL", default_value = "false")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub(crate) share_certificate: bool,
+    pub share_certificate: bool,
 
     /// The oldest version of TLS that is spoken: 1.2 or 1.3.
     #[arg(long, env = "LUCID_TLS_MIN_VERSION", value_name = "VERSION", default_value = "1.2")]
-    pub(crate) tls_min_version: TlsVersion,
+    pub tls_min_version: TlsVersion,
 
     /// Let in only API servers that show a certificate of the authorities in this file, which is read again when it
     /// changes.
     #[arg(long, env = "LUCID_CLIENT_CA", value_name = "FILE")]
-    pub(crate) client_ca: Option<PathBuf>,
+    pub client_ca: Option<PathBuf>,
 
     /// Of those, only certificates for one of these names.
     #[arg(
@@ -112,7 +113,7 @@ pub(crate) struct CertificateArgs {
         value_delimiter = ',',
         requires = "client_ca"
     )]
-    pub(crate) client_names: Vec<String>,
+    pub client_names: Vec<String>,
 }
 
 /// Why no certificate can be served, which waiting does not cure.
@@ -126,9 +127,7 @@ pub enum CertificatesError {
         source: NamesError,
     },
     /// Durations that contradict each other.
-    #[snafu(display(
-        "LUCID_CA_LIFETIME, LUCID_CA_RENEW_BEFORE, LUCID_CERTIFICATE_LIFETIME and LUCID_TRUST_SETTLE: {source}"
-    ))]
+    #[snafu(display("failed to accept the durations: {}", source.in_terms(variable)))]
     Timing {
         /// Which.
         source: TimingError,
@@ -173,18 +172,22 @@ impl Serving {
     /// # Errors
     ///
     /// When options contradict each other, or a file with client CAs cannot be read.
-    pub(crate) async fn new(args: &RunArgs, metrics: Metrics) -> Result<Self, CertificatesError> {
+    pub(crate) async fn new(
+        program: Program,
+        args: &ServingArgs,
+        metrics: Metrics,
+    ) -> Result<Self, CertificatesError> {
         let options = &args.certificates;
         let timing = options.timing();
         timing.check().context(TimingSnafu)?;
         if options.certificates == Source::Files && options.tls_directory.is_none() {
             return NoDirectorySnafu.fail();
         }
-        let names = args.serving_names(&[NAME, SERVICE]).context(NamesSnafu)?;
+        let names = args.serving_names(&[program.name, program.service]).context(NamesSnafu)?;
         // Others make certificates for the one Service that is called.
         let called = match options.certificates {
             Source::SelfSigned => names.clone(),
-            _ => args.serving_names(&[SERVICE]).context(NamesSnafu)?,
+            _ => args.serving_names(&[program.service]).context(NamesSnafu)?,
         };
         let certificates = Certificates::new(called).with_settle(timing.settle).with_metrics(metrics);
         let tls = ServerTls::new(certificates.resolver()).with_min_version(options.tls_min_version);
@@ -198,7 +201,8 @@ impl Serving {
     /// Supplies certificates until `shutdown`; `targets` are where their trust is looked for.
     pub(crate) async fn run(
         self,
-        args: &RunArgs,
+        program: Program,
+        args: &ServingArgs,
         client: Client,
         targets: impl IntoIterator<Item = Arc<dyn TrustTarget>>,
         shutdown: impl Future<Output = ()>,
@@ -206,14 +210,16 @@ impl Serving {
         let Self { certificates, timing, names, .. } = self;
         let certificates = certificates.with_targets(targets);
         let options = &args.certificates;
-        let (namespace, secret) = (&args.namespace, &options.tls_secret);
+        let namespace = &args.namespace;
+        let named =
+            |given: &Option<String>, ending| given.clone().unwrap_or(format!("{}-{ending}", program.name));
+        let (ca_secret, secret) = (&named(&options.ca_secret, "ca"), &named(&options.tls_secret, "tls"));
         let publishes = options.publishes_trust();
         let files = |files: Files| if publishes { files.with_publishing() } else { files };
         let in_secret = |secret: SecretSource| if publishes { secret.with_publishing() } else { secret };
         match (options.certificates, &options.tls_directory) {
             (Source::SelfSigned, _) => {
-                let source =
-                    SelfManaged::new(client.clone(), namespace, &options.ca_secret, names, reporter());
+                let source = SelfManaged::new(client.clone(), namespace, ca_secret, names, reporter(program));
                 let source = source.with_algorithm(options.ca_key_algorithm);
                 let source = match source.with_timing(timing) {
                     Ok(source) if options.share_certificate => {
@@ -255,23 +261,23 @@ impl Serving {
 }
 
 /// Who reports events.
-pub(crate) fn reporter() -> Reporter {
-    Reporter { controller: NAME.to_owned(), instance: std::env::var("HOSTNAME").ok() }
+pub(crate) fn reporter(program: Program) -> Reporter {
+    Reporter { controller: program.name.to_owned(), instance: std::env::var("HOSTNAME").ok() }
 }
 
 impl CertificateArgs {
-    /// Whether the operator brings the trust bundle to the registration of its webhooks.
+    /// Whether the trust bundle is brought to the registration of the webhooks from here.
     pub(crate) fn publishes_trust(&self) -> bool {
         let usual = matches!(self.certificates, Source::SelfSigned | Source::Secret | Source::Files);
         self.certificates == Source::SelfSigned || self.publish_trust.unwrap_or(usual)
     }
 
     /// The annotation by which somebody else learns that the registration needs a bundle.
-    pub(crate) fn annotation(&self, namespace: &str) -> Option<(&'static str, String)> {
+    pub(crate) fn annotation(&self, program: Program, namespace: &str) -> Option<(&'static str, String)> {
         match self.certificates {
             _ if self.publishes_trust() => None,
             Source::CertManager => {
-                Some(("cert-manager.io/inject-ca-from", format!("{namespace}/lucid-operator-cert")))
+                Some(("cert-manager.io/inject-ca-from", format!("{namespace}/{}-cert", program.name)))
             }
             Source::Openshift => Some(("service.beta.openshift.io/inject-cabundle", "true".to_owned())),
             Source::SelfSigned | Source::Olm | Source::Secret | Source::Files => None,
@@ -312,6 +318,19 @@ async fn with_clients(
         }
     });
     Ok(configs)
+}
+
+/// Where a duration was set, in the terms of the user.
+fn variable(field: &str) -> Option<&'static str> {
+    Some(match field {
+        "ca_lifetime" => "LUCID_CA_LIFETIME",
+        "ca_renew_before" => "LUCID_CA_RENEW_BEFORE",
+        "leaf_lifetime" => "LUCID_CERTIFICATE_LIFETIME",
+        "settle" => "LUCID_TRUST_SETTLE",
+        "drain" => "1.5 LUCID_CERTIFICATE_LIFETIME",
+        "check_interval" => "1m",
+        _ => return None,
+    })
 }
 
 /// As Go and Kubernetes write durations.

@@ -1,0 +1,226 @@
+//! Everything a process that serves webhooks needs, wired together.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use kube::Client;
+use kube::runtime::events::Recorder;
+use lucid_webhook::registration::RegistrationError;
+use lucid_webhook::{AdminServer, BindError, Condition, Metrics, Readiness, Router, Server};
+use prometheus_client::registry::Registry;
+use snafu::{ResultExt, Snafu};
+use tokio::sync::watch;
+
+use crate::Program;
+use crate::args::ServingArgs;
+use crate::certificates::{CertificatesError, Serving, reporter};
+use crate::registration::{self, Register, RegistrationTarget};
+
+/// How long registration waits for the process to have something to answer with.
+const SYNC_PATIENCE: Duration = Duration::from_secs(5);
+/// Twice the largest object that etcd stores by default (1.5 MiB), with every byte escaped to six as the API server does
+/// with `<`, `>` and `&`, and some room: a pod that cannot be sent to the webhook could not be created, or not audited.
+const BODY_LIMIT: usize = 20 * 1024 * 1024;
+
+/// Why a process could not start to serve.
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub enum HostError {
+    /// No handlers for SIGTERM and SIGINT.
+    #[snafu(display("failed to listen for signals: {source}"))]
+    Signals {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No certificates.
+    #[snafu(transparent)]
+    Certificates {
+        /// What is wrong.
+        source: CertificatesError,
+    },
+    /// No API server.
+    #[snafu(display("failed to find the API server (in the cluster, or by KUBECONFIG): {source}"))]
+    Client {
+        /// What was tried.
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+    /// An address is taken.
+    #[snafu(display("{variable}: {source}"))]
+    Bind {
+        /// Where it was set.
+        variable: &'static str,
+        /// Which, and why.
+        source: BindError,
+    },
+    /// Settings that the API server would not take.
+    #[snafu(display("failed to register the webhooks: {source}"))]
+    Registration {
+        /// What is wrong.
+        source: RegistrationError,
+    },
+}
+
+/// A process that is about to serve webhooks. Its probes are answered already.
+pub struct Host {
+    program: Program,
+    args: ServingArgs,
+    client: Client,
+    server: Server,
+    metrics: Metrics,
+    certificates: Serving,
+    readiness: Readiness,
+    certified: Condition,
+    serving: Condition,
+    shutdown: Shared<BoxFuture<'static, ()>>,
+    registers_validating: bool,
+}
+
+impl Host {
+    /// Takes the ports, and begins to answer `/healthz`, `/readyz` and `/metrics`.
+    ///
+    /// # Errors
+    ///
+    /// When something that waiting does not cure is wrong.
+    pub async fn bind(program: Program, args: &ServingArgs) -> Result<Self, HostError> {
+        let shutdown = lucid_process::shutdown_signal().context(SignalsSnafu)?.boxed().shared();
+        let mut registry = Registry::with_prefix("lucid");
+        let metrics = Metrics::new(&mut registry);
+        let certs_metrics = lucid_certs::metrics::Metrics::new(&mut registry);
+        let certificates = Serving::new(program, args, certs_metrics).await?;
+        let client = Client::try_default().await.context(ClientSnafu)?;
+
+        let admin = AdminServer::bind(args.admin_listen);
+        let admin = admin.await.context(BindSnafu { variable: "LUCID_ADMIN_LISTEN" })?;
+        let server = Server::bind(args.listen).await.context(BindSnafu { variable: "LUCID_LISTEN" })?;
+        let server = server.with_lame_duck(args.lame_duck());
+        tracing::info!(webhooks = %server.local_addr(), admin = %admin.local_addr(), "listening");
+        let readiness = Readiness::default();
+        let certified = readiness.condition("certificates");
+        let serving = readiness.condition("serving");
+        tokio::spawn(admin.serve(readiness.clone(), registry));
+        let args = args.clone();
+        Ok(Self {
+            program,
+            args,
+            client,
+            server,
+            metrics,
+            certificates,
+            readiness,
+            certified,
+            serving,
+            shutdown,
+            registers_validating: true,
+        })
+    }
+
+    /// Serves validating webhooks without registering them, and takes back what was registered before: somebody else
+    /// does it now. Until API servers have heard of that, they still ask here.
+    #[must_use]
+    pub fn without_registering_validating(self) -> Self {
+        Self { registers_validating: false, ..self }
+    }
+
+    /// The API server.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// One more condition of `/readyz`.
+    #[must_use]
+    pub fn condition(&self, name: &'static str) -> Condition {
+        self.readiness.condition(name)
+    }
+
+    /// Serves and registers the webhooks of `router` until SIGTERM or SIGINT. An API server that cannot be reached, or
+    /// refuses, is asked again until it answers.
+    ///
+    /// Nobody is registered before `synced` holds, so that nobody is asked who cannot answer yet. But not for long: the
+    /// reason why not reaches users only from a webhook that answers.
+    ///
+    /// # Errors
+    ///
+    /// When the API server would refuse a registration.
+    pub async fn serve(self, router: Router, synced: Condition) -> Result<(), HostError> {
+        let Self {
+            program, args, client, server, metrics, certificates, certified, serving, shutdown, ..
+        } = self;
+        let router = router.with_metrics(metrics).with_body_limit(BODY_LIMIT);
+        let recorder = Recorder::new(client.clone(), reporter(program));
+        let configurations = args.configurations(program);
+        let registering = Register { name: program.name, client: &client, recorder: &recorder };
+        let mutating = registering.mutating(&configurations, &router).context(RegistrationSnafu)?;
+        let validating = registering.validating(&configurations, &router).context(RegistrationSnafu)?;
+        let validating = validating.filter(|_| self.registers_validating);
+        let targets = mutating.into_iter().chain(validating).collect();
+        if !self.registers_validating {
+            tokio::spawn(registration::withdraw_validating(program.name, client.clone()));
+        }
+
+        let tls = certificates.tls.clone();
+        tokio::spawn(follow(certificates.ready.clone(), certified));
+        tokio::spawn({
+            let shutdown = shutdown.clone();
+            async move {
+                tokio::time::timeout(SYNC_PATIENCE, synced.wait()).await.ok();
+                register(program, args, client, certificates, targets, shutdown).await;
+            }
+        });
+
+        serving.set(true);
+        tracing::info!("ready");
+        let leaving = async {
+            shutdown.await;
+            serving.set(false);
+        };
+        server.serve(tls, router, leaving).await;
+        tracing::info!("stopped");
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Host").field("program", &self.program).finish_non_exhaustive()
+    }
+}
+
+/// Keeps the webhooks registered and their certificate trusted. Whoever leaves writes nothing any more: it would bring
+/// back what an uninstallation removes.
+async fn register(
+    program: Program,
+    args: ServingArgs,
+    client: Client,
+    certificates: Serving,
+    targets: Vec<Arc<dyn RegistrationTarget>>,
+    shutdown: impl Future<Output = ()> + Clone,
+) {
+    let bundles = targets.iter().map(|target| Arc::clone(target).as_target());
+    let bundles = bundles.collect::<Vec<_>>();
+    let certificates = certificates.run(program, &args, client, bundles, shutdown.clone());
+    if args.certificates.publishes_trust() {
+        return certificates.await;
+    }
+    // Somebody else writes the bundle only.
+    tokio::select! {
+        biased;
+        () = shutdown => {}
+        () = certificates => {}
+        () = registration::keep(targets) => {}
+    }
+}
+
+/// Keeps `condition` as `ready` says, for as long as it is polled.
+pub async fn follow(mut ready: watch::Receiver<bool>, condition: Condition) {
+    loop {
+        condition.set(*ready.borrow_and_update());
+        if ready.changed().await.is_err() {
+            return condition.set(false);
+        }
+    }
+}

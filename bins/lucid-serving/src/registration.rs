@@ -1,0 +1,426 @@
+//! How the API server is told of the webhooks: MutatingWebhookConfiguration and ValidatingWebhookConfiguration.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{StreamExt, stream};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhook, MutatingWebhookConfiguration, ValidatingWebhook, ValidatingWebhookConfiguration,
+};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::runtime::events::Recorder;
+use kube::{Api, Client, Resource, ResourceExt};
+use lucid_certs::TrustBundle;
+use lucid_certs::target::{ObjectTarget, Reading, Slot, TargetError, TrustTarget, Webhooks};
+use lucid_webhook::Router;
+use lucid_webhook::registration::{Configurations, RegistrationError};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The label by which a configuration is known to be the program's.
+pub(crate) const NAME_LABEL: &str = "app.kubernetes.io/name";
+
+/// One of the two configurations as a whole: what the webhooks are called for, and the trust bundle in each.
+pub(crate) struct Registered<K> {
+    name: &'static str,
+    api: Api<K>,
+    wanted: K,
+    /// Knows the bundle's fields of such a configuration, who else owns them, and when it changes.
+    bundles: ObjectTarget,
+}
+
+/// Makes targets of the trust bundle out of what a router is called for.
+#[derive(Clone, Copy)]
+pub(crate) struct Register<'a> {
+    /// Of both configurations, and the owner of the fields in them.
+    pub(crate) name: &'static str,
+    pub(crate) client: &'a Client,
+    pub(crate) recorder: &'a Recorder,
+}
+
+type Target = Arc<dyn RegistrationTarget>;
+
+impl Register<'_> {
+    /// The configuration of the mutating webhooks; nothing where there are none.
+    ///
+    /// # Errors
+    ///
+    /// When the API server would refuse it.
+    pub(crate) fn mutating(
+        self,
+        configurations: &Configurations,
+        router: &Router,
+    ) -> Result<Option<Target>, RegistrationError> {
+        let Some(wanted) = configurations.mutating(router.registrations())? else { return Ok(None) };
+        let bundles =
+            ObjectTarget::mutating_webhooks(self.client.clone(), self.name, self.name, Webhooks::All);
+        Ok(Some(self.target(wanted, bundles)))
+    }
+
+    /// The same of the validating webhooks.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::mutating`].
+    pub(crate) fn validating(
+        self,
+        configurations: &Configurations,
+        router: &Router,
+    ) -> Result<Option<Target>, RegistrationError> {
+        let Some(wanted) = configurations.validating(router.registrations())? else { return Ok(None) };
+        let bundles =
+            ObjectTarget::validating_webhooks(self.client.clone(), self.name, self.name, Webhooks::All);
+        Ok(Some(self.target(wanted, bundles)))
+    }
+
+    fn target<K: WebhookConfiguration>(self, wanted: K, bundles: ObjectTarget) -> Target {
+        let bundles = bundles.with_recorder(self.recorder.clone());
+        Arc::new(Registered { name: self.name, api: Api::all(self.client.clone()), wanted, bundles })
+    }
+}
+
+/// A target that can also be written when somebody else brings the bundle there.
+pub(crate) trait RegistrationTarget: TrustTarget {
+    /// Puts back everything but the bundle, which stays as it is, if that is needed.
+    fn restore(&self) -> BoxFuture<'_, Result<(), TargetError>>;
+
+    /// The same as a target of the bundle.
+    fn as_target(self: Arc<Self>) -> Arc<dyn TrustTarget>;
+}
+
+impl<K: WebhookConfiguration> Registered<K> {
+    async fn get(&self) -> Result<Option<K>, TargetError> {
+        self.api.get_opt(self.name).await.map_err(|error| self.failed_to("get", error))
+    }
+
+    fn reading(&self, found: Option<K>) -> Reading {
+        let Some(found) = found else {
+            // Nothing there is as it should be either.
+            return Reading::present("", Vec::new()).with_stale(true);
+        };
+        let slots = found.bundles().into_iter().map(|(name, pem)| Slot::new(name, pem)).collect();
+        let owners = found.managed_fields().iter().filter_map(|entry| entry.manager.clone());
+        let owners: BTreeSet<_> = owners.filter(|manager| manager != self.name).collect();
+        Reading::present(version(&found), slots)
+            .with_stale(!self.is_as_wanted(&found))
+            .with_other_owners(owners)
+    }
+
+    /// Whether everything but the bundles is as it should be, and nothing was added: a webhook, a matchCondition, a
+    /// selector's key. Any of them can keep pods away from Lucid.
+    fn is_as_wanted(&self, found: &K) -> bool {
+        let (found_meta, meta) = (found.meta(), self.wanted.meta());
+        found.clone().with_bundles(&BTreeMap::new()).webhooks() == self.wanted.webhooks()
+            && holds(found_meta.labels.as_ref(), meta.labels.as_ref())
+            && holds(found_meta.annotations.as_ref(), meta.annotations.as_ref())
+    }
+
+    /// Writes everything, if nobody wrote since `version`.
+    ///
+    /// Server-side apply says who owns what; but it leaves what others have added, so the list is replaced when it is
+    /// not what was applied.
+    async fn write_all(&self, bundles: &BTreeMap<String, Vec<u8>>, version: &str) -> Result<K, TargetError> {
+        let mut wanted = self.wanted.clone().with_bundles(bundles);
+        if let Some((uid, resource_version)) = version.split_once('/') {
+            wanted.meta_mut().uid = Some(uid.to_owned());
+            wanted.meta_mut().resource_version = Some(resource_version.to_owned());
+        }
+        let params = PatchParams::apply(self.name).force();
+        let applied = self.api.patch(self.name, &params, &Patch::Apply(&wanted)).await;
+        let mut applied = applied.map_err(|error| self.failed_to("write", error))?;
+        if applied.webhooks() == wanted.webhooks() {
+            return Ok(applied);
+        }
+        applied.set_webhooks(wanted);
+        let params = PostParams { field_manager: Some(self.name.to_owned()), ..PostParams::default() };
+        self.api.replace(self.name, &params, &applied).await.map_err(|error| self.failed_to("write", error))
+    }
+
+    fn failed_to(&self, action: &'static str, error: kube::Error) -> TargetError {
+        match error {
+            kube::Error::Api(status) if status.is_conflict() => TargetError::changed(self.name()),
+            error => TargetError::api(action, self.name(), error),
+        }
+    }
+}
+
+impl<K: WebhookConfiguration> RegistrationTarget for Registered<K> {
+    fn restore(&self) -> BoxFuture<'_, Result<(), TargetError>> {
+        Box::pin(async {
+            let found = self.get().await?;
+            if found.as_ref().is_some_and(|found| self.is_as_wanted(found)) {
+                return Ok(());
+            }
+            let version = found.as_ref().map(version).unwrap_or_default();
+            let bundles = found.iter().flat_map(WebhookConfiguration::bundles).collect();
+            self.write_all(&bundles, &version).await?;
+            tracing::info!(target = self.name(), "registered");
+            Ok(())
+        })
+    }
+
+    fn as_target(self: Arc<Self>) -> Arc<dyn TrustTarget> {
+        self
+    }
+}
+
+impl<K: WebhookConfiguration> TrustTarget for Registered<K> {
+    fn name(&self) -> &str {
+        self.bundles.name()
+    }
+
+    fn read(&self) -> BoxFuture<'_, Result<Reading, TargetError>> {
+        Box::pin(async { Ok(self.reading(self.get().await?)) })
+    }
+
+    fn write<'a>(
+        &'a self,
+        bundle: &'a TrustBundle,
+        reading: &'a Reading,
+    ) -> BoxFuture<'a, Result<Reading, TargetError>> {
+        Box::pin(async {
+            let pem = bundle.to_pem().into_bytes();
+            let webhooks = self.wanted.bundles().into_iter();
+            let bundles = webhooks.map(|(name, _)| (name, pem.clone())).collect();
+            let written = self.write_all(&bundles, reading.version().unwrap_or_default()).await?;
+            Ok(self.reading(Some(written)))
+        })
+    }
+
+    fn changes(&self) -> BoxStream<'static, ()> {
+        self.bundles.changes()
+    }
+
+    fn report_contention<'a>(&'a self, reading: &'a Reading) -> BoxFuture<'a, ()> {
+        self.bundles.report_contention(reading)
+    }
+}
+
+impl<K> Debug for Registered<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registered").field("name", &self.bundles.name()).finish_non_exhaustive()
+    }
+}
+
+/// What a write depends on, as an [`ObjectTarget`] reads it too: with the uid, or an object that was deleted meanwhile
+/// would be made again.
+fn version(found: &impl ResourceExt) -> String {
+    format!("{}/{}", found.uid().unwrap_or_default(), found.resource_version().unwrap_or_default())
+}
+
+fn holds(found: Option<&BTreeMap<String, String>>, wanted: Option<&BTreeMap<String, String>>) -> bool {
+    wanted.into_iter().flatten().all(|(key, value)| found.and_then(|found| found.get(key)) == Some(value))
+}
+
+/// Keeps the webhooks registered where somebody else brings the bundle, for as long as it is polled.
+pub(crate) async fn keep(targets: Vec<Arc<dyn RegistrationTarget>>) {
+    /// How often it is looked when nothing seems to happen, and at most how often when much does.
+    const PACE: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_mins(1);
+    let mut changes = stream::select_all(targets.iter().map(|target| target.changes()));
+    loop {
+        for target in &targets {
+            match target.restore().await {
+                Ok(()) | Err(TargetError::Changed { .. }) => {}
+                Err(error) => {
+                    let error = lucid_process::with_causes(&error);
+                    tracing::warn!(error, "failed to register the webhooks");
+                }
+            }
+        }
+        tokio::time::sleep(*PACE.start()).await;
+        tokio::time::timeout(*PACE.end(), changes.next()).await.ok();
+    }
+}
+
+/// Takes back the ValidatingWebhookConfiguration that an earlier configuration of this program has left, for as long as
+/// it is polled. It is looked for again and again: a replica of before may still put it back.
+pub(crate) async fn withdraw_validating(name: &'static str, client: Client) {
+    const PACE: Duration = Duration::from_mins(1);
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(client);
+    let once = async || {
+        let Some(found) = api.get_opt(name).await? else { return Ok(()) };
+        // Nothing but ours, and nothing that is ours again since it was looked at.
+        if found.labels().get(NAME_LABEL).is_none_or(|found| found != name) {
+            return Ok(());
+        }
+        let seen = Preconditions { uid: found.uid(), resource_version: found.resource_version() };
+        api.delete(name, &DeleteParams::default().preconditions(seen)).await?;
+        tracing::info!(name, "took back the registration of the validating webhook");
+        Ok::<_, kube::Error>(())
+    };
+    loop {
+        if let Err(error) = once().await {
+            let error = lucid_process::with_causes(&error);
+            tracing::warn!(name, error, "failed to take back the registration of the validating webhook");
+        }
+        tokio::time::sleep(PACE).await;
+    }
+}
+
+/// What the two kinds have in common.
+pub(crate) trait WebhookConfiguration:
+    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
+{
+    type Webhook: PartialEq;
+
+    fn webhooks(&self) -> &Option<Vec<Self::Webhook>>;
+
+    fn set_webhooks(&mut self, other: Self);
+
+    /// By the webhook's name; empty where there is none.
+    fn bundles(&self) -> BTreeMap<String, Vec<u8>>;
+
+    /// With these bundles instead of its own.
+    fn with_bundles(self, bundles: &BTreeMap<String, Vec<u8>>) -> Self;
+}
+
+macro_rules! webhook_configuration {
+    ($configuration:ty, $webhook:ty) => {
+        impl WebhookConfiguration for $configuration {
+            type Webhook = $webhook;
+
+            fn webhooks(&self) -> &Option<Vec<$webhook>> {
+                &self.webhooks
+            }
+
+            fn set_webhooks(&mut self, other: Self) {
+                self.webhooks = other.webhooks;
+            }
+
+            fn bundles(&self) -> BTreeMap<String, Vec<u8>> {
+                let bundle =
+                    |webhook: &$webhook| webhook.client_config.ca_bundle.clone().unwrap_or_default().0;
+                self.webhooks
+                    .iter()
+                    .flatten()
+                    .map(|webhook| (webhook.name.clone(), bundle(webhook)))
+                    .collect()
+            }
+
+            fn with_bundles(mut self, bundles: &BTreeMap<String, Vec<u8>>) -> Self {
+                for webhook in self.webhooks.iter_mut().flatten() {
+                    let bundle = bundles.get(&webhook.name).filter(|bundle| !bundle.is_empty());
+                    webhook.client_config.ca_bundle = bundle.cloned().map(ByteString);
+                }
+                self
+            }
+        }
+    };
+}
+
+webhook_configuration!(MutatingWebhookConfiguration, MutatingWebhook);
+webhook_configuration!(ValidatingWebhookConfiguration, ValidatingWebhook);
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+    use kube::runtime::events::Reporter;
+    use lucid_webhook::registration::{Endpoint, FailurePolicy, Rule};
+    use lucid_webhook::{AdmissionResponse, Operation, Webhook};
+
+    use super::*;
+
+    const NAME: &str = "lucid-example";
+    const SERVICE: &str = "lucid-example-webhook";
+    const MUTATE_NAME: &str = "mutate.example.com";
+
+    fn targets(client: Client) -> Vec<Arc<dyn RegistrationTarget>> {
+        let allow = async || AdmissionResponse::allow();
+        let pods = || Rule::of::<Pod>([Operation::Create]);
+        let mutating = Webhook::mutating(MUTATE_NAME, allow)
+            .with_registration(|it| it.with_rule(pods()).with_failure_policy(FailurePolicy::Ignore));
+        let validating =
+            Webhook::validating("validate.example.com", allow).with_registration(|it| it.with_rule(pods()));
+        let router = Router::new().webhook("/mutate", mutating).webhook("/validate", validating);
+        let configurations = Configurations::new(NAME, Endpoint::service("lucid-system", SERVICE));
+        let recorder = Recorder::new(client.clone(), Reporter::from(NAME.to_owned()));
+        let register = Register { name: NAME, client: &client, recorder: &recorder };
+        let mutating = register.mutating(&configurations, &router).unwrap();
+        let validating = register.validating(&configurations, &router).unwrap();
+        mutating.into_iter().chain(validating).collect()
+    }
+
+    fn bundle() -> TrustBundle {
+        let names = lucid_certs::ServingNames::for_services("lucid-system", &[SERVICE]).unwrap();
+        let now = std::time::SystemTime::now();
+        lucid_certs::CertificateAuthority::generate(&names, now).unwrap().trust_bundle()
+    }
+
+    /// As `Certificates` does it
+    async fn publish(targets: &[Arc<dyn RegistrationTarget>], bundle: &TrustBundle) {
+        for target in targets {
+            let reading = target.read().await.unwrap();
+            if !reading.holds(bundle) {
+                assert!(target.write(bundle, &reading).await.unwrap().holds(bundle));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_somebody_else_wrote_into_the_registration_is_put_back() {
+        let cluster = lucid_testbed::Cluster::builder().start().await.unwrap();
+        let (targets, bundle) = (targets(cluster.client()), bundle());
+        publish(&targets, &bundle).await;
+        let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
+        let first = api.get(NAME).await.unwrap();
+
+        publish(&targets, &bundle).await;
+        let again = api.get(NAME).await.unwrap();
+        assert_eq!(
+            again.resource_version(),
+            first.resource_version(),
+            "nothing to put back, but it was written"
+        );
+
+        let webhook = &serde_json::to_value(&first).unwrap()["webhooks"][0];
+        let mut other = webhook.clone();
+        other["name"] = serde_json::json!("other.example.com");
+        let never = serde_json::json!([{"name": "never", "expression": "false"}]);
+        for damage in [
+            serde_json::json!([{"op": "add", "path": "/webhooks/0/objectSelector", "value": {"matchLabels": {"a": "b"}}}]),
+            serde_json::json!([{"op": "add", "path": "/webhooks/0/matchConditions", "value": never}]),
+            serde_json::json!([{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": "Cg=="}]),
+            serde_json::json!([{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Fail"}]),
+            serde_json::json!([{"op": "add", "path": "/webhooks/-", "value": other}]),
+            serde_json::json!([{"op": "remove", "path": "/webhooks/0"}]),
+        ] {
+            let patch: Patch<()> = Patch::Json(serde_json::from_value(damage.clone()).unwrap());
+            api.patch(NAME, &PatchParams::default(), &patch).await.unwrap();
+            assert_ne!(api.get(NAME).await.unwrap().webhooks, first.webhooks, "{damage} does nothing");
+            publish(&targets, &bundle).await;
+            assert_eq!(api.get(NAME).await.unwrap().webhooks, first.webhooks, "{damage} is not put back");
+        }
+        api.delete(NAME, &DeleteParams::default()).await.unwrap();
+        publish(&targets, &bundle).await;
+        assert_eq!(api.get(NAME).await.unwrap().webhooks, first.webhooks);
+    }
+
+    #[tokio::test]
+    async fn where_somebody_else_brings_the_bundle_everything_but_that_is_put_back() {
+        let cluster = lucid_testbed::Cluster::builder().start().await.unwrap();
+        let (targets, bundle) = (targets(cluster.client()), bundle());
+        for target in &targets {
+            target.restore().await.unwrap();
+        }
+        let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
+        assert_eq!(api.get(NAME).await.unwrap().bundles()[MUTATE_NAME], b"");
+        let ca_bundle = ByteString(bundle.to_pem().into_bytes());
+        let patch = serde_json::json!([
+            {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": ca_bundle},
+            {"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Fail"},
+        ]);
+        let patch: Patch<()> = Patch::Json(serde_json::from_value(patch).unwrap());
+        api.patch(NAME, &PatchParams::default(), &patch).await.unwrap();
+        for target in &targets {
+            target.restore().await.unwrap();
+        }
+        let found = api.get(NAME).await.unwrap();
+        assert_eq!(found.bundles()[MUTATE_NAME], ca_bundle.0);
+        assert_eq!(found.webhooks.unwrap()[0].failure_policy.as_deref(), Some("Ignore"));
+    }
+}

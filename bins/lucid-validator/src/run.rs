@@ -1,0 +1,77 @@
+//! `lucid-validator run`: the validating webhook as a process of its own.
+
+use std::sync::Arc;
+
+use lucid_serving::{Host, HostError, Program, ServingArgs};
+use lucid_webhook::{AdmissionRequest, Router, Webhook};
+use snafu::Snafu;
+
+use crate::args::{ArgsError, DecisionArgs, DecisionLogError, ValidationArgs};
+use crate::calls::{Calls, VALIDATE_NAME, VALIDATE_PATH};
+use crate::cluster::{ClusterConfiguration, Settings};
+use crate::scope::Scope;
+use crate::validator::Validator;
+
+const PROGRAM: Program = Program { name: "lucid-validator", service: "lucid-validator-webhook" };
+
+/// The options of `lucid-validator run`. Each has an environment variable; a flag wins over it.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RunArgs {
+    /// Options of serving.
+    #[command(flatten)]
+    serving: ServingArgs,
+
+    /// Options of the record.
+    #[command(flatten)]
+    decisions: DecisionArgs,
+
+    /// Options of validation.
+    #[command(flatten)]
+    validation: ValidationArgs,
+}
+
+/// Why the validator could not start.
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub enum RunError {
+    /// Options that contradict each other.
+    #[snafu(transparent)]
+    Args {
+        /// Which, and what is accepted.
+        source: ArgsError,
+    },
+    /// No file for decisions.
+    #[snafu(transparent)]
+    DecisionLog {
+        /// What is wrong.
+        source: DecisionLogError,
+    },
+    /// It cannot serve.
+    #[snafu(transparent)]
+    Host {
+        /// What is wrong.
+        source: HostError,
+    },
+}
+
+/// Runs until SIGTERM or SIGINT.
+///
+/// # Errors
+///
+/// When something that waiting does not cure is wrong at start. An API server that cannot be reached, or refuses, is
+/// asked again until it answers; `/readyz` tells what is missing.
+pub async fn run(args: RunArgs) -> Result<(), RunError> {
+    let RunArgs { serving, decisions, validation } = args;
+    let verifier = validation.verifier()?;
+    let recorder = Arc::new(decisions.recorder()?);
+    let host = Host::bind(PROGRAM, &serving).await?;
+    // The chains are the operator's; who are auditors stands in the same ConfigMaps.
+    let cluster = ClusterConfiguration::new(Settings::default());
+    let synced = cluster.keep(host.client(), &serving.namespace, host.condition("configuration"));
+    let scope = Scope::new(&serving.namespace);
+    let calls = Calls { scope: scope.clone(), timeout_seconds: serving.webhook_timeout_seconds };
+    let validator = Validator { scope, cluster, strictness: validation.strictness(), verifier, recorder };
+    let validate = move |request: AdmissionRequest| validator.clone().validate(request);
+    let webhook = Webhook::validating(VALIDATE_NAME, validate).with_registration(|it| calls.validating(it));
+    Ok(host.serve(Router::new().webhook(VALIDATE_PATH, webhook), synced).await?)
+}

@@ -1,0 +1,187 @@
+//! A certificate in files, as clients are shown it and as the log tells of it
+
+use std::{
+    fs,
+    future::pending,
+    io,
+    path::Path,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use lucid_certs::{Certificates, Fingerprint, ServerTls, ServingNames, metrics::Metrics, source::Files};
+use prometheus_client::{encoding::text::encode, registry::Registry};
+use rustls::{AlertDescription, Error, ServerConfig, version::TLS13};
+use tempfile::TempDir;
+use tokio::{sync::watch, time::timeout};
+use tracing::{Dispatch, subscriber::DefaultGuard};
+
+use crate::common::{
+    following::PATIENCE,
+    handshake::{client, connect, refusal},
+    pairs::Pair,
+};
+
+const NAME: &str = "lucid-operator.lucid-system.svc";
+
+/// Looks at what is wrong after which a log that repeats itself would have done so
+const LOOKS: u64 = 3;
+
+/// A server whose certificate is in a folder, and its log
+struct Scene {
+    folder: TempDir,
+    server: Arc<ServerConfig>,
+    ready: watch::Receiver<bool>,
+    registry: Registry,
+    log: Log,
+}
+
+impl Scene {
+    fn start(lay: impl FnOnce(&Path)) -> Self {
+        let log = Log::begin();
+        let folder = tempfile::tempdir().unwrap();
+        lay(folder.path());
+        let mut registry = Registry::default();
+        let certificates = Certificates::new(ServingNames::for_hosts(&[NAME]).unwrap())
+            .with_metrics(Metrics::new(&mut registry));
+        let server = Arc::new(ServerTls::new(certificates.resolver()).build().unwrap());
+        let ready = certificates.ready();
+        tokio::spawn(certificates.run(Files::in_directory(folder.path()), pending()));
+        Self { folder, server, ready, registry, log }
+    }
+
+    /// At once, so that nothing half written is found
+    fn put(&self, name: &str, content: &str) {
+        let path = |name| self.folder.path().join(name);
+        fs::write(path("new"), content).unwrap();
+        fs::rename(path("new"), path(name)).unwrap();
+    }
+
+    /// What a new connection is shown, by one of these pairs
+    fn shown(&self, pairs: &[Pair]) -> Fingerprint {
+        let bundle = pairs.iter().map(Pair::bundle).reduce(|all, bundle| all.merge(&bundle)).unwrap();
+        let (client, _) = connect(&client(&bundle, &TLS13), &self.server, NAME).unwrap();
+        Fingerprint::of(&client.peer_certificates().unwrap()[0])
+    }
+
+    /// How often files were refused
+    fn refusals(&self) -> u64 {
+        let mut text = String::new();
+        encode(&mut text, &self.registry).unwrap();
+        let refused =
+            |line: &&str| line.starts_with("certificate_reloads_total{") && line.contains("refused");
+        text.lines()
+            .filter(refused)
+            .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
+            .sum()
+    }
+
+    async fn until(&self, what: &str, holds: impl Fn() -> bool) {
+        let holds = async {
+            while !holds() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        assert!(timeout(PATIENCE, holds).await.is_ok(), "{what}: {}", self.log.text());
+    }
+
+    /// That this is said of a file, once
+    async fn is_told_once(&self, says: &str) {
+        self.until(says, || self.log.lines(says) > 0).await;
+        let before = self.refusals();
+        self.until("further looks", || self.refusals() >= before + LOOKS).await;
+        assert_eq!(self.log.lines(says), 1, "{}", self.log.text());
+    }
+}
+
+fn write(folder: &Path, pair: &Pair) {
+    for (name, content) in pair.files() {
+        fs::write(folder.join(name), content).unwrap();
+    }
+}
+
+/// What is logged on this thread
+struct Log {
+    written: Written,
+    _guard: DefaultGuard,
+    /// If there were only one subscriber, tracing would take the thread that comes first to an event for all: without a
+    /// subscriber of its own, it would turn the event off.
+    _other: Dispatch,
+}
+
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn begin() -> Self {
+        let written = Written::default();
+        let writer = {
+            let written = written.clone();
+            move || written.clone()
+        };
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
+        let other = Dispatch::new(tracing::subscriber::NoSubscriber::default());
+        Self { written, _guard: tracing::subscriber::set_default(subscriber), _other: other }
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.written.0.lock().unwrap().clone()).unwrap()
+    }
+
+    /// How many lines have this
+    fn lines(&self, says: &str) -> usize {
+        self.text().lines().filter(|line| line.contains(says)).count()
+    }
+}
+
+impl io::Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_logged_once_and_the_last_good_certificate_stays_in_service() {
+    let pairs = Pair::several::<2>();
+    let [first, other] = &pairs;
+    let mut scene = Scene::start(|folder| write(folder, first));
+    timeout(PATIENCE, scene.ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
+    let whole = &first.certificate;
+    for (content, says) in [
+        (&whole[..whole.len() / 2], "tls.crt: failed to read the certificate"),
+        (&other.certificate, "failed to match the private key with the certificate"),
+    ] {
+        let mended = scene.log.lines("certificates can be had again");
+        scene.put("tls.crt", content);
+        scene.is_told_once(says).await;
+        assert_eq!(scene.log.lines("; the certificate in service stays"), mended + 1);
+        assert_eq!(scene.shown(&pairs), first.fingerprint);
+        assert!(*scene.ready.borrow());
+        scene.put("tls.crt", whole);
+        scene.until("mended", || scene.log.lines("certificates can be had again") == mended + 1).await;
+    }
+    write(scene.folder.path(), other);
+    scene.until("the other", || scene.shown(&pairs) == other.fingerprint).await;
+}
+
+#[tokio::test]
+async fn files_that_are_missing_at_the_start_are_told_of_and_waited_for() {
+    let pair = Pair::new();
+    let mut scene = Scene::start(|_| ());
+    let path = scene.folder.path().join("tls.crt");
+    let says =
+        format!("failed to read {}: there is no such file; there is none to serve yet", path.display());
+    scene.is_told_once(&says).await;
+    assert!(!*scene.ready.borrow());
+    let told = refusal(&client(&pair.bundle(), &TLS13), &scene.server, NAME);
+    assert_eq!(told, Error::AlertReceived(AlertDescription::AccessDenied));
+
+    write(scene.folder.path(), &pair);
+    timeout(PATIENCE, scene.ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
+    assert_eq!(scene.shown(std::slice::from_ref(&pair)), pair.fingerprint);
+}

@@ -1,0 +1,59 @@
+//! A certificate that is renewed while connections stand.
+
+use std::future::pending;
+use std::path::Path;
+use std::time::Duration;
+
+use lucid_certs::source::Files;
+use lucid_certs::{Certificates, ServerTls, ServingNames};
+use rcgen::ExtendedKeyUsagePurpose;
+use rustls::pki_types::CertificateDer;
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+use crate::server::Echo;
+use crate::wire::{self, Authority, Http1, Http2};
+
+/// Far more than anything takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Puts another certificate of the authority into the folder.
+fn renew(authority: &Authority, folder: &Path) -> CertificateDer<'static> {
+    let identity = authority.issue(ExtendedKeyUsagePurpose::ServerAuth, "server", &["localhost"]);
+    identity.write(folder);
+    identity.chain[0].clone()
+}
+
+/// What a new connection is shown.
+async fn shown(echo: &Echo, authority: &Authority) -> CertificateDer<'static> {
+    let stream = wire::connect(echo.address, authority.client_config("")).await.unwrap();
+    stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()
+}
+
+#[tokio::test]
+async fn new_connections_see_a_renewed_certificate_and_those_that_stand_go_on() {
+    let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+    let mut certificate = renew(&authority, folder.path());
+    let certificates = Certificates::new(ServingNames::for_hosts(&["localhost"]).unwrap());
+    let tls = ServerTls::new(certificates.resolver()).build().unwrap();
+    let mut ready = certificates.ready();
+    tokio::spawn(certificates.run(Files::in_directory(folder.path()), pending()));
+    timeout(PATIENCE, ready.wait_for(|ready| *ready)).await.expect("it has no certificate").unwrap();
+
+    let echo = Echo::start(tls, |server| server).await;
+    let mut http1 = Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap();
+    let mut http2 = Http2::connect(echo.address, &authority).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(shown(&echo, &authority).await, certificate);
+        certificate = renew(&authority, folder.path());
+        let becomes = async {
+            while shown(&echo, &authority).await != certificate {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        timeout(PATIENCE, becomes).await.expect("the new certificate is not shown");
+        let answer = http1.post("/", "1").await.unwrap();
+        assert!(answer.status == 200 && !answer.closes(), "{answer:?}");
+        assert_eq!(http2.post("/", "2").await.unwrap().0, 200);
+    }
+}

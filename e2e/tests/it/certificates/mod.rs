@@ -1,0 +1,208 @@
+//! Where the operator's certificate comes from, and that no pod is refused while it changes.
+
+mod clients;
+mod metrics;
+mod own;
+mod sources;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use lucid_e2e::Operator;
+use lucid_testbed::Cluster;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+use crate::common::{chain, create, expected, secured};
+
+const GUARDRAILS: &[(&str, i32, &str)] = &[
+    ("lucid-guardrails-auditor", 8090, "http://localhost:8093"),
+    ("lucid-guardrails-auditor-2", 8093, "http://localhost:5000"),
+];
+
+/// How long trust settles in these tests.
+const SETTLE: &str = "2s";
+
+/// How long a certificate of somebody else is valid.
+const DAYS: u8 = 90;
+
+/// A certificate authority of somebody else.
+struct Authority {
+    certificate: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// A certificate with its key.
+struct Pair {
+    certificate: String,
+    key: String,
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        params.not_after = time::OffsetDateTime::now_utc() + Duration::from_hours(24 * u64::from(DAYS));
+        let certificate = params.self_signed(&key).unwrap().pem();
+        Self { certificate, issuer: Issuer::new(params, key) }
+    }
+
+    fn issue(&self, common_name: &str, names: Vec<String>) -> Pair {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        params.not_after = time::OffsetDateTime::now_utc() + Duration::from_hours(24 * u64::from(DAYS));
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        Pair { certificate: certificate.pem(), key: key.serialize_pem() }
+    }
+
+    /// For the operator in a cluster whose API server calls it at `address`.
+    fn serving(&self, address: IpAddr) -> Pair {
+        let service = "lucid-operator-webhook.lucid-system.svc".to_owned();
+        self.issue("lucid", vec![service, address.to_string()])
+    }
+}
+
+impl Pair {
+    /// As it stands in a Secret or a directory, with the authority if it is told.
+    fn files(&self, ca: Option<&str>) -> BTreeMap<String, Vec<u8>> {
+        let own = [("tls.crt", self.certificate.as_str()), ("tls.key", &self.key)];
+        let all = own.into_iter().chain(ca.map(|ca| ("ca.crt", ca)));
+        all.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec())).collect()
+    }
+}
+
+/// Writes Secret `lucid-operator-tls` as a whole.
+async fn write_secret(cluster: &Cluster, files: BTreeMap<String, Vec<u8>>) {
+    let data: BTreeMap<_, _> = files.into_iter().map(|(name, bytes)| (name, ByteString(bytes))).collect();
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+        "metadata": {"name": "lucid-operator-tls"}, "data": data});
+    let secrets: Api<Secret> = Api::namespaced(cluster.client(), "lucid-system");
+    let manager = PatchParams::apply("somebody").force();
+    secrets.patch("lucid-operator-tls", &manager, &Patch::Apply(secret)).await.unwrap();
+}
+
+/// Writes the bundle into both configurations, as others do where it is theirs to write.
+async fn write_bundles(cluster: &Cluster, authorities: &[&Authority]) {
+    let pem: String = authorities.iter().map(|authority| authority.certificate.as_str()).collect();
+    let replace = json!([{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": ByteString(pem.into_bytes())}]);
+    let patch: Patch<()> = Patch::Json(serde_json::from_value(replace).unwrap());
+    let manager = PatchParams { field_manager: Some("cainjector".to_owned()), ..PatchParams::default() };
+    let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
+    mutating.patch("lucid-operator", &manager, &patch).await.unwrap();
+    let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
+    validating.patch("lucid-operator", &manager, &patch).await.unwrap();
+}
+
+/// What annotation the registration has; waits until there is one.
+async fn annotation(cluster: &Cluster, key: &str) -> Option<String> {
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
+    eventually("no registration", async || api.get_opt("lucid-operator").await.unwrap().is_some()).await;
+    let found = api.get("lucid-operator").await.unwrap();
+    found.metadata.annotations.unwrap_or_default().remove(key)
+}
+
+/// Waits until `holds`.
+async fn eventually(otherwise: &str, holds: impl AsyncFn() -> bool) {
+    let begin = Instant::now();
+    while !holds().await {
+        assert!(begin.elapsed() < Duration::from_secs(30), "{otherwise}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Status and text of a path of the admin port; status 0 while nobody listens.
+async fn get(operator: &Operator, path: &str) -> (u16, String) {
+    match reqwest::get(operator.admin_url(path)).await {
+        Ok(answer) => (answer.status().as_u16(), answer.text().await.unwrap_or_default()),
+        Err(error) => (0, error.to_string()),
+    }
+}
+
+/// Waits until /metrics has this line.
+async fn counted(operator: &Operator, line: &str) {
+    eventually(line, async || get(operator, "/metrics").await.1.contains(line)).await;
+}
+
+fn log(operator: &Operator) -> String {
+    std::fs::read_to_string(operator.log()).unwrap_or_default()
+}
+
+/// Waits until the log has this.
+async fn logged(operator: &Operator, text: &str) {
+    eventually(&format!("{text:?} is not logged"), async || log(operator).contains(text)).await;
+}
+
+/// The certificate that is served to whoever trusts `ca`; nothing when it does not verify.
+async fn served(operator: &Operator, ca: &str) -> Option<Vec<u8>> {
+    let client = reqwest::Client::builder()
+        .tls_certs_only(reqwest::Certificate::from_pem_bundle(ca.as_bytes()).unwrap());
+    let client = client.no_proxy().tls_info(true).build().unwrap();
+    let answer = client.get(format!("{}/mutate", operator.url())).send().await.ok()?;
+    answer.extensions().get::<reqwest::tls::TlsInfo>()?.peer_certificate().map(<[u8]>::to_vec)
+}
+
+/// Waits until what is served is of `authority`.
+async fn serves_under(operator: &Operator, authority: &Authority) {
+    eventually("it does not serve the new certificate", async || {
+        served(operator, &authority.certificate).await.is_some()
+    })
+    .await;
+}
+
+async fn is_admitted(cluster: &Cluster, name: &str) {
+    let answer = create(cluster, "shop", &secured(name)).await;
+    assert_eq!(chain(&answer.stored().unwrap()), expected(GUARDRAILS));
+}
+
+/// Pods that are created one after another, each of which has to be admitted with its auditors.
+struct Traffic {
+    stop: Arc<AtomicBool>,
+    pods: JoinHandle<(usize, Vec<String>)>,
+}
+
+impl Traffic {
+    fn start(cluster: &Cluster) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (client, stopped) = (cluster.client(), Arc::clone(&stop));
+        let pods = tokio::spawn(async move {
+            let mut failures = Vec::new();
+            let mut count = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                count += 1;
+                let manifest = secured(&format!("traffic-{count}"));
+                let answer = lucid_e2e::create_pod(&client, "shop", &manifest).await;
+                match answer.and_then(lucid_e2e::Answer::stored) {
+                    Ok(pod) if chain(&pod) == expected(GUARDRAILS) => {}
+                    Ok(_) => failures.push(format!("pod {count} has no auditors")),
+                    Err(error) => failures.push(format!("pod {count}: {error}")),
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            (count, failures)
+        });
+        Self { stop, pods }
+    }
+
+    /// Ends it; panics when a pod was refused.
+    async fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let (count, failures) = self.pods.await.unwrap();
+        assert!(failures.is_empty(), "{} of {count} pods failed; the first: {}", failures.len(), failures[0]);
+        assert!(count > 10, "only {count} pods were created");
+    }
+}

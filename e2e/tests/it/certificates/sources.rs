@@ -1,0 +1,161 @@
+//! Each place a certificate can come from.
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use lucid_e2e::{Operator, OperatorBuilder};
+use lucid_testbed::{AtomicWriter, Cluster};
+
+use super::{
+    Authority, SETTLE, Traffic, annotation, counted, eventually, get, is_admitted, logged, served,
+    serves_under, write_bundles, write_secret,
+};
+use crate::common::cluster;
+
+fn builder(cluster: &Cluster, source: &str) -> OperatorBuilder {
+    Operator::builder(cluster).env("LUCID_CERTIFICATES", source).env("LUCID_TRUST_SETTLE", SETTLE)
+}
+
+const NOT_READY: (u16, &str) = (503, "not ready: certificates\n");
+
+/// It runs, is not ready, and says what it lacks.
+async fn lacks(operator: &Operator, reason: &str, said: &str) {
+    let line = format!(r#"result="refused",reason="{reason}"}} "#);
+    let counts = async || {
+        let (_, metrics) = get(operator, "/metrics").await;
+        metrics.lines().any(|found| found.contains(&line) && !found.ends_with(" 0"))
+    };
+    eventually("the refusal is not counted", counts).await;
+    logged(operator, said).await;
+    eventually("it is ready", async || {
+        let (status, text) = get(operator, "/readyz").await;
+        (status, text.as_str()) == NOT_READY
+    })
+    .await;
+    assert_eq!(get(operator, "/healthz").await.0, 200);
+}
+
+#[tokio::test]
+async fn cert_manager_makes_the_certificate_and_its_cainjector_brings_the_bundle() {
+    let cluster = cluster().await;
+    let mut operator = builder(&cluster, "cert-manager").spawn().unwrap();
+    lacks(&operator, "missing", "Secret lucid-system/lucid-operator-tls").await;
+    let from = annotation(&cluster, "cert-manager.io/inject-ca-from").await;
+    assert_eq!(from.as_deref(), Some("lucid-system/lucid-operator-cert"));
+
+    let first = Authority::new("first");
+    write_secret(&cluster, first.serving(cluster.host_address()).files(Some(&first.certificate))).await;
+    counted(&operator, r#"lucid_certificate_reloads_total{source="secret",result="swapped",reason=""} 1"#)
+        .await;
+    assert_eq!(get(&operator, "/readyz").await.0, 503, "nobody trusts it yet");
+    write_bundles(&cluster, &[&first]).await;
+    operator.ready().await.unwrap();
+    is_admitted(&cluster, "web").await;
+
+    // cainjector merges what it finds in the Secret into what is there, sooner or later.
+    let traffic = Traffic::start(&cluster);
+    let second = Authority::new("second");
+    write_secret(&cluster, second.serving(cluster.host_address()).files(Some(&second.certificate))).await;
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    assert!(
+        served(&operator, &first.certificate).await.is_some(),
+        "the API server does not trust another yet"
+    );
+    write_bundles(&cluster, &[&second, &first]).await;
+    serves_under(&operator, &second).await;
+
+    let third = Authority::new("third");
+    write_bundles(&cluster, &[&third, &second, &first]).await;
+    write_secret(&cluster, third.serving(cluster.host_address()).files(Some(&third.certificate))).await;
+    serves_under(&operator, &third).await;
+    traffic.end().await;
+    assert_eq!(get(&operator, "/readyz").await.0, 200);
+}
+
+#[tokio::test]
+async fn openshift_makes_the_certificate_and_brings_the_bundle() {
+    let cluster = cluster().await;
+    let mut operator = builder(&cluster, "openshift").spawn().unwrap();
+    lacks(&operator, "missing", "Secret lucid-system/lucid-operator-tls").await;
+    let asked = annotation(&cluster, "service.beta.openshift.io/inject-cabundle").await;
+    assert_eq!(asked.as_deref(), Some("true"));
+
+    let first = Authority::new("first");
+    write_secret(&cluster, first.serving(cluster.host_address()).files(None)).await;
+    write_bundles(&cluster, &[&first]).await;
+    operator.ready().await.unwrap();
+
+    let traffic = Traffic::start(&cluster);
+    let second = Authority::new("second");
+    write_bundles(&cluster, &[&second, &first]).await;
+    write_secret(&cluster, second.serving(cluster.host_address()).files(None)).await;
+    serves_under(&operator, &second).await;
+    traffic.end().await;
+}
+
+#[tokio::test]
+async fn olm_makes_the_files_and_brings_the_bundle() {
+    let cluster = cluster().await;
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("certificates");
+    let builder = builder(&cluster, "olm").env("LUCID_TLS_DIRECTORY", directory.to_str().unwrap());
+    let mut operator = builder.spawn().unwrap();
+    lacks(&operator, "missing", directory.to_str().unwrap()).await;
+
+    let first = Authority::new("first");
+    std::fs::create_dir(&directory).unwrap();
+    let volume = AtomicWriter::new(&directory);
+    volume.write(&first.serving(cluster.host_address()).files(None)).unwrap();
+    write_bundles(&cluster, &[&first]).await;
+    operator.ready().await.unwrap();
+
+    let traffic = Traffic::start(&cluster);
+    let second = Authority::new("second");
+    write_bundles(&cluster, &[&second, &first]).await;
+    volume.write(&second.serving(cluster.host_address()).files(None)).unwrap();
+    serves_under(&operator, &second).await;
+    traffic.end().await;
+}
+
+#[tokio::test]
+async fn a_secret_of_somebody_else_is_followed_and_its_authority_published() {
+    let cluster = cluster().await;
+    let mut operator = builder(&cluster, "secret").spawn().unwrap();
+    lacks(&operator, "missing", "Secret lucid-system/lucid-operator-tls").await;
+    let first = Authority::new("first");
+    write_secret(&cluster, first.serving(cluster.host_address()).files(Some(&first.certificate))).await;
+    operator.ready().await.unwrap();
+    is_admitted(&cluster, "web").await;
+
+    let traffic = Traffic::start(&cluster);
+    let second = Authority::new("second");
+    write_secret(&cluster, second.serving(cluster.host_address()).files(Some(&second.certificate))).await;
+    serves_under(&operator, &second).await;
+    // What is no good changes nothing, nor that it is gone.
+    write_secret(&cluster, first.serving("192.0.2.1".parse().unwrap()).files(Some(&first.certificate))).await;
+    logged(&operator, "is not for 127.0.0.1").await;
+    let secrets: Api<Secret> = Api::namespaced(cluster.client(), "lucid-system");
+    secrets.delete("lucid-operator-tls", &Default::default()).await.unwrap();
+    logged(&operator, "it does not exist, or it was deleted; the certificate in service stays").await;
+    traffic.end().await;
+    assert_eq!(get(&operator, "/readyz").await.0, 200);
+}
+
+#[tokio::test]
+async fn files_of_somebody_else_are_followed_and_their_authority_published() {
+    let cluster = cluster().await;
+    let folder = tempfile::tempdir().unwrap();
+    let builder = builder(&cluster, "files").env("LUCID_TLS_DIRECTORY", folder.path().to_str().unwrap());
+    let mut operator = builder.spawn().unwrap();
+    lacks(&operator, "missing", "tls.crt").await;
+    let first = Authority::new("first");
+    let volume = AtomicWriter::new(folder.path());
+    volume.write(&first.serving(cluster.host_address()).files(Some(&first.certificate))).unwrap();
+    operator.ready().await.unwrap();
+    is_admitted(&cluster, "web").await;
+
+    let traffic = Traffic::start(&cluster);
+    let second = Authority::new("second");
+    volume.write(&second.serving(cluster.host_address()).files(Some(&second.certificate))).unwrap();
+    serves_under(&operator, &second).await;
+    traffic.end().await;
+}

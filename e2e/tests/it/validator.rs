@@ -1,0 +1,87 @@
+//! `/validate` by a process of its own.
+
+use std::time::Duration;
+
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use kube::Api;
+use lucid_e2e::{Answer, Operator, Verifier};
+use serde_json::json;
+
+use crate::common::{chain, cluster, create, expected, operator, pod, secured, until};
+
+const GUARDRAILS: &[(&str, i32, &str)] = &[
+    ("lucid-guardrails-auditor", 8090, "http://localhost:8093"),
+    ("lucid-guardrails-auditor-2", 8093, "http://localhost:5000"),
+];
+
+#[tokio::test]
+async fn operator_and_validator_together_admit_and_refuse_pods() {
+    let cluster = cluster().await;
+    let folder = tempfile::tempdir().unwrap();
+    let verifier = Verifier::start(folder.path(), &[]).await.unwrap();
+    // An operator that did both leaves its registration behind.
+    let mut before = operator(&cluster, |operator| operator.named("lucid-operator-before")).await;
+    assert!(before.terminate().expect("it does not end").success());
+    let registrations: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
+    assert!(registrations.get_opt("lucid-operator").await.unwrap().is_some());
+
+    let validator = Operator::validator(&cluster)
+        .env("LUCID_VERIFIER_URL", verifier.url())
+        .env("LUCID_STRICT_NOTARIZATION", "true");
+    let mut validator = validator.start().await.unwrap();
+    let _operator = operator(&cluster, |operator| operator.env("LUCID_VALIDATE", "false")).await;
+    let begin = std::time::Instant::now();
+    while registrations.get_opt("lucid-operator").await.unwrap().is_some() {
+        assert!(begin.elapsed() < Duration::from_secs(15), "the operator's registration is still there");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let found = registrations.get("lucid-validator").await.unwrap();
+    assert_eq!(found.webhooks.unwrap()[0].failure_policy.as_deref(), Some("Fail"));
+
+    // The auditors that the operator injects are refused, and a pod without any is not.
+    let refused =
+        |answer: &Answer| answer.refusal().contains("validate.lucid.computing") && answer.status == 403;
+    until(&cluster, "shop", |name| secured(&format!("refused-{name}")), refused).await;
+    let plain = pod("plain", json!({}), json!({"lucid.computing/skip-audit": "true"}));
+    create(&cluster, "shop", &plain).await.stored().unwrap();
+
+    // SIGTERM: it says so, and ends.
+    let ready = validator.admin_url("/readyz");
+    assert_eq!(reqwest::get(validator.admin_url("/healthz")).await.unwrap().status(), 200);
+    let metrics = reqwest::get(validator.admin_url("/metrics")).await.unwrap().text().await.unwrap();
+    assert!(
+        metrics.contains(r#"webhook="validate.lucid.computing",operation="CREATE",outcome="denied"}"#),
+        "{metrics}"
+    );
+    assert_eq!(reqwest::get(&ready).await.unwrap().status(), 200);
+    assert!(validator.terminate().expect("it does not end").success());
+
+    // Nothing runs unseen while it is away, and a lenient one admits with a warning.
+    let answer = create(&cluster, "shop", &secured("away")).await;
+    assert!(answer.refusal().contains("failed calling webhook \"validate.lucid.computing\""), "{answer:?}");
+    let _lenient = Operator::validator(&cluster).named("lucid-validator-2").start().await.unwrap();
+    let warned = |answer: &Answer| {
+        !answer.warnings.is_empty()
+            && answer.result.as_ref().is_ok_and(|pod| chain(pod) == expected(GUARDRAILS))
+    };
+    until(&cluster, "shop", |name| secured(&format!("warned-{name}")), warned).await;
+}
+
+#[tokio::test]
+async fn a_validator_takes_its_certificate_from_cert_manager_too() {
+    let cluster = cluster().await;
+    let validator = Operator::validator(&cluster).env("LUCID_CERTIFICATES", "cert-manager").spawn().unwrap();
+    let registrations: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
+    let begin = std::time::Instant::now();
+    let found = loop {
+        if let Some(found) = registrations.get_opt("lucid-validator").await.unwrap() {
+            break found;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(15), "nothing is registered");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    let annotations = found.metadata.annotations.unwrap_or_default();
+    assert_eq!(annotations["cert-manager.io/inject-ca-from"], "lucid-system/lucid-validator-cert");
+    let answer = reqwest::get(validator.admin_url("/readyz")).await.unwrap();
+    assert_eq!(answer.text().await.unwrap(), "not ready: certificates\n");
+}

@@ -1,0 +1,276 @@
+//! What kube-apiserver does with a trust bundle: it hears of it by a watch, makes a client for it, and calls
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use kube::Client;
+use kube::runtime::{WatchStreamExt, watcher};
+use lucid_certs::{Fingerprint, TrustBundle};
+use lucid_e2e::Error;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::random;
+use super::replica::{Endpoints, SERVER_NAME, trusting};
+use super::subject::Subject;
+
+/// How long a webhook may take by default (`timeoutSeconds`)
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Between two rounds of calls by one API server because of one object: half of that on average
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// How many calls go over a connection before it is closed
+const CALLS: usize = 3;
+
+/// What all API servers saw
+#[derive(Default)]
+pub(super) struct Tally(Mutex<Seen>);
+
+#[derive(Default)]
+pub(super) struct Seen {
+    pub(super) handshakes: usize,
+    pub(super) failed_handshakes: usize,
+    /// Further calls over a connection that stands
+    pub(super) requests: usize,
+    pub(super) failed_requests: usize,
+    /// The first of both
+    pub(super) failures: Vec<String>,
+    /// Certificates in a bundle, at most
+    pub(super) largest: usize,
+    pub(super) largest_bytes: usize,
+    /// Each authority, and when the first watch brought it
+    authorities: BTreeMap<Fingerprint, (Instant, TrustBundle)>,
+}
+
+impl Tally {
+    pub(super) fn with<T>(&self, look: impl FnOnce(&mut Seen) -> T) -> T {
+        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn fail(&self, failure: String) {
+        self.with(|seen| {
+            if seen.failures.len() < 20 {
+                eprintln!("soak: failed: {failure}");
+                seen.failures.push(failure);
+            }
+        });
+    }
+}
+
+/// What is trusted because of an object
+struct Trust {
+    bundle: Option<(TrustBundle, TlsConnector)>,
+    since: Instant,
+}
+
+pub(super) struct ApiServer {
+    tasks: JoinSet<()>,
+}
+
+impl ApiServer {
+    /// It hears of each change up to `delay` later than by its watch.
+    pub(super) fn start(
+        number: usize,
+        client: &Client,
+        subjects: &Arc<[Subject]>,
+        delay: Duration,
+        endpoints: &Endpoints,
+        tally: &Arc<Tally>,
+    ) -> Self {
+        let mut tasks = JoinSet::new();
+        for index in 0..subjects.len() {
+            let (trust, trusted) = watch::channel(Trust { bundle: None, since: Instant::now() });
+            let subjects = Arc::clone(subjects);
+            let caller = Caller {
+                name: format!("API server {number}, {}", subjects[index].what()),
+                trusted,
+                endpoints: endpoints.subscribe(),
+                tally: Arc::clone(tally),
+                standing: BTreeMap::new(),
+            };
+            tasks.spawn(caller.call());
+            let (client, tally) = (client.clone(), Arc::clone(tally));
+            tasks.spawn(async move { hear(&client, &subjects[index], delay, &trust, &tally).await });
+        }
+        Self { tasks }
+    }
+
+    pub(super) async fn stop(mut self) {
+        self.tasks.shutdown().await;
+    }
+}
+
+/// Each version of the object comes into force in its turn, some time after the watch brought it.
+async fn hear(
+    client: &Client,
+    subject: &Subject,
+    delay: Duration,
+    trust: &watch::Sender<Trust>,
+    tally: &Tally,
+) {
+    let config = watcher::Config::default().fields(&format!("metadata.name={}", subject.name));
+    let objects = watcher(subject.api_with(client), config).default_backoff().applied_objects();
+    let mut objects = pin!(objects);
+    let mut coming: VecDeque<(Instant, Vec<u8>)> = VecDeque::new();
+    let mut held = Vec::new();
+    loop {
+        let due = coming.front().map(|(due, _)| *due);
+        tokio::select! {
+            object = objects.next() => {
+                let Some(Ok(object)) = object else { continue };
+                let pem = subject.bundle(&object);
+                note(&pem, tally);
+                let soonest = coming.back().map_or_else(Instant::now, |(due, _)| *due);
+                coming.push_back((soonest.max(Instant::now() + delay.mul_f64(random())), pem));
+            }
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                let Some((_, pem)) = coming.pop_front() else { continue };
+                // With the same bundle it is the same client.
+                if held == pem {
+                    continue;
+                }
+                let bundle = TrustBundle::from_pem(&pem).ok();
+                let bundle = bundle.and_then(|bundle| Some((bundle.clone(), trusting(&bundle).ok()?)));
+                trust.send_replace(Trust { bundle, since: Instant::now() });
+                held = pem;
+            }
+        }
+    }
+}
+
+fn note(pem: &[u8], tally: &Tally) {
+    let Ok(bundle) = TrustBundle::from_pem(pem) else { return };
+    tally.with(|seen| {
+        let fingerprints: Vec<_> = bundle.fingerprints().collect();
+        seen.largest = seen.largest.max(fingerprints.len());
+        seen.largest_bytes = seen.largest_bytes.max(pem.len());
+        for fingerprint in fingerprints {
+            if !seen.authorities.contains_key(&fingerprint)
+                && let Some(authority) = bundle.filter(|held, _| *held == fingerprint)
+            {
+                seen.authorities.insert(fingerprint, (Instant::now(), authority));
+            }
+        }
+    });
+}
+
+/// Calls because of one object
+struct Caller {
+    name: String,
+    trusted: watch::Receiver<Trust>,
+    endpoints: watch::Receiver<BTreeMap<usize, SocketAddr>>,
+    tally: Arc<Tally>,
+    /// A connection to each replica, and how many calls went over it
+    standing: BTreeMap<usize, (TlsStream<TcpStream>, usize)>,
+}
+
+impl Caller {
+    async fn call(mut self) {
+        loop {
+            sleep(PAUSE.mul_f64(random())).await;
+            // Another bundle is another client, with connections of its own.
+            if self.trusted.has_changed().unwrap_or(false) {
+                self.trusted.mark_unchanged();
+                self.standing.clear();
+            }
+            let endpoints = self.endpoints.borrow().clone();
+            self.standing.retain(|number, _| endpoints.contains_key(number));
+            for number in endpoints.into_keys() {
+                // Somebody else may have said meanwhile that it is not ready any more.
+                let Some(address) = self.endpoints.borrow().get(&number).copied() else { continue };
+                if let Some((connection, calls)) = self.standing.remove(&number) {
+                    self.go_on(number, connection, calls).await;
+                } else {
+                    self.dial(number, address).await;
+                }
+            }
+        }
+    }
+
+    /// One more call over a connection that stands
+    async fn go_on(&mut self, number: usize, mut connection: TlsStream<TcpStream>, calls: usize) {
+        let outcome = timeout(PATIENCE, request(&mut connection)).await;
+        self.tally.with(|seen| seen.requests += 1);
+        let error = match outcome {
+            Ok(Ok(())) if calls < CALLS => {
+                self.standing.insert(number, (connection, calls + 1));
+                return;
+            }
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {PATIENCE:?}"),
+        };
+        self.tally.with(|seen| seen.failed_requests += 1);
+        self.tally.fail(format!("{}, replica {number}, over a connection that stands: {error}", self.name));
+    }
+
+    async fn dial(&mut self, number: usize, address: SocketAddr) {
+        let (connector, bundle) = match &self.trusted.borrow().bundle {
+            Some((bundle, connector)) => (connector.clone(), bundle.clone()),
+            // It does not know of the object yet.
+            None => return,
+        };
+        let outcome = timeout(PATIENCE, connect(&connector, address)).await;
+        self.tally.with(|seen| seen.handshakes += 1);
+        let error = match outcome {
+            Ok(Ok(connection)) => {
+                self.standing.insert(number, (connection, 1));
+                return;
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {PATIENCE:?}"),
+        };
+        self.tally.with(|seen| seen.failed_handshakes += 1);
+        let why = self.explain(&bundle, address).await;
+        self.tally.fail(format!("{}, replica {number}: {error}; {why}", self.name));
+    }
+
+    /// Who issued what the replica shows, and since when that could be known
+    async fn explain(&self, bundle: &TrustBundle, address: SocketAddr) -> String {
+        let held_for = self.trusted.borrow().since.elapsed();
+        let mut authorities = self.tally.with(|seen| seen.authorities.values().cloned().collect::<Vec<_>>());
+        authorities.sort_by_key(|(since, _)| std::cmp::Reverse(*since));
+        for (since, authority) in authorities {
+            let seen_for = since.elapsed();
+            let Ok(connector) = trusting(&authority) else { continue };
+            if connect(&connector, address).await.is_ok() {
+                let is_known = authority.fingerprints().all(|authority| bundle.contains(&authority));
+                return format!(
+                    "its issuer is {}, first seen {seen_for:?} ago, {}in the bundle of {}, which is in force for \
+                     {held_for:?}",
+                    authority.fingerprints().next().map(|it| it.to_string()).unwrap_or_default(),
+                    if is_known { "" } else { "not " },
+                    bundle.fingerprints().count(),
+                );
+            }
+        }
+        "no authority that was ever in a bundle issued what it shows".to_owned()
+    }
+}
+
+async fn connect(connector: &TlsConnector, address: SocketAddr) -> Result<TlsStream<TcpStream>, Error> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let mut connection = connector.connect(ServerName::try_from(SERVER_NAME)?, stream).await?;
+    request(&mut connection).await?;
+    Ok(connection)
+}
+
+async fn request(connection: &mut TlsStream<TcpStream>) -> Result<(), Error> {
+    connection.write_all(b"?").await?;
+    connection.flush().await?;
+    let mut answer = [0];
+    connection.read_exact(&mut answer).await?;
+    Ok(())
+}

@@ -1,0 +1,216 @@
+//! `cargo xtask soak drift`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use clap::Args;
+use lucid_certs::target::TrustTarget;
+use lucid_certs::{CertificateAuthority, ServingNames, Timing, TrustBundle};
+use lucid_e2e::Error;
+use lucid_testbed::Cluster;
+use serde::Serialize;
+use tokio::time::sleep;
+
+use super::replica::{End, Endpoints, Replica};
+use super::subject::{self, Kind, Subject};
+use super::{Latency, eventually, random};
+use crate::report::{Goal, Output, Report, Row};
+
+#[derive(Args)]
+pub(crate) struct Drift {
+    /// How many times a bundle is damaged in all.
+    #[arg(long, default_value_t = 200)]
+    count: usize,
+    /// How many replicas look after them.
+    #[arg(long, default_value_t = 3)]
+    replicas: usize,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    output: Output,
+}
+
+impl Drift {
+    /// Some seconds: each kind once in each way
+    pub(super) const QUICK: Self = Self { count: 25, replicas: 1, output: Output::Table };
+}
+
+/// How often an object is damaged at most. After a dozen times in a row lucid-certs takes it for a fight with another
+/// owner, and heals it once a minute.
+const EACH_AT_MOST: usize = 10;
+
+/// What is not healed by then is missed.
+const AT_LATEST: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Copy)]
+enum Way {
+    Wiped,
+    /// `Cg==` in base64
+    Placeholder,
+    ForeignBytes,
+    AnotherAuthority,
+    Added,
+}
+
+impl Way {
+    const ALL: [Self; 5] =
+        [Self::Wiped, Self::Placeholder, Self::ForeignBytes, Self::AnotherAuthority, Self::Added];
+
+    fn content(self, bundle: &TrustBundle, other: &TrustBundle) -> Option<Vec<u8>> {
+        match self {
+            Self::Wiped => None,
+            Self::Placeholder => Some(b"\n".to_vec()),
+            Self::ForeignBytes => Some(b"not a certificate".to_vec()),
+            Self::AnotherAuthority => Some(other.to_pem().into_bytes()),
+            Self::Added => Some(bundle.merge(other).to_pem().into_bytes()),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Figures {
+    kind: String,
+    objects: usize,
+    replicas: usize,
+    damaged: usize,
+    /// Damage that the API server does not let anybody do
+    refused: usize,
+    missed: usize,
+    /// From the answer to who damaged it until a reading shows the bundle again
+    healed_ms: Latency,
+}
+
+impl Row for Figures {
+    const HEADER: &'static [&'static str] = &[
+        "kind",
+        "objects, replicas",
+        "damaged",
+        "refused by\nthe API server",
+        "missed",
+        "healed after\np50 / p99 / max",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.kind.clone(),
+            format!("{}, {}", self.objects, self.replicas),
+            self.damaged.to_string(),
+            self.refused.to_string(),
+            self.missed.to_string(),
+            self.healed_ms.cell(),
+        ]
+    }
+}
+
+pub(super) fn run(drift: &Drift) -> Result<(), Error> {
+    let mut report = Report::new(super::versions()?)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    report.rows = runtime.block_on(measure(drift))?;
+    let missed: usize = report.rows.iter().map(|row| row.missed).sum();
+    let slowest = report.rows.iter().map(|row| row.healed_ms.max).fold(f64::NAN, f64::max);
+    report.goals = vec![
+        Goal { goal: "no damage missed", found: missed.to_string(), reached: missed == 0 },
+        Goal {
+            goal: "healed within 1 s",
+            found: format!("{:.2} s", slowest / 1000.0),
+            reached: slowest <= 1000.0,
+        },
+    ];
+    super::finish(&report, drift.output)
+}
+
+/// What came of the damage to objects of one kind
+#[derive(Default)]
+struct Outcome {
+    healed: Vec<Duration>,
+    refused: usize,
+    missed: usize,
+}
+
+async fn measure(drift: &Drift) -> Result<Vec<Figures>, Error> {
+    let cluster = Cluster::builder().start().await?;
+    let client = cluster.client();
+    let of_kind = drift.count.div_ceil(Kind::ALL.len());
+    let objects = of_kind.div_ceil(EACH_AT_MOST).max(1);
+    eprintln!(
+        "soak: {} objects of each of {} kinds, so that none is damaged more than {EACH_AT_MOST} times, after which \
+         lucid-certs would heal it once a minute only",
+        objects,
+        Kind::ALL.len()
+    );
+    let mut subjects = Vec::new();
+    for object in 0..objects {
+        for kind in Kind::ALL {
+            subjects.push(Subject::create(&client, kind, &format!("soak{object}")).await?);
+        }
+    }
+    let targets: Vec<Arc<dyn TrustTarget>> = subjects.iter().map(|subject| subject.target(&client)).collect();
+
+    let endpoints = Arc::new(Endpoints::new(BTreeMap::new()));
+    let mut replicas = Vec::new();
+    for number in 0..drift.replicas.max(1) {
+        let client = subject::client(&cluster).await?;
+        let targets = subjects.iter().map(|subject| subject.target(&client)).collect();
+        replicas.push(Replica::start(number, client, targets, Timing::default(), &endpoints).await?);
+    }
+    eventually("all replicas are ready", async || Ok(replicas.iter().all(Replica::is_ready).then_some(())))
+        .await?;
+
+    let bundle = targets[0].read().await?.bundle().ok_or("there is no bundle")?;
+    let names = ServingNames::for_services("lucid-system", &["soak"])?;
+    let other = CertificateAuthority::generate(&names, SystemTime::now())?.trust_bundle();
+    // What is found there in the first seconds is kept, because another replica might serve under it. This is over
+    // when an authority goes that was added.
+    subjects[0].damage(Way::Added.content(&bundle, &other).as_deref()).await?;
+    healed(&*targets[0], &bundle).await?;
+
+    let mut outcomes = Kind::ALL.map(|_| Outcome::default());
+    for number in 0..drift.count {
+        let place = number % subjects.len();
+        let (subject, target) = (&subjects[place], &targets[place]);
+        let outcome = &mut outcomes[place % Kind::ALL.len()];
+        // Each object is damaged in each way.
+        let way = Way::ALL[(number / subjects.len() + place / Kind::ALL.len()) % Way::ALL.len()];
+        match subject.damage(way.content(&bundle, &other).as_deref()).await {
+            Ok(()) => {}
+            Err(kube::Error::Api(status)) if status.code == 422 => {
+                outcome.refused += 1;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let begin = Instant::now();
+        match tokio::time::timeout(AT_LATEST, healed(&**target, &bundle)).await {
+            Ok(healed) => {
+                healed?;
+                outcome.healed.push(begin.elapsed());
+            }
+            Err(_) => outcome.missed += 1,
+        }
+        // Not in step with whatever follows a healing
+        sleep(Duration::from_millis(200).mul_f64(random())).await;
+        if (number + 1) % 20 == 0 {
+            eprintln!("soak: {} of {} damaged", number + 1, drift.count);
+        }
+    }
+    for replica in replicas {
+        replica.end(End::Orderly).await?;
+    }
+    let figures = outcomes.into_iter().zip(&subjects).map(|(outcome, subject)| Figures {
+        kind: subject.what().to_owned(),
+        objects,
+        replicas: drift.replicas.max(1),
+        damaged: outcome.healed.len() + outcome.missed,
+        refused: outcome.refused,
+        missed: outcome.missed,
+        healed_ms: Latency::of(outcome.healed),
+    });
+    Ok(figures.collect())
+}
+
+async fn healed(target: &dyn TrustTarget, bundle: &TrustBundle) -> Result<(), Error> {
+    while !target.read().await?.holds(bundle) {
+        sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! A replica of a server that makes its own certificates, and serves TLS on loopback
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use kube::Client;
+use kube::runtime::events::Reporter;
+use lucid_certs::source::{CertificateSource, Live, Offer, SourceError};
+use lucid_certs::target::TrustTarget;
+use lucid_certs::{Certificates, SelfManaged, ServerTls, ServingNames, Timing, TrustBundle};
+use lucid_e2e::Error;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio::io::{self, AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use super::subject::NAMESPACE;
+
+/// The Secret of the authority
+pub(super) const SECRET: &str = "soak-ca";
+
+/// The name under which replicas are called
+pub(super) const SERVER_NAME: &str = "soak.lucid-system.svc";
+
+/// For how long one that ends goes on to serve, so that who has just chosen it still gets an answer
+const LAME_DUCK: Duration = Duration::from_secs(2);
+
+/// The replicas that are ready, as a Service has them, by the order in which they were started
+pub(super) type Endpoints = watch::Sender<BTreeMap<usize, SocketAddr>>;
+
+pub(super) struct Replica {
+    number: usize,
+    endpoints: Arc<Endpoints>,
+    pub(super) ready: watch::Receiver<bool>,
+    /// Whether its source had a certificate to offer
+    pub(super) offered: watch::Receiver<bool>,
+    tls: Arc<ServerConfig>,
+    stop: oneshot::Sender<()>,
+    driver: JoinHandle<()>,
+    service: JoinHandle<()>,
+    server: JoinHandle<()>,
+}
+
+/// How it ends
+#[derive(Clone, Copy)]
+pub(super) enum End {
+    /// It is asked to.
+    Orderly,
+    /// In the midst of whatever it does
+    Killed,
+}
+
+impl Replica {
+    pub(super) async fn start(
+        number: usize,
+        client: Client,
+        targets: Vec<Arc<dyn TrustTarget>>,
+        timing: Timing,
+        endpoints: &Arc<Endpoints>,
+    ) -> Result<Self, Error> {
+        let names = ServingNames::for_services("lucid-system", &["soak"])?;
+        let certificates = Certificates::new(names.clone()).with_targets(targets).with_settle(timing.settle);
+        let tls = Arc::new(ServerTls::new(certificates.resolver()).build()?);
+        let reporter = Reporter { controller: "soak".to_owned(), instance: Some(number.to_string()) };
+        let source = SelfManaged::new(client, NAMESPACE, SECRET, names, reporter).with_timing(timing)?;
+
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let ready = certificates.ready();
+        let service = tokio::spawn(follow(number, address, ready.clone(), Arc::clone(endpoints)));
+        let server = tokio::spawn(serve(listener, Arc::clone(&tls).into()));
+        let (stop, stopped) = oneshot::channel();
+        let (sender, offered) = watch::channel(false);
+        let source = Observed { source, offered: sender };
+        let driver = tokio::spawn(certificates.run(source, async { drop(stopped.await) }));
+        Ok(Self {
+            number,
+            endpoints: Arc::clone(endpoints),
+            ready,
+            offered,
+            tls,
+            stop,
+            driver,
+            service,
+            server,
+        })
+    }
+
+    /// Whether it serves under what `client` trusts
+    pub(super) async fn is_accepted_by(&self, client: &TlsConnector) -> bool {
+        let (near, far) = io::duplex(1 << 16);
+        let Ok(name) = ServerName::try_from(SERVER_NAME) else { return false };
+        let accepted = TlsAcceptor::from(Arc::clone(&self.tls)).accept(far);
+        tokio::try_join!(client.connect(name, near), accepted).is_ok()
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        *self.ready.borrow()
+    }
+
+    /// It is taken out of the Service, and ends.
+    pub(super) async fn end(self, end: End) -> Result<(), Error> {
+        self.service.abort();
+        self.endpoints.send_if_modified(|endpoints| endpoints.remove(&self.number).is_some());
+        match end {
+            End::Orderly => {
+                let _ = self.stop.send(());
+                self.driver.await?;
+            }
+            End::Killed => self.driver.abort(),
+        }
+        tokio::spawn(async move {
+            sleep(LAME_DUCK).await;
+            self.server.abort();
+        });
+        Ok(())
+    }
+}
+
+/// The source, and whether it had something to offer yet
+struct Observed {
+    source: SelfManaged,
+    offered: watch::Sender<bool>,
+}
+
+impl CertificateSource for Observed {
+    fn name(&self) -> &'static str {
+        self.source.name()
+    }
+
+    async fn offer(&mut self, live: &Live, now: SystemTime) -> Result<Offer, SourceError> {
+        let offer = self.source.offer(live, now).await;
+        if offer.as_ref().is_ok_and(|offer| offer.certificate.is_some()) {
+            self.offered.send_if_modified(|offered| !std::mem::replace(offered, true));
+        }
+        offer
+    }
+
+    async fn changed(&mut self) {
+        self.source.changed().await;
+    }
+}
+
+/// The part of the Service: calls go to those that say they are ready.
+async fn follow(
+    number: usize,
+    address: SocketAddr,
+    mut ready: watch::Receiver<bool>,
+    endpoints: Arc<Endpoints>,
+) {
+    loop {
+        let is_ready = *ready.borrow_and_update();
+        endpoints.send_if_modified(|endpoints| {
+            if is_ready {
+                endpoints.insert(number, address) != Some(address)
+            } else {
+                endpoints.remove(&number).is_some()
+            }
+        });
+        if ready.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Answers each byte with itself, on each connection for as long as the other side wants.
+async fn serve(listener: TcpListener, tls: TlsAcceptor) {
+    loop {
+        let Ok((connection, _)) = listener.accept().await else { continue };
+        let accepted = tls.accept(connection);
+        tokio::spawn(async move {
+            let Ok(Ok(mut connection)) = timeout(Duration::from_secs(10), accepted).await else { return };
+            let mut byte = [0];
+            while connection.read_exact(&mut byte).await.is_ok() {
+                let answer = async {
+                    connection.write_all(&byte).await?;
+                    connection.flush().await
+                };
+                if answer.await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+/// A client that trusts this and nothing else
+pub(super) fn trusting(bundle: &TrustBundle) -> Result<TlsConnector, Error> {
+    let mut roots = RootCertStore::empty();
+    for certificate in bundle.certificates() {
+        roots.add(certificate.clone())?;
+    }
+    let mut client = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    // As kube-apiserver: each handshake verifies the certificate.
+    client.resumption = rustls::client::Resumption::disabled();
+    Ok(Arc::new(client).into())
+}

@@ -1,0 +1,347 @@
+//! `cargo xtask soak rotation`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::DeleteParams;
+use kube::{Api, Client};
+use lucid_certs::{RotationRequest, Timing, TrustBundle, request_rotation};
+use lucid_e2e::Error;
+use lucid_testbed::Cluster;
+use serde::Serialize;
+use tokio::time::{sleep, timeout};
+
+use super::api_server::{ApiServer, Tally};
+use super::replica::{End, Endpoints, Replica, SECRET, trusting};
+use super::subject::{self, Kind, NAMESPACE, Subject};
+use super::{Latency, eventually, random, start};
+use crate::report::{Goal, Output, Report, Row};
+
+#[derive(Args)]
+pub(crate) struct Rotation {
+    /// How many authorities follow the first one.
+    #[arg(long, default_value_t = 1000)]
+    count: usize,
+    /// How many replicas share the authority.
+    #[arg(long, default_value_t = 3)]
+    replicas: usize,
+    /// How many API servers call them.
+    #[arg(long, default_value_t = 3)]
+    apiservers: usize,
+    /// Milliseconds for which every target is to hold an authority before it signs. API servers hear of it up to half
+    /// of that later than by their watches.
+    #[arg(long, default_value_t = 300)]
+    settle: u64,
+    /// Instead of that, how long it takes so many replicas that start at once, on the durations that users get.
+    #[arg(long)]
+    starters: Option<usize>,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    output: Output,
+}
+
+impl Rotation {
+    /// Some seconds.
+    pub(super) const QUICK: Self =
+        Self { count: 5, replicas: 3, apiservers: 3, settle: 300, starters: None, output: Output::Table };
+
+    /// All but `settle` in seconds, which is what X.509 knows. An authority is not kept for long, so that there is not
+    /// a thousand of them in the Secret.
+    fn timing(&self) -> Timing {
+        let mut timing = Timing::default();
+        timing.ca_lifetime = Duration::from_mins(5);
+        timing.ca_renew_before = Duration::from_mins(1);
+        timing.leaf_lifetime = Duration::from_secs(12);
+        timing.settle = Duration::from_millis(self.settle);
+        timing.drain = Duration::from_secs(20);
+        timing.check_interval = Duration::from_secs(1);
+        timing
+    }
+}
+
+/// Each so often, instead of the ordinary request, the authority is declared compromised, and the next rotation begins
+/// only when trust in all before it has ended. Nothing retires while signers follow one another faster than replicas
+/// are sure to follow.
+const URGENT_EACH: usize = 10;
+
+/// In each so many the Secret is deleted once.
+const DELETED_EACH: usize = 40;
+
+/// In each so many a replica is restarted once amid the rotation, by turns in order and killed.
+const RESTART_EACH: usize = 20;
+
+#[derive(Serialize)]
+struct Figures {
+    replicas: usize,
+    apiservers: usize,
+    rotations: usize,
+    urgent: usize,
+    secret_deleted: usize,
+    restarts: usize,
+    /// From the request until all replicas that are ready serve under the new authority
+    rotation_ms: Latency,
+    handshakes: usize,
+    failed_handshakes: usize,
+    requests: usize,
+    failed_requests: usize,
+    /// The first of both
+    failures: Vec<String>,
+    largest_bundle: usize,
+    largest_bundle_bytes: usize,
+    /// Certificates in each target, after the last authority before was to retire
+    bundle_at_end: Vec<usize>,
+    /// From the end of an urgent rotation until it is the only one
+    trust_ended_ms: Latency,
+}
+
+impl Row for Figures {
+    const HEADER: &'static [&'static str] = &[
+        "replicas,\nAPI servers",
+        "rotations\n(urgent, Secret deleted)",
+        "restarts",
+        "a rotation\np50 / p99 / max",
+        "trust in those before\nended after, when urgent",
+        "handshakes\n(failed)",
+        "requests on standing\nconnections (failed)",
+        "CAs in a bundle\nat most, at the end",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            format!("{}, {}", self.replicas, self.apiservers),
+            format!("{} ({}, {})", self.rotations, self.urgent, self.secret_deleted),
+            self.restarts.to_string(),
+            self.rotation_ms.cell(),
+            self.trust_ended_ms.cell(),
+            format!("{} ({})", self.handshakes, self.failed_handshakes),
+            format!("{} ({})", self.requests, self.failed_requests),
+            format!("{}, {:?}", self.largest_bundle, self.bundle_at_end),
+        ]
+    }
+}
+
+pub(super) fn run(rotation: &Rotation) -> Result<(), Error> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    if let Some(starters) = rotation.starters {
+        return runtime.block_on(start::run(starters.max(1), rotation.output));
+    }
+    let mut report = Report::new(super::versions()?)?;
+    let figures = runtime.block_on(measure(rotation))?;
+    report.goals = goals(&figures, rotation);
+    report.rows.push(figures);
+    super::finish(&report, rotation.output)
+}
+
+fn goals(figures: &Figures, rotation: &Rotation) -> Vec<Goal> {
+    let count = rotation.count;
+    // For machines that do other things, too
+    let at_latest = rotation.timing().urgent_drain() + Duration::from_secs(5);
+    let ended = figures.trust_ended_ms.max / 1000.0;
+    let failed = figures.failed_handshakes + figures.failed_requests;
+    vec![
+        Goal {
+            goal: "every rotation ends",
+            found: format!("{} of {count}", figures.rotations),
+            reached: figures.rotations == count,
+        },
+        Goal { goal: "no call fails", found: failed.to_string(), reached: failed == 0 },
+        Goal {
+            goal: "at the end each bundle has one authority",
+            found: format!("{:?}", figures.bundle_at_end),
+            reached: figures.bundle_at_end.iter().all(|count| *count == 1),
+        },
+        Goal {
+            goal: "trust in those before ends in time after an urgent request",
+            found: format!("{ended:.1} s"),
+            reached: ended <= at_latest.as_secs_f64(),
+        },
+    ]
+}
+
+/// Everything that takes part
+struct Scene {
+    cluster: Cluster,
+    client: Client,
+    subjects: Arc<[Subject]>,
+    timing: Timing,
+    endpoints: Arc<Endpoints>,
+    replicas: Vec<Replica>,
+    started: usize,
+}
+
+async fn measure(rotation: &Rotation) -> Result<Figures, Error> {
+    let timing = rotation.timing();
+    let cluster = Cluster::builder().start().await?;
+    let client = cluster.client();
+    let mut subjects = Vec::new();
+    for kind in [Kind::Mutating, Kind::Validating, Kind::ConfigMap] {
+        subjects.push(Subject::create(&client, kind, "soak").await?);
+    }
+    let mut scene = Scene {
+        client,
+        subjects: subjects.into(),
+        timing,
+        endpoints: Arc::new(Endpoints::new(BTreeMap::new())),
+        replicas: Vec::new(),
+        started: 0,
+        cluster,
+    };
+    for _ in 0..rotation.replicas.max(1) {
+        let replica = scene.start().await?;
+        scene.replicas.push(replica);
+    }
+    eventually("all replicas are ready", async || {
+        Ok(scene.replicas.iter().all(Replica::is_ready).then_some(()))
+    })
+    .await?;
+    let tally = Arc::new(Tally::default());
+    let mut api_servers = Vec::new();
+    for number in 0..rotation.apiservers {
+        let client = subject::client(&scene.cluster).await?;
+        let delay = timing.settle / 2;
+        api_servers.push(ApiServer::start(number, &client, &scene.subjects, delay, &scene.endpoints, &tally));
+    }
+
+    let (mut durations, mut ended) = (Vec::new(), Vec::new());
+    let (mut urgent, mut secret_deleted, mut restarts) = (0, 0, 0);
+    let begin = Instant::now();
+    for number in 1..=rotation.count {
+        let before = scene.signer().await?.ok_or("there is no authority")?;
+        let requested = Instant::now();
+        let is_urgent = number % URGENT_EACH == 0 || number == rotation.count;
+        if is_urgent {
+            scene.request(RotationRequest::Urgent).await?;
+            urgent += 1;
+        } else if number % DELETED_EACH == 3 {
+            scene.secrets().delete(SECRET, &DeleteParams::default()).await?;
+            secret_deleted += 1;
+        } else {
+            scene.request(RotationRequest::Ordinary).await?;
+        }
+        if number % RESTART_EACH == 7 {
+            sleep(timing.settle.mul_f64(3.0 * random())).await;
+            let end = if restarts % 2 == 0 { End::Orderly } else { End::Killed };
+            scene.restart(restarts % scene.replicas.len(), end).await?;
+            restarts += 1;
+        }
+        if let Err(error) = scene.serves_under_another(&before).await {
+            eprintln!("soak: rotation {number}: {error}");
+            break;
+        }
+        durations.push(requested.elapsed());
+        if is_urgent {
+            let activated = Instant::now();
+            if let Err(error) = scene.trusts_one().await {
+                eprintln!("soak: rotation {number}: {error}");
+                break;
+            }
+            ended.push(activated.elapsed());
+        }
+        if number % 10 == 0 || number == rotation.count {
+            let (handshakes, failed, largest) = tally
+                .with(|seen| (seen.handshakes, seen.failed_handshakes + seen.failed_requests, seen.largest));
+            eprintln!(
+                "soak: {number} rotations in {:.0} s, {handshakes} handshakes, {failed} failed, {largest} CAs at most",
+                begin.elapsed().as_secs_f64()
+            );
+        }
+    }
+
+    // With that bundle, too, calls succeed.
+    sleep(3 * timing.settle).await;
+    for api_server in api_servers {
+        api_server.stop().await;
+    }
+    let bundle_at_end = scene.bundles().await?;
+    for replica in scene.replicas {
+        replica.end(End::Orderly).await?;
+    }
+    Ok(tally.with(|seen| Figures {
+        replicas: rotation.replicas.max(1),
+        apiservers: rotation.apiservers,
+        rotations: durations.len(),
+        urgent,
+        secret_deleted,
+        restarts,
+        rotation_ms: Latency::of(durations),
+        handshakes: seen.handshakes,
+        failed_handshakes: seen.failed_handshakes,
+        requests: seen.requests,
+        failed_requests: seen.failed_requests,
+        failures: seen.failures.clone(),
+        largest_bundle: seen.largest,
+        largest_bundle_bytes: seen.largest_bytes,
+        bundle_at_end,
+        trust_ended_ms: Latency::of(ended),
+    }))
+}
+
+impl Scene {
+    async fn start(&mut self) -> Result<Replica, Error> {
+        let client = subject::client(&self.cluster).await?;
+        let targets = self.subjects.iter().map(|subject| subject.target(&client)).collect();
+        self.started += 1;
+        Replica::start(self.started, client, targets, self.timing, &self.endpoints).await
+    }
+
+    /// In order as by a Deployment, where one goes when its successor is ready; or it is killed, and another one comes.
+    async fn restart(&mut self, place: usize, end: End) -> Result<(), Error> {
+        let mut new = self.start().await?;
+        if matches!(end, End::Orderly) {
+            let ready = timeout(Duration::from_secs(60), new.ready.wait_for(|ready| *ready)).await;
+            drop(ready.map_err(|_| "a replica that was started is not ready within a minute")??);
+        }
+        std::mem::replace(&mut self.replicas[place], new).end(end).await
+    }
+
+    fn secrets(&self) -> Api<Secret> {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    /// What signs, as the Secret says
+    async fn signer(&self) -> Result<Option<TrustBundle>, Error> {
+        let data = self.secrets().get_opt(SECRET).await?.and_then(|secret| secret.data);
+        Ok(data.and_then(|data| TrustBundle::from_pem(&data.get("tls.crt")?.0).ok()))
+    }
+
+    async fn request(&self, request: RotationRequest) -> Result<(), Error> {
+        request_rotation(self.client.clone(), NAMESPACE, SECRET, request).await?;
+        Ok(())
+    }
+
+    /// Waits until there is another signer and all replicas that are ready serve under it.
+    async fn serves_under_another(&self, before: &TrustBundle) -> Result<(), Error> {
+        let other = |signer: Option<TrustBundle>| signer.filter(|signer| signer != before);
+        let signer = eventually("another signer", async || Ok(other(self.signer().await?))).await?;
+        let client = trusting(&signer)?;
+        for replica in &self.replicas {
+            eventually("service under it", async || {
+                let is_done = !replica.is_ready() || replica.is_accepted_by(&client).await;
+                Ok(is_done.then_some(()))
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until each target holds one authority.
+    async fn trusts_one(&self) -> Result<(), Error> {
+        eventually("one authority in each bundle", async || {
+            Ok(self.bundles().await?.iter().all(|count| *count == 1).then_some(()))
+        })
+        .await
+    }
+
+    /// How many authorities each target holds
+    async fn bundles(&self) -> Result<Vec<usize>, Error> {
+        let mut counts = Vec::new();
+        for subject in self.subjects.iter() {
+            let pem = subject.bundle(&subject.api.get(&subject.name).await?);
+            counts.push(TrustBundle::from_pem(&pem).map_or(0, |bundle| bundle.fingerprints().count()));
+        }
+        Ok(counts)
+    }
+}
