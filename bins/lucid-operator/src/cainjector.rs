@@ -105,8 +105,8 @@ pub enum CainjectorError {
     },
     /// Somebody else injects, or it is not known.
     #[snafu(display(
-        "{source}. Two who write the same fields are one too many: remove one of them. `--beside-cert-manager` allows \
-         both with cert-manager; `--openshift-ca none` leaves OpenShift's annotation to OpenShift"
+        "two who write the same fields are one too many, so remove one of them; `--beside-cert-manager` allows both with \
+         cert-manager, and `--openshift-ca none` leaves OpenShift's annotation to OpenShift: {source}"
     ))]
     Injector {
         /// Who.

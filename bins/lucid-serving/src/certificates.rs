@@ -127,10 +127,10 @@ pub enum CertificatesError {
         source: NamesError,
     },
     /// Durations that contradict each other.
-    #[snafu(display("failed to accept the durations: {}", source.in_terms(variable)))]
+    #[snafu(display("failed to accept the durations: {}", error.in_terms(variable)))]
     Timing {
-        /// Which.
-        source: TimingError,
+        /// Which. Not a cause, whose message would say the same again in other terms.
+        error: TimingError,
     },
     /// Nowhere to look for the files.
     #[snafu(display(
@@ -179,7 +179,7 @@ impl Serving {
     ) -> Result<Self, CertificatesError> {
         let options = &args.certificates;
         let timing = options.timing();
-        timing.check().context(TimingSnafu)?;
+        timing.check().map_err(|error| TimingSnafu { error }.build())?;
         if options.certificates == Source::Files && options.tls_directory.is_none() {
             return NoDirectorySnafu.fail();
         }

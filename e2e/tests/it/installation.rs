@@ -19,7 +19,7 @@ const GUARDRAILS: &[(&str, i32, &str)] = &[
     ("lucid-guardrails-auditor-2", 8093, "http://localhost:5000"),
 ];
 
-fn apply(cluster: &Cluster, manifest: &str) {
+pub(crate) fn apply(cluster: &Cluster, manifest: &str) {
     let binaries = Binaries::from_env().unwrap();
     binaries.ensure(&[Component::Kubectl]).unwrap();
     let output = Command::new(binaries.path(Component::Kubectl))

@@ -11,6 +11,7 @@
 mod bad_input;
 mod certificates;
 mod common;
+mod docs;
 mod injection;
 mod installation;
 mod lifecycle;

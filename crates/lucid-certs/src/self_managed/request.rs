@@ -85,7 +85,7 @@ pub struct CaStatus {
     /// Will sign
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<CaSummary>,
-    /// Signed, and are trusted for some time
+    /// Signed, and are trusted for some time; newest first
     pub previous: Vec<CaSummary>,
     /// Signed, and must not be trusted
     pub retired: Vec<Fingerprint>,
@@ -161,14 +161,13 @@ async fn read(
 impl CaStatus {
     fn of(found: &Found) -> Self {
         let shared = &found.contents.shared;
+        let mut previous: Vec<_> = shared.previous.iter().collect();
+        previous.sort_by_key(|previous| std::cmp::Reverse(previous.ca.validity.not_before));
+        let previous = previous.into_iter();
         Self {
             signer: CaSummary::of(shared.signer, None),
             next: shared.next.map(|next| CaSummary::of(next, None)),
-            previous: shared
-                .previous
-                .iter()
-                .map(|previous| CaSummary::of(previous.ca, Some(previous.retire_at)))
-                .collect(),
+            previous: previous.map(|previous| CaSummary::of(previous.ca, Some(previous.retire_at))).collect(),
             retired: shared.retired.iter().map(|ca| ca.fingerprint).collect(),
             rotation_requested: shared.request.is_some(),
             damage: found.damage.clone(),

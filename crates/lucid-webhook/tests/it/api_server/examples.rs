@@ -2,11 +2,12 @@
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use std::{env, fs, thread};
 
+use lucid_testbed::page::{Shell, blocks, commands};
 use lucid_testbed::{Binaries, Component};
 use rcgen::ExtendedKeyUsagePurpose;
 use rustix::process::{Pid, Signal, kill_process};
@@ -23,13 +24,6 @@ const ADDRESSES: [&str; 4] = ["127.0.0.1:8443", "127.0.0.1:8444", "127.0.0.1:844
 
 /// Until an example that starts has said something.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The code blocks of the tutorial with their language, in order.
-fn blocks() -> Vec<(&'static str, &'static str)> {
-    let fenced = TUTORIAL.split("```").skip(1).step_by(2);
-    fenced.filter_map(|block| block.split_once('\n')).collect()
-}
-
 /// An example that runs.
 struct Example {
     process: Child,
@@ -107,24 +101,10 @@ fn addressed(text: &str, examples: &[Example]) -> String {
     addresses.fold(text.to_owned(), |text, (address, example)| text.replace(address, &example.address))
 }
 
-/// A shell in which kubectl is there and knows the cluster.
-fn shell(scene: &Scene, folder: &Path, binaries: &Binaries, script: &str) -> (bool, String) {
-    let path = format!("{}:{}", binaries.folder().display(), env::var("PATH").unwrap());
-    let mut command = Command::new("sh");
-    command.args(["-ec", &format!("exec 2>&1\n{script}")]).current_dir(folder);
-    command.env("PATH", path).env("KUBECONFIG", scene.cluster.kubeconfig_path()).env("HOME", folder);
-    for proxy in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"] {
-        command.env_remove(proxy);
-    }
-    let output = command.output().unwrap();
-    (output.status.success(), String::from_utf8(output.stdout).unwrap())
-}
-
 /// Runs each command of a session, and compares what it says with what the tutorial says.
-async fn check_session(scene: &Scene, folder: &Path, binaries: &Binaries, session: &str) {
-    for part in session.split("$ ").skip(1) {
-        let (command, expected) = part.split_once('\n').unwrap();
-        let (_, output) = tokio::task::block_in_place(|| shell(scene, folder, binaries, command));
+async fn check_session(scene: &Scene, shell: &Shell, session: &str) {
+    for (command, expected) in commands(session) {
+        let (_, output) = tokio::task::block_in_place(|| shell.run(&command)).unwrap();
         assert_eq!(output, expected, "$ {command}");
         if command.contains("webhooks.yaml") {
             in_effect(scene).await;
@@ -151,12 +131,13 @@ fn the_tutorial_works_as_it_is_written() {
         let binaries = Binaries::from_env().unwrap();
         binaries.ensure_async(&[Component::Kubectl]).await.unwrap();
         let folder = TempDir::new().unwrap();
+        let shell = Shell::new(&scene.cluster, &binaries, folder.path());
         let mut examples: Vec<Example> = Vec::new();
         let mut sessions = 0;
-        for (language, text) in blocks() {
+        for (language, text) in blocks(TUTORIAL) {
             match language {
                 "sh" => {
-                    let (success, output) = shell(scene, folder.path(), &binaries, text);
+                    let (success, output) = shell.run(text).unwrap();
                     assert!(success, "{output}");
                 }
                 "text" => {
@@ -170,7 +151,7 @@ fn the_tutorial_works_as_it_is_written() {
                 }
                 "console" => {
                     sessions += 1;
-                    check_session(scene, folder.path(), &binaries, text).await;
+                    check_session(scene, &shell, text).await;
                 }
                 other => panic!("what to do with {other}?"),
             }

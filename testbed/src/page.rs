@@ -1,0 +1,108 @@
+//! Commands in a text for people, to be run as they are written.
+
+use std::{
+    env, io,
+    path::{Path, PathBuf},
+};
+
+use crate::{Binaries, Cluster, process};
+
+/// The fenced blocks of a Markdown text: language and content, in order.
+#[must_use]
+pub fn blocks(markdown: &str) -> Vec<(&str, &str)> {
+    let mut blocks = Vec::new();
+    let mut open = None;
+    let mut end = 0;
+    for line in markdown.split_inclusive('\n') {
+        let start = end;
+        end += line.len();
+        if let Some(rest) = line.strip_prefix("```") {
+            open = match open {
+                None => Some((rest.trim_end(), end)),
+                Some((language, begin)) => {
+                    blocks.push((language, &markdown[begin..start]));
+                    None
+                }
+            };
+        }
+    }
+    blocks
+}
+
+/// What is typed in a session at a terminal, and what that is said to print. A line that begins with `$ ` is a command,
+/// with the lines after it as long as each ends in a backslash.
+#[must_use]
+pub fn commands(session: &str) -> Vec<(String, String)> {
+    let mut commands: Vec<(String, String)> = Vec::new();
+    let mut continues = false;
+    for line in session.lines() {
+        if let Some(command) = line.strip_prefix("$ ").filter(|_| !continues) {
+            commands.push((format!("{command}\n"), String::new()));
+        } else if let Some((command, printed)) = commands.last_mut() {
+            let text = if continues { command } else { printed };
+            text.push_str(line);
+            text.push('\n');
+        }
+        continues = line.ends_with('\\') && (continues || line.starts_with("$ "));
+    }
+    commands
+}
+
+/// A shell in which `kubectl` is there and knows the cluster.
+#[derive(Clone, Debug)]
+pub struct Shell {
+    folder: PathBuf,
+    kubeconfig: PathBuf,
+    /// Folders of programs, the first first.
+    programs: Vec<PathBuf>,
+}
+
+impl Shell {
+    /// In `folder`, which is the home folder as well. `binaries` has kubectl.
+    #[must_use]
+    pub fn new(cluster: &Cluster, binaries: &Binaries, folder: &Path) -> Self {
+        let programs = vec![binaries.folder().to_owned()];
+        Self { folder: folder.to_owned(), kubeconfig: cluster.kubeconfig_path(), programs }
+    }
+
+    /// Also finds the programs of another folder, before all others.
+    #[must_use]
+    pub fn with_programs(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.programs.insert(0, folder.into());
+        self
+    }
+
+    /// Runs a script of sh until its first command that fails. Returns whether none did, and what was printed.
+    ///
+    /// # Errors
+    ///
+    /// When there is no shell.
+    pub fn run(&self, script: &str) -> io::Result<(bool, String)> {
+        let path = env::var_os("PATH").unwrap_or_default();
+        let path = env::join_paths(self.programs.iter().cloned().chain(env::split_paths(&path)));
+        let mut command = process::command("sh");
+        command.args(["-ec", &format!("exec 2>&1\n{script}")]).current_dir(&self.folder);
+        command.env("PATH", path.map_err(io::Error::other)?);
+        command.env("KUBECONFIG", &self.kubeconfig).env("HOME", &self.folder);
+        let output = command.output()?;
+        Ok((output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_found_with_their_language() {
+        let text = "```sh\none\n```\ntext `with` ticks\n\n```console\n$ two\n```\n```text\n```\nend";
+        assert_eq!(blocks(text), [("sh", "one\n"), ("console", "$ two\n"), ("text", "")]);
+    }
+
+    #[test]
+    fn a_command_ends_with_a_line_without_backslash() {
+        let session = "$ one \\\n  more\nprinted \\\n$ two\n$ three\n\nlast\n";
+        let expected = [("one \\\n  more\n", "printed \\\n"), ("two\n", ""), ("three\n", "\nlast\n")];
+        assert_eq!(commands(session), expected.map(|(command, text)| (command.to_owned(), text.to_owned())));
+    }
+}
