@@ -29,7 +29,7 @@ pub enum Source {
     CertManager,
     /// OpenShift's service CA, in a Secret; OpenShift publishes the trust
     Openshift,
-    /// The Operator Lifecycle Manager, in files; it publishes the trust
+    /// The Operator Lifecycle Manager, in files; it registers the webhooks of the ClusterServiceVersion and publishes the trust
     Olm,
     /// Somebody else, in a Secret with tls.crt, tls.key and ca.crt; Lucid publishes the trust
     Secret,
@@ -187,6 +187,8 @@ impl Serving {
         // Others make certificates for the one Service that is called.
         let called = match options.certificates {
             Source::SelfSigned => names.clone(),
+            // OLM makes the Service, and calls it after the Deployment.
+            Source::Olm => args.serving_names(&[&format!("{}-service", program.name)]).context(NamesSnafu)?,
             _ => args.serving_names(&[program.service]).context(NamesSnafu)?,
         };
         let certificates = Certificates::new(called).with_settle(timing.settle).with_metrics(metrics);
@@ -270,6 +272,12 @@ impl CertificateArgs {
     pub(crate) fn publishes_trust(&self) -> bool {
         let usual = matches!(self.certificates, Source::SelfSigned | Source::Secret | Source::Files);
         self.certificates == Source::SelfSigned || self.publish_trust.unwrap_or(usual)
+    }
+
+    /// Whether the webhooks are registered from here. OLM registers those of the ClusterServiceVersion itself, under names
+    /// that it generates, and brings its bundle to no others.
+    pub(crate) fn registers(&self) -> bool {
+        self.certificates != Source::Olm
     }
 
     /// The annotation by which somebody else learns that the registration needs a bundle.

@@ -157,8 +157,9 @@ impl Host {
         let mutating = registering.mutating(&configurations, &router).context(RegistrationSnafu)?;
         let validating = registering.validating(&configurations, &router).context(RegistrationSnafu)?;
         let validating = validating.filter(|_| self.registers_validating);
-        let targets = mutating.into_iter().chain(validating).collect();
-        if !self.registers_validating {
+        let targets = mutating.into_iter().chain(validating).filter(|_| args.certificates.registers());
+        let targets = targets.collect();
+        if !self.registers_validating && args.certificates.registers() {
             tokio::spawn(registration::withdraw_validating(program.name, client.clone()));
         }
 
@@ -203,7 +204,7 @@ async fn register(
     let bundles = targets.iter().map(|target| Arc::clone(target).as_target());
     let bundles = bundles.collect::<Vec<_>>();
     let certificates = certificates.run(program, &args, client, bundles, shutdown.clone());
-    if args.certificates.publishes_trust() {
+    if args.certificates.publishes_trust() || !args.certificates.registers() {
         return certificates.await;
     }
     // Somebody else writes the bundle only.

@@ -12,6 +12,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhook, MutatingWebhookConfiguration, ValidatingWebhook, ValidatingWebhookConfiguration,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::events::Recorder;
 use kube::{Api, Client, Resource, ResourceExt};
@@ -118,6 +119,22 @@ impl<K: WebhookConfiguration> Registered<K> {
         found.clone().with_bundles(&BTreeMap::new()).webhooks() == self.wanted.webhooks()
             && holds(found_meta.labels.as_ref(), meta.labels.as_ref())
             && holds(found_meta.annotations.as_ref(), meta.annotations.as_ref())
+            && !self.applied_more_annotations(found)
+    }
+
+    /// Whether an annotation is there that we have applied and do not want any more, as with another source of
+    /// certificates. What others annotate is theirs.
+    fn applied_more_annotations(&self, found: &K) -> bool {
+        let wanted = self.wanted.meta().annotations.as_ref();
+        let ours = |entry: &&ManagedFieldsEntry| {
+            entry.manager.as_deref() == Some(self.name) && entry.operation.as_deref() == Some("Apply")
+        };
+        let fields = found.managed_fields().iter().filter(ours).filter_map(|entry| entry.fields_v1.as_ref());
+        fields
+            .filter_map(|fields| fields.0.pointer("/f:metadata/f:annotations")?.as_object())
+            .flat_map(|annotations| annotations.keys())
+            .filter_map(|key| key.strip_prefix("f:"))
+            .any(|key| !wanted.is_some_and(|wanted| wanted.contains_key(key)))
     }
 
     /// Writes everything, if nobody wrote since `version`.
@@ -330,6 +347,10 @@ mod tests {
     const MUTATE_NAME: &str = "mutate.example.com";
 
     fn targets(client: Client) -> Vec<Arc<dyn RegistrationTarget>> {
+        targets_of(client, Configurations::new(NAME, Endpoint::service("lucid-system", SERVICE)))
+    }
+
+    fn targets_of(client: Client, configurations: Configurations) -> Vec<Arc<dyn RegistrationTarget>> {
         let allow = async || AdmissionResponse::allow();
         let pods = || Rule::of::<Pod>([Operation::Create]);
         let mutating = Webhook::mutating(MUTATE_NAME, allow)
@@ -337,7 +358,6 @@ mod tests {
         let validating =
             Webhook::validating("validate.example.com", allow).with_registration(|it| it.with_rule(pods()));
         let router = Router::new().webhook("/mutate", mutating).webhook("/validate", validating);
-        let configurations = Configurations::new(NAME, Endpoint::service("lucid-system", SERVICE));
         let recorder = Recorder::new(client.clone(), Reporter::from(NAME.to_owned()));
         let register = Register { name: NAME, client: &client, recorder: &recorder };
         let mutating = register.mutating(&configurations, &router).unwrap();
@@ -398,6 +418,26 @@ mod tests {
         api.delete(NAME, &DeleteParams::default()).await.unwrap();
         publish(&targets, &bundle).await;
         assert_eq!(api.get(NAME).await.unwrap().webhooks, first.webhooks);
+    }
+
+    #[tokio::test]
+    async fn an_annotation_of_the_source_before_goes_and_what_others_annotate_stays() {
+        let cluster = lucid_testbed::Cluster::builder().start().await.unwrap();
+        let configurations = Configurations::new(NAME, Endpoint::service("lucid-system", SERVICE));
+        let annotated = configurations.with_annotation("cert-manager.io/inject-ca-from", "lucid-system/x");
+        targets_of(cluster.client(), annotated)[0].restore().await.unwrap();
+        let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
+        let note = Patch::Merge(serde_json::json!({"metadata": {"annotations": {"team": "blue"}}}));
+        api.patch(NAME, &PatchParams::default(), &note).await.unwrap();
+
+        let (targets, bundle) = (targets(cluster.client()), bundle());
+        publish(&targets, &bundle).await;
+        let found = api.get(NAME).await.unwrap();
+        assert_eq!(
+            found.annotations().iter().collect::<Vec<_>>(),
+            [(&"team".to_owned(), &"blue".to_owned())]
+        );
+        assert!(targets[0].read().await.unwrap().holds(&bundle));
     }
 
     #[tokio::test]

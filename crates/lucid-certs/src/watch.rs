@@ -22,12 +22,20 @@ where
     // By this selector, a right by resourceNames is enough.
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let changes = watcher(api, config).default_backoff();
+    let mut is_failing = false;
     Box::pin(changes.filter_map(move |event| {
         let change = match event {
-            Ok(Event::Apply(_) | Event::Delete(_) | Event::InitDone) => Some(()),
+            Ok(Event::Apply(_) | Event::Delete(_) | Event::InitDone) => {
+                is_failing = false;
+                Some(())
+            }
             Ok(Event::Init | Event::InitApply(_)) => None,
             Err(error) => {
-                warn!(error = crate::chain(&error), "watch of {what} failed");
+                // Once, and not at each retry
+                if !is_failing {
+                    warn!(error = crate::chain(&error), "watch of {what} failed; it is tried again");
+                }
+                is_failing = true;
                 None
             }
         };

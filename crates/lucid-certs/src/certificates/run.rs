@@ -350,6 +350,10 @@ impl<S: CertificateSource> Run<S> {
         self.certificates.metrics.ready(ready);
         let not_after = self.serving.as_ref().map(|serving| serving.validity().not_after);
         self.metrics.expiry(CertificateKind::Leaf, not_after);
+        if let Some(serving) = &self.serving {
+            let end = serving.validity().not_after.duration_since(now).ok();
+            wait = end.map_or(wait, |end| wait.min(end + Duration::from_secs(1)));
+        }
         let before = self.certificates.ready.send_replace(ready);
         if before != ready {
             if ready {

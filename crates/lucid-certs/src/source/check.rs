@@ -10,7 +10,7 @@ use crate::{
     names::ServingNames,
     serving::ServingCertificate,
     source::{Reason, SourceError, with_causes},
-    validity::{self, Rfc3339},
+    validity,
 };
 
 /// Checks what an API server will check: that the certificate is valid at `now`, is for each name under
@@ -30,15 +30,14 @@ pub(crate) fn check(
 }
 
 fn check_validity(certificate: &ServingCertificate, now: SystemTime) -> Result<(), SourceError> {
-    let (fingerprint, validity, moment) = (certificate.fingerprint(), certificate.validity(), Rfc3339(now));
+    // Without the time of now: what does not change is said once.
+    let (fingerprint, validity) = (certificate.fingerprint(), certificate.validity());
     if validity.is_over(now) {
-        let problem =
-            format!("certificate {fingerprint} is expired: it was valid from {validity}, now is {moment}");
+        let problem = format!("certificate {fingerprint} is expired: it was valid from {validity}");
         return Err(SourceError::new(Reason::Expired, problem));
     }
     if !validity.contains(now) {
-        let problem =
-            format!("certificate {fingerprint} is not valid yet: it is from {validity}, now is {moment}");
+        let problem = format!("certificate {fingerprint} is not valid yet: it is valid from {validity}");
         return Err(SourceError::new(Reason::NotYetValid, problem));
     }
     Ok(())

@@ -72,8 +72,10 @@ impl Authority {
 
     /// For the operator in a cluster whose API server calls it at `address`.
     fn serving(&self, address: IpAddr) -> Pair {
-        let service = "lucid-operator-webhook.lucid-system.svc".to_owned();
-        self.issue("lucid", vec![service, address.to_string()])
+        // The latter is what OLM makes.
+        let services = ["lucid-operator-webhook", "lucid-operator-service"];
+        let services = services.map(|service| format!("{service}.lucid-system.svc"));
+        self.issue("lucid", services.into_iter().chain([address.to_string()]).collect())
     }
 }
 
@@ -98,14 +100,18 @@ async fn write_secret(cluster: &Cluster, files: BTreeMap<String, Vec<u8>>) {
 
 /// Writes the bundle into both configurations, as others do where it is theirs to write.
 async fn write_bundles(cluster: &Cluster, authorities: &[&Authority]) {
+    write_bundles_of("lucid-operator", cluster, authorities).await;
+}
+
+async fn write_bundles_of(name: &str, cluster: &Cluster, authorities: &[&Authority]) {
     let pem: String = authorities.iter().map(|authority| authority.certificate.as_str()).collect();
     let replace = json!([{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": ByteString(pem.into_bytes())}]);
     let patch: Patch<()> = Patch::Json(serde_json::from_value(replace).unwrap());
     let manager = PatchParams { field_manager: Some("cainjector".to_owned()), ..PatchParams::default() };
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
-    mutating.patch("lucid-operator", &manager, &patch).await.unwrap();
+    mutating.patch(name, &manager, &patch).await.unwrap();
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
-    validating.patch("lucid-operator", &manager, &patch).await.unwrap();
+    validating.patch(name, &manager, &patch).await.unwrap();
 }
 
 /// What annotation the registration has; waits until there is one.

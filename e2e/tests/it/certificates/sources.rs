@@ -1,13 +1,19 @@
 //! Each place a certificate can come from.
 
+use std::time::Duration;
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use lucid_e2e::{Operator, OperatorBuilder};
 use lucid_testbed::{AtomicWriter, Cluster};
+use serde_json::json;
 
 use super::{
     Authority, SETTLE, Traffic, annotation, counted, eventually, get, is_admitted, logged, served,
-    serves_under, write_bundles, write_secret,
+    serves_under, write_bundles, write_bundles_of, write_secret,
 };
 use crate::common::cluster;
 
@@ -55,7 +61,7 @@ async fn cert_manager_makes_the_certificate_and_its_cainjector_brings_the_bundle
     let traffic = Traffic::start(&cluster);
     let second = Authority::new("second");
     write_secret(&cluster, second.serving(cluster.host_address()).files(Some(&second.certificate))).await;
-    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(
         served(&operator, &first.certificate).await.is_some(),
         "the API server does not trust another yet"
@@ -93,7 +99,7 @@ async fn openshift_makes_the_certificate_and_brings_the_bundle() {
 }
 
 #[tokio::test]
-async fn olm_makes_the_files_and_brings_the_bundle() {
+async fn olm_makes_the_files_and_registers_the_webhooks() {
     let cluster = cluster().await;
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("certificates");
@@ -105,15 +111,42 @@ async fn olm_makes_the_files_and_brings_the_bundle() {
     std::fs::create_dir(&directory).unwrap();
     let volume = AtomicWriter::new(&directory);
     volume.write(&first.serving(cluster.host_address()).files(None)).unwrap();
-    write_bundles(&cluster, &[&first]).await;
     operator.ready().await.unwrap();
+    register_as_olm(&cluster, &operator).await;
+    write_bundles_of(OLM_NAME, &cluster, &[&first]).await;
 
     let traffic = Traffic::start(&cluster);
     let second = Authority::new("second");
-    write_bundles(&cluster, &[&second, &first]).await;
+    write_bundles_of(OLM_NAME, &cluster, &[&second, &first]).await;
+    // Nobody tells when an API server has heard of it.
+    tokio::time::sleep(Duration::from_secs(1)).await;
     volume.write(&second.serving(cluster.host_address()).files(None)).unwrap();
     serves_under(&operator, &second).await;
     traffic.end().await;
+    let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
+    assert!(mutating.get_opt("lucid-operator").await.unwrap().is_none(), "it registers beside OLM");
+}
+
+/// What OLM calls a configuration that it makes.
+const OLM_NAME: &str = "mutate.lucid.computing-x7k2p";
+
+/// Makes the configurations of a ClusterServiceVersion's `webhookdefinitions`.
+async fn register_as_olm(cluster: &Cluster, operator: &Operator) {
+    let webhook = |name: &str, path: &str| {
+        json!({
+            "name": name, "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail",
+            "clientConfig": {"url": format!("{}{path}", operator.url())},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+            "namespaceSelector": {"matchLabels": {"lucid.computing/enabled": "true"}},
+        })
+    };
+    let configuration = |webhook| json!({"metadata": {"name": OLM_NAME}, "webhooks": [webhook]});
+    let mutating = configuration(webhook("mutate.lucid.computing", "/mutate"));
+    let validating = configuration(webhook("validate.lucid.computing", "/validate"));
+    let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
+    api.create(&Default::default(), &serde_json::from_value(mutating).unwrap()).await.unwrap();
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
+    api.create(&Default::default(), &serde_json::from_value(validating).unwrap()).await.unwrap();
 }
 
 #[tokio::test]
