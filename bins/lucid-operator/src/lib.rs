@@ -14,4 +14,4 @@ mod run;
 pub use cainjector::{CainjectorArgs, CainjectorError, cainjector};
 pub use certs::{CertsArgs, CertsError, certs};
 pub use config::RunArgs;
-pub use run::{RunError, run};
+pub use run::run;

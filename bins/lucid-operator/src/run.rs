@@ -3,43 +3,17 @@
 use std::sync::Arc;
 
 use lucid_chain::Overrides;
-use lucid_serving::{Host, HostError, Program};
+use lucid_serving::{Host, Program};
 use lucid_validator::{
-    ArgsError, Calls, ClusterConfiguration, DecisionLogError, Scope, Settings, VALIDATE_NAME, VALIDATE_PATH,
-    Validator,
+    Calls, ClusterConfiguration, RunError, Scope, Settings, VALIDATE_NAME, VALIDATE_PATH, Validator,
 };
 use lucid_webhook::{AdmissionRequest, Router, Webhook};
-use snafu::Snafu;
 
 use crate::config::RunArgs;
 use crate::injector::Injector;
 use crate::registration::{self, MUTATE_NAME, MUTATE_PATH};
 
 const PROGRAM: Program = Program { name: "lucid-operator", service: "lucid-operator-webhook" };
-
-/// Why the operator could not start.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum RunError {
-    /// Options that contradict each other.
-    #[snafu(transparent)]
-    Args {
-        /// Which, and what is accepted.
-        source: ArgsError,
-    },
-    /// No file for decisions.
-    #[snafu(transparent)]
-    DecisionLog {
-        /// What is wrong.
-        source: DecisionLogError,
-    },
-    /// It cannot serve.
-    #[snafu(transparent)]
-    Host {
-        /// What is wrong.
-        source: HostError,
-    },
-}
 
 /// Runs until SIGTERM or SIGINT.
 ///

@@ -30,7 +30,7 @@ pub struct RunArgs {
     validation: ValidationArgs,
 }
 
-/// Why the validator could not start.
+/// Why a process with the validating webhook could not start.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum RunError {
