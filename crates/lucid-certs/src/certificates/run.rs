@@ -24,12 +24,15 @@ use crate::{
     bundle::TrustBundle,
     metrics::{CertificateKind, Publication, Reload, SourceMetrics, TargetMetrics},
     serving::ServingCertificate,
-    source::{CertificateSource, Live, Offer, SourceError, Trust, check},
+    source::{CertificateSource, Live, Offer, Reason, SourceError, Trust, check},
     target::{Contention, Reading, TargetError, TrustTarget},
 };
 
 /// How long an API server may take to answer about one target
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a source may take to say what it has to offer: what it asked may never answer
+const OFFER_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How often it is looked at everything when nothing happens, by a timer that may stand still while the machine is
 /// suspended; what is due is then decided by the wall clock
@@ -54,7 +57,12 @@ struct Target {
     contention: Contention,
     /// What it was last seen to hold of what was wanted
     held: Option<TrustBundle>,
+    /// How many writes in a row somebody else was ahead of
+    conflicts: u32,
 }
+
+/// So many are no coincidence.
+const MANY_CONFLICTS: u32 = 8;
 
 pub(super) struct Run<S> {
     certificates: Certificates,
@@ -72,6 +80,9 @@ pub(super) struct Run<S> {
     offer: Option<Offer>,
     /// Whether callers were seen to accept what is served, long enough to count
     proven: bool,
+    /// Whether callers trusted somebody when this replica had its first certificate: then others may be called
+    /// meanwhile, and there is no hurry
+    was_trusting: bool,
     complaints: Complaints,
     failures: u32,
     heartbeat: Option<SystemTime>,
@@ -86,6 +97,7 @@ impl<S: CertificateSource> Run<S> {
             metrics: certificates.metrics.target(target.name()),
             contention: Contention::default(),
             held: None,
+            conflicts: 0,
         });
         let targets = targets.collect();
         let changes = stream::select_all(changes.chain([stream::pending().boxed()])).boxed();
@@ -102,6 +114,7 @@ impl<S: CertificateSource> Run<S> {
             serving: None,
             offer: None,
             proven: false,
+            was_trusting: false,
             complaints: Complaints::default(),
             failures: 0,
             heartbeat: None,
@@ -162,7 +175,8 @@ impl<S: CertificateSource> Run<S> {
             wait = wait.min(self.swap(candidate, &before, now));
         }
         wait = wait.min(self.judge(now));
-        if !is_fresh || self.readings.values().any(Option::is_none) {
+        let has_problem = self.offer.as_ref().is_some_and(|offer| offer.problem.is_some());
+        if !is_fresh || has_problem || self.readings.values().any(Option::is_none) {
             return wait.min(self.retry_after());
         }
         self.failures = 0;
@@ -189,7 +203,12 @@ impl<S: CertificateSource> Run<S> {
 
     async fn ask(&mut self, live: &Live, now: SystemTime) -> Option<Offer> {
         let name = self.source.name();
-        let offer = match self.source.offer(live, now).await {
+        let offer = timeout(OFFER_PATIENCE, self.source.offer(live, now)).await;
+        let offer = offer.unwrap_or_else(|_| {
+            let problem = format!("failed to ask the source {name}: no answer within {OFFER_PATIENCE:?}");
+            Err(SourceError::new(Reason::Unreadable, problem))
+        });
+        let offer = match offer {
             Ok(offer) => offer,
             Err(error) => {
                 self.refuse(&error);
@@ -209,8 +228,10 @@ impl<S: CertificateSource> Run<S> {
             self.refuse(&error);
             return None;
         }
-        if self.complaints.withdraw(name) {
-            info!(source = name, "certificates can be had again");
+        match &offer.problem {
+            Some(problem) => self.refuse(problem),
+            None if self.complaints.withdraw(name) => info!(source = name, "certificates can be had again"),
+            None => {}
         }
         if let Some(rotation) = &offer.rotation {
             self.certificates.metrics.phase(rotation.phase);
@@ -228,7 +249,7 @@ impl<S: CertificateSource> Run<S> {
     ) -> (BTreeMap<String, Option<Reading>>, Duration) {
         let mut wait = INTERVAL;
         let mut written = Vec::new();
-        for Target { target, metrics, contention, held } in &mut self.targets {
+        for Target { target, metrics, contention, held, conflicts } in &mut self.targets {
             let name = target.name();
             let Some(Some(reading)) = readings.get(name) else { continue };
             if reading.holds(wanted) {
@@ -248,6 +269,7 @@ impl<S: CertificateSource> Run<S> {
             let outcome = outcome.unwrap_or_else(|_| Err(timed_out("write", name)));
             match &outcome {
                 Ok(written) => {
+                    *conflicts = 0;
                     metrics.publication(Publication::Written);
                     *held = Some(wanted.clone());
                     if is_drift {
@@ -262,16 +284,22 @@ impl<S: CertificateSource> Run<S> {
                     }
                     // Who changes what is written while it is written must not be met with a loop either.
                     let is_contended = is_healing || !written.holds(wanted);
-                    if is_contended && contention.note_healed(Instant::now()) {
+                    // What is wrong besides the bundle is somebody else's wish, such as of a replica with other settings.
+                    if is_contended && contention.note_healed(Instant::now()) && is_drift {
                         warn!(target = name, "somebody else keeps changing it; it is put back once a minute");
-                        target.report_contention(reading).await;
+                        timeout(PATIENCE, target.report_contention(reading)).await.ok();
                     }
                 }
                 Err(TargetError::Changed { .. }) => {
                     debug!(target = name, "somebody else wrote at the same time");
                     metrics.publication(Publication::Conflict);
                     // What was read stays what is known, until it is read again.
-                    wait = MIN_PAUSE;
+                    wait = wait.min(MIN_PAUSE * 2u32.saturating_pow((*conflicts).min(10)));
+                    *conflicts = conflicts.saturating_add(1);
+                    if *conflicts == MANY_CONFLICTS {
+                        let complaint = "each write is refused because somebody else wrote at the same time";
+                        warn!(target = name, "{complaint}; it is tried again, but less and less often");
+                    }
                     continue;
                 }
                 Err(_) => metrics.publication(Publication::Error),
@@ -309,6 +337,7 @@ impl<S: CertificateSource> Run<S> {
             Swap::Now => {
                 if self.serving.is_none() {
                     self.proven = swap::accepted(candidate, before, names, now);
+                    self.was_trusting = before.values().flatten().any(|reading| reading.bundle().is_some());
                 }
                 self.certificates.resolver.swap(candidate);
                 self.metrics.reload(Reload::Swapped);
@@ -338,7 +367,8 @@ impl<S: CertificateSource> Run<S> {
             self.serving.as_ref().is_some_and(|serving| swap::accepted(serving, &self.known, names, now));
         if accepted && !self.proven {
             let trusted_for = self.trusted_since.durations(&self.readings, Instant::now());
-            let settle = self.certificates.settle.min(FIRST_SETTLE);
+            let settle = if self.was_trusting { self.certificates.settle } else { FIRST_SETTLE };
+            let settle = settle.min(self.certificates.settle);
             let settled = self
                 .serving
                 .as_ref()

@@ -15,7 +15,9 @@ mod simulation;
 mod tests;
 
 use std::{
+    cmp::Ordering,
     collections::{BTreeMap, BTreeSet},
+    hash::{Hash, Hasher},
     mem,
     time::{Duration, Instant, SystemTime},
 };
@@ -24,11 +26,37 @@ pub use timing::{Timing, TimingError};
 
 use crate::{ca::CertificateAuthority, fingerprint::Fingerprint, metrics::Phase, validity::Validity};
 
-/// An authority, as far as decisions need to know it
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// An authority, as far as decisions need to know it. Two are the same when their certificates are.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Ca {
     pub(crate) fingerprint: Fingerprint,
     pub(crate) validity: Validity,
+}
+
+impl PartialEq for Ca {
+    fn eq(&self, other: &Self) -> bool {
+        self.fingerprint == other.fingerprint
+    }
+}
+
+impl Eq for Ca {}
+
+impl PartialOrd for Ca {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Ca {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.fingerprint.cmp(&other.fingerprint)
+    }
+}
+
+impl Hash for Ca {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.fingerprint.hash(state);
+    }
 }
 
 /// What all replicas share, as it stands in the Secret
@@ -198,6 +226,20 @@ impl Shared {
         }
     }
 
+    /// The same, with the wish for another signer. That it is urgent nobody takes back, and then what was to be the next
+    /// one is not wanted either: its key lay beside the one that is compromised.
+    pub(crate) fn requesting(&self, urgent: bool) -> Self {
+        let mut all = self.clone();
+        let signer = self.signer.fingerprint;
+        let was_urgent = self.request.is_some_and(|request| request.signer == signer && request.urgent);
+        all.request = Some(Request { signer, urgent: urgent || was_urgent });
+        if urgent && !was_urgent {
+            let next = all.next.take().filter(|next| !all.has_signed(next));
+            all.retired.extend(next);
+        }
+        all
+    }
+
     /// The same, where `others` may be in use by somebody, and stay trusted for a while
     pub(crate) fn adopting(&self, others: &BTreeSet<Ca>, timing: &Timing, now: SystemTime) -> Self {
         let retire_at = now + timing.drain;
@@ -227,6 +269,11 @@ impl Shared {
         all.previous.extend(known);
         if memory.signer == self.signer {
             all.next = all.next.or(memory.next);
+            // Nobody takes a wish to revoke back.
+            if let Some(request) = memory.request.filter(|request| request.signer == self.signer.fingerprint)
+            {
+                all = all.requesting(request.urgent);
+            }
         } else if !all.has_signed(&memory.signer) && !memory.signer.validity.is_over(now) {
             // Callers need time to hear of a signer, from wherever it comes.
             let found = mem::replace(&mut all.signer, memory.signer);

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    mem,
     sync::Arc,
     time::SystemTime,
 };
@@ -237,9 +238,31 @@ impl Contents {
         Self { shared, signer, next, certificates }
     }
 
+    /// The same, with what a Secret tells of those before although its authority cannot be used: what is revoked stays
+    /// revoked, and nothing is trusted for longer than it was to be
+    pub(crate) fn with_rotation_of(mut self, secret: &Secret, timing: &Timing, now: SystemTime) -> Self {
+        let text = value(secret, ROTATION).unwrap_or_default();
+        let Ok(rotation) = serde_json::from_slice::<Rotation>(text) else { return self };
+        self.shared.retired.extend(rotation.retired.iter().map(Ca::from));
+        let is_urgent = rotation.rotate.is_some_and(|rotate| rotate.urgent);
+        let soon = is_urgent.then(|| now + timing.urgent_drain());
+        let Shared { previous, retired, .. } = &mut self.shared;
+        *previous = mem::take(previous)
+            .into_iter()
+            .filter(|previous| !retired.contains(&previous.ca))
+            .map(|before| {
+                let recorded = rotation.previous.get(&before.ca.fingerprint);
+                let ends = recorded.map(|recorded| recorded.retire_at.into()).into_iter().chain(soon);
+                Previous { retire_at: ends.fold(before.retire_at, SystemTime::min), ..before }
+            })
+            .collect();
+        self
+    }
+
     /// The same, with the wish for another signer
     pub(crate) fn with_request(mut self, urgent: bool) -> Self {
-        self.shared.request = Some(Request { signer: self.shared.signer.fingerprint, urgent });
+        self.shared = self.shared.requesting(urgent);
+        self.next = self.next.filter(|_| self.shared.next.is_some());
         self
     }
 

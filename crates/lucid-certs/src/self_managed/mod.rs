@@ -15,7 +15,6 @@ use std::{
 use futures::{StreamExt, stream::BoxStream};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, core::PartialObjectMeta, runtime::events::Reporter};
-use tracing::warn;
 
 pub use self::request::{CaStatus, CaSummary, RequestError, RotationRequest, request_rotation, status};
 use self::{
@@ -260,7 +259,8 @@ impl SelfManaged {
                 Err(unusable) => {
                     let trusted = [trusted_now(live), salvage(secret)].into_iter().flatten();
                     let trusted = trusted.reduce(|all, bundle| all.merge(&bundle));
-                    Ok((self.create(trusted, now)?, Some(Why::Replaced { source: unusable })))
+                    let contents = self.create(trusted, now)?.with_rotation_of(secret, &self.timing, now);
+                    Ok((contents, Some(Why::Replaced { source: unusable })))
                 }
             };
         };
@@ -323,13 +323,11 @@ impl CertificateSource for SelfManaged {
         // Before the Secret is read: what others handed on by then is in it.
         let asked_at = Instant::now();
         let contents = self.settle_on(live, now).await?;
-        let certificate = match self.leaves.next(&contents, &self.names, &self.timing, now).await {
-            Ok(certificate) => Some(certificate),
-            Err(error) => {
-                // What is to be trusted does not depend on it, and may be what mends it.
-                warn!(error = chain(&error), "no new serving certificate");
-                None
-            }
+        // What is to be trusted does not depend on it, and may be what mends it.
+        let next = self.leaves.next(&contents, &self.names, &self.timing, now).await;
+        let (certificate, problem) = match next {
+            Ok(certificate) => (Some(certificate), None),
+            Err(problem) => (None, Some(problem)),
         };
 
         let (issuer, issuing) = self.leaves.issuer().unzip();
@@ -342,12 +340,15 @@ impl CertificateSource for SelfManaged {
         let hand_on = HAND_ON.checked_sub(known);
         let besides = hand_on.and_then(|_| besides(live, &contents.shared.retired, now));
         let trust = Trust::Exactly(besides.iter().fold(trusted, |all, besides| all.merge(besides)));
-        let due_in = [contents.shared.due_in(seen, &self.timing, now), self.leaves.due_in(now), hand_on];
+        // A certificate that cannot be renewed is due all the time: then the driver says when it is tried again.
+        let renewal = self.leaves.due_in(now).filter(|_| problem.is_none());
+        let due_in = [contents.shared.due_in(seen, &self.timing, now), renewal, hand_on];
         let due_in = due_in.into_iter().flatten().fold(self.timing.check_interval, Duration::min);
         Ok(Offer {
             certificate,
             trust,
             ask_again: Some(due_in),
+            problem,
             rotation: Some(Rotation {
                 phase: contents.shared.phase(seen, &self.timing, now),
                 ca: contents.shared.signer.validity,
@@ -384,7 +385,15 @@ async fn put(
 /// What callers trust although nobody knows why: somebody may serve under it.
 fn trusted_now(live: &Live) -> Option<TrustBundle> {
     let readings = live.targets.values().flatten();
-    readings.filter_map(crate::target::Reading::bundle).reduce(|all, bundle| all.merge(&bundle))
+    let all = readings.filter_map(crate::target::Reading::bundle).reduce(|all, bundle| all.merge(&bundle))?;
+    let mut room = ADOPTED_AT_MOST;
+    let newest = all.fingerprints().zip(all.certificates()).take_while(|(_, certificate)| {
+        let fits = certificate.len() <= room;
+        room = room.saturating_sub(certificate.len());
+        fits
+    });
+    let newest: BTreeSet<_> = newest.map(|(fingerprint, _)| fingerprint).collect();
+    all.filter(|fingerprint, _| newest.contains(fingerprint))
 }
 
 /// What callers trust, and somebody may serve under: not what is retired, which goes at once, however soon signers follow one
@@ -394,6 +403,10 @@ fn besides(live: &Live, retired: &BTreeSet<Ca>, now: SystemTime) -> Option<Trust
         !validity.is_over(now) && !retired.contains(&Ca { fingerprint: *fingerprint, validity })
     })
 }
+
+/// More than the certificates have that anybody serves under, in bytes of DER; a Secret has no room for all that somebody can
+/// put into targets
+const ADOPTED_AT_MOST: usize = 64 * 1024;
 
 fn unreadable(error: StoreError) -> SourceError {
     SourceError::new(Reason::Unreadable, chain(&error))
@@ -422,5 +435,96 @@ mod tests {
         let live = Live { targets: [("target".to_owned(), Some(reading))].into(), ..Live::default() };
         let of_retired = BTreeSet::from([Ca::of(&retired)]);
         assert_eq!(besides(&live, &of_retired, now), Some(unknown.trust_bundle()));
+    }
+
+    fn fresh(now: SystemTime) -> Contents {
+        let names = ServingNames::for_services("my-system", &["my-webhook"]).unwrap();
+        Contents::new(CertificateAuthority::generate(&names, now).unwrap(), None, &Timing::default(), now)
+    }
+
+    fn now() -> SystemTime {
+        SystemTime::UNIX_EPOCH + 20_000 * Duration::from_hours(24)
+    }
+
+    /// What stands in a Secret with these contents
+    fn stored(contents: &Contents) -> Secret {
+        let mut secret = Secret::default();
+        contents.write(&mut secret);
+        secret
+    }
+
+    fn read(secret: &Secret) -> Contents {
+        Contents::read(secret, None, &Timing::default(), now()).unwrap().contents
+    }
+
+    #[test]
+    fn an_authority_without_end_that_is_revoked_stays_revoked() {
+        let names = ServingNames::for_services("my-system", &["my-webhook"]).unwrap();
+        // 99991231235959Z, by which RFC 5280 says that there is no end
+        let params = CaParams::default().with_lifetime(Duration::from_hours(24 * 366 * 9_000));
+        let endless = Ca::of(&CertificateAuthority::generate_with(params, &names, now()).unwrap());
+        let mut contents = fresh(now());
+        contents.shared.retired.insert(endless);
+        let found = read(&stored(&contents)).shared;
+        assert!(found.retired.contains(&endless));
+        let nothing = std::collections::BTreeMap::new();
+        let cut_off = Seen { trusted_for: &nothing, issuer: Some(endless), superseded_for: &nothing };
+        assert_eq!(found.step(cut_off, &Timing::default(), now()), Step::Rest);
+    }
+
+    #[test]
+    fn a_wish_to_revoke_is_not_taken_back_by_an_ordinary_one_nor_by_an_old_secret() {
+        let ordinary = fresh(now()).with_request(false);
+        let urgent = ordinary.clone().with_request(true);
+        assert!(urgent.clone().with_request(false).shared.request.unwrap().urgent);
+        let restored = ordinary.with_memory(&urgent, &Timing::default(), now());
+        assert!(restored.shared.request.unwrap().urgent);
+    }
+
+    #[test]
+    fn a_next_authority_whose_key_lay_beside_the_compromised_one_never_signs() {
+        let timing = Timing::default();
+        let names = ServingNames::for_services("my-system", &["my-webhook"]).unwrap();
+        let next = CertificateAuthority::generate(&names, now()).unwrap();
+        let leaked = Ca::of(&next);
+        let contents = fresh(now()).after(Step::Publish, Some(next), None, &timing, now());
+        let urgent = read(&stored(&contents.with_request(true)));
+        assert_eq!(urgent.shared.next, None);
+        assert!(urgent.shared.retired.contains(&leaked));
+        let settled = [(leaked.fingerprint, timing.settle)].into();
+        let seen = Seen { trusted_for: &settled, issuer: None, superseded_for: &settled };
+        assert_eq!(urgent.shared.step(seen, &timing, now()), Step::Publish);
+    }
+
+    #[test]
+    fn what_is_revoked_stays_revoked_when_the_authority_is_lost() {
+        let timing = Timing::default();
+        let [revoked, before] = [1, 2].map(|days| {
+            let contents = fresh(now() - days * Duration::from_hours(24));
+            (Ca::of(contents.signer()), contents.signer().trust_bundle())
+        });
+        let trusted = revoked.1.merge(&before.1);
+        let soon = now() + Duration::from_mins(3);
+        let mut contents = fresh(now()).adopting(Some(&trusted), &timing, now());
+        contents.shared.previous = [crate::rotation::Previous { ca: before.0, retire_at: soon }].into();
+        contents.shared.retired.insert(revoked.0);
+        let secret = stored(&contents);
+        let again = fresh(now()).adopting(Some(&trusted), &timing, now());
+        let again = again.with_rotation_of(&secret, &timing, now()).shared;
+        assert!(again.retired.contains(&revoked.0));
+        let previous: Vec<_> = again.previous.iter().map(|it| (it.ca, it.retire_at)).collect();
+        assert_eq!(previous, [(before.0, soon)]);
+    }
+
+    #[test]
+    fn no_more_is_adopted_than_a_secret_has_room_for() {
+        let names = ServingNames::for_services("my-system", &["my-webhook"]).unwrap();
+        let ca = CertificateAuthority::generate(&names, now()).unwrap();
+        let leaf = |_| ca.issue(&names, now()).unwrap().certificate().clone();
+        let pem: String = (0..200).map(leaf).map(|leaf| crate::pem::encode_certificate(&leaf)).collect();
+        let reading = Reading::present("1", vec![Slot::new("webhook", pem)]);
+        let live = Live { targets: [("target".to_owned(), Some(reading))].into(), ..Live::default() };
+        let adopted = trusted_now(&live).unwrap().to_pem();
+        assert!((32 * 1024..2 * ADOPTED_AT_MOST).contains(&adopted.len()), "{}", adopted.len());
     }
 }

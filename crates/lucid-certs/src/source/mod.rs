@@ -66,13 +66,21 @@ pub struct Offer {
     pub ask_again: Option<Duration>,
     /// Where the source's authorities stand, if it has any of its own
     pub rotation: Option<Rotation>,
+    /// What is wrong although there is an offer
+    pub problem: Option<SourceError>,
 }
 
 impl Offer {
     /// A certificate, and what to do about the trust in it
     #[must_use]
     pub fn new(certificate: ServingCertificate, trust: Trust) -> Self {
-        Self { certificate: Some(certificate), trust, ask_again: None, rotation: None }
+        Self { certificate: Some(certificate), ..Self::trust_only(trust) }
+    }
+
+    /// What is to be trusted, where there is no certificate but the one in service
+    #[must_use]
+    pub fn trust_only(trust: Trust) -> Self {
+        Self { certificate: None, trust, ask_again: None, rotation: None, problem: None }
     }
 }
 
@@ -86,6 +94,14 @@ pub struct Rotation {
     pub ca: Validity,
     /// Of the one that will sign
     pub next: Option<Validity>,
+}
+
+impl Rotation {
+    /// The authority that signs is valid for so long; see [`next`](Self::next) for the one that will.
+    #[must_use]
+    pub fn new(phase: Phase, ca: Validity) -> Self {
+        Self { phase, ca, next: None }
+    }
 }
 
 /// What the targets are to hold
