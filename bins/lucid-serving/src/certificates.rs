@@ -343,9 +343,10 @@ fn variable(field: &str) -> Option<&'static str> {
 
 /// As Go and Kubernetes write durations.
 fn parse_duration(text: &str) -> Result<Duration, &'static str> {
-    const ACCEPTED: &str = "accepted is a positive duration such as 720h, 90m or 60s";
+    const ACCEPTED: &str = "accepted is a duration such as 720h, 90m or 60s, of 1 second to 100 years";
     let duration: jiff::SignedDuration = text.parse().map_err(|_| ACCEPTED)?;
-    Duration::try_from(duration).ok().filter(|duration| !duration.is_zero()).ok_or(ACCEPTED)
+    let range = Duration::from_secs(1)..=Duration::from_hours(100 * 365 * 24);
+    Duration::try_from(duration).ok().filter(|duration| range.contains(duration)).ok_or(ACCEPTED)
 }
 
 #[cfg(test)]
@@ -357,7 +358,7 @@ mod tests {
         for (text, seconds) in [("720h", 720 * 3_600), ("90m", 5_400), ("1h30m", 5_400), ("60s", 60)] {
             assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
-        for text in ["", "0s", "-1h", "12", "1 fortnight", "1y"] {
+        for text in ["", "0s", "-1h", "12", "1 fortnight", "1y", "1ms", "876001h"] {
             assert!(parse_duration(text).is_err(), "{text}");
         }
     }

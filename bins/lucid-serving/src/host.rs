@@ -56,6 +56,12 @@ pub enum HostError {
         /// Which, and why.
         source: BindError,
     },
+    /// What keeps the certificates good has ended by itself.
+    #[snafu(display("what keeps the certificates and the registration has ended: {how}"))]
+    Ended {
+        /// Why, as far as it is known.
+        how: String,
+    },
     /// Settings that the API server would not take.
     #[snafu(display("failed to register the webhooks: {source}"))]
     Registration {
@@ -165,7 +171,7 @@ impl Host {
 
         let tls = certificates.tls.clone();
         tokio::spawn(follow(certificates.ready.clone(), certified));
-        tokio::spawn({
+        let keeping = tokio::spawn({
             let shutdown = shutdown.clone();
             async move {
                 tokio::time::timeout(SYNC_PATIENCE, synced.wait()).await.ok();
@@ -175,13 +181,24 @@ impl Host {
 
         serving.set(true);
         tracing::info!("ready");
+        let mut ended = None;
         let leaving = async {
-            shutdown.await;
+            tokio::select! {
+                biased;
+                () = shutdown => {}
+                // Without it nothing is renewed any more: better another process.
+                end = keeping => ended = Some(end),
+            }
             serving.set(false);
         };
         server.serve(tls, router, leaving).await;
         tracing::info!("stopped");
-        Ok(())
+        match ended {
+            None => Ok(()),
+            Some(end) => {
+                EndedSnafu { how: end.err().map(|error| error.to_string()).unwrap_or_default() }.fail()
+            }
+        }
     }
 }
 

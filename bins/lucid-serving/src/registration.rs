@@ -141,9 +141,10 @@ impl<K: WebhookConfiguration> Registered<K> {
     ///
     /// Server-side apply says who owns what; but it leaves what others have added, so the list is replaced when it is
     /// not what was applied.
-    async fn write_all(&self, bundles: &BTreeMap<String, Vec<u8>>, version: &str) -> Result<K, TargetError> {
+    async fn write_all(&self, bundles: &BTreeMap<String, Vec<u8>>, found: &str) -> Result<K, TargetError> {
+        let found = if found.is_empty() { self.make().await? } else { found.to_owned() };
         let mut wanted = self.wanted.clone().with_bundles(bundles);
-        if let Some((uid, resource_version)) = version.split_once('/') {
+        if let Some((uid, resource_version)) = found.split_once('/') {
             wanted.meta_mut().uid = Some(uid.to_owned());
             wanted.meta_mut().resource_version = Some(resource_version.to_owned());
         }
@@ -156,6 +157,22 @@ impl<K: WebhookConfiguration> Registered<K> {
         applied.set_webhooks(wanted);
         let params = PostParams { field_manager: Some(self.name.to_owned()), ..PostParams::default() };
         self.api.replace(self.name, &params, &applied).await.map_err(|error| self.failed_to("write", error))
+    }
+
+    /// Makes the configuration without webhooks, so that there is a version to depend on: an apply that creates cannot tell
+    /// whether somebody was faster, and a POST cannot be allowed by name. By a manager of its own, or it would take away
+    /// what is there.
+    async fn make(&self) -> Result<String, TargetError> {
+        let empty = serde_json::json!({
+            "apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": { "name": self.name },
+        });
+        let params = PatchParams::apply(&format!("{}-create", self.name));
+        let made = self.api.patch(self.name, &params, &Patch::Apply(&empty)).await;
+        let made = made.map_err(|error| self.failed_to("create", error))?;
+        if made.webhooks().as_ref().is_some_and(|webhooks| !webhooks.is_empty()) {
+            return Err(TargetError::changed(self.name()));
+        }
+        Ok(version(&made))
     }
 
     fn failed_to(&self, action: &'static str, error: kube::Error) -> TargetError {
@@ -418,6 +435,18 @@ mod tests {
         api.delete(NAME, &DeleteParams::default()).await.unwrap();
         publish(&targets, &bundle).await;
         assert_eq!(api.get(NAME).await.unwrap().webhooks, first.webhooks);
+    }
+
+    #[tokio::test]
+    async fn what_was_made_since_it_was_found_missing_is_not_overwritten() {
+        let cluster = lucid_testbed::Cluster::builder().start().await.unwrap();
+        let targets = targets(cluster.client());
+        let missing = targets[0].read().await.unwrap();
+        let (old, new) = (bundle(), bundle());
+        publish(&targets, &new).await;
+        let refused = targets[0].write(&old, &missing).await.unwrap_err();
+        assert!(matches!(refused, TargetError::Changed { .. }), "{refused}");
+        assert!(targets[0].read().await.unwrap().holds(&new));
     }
 
     #[tokio::test]

@@ -37,8 +37,8 @@ pub enum BundleError {
 /// The newest comes first, by the begin of its validity, and of several the one with the smaller
 /// fingerprint: who writes the same set writes the same bytes.
 ///
-/// An empty bundle would make an API server fall back to the roots of its host, and one that does
-/// not parse fails each call, so neither can be made: every entry is a certificate that was read.
+/// An empty bundle would make an API server fall back to the roots of its host, and one of which nothing
+/// parses fails each call, so neither can be made: every entry is a certificate that was read.
 ///
 /// ```
 /// # use std::time::SystemTime;
@@ -83,6 +83,17 @@ impl TrustBundle {
             bundle.entries.extend(Self::of(certificate, validity).entries);
         }
         Ok(bundle)
+    }
+
+    /// What of a text an API server trusts (Go's `x509.CertPool.AppendCertsFromPEM`): what does not parse is passed over.
+    #[cfg(feature = "runtime")]
+    pub(crate) fn from_pem_lossy(pem: &[u8]) -> Option<Self> {
+        const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+        let text = String::from_utf8_lossy(pem);
+        let sections = text.split(BEGIN).skip(1).map(|section| format!("{BEGIN}{section}"));
+        sections
+            .filter_map(|section| Self::from_pem(section.as_bytes()).ok())
+            .reduce(|all, bundle| all.merge(&bundle))
     }
 
     /// The bundle as PEM, in order

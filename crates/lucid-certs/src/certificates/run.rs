@@ -377,6 +377,13 @@ impl<S: CertificateSource> Run<S> {
             wait = settled.unwrap_or(wait);
         }
         let ready = accepted && self.proven;
+        match self.serving.as_ref().and_then(|serving| swap::refusal(serving, &self.known, names, now)) {
+            Some(why) => {
+                self.complaints
+                    .say("readiness", why, |why| warn!("callers do not accept the certificate: {why}"));
+            }
+            None => drop(self.complaints.withdraw("readiness")),
+        }
         self.certificates.metrics.ready(ready);
         let not_after = self.serving.as_ref().map(|serving| serving.validity().not_after);
         self.metrics.expiry(CertificateKind::Leaf, not_after);
@@ -385,12 +392,8 @@ impl<S: CertificateSource> Run<S> {
             wait = end.map_or(wait, |end| wait.min(end + Duration::from_secs(1)));
         }
         let before = self.certificates.ready.send_replace(ready);
-        if before != ready {
-            if ready {
-                info!("callers accept the serving certificate");
-            } else {
-                warn!("callers do not accept the serving certificate");
-            }
+        if ready && !before {
+            info!("callers accept the serving certificate");
         }
         wait
     }

@@ -87,10 +87,24 @@ pub(super) fn accepted(
     names: &ServingNames,
     now: SystemTime,
 ) -> bool {
-    let is_valid = certificate.validity().contains(now);
-    let accepts =
-        |reading: &Option<Reading>| reading.as_ref().is_some_and(|it| it.accepts(certificate, names, now));
-    is_valid && readings.values().all(accepts)
+    refusal(certificate, readings, names, now).is_none()
+}
+
+/// Why callers that use some target refuse this certificate, or may refuse it because nobody knows
+pub(super) fn refusal(
+    certificate: &ServingCertificate,
+    readings: &Readings,
+    names: &ServingNames,
+    now: SystemTime,
+) -> Option<String> {
+    let (fingerprint, validity) = (certificate.fingerprint(), certificate.validity());
+    if !validity.contains(now) {
+        return Some(format!("{fingerprint} is valid from {validity}"));
+    }
+    readings.iter().find_map(|(target, reading)| match reading {
+        None => Some(format!("{target} could not be read yet")),
+        Some(reading) => reading.refusal(certificate, names, now).map(|why| format!("{target}: {why}")),
+    })
 }
 
 /// Whether callers that use some target are known to refuse it

@@ -180,8 +180,7 @@ impl Contents {
 
     /// Writes everything into a Secret; other keys, labels and annotations of it stay.
     pub(crate) fn write(&self, secret: &mut Secret) {
-        let (label, manager) = MANAGED_BY;
-        secret.metadata.labels.get_or_insert_default().insert(label.to_owned(), manager.to_owned());
+        mark(secret);
         let data = secret.data.get_or_insert_default();
         let mut put = |key: &str, text: Option<Vec<u8>>| match text {
             Some(text) => drop(data.insert(key.to_owned(), ByteString(text))),
@@ -387,6 +386,12 @@ pub(super) fn salvage(secret: &Secret) -> Option<TrustBundle> {
 
 pub(super) fn value<'a>(secret: &'a Secret, key: &str) -> Option<&'a [u8]> {
     Some(&secret.data.as_ref()?.get(key)?.0)
+}
+
+/// Says in the Secret whose it is
+pub(super) fn mark(secret: &mut Secret) {
+    let (label, manager) = MANAGED_BY;
+    secret.metadata.labels.get_or_insert_default().insert(label.to_owned(), manager.to_owned());
 }
 
 pub(super) fn is_ours(secret: &Secret) -> bool {

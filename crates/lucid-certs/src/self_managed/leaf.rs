@@ -10,7 +10,7 @@ use k8s_openapi::{ByteString, api::core::v1::Secret};
 use tracing::info;
 
 use super::{
-    contents::{CERTIFICATE, Contents, PRIVATE_KEY, TRUST_BUNDLE, value},
+    contents::{CERTIFICATE, Contents, PRIVATE_KEY, TRUST_BUNDLE, is_ours, mark, value},
     store::Store,
     unreadable,
 };
@@ -85,19 +85,25 @@ impl Leaves {
         if let Some(latest) = self.latest.clone().filter(|latest| latest.is_good(shared, now))
             && (latest.issuer == shared.signer || self.waits(shared.signer, timing))
         {
-            return Ok(latest.certificate);
+            // One that is shared is looked after: others may have renewed it, or deleted it.
+            if self.shared.is_none() || latest.issuer != shared.signer {
+                return Ok(latest.certificate);
+            }
         }
         self.follow_at = None;
         let issued = match self.shared.clone() {
             None => issue(contents.signer(), names, timing, now)?,
             Some(store) => shared_leaf(&store, contents, names, timing, now).await?,
         };
-        info!(
-            leaf = %issued.certificate.fingerprint(),
-            issuer = %issued.issuer.fingerprint,
-            validity = %issued.certificate.validity(),
-            "serving certificate issued"
-        );
+        let before = self.latest.as_ref().map(|latest| latest.certificate.fingerprint());
+        if before != Some(issued.certificate.fingerprint()) {
+            info!(
+                leaf = %issued.certificate.fingerprint(),
+                issuer = %issued.issuer.fingerprint,
+                validity = %issued.certificate.validity(),
+                "serving certificate issued"
+            );
+        }
         Ok(self.latest.insert(issued).certificate.clone())
     }
 
@@ -142,19 +148,40 @@ async fn shared_leaf(
     let authority = contents.signer();
     // Whoever loses finds the winner's, once; after that it is tried again with the next look.
     for _ in 0..2 {
+        let bundle = contents.bundle(&contents.shared.trusted(None, now)).to_pem();
         let secret = store.get().await.map_err(unreadable)?;
-        if let Some(issued) = secret.as_ref().and_then(|secret| stored(secret, authority, names, timing, now))
-        {
+        let found = secret.as_ref().and_then(|secret| stored(secret, authority, names, timing, now));
+        if let (Some(secret), Some(issued)) = (&secret, found) {
+            if value(secret, TRUST_BUNDLE) != Some(bundle.as_bytes()) {
+                let fill = |secret: &mut Secret| put(secret, [(TRUST_BUNDLE, bundle.as_bytes())]);
+                store.put(Some(secret), fill).await.map_err(unreadable)?;
+            }
             return Ok(issued);
+        }
+        if let Some(secret) = &secret
+            && !is_ours(secret)
+            && value(secret, CERTIFICATE).is_some_and(|certificate| !certificate.is_empty())
+        {
+            let problem = format!(
+                "Secret {} holds a certificate of somebody else (it has no label app.kubernetes.io/managed-by: \
+                 lucid-certs), which is not overwritten: delete it, or name another Secret",
+                store.name()
+            );
+            return Err(SourceError::new(Reason::Malformed, problem));
         }
         let params = LeafParams::default().with_lifetime(timing.leaf_lifetime);
         let pair = authority.issue_pem(params, names, now).map_err(failed_to_issue)?;
-        let bundle = contents.bundle(&contents.shared.trusted(None, now)).to_pem();
         let fill = |secret: &mut Secret| {
-            let data = secret.data.get_or_insert_default();
-            data.insert(CERTIFICATE.to_owned(), ByteString(pair.certificate.into_bytes()));
-            data.insert(PRIVATE_KEY.to_owned(), ByteString(pair.private_key.as_bytes().to_vec()));
-            data.insert(TRUST_BUNDLE.to_owned(), ByteString(bundle.into_bytes()));
+            mark(secret);
+            let key = pair.private_key.as_bytes();
+            put(
+                secret,
+                [
+                    (CERTIFICATE, pair.certificate.as_bytes()),
+                    (PRIVATE_KEY, key),
+                    (TRUST_BUNDLE, bundle.as_bytes()),
+                ],
+            );
         };
         if let Some(secret) = store.put(secret.as_ref(), fill).await.map_err(unreadable)?
             && let Some(issued) = stored(&secret, authority, names, timing, now)
@@ -164,6 +191,11 @@ async fn shared_leaf(
     }
     let problem = format!("failed to settle on a serving certificate in Secret {}", store.name());
     Err(SourceError::new(Reason::Unreadable, problem))
+}
+
+fn put<'a>(secret: &mut Secret, entries: impl IntoIterator<Item = (&'a str, &'a [u8])>) {
+    let data = secret.data.get_or_insert_default();
+    data.extend(entries.into_iter().map(|(key, bytes)| (key.to_owned(), ByteString(bytes.to_vec()))));
 }
 
 /// What the Secret holds, if it is to be served

@@ -164,7 +164,7 @@ impl Slot {
     #[must_use]
     pub fn new(name: impl Into<String>, pem: impl Into<Vec<u8>>) -> Self {
         let pem = pem.into();
-        Self { name: name.into(), bundle: TrustBundle::from_pem(&pem).ok(), pem }
+        Self { name: name.into(), bundle: TrustBundle::from_pem_lossy(&pem), pem }
     }
 
     /// What stands there, decoded from base64; empty when the field is absent
@@ -173,7 +173,7 @@ impl Slot {
         &self.pem
     }
 
-    /// The bundle, if it is one: the field is neither empty nor holds anything but certificates
+    /// What callers trust by it. As to an API server, what is no certificate counts for nothing among others that are.
     #[must_use]
     pub fn bundle(&self) -> Option<&TrustBundle> {
         self.bundle.as_ref()
@@ -248,8 +248,32 @@ impl Reading {
     /// Whether callers that use any of its slots accept this certificate
     #[must_use]
     pub fn accepts(&self, leaf: &ServingCertificate, names: &ServingNames, now: SystemTime) -> bool {
-        let accepts = |bundle: &TrustBundle| leaf.verify_chain(bundle, now).is_ok();
-        leaf.lacking(names).is_empty() && self.slots().iter().all(|slot| slot.bundle().is_some_and(accepts))
+        self.refusal(leaf, names, now).is_none()
+    }
+
+    /// Why callers that use some of its slots refuse this certificate, if they do
+    pub(crate) fn refusal(
+        &self,
+        leaf: &ServingCertificate,
+        names: &ServingNames,
+        now: SystemTime,
+    ) -> Option<String> {
+        let slots = match self {
+            Self::Absent => return None,
+            Self::Present { slots, .. } if slots.is_empty() => return Some("there is none".to_owned()),
+            Self::Present { slots, .. } => slots,
+        };
+        let lacking = leaf.lacking(names);
+        if !lacking.is_empty() {
+            return Some(format!("the certificate is not for {}", lacking.join(", ")));
+        }
+        slots.iter().find_map(|slot| match slot.bundle() {
+            None => Some(format!("{} has no trust bundle", slot.name)),
+            Some(bundle) => leaf.verify_chain(bundle, now).err().map(|error| {
+                let held: Vec<_> = bundle.fingerprints().map(|it| it.to_string()).collect();
+                format!("{} trusts {}: {}", slot.name, held.join(", "), crate::chain(&error))
+            }),
+        })
     }
 
     /// Who owns the bundle fields, apart from us

@@ -311,6 +311,19 @@ async fn one_certificate_can_be_shared_by_all(client: &Client) {
     let leaf = TrustBundle::from_pem(leaf).unwrap().fingerprints().next().unwrap();
     let authority = signer(client, name).await.unwrap();
     assert!(replicas.iter().all(|replica| replica.shown(&authority) == leaf));
+
+    // Deleted, it is made again, and all show the new one.
+    secrets(client).delete("one-leaf-tls", &DeleteParams::default()).await.unwrap();
+    let again = eventually("another certificate", || async {
+        let secret = secrets(client).get_opt("one-leaf-tls").await.unwrap()?;
+        TrustBundle::from_pem(&secret.data?.get("tls.crt")?.0).ok()?.fingerprints().next()
+    })
+    .await;
+    assert_ne!(again, leaf);
+    eventually("it on all replicas", || async {
+        replicas.iter().all(|replica| replica.shown(&authority) == again).then_some(())
+    })
+    .await;
     for replica in replicas {
         replica.stop().await;
     }
