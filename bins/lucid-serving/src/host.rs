@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
-use kube::Client;
 use kube::runtime::events::Recorder;
+use kube::{Client, Config};
 use lucid_webhook::registration::RegistrationError;
 use lucid_webhook::{AdminServer, BindError, Condition, Metrics, Readiness, Router, Server};
 use prometheus_client::registry::Registry;
@@ -97,7 +97,7 @@ impl Host {
         let metrics = Metrics::new(&mut registry);
         let certs_metrics = lucid_certs::metrics::Metrics::new(&mut registry);
         let certificates = Serving::new(program, args, certs_metrics).await?;
-        let client = Client::try_default().await.context(ClientSnafu)?;
+        let client = client().await.context(ClientSnafu)?;
 
         let admin = AdminServer::bind(args.admin_listen);
         let admin = admin.await.context(BindSnafu { variable: "LUCID_ADMIN_LISTEN" })?;
@@ -231,6 +231,15 @@ async fn register(
         () = certificates => {}
         () = registration::keep(targets) => {}
     }
+}
+
+/// By the kubeconfig or in the cluster, as kubectl finds it.
+async fn client() -> Result<Client, kube::Error> {
+    /// A watch hears at least a bookmark a minute. What is silent for longer is not there any more, though nobody said so.
+    const SILENCE: Duration = Duration::from_mins(5);
+    let mut config = Config::infer().await.map_err(kube::Error::InferConfig)?;
+    config.read_timeout = Some(SILENCE);
+    Client::try_from(config)
 }
 
 /// Keeps `condition` as `ready` says, for as long as it is polled.

@@ -74,7 +74,9 @@ async fn a_validator_takes_its_certificate_from_cert_manager_too() {
     let registrations: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
     let begin = std::time::Instant::now();
     let found = loop {
-        if let Some(found) = registrations.get_opt("lucid-validator").await.unwrap() {
+        let found = registrations.get_opt("lucid-validator").await.unwrap();
+        // It is made before it is filled.
+        if let Some(found) = found.filter(|found| found.webhooks.is_some()) {
             break found;
         }
         assert!(begin.elapsed() < Duration::from_secs(15), "nothing is registered");

@@ -48,6 +48,10 @@ const RETRY: std::ops::RangeInclusive<Duration> = Duration::from_millis(500)..=D
 /// to the targets itself: API servers get to hear of it. There is nothing that could be lost by waiting.
 const FIRST_SETTLE: Duration = Duration::from_secs(2);
 
+/// The same, where callers trusted somebody else before: others may be called meanwhile. Shorter than a rotation takes, because
+/// there may be no others.
+const SETTLE_AMID_OTHERS: Duration = Duration::from_secs(10);
+
 /// How often the log says that all is well
 const HEARTBEAT: Duration = Duration::from_hours(24);
 
@@ -367,7 +371,7 @@ impl<S: CertificateSource> Run<S> {
             self.serving.as_ref().is_some_and(|serving| swap::accepted(serving, &self.known, names, now));
         if accepted && !self.proven {
             let trusted_for = self.trusted_since.durations(&self.readings, Instant::now());
-            let settle = if self.was_trusting { self.certificates.settle } else { FIRST_SETTLE };
+            let settle = if self.was_trusting { SETTLE_AMID_OTHERS } else { FIRST_SETTLE };
             let settle = settle.min(self.certificates.settle);
             let settled = self
                 .serving

@@ -110,7 +110,7 @@ async fn a_certificate_from_elsewhere_shows_its_end_and_what_is_refused() {
         let reloads =
             |result: &str| format!(r#"lucid_certificate_reloads_total{{source="{name}",{result}}}"#);
         super::counted(&operator, &format!("{} 1", reloads(r#"result="swapped",reason="""#))).await;
-        if !publishes {
+        if !publishes && source != "olm" {
             write_bundles(&cluster, &[&authority]).await;
         }
         operator.ready().await.unwrap();
@@ -120,7 +120,8 @@ async fn a_certificate_from_elsewhere_shows_its_end_and_what_is_refused() {
         assert_eq!(days_left(&metrics, "leaf", name), days, "{source}");
         // Known only from a ca.crt that is published from here.
         assert_eq!(days_left(&metrics, "ca", name), days.filter(|_| publishes), "{source}");
-        for target in TARGETS {
+        // What OLM registers nobody looks after.
+        for target in TARGETS.into_iter().filter(|_| source != "olm") {
             let written =
                 format!(r#"lucid_trust_bundle_publications_total{{target="{target}",result="written"}}"#);
             assert_eq!(metrics[&written] > 0.0, publishes, "{source}: {written}");

@@ -117,7 +117,10 @@ async fn write_bundles_of(name: &str, cluster: &Cluster, authorities: &[&Authori
 /// What annotation the registration has; waits until there is one.
 async fn annotation(cluster: &Cluster, key: &str) -> Option<String> {
     let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
-    eventually("no registration", async || api.get_opt("lucid-operator").await.unwrap().is_some()).await;
+    // It is made before it is filled.
+    let is_filled =
+        |found: Option<ValidatingWebhookConfiguration>| found.is_some_and(|it| it.webhooks.is_some());
+    eventually("no registration", async || is_filled(api.get_opt("lucid-operator").await.unwrap())).await;
     let found = api.get("lucid-operator").await.unwrap();
     found.metadata.annotations.unwrap_or_default().remove(key)
 }
