@@ -154,10 +154,10 @@ impl TimeProvider for Clock {
 
 #[test]
 fn a_client_ca_counts_while_it_is_valid_also_when_that_changes_while_the_server_runs() {
-    let (resolver, bundle) = server();
+    let (start, (resolver, bundle)) = (now(), server());
     let until = |end: SystemTime| ClientCa::like(|ca| ca.not_after = end.into());
-    let later = ClientCa::like(|ca| ca.not_before = (now() + 2 * DAY).into());
-    let (expired, short, long) = (until(now() - DAY), until(now() + DAY), until(now() + 9 * DAY));
+    let later = ClientCa::like(|ca| ca.not_before = (start + 2 * DAY).into());
+    let (expired, short, long) = (until(start - DAY), until(start + DAY), until(start + 9 * DAY));
     let all = [&expired, &short, &long, &later].map(|ca| ca.pem.as_str()).concat();
 
     for (pem, expected) in [
@@ -172,7 +172,7 @@ fn a_client_ca_counts_while_it_is_valid_also_when_that_changes_while_the_server_
         tls.time_provider = Arc::clone(&clock) as _;
         let tls = Arc::new(tls);
         let second = Duration::from_secs(1);
-        let moments = [now() + DAY, now() + DAY + second, now() + 2 * DAY];
+        let moments = [start + DAY, start + DAY + second, start + 2 * DAY];
         for version in [&version::TLS12, &version::TLS13] {
             let anonymous = client(&bundle, version);
             for (moment, expected) in moments.into_iter().zip(expected) {
