@@ -2,11 +2,12 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, time::SystemTime};
 
-use rustls::pki_types::{CertificateDer, TrustAnchor};
+use rustls::pki_types::CertificateDer;
 use snafu::{ResultExt, Snafu};
 use x509_parser::error::X509Error;
 
 use crate::{
+    anchor::{Anchor, Purpose, Unfit},
     fingerprint::Fingerprint,
     pem::{self, PemError},
     validity::{self, Validity},
@@ -145,13 +146,15 @@ impl TrustBundle {
         self.entries.iter().map(|((_, fingerprint), entry)| (*fingerprint, entry.validity))
     }
 
-    /// The anchors a verifier may use at `now`. The validity is looked at here, because
-    /// rustls-webpki takes an anchor as it is, while Go refuses one out of its validity.
-    pub(crate) fn anchors(&self, now: SystemTime) -> Vec<TrustAnchor<'_>> {
-        self.entries
-            .values()
-            .filter(|entry| entry.validity.contains(now))
-            .filter_map(|entry| webpki::anchor_from_trusted_cert(&entry.certificate).ok())
-            .collect()
+    /// Those that vouch for servers at `now`, as Go sees it, or why each does not
+    pub(crate) fn anchors(&self, now: SystemTime) -> Result<Vec<Anchor<'_>>, Vec<(Fingerprint, Unfit)>> {
+        let (mut anchors, mut left_out) = (Vec::new(), Vec::new());
+        for ((_, fingerprint), entry) in &self.entries {
+            match Anchor::of(&entry.certificate, Purpose::Servers).and_then(|anchor| anchor.valid_at(now)) {
+                Ok(anchor) => anchors.push(anchor),
+                Err(unfit) => left_out.push((*fingerprint, unfit)),
+            }
+        }
+        if anchors.is_empty() { Err(left_out) } else { Ok(anchors) }
     }
 }

@@ -142,6 +142,7 @@
 
 pub mod pem;
 
+mod anchor;
 mod bundle;
 mod ca;
 mod fingerprint;

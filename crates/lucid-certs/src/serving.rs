@@ -7,17 +7,18 @@ use rustls::{
     pki_types::{CertificateDer, UnixTime},
     sign::CertifiedKey,
 };
-use snafu::{ResultExt, Snafu, ensure};
+use snafu::{ResultExt, Snafu};
 use webpki::{ALL_VERIFICATION_ALGS, EndEntityCert, KeyUsage};
 use x509_parser::error::X509Error;
 
 use crate::{
+    anchor::{self, Purpose, Unfit},
     bundle::TrustBundle,
     fingerprint::Fingerprint,
     key::PrivateKey,
     names::ServingNames,
     pem::{self, PemError},
-    validity::{self, Rfc3339, Validity},
+    validity::{self, Validity},
 };
 
 /// Why a certificate and a key cannot be served
@@ -66,13 +67,13 @@ pub enum PairError {
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum VerifyError {
-    /// Every certificate of the trust bundle is expired or not yet valid
+    /// No certificate of the trust bundle is a CA for servers that is valid now
     #[snafu(display(
-        "failed to verify a serving certificate: nothing in the trust bundle is valid at {now}"
+        "failed to verify a serving certificate: nothing in the trust bundle vouches for it: {why}"
     ))]
     NothingTrusted {
-        /// When it was looked at
-        now: String,
+        /// Of the first certificates of the bundle, the newest first
+        why: String,
     },
     /// No chain leads to the trust bundle, or a name constraint or the validity forbids it
     #[snafu(display("failed to verify the serving certificate {fingerprint} against the trust bundle"))]
@@ -204,25 +205,26 @@ impl ServingCertificate {
     /// Checks of [`verify_for`](Self::verify_for) all but the names
     pub(crate) fn verify_chain(&self, bundle: &TrustBundle, now: SystemTime) -> Result<(), VerifyError> {
         let fingerprint = self.fingerprint();
-        let anchors = bundle.anchors(now);
-        ensure!(!anchors.is_empty(), NothingTrustedSnafu { now: Rfc3339(now).to_string() });
-
         // To Go, whose rules an API server follows, one that is in the bundle itself needs nobody else, even if
         // it says of itself that it is a CA, as `openssl req -x509` makes it.
         if bundle.contains(&fingerprint) && self.validity.contains(now) && self.is_for_servers() {
             return Ok(());
         }
+        let anchors = bundle
+            .anchors(now)
+            .map_err(|left_out| VerifyError::NothingTrusted { why: reasons(&left_out) })?;
+        let trusted: Vec<_> = anchors.iter().map(|anchor| anchor.trusted.clone()).collect();
         let chain = ChainSnafu { fingerprint };
         let leaf = EndEntityCert::try_from(&self.leaf).context(chain)?;
         let unix = UnixTime::since_unix_epoch(now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
         leaf.verify_for_usage(
             ALL_VERIFICATION_ALGS,
-            &anchors,
+            &trusted,
             self.intermediates(),
             unix,
             KeyUsage::server_auth(),
             None,
-            None,
+            Some(&|path| anchor::check_path(&anchors, path)),
         )
         .context(chain)?;
         Ok(())
@@ -237,13 +239,19 @@ impl ServingCertificate {
         names.called().filter(|name| !is_for(name)).map(|name| name.to_str().into_owned()).collect()
     }
 
-    /// Whether its extended key usage (RFC 5280, section 4.2.1.12), if any, allows what it is here for
+    /// Whether it may be used for what it is here for
     fn is_for_servers(&self) -> bool {
-        validity::parse(&self.leaf).is_ok_and(|leaf| match leaf.extended_key_usage() {
-            Ok(Some(usage)) => usage.value.server_auth || usage.value.any,
-            Ok(None) => true,
-            Err(_) => false,
-        })
+        validity::parse(&self.leaf).and_then(|leaf| Purpose::Servers.is_that_of(&leaf)).unwrap_or(false)
+    }
+}
+
+/// Of the first three, which is enough for a message
+fn reasons(left_out: &[(Fingerprint, Unfit)]) -> String {
+    let shown: Vec<_> =
+        left_out.iter().take(3).map(|(fingerprint, unfit)| format!("{fingerprint} {unfit}")).collect();
+    match left_out.len().saturating_sub(shown.len()) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
     }
 }
 

@@ -62,6 +62,15 @@ pub enum CaError {
         /// SHA-256 of the certificate
         fingerprint: Fingerprint,
     },
+    /// The certificate is one of a CA for something else than servers
+    #[snafu(display(
+        "failed to use the CA certificate {fingerprint}: its extended key usage lacks serverAuth, without which \
+         clients take no server's certificate of it"
+    ))]
+    NotForServers {
+        /// SHA-256 of the certificate
+        fingerprint: Fingerprint,
+    },
     /// The certificate is expired
     #[snafu(display(
         "failed to use the CA certificate {fingerprint}: expired, it was valid from {validity}"

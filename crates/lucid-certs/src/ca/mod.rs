@@ -16,13 +16,15 @@ use zeroize::Zeroizing;
 
 use self::error::{
     CertificatePemSnafu, CertificateSnafu, ExpiredSnafu, GenerateKeySnafu, KeyMismatchSnafu, MayNotSignSnafu,
-    NotACaSnafu, NotYetValidSnafu, PrivateKeyPemSnafu, PrivateKeySnafu, ServeSnafu, SignSnafu, SubjectSnafu,
+    NotACaSnafu, NotForServersSnafu, NotYetValidSnafu, PrivateKeyPemSnafu, PrivateKeySnafu, ServeSnafu,
+    SignSnafu, SubjectSnafu,
 };
 pub use self::{
     error::CaError,
     params::{CaParams, LeafParams},
 };
 use crate::{
+    anchor::{self, Purpose},
     bundle::TrustBundle,
     fingerprint::Fingerprint,
     key::{PrivateKey, SigningKey},
@@ -95,7 +97,7 @@ impl CertificateAuthority {
     /// # Errors
     ///
     /// Says which of both is wrong and how: not PEM, does not parse, key of another certificate, not
-    /// a CA, may not sign, expired or not valid yet at `now`.
+    /// a CA, may not sign, not for servers, expired or not valid yet at `now`.
     pub fn from_pem(
         certificate_pem: &[u8],
         private_key_pem: &[u8],
@@ -117,8 +119,9 @@ impl CertificateAuthority {
         let fingerprint = Fingerprint::of(&certificate);
 
         ensure!(parsed.is_ca(), NotACaSnafu { fingerprint });
-        let key_usage = parsed.key_usage().context(CertificateSnafu)?;
-        ensure!(key_usage.is_none_or(|usage| usage.value.key_cert_sign()), MayNotSignSnafu { fingerprint });
+        ensure!(anchor::may_sign(&parsed).context(CertificateSnafu)?, MayNotSignSnafu { fingerprint });
+        let for_servers = Purpose::Servers.is_that_of(&parsed).context(CertificateSnafu)?;
+        ensure!(for_servers, NotForServersSnafu { fingerprint });
         ensure!(!validity.is_over(now), ExpiredSnafu { fingerprint, validity });
         ensure!(validity.contains(now), NotYetValidSnafu { fingerprint, validity });
 

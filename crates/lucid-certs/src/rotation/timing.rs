@@ -88,7 +88,7 @@ impl Timing {
     /// followed by then
     #[must_use]
     pub fn urgent_drain(&self) -> Duration {
-        2 * (self.settle + self.check_interval)
+        self.settle.saturating_add(self.check_interval).saturating_mul(2)
     }
 
     /// Whether the durations go together
@@ -101,12 +101,12 @@ impl Timing {
         let rules = [
             (
                 ("ca_lifetime", ca_lifetime),
-                ("ca_renew_before + leaf_lifetime", ca_renew_before + leaf_lifetime),
+                ("ca_renew_before + leaf_lifetime", ca_renew_before.saturating_add(leaf_lifetime)),
                 "a new authority would be due for renewal at once",
             ),
             (
                 ("ca_renew_before", ca_renew_before),
-                ("settle + drain", settle + drain),
+                ("settle + drain", settle.saturating_add(drain)),
                 "an authority would expire before its successor has taken over",
             ),
             (
@@ -116,7 +116,7 @@ impl Timing {
             ),
             (
                 ("leaf_lifetime / 3", leaf_lifetime / 3),
-                ("settle + check_interval", settle + check_interval),
+                ("settle + check_interval", settle.saturating_add(check_interval)),
                 "a certificate could expire before its successor is served",
             ),
             (("check_interval", check_interval), ("zero", Duration::ZERO), "nothing else would be done"),
@@ -151,6 +151,31 @@ mod tests {
         ] {
             let message = bad.check().unwrap_err().to_string();
             assert!(names.iter().all(|name| message.contains(name)), "{message}");
+        }
+    }
+
+    #[test]
+    fn durations_without_end_are_refused_or_taken_and_never_too_long_to_add() {
+        let endless = Timing {
+            ca_lifetime: Duration::MAX,
+            ca_renew_before: Duration::MAX,
+            leaf_lifetime: Duration::MAX,
+            settle: Duration::MAX,
+            drain: Duration::MAX,
+            check_interval: Duration::MAX,
+        };
+        assert_eq!(endless.urgent_drain(), Duration::MAX);
+        endless.check().unwrap_err();
+        let good = Timing::default();
+        Timing { ca_lifetime: Duration::MAX, ..good }.check().unwrap();
+        for bad in [
+            Timing { ca_renew_before: Duration::MAX, ..good },
+            Timing { leaf_lifetime: Duration::MAX, ..good },
+            Timing { settle: Duration::MAX, ..good },
+            Timing { drain: Duration::MAX, ..good },
+            Timing { check_interval: Duration::MAX, ..good },
+        ] {
+            bad.check().unwrap_err();
         }
     }
 

@@ -1,6 +1,6 @@
 //! Whether a certificate that was made elsewhere is good for us
 
-use std::time::SystemTime;
+use std::{fmt::Display, time::SystemTime};
 
 use rustls::pki_types::CertificateDer;
 use x509_parser::extensions::GeneralName;
@@ -50,13 +50,10 @@ fn check_names(certificate: &ServingCertificate, names: &ServingNames) -> Result
     }
     let found = match subject_alternative_names(certificate.certificate()) {
         names if names.is_empty() => "no name at all (a common name does not count)".to_owned(),
-        names => names.join(", "),
+        names => some_of(names.iter().map(|name| name.escape_debug())),
     };
-    let problem = format!(
-        "certificate {} is not for {}: it is for {found}",
-        certificate.fingerprint(),
-        lacking.join(", ")
-    );
+    let fingerprint = certificate.fingerprint();
+    let problem = format!("certificate {fingerprint} is not for {}: it is for {found}", some_of(lacking));
     Err(SourceError::new(Reason::WrongName, problem))
 }
 
@@ -67,10 +64,19 @@ pub(super) fn check_trust(
     now: SystemTime,
 ) -> Result<(), SourceError> {
     certificate.verify_chain(bundle, now).map_err(|error| {
-        let bundle: Vec<_> = bundle.fingerprints().map(|fingerprint| fingerprint.to_string()).collect();
-        let problem = format!("{}; the bundle has {}", with_causes(&error), bundle.join(", "));
+        let problem = format!("{}; the bundle has {}", with_causes(&error), some_of(bundle.fingerprints()));
         SourceError::new(Reason::Untrusted, problem)
     })
+}
+
+/// As many as a message has room for
+fn some_of(all: impl IntoIterator<Item = impl Display>) -> String {
+    let mut all = all.into_iter();
+    let shown: Vec<_> = all.by_ref().take(10).map(|one| one.to_string()).collect();
+    match all.count() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
 }
 
 fn subject_alternative_names(certificate: &CertificateDer<'_>) -> Vec<String> {
@@ -170,6 +176,25 @@ mod tests {
         assert!(error.to_string().contains("is not for example.com, 127.0.0.1: it is for"), "{error}");
         let error = verdict(&names(), &[]).unwrap_err();
         assert!(error.to_string().contains("no name at all"), "{error}");
+    }
+
+    #[test]
+    fn names_in_a_certificate_are_escaped_and_at_most_ten_are_shown() {
+        let forging = self_signed(&["a\n2026-01-01T00:00:00Z ERROR forged \u{1b}[2J"], |_| ());
+        let error = check(&forging, &names(), None, now()).unwrap_err();
+        assert!(!error.to_string().contains(char::is_control), "{error}");
+        assert!(
+            error.problem.ends_with(r"it is for a\n2026-01-01T00:00:00Z ERROR forged \u{1b}[2J"),
+            "{error}"
+        );
+
+        let many: Vec<_> = (0..500).map(|n| format!("host-{n}.example")).collect();
+        let shown = |count| {
+            let many: Vec<_> = many.iter().take(count).map(String::as_str).collect();
+            check(&self_signed(&many, |_| ()), &names(), None, now()).unwrap_err().problem
+        };
+        assert!(shown(10).ends_with(", host-9.example"), "{}", shown(10));
+        assert!(shown(500).ends_with(", host-9.example and 490 more"), "{}", shown(500));
     }
 
     #[test]

@@ -3,16 +3,17 @@
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError},
+    time::{Duration, SystemTime},
 };
 
 use arc_swap::ArcSwap;
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
     client::danger::HandshakeSignatureValid,
-    crypto::{CryptoProvider, aws_lc_rs},
-    pki_types::{CertificateDer, UnixTime},
+    crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, TrustAnchor, UnixTime},
     server::{
-        VerifierBuilderError, WebPkiClientVerifier,
+        WebPkiClientVerifier,
         danger::{ClientCertVerified, ClientCertVerifier},
     },
 };
@@ -21,8 +22,10 @@ use tokio::sync::watch;
 use x509_parser::extensions::GeneralName;
 
 use crate::{
+    anchor::{Anchor, Purpose},
     bundle::{BundleError, TrustBundle},
-    validity,
+    fingerprint::Fingerprint,
+    validity::{self, Validity},
 };
 
 /// Why a bundle of client CAs is not taken
@@ -35,19 +38,17 @@ pub enum ClientCertificatesError {
         /// What is wrong with it
         source: BundleError,
     },
-    /// The TLS library does not take a certificate
-    #[snafu(display("failed to trust certificate {position} of the bundle of client CAs"))]
+    /// A certificate in it is not one of a CA that may sign those of clients
+    #[snafu(display(
+        "failed to trust certificate {position} of the bundle of client CAs: {fingerprint} {why}"
+    ))]
     Certificate {
         /// Which one, counted from 1, the newest first
         position: usize,
+        /// SHA-256 of the certificate
+        fingerprint: Fingerprint,
         /// What is wrong with it
-        source: rustls::Error,
-    },
-    /// The TLS library takes none of it
-    #[snafu(display("failed to verify client certificates with the bundle of client CAs"))]
-    Verifier {
-        /// What the library said
-        source: VerifierBuilderError,
+        why: String,
     },
 }
 
@@ -55,6 +56,8 @@ pub enum ClientCertificatesError {
 ///
 /// An API server shows a client certificate only where its AdmissionConfiguration names a kubeconfig for the webhook;
 /// most managed clusters cannot. Ask for one where the webhook would otherwise tell secrets to whoever reaches it.
+///
+/// A CA of the bundle counts while it is valid. The server may run past its end: no client of it is let in from then on.
 ///
 /// Clones are the same: keep one to [`replace`](Self::replace) the CA.
 ///
@@ -75,7 +78,6 @@ pub enum ClientCertificatesError {
 #[derive(Clone)]
 pub struct ClientCertificates {
     verifier: Verifier,
-    provider: Arc<CryptoProvider>,
     /// Apart from the verifier, which the configurations hold
     configs: Arc<Mutex<Vec<watch::Sender<Arc<ServerConfig>>>>>,
 }
@@ -85,7 +87,8 @@ impl ClientCertificates {
     ///
     /// # Errors
     ///
-    /// When the bundle holds no certificate, or one that cannot be read.
+    /// When the bundle holds no certificate, or one that cannot be read or is not one of a CA for clients. One that is
+    /// expired is no error.
     pub fn required(bundle: &[u8]) -> Result<Self, ClientCertificatesError> {
         Self::new(bundle, true)
     }
@@ -102,9 +105,9 @@ impl ClientCertificates {
 
     fn new(bundle: &[u8], required: bool) -> Result<Self, ClientCertificatesError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let trusted = Arc::new(ArcSwap::from_pointee(read(bundle, &provider)?));
-        let verifier = Verifier { trusted, allowed_names: Arc::default(), required };
-        Ok(Self { verifier, provider, configs: Arc::default() })
+        let trusted = Arc::new(ArcSwap::from_pointee(Trusted::read(bundle)?));
+        let verifier = Verifier { trusted, provider, allowed_names: Arc::default(), required };
+        Ok(Self { verifier, configs: Arc::default() })
     }
 
     /// Takes only certificates with one of these as the subject's common name or among its DNS names, compared
@@ -122,7 +125,7 @@ impl ClientCertificates {
     ///
     /// As [`Self::required`]; the CAs in use stay.
     pub fn replace(&self, bundle: &[u8]) -> Result<(), ClientCertificatesError> {
-        self.verifier.trusted.store(Arc::new(read(bundle, &self.provider)?));
+        self.verifier.trusted.store(Arc::new(Trusted::read(bundle)?));
         let mut configs = self.configs.lock().unwrap_or_else(PoisonError::into_inner);
         configs.retain(|config| !config.is_closed());
         configs.iter().for_each(|config| config.send_modify(|_| {}));
@@ -144,33 +147,70 @@ impl fmt::Debug for ClientCertificates {
     }
 }
 
-fn read(
-    bundle: &[u8],
-    provider: &Arc<CryptoProvider>,
-) -> Result<Arc<dyn ClientCertVerifier>, ClientCertificatesError> {
-    let bundle = TrustBundle::from_pem(bundle).context(BundleSnafu)?;
-    let mut roots = RootCertStore::empty();
-    for (index, certificate) in bundle.certificates().enumerate() {
-        roots.add(certificate.clone()).context(CertificateSnafu { position: index + 1 })?;
+/// The CAs of a bundle, and who verifies with those that are valid
+struct Trusted {
+    cas: Vec<(Validity, TrustAnchor<'static>)>,
+    current: Mutex<Option<Current>>,
+}
+
+struct Current {
+    /// Which CAs were valid when it was made
+    valid: Vec<bool>,
+    verifier: Arc<dyn ClientCertVerifier>,
+}
+
+impl Trusted {
+    fn read(bundle: &[u8]) -> Result<Self, ClientCertificatesError> {
+        let bundle = TrustBundle::from_pem(bundle).context(BundleSnafu)?;
+        let mut cas = Vec::new();
+        for (index, certificate) in bundle.certificates().enumerate() {
+            match Anchor::of(certificate, Purpose::Clients) {
+                Ok(anchor) => cas.push((anchor.validity, anchor.trusted.to_owned())),
+                Err(unfit) => {
+                    let (position, fingerprint) = (index + 1, Fingerprint::of(certificate));
+                    return CertificateSnafu { position, fingerprint, why: unfit.to_string() }.fail();
+                }
+            }
+        }
+        Ok(Self { cas, current: Mutex::default() })
     }
-    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
-        .build()
-        .context(VerifierSnafu)
+
+    /// Made anew when a CA has become valid or has expired
+    fn at(
+        &self,
+        now: UnixTime,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Arc<dyn ClientCertVerifier>, rustls::Error> {
+        let now = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(now.as_secs()));
+        let now = now.ok_or(rustls::Error::FailedToGetCurrentTime)?;
+        let valid: Vec<_> = self.cas.iter().map(|(validity, _)| validity.contains(now)).collect();
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(current) = current.as_ref().filter(|current| current.valid == valid) {
+            return Ok(Arc::clone(&current.verifier));
+        }
+        if !valid.contains(&true) {
+            return Err(CertificateError::UnknownIssuer.into());
+        }
+        let chosen = self.cas.iter().zip(&valid).filter(|(_, valid)| **valid);
+        let roots = RootCertStore { roots: chosen.map(|((_, ca), _)| ca.clone()).collect() };
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
+            .build()
+            .map_err(|error| rustls::Error::General(error.to_string()))?;
+        *current = Some(Current { valid, verifier: Arc::clone(&verifier) });
+        Ok(verifier)
+    }
 }
 
 /// Not public: with a configuration of somebody else's making, sessions would be resumed.
 #[derive(Clone)]
 struct Verifier {
-    trusted: Arc<ArcSwap<Arc<dyn ClientCertVerifier>>>,
+    trusted: Arc<ArcSwap<Trusted>>,
+    provider: Arc<CryptoProvider>,
     allowed_names: Arc<[String]>,
     required: bool,
 }
 
 impl Verifier {
-    fn now(&self) -> Arc<dyn ClientCertVerifier> {
-        Arc::clone(&self.trusted.load())
-    }
-
     fn allows(&self, certificate: &CertificateDer<'_>) -> bool {
         self.allowed_names.is_empty()
             || names(certificate).iter().any(|name| self.allowed_names.contains(name))
@@ -216,7 +256,8 @@ impl ClientCertVerifier for Verifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        let verified = self.now().verify_client_cert(end_entity, intermediates, now)?;
+        let verifier = self.trusted.load().at(now, &self.provider)?;
+        let verified = verifier.verify_client_cert(end_entity, intermediates, now)?;
         if self.allows(end_entity) {
             Ok(verified)
         } else {
@@ -230,7 +271,12 @@ impl ClientCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.now().verify_tls12_signature(message, certificate, signature)
+        verify_tls12_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -239,10 +285,15 @@ impl ClientCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.now().verify_tls13_signature(message, certificate, signature)
+        verify_tls13_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.now().supported_verify_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }

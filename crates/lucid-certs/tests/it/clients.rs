@@ -1,8 +1,15 @@
 //! Which clients are let in
 
-use std::sync::Arc;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
 
 use crate::common::{
+    DAY,
     handshake::{client, connect, refusal},
     names, now,
 };
@@ -11,11 +18,14 @@ use lucid_certs::{
 };
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair,
+    KeyPair, KeyUsagePurpose,
 };
 use rustls::{
-    AlertDescription, ClientConfig, Error, HandshakeKind, ServerConfig, crypto::aws_lc_rs,
-    pki_types::PrivateKeyDer, version,
+    AlertDescription, ClientConfig, Error, HandshakeKind, ServerConfig,
+    crypto::aws_lc_rs,
+    pki_types::{PrivateKeyDer, UnixTime},
+    time_provider::TimeProvider,
+    version,
 };
 
 /// An authority of clients
@@ -26,8 +36,13 @@ struct ClientCa {
 
 impl ClientCa {
     fn new() -> Self {
+        Self::like(|_| ())
+    }
+
+    fn like(shape: impl FnOnce(&mut CertificateParams)) -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        shape(&mut params);
         let key = KeyPair::generate().unwrap();
         Self { pem: params.self_signed(&key).unwrap().pem(), issuer: Issuer::new(params, key) }
     }
@@ -124,6 +139,92 @@ fn a_replaced_ca_holds_for_the_next_handshake_and_sessions_are_not_resumed() {
 
         clients.replace(new.pem.as_bytes()).unwrap();
         assert!(!lets_in(&server, &of_old) && lets_in(&server, &of_new));
+    }
+}
+
+/// What a server takes for the time
+#[derive(Debug)]
+struct Clock(AtomicU64);
+
+impl TimeProvider for Clock {
+    fn current_time(&self) -> Option<UnixTime> {
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(self.0.load(Ordering::Relaxed))))
+    }
+}
+
+#[test]
+fn a_client_ca_counts_while_it_is_valid_also_when_that_changes_while_the_server_runs() {
+    let (start, (resolver, bundle)) = (now(), server());
+    let until = |end: SystemTime| ClientCa::like(|ca| ca.not_after = end.into());
+    let later = ClientCa::like(|ca| ca.not_before = (start + 2 * DAY).into());
+    let (expired, short, long) = (until(start - DAY), until(start + DAY), until(start + 9 * DAY));
+    let all = [&expired, &short, &long, &later].map(|ca| ca.pem.as_str()).concat();
+
+    for (pem, expected) in [
+        // Of expired, short, long and later: at first, after one day and after two
+        (all.as_str(), [[false, true, true, false], [false, false, true, false], [false, false, true, true]]),
+        (&short.pem, [[false, true, false, false], [false; 4], [false; 4]]),
+        (&expired.pem, [[false; 4]; 3]),
+    ] {
+        let clients = ClientCertificates::required(pem.as_bytes()).unwrap();
+        let mut tls = ServerTls::new(Arc::clone(&resolver) as _).with_clients(&clients).build().unwrap();
+        let clock = Arc::new(Clock(AtomicU64::new(0)));
+        tls.time_provider = Arc::clone(&clock) as _;
+        let tls = Arc::new(tls);
+        let second = Duration::from_secs(1);
+        let moments = [start + DAY, start + DAY + second, start + 2 * DAY];
+        for version in [&version::TLS12, &version::TLS13] {
+            let anonymous = client(&bundle, version);
+            for (moment, expected) in moments.into_iter().zip(expected) {
+                let since = moment.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+                clock.0.store(since.as_secs(), Ordering::Relaxed);
+                let found = [&expired, &short, &long, &later]
+                    .map(|ca| lets_in(&tls, &ca.identify(&anonymous, "jane", &[])));
+                assert_eq!(found, expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_bundle_of_client_cas_holds_nothing_but_cas_for_clients() {
+    use ExtendedKeyUsagePurpose::{Any, ClientAuth, ServerAuth};
+    type Shape = fn(&mut CertificateParams);
+    let good = ClientCa::like(|ca| ca.not_before = (now() - DAY).into());
+    let cases: [(Shape, Option<&str>); 7] = [
+        (|ca| ca.key_usages = vec![KeyUsagePurpose::KeyCertSign], None),
+        (|ca| ca.extended_key_usages = vec![ClientAuth], None),
+        (|ca| ca.extended_key_usages = vec![Any], None),
+        (
+            |ca| ca.extended_key_usages = vec![ServerAuth],
+            Some("is not for clients by its extended key usage"),
+        ),
+        (|ca| ca.key_usages = vec![KeyUsagePurpose::CrlSign], Some("lacks keyCertSign in its key usage")),
+        (|ca| ca.is_ca = IsCa::ExplicitNoCa, Some("is no CA")),
+        (|ca| ca.is_ca = IsCa::NoCa, Some("is no CA")),
+    ];
+    for (shape, expected) in cases {
+        // Older than the other one, and so the second
+        let ca = ClientCa::like(|ca| {
+            shape(ca);
+            ca.not_before = (now() - 2 * DAY).into();
+        });
+        let taken = ClientCertificates::required((ca.pem.clone() + &good.pem).as_bytes());
+        match expected {
+            None => {
+                let (resolver, bundle) = server();
+                let tls = ServerTls::new(resolver).with_clients(&taken.unwrap()).build().unwrap();
+                let jane = ca.identify(&client(&bundle, &version::TLS13), "jane", &[]);
+                assert!(lets_in(&Arc::new(tls), &jane));
+            }
+            Some(why) => {
+                let message = taken.unwrap_err().to_string();
+                let fingerprint = TrustBundle::from_pem(ca.pem.as_bytes()).unwrap();
+                let fingerprint = fingerprint.fingerprints().next().unwrap();
+                let expected = format!("certificate 2 of the bundle of client CAs: {fingerprint} {why}");
+                assert!(message.contains(&expected), "{message}");
+            }
+        }
     }
 }
 

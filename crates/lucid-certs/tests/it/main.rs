@@ -1,6 +1,7 @@
 //! The public API of lucid-certs
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are tests")]
 
+mod anchors;
 mod bundle;
 mod bundle_file;
 mod ca;

@@ -230,3 +230,28 @@ impl ServerCertVerifier for SelfSigned {
 fn schemes() -> WebPkiSupportedAlgorithms {
     aws_lc_rs::default_provider().signature_verification_algorithms
 }
+
+#[test]
+fn an_authority_of_version_1_is_trusted_as_it_is_by_go() {
+    if !is_installed() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+    let write = |file, text: &str| fs::write(folder.path().join(file), text).unwrap();
+    openssl(folder.path(), &format!("req -new {key} -keyout ca.key -subj /CN=old -out ca.csr"));
+    openssl(folder.path(), "x509 -req -in ca.csr -signkey ca.key -days 2 -out ca.pem");
+    let names = ServingNames::for_services("ns", &["svc"]).unwrap();
+    let listed: Vec<_> = names.dns_names().map(|name| format!("DNS:{name}")).collect();
+    write("leaf.ext", &format!("subjectAltName={}\n", listed.join(",")));
+    openssl(folder.path(), &format!("req -new {key} -keyout leaf.key -subj /CN=leaf -out leaf.csr"));
+    let sign = "-CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile leaf.ext";
+    openssl(folder.path(), &format!("x509 -req -in leaf.csr {sign} -out leaf.pem"));
+    let read = |file| fs::read(folder.path().join(file)).unwrap();
+    let (_, pem) = x509_parser::pem::parse_x509_pem(&read("ca.pem")).unwrap();
+    assert_eq!(pem.parse_x509().unwrap().version(), x509_parser::x509::X509Version::V1);
+
+    let leaf = ServingCertificate::from_pem(&read("leaf.pem"), &read("leaf.key")).unwrap();
+    let bundle = TrustBundle::from_pem(&read("ca.pem")).unwrap();
+    leaf.verify_for(&names, &bundle, SystemTime::now()).unwrap();
+}
