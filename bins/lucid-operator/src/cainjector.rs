@@ -45,6 +45,11 @@ pub struct CainjectorArgs {
     #[arg(long, env = "LUCID_CAINJECTOR_OPENSHIFT_CA", value_name = "SECRET")]
     openshift_ca: Option<OpenshiftCa>,
 
+    /// Where a cainjector of cert-manager is looked for: the namespaces of its Deployment and of its leader's Lease.
+    #[arg(long, env = "LUCID_CAINJECTOR_CERT_MANAGER_NAMESPACES", value_name = "NAMESPACES")]
+    #[arg(value_delimiter = ',', default_value = "kube-system,cert-manager", value_parser = parse_namespace)]
+    cert_manager_namespaces: Vec<String>,
+
     /// Run also beside a cainjector of cert-manager, which writes the same fields.
     #[arg(long, env = "LUCID_CAINJECTOR_BESIDE_CERT_MANAGER", value_name = "BOOL", default_value = "false")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -134,6 +139,7 @@ pub async fn cainjector(args: CainjectorArgs) -> Result<(), CainjectorError> {
     let mut injector = Injector::new(client)
         .with_api_server_ca(api_server_ca)
         .with_metrics(InjectorMetrics::new(&mut registry))
+        .with_cert_manager_namespaces(args.cert_manager_namespaces)
         .beside_cert_manager(args.beside_cert_manager);
     if let Some(namespaces) = args.secret_namespaces {
         injector = injector.with_secret_namespaces(namespaces);

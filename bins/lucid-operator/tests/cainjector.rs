@@ -95,10 +95,11 @@ async fn it_injects_until_sigterm_and_refuses_to_run_beside_cert_manager() {
     let log = fs::read_to_string(log).unwrap();
     assert!(status.success() && log.contains("SIGTERM") && log.contains("stopped"), "{log}");
 
+    let now = k8s_openapi::jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.000000Z").to_string();
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": { "name": "cert-manager-cainjector-leader-election" },
-        "spec": { "holderIdentity": "cainjector-0", "leaseDurationSeconds": 60, "renewTime": "2999-01-01T00:00:00.000000Z" },
+        "spec": { "holderIdentity": "cainjector-0", "leaseDurationSeconds": 60, "renewTime": now },
     });
     let leases: Api<Lease> = Api::namespaced(cluster.client(), "kube-system");
     let name = "cert-manager-cainjector-leader-election";

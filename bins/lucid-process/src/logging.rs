@@ -1,10 +1,16 @@
 use std::io::{self, IsTerminal, Write, stderr};
 
 use snafu::{ResultExt, Snafu};
+use tracing::{Dispatch, Level, Metadata};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{FilterFn, LevelFilter, filter_fn};
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::util::TryInitError;
+
+/// Logs an answer of the API server that it cannot read, as a whole and at WARN; the answer may be a Secret with a key.
+const ANSWERS: &str = "kube_client::client";
 
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -20,6 +26,7 @@ pub enum LogFormat {
 #[command(next_help_heading = "Logging")]
 pub struct LogArgs {
     /// What is logged: a level (error, warn, info, debug, trace) or directives such as `info,lucid_chain=debug`.
+    /// Only errors of `kube_client::client` are, unless it is named there: it logs answers that may hold keys.
     #[arg(long = "log", env = "LUCID_LOG", value_name = "FILTER", default_value = "info", global = true)]
     #[arg(value_parser = parse_filter)]
     pub filter: String,
@@ -73,13 +80,27 @@ pub enum LoggingError {
 ///
 /// When the filter does not parse or logging was started before.
 pub fn init_logging(args: &LogArgs) -> Result<(), LoggingError> {
+    subscriber(args, || OneLine(stderr()))?.try_init().context(StartSnafu)
+}
+
+fn subscriber<W>(args: &LogArgs, writer: W) -> Result<Dispatch, LoggingError>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
     let filter = EnvFilter::try_new(&args.filter).context(FilterSnafu { filter: &args.filter })?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| OneLine(stderr()));
-    match args.format {
-        LogFormat::Text => builder.with_ansi(stderr().is_terminal()).finish().try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).finish().try_init(),
-    }
-    .context(StartSnafu)
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
+    let answers = without_answers(&args.filter);
+    Ok(match args.format {
+        LogFormat::Text => builder.with_ansi(stderr().is_terminal()).finish().with(answers).into(),
+        LogFormat::Json => builder.json().flatten_event(true).finish().with(answers).into(),
+    })
+}
+
+/// Takes away what may hold keys, unless `filter` asks for it by name.
+fn without_answers(filter: &str) -> FilterFn<impl Fn(&Metadata<'_>) -> bool + use<>> {
+    let target = |directive: &str| directive.split(['=', '[']).next() == Some(ANSWERS);
+    let is_named = filter.split(',').any(target);
+    filter_fn(move |event| is_named || event.target() != ANSWERS || *event.level() == Level::ERROR)
 }
 
 /// Keeps every event on one line: a newline that came in with somebody's data would let them write log lines of their
@@ -113,6 +134,8 @@ impl<W: Write> Write for OneLine<W> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use super::*;
 
     #[test]
@@ -120,6 +143,52 @@ mod tests {
         let mut written = Vec::new();
         OneLine(&mut written).write_all("INFO é a\n2026 WARN forged\r\0\n".as_bytes()).unwrap();
         assert_eq!(String::from_utf8(written).unwrap(), "INFO é a\\n2026 WARN forged\\r\\x00\n");
+    }
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(event)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Which of the events below are written
+    fn written(filter: &str, format: LogFormat) -> Vec<&'static str> {
+        let log = Log::default();
+        let writer = log.clone();
+        let args = LogArgs { filter: filter.to_owned(), format };
+        let subscriber = subscriber(&args, move || writer.clone()).unwrap();
+        tracing::dispatcher::with_default(&subscriber, || {
+            tracing::error!(target: "kube_client::client", "error");
+            tracing::warn!(target: "kube_client::client", "warning");
+            tracing::trace!(target: "kube_client::client", "detail");
+            tracing::warn!(target: "kube_client::client::tls", "other");
+        });
+        let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        ["error", "warning", "detail", "other"].into_iter().filter(|message| log.contains(message)).collect()
+    }
+
+    #[test]
+    fn answers_of_the_api_server_are_logged_only_when_they_are_asked_for_by_name() {
+        for (filter, expected) in [
+            ("info", &["error", "other"][..]),
+            ("trace", &["error", "other"]),
+            ("info,kube_client=trace", &["error", "other"]),
+            ("info,kube=debug,kube_client::client::tls=off", &["error"]),
+            ("off", &[]),
+            ("info,kube_client=off", &[]),
+            ("info,kube_client::client=warn", &["error", "warning", "other"]),
+            ("off,kube_client::client=trace", &["error", "warning", "detail", "other"]),
+        ] {
+            assert_eq!(written(filter, LogFormat::Text), expected, "{filter}");
+            assert_eq!(written(filter, LogFormat::Json), expected, "{filter}");
+        }
     }
 
     #[test]

@@ -168,6 +168,8 @@ mod rotation;
 #[cfg(feature = "kube")]
 mod self_managed;
 #[cfg(feature = "kube")]
+mod unlogged;
+#[cfg(feature = "kube")]
 mod watch;
 
 pub use bundle::{BundleError, TrustBundle};

@@ -25,7 +25,7 @@ use super::{
     },
     wish::{ObjectName, Wish},
 };
-use crate::{bundle::TrustBundle, pem};
+use crate::{bundle::TrustBundle, pem, unlogged};
 
 pub(super) const CERTIFICATE_CRD: &str = "certificates.cert-manager.io";
 const ALLOW_DIRECT_INJECTION: &str = "cert-manager.io/allow-direct-injection";
@@ -143,7 +143,7 @@ impl Authorities {
     async fn secret(&self, name: &ObjectName, on: &mut BTreeSet<Dependency>) -> Result<Secret, Problem> {
         on.insert(Dependency::Secret(name.clone()));
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &name.namespace);
-        let secret = api.get_opt(&name.name).await;
+        let secret = unlogged::get_opt(&api, &name.name).await;
         let secret = secret.with_context(|_| ApiSnafu { action: "get", object: format!("Secret {name}") })?;
         secret.with_context(|| NoSecretSnafu { secret: name.clone() })
     }

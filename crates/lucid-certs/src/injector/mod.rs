@@ -45,7 +45,9 @@
 //!
 //! Beside a [running cainjector of cert-manager](Rival) an injector does not start, and one that runs stops writing
 //! within half a minute when one appears, and goes on when it is gone. The same holds for OpenShift's service CA, for
-//! whoever honours its annotation.
+//! whoever honours its annotation. It is looked for them in [their own
+//! namespaces](Injector::with_cert_manager_namespaces) only, so that nobody else ends the injection by a Lease or a
+//! Deployment that looks like theirs.
 //!
 //! Several injectors may run at once, without a leader: all compute the same bytes from what they read, and a write
 //! after somebody else's is refused and begins anew.
@@ -57,7 +59,7 @@
 //!   watched, and of each Secret by itself. For `inject-ca-from` without the kind Certificate: on all Secrets of the
 //!   namespace
 //! - `get`, `list` and `watch` on Certificates
-//! - `list` on Deployments, and on cert-manager's two Leases by name
+//! - `list` on Deployments, and `get` on cert-manager's two Leases by name, in these namespaces
 //! - `create` and `patch` on events of `events.k8s.io`
 
 mod authority;
@@ -71,7 +73,7 @@ mod run;
 mod watch;
 mod wish;
 
-use std::{fmt, future::Future};
+use std::{collections::BTreeSet, fmt, future::Future};
 
 use kube::{Client, runtime::events::Reporter};
 use snafu::Snafu;
@@ -121,6 +123,8 @@ pub struct Injector {
     client: Client,
     reporter: Reporter,
     authorities: Authorities,
+    /// Where cert-manager may run
+    cert_manager: BTreeSet<String>,
     beside_cert_manager: bool,
     metrics: InjectorMetrics,
     ready: channel::Sender<bool>,
@@ -129,6 +133,7 @@ pub struct Injector {
 impl fmt::Debug for Injector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Injector")
+            .field("cert_manager_namespaces", &self.cert_manager)
             .field("beside_cert_manager", &self.beside_cert_manager)
             .finish_non_exhaustive()
     }
@@ -145,6 +150,7 @@ impl Injector {
             client,
             reporter: FIELD_MANAGER.into(),
             authorities,
+            cert_manager: rival::CERT_MANAGER.map(str::to_owned).into(),
             beside_cert_manager: false,
             metrics: InjectorMetrics::default(),
             ready: channel::Sender::new(false),
@@ -170,6 +176,17 @@ impl Injector {
     #[must_use]
     pub fn with_openshift_ca(mut self, namespace: &str, name: &str, key: &str) -> Self {
         self.authorities.openshift = Some((ObjectName::new(namespace, name), key.to_owned()));
+        self
+    }
+
+    /// Looks in these namespaces for a cainjector of cert-manager: for the Lease of its leader and for its Deployment.
+    /// The default is `kube-system` and `cert-manager`. Who may write there can end the injection.
+    #[must_use]
+    pub fn with_cert_manager_namespaces(
+        mut self,
+        namespaces: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
+        self.cert_manager = namespaces.into_iter().map(Into::into).collect();
         self
     }
 

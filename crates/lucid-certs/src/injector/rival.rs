@@ -11,7 +11,6 @@ use kube::{
     Api, Client, ResourceExt,
     api::{ListParams, ObjectList},
 };
-
 use snafu::ResultExt;
 use tokio::{
     sync::watch,
@@ -30,9 +29,16 @@ const LEASES: [&str; 2] =
     ["cert-manager-cainjector-leader-election", "cert-manager-cainjector-leader-election-core"];
 /// What its charts and manifests label it with; the second is the older one.
 const LABELS: [&str; 2] = ["app.kubernetes.io/component=cainjector", "app=cainjector"];
-const SERVICE_CA: (&str, &str) = ("openshift-service-ca", "service-ca");
+/// Where it runs and where its Leases are, unless it was installed otherwise. Elsewhere is not looked: whoever may write
+/// Leases or Deployments in some namespace could end the injection by one that looks like its own.
+pub(super) const CERT_MANAGER: [&str; 2] = ["kube-system", "cert-manager"];
+/// Where OpenShift's runs, which only OpenShift decides
+const SERVICE_CA: [&str; 2] = ["openshift-service-ca", "openshift-service-ca-operator"];
+const SERVICE_CA_LABEL: &str = "app=service-ca";
 /// A Lease counts as long as it may be that its holder runs, also when its clock is a minute off.
 const SHORTEST_GRACE: Duration = Duration::from_secs(120);
+/// How far the clock of a holder may be ahead of ours: a Lease that is renewed later than that would count for ever.
+const AHEAD: Duration = Duration::from_secs(300);
 /// How often it is looked for them
 const CHECK: Duration = Duration::from_secs(10);
 /// How soon again at start, when the API server is away
@@ -73,15 +79,16 @@ pub(super) fn list(rivals: &[Rival]) -> String {
 /// Looks for others who inject
 pub(super) struct Lookout {
     client: Client,
-    cert_manager: bool,
+    /// Where cert-manager may run
+    cert_manager: BTreeSet<String>,
     service_ca: bool,
     /// Why that failed the last time
     problem: Option<String>,
 }
 
 impl Lookout {
-    /// Looks for `cert_manager`, for OpenShift's `service_ca`, or for none
-    pub(super) fn new(client: Client, cert_manager: bool, service_ca: bool) -> Self {
+    /// Looks for cert-manager in the namespaces `cert_manager`, and for OpenShift's `service_ca`
+    pub(super) fn new(client: Client, cert_manager: BTreeSet<String>, service_ca: bool) -> Self {
         Self { client, cert_manager, service_ca, problem: None }
     }
 
@@ -117,7 +124,7 @@ impl Lookout {
     }
 
     async fn look(&mut self) -> Result<Vec<Rival>, Problem> {
-        let rivals = timeout(PATIENCE, find(&self.client, self.cert_manager, self.service_ca)).await;
+        let rivals = timeout(PATIENCE, find(&self.client, &self.cert_manager, self.service_ca)).await;
         let rivals = rivals.unwrap_or_else(|_| TimedOutSnafu { seconds: PATIENCE.as_secs() }.fail());
         let problem = rivals.as_ref().err().map(|problem| chain(problem));
         if self.problem != problem {
@@ -130,39 +137,41 @@ impl Lookout {
     }
 }
 
-/// Looks for signs of `cert_manager` and of OpenShift's `service_ca`
-async fn find(client: &Client, cert_manager: bool, service_ca: bool) -> Result<Vec<Rival>, Problem> {
+/// Looks for signs of cert-manager in the namespaces `cert_manager`, and of OpenShift's `service_ca`
+async fn find(
+    client: &Client,
+    cert_manager: &BTreeSet<String>,
+    service_ca: bool,
+) -> Result<Vec<Rival>, Problem> {
     let mut rivals = BTreeSet::new();
-    let deployments: Api<Deployment> = Api::all(client.clone());
-    if cert_manager {
-        let leases: Api<Lease> = Api::all(client.clone());
+    for namespace in cert_manager {
+        let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
         for name in LEASES {
-            // By name: rights to these two are enough.
-            let params = ListParams::default().fields(&format!("metadata.name={name}"));
-            let found = leases.list(&params).await;
-            let found =
-                found.with_context(|_| ApiSnafu { action: "list", object: format!("Leases {name}") })?;
-            let evidence = found.iter().filter_map(|lease| evidence_of_lease(lease, SystemTime::now()));
+            let found = leases.get_opt(name).await;
+            let found = found
+                .with_context(|_| ApiSnafu { action: "get", object: format!("Lease {namespace}/{name}") })?;
+            let evidence = found.and_then(|lease| evidence_of_lease(&lease, SystemTime::now()));
             rivals.extend(evidence.map(|evidence| Rival::CertManager { evidence }));
         }
         for label in LABELS {
-            let found = labelled(&deployments, label).await?;
+            let found = labelled(client, namespace, label).await?;
             let evidence = found.iter().filter_map(evidence_of_deployment);
             rivals.extend(evidence.map(|evidence| Rival::CertManager { evidence }));
         }
     }
-    if service_ca {
-        let (namespace, app) = SERVICE_CA;
-        let found = labelled(&deployments, &format!("app={app}")).await?;
-        let its = found.iter().filter(|deployment| deployment.namespace().as_deref() == Some(namespace));
-        rivals.extend(its.filter_map(evidence_of_deployment).map(|evidence| Rival::ServiceCa { evidence }));
+    for namespace in SERVICE_CA.into_iter().filter(|_| service_ca) {
+        let found = labelled(client, namespace, SERVICE_CA_LABEL).await?;
+        let evidence = found.iter().filter_map(evidence_of_deployment);
+        rivals.extend(evidence.map(|evidence| Rival::ServiceCa { evidence }));
     }
     Ok(rivals.into_iter().collect())
 }
 
-async fn labelled(api: &Api<Deployment>, label: &str) -> Result<ObjectList<Deployment>, Problem> {
+async fn labelled(client: &Client, namespace: &str, label: &str) -> Result<ObjectList<Deployment>, Problem> {
+    let api: Api<Deployment> = Api::namespaced(client.clone(), namespace);
     let found = api.list(&ListParams::default().labels(label)).await;
-    found.with_context(|_| ApiSnafu { action: "list", object: format!("Deployments with {label}") })
+    let object = || format!("Deployments of namespace {namespace} with {label}");
+    found.with_context(|_| ApiSnafu { action: "list", object: object() })
 }
 
 fn evidence_of_lease(lease: &Lease, now: SystemTime) -> Option<String> {
@@ -170,10 +179,13 @@ fn evidence_of_lease(lease: &Lease, now: SystemTime) -> Option<String> {
     let holder = spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
     let lasts = u64::try_from(spec.lease_duration_seconds.unwrap_or_default()).unwrap_or_default();
     let grace = SHORTEST_GRACE.max(Duration::from_secs(lasts) * 2);
-    // One that is renewed in the future was renewed by a clock that is ahead of ours.
-    let age = now.duration_since(spec.renew_time.as_ref()?.0.into()).unwrap_or_default();
+    let renewed: SystemTime = spec.renew_time.as_ref()?.0.into();
+    let is_running = match now.duration_since(renewed) {
+        Ok(age) => age <= grace,
+        Err(ahead) => ahead.duration() <= AHEAD,
+    };
     let (namespace, name) = (lease.namespace().unwrap_or_default(), lease.name_any());
-    (age <= grace).then(|| format!("Lease {namespace}/{name} (held by {holder})"))
+    is_running.then(|| format!("Lease {namespace}/{name} (held by {holder})"))
 }
 
 fn evidence_of_deployment(deployment: &Deployment) -> Option<String> {
@@ -203,7 +215,9 @@ mod tests {
             "Lease kube-system/cert-manager-cainjector-leader-election (held by pod)"
         );
         assert_eq!(held("2026-03-01T11:56:59.000000Z"), None);
-        assert!(held("2026-03-01T13:00:00.000000Z").is_some(), "its clock is ahead");
+        assert!(held("2026-03-01T12:05:00.000000Z").is_some(), "its clock is ahead");
+        assert_eq!(held("2026-03-01T12:05:01.000000Z"), None, "no clock is that much ahead");
+        assert_eq!(held("2999-01-01T00:00:00.000000Z"), None);
         assert_eq!(
             evidence_of_lease(&lease("", "2026-03-01T12:00:00.000000Z"), now),
             None,

@@ -46,9 +46,11 @@ const LONGEST_NOTE: usize = 1024;
 
 /// Waits until it is known that nobody else injects, then injects for ever.
 pub(super) async fn run(injector: Injector) -> Result<(), InjectorError> {
-    let Injector { client, reporter, authorities, beside_cert_manager, metrics, ready } = injector;
+    let Injector { client, reporter, authorities, cert_manager, beside_cert_manager, metrics, ready } =
+        injector;
     let openshift = authorities.knows_openshift();
-    let mut lookout = Lookout::new(client.clone(), !beside_cert_manager, openshift);
+    let cert_manager = if beside_cert_manager { BTreeSet::new() } else { cert_manager };
+    let mut lookout = Lookout::new(client.clone(), cert_manager, openshift);
     lookout.wait_for_none().await?;
 
     let (signals, mut heard) = mpsc::channel(SIGNALS);

@@ -1,11 +1,10 @@
 //! Secrets that several replicas read and write
 
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
-use kube::{
-    Api, Client, Resource, ResourceExt,
-    api::{ObjectMeta, PostParams},
-};
+use kube::{Api, Client, Resource, ResourceExt, api::ObjectMeta};
 use snafu::{ResultExt, Snafu};
+
+use crate::unlogged;
 
 /// The API server did not let us read or write a Secret
 #[derive(Debug, Snafu)]
@@ -41,7 +40,7 @@ impl Store {
 
     /// What is there now, not what a cache remembers
     pub(crate) async fn get(&self) -> Result<Option<Secret>, StoreError> {
-        self.api.get_opt(&self.name).await.with_context(|_| self.failed_to("get"))
+        unlogged::get_opt(&self.api, &self.name).await.with_context(|_| self.failed_to("get"))
     }
 
     /// Fills `before`, or a new Secret where there is none, and writes it. `None` when somebody else changed,
@@ -59,8 +58,8 @@ impl Store {
         fill(&mut secret);
         let (action, written) = match before {
             // The resourceVersion in it makes it conditional.
-            Some(_) => ("replace", self.api.replace(&self.name, &PostParams::default(), &secret).await),
-            None => ("create", self.api.create(&PostParams::default(), &secret).await),
+            Some(_) => ("replace", unlogged::replace(&self.api, &self.name, &secret).await),
+            None => ("create", unlogged::create(&self.api, &secret).await),
         };
         match written {
             Ok(secret) => Ok(Some(secret)),

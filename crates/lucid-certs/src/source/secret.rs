@@ -37,6 +37,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 ///
 /// Needs the verbs `get`, `list` and `watch` on this Secret; a Role with its name in `resourceNames` is
 /// enough, because nothing else is asked for.
+///
+/// The client of crate `kube` logs an answer that does not deserialize, as a whole and at WARN, under the target
+/// `kube_client::client`. An API server does not answer so; a proxy before it may, and the key would be in it. So keep
+/// that target at ERROR.
 pub struct SecretSource {
     api: Api<Secret>,
     place: String,

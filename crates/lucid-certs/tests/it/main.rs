@@ -14,6 +14,7 @@ mod files_without_events;
 mod handshake;
 mod hostile;
 mod injector;
+mod logs;
 mod metrics;
 mod names;
 mod openssl;

@@ -15,6 +15,8 @@ use super::{
 };
 use crate::common::{DAY, now};
 
+const LEASE: &str = "cert-manager-cainjector-leader-election";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_injects_beside_cert_manager_or_openshift_unless_told_to() {
     let site = Site::start().await;
@@ -23,18 +25,17 @@ async fn nobody_injects_beside_cert_manager_or_openshift_unless_told_to() {
 
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": { "name": "cert-manager-cainjector-leader-election", "namespace": "kube-system" },
+        "metadata": { "name": LEASE, "namespace": "kube-system" },
         "spec": { "holderIdentity": "cainjector-0", "leaseDurationSeconds": 60, "renewTime": micro_time(0) },
     });
     let leases: Api<DynamicObject> =
         namespaced(&site, ("coordination.k8s.io", "Lease", "leases"), "kube-system");
-    let lease_name = "cert-manager-cainjector-leader-election";
-    leases.patch(lease_name, &PatchParams::apply("test"), &Patch::Apply(&lease)).await.unwrap();
+    leases.patch(LEASE, &PatchParams::apply("test"), &Patch::Apply(&lease)).await.unwrap();
     let held = "Lease kube-system/cert-manager-cainjector-leader-election (held by cainjector-0)";
     assert_eq!(refusal(&site).await, cert_manager(held));
 
     let long_ago = Patch::Merge(json!({ "spec": { "renewTime": micro_time(3600) } }));
-    leases.patch(lease_name, &PatchParams::default(), &long_ago).await.unwrap();
+    leases.patch(LEASE, &PatchParams::default(), &long_ago).await.unwrap();
     let labels = json!({ "app": "cainjector", "app.kubernetes.io/component": "cainjector" });
     deploy(&site, "cert-manager", "cert-manager-cainjector", &labels, 2).await;
     let ready = "Deployment cert-manager/cert-manager-cainjector (2 ready)";
@@ -119,4 +120,34 @@ async fn set_ready(site: &Site, namespace: &str, name: &str, ready: u32) {
     let status = json!({ "status": { "replicas": 2, "readyReplicas": ready } });
     let deployments = namespaced(site, ("apps", "Deployment", "deployments"), namespace);
     deployments.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_ends_the_injection_from_a_namespace_of_their_own_or_for_ever() {
+    let site = Site::start().await;
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": { "name": LEASE, "namespace": "other" },
+        "spec": { "holderIdentity": "tenant", "leaseDurationSeconds": 60, "renewTime": micro_time(0) },
+    });
+    let leases = |namespace| namespaced(&site, ("coordination.k8s.io", "Lease", "leases"), namespace);
+    let apply = PatchParams::apply("tenant");
+    leases("other").patch(LEASE, &apply, &Patch::Apply(&lease)).await.unwrap();
+    let labels = json!({ "app": "cainjector", "app.kubernetes.io/component": "cainjector" });
+    deploy(&site, "other", "cert-manager-cainjector", &labels, 1).await;
+    deploy(&site, "other", "service-ca", &json!({ "app": "service-ca" }), 1).await;
+    drop(start(site.injector().await).await);
+
+    // Where it is looked for, one whose time is far away would count until then.
+    let mut for_ever = lease.clone();
+    for_ever["metadata"]["namespace"] = json!("kube-system");
+    for_ever["spec"]["renewTime"] = json!("2999-01-01T00:00:00.000000Z");
+    leases("kube-system").patch(LEASE, &apply, &Patch::Apply(&for_ever)).await.unwrap();
+    drop(start(site.injector().await).await);
+
+    let elsewhere = site.injector().await.with_cert_manager_namespaces(["other"]);
+    let running = tokio::time::timeout(PATIENCE, elsewhere.run(std::future::pending())).await;
+    let both = "Deployment other/cert-manager-cainjector (1 ready); a running cainjector of cert-manager: Lease \
+                other/cert-manager-cainjector-leader-election (held by tenant)";
+    assert_eq!(running.unwrap().unwrap_err().to_string(), cert_manager(both));
 }

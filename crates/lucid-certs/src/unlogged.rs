@@ -1,0 +1,46 @@
+//! Secrets whose content stays out of logs
+//!
+//! An [`Api`] logs an answer that does not deserialize, as a whole and at WARN: with the keys in it.
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Api, Client, Error,
+    api::{GetParams, PostParams},
+    core::Request,
+};
+use serde::de::Error as _;
+
+/// As [`Api::get_opt`]
+pub(crate) async fn get_opt(api: &Api<Secret>, name: &str) -> Result<Option<Secret>, Error> {
+    let request = Request::new(api.resource_url()).get(name, &GetParams::default());
+    match client(api).request_text(request.map_err(Error::BuildRequest)?).await {
+        Err(Error::Api(status)) if status.is_not_found() => Ok(None),
+        answer => read(&answer?).map(Some),
+    }
+}
+
+/// As [`Api::replace`]
+pub(crate) async fn replace(api: &Api<Secret>, name: &str, secret: &Secret) -> Result<Secret, Error> {
+    let body = serde_json::to_vec(secret).map_err(Error::SerdeError)?;
+    let request = Request::new(api.resource_url()).replace(name, &PostParams::default(), body);
+    read(&client(api).request_text(request.map_err(Error::BuildRequest)?).await?)
+}
+
+/// As [`Api::create`]
+pub(crate) async fn create(api: &Api<Secret>, secret: &Secret) -> Result<Secret, Error> {
+    let body = serde_json::to_vec(secret).map_err(Error::SerdeError)?;
+    let request = Request::new(api.resource_url()).create(&PostParams::default(), body);
+    read(&client(api).request_text(request.map_err(Error::BuildRequest)?).await?)
+}
+
+fn client(api: &Api<Secret>) -> Client {
+    api.clone().into_client()
+}
+
+fn read(answer: &str) -> Result<Secret, Error> {
+    serde_json::from_str(answer).map_err(|error| {
+        // Its own words may quote what stands there.
+        let place = format!("the answer is no Secret (line {}, column {})", error.line(), error.column());
+        Error::SerdeError(serde_json::Error::custom(place))
+    })
+}

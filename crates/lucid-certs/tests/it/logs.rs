@@ -1,0 +1,85 @@
+//! What is not logged
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use kube::{Client, Config, runtime::events::Reporter};
+use lucid_certs::{
+    SelfManaged,
+    source::{CertificateSource, Live},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+    time::timeout,
+};
+
+use crate::common::{names, now};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const KEY: &str = "VEhFLUtFWQ==";
+const MALFORMED: &str = r#"{"kind":"Secret","metadata":{"name":7},"data":{"tls.key":"VEhFLUtFWQ=="}}"#;
+/// Where a map is expected, which the error would quote
+const MISPLACED: &str = r#"{"kind":"Secret","metadata":{},"data":"VEhFLUtFWQ=="}"#;
+const MISSING: &str = r#"{"kind":"Status","status":"Failure","reason":"NotFound","code":404}"#;
+
+/// What is logged
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        io::Write::write(&mut *self.0.lock().unwrap(), line)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// An API server that answers each method in its way
+async fn answering(get: &'static str, post: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut request = vec![0; 65536];
+                let length = connection.read(&mut request).await.unwrap();
+                let body = if request[..length].starts_with(b"POST") { post } else { get };
+                let status = if body == MISSING { "404 Not Found" } else { "200 OK" };
+                let answer = format!(
+                    "HTTP/1.1 {status}\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+                    body.len()
+                );
+                connection.write_all(answer.as_bytes()).await.unwrap();
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_key_in_an_answer_that_is_no_secret_is_neither_logged_nor_in_the_error() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    for (get, post) in [(MALFORMED, ""), (MISPLACED, ""), (MISSING, MALFORMED), (MISSING, MISPLACED)] {
+        let url = format!("http://{}", answering(get, post).await);
+        let client = Client::try_from(Config::new(url.parse().unwrap())).unwrap();
+        let reporter = Reporter { controller: "test".to_owned(), instance: None };
+        let mut source = SelfManaged::new(client, "default", "bad", names(), reporter);
+        let offer = timeout(PATIENCE, source.offer(&Live::default(), now())).await.unwrap();
+        let error = offer.unwrap_err().to_string();
+        let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        assert!(!logged.contains(KEY), "{logged}");
+        assert!(error.contains("the answer is no Secret"), "{error}");
+        assert!(!error.contains(KEY), "{error}");
+    }
+}
