@@ -7,6 +7,7 @@ mod bundle_file;
 mod ca;
 mod clients;
 mod common;
+mod driver;
 mod files;
 mod files_by_openssl;
 mod files_served;

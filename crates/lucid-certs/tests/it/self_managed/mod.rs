@@ -187,10 +187,10 @@ async fn an_authority_put_into_the_secret_is_followed_without_losing_a_call(clie
     secrets(client).patch(name, &PatchParams::default(), &Patch::Merge(secret)).await.unwrap();
     let third = Replica::start(client, name).await;
     let new = foreign.trust_bundle();
-    for replica in &replicas {
+    // The third may have found the one before put back, as the one that signs until the other is trusted.
+    for replica in replicas.iter().chain([&third]) {
         eventually("service under it", || async { replica.accepts(&new).then_some(()) }).await;
     }
-    assert!(third.accepts(&new));
     assert_eq!(published(client, name).await, Some(new.merge(&old)));
     caller.stop().await;
     for replica in replicas.into_iter().chain([third]) {

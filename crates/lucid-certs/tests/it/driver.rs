@@ -1,0 +1,101 @@
+//! A driver whose surroundings do not play along
+
+use std::{
+    future,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use futures::{
+    future::BoxFuture,
+    stream::{self, BoxStream},
+};
+use lucid_certs::{
+    Certificates, ServingNames, TrustBundle,
+    source::{CertificateSource, Files, Live, Offer, SourceError},
+    target::{Reading, Slot, TargetError, TrustTarget},
+};
+use tokio::time::sleep;
+
+use crate::common::pairs::Pair;
+
+fn names() -> ServingNames {
+    ServingNames::for_services("lucid-system", &["lucid-operator"]).unwrap()
+}
+
+/// As when an admission webhook or a proxy answers each write with 409
+#[derive(Debug, Default)]
+struct Refusing {
+    readings: AtomicUsize,
+}
+
+impl TrustTarget for Refusing {
+    fn name(&self) -> &str {
+        "Refusing/one"
+    }
+
+    fn read(&self) -> BoxFuture<'_, Result<Reading, TargetError>> {
+        self.readings.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async { Ok(Reading::present("1", vec![Slot::new("webhook", "")])) })
+    }
+
+    fn write<'a>(
+        &'a self,
+        _: &'a TrustBundle,
+        _: &'a Reading,
+    ) -> BoxFuture<'a, Result<Reading, TargetError>> {
+        Box::pin(async { Err(TargetError::changed("Refusing/one")) })
+    }
+
+    fn changes(&self) -> BoxStream<'static, ()> {
+        Box::pin(stream::pending())
+    }
+}
+
+#[tokio::test]
+async fn conflicts_without_end_are_met_less_and_less_often() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, content) in Pair::new().files() {
+        std::fs::write(folder.path().join(name), content).unwrap();
+    }
+    let target = Arc::new(Refusing::default());
+    let certificates = Certificates::new(names()).with_targets([Arc::clone(&target) as Arc<dyn TrustTarget>]);
+    let source = Files::in_directory(folder.path()).with_publishing();
+    let task = tokio::spawn(certificates.run(source, future::pending()));
+    sleep(Duration::from_secs(8)).await;
+    task.abort();
+    let readings = target.readings.load(Ordering::Relaxed);
+    assert!((4..30).contains(&readings), "{readings} readings in 8 s");
+}
+
+/// As over a connection that is accepted and never answered
+struct Silent(Arc<AtomicUsize>);
+
+impl CertificateSource for Silent {
+    fn name(&self) -> &'static str {
+        "silent"
+    }
+
+    async fn offer(&mut self, _: &Live, _: SystemTime) -> Result<Offer, SourceError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        future::pending().await
+    }
+
+    async fn changed(&mut self) {
+        future::pending().await
+    }
+}
+
+#[tokio::test]
+#[ignore = "takes half a minute"]
+async fn slow_a_source_that_does_not_answer_is_given_up_on_and_asked_again() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let source = Silent(Arc::clone(&asked));
+    let task = tokio::spawn(Certificates::new(names()).run(source, future::pending()));
+    sleep(Duration::from_secs(40)).await;
+    task.abort();
+    assert_eq!(asked.load(Ordering::Relaxed), 2);
+}
