@@ -311,7 +311,7 @@ pub enum Phase {
     Drain,
     /// The former authority is taken out of the targets
     Retire,
-    /// The authority was lost, is expired or revoked: the shortest way is taken
+    /// The authority is expired or revoked: the shortest way is taken
     Emergency,
 }
 
