@@ -28,11 +28,13 @@ pub(crate) struct Drift {
     /// How to print.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
+    #[arg(skip)]
+    is_quick: bool,
 }
 
 impl Drift {
     /// Some seconds: each kind once in each way
-    pub(super) const QUICK: Self = Self { count: 25, replicas: 1, output: Output::Table };
+    pub(super) const QUICK: Self = Self { count: 25, replicas: 1, output: Output::Table, is_quick: true };
 }
 
 /// How often an object is damaged at most. After a dozen times in a row lucid-certs takes it for a fight with another
@@ -116,7 +118,7 @@ pub(super) fn run(drift: &Drift) -> Result<(), Error> {
             reached: slowest <= 1000.0,
         },
     ];
-    super::finish(&report, drift.output)
+    super::finish(&report, drift.output, drift.is_quick)
 }
 
 /// What came of the damage to objects of one kind

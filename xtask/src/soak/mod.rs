@@ -16,7 +16,7 @@ use lucid_e2e::Error;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::report::{self, Output, Report, Row};
+use crate::report::{self, Goal, Output, Report, Row};
 
 #[derive(Subcommand)]
 pub(crate) enum Task {
@@ -26,6 +26,8 @@ pub(crate) enum Task {
     Drift(drift::Drift),
     /// A mounted Secret that is replaced as kubelet does it: whether each version is served, and how soon.
     Swaps(swaps::Swaps),
+    /// Each of them for some seconds, as `cargo xtask test` does.
+    Quick,
 }
 
 pub(crate) fn run(task: &Task) -> Result<(), Error> {
@@ -33,6 +35,7 @@ pub(crate) fn run(task: &Task) -> Result<(), Error> {
         Task::Rotation(rotation) => rotation::run(rotation),
         Task::Drift(drift) => drift::run(drift),
         Task::Swaps(swaps) => swaps::run(swaps),
+        Task::Quick => quick(),
     }
 }
 
@@ -48,10 +51,13 @@ fn versions() -> Result<Map<String, Value>, Error> {
     report::versions("Cargo.lock", &["aws-lc-rs", "kube", "notify", "rustls", "tokio"])
 }
 
-/// Prints, and fails where a goal is not reached.
-fn finish<R: Row>(report: &Report<R>, output: Output) -> Result<(), Error> {
+/// Prints, and fails where a goal is not reached. In the quick form that is not about time: a machine that does other
+/// things besides must not fail the checks.
+fn finish<R: Row>(report: &Report<R>, output: Output, is_quick: bool) -> Result<(), Error> {
     report.print(output)?;
-    let failed: Vec<_> = report.goals.iter().filter(|goal| !goal.reached).map(|goal| goal.goal).collect();
+    let is_about_time = |goal: &Goal| goal.goal.contains(" within ") || goal.goal.contains(" in time ");
+    let counts = report.goals.iter().filter(|goal| !(is_quick && is_about_time(goal)));
+    let failed: Vec<_> = counts.filter(|goal| !goal.reached).map(|goal| goal.goal).collect();
     if failed.is_empty() { Ok(()) } else { Err(format!("not reached: {}", failed.join("; ")).into()) }
 }
 

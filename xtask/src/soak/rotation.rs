@@ -41,22 +41,31 @@ pub(crate) struct Rotation {
     /// How to print.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
+    #[arg(skip)]
+    is_quick: bool,
 }
 
 impl Rotation {
-    /// Some seconds.
-    pub(super) const QUICK: Self =
-        Self { count: 5, replicas: 3, apiservers: 3, settle: 300, starters: None, output: Output::Table };
+    /// Some seconds, with room for a machine that stands still meanwhile
+    pub(super) const QUICK: Self = Self {
+        count: 4,
+        replicas: 3,
+        apiservers: 3,
+        settle: 1500,
+        starters: None,
+        output: Output::Table,
+        is_quick: true,
+    };
 
     /// All but `settle` in seconds, which is what X.509 knows. An authority is not kept for long, so that there is not
     /// a thousand of them in the Secret.
     fn timing(&self) -> Timing {
         let mut timing = Timing::default();
-        timing.ca_lifetime = Duration::from_mins(5);
-        timing.ca_renew_before = Duration::from_mins(1);
-        timing.leaf_lifetime = Duration::from_secs(12);
+        timing.ca_lifetime = Duration::from_mins(if self.is_quick { 15 } else { 5 });
+        timing.ca_renew_before = timing.ca_lifetime / 5;
+        timing.leaf_lifetime = Duration::from_secs(if self.is_quick { 45 } else { 12 });
         timing.settle = Duration::from_millis(self.settle);
-        timing.drain = Duration::from_secs(20);
+        timing.drain = timing.leaf_lifetime * 5 / 3;
         timing.check_interval = Duration::from_secs(1);
         timing
     }
@@ -132,7 +141,7 @@ pub(super) fn run(rotation: &Rotation) -> Result<(), Error> {
     let figures = runtime.block_on(measure(rotation))?;
     report.goals = goals(&figures, rotation);
     report.rows.push(figures);
-    super::finish(&report, rotation.output)
+    super::finish(&report, rotation.output, rotation.is_quick)
 }
 
 fn goals(figures: &Figures, rotation: &Rotation) -> Vec<Goal> {

@@ -79,7 +79,7 @@ pub(super) async fn run(count: usize, output: Output) -> Result<(), Error> {
         },
     ];
     report.rows.push(figures);
-    super::finish(&report, output)
+    super::finish(&report, output, false)
 }
 
 async fn measure(count: usize) -> Result<Figures, Error> {

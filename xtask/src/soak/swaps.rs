@@ -40,6 +40,8 @@ pub(crate) struct Swaps {
     /// How to print.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
+    #[arg(skip)]
+    is_quick: bool,
 }
 
 impl Swaps {
@@ -47,7 +49,7 @@ impl Swaps {
     pub(super) const QUICK: [Self; 2] = [Self::quick(false, None), Self::quick(true, Some(100))];
 
     const fn quick(poll: bool, interval: Option<u64>) -> Self {
-        Self { count: 100, poll, interval, volumes: None, output: Output::Table }
+        Self { count: 100, poll, interval, volumes: None, output: Output::Table, is_quick: true }
     }
 }
 
@@ -107,7 +109,7 @@ pub(super) fn run(swaps: &Swaps) -> Result<(), Error> {
     let figures = runtime.block_on(measure(swaps))?;
     report.goals = goals(&figures, swaps.poll);
     report.rows.push(figures);
-    super::finish(&report, swaps.output)
+    super::finish(&report, swaps.output, swaps.is_quick)
 }
 
 fn goals(figures: &Figures, poll: bool) -> Vec<Goal> {
