@@ -9,7 +9,7 @@ use crate::{
     bundle::TrustBundle,
     names::ServingNames,
     serving::ServingCertificate,
-    source::{Reason, SourceError, with_causes},
+    source::{Reason, SourceError},
     validity,
 };
 
@@ -64,7 +64,7 @@ pub(super) fn check_trust(
     now: SystemTime,
 ) -> Result<(), SourceError> {
     certificate.verify_chain(bundle, now).map_err(|error| {
-        let problem = format!("{}; the bundle has {}", with_causes(&error), some_of(bundle.fingerprints()));
+        let problem = format!("{}; the bundle has {}", crate::chain(&error), some_of(bundle.fingerprints()));
         SourceError::new(Reason::Untrusted, problem)
     })
 }

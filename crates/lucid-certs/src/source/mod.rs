@@ -14,7 +14,6 @@ use std::{
     collections::BTreeMap,
     fmt,
     future::Future,
-    iter,
     time::{Duration, SystemTime},
 };
 
@@ -144,12 +143,6 @@ impl SourceError {
     pub fn new(reason: Reason, problem: impl fmt::Display) -> Self {
         Self { reason, problem: problem.to_string() }
     }
-}
-
-/// An error with its causes, in one line
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let causes = iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// Kinds of problems with a certificate that comes from elsewhere

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use super::{Offer, Reason, SourceError, Trust, check::check_trust, with_causes};
+use super::{Offer, Reason, SourceError, Trust, check::check_trust};
 use crate::{
     bundle::TrustBundle,
     serving::{PairError, ServingCertificate},
@@ -76,7 +76,7 @@ impl Found {
 pub(super) fn bundle(text: &Text<'_>) -> Result<TrustBundle, SourceError> {
     refuse_empty(text)?;
     TrustBundle::from_pem(text.bytes).map_err(|error| {
-        SourceError::new(Reason::Malformed, format!("failed to use {}: {}", text.place, with_causes(&error)))
+        SourceError::new(Reason::Malformed, format!("failed to use {}: {}", text.place, crate::chain(&error)))
     })
 }
 
@@ -98,5 +98,5 @@ fn refused(error: &PairError, certificate: &str, key: &str) -> SourceError {
         PairError::KeyPem { .. } | PairError::Key { .. } => (Reason::Malformed, key.to_owned()),
         PairError::Mismatch { .. } => (Reason::Mismatch, format!("{certificate} with {key}")),
     };
-    SourceError::new(reason, format!("failed to use {place}: {}", with_causes(error)))
+    SourceError::new(reason, format!("failed to use {place}: {}", crate::chain(error)))
 }

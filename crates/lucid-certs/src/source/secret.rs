@@ -23,7 +23,6 @@ use zeroize::Zeroize;
 use super::{
     CertificateSource, Live, Offer, Reason, SourceError,
     pair::{Found, Text},
-    with_causes,
 };
 
 /// How long the first answer of the API server may take
@@ -147,7 +146,7 @@ impl SecretSource {
         let problem = format!(
             "failed to watch {}, for which get, list and watch are needed: {}",
             self.place,
-            with_causes(error)
+            crate::chain(error)
         );
         if self.complaint.as_ref() != Some(&problem) {
             warn!("{problem}");
