@@ -119,7 +119,7 @@ pub use catalogue::{
 };
 pub use chain::{ChainError, ChainSource, MAX_CHAIN};
 pub use configuration::{Configuration, ConfigurationError, DEFAULT_CHAIN, Overrides};
-pub use mode::{AuditMode, Direction, ModeError};
+pub use mode::{AuditMode, Direction, Intercept, ModeError, SidecarMode};
 pub use namespace::{NamespaceChain, NamespaceChainError};
 pub use patch::{Operation, Patch};
 pub use plan::{
