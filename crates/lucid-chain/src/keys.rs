@@ -41,6 +41,9 @@ pub const INTERCEPT: &str = "lucid.computing/intercept";
 /// Nothing in Lucid takes it as proof.
 pub const STATUS: &str = "lucid.computing/status";
 
+/// Name of the init container that installs the network rules of a [`Redirect`](crate::redirect::Redirect).
+pub const INIT_CONTAINER: &str = "lucid-init";
+
 /// ConfigMap in a pod's namespace with the chain of that namespace.
 pub const NAMESPACE_CONFIG_MAP: &str = "lucid-auditor-chain";
 
@@ -52,3 +55,6 @@ pub const CATALOGUE_CONFIG_MAP: &str = "lucid-auditors";
 
 /// Key of [`NAMESPACE_CONFIG_MAP`] and [`CATALOGUE_CONFIG_MAP`]: a catalogue in YAML.
 pub const CATALOGUE_KEY: &str = "auditors.yaml";
+
+/// Namespace label by which Pod Security admission is told what to refuse; see [`PodSecurity`](crate::PodSecurity).
+pub const POD_SECURITY_ENFORCE: &str = "pod-security.kubernetes.io/enforce";
