@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use lucid_audit::Recorder;
 use lucid_chain::{Decision, Inputs, plan};
-use lucid_validator::{ClusterConfiguration, NotSynced, RequestError, Scope, decision, pod_of, record};
+use lucid_cluster::{ClusterConfiguration, NotSynced};
+use lucid_validator::{RequestError, Scope, decision, pod_of, record};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, InvalidPatch, JsonPatch, Operation};
 use snafu::Snafu;
 

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use lucid_chain::Overrides;
+use lucid_cluster::{ClusterConfiguration, Settings};
 use lucid_serving::{Host, Program};
-use lucid_validator::{
-    Calls, ClusterConfiguration, RunError, Scope, Settings, VALIDATE_NAME, VALIDATE_PATH, Validator,
-};
+use lucid_validator::{Calls, RunError, Scope, VALIDATE_NAME, VALIDATE_PATH, Validator};
 use lucid_webhook::{AdmissionRequest, Router, Webhook};
 
 use crate::config::RunArgs;
