@@ -121,9 +121,7 @@ pub use catalogue::{
     Auditor, Catalogue, CatalogueError, DEFAULT_PORT, RESERVED_ENV, Resources, UnknownAuditor,
 };
 pub use chain::{ChainError, ChainSource, MAX_CHAIN};
-pub use configuration::{
-    Configuration, ConfigurationError, DEFAULT_CHAIN, DEFAULT_INIT_IMAGE, Overrides,
-};
+pub use configuration::{Configuration, ConfigurationError, DEFAULT_CHAIN, DEFAULT_INIT_IMAGE, Overrides};
 pub use mode::{AuditMode, Direction, Intercept, ModeError, SidecarMode};
 pub use namespace::{NamespaceChain, NamespaceChainError};
 pub use patch::{Operation, Patch};

@@ -25,7 +25,8 @@ struct Status {
 impl Added {
     /// What an earlier planning added to `pod`.
     pub(crate) fn before(pod: &PodView<'_>) -> Self {
-        let status = pod.annotation(keys::STATUS).and_then(|status| serde_json::from_str::<Status>(status).ok());
+        let status =
+            pod.annotation(keys::STATUS).and_then(|status| serde_json::from_str::<Status>(status).ok());
         Self { before: status.unwrap_or_default().added, now: BTreeSet::new() }
     }
 

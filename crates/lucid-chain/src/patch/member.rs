@@ -31,7 +31,10 @@ impl Member<'_> {
     }
 
     /// The container of this name, and its place.
-    pub(super) fn find<'v, 'a>(self, list: &'v [ContainerView<'a>]) -> Option<(usize, &'v ContainerView<'a>)> {
+    pub(super) fn find<'v, 'a>(
+        self,
+        list: &'v [ContainerView<'a>],
+    ) -> Option<(usize, &'v ContainerView<'a>)> {
         list.iter().enumerate().find(|(_, found)| found.name() == self.name())
     }
 
@@ -40,7 +43,12 @@ impl Member<'_> {
     }
 
     /// What to say when `found`, which differs in `difference`, has to give way.
-    pub(super) fn replaced(self, difference: String, found: &ContainerView<'_>, pod: &PodView<'_>) -> Warning {
+    pub(super) fn replaced(
+        self,
+        difference: String,
+        found: &ContainerView<'_>,
+        pod: &PodView<'_>,
+    ) -> Warning {
         let name = self.name().to_owned();
         let before = match self {
             Self::Auditor(planned) => planned.as_planned_before(found).map(|before| before.manifest()),

@@ -158,8 +158,10 @@ impl Plan {
             return;
         }
         added.keep(&LIST);
-        let present: Vec<_> =
-            self.init_members().filter_map(|member| Some((member, member.find(pod.init_containers())?))).collect();
+        let present: Vec<_> = self
+            .init_members()
+            .filter_map(|member| Some((member, member.find(pod.init_containers())?)))
+            .collect();
         let model = self.model_sidecar(pod);
         let ends = model.unwrap_or(usize::MAX);
         let places = present.iter().map(|(_, (place, _))| *place);
@@ -175,7 +177,9 @@ impl Plan {
         let mut places: Vec<_> = places.collect();
         places.sort_unstable();
         for place in places.iter().rev() {
-            patch.operations.push(Operation::Remove { path: pointer(&[&LIST[..], &[&place.to_string()]].concat()) });
+            patch
+                .operations
+                .push(Operation::Remove { path: pointer(&[&LIST[..], &[&place.to_string()]].concat()) });
         }
         for (member, (_, found)) in present {
             match member.difference(found, pod) {

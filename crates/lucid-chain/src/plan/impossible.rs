@@ -86,7 +86,9 @@ pub(super) fn check_resources<'v, 'a: 'v>(
 
     // The sum of the requests may exceed neither the pod's request nor, where the API server derives that, its limit.
     let mut requested = BTreeMap::<&str, Quantity>::new();
-    for (name, request) in auditors.iter().flat_map(|planned| planned.auditor.resources().effective_requests()) {
+    for (name, request) in
+        auditors.iter().flat_map(|planned| planned.auditor.resources().effective_requests())
+    {
         let sum = requested.entry(name).or_insert(Quantity::ZERO);
         *sum = sum.saturating_add(Quantity::parse(request).unwrap_or(Quantity::ZERO));
     }

@@ -235,12 +235,14 @@ fn make(
     let init_name = redirects.then(|| names.of_init(warnings));
 
     let others: Vec<_> = pod.all_containers().filter(|found| !names.are_planned(found.name())).collect();
-    let leftovers: Vec<_> =
-        others.iter().filter(|found| before::is_auditor(found, catalogue)).map(|found| found.name()).collect();
+    let leftovers: Vec<_> = others
+        .iter()
+        .filter(|found| before::is_auditor(found, catalogue))
+        .map(|found| found.name())
+        .collect();
     warnings.extend(leftovers.iter().map(|name| Warning::LeftoverAuditor { name: (*name).to_owned() }));
-    let is_application = |found: &&ContainerView<'_>| {
-        !names.are_planned(found.name()) && !leftovers.contains(&found.name())
-    };
+    let is_application =
+        |found: &&ContainerView<'_>| !names.are_planned(found.name()) && !leftovers.contains(&found.name());
     let applications: Vec<_> = pod.containers().iter().filter(is_application).collect();
 
     let clues = ModelClues {
