@@ -95,7 +95,7 @@
 //!
 //! [`PodView`] borrows what planning reads from the pod's JSON. [`plan()`] turns it and the
 //! [`Inputs`] into an [`Outcome`], which may hold a [`Plan`]; [`Plan::patch`] gives the [`Patch`].
-//! [`keys`] has the names users write.
+//! [`keys`] has the names users write; [`redirect`] has the network rules that make traffic take the chain.
 
 mod annotations;
 mod catalogue;

@@ -267,15 +267,15 @@ fn make(
     let containers = container::chain(&chain, auditors, ports, model_port.port, &circumstances);
     let running = pod.containers().iter().chain(pod.native_sidecars().map(|(_, found)| found));
     impossible::check_resources(pod, running.filter(|found| !names.are_planned(found.name())), &containers)?;
-    let init = init_name.map(|name| {
+    let init = init_name.map(|name| -> Result<_, ImpossibleReason> {
         let outbound = settings.direction.value.covers_outbound().then_some(settings.outbound_port.value);
-        PlannedInit::new(name, configuration, &containers, model_port.port, inbound, outbound)
+        Ok(PlannedInit::new(name, configuration, &containers, model_port.port, inbound, outbound)?)
     });
     Ok(Plan {
         trigger,
         source,
         containers,
-        init,
+        init: init.transpose()?,
         model_port,
         audit_mode: settings.audit_mode,
         direction: settings.direction,
