@@ -82,7 +82,10 @@ pub(crate) fn defaulted(pod: &Value) -> Value {
     let mut pod = pod.clone();
     let host_network = pod["spec"]["hostNetwork"] == true;
     pod["spec"]["volumes"] = json!([{"name": "kube-api-access-x7k2p", "projected": {"defaultMode": 420}}]);
-    for container in pod["spec"]["containers"].as_array_mut().unwrap() {
+    let spec = pod["spec"].as_object_mut().unwrap();
+    let lists = ["containers", "initContainers"];
+    let lists: Vec<_> = spec.iter_mut().filter(|(key, _)| lists.contains(&key.as_str())).collect();
+    for container in lists.into_iter().filter_map(|(_, list)| list.as_array_mut()).flatten() {
         let container = container.as_object_mut().unwrap();
         let filled_in = [
             ("imagePullPolicy", json!("Always")),

@@ -7,6 +7,7 @@ mod catalogue;
 mod catalogue_bounds;
 mod chain;
 mod common;
+mod init_containers;
 mod model_port;
 mod patch;
 mod plan;
