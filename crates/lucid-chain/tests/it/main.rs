@@ -5,6 +5,10 @@
 mod annotations;
 mod catalogue;
 mod catalogue_bounds;
+mod catalogue_defaults;
+mod catalogue_probes;
+mod catalogue_reference;
+mod catalogue_security_context;
 mod chain;
 mod common;
 mod model_port;
