@@ -21,3 +21,4 @@ mod patch;
 mod plan;
 mod pod;
 mod properties;
+mod redirect;
