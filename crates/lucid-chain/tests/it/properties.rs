@@ -325,7 +325,10 @@ proptest! {
 
     #[test]
     fn an_arbitrary_catalogue_is_read_or_refused_without_a_panic(text in any::<String>(), at in any::<prop::sample::Index>()) {
-        const YAML: &str = "chain:\n- name: a\n  image: a\n  env: {A: 'x'}\n  resources: {limits: {cpu: 1}}\n";
+        const YAML: &str = "chain:\n- name: a\n  image: a\n  port: 1\n  env: {A: 'x'}\n  resources: {limits: {cpu: 1}}
+  probes: {startup: {path: /a, periodSeconds: 2}}
+  securityContext: {runAsGroup: 3, capabilities: {drop: [ALL]}, seccompProfile: {type: Localhost, localhostProfile: b}}
+defaults: {direction: both}\n";
         let mut yaml = YAML.to_owned();
         yaml.insert_str(at.index(YAML.len()), &text);
         for yaml in [text, yaml] {
