@@ -1,13 +1,13 @@
 //! The container of one auditor.
 
-use std::num::NonZeroU16;
+use std::{borrow::Cow, num::NonZeroU16};
 
 use lucid_notary::ImageReference;
 use serde_json::{Map, Value, json};
 
 use super::{FIRST_UID, PortReason};
 use crate::{
-    catalogue::{Auditor, Resources},
+    catalogue::{Auditor, Probe, Probes, Resources},
     chain::MAX_CHAIN,
     mode::AuditMode,
     pod::ContainerView,
@@ -62,37 +62,32 @@ impl PlannedContainer {
             "ports": [{"containerPort": self.port}],
             "env": self.env().map(|(name, value)| variable(name, value)).collect::<Vec<_>>(),
             "resources": resources(self.auditor.resources()),
-            "securityContext": {
-                "runAsNonRoot": true,
-                "runAsUser": self.uid,
-                "allowPrivilegeEscalation": false,
-                "capabilities": {"drop": ["ALL"]},
-                "readOnlyRootFilesystem": true,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "securityContext": self.auditor.security_context().manifest(self.uid),
             "terminationMessagePath": "/dev/termination-log",
             "terminationMessagePolicy": "File",
         });
         if self.native {
             manifest["restartPolicy"] = json!("Always");
         }
-        if let Some(probe) = self.startup_probe() {
-            manifest["startupProbe"] = probe;
+        for (key, probe) in self.probes() {
+            manifest[key] = probe.manifest(self.port);
         }
         manifest
     }
 
-    /// What the next init container waits for: the auditor answers. Who only observes keeps nobody waiting.
-    fn startup_probe(&self) -> Option<Value> {
-        (self.native && self.audit_mode == AuditMode::Enforce).then(|| {
-            json!({
-                "httpGet": {"path": "/health", "port": self.port, "scheme": "HTTP"},
-                "timeoutSeconds": 1,
-                "periodSeconds": 1,
-                "successThreshold": 1,
-                "failureThreshold": 120,
-            })
-        })
+    /// The probes of the catalogue. A native sidecar has a startup probe anyway, which the application waits for. Who
+    /// only observes keeps nobody waiting, be it for the application or for the pod's readiness.
+    fn probes(&self) -> impl Iterator<Item = (&'static str, Cow<'_, Probe>)> {
+        let Probes { readiness, liveness, startup, .. } = self.auditor.probes();
+        let holds = self.audit_mode != AuditMode::Observe;
+        let startup = startup.as_ref().map(Cow::Borrowed);
+        let startup = startup.or_else(|| self.native.then(|| Cow::Owned(Probe::default_startup())));
+        let probes = [
+            ("startupProbe", startup.filter(|_| holds)),
+            ("readinessProbe", readiness.as_ref().filter(|_| holds).map(Cow::Borrowed)),
+            ("livenessProbe", liveness.as_ref().map(Cow::Borrowed)),
+        ];
+        probes.into_iter().filter_map(|(key, probe)| Some((key, probe?)))
     }
 
     /// This auditor as it would be for the ports, the mode and the place in the chain that `found` tells: if that is
