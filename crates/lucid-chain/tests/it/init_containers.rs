@@ -437,3 +437,20 @@ fn a_catalogue_says_how_auditors_are_probed_and_who_only_observes_keeps_nobody_w
         }
     }
 }
+
+#[test]
+fn an_annotation_that_loosens_an_auditor_is_taken_away_and_reported() {
+    let ours = "container.apparmor.security.beta.kubernetes.io/lucid-injection-auditor";
+    let theirs = "container.apparmor.security.beta.kubernetes.io/web";
+    let pod = pod(json!({keys::AUDITORS: "injection", ours: "unconfined", theirs: "unconfined"}), &[5000]);
+    let patch = patch_in(&pod, &builtin());
+    let said: Vec<_> = patch.warnings().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        said,
+        [format!("annotation {ours} is taken away: what an auditor may do is not for the pod to say")]
+    );
+    let patched = apply(&pod, &patch);
+    assert_eq!(patched["metadata"]["annotations"][ours], Value::Null);
+    assert_eq!(patched["metadata"]["annotations"][theirs], "unconfined");
+    assert!(patch_in(&patched, &builtin()).is_empty());
+}
