@@ -3,32 +3,14 @@
 use std::{
     collections::BTreeSet,
     fs,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
-    num::NonZeroU16,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-/// An own address to connect to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Address {
-    ip: IpAddr,
-    /// The interface, for an address that means something only there (RFC 4007).
-    scope: u32,
-}
-
-impl Address {
-    pub(crate) fn with_port(self, port: NonZeroU16) -> SocketAddr {
-        match self.ip {
-            IpAddr::V4(ip) => SocketAddr::from((ip, port.get())),
-            IpAddr::V6(ip) => SocketAddr::V6(SocketAddrV6::new(ip, port.get(), 0, self.scope)),
-        }
-    }
-}
-
-/// Every address of this network namespace; 127.0.0.1 always.
-pub(crate) fn all() -> BTreeSet<Address> {
-    let ipv4 = local_ipv4(&read("/proc/net/fib_trie"));
-    let ipv4 = ipv4.into_iter().chain([Ipv4Addr::LOCALHOST]).map(|ip| Address { ip: ip.into(), scope: 0 });
-    ipv4.chain(local_ipv6(&read("/proc/net/if_inet6"))).collect()
+/// Every address of this network namespace that can be redirected; 127.0.0.1 always.
+pub(crate) fn all() -> BTreeSet<IpAddr> {
+    let ipv4 = local_ipv4(&read("/proc/net/fib_trie")).into_iter().chain([Ipv4Addr::LOCALHOST]);
+    let ipv6 = local_ipv6(&read("/proc/net/if_inet6"));
+    ipv4.map(IpAddr::from).chain(ipv6.into_iter().map(IpAddr::from)).collect()
 }
 
 /// Whether any interface has an IPv6 address. Loopback has one unless IPv6 is switched off.
@@ -61,16 +43,17 @@ fn local_ipv4(fib_trie: &str) -> Vec<Ipv4Addr> {
 
 /// Lines of address, interface number, prefix length, scope and flags, all hexadecimal, and a name:
 /// `fe80000000000000080027fffe9a1b2c 02 40 20 80     eth0`.
-fn local_ipv6(if_inet6: &str) -> Vec<Address> {
+///
+/// Without link-local addresses: a socket that calls one is bound to its interface, and the answer of ::1, where the
+/// call is redirected to, does not come from there. Nobody reaches the model that way.
+fn local_ipv6(if_inet6: &str) -> Vec<Ipv6Addr> {
     /// Flags of an address that is not in use until no neighbour claims it (RFC 4862, linux/if_addr.h).
     const TENTATIVE_OR_FAILED: u8 = 0x40 | 0x08;
     let address = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
         let ip = Ipv6Addr::from(u128::from_str_radix(fields.next()?, 16).ok()?);
-        let interface = u32::from_str_radix(fields.next()?, 16).ok()?;
-        let flags = u8::from_str_radix(fields.nth(2)?, 16).ok()?;
-        let scope = if ip.is_unicast_link_local() { interface } else { 0 };
-        (flags & TENTATIVE_OR_FAILED == 0).then_some(Address { ip: ip.into(), scope })
+        let flags = u8::from_str_radix(fields.nth(3)?, 16).ok()?;
+        (flags & TENTATIVE_OR_FAILED == 0 && !ip.is_unicast_link_local()).then_some(ip)
     };
     if_inet6.lines().filter_map(address).collect()
 }
@@ -108,9 +91,7 @@ Local:
 20010db8000000000000000000000003 02 40 00 c0     eth0
 fe80000000000000080027fffe9a1b2c 0b 40 20 80     eth0
 ";
-        let port = NonZeroU16::MIN;
-        let addresses: Vec<_> =
-            local_ipv6(if_inet6).into_iter().map(|a| a.with_port(port).to_string()).collect();
-        assert_eq!(addresses, ["[::1]:1", "[2001:db8::2]:1", "[fe80::800:27ff:fe9a:1b2c%11]:1"]);
+        let addresses = local_ipv6(if_inet6).into_iter().map(|address| address.to_string());
+        assert_eq!(addresses.collect::<Vec<_>>(), ["::1", "2001:db8::2"]);
     }
 }

@@ -37,9 +37,10 @@ pub(crate) fn prove(redirect: &Redirect) -> Result<usize, NotProven> {
     let listeners: Vec<_> = listeners.into_iter().flatten().collect();
     let deadline = Instant::now() + DEADLINE;
 
-    let targets: Vec<_> = targets(redirect).collect();
+    let (own, elsewhere) = (own_targets(redirect), targets_elsewhere(redirect));
     let mut proven = 0;
-    for targets in targets.chunks(AT_ONCE) {
+    // Own ones first: where rules have no effect at all, nothing leaves the pod.
+    for targets in own.chunks(AT_ONCE).chain(elsewhere.chunks(AT_ONCE)) {
         proven += arrive(targets, &listeners, first, deadline)?;
     }
     Ok(proven)
@@ -53,16 +54,15 @@ struct Target {
     own: bool,
 }
 
-fn targets(redirect: &Redirect) -> impl Iterator<Item = Target> {
-    let guarded = redirect.guarded();
-    let own = addresses::all().into_iter().flat_map(move |address| {
-        let addresses: Vec<_> = guarded.iter().map(|port| address.with_port(*port)).collect();
-        addresses.into_iter().map(|address| Target { address, own: true })
-    });
-    let elsewhere = redirect.outbound().flat_map(|port| {
-        ELSEWHERE.map(|host| Target { address: SocketAddr::new(host, port.get()), own: false })
-    });
-    own.chain(elsewhere)
+fn own_targets(redirect: &Redirect) -> Vec<Target> {
+    let (addresses, guarded) = (addresses::all(), redirect.guarded());
+    let address = |ip| guarded.iter().map(move |port| SocketAddr::new(ip, port.get()));
+    addresses.into_iter().flat_map(address).map(|address| Target { address, own: true }).collect()
+}
+
+fn targets_elsewhere(redirect: &Redirect) -> Vec<Target> {
+    let address = |port: NonZeroU16| ELSEWHERE.map(|host| SocketAddr::new(host, port.get()));
+    redirect.outbound().flat_map(address).map(|address| Target { address, own: false }).collect()
 }
 
 /// The number of `targets` that can be connected to, if all of these lead to the port `first`.
@@ -84,11 +84,12 @@ fn arrive(
                 Ok((stream, source)) => open.push((target, stream, source)),
                 Err(error) if !target.own && leads_nowhere(&error) => {}
                 Err(source) => {
+                    let timed_out = source.kind() == io::ErrorKind::TimedOut;
                     let error = NotProven::Connect { address: target.address, first, source };
-                    if Instant::now() > deadline {
+                    if timed_out || Instant::now() > deadline {
                         return Err(error);
                     }
-                    failure = Some(error);
+                    failure.get_or_insert(error);
                     again.push(target);
                 }
             }
@@ -104,7 +105,7 @@ fn arrive(
             if arrived.contains(source) {
                 proven += 1;
             } else {
-                failure = Some(NotProven::Elsewhere { address: target.address, first });
+                failure.get_or_insert(NotProven::Elsewhere { address: target.address, first });
                 again.push(*target);
             }
         }
@@ -204,7 +205,7 @@ fn socket_address(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?))
 }
 
-/// Without what two sockets may say differently of one address: IPv4 within IPv6, and the scope.
+/// Without what two sockets may say differently of one address: IPv4 within IPv6.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -212,7 +213,7 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 /// A connection did not take the way it should.
 #[derive(Debug, Snafu)]
 pub enum NotProven {
-    #[snafu(display("a connection to {address} reached neither port {first} nor anything else: {source}"))]
+    #[snafu(display("a connection to {address}, which should lead to port {first}, failed: {source}"))]
     Connect { address: SocketAddr, first: NonZeroU16, source: io::Error },
     #[snafu(display("a connection to {address} was not redirected to port {first}"))]
     Elsewhere { address: SocketAddr, first: NonZeroU16 },
