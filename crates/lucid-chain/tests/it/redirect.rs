@@ -84,26 +84,19 @@ fn a_chain_has_as_many_auditors_as_a_pod_may_have() {
 #[test]
 fn nftables_get_one_table_that_replaces_itself() {
     let redirect = Redirect::from_json(PLAN).unwrap();
-    let script = r#"table inet lucid {}
+    let script = r#"add table inet lucid
 delete table inet lucid
-table inet lucid {
-	chain prerouting {
-		type nat hook prerouting priority -100; policy accept;
-		tcp dport { 5000, 8093 } redirect to :8090
-	}
-	chain input {
-		type filter hook input priority 0; policy accept;
-		iifname != "lo" tcp dport { 5000, 8093 } reject with tcp reset
-	}
-	chain output {
-		type nat hook output priority -100; policy accept;
-		oifname "lo" meta skuid 20001 tcp dport 8093 return
-		oifname "lo" meta skuid 20002 tcp dport { 5000, 8093 } return
-		oifname "lo" tcp dport { 5000, 8093 } redirect to :8090
-		meta skuid { 20001, 20002 } return
-		oifname != "lo" tcp dport 8000 redirect to :8090
-	}
-}
+add table inet lucid
+add chain inet lucid prerouting { type nat hook prerouting priority -100; policy accept; }
+add rule inet lucid prerouting tcp dport { 5000, 8093 } redirect to :8090
+add chain inet lucid input { type filter hook input priority 0; policy accept; }
+add rule inet lucid input iifname != "lo" tcp dport { 5000, 8093 } reject with tcp reset
+add chain inet lucid output { type nat hook output priority -100; policy accept; }
+add rule inet lucid output oifname "lo" meta skuid 20001 tcp dport 8093 return
+add rule inet lucid output oifname "lo" meta skuid 20002 tcp dport { 5000, 8093 } return
+add rule inet lucid output oifname "lo" tcp dport { 5000, 8093 } redirect to :8090
+add rule inet lucid output meta skuid { 20001, 20002 } return
+add rule inet lucid output oifname != "lo" tcp dport 8000 redirect to :8090
 "#;
     assert_eq!(redirect.nft_script(), script);
 }
