@@ -30,9 +30,7 @@ fn running_again_changes_nothing_whether_the_auditors_run_or_not() {
         foreign(1);
         let init = Init::new(image);
         let said = init.install(&network.pod);
-        if image != Image::Nft {
-            foreign(2);
-        }
+        foreign(2);
         let rules = image.rules(&network.pod);
         assert!(rules.contains("8093"), "{rules}");
 
