@@ -115,11 +115,12 @@ mod warning;
 
 pub use annotations::Annotations;
 pub use catalogue::{
-    Auditor, Catalogue, CatalogueError, DEFAULT_PORT, RESERVED_ENV, Resources, UnknownAuditor,
+    Auditor, Catalogue, CatalogueError, DEFAULT_PORT, Defaults, Probe, Probes, Profile, RESERVED_ENV,
+    Resources, SecurityContext, UnknownAuditor,
 };
 pub use chain::{ChainError, ChainSource, MAX_CHAIN};
 pub use configuration::{Configuration, ConfigurationError, DEFAULT_CHAIN, Overrides};
-pub use mode::{AuditMode, Direction, ModeError};
+pub use mode::{AuditMode, Direction, Intercept, ModeError, SidecarMode};
 pub use namespace::{NamespaceChain, NamespaceChainError};
 pub use patch::{Operation, Patch};
 pub use plan::{
