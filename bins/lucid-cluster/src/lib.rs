@@ -3,6 +3,7 @@
 //! [`state`] knows what follows from their content, [`watch`] keeps it in step with the API server. Nothing is fetched
 //! while a request waits.
 
+pub mod auditor;
 mod state;
 mod watch;
 
