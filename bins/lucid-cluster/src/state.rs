@@ -120,11 +120,15 @@ impl State {
                     .overlay(&Catalogue::parse(&origin, yaml).map_err(|error| error.to_string())?)
             }
         };
-        let Settings { chain, overrides, allow_skip } = self.settings.as_ref();
+        let Settings { chain, overrides, skip, init_image, image_pull_secrets } = self.settings.as_ref();
         let mut configuration = Configuration::new(catalogue, chain.as_deref())
             .map_err(|error| format!("{error} (set by LUCID_CHAIN; auditors are defined in {config_map})"))?;
         configuration.overrides = *overrides;
-        configuration.allow_skip = *allow_skip;
+        configuration.skip = skip.clone();
+        configuration.image_pull_secrets.clone_from(image_pull_secrets);
+        if let Some(image) = init_image {
+            configuration.init_image = image.clone();
+        }
         Ok(configuration)
     }
 

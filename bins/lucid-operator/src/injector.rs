@@ -61,7 +61,9 @@ impl Injector {
         };
         let pod = pod_of(&request, object)?;
         let view = self.cluster.namespace(namespace)?;
-        let inputs = Inputs::new(&view.configuration).with_namespace_chain(view.namespace_chain.as_deref());
+        let inputs = Inputs::new(&view.configuration)
+            .with_namespace(namespace)
+            .with_namespace_chain(view.namespace_chain.as_deref());
         let outcome = plan(&pod, &inputs);
         let response = match &outcome.decision {
             Decision::NotRequested => AdmissionResponse::allow(),

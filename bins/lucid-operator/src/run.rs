@@ -51,7 +51,12 @@ fn settings(args: &RunArgs) -> Settings {
             audit_mode: injection.audit_mode,
             target_port: injection.target_port,
             direction: injection.direction,
+            sidecar_mode: injection.sidecar_mode,
+            intercept: injection.intercept,
+            outbound_port: injection.outbound_port,
         },
-        allow_skip: injection.allow_skip,
+        skip: injection.skip(),
+        init_image: injection.init_image.clone(),
+        image_pull_secrets: injection.image_pull_secrets.clone(),
     }
 }

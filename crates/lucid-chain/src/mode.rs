@@ -57,6 +57,11 @@ impl Direction {
         }
     }
 
+    /// Whether calls from outside go through the chain.
+    pub const fn covers_inbound(self) -> bool {
+        matches!(self, Self::Inbound | Self::Both)
+    }
+
     /// Whether applications are pointed at the chain.
     pub const fn covers_outbound(self) -> bool {
         matches!(self, Self::Outbound | Self::Both)

@@ -35,8 +35,15 @@ pub use yaml::CatalogueError;
 pub const DEFAULT_PORT: NonZeroU16 = port::known(8080);
 
 /// Environment variables that Lucid sets on every auditor; a catalogue may not set them.
-pub const RESERVED_ENV: [&str; 6] =
-    ["LUCID_AUDITOR_ID", "LUCID_CHAIN_NEXT", "AUDITOR_URL", "LUCID_AUDITOR_PORT", "PORT", "LUCID_AUDIT_MODE"];
+pub const RESERVED_ENV: [&str; 7] = [
+    "LUCID_AUDITOR_ID",
+    "LUCID_CHAIN_NEXT",
+    "AUDITOR_URL",
+    "LUCID_AUDITOR_PORT",
+    "PORT",
+    "LUCID_AUDIT_MODE",
+    "LUCID_PROBE_PATHS",
+];
 
 /// An ordered list of auditors, no two of which mean the same. A clone costs a pointer, and no look-up goes through the
 /// list.

@@ -1,12 +1,19 @@
 //! Pods, plans and a stand-in for what the API server does to a pod after the webhook.
 
 use lucid_chain::{
-    Catalogue, Configuration, Decision, Inputs, NamespaceChain, Outcome, Patch, Plan, PodView, keys, plan,
+    Catalogue, Configuration, Decision, Inputs, Intercept, NamespaceChain, Outcome, Patch, Plan, PodView,
+    keys, plan,
 };
 use serde_json::{Value, json};
 
+/// The built-in auditors without network rules, so that a test sees what it is about.
 pub(crate) fn builtin() -> Configuration {
-    Configuration::new(Catalogue::builtin(), None).unwrap()
+    without_rules(Configuration::new(Catalogue::builtin(), None).unwrap())
+}
+
+pub(crate) fn without_rules(mut configuration: Configuration) -> Configuration {
+    configuration.overrides.intercept = Some(Intercept::Env);
+    configuration
 }
 
 /// A labelled pod with one application that declares the given ports.
@@ -36,7 +43,7 @@ pub(crate) fn outcome(pod: &Value) -> Outcome {
 
 pub(crate) fn planned_by(outcome: Outcome) -> Plan {
     match outcome.decision {
-        Decision::Planned(plan) => plan,
+        Decision::Planned(plan) => *plan,
         other => panic!("{other:?}"),
     }
 }

@@ -12,3 +12,4 @@ mod patch;
 mod plan;
 mod pod;
 mod properties;
+mod redirect;
