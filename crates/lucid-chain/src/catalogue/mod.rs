@@ -211,8 +211,9 @@ impl Catalogue {
     }
 }
 
-/// What two names have in common when they mean the same auditor.
-fn stem(name: &str) -> &str {
+/// What two names have in common when they mean the same auditor: the name without the prefix `lucid-` and the suffix
+/// `-auditor`.
+pub fn stem(name: &str) -> &str {
     let name = name.strip_prefix("lucid-").unwrap_or(name);
     name.strip_suffix("-auditor").unwrap_or(name)
 }
