@@ -144,9 +144,9 @@ impl ClusterConfiguration {
         self.0.auditors()
     }
 
-    /// Changes whenever what is known has changed.
+    /// Changes whenever something about an Auditor object may have changed.
     #[must_use]
-    pub fn changes(&self) -> channel::Receiver<()> {
-        self.0.changes()
+    pub fn auditor_changes(&self) -> channel::Receiver<()> {
+        self.0.auditor_changes()
     }
 }
