@@ -226,3 +226,118 @@ impl fmt::Debug for Conversion {
         f.debug_struct("Conversion").field("definition", &self.definition).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kube::api::{DeleteParams, PostParams};
+    use kube::runtime::events::Reporter;
+    use lucid_certs::{CertificateAuthority, ServingNames};
+    use lucid_testbed::Cluster;
+
+    use super::*;
+
+    const DEFINITION: &str = "widgets.example.com";
+    const MANAGER: &str = "lucid-operator";
+
+    fn definition() -> CustomResourceDefinition {
+        let schema = json!({"openAPIV3Schema": {"type": "object"}});
+        serde_json::from_value(json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": DEFINITION},
+            "spec": {
+                "group": "example.com", "scope": "Cluster",
+                "names": {"kind": "Widget", "plural": "widgets", "singular": "widget"},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
+            },
+        }))
+        .unwrap()
+    }
+
+    fn bundle() -> TrustBundle {
+        let names = ServingNames::for_services("lucid-system", &["lucid-operator-webhook"]).unwrap();
+        CertificateAuthority::generate(&names, std::time::SystemTime::now()).unwrap().trust_bundle()
+    }
+
+    fn target(cluster: &Cluster, url: Option<&str>, annotation: Option<&str>) -> Conversion {
+        let url = url.map(|url| url.parse().unwrap());
+        let called = client_config(url.as_ref(), "lucid-system", "lucid-operator-webhook", "/convert");
+        let reporter = Reporter { controller: MANAGER.to_owned(), instance: None };
+        let annotation = annotation.map(|value| ("cert-manager.io/inject-ca-from", value.to_owned()));
+        let recorder = Recorder::new(cluster.client(), reporter);
+        Conversion::new(&cluster.client(), MANAGER, DEFINITION, called, annotation, &recorder)
+    }
+
+    async fn publish(target: &Conversion, bundle: &TrustBundle) {
+        let mut reading = target.read().await.unwrap();
+        while !reading.holds(bundle) {
+            reading = match target.write(bundle, &reading).await {
+                // The API server writes the status of what is new.
+                Err(TargetError::Changed { .. }) => target.read().await.unwrap(),
+                written => written.unwrap(),
+            };
+        }
+    }
+
+    fn called(found: &CustomResourceDefinition) -> WebhookClientConfig {
+        let webhook = found.spec.conversion.clone().unwrap().webhook.unwrap();
+        assert_eq!(webhook.conversion_review_versions, ["v1"]);
+        webhook.client_config.unwrap()
+    }
+
+    #[tokio::test]
+    async fn only_a_definition_that_is_there_gets_a_webhook_and_keeps_it() {
+        let cluster = Cluster::builder().start().await.unwrap();
+        let api: Api<CustomResourceDefinition> = Api::all(cluster.client());
+        let (by_service, bundle) = (target(&cluster, None, None), bundle());
+        assert_eq!(by_service.read().await.unwrap(), Reading::Absent);
+        by_service.restore().await.unwrap();
+        let absent = by_service.write(&bundle, &Reading::Absent).await.unwrap();
+        assert_eq!((absent, api.get_opt(DEFINITION).await.unwrap()), (Reading::Absent, None));
+
+        api.create(&PostParams::default(), &definition()).await.unwrap();
+        publish(&by_service, &bundle).await;
+        let first = api.get(DEFINITION).await.unwrap();
+        let service = called(&first).service.unwrap();
+        assert_eq!((service.path.as_deref(), service.port), (Some("/convert"), Some(443)));
+        assert_eq!(called(&first).ca_bundle.unwrap().0, bundle.to_pem().into_bytes());
+        for damage in [
+            json!({"strategy": "None", "webhook": null}),
+            json!({"webhook": {"conversionReviewVersions": ["v1beta1"]}}),
+            json!({"webhook": {"clientConfig": {"service": {"path": "/other"}}}}),
+            json!({"webhook": {"clientConfig": {"service": null, "url": "https://example.com/"}}}),
+            json!({"webhook": {"clientConfig": {"caBundle": null}}}),
+        ] {
+            let patch = Patch::Merge(json!({"spec": {"conversion": damage}}));
+            api.patch(DEFINITION, &PatchParams::default(), &patch).await.unwrap();
+            assert_ne!(api.get(DEFINITION).await.unwrap().spec, first.spec, "{damage} does nothing");
+            publish(&by_service, &bundle).await;
+            assert_eq!(api.get(DEFINITION).await.unwrap().spec, first.spec, "{damage} is not put back");
+        }
+        let version = api.get(DEFINITION).await.unwrap().resource_version();
+        publish(&by_service, &bundle).await;
+        by_service.restore().await.unwrap();
+        assert_eq!(api.get(DEFINITION).await.unwrap().resource_version(), version, "nothing to put back");
+
+        // What was read before somebody wrote is not written over.
+        let before = by_service.read().await.unwrap();
+        let note = Patch::Merge(json!({"metadata": {"annotations": {"team": "blue"}}}));
+        api.patch(DEFINITION, &PatchParams::default(), &note).await.unwrap();
+        let refused = by_service.write(&bundle, &before).await.unwrap_err();
+        assert!(matches!(refused, TargetError::Changed { .. }), "{refused}");
+
+        // Somebody else brings the bundle, of an operator outside the cluster; and back.
+        let by_url = target(&cluster, Some("https://192.0.2.1:8443/base/"), Some("lucid-system/cert"));
+        by_url.restore().await.unwrap();
+        let found = api.get(DEFINITION).await.unwrap();
+        assert_eq!(called(&found).url.as_deref(), Some("https://192.0.2.1:8443/base/convert"));
+        assert_eq!(called(&found).service, None);
+        assert_eq!(called(&found).ca_bundle, called(&first).ca_bundle, "it is another's");
+        assert_eq!(found.annotations()["cert-manager.io/inject-ca-from"], "lucid-system/cert");
+        publish(&by_service, &bundle).await;
+        let found = api.get(DEFINITION).await.unwrap();
+        assert_eq!(found.spec, first.spec);
+        assert_eq!(found.annotations().keys().collect::<Vec<_>>(), ["team"]);
+
+        api.delete(DEFINITION, &DeleteParams::default()).await.unwrap();
+    }
+}

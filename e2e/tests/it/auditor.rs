@@ -3,7 +3,7 @@
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{chain, cluster, create, expected, operator, pod, stored};
+use crate::common::{chain, cluster, config_map, create, env, expected, operator, pod, stored};
 use crate::installation::apply as apply_manifest;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -33,18 +33,18 @@ fn kubectl(cluster: &Cluster, arguments: &[&str], input: &str) -> Output {
     child.wait_with_output().unwrap()
 }
 
-fn said(cluster: &Cluster, arguments: &[&str], input: &str) -> String {
+pub(crate) fn said(cluster: &Cluster, arguments: &[&str], input: &str) -> String {
     let output = kubectl(cluster, arguments, input);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn apply(cluster: &Cluster, object: &Value) {
+pub(crate) fn apply(cluster: &Cluster, object: &Value) {
     said(cluster, &["apply", "-f", "-"], &object.to_string());
 }
 
 /// Waits until kubectl prints something of which `holds` is true.
-async fn until(cluster: &Cluster, arguments: &[&str], holds: impl Fn(&str) -> bool) -> String {
+pub(crate) async fn until(cluster: &Cluster, arguments: &[&str], holds: impl Fn(&str) -> bool) -> String {
     let begin = Instant::now();
     loop {
         let output = kubectl(cluster, arguments, "");
@@ -59,7 +59,7 @@ async fn until(cluster: &Cluster, arguments: &[&str], holds: impl Fn(&str) -> bo
 }
 
 /// Installs the definition and waits until the operator's conversion works in it.
-async fn define(cluster: &Cluster) {
+pub(crate) async fn define(cluster: &Cluster) {
     apply_manifest(cluster, "auditor-crd.yaml");
     until(cluster, &["get", "auditors.v1alpha1.lucid.computing"], |_| true).await;
     until(cluster, &["get", "crd", "auditors.lucid.computing", "-o", "json"], |text| {
@@ -75,7 +75,7 @@ fn flat(name: &str, image: &str) -> Value {
     })
 }
 
-fn structured(name: &str, image: &str) -> Value {
+pub(crate) fn structured(name: &str, image: &str) -> Value {
     json!({
         "apiVersion": "lucid.computing/v1", "kind": "Auditor", "metadata": {"name": name},
         "spec": {
@@ -91,12 +91,21 @@ fn asking(name: &str, auditors: &str) -> Value {
     pod(name, json!({"lucid.io/secured": "true"}), annotations)
 }
 
-/// Makes pods until one holds these images; how long that took.
+/// Makes pods that ask for `auditors` until one holds these images; how long that took.
 async fn until_images(cluster: &Cluster, prefix: &str, auditors: &str, images: &[&str]) -> Duration {
+    until_pods(cluster, prefix, |name| asking(name, auditors), images).await
+}
+
+async fn until_pods(
+    cluster: &Cluster,
+    prefix: &str,
+    manifest: impl Fn(&str) -> Value,
+    images: &[&str],
+) -> Duration {
     let begin = Instant::now();
     for attempt in 0.. {
         let name = format!("{prefix}-{attempt}");
-        create(cluster, "shop", &asking(&name, auditors)).await.stored().unwrap();
+        create(cluster, "shop", &manifest(&name)).await.stored().unwrap();
         let found = stored(cluster, "shop", &name).await.spec.unwrap();
         let found: Vec<_> = found.containers[1..].iter().filter_map(|it| it.image.as_deref()).collect();
         if found == images {
@@ -118,22 +127,22 @@ async fn an_auditor_is_one_in_both_versions_and_the_next_pod_gets_it() {
     apply(&cluster, &flat("lucid-pii-auditor", "r.test/pii:1"));
     let took = until_images(&cluster, "made", "pii", &["r.test/pii:1"]).await;
     assert!(took < Duration::from_secs(1), "{took:?}");
-    let stored_pod = stored(&cluster, "shop", "made-0").await;
-    if took < Duration::from_millis(50) {
-        assert_eq!(chain(&stored_pod), expected(&[("lucid-pii-auditor", 9000, "http://localhost:5000")]));
-    }
+    create(&cluster, "shop", &asking("whole", "pii")).await.stored().unwrap();
+    let whole = stored(&cluster, "shop", "whole").await;
+    assert_eq!(chain(&whole), expected(&[("lucid-pii-auditor", 9000, "http://localhost:5000")]));
+    assert_eq!(env(&whole.spec.unwrap().containers[1], "B").as_deref(), Some("2"));
 
     // Written in one version, read in the other, with every field.
     let read = |version: &str, name: &str| -> Value {
         let resource = format!("auditors.{version}.lucid.computing");
         serde_json::from_str(&said(&cluster, &["get", &resource, name, "-o", "json"], "")).unwrap()
     };
-    let env = |names: [&str; 2]| {
+    let variables = |names: [&str; 2]| {
         let value = |name: &str| if name == "A" { "1" } else { "2" };
         names.map(|name| json!({"name": name, "value": value(name)}))
     };
     let v1 = read("v1", "lucid-pii-auditor");
-    assert_eq!(v1["spec"]["container"], json!({"port": 9000, "env": env(["A", "B"])}));
+    assert_eq!(v1["spec"]["container"], json!({"port": 9000, "env": variables(["A", "B"])}));
     apply(&cluster, &structured("ordered", "r.test/ordered:1"));
     let v1alpha1 = read("v1alpha1", "ordered");
     assert_eq!(v1alpha1["spec"], flat("ordered", "r.test/ordered:1")["spec"]);
@@ -149,7 +158,7 @@ async fn an_auditor_is_one_in_both_versions_and_the_next_pod_gets_it() {
     ];
     said(&cluster, &edit, "");
     let v1 = read("v1", "ordered");
-    assert_eq!(v1["spec"]["container"]["env"], json!(env(["B", "A"])));
+    assert_eq!(v1["spec"]["container"]["env"], json!(variables(["B", "A"])));
     assert_eq!(v1["spec"]["description"], "Finds more");
     assert_eq!(v1["metadata"]["annotations"].get("lucid.computing/env-order"), None);
 
@@ -184,6 +193,47 @@ async fn an_auditor_is_one_in_both_versions_and_the_next_pod_gets_it() {
     define(&cluster).await;
     apply(&cluster, &structured("pii", "r.test/pii:2"));
     until_images(&cluster, "again", "pii", &["r.test/pii:2"]).await;
+}
+
+#[tokio::test]
+async fn a_change_of_a_config_map_is_seen_by_the_next_pod_within_a_second() {
+    let cluster = cluster().await;
+    let _operator = operator(&cluster, |operator| operator).await;
+    let file = |image: &str| format!("chain: [{{name: lucid-pii-auditor, image: {image}}}]");
+    let any = |name: &str| {
+        pod(name, json!({"lucid.io/secured": "true"}), json!({"lucid.computing/intercept": "env"}))
+    };
+    for round in 0..3 {
+        let image = format!("r.test/pii:{round}");
+        config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &file(&image)).await;
+        let took = until_images(&cluster, &format!("file-{round}"), "pii", &[&image]).await;
+        assert!(took < Duration::from_secs(1), "{took:?}");
+        let (chain, images) = match round {
+            1 => ("toxicity".to_owned(), vec!["ghcr.io/lucid/lucid-toxicity-auditor:latest".to_owned()]),
+            _ => ("pii,pii".to_owned(), vec![image.clone(), image]),
+        };
+        config_map(&cluster, "shop", "lucid-auditor-chain", "chain", &chain).await;
+        let images: Vec<_> = images.iter().map(String::as_str).collect();
+        let took = until_pods(&cluster, &format!("chain-{round}"), any, &images).await;
+        assert!(took < Duration::from_secs(1), "{took:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_first_pod_of_a_namespace_is_planned_by_its_labels() {
+    let cluster = cluster().await;
+    let _operator = operator(&cluster, |operator| operator).await;
+    let plain = pod("web", json!({"lucid.io/secured": "true"}), json!({}));
+    for round in 0..5 {
+        for (level, redirects) in [("privileged", true), ("baseline", false)] {
+            let name = format!("{level}-{round}");
+            let labels = [("lucid.computing/enabled", "true"), ("pod-security.kubernetes.io/enforce", level)];
+            cluster.create_namespace(&name, &labels).await.unwrap();
+            create(&cluster, &name, &plain).await.stored().unwrap();
+            let init = stored(&cluster, &name, "web").await.spec.unwrap().init_containers.unwrap_or_default();
+            assert_eq!(init.iter().any(|it| it.name == "lucid-init"), redirects, "{name}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -222,8 +272,11 @@ async fn kubectl_shows_image_port_and_whether_the_verifier_knows_it() {
     let mut verifier = Verifier::start(folder.path(), &[NOTARIZED]).await.unwrap();
     let url = verifier.url().to_owned();
     let with = |operator: lucid_e2e::OperatorBuilder| operator.env("LUCID_VERIFIER_URL", url.clone());
-    let _first = operator(&cluster, with).await;
-    let _second = operator(&cluster, |it| with(it).named("second")).await;
+    let first = operator(&cluster, with).await;
+    // Replicas are registered under the same address.
+    let second =
+        |it: lucid_e2e::OperatorBuilder| with(it).named("second").env("LUCID_WEBHOOK_URL", first.url());
+    let _second = operator(&cluster, second).await;
     define(&cluster).await;
     for (name, image) in [
         ("known", format!("r.test/known@{NOTARIZED}")),
@@ -275,7 +328,7 @@ async fn kubectl_shows_image_port_and_whether_the_verifier_knows_it() {
     apply(&cluster, &structured("tagged", &format!("r.test/tagged@{NOTARIZED}")));
     until(&cluster, &["get", "auditors"], |text| notarized(text) == ["True", "True", "False"]).await;
     verifier.stop();
-    let other = NOTARIZED.replace('a', "c");
+    let other = format!("sha256:{}", "c".repeat(64));
     apply(&cluster, &structured("tagged", &format!("r.test/tagged@{other}")));
     until(&cluster, &["get", "auditors"], |text| notarized(text) == ["True", "Unknown", "False"]).await;
     let wide = said(&cluster, &["get", "auditors", "-o", "wide"], "");
