@@ -9,6 +9,7 @@
 )]
 
 mod auditor;
+mod auditors_yaml;
 mod bad_input;
 mod certificates;
 mod common;
