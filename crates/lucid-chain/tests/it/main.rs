@@ -16,6 +16,7 @@ mod catalogue_reference;
 mod catalogue_security_context;
 mod chain;
 mod common;
+mod goldens;
 mod init_containers;
 mod model_port;
 mod patch;
