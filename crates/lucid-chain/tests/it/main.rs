@@ -8,6 +8,7 @@
 )]
 
 mod annotations;
+mod bad_input;
 mod catalogue;
 mod catalogue_bounds;
 mod catalogue_defaults;
@@ -24,3 +25,4 @@ mod plan;
 mod pod;
 mod properties;
 mod redirect;
+mod spec;
