@@ -25,4 +25,5 @@ mod plan;
 mod pod;
 mod properties;
 mod redirect;
+mod restricted;
 mod spec;
