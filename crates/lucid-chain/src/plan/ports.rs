@@ -109,6 +109,9 @@ pub(super) struct ModelClues<'v, 'a> {
     pub(super) direction: Direction,
     /// The containers one of which is the model.
     pub(super) applications: &'v [&'v ContainerView<'a>],
+    /// The native sidecars of the pod. They are the model only where a port of theirs says so by its name: a mesh puts its
+    /// proxy there.
+    pub(super) sidecars: &'v [&'v ContainerView<'a>],
     /// Name and next hop of the last auditor as it stands in the pod.
     pub(super) forwarded_to: Option<(&'v str, NonZeroU16)>,
 }
@@ -125,7 +128,7 @@ impl ModelPort {
             return Self { port, source: ModelPortSource::Catalogue };
         }
         let declared = Declared::by(clues.applications);
-        if let Some(found) = declared.named("model") {
+        if let Some(found) = declared.named("model").or_else(|| Declared::by(clues.sidecars).named("model")) {
             return found;
         }
         let inbound = clues.direction == Direction::Inbound;
