@@ -12,6 +12,7 @@ mod bad_input;
 mod catalogue;
 mod catalogue_bounds;
 mod catalogue_defaults;
+mod catalogue_in_plan;
 mod catalogue_probes;
 mod catalogue_reference;
 mod catalogue_security_context;
