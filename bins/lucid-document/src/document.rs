@@ -1,0 +1,269 @@
+//! One document: its text, its value, and edits.
+
+use json_patch::Patch;
+use serde_json::{Map, Value};
+
+use crate::{
+    edit,
+    error::{EditError, SyntaxError},
+    json,
+    node::{Anchors, Content, Node, Slot, name_of},
+    parse,
+    scalar::Meaning,
+    splice::splice,
+    write::{Json, Layout},
+};
+
+/// How a document is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// YAML.
+    Yaml,
+    /// JSON.
+    Json,
+}
+
+/// One document of a file.
+///
+/// ```
+/// let documents = lucid_document::documents("kind: Pod # mine\nspec:\n  containers:\n  - name: web\n    env: []\n");
+/// let patch = r#"[{"op": "add", "path": "/spec/containers/0/env/-", "value": {"name": "A", "value": "yes"}}]"#;
+/// let patched = documents[0].patch(&serde_json::from_str(patch)?)?;
+/// assert_eq!(
+///     patched.text(),
+///     "kind: Pod # mine\nspec:\n  containers:\n  - name: web\n    env:\n    - name: A\n      value: \"yes\"\n"
+/// );
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Document {
+    /// Lines of the file before the body.
+    lines: usize,
+    format: Format,
+    /// What stands before and after the body and is no part of it.
+    lead: String,
+    body: String,
+    tail: String,
+    tree: Result<Option<Tree>, SyntaxError>,
+}
+
+#[derive(Debug, Clone)]
+struct Tree {
+    root: Node,
+    anchors: Anchors,
+    expanded: Node,
+    value: Value,
+}
+
+impl Tree {
+    fn new(text: &str, root: Node, anchors: Anchors) -> Result<Self, SyntaxError> {
+        let expanded = root.expanded(text, &anchors)?;
+        let value = value_of(&expanded);
+        Ok(Self { root, anchors, expanded, value })
+    }
+}
+
+fn tree(body: &str, format: Format) -> Result<Option<Tree>, SyntaxError> {
+    let parsed = match format {
+        Format::Yaml => parse::yaml(body)?,
+        Format::Json => Some((json::json(body)?, Anchors::new())),
+    };
+    parsed.map(|(root, anchors)| Tree::new(body, root, anchors)).transpose()
+}
+
+impl Document {
+    pub(crate) fn new(lead: &str, body: &str, tail: &str, format: Format, lines: usize) -> Self {
+        let tree = tree(body, format).map_err(|error| error.after(lines));
+        let (lead, body, tail) = (lead.to_owned(), body.to_owned(), tail.to_owned());
+        Self { lines, format, lead, body, tail, tree }
+    }
+
+    pub(crate) fn broken(body: &str, error: SyntaxError, lines: usize) -> Self {
+        let (lead, tail) = (String::new(), String::new());
+        Self { lines, format: Format::Json, lead, body: body.to_owned(), tail, tree: Err(error.after(lines)) }
+    }
+
+    /// How it is written.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// The line of the file, counted from 1, in which its value begins.
+    #[must_use]
+    pub fn line(&self) -> usize {
+        let start = match &self.tree {
+            Ok(Some(tree)) => tree.root.span.as_ref().map_or(0, |span| span.start),
+            _ => 0,
+        };
+        self.lines + self.body[..start].matches('\n').count() + 1
+    }
+
+    /// Its value as kubectl would send it; `None` when there is nothing but comments.
+    ///
+    /// # Errors
+    /// [`SyntaxError`] when it cannot be read.
+    pub fn value(&self) -> Result<Option<&Value>, &SyntaxError> {
+        self.tree.as_ref().map(|tree| tree.as_ref().map(|tree| &tree.value))
+    }
+
+    /// The text, with what separates it from the document before it.
+    #[must_use]
+    pub fn text(&self) -> String {
+        [self.lead.as_str(), &self.body, &self.tail].concat()
+    }
+
+    /// The value as YAML, without comments, aliases and a separator; the user's own text where it is YAML already.
+    #[must_use]
+    pub fn to_yaml(&self) -> String {
+        match (&self.tree, self.format) {
+            (Ok(Some(tree)), Format::Json) => block(&tree.expanded),
+            _ => self.text(),
+        }
+    }
+
+    /// The value as JSON; the user's own text where it is JSON already.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        match (&self.tree, self.format) {
+            (Ok(Some(tree)), Format::Yaml) => {
+                let mut out = String::new();
+                let json = Json::Lines { newline: "\n", prefix: String::new(), indent: "    " };
+                json.value(&tree.expanded, &mut out);
+                out + "\n"
+            }
+            (_, Format::Yaml) => String::new(),
+            _ => self.text(),
+        }
+    }
+
+    /// The document with `patch` applied. An empty patch changes nothing, and one that does changes only the lines it
+    /// needs to. Operations other than `add`, `replace` and `remove` cost the comments.
+    ///
+    /// # Errors
+    /// [`EditError`] when an operation does not apply.
+    pub fn patch(&self, patch: &Patch) -> Result<Self, EditError> {
+        let Ok(Some(tree)) = &self.tree else { return Ok(self.clone()) };
+        if patch.0.is_empty() {
+            return Ok(self.clone());
+        }
+        let mut expected = tree.value.clone();
+        json_patch::patch(&mut expected, &patch.0).map_err(|source| EditError::Operation { source })?;
+        let proved = |body: String| {
+            let patched = Self::new(&self.lead, &body, &self.tail, self.format, self.lines);
+            (patched.value().ok().flatten() == Some(&expected)).then_some(patched)
+        };
+        let spliced = self.spliced(tree, patch).and_then(&proved);
+        spliced.or_else(|| proved(self.written_anew(tree, patch)?)).ok_or(EditError::Unproved)
+    }
+
+    fn spliced(&self, tree: &Tree, patch: &Patch) -> Option<String> {
+        let mut root = tree.root.clone();
+        edit::apply(&mut root, patch, &self.body, &tree.anchors).ok()?;
+        let layout = self.layout(&tree.root);
+        splice(&self.body, &root, &layout, self.format == Format::Json).ok()
+    }
+
+    /// Without comments and aliases, but for what stands before the first key.
+    fn written_anew(&self, tree: &Tree, patch: &Patch) -> Option<String> {
+        let mut root = tree.expanded.clone();
+        edit::apply(&mut root, patch, "", &Anchors::new()).ok()?;
+        if self.format == Format::Json {
+            let mut out = String::new();
+            Json::Lines { newline: "\n", prefix: String::new(), indent: "    " }.value(&root, &mut out);
+            return Some(out);
+        }
+        let start = tree.root.span.as_ref()?.start;
+        let above = &self.body[..start];
+        let above = &above[..above.rfind('\n').map_or(0, |newline| newline + 1)];
+        let mut out = above.to_owned();
+        let layout = self.layout(&tree.root);
+        layout.block(&root, 0, &mut out);
+        Some(out + layout.newline)
+    }
+
+    /// How the user lays out documents, as far as it can be told.
+    fn layout(&self, root: &Node) -> Layout {
+        let newline = match self.body.find('\n') {
+            Some(at) if self.body[..at].ends_with('\r') => "\r\n",
+            _ => "\n",
+        };
+        let (mut indent, mut list_indent) = (None, None);
+        self.look(root, &mut indent, &mut list_indent);
+        let usual = Layout::default();
+        Layout {
+            newline,
+            indent: indent.unwrap_or(usual.indent),
+            list_indent: list_indent.unwrap_or(usual.list_indent),
+        }
+    }
+
+    /// By how much block collections stand to the right of their keys.
+    fn look(&self, node: &Node, indent: &mut Option<usize>, list_indent: &mut Option<usize>) {
+        let column = |at: usize| {
+            let line = self.body[..at].rfind('\n').map_or(0, |newline| newline + 1);
+            self.body[line..at].chars().count()
+        };
+        match &node.content {
+            Content::Mapping { flow: false, entries } => {
+                for Slot { item: entry, .. } in entries {
+                    if let (Some(key), Some(first)) = (&entry.key.span, first_start(&entry.value))
+                        && self.body[key.start..first].contains('\n')
+                    {
+                        match entry.value.content {
+                            Content::Mapping { .. } => {
+                                indent.get_or_insert(column(first).saturating_sub(column(key.start)).max(1));
+                            }
+                            _ => {
+                                let line = self.body[..first].rfind('\n').map_or(0, |newline| newline + 1);
+                                let line = &self.body[line..first];
+                                let dash = line.len() - line.trim_start_matches(' ').len();
+                                list_indent.get_or_insert(dash.saturating_sub(column(key.start)));
+                            }
+                        }
+                    }
+                    self.look(&entry.value, indent, list_indent);
+                }
+            }
+            Content::Sequence { flow: false, items } => {
+                items.iter().for_each(|slot| self.look(&slot.item, indent, list_indent));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Where the first member of a block collection begins.
+fn first_start(node: &Node) -> Option<usize> {
+    let first = match &node.content {
+        Content::Mapping { flow: false, entries } => &entries.first()?.item.key,
+        Content::Sequence { flow: false, items } => &items.first()?.item,
+        _ => return None,
+    };
+    first.span.as_ref().map(|span| span.start)
+}
+
+fn block(node: &Node) -> String {
+    let mut out = String::new();
+    Layout::default().block(node, 0, &mut out);
+    out + "\n"
+}
+
+fn value_of(node: &Node) -> Value {
+    match &node.content {
+        Content::Sequence { items, .. } => items.iter().map(|slot| value_of(&slot.item)).collect(),
+        Content::Mapping { entries, .. } => {
+            let member = |slot: &Slot<crate::node::Entry>| {
+                let name = slot.item.key.meaning().and_then(name_of).unwrap_or_default();
+                (name, value_of(&slot.item.value))
+            };
+            Value::Object(entries.iter().map(member).collect::<Map<_, _>>())
+        }
+        _ => match node.meaning() {
+            Some(Meaning::Bool(value)) => Value::Bool(value),
+            Some(Meaning::Number(number)) => serde_json::from_str(&number).unwrap_or_default(),
+            Some(Meaning::String(text)) => Value::String(text.to_owned()),
+            _ => Value::Null,
+        },
+    }
+}

@@ -1,0 +1,6 @@
+//! What the public API promises.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod edits;
+mod reading;
