@@ -2,7 +2,8 @@
 
 use std::num::NonZeroU16;
 
-use lucid_chain::{AuditMode, Direction};
+use lucid_chain::{AuditMode, Direction, Intercept, SidecarMode, SkipPolicy};
+use lucid_notary::ImageReference;
 use lucid_serving::ServingArgs;
 use lucid_validator::{DecisionArgs, ValidationArgs};
 
@@ -69,10 +70,48 @@ pub(crate) struct InjectionArgs {
     #[arg(long, env = "LUCID_DIRECTION", value_name = "DIRECTION")]
     pub(crate) direction: Option<Direction>,
 
+    /// Kind of the auditors' containers in every pod, whatever its annotation says: auto, containers or native.
+    #[arg(long, env = "LUCID_SIDECAR_MODE", value_name = "MODE")]
+    pub(crate) sidecar_mode: Option<SidecarMode>,
+
+    /// How traffic comes to the chain in every pod, whatever its annotation says: redirect (by network rules, which
+    /// need NET_ADMIN in an init container) or env. By default redirect, but env where Pod Security refuses NET_ADMIN.
+    #[arg(long, env = "LUCID_INTERCEPT", value_name = "INTERCEPT")]
+    pub(crate) intercept: Option<Intercept>,
+
+    /// Port of other hosts to which calls are taken to be calls of a model, for directions outbound and both. By
+    /// default 8000.
+    #[arg(long, env = "LUCID_OUTBOUND_PORT", value_name = "PORT", value_parser = parse_port)]
+    pub(crate) outbound_port: Option<NonZeroU16>,
+
+    /// Image of the init container that installs the network rules. By default that of this version.
+    #[arg(long, env = "LUCID_INIT_IMAGE", value_name = "IMAGE")]
+    pub(crate) init_image: Option<ImageReference>,
+
+    /// Names of Secrets in the pods' namespaces with which the injected images are pulled, such as `registry,mirror`.
+    #[arg(long, env = "LUCID_IMAGE_PULL_SECRETS", value_name = "NAMES", value_delimiter = ',')]
+    #[arg(value_parser = parse_secret)]
+    pub(crate) image_pull_secrets: Vec<String>,
+
     /// Honour the annotation `lucid.computing/skip-audit`.
     #[arg(long, env = "LUCID_ALLOW_SKIP", value_name = "BOOL", default_value = "false")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) allow_skip: bool,
+
+    /// Honour it only in pods that run under one of these service accounts, such as `team-a/batch,team-b/default`.
+    #[arg(long, env = "LUCID_ALLOW_SKIP_SERVICE_ACCOUNTS", value_name = "ACCOUNTS", value_delimiter = ',')]
+    #[arg(value_parser = parse_service_account, conflicts_with = "allow_skip")]
+    pub(crate) allow_skip_service_accounts: Vec<String>,
+}
+
+impl InjectionArgs {
+    pub(crate) fn skip(&self) -> SkipPolicy {
+        match &self.allow_skip_service_accounts {
+            _ if self.allow_skip => SkipPolicy::Always,
+            listed if listed.is_empty() => SkipPolicy::Never,
+            listed => SkipPolicy::ServiceAccounts(listed.iter().cloned().collect()),
+        }
+    }
 }
 
 /// Whether there is such an auditor shows when the catalogue is known.
@@ -83,6 +122,30 @@ fn parse_auditor(text: &str) -> Result<String, &'static str> {
     } else {
         Ok(name.to_owned())
     }
+}
+
+fn parse_secret(text: &str) -> Result<String, &'static str> {
+    let name = text.trim();
+    if is_name(name) { Ok(name.to_owned()) } else { Err("accepted are names of Secrets separated by commas") }
+}
+
+fn parse_service_account(text: &str) -> Result<String, &'static str> {
+    let account = text.trim();
+    match account.split_once('/') {
+        Some((namespace, name)) if is_name(namespace) && is_name(name) => Ok(account.to_owned()),
+        _ => Err("accepted are service accounts as namespace/name, separated by commas"),
+    }
+}
+
+/// A DNS subdomain (RFC 1123).
+fn is_name(text: &str) -> bool {
+    let label = |label: &str| {
+        let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+        ends(label.as_bytes().first())
+            && ends(label.as_bytes().last())
+            && label.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+    };
+    text.len() <= 253 && text.split('.').all(label)
 }
 
 fn parse_port(text: &str) -> Result<NonZeroU16, &'static str> {

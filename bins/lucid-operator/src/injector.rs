@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use lucid_audit::Recorder;
 use lucid_chain::{Decision, Inputs, plan};
-use lucid_validator::{ClusterConfiguration, NotSynced, RequestError, Scope, decision, pod_of, record};
+use lucid_cluster::{ClusterConfiguration, NotSynced};
+use lucid_validator::{RequestError, Scope, decision, pod_of, record};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, InvalidPatch, JsonPatch, Operation};
 use snafu::Snafu;
 
@@ -60,7 +61,9 @@ impl Injector {
         };
         let pod = pod_of(&request, object)?;
         let view = self.cluster.namespace(namespace)?;
-        let inputs = Inputs::new(&view.configuration).with_namespace_chain(view.namespace_chain.as_deref());
+        let inputs = Inputs::new(&view.configuration)
+            .with_namespace(namespace)
+            .with_namespace_chain(view.namespace_chain.as_deref());
         let outcome = plan(&pod, &inputs);
         let response = match &outcome.decision {
             Decision::NotRequested => AdmissionResponse::allow(),

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use lucid_chain::Overrides;
+use lucid_cluster::{ClusterConfiguration, Settings};
 use lucid_serving::{Host, Program};
-use lucid_validator::{
-    Calls, ClusterConfiguration, RunError, Scope, Settings, VALIDATE_NAME, VALIDATE_PATH, Validator,
-};
+use lucid_validator::{Calls, RunError, Scope, VALIDATE_NAME, VALIDATE_PATH, Validator};
 use lucid_webhook::{AdmissionRequest, Router, Webhook};
 
 use crate::config::RunArgs;
@@ -52,7 +51,12 @@ fn settings(args: &RunArgs) -> Settings {
             audit_mode: injection.audit_mode,
             target_port: injection.target_port,
             direction: injection.direction,
+            sidecar_mode: injection.sidecar_mode,
+            intercept: injection.intercept,
+            outbound_port: injection.outbound_port,
         },
-        allow_skip: injection.allow_skip,
+        skip: injection.skip(),
+        init_image: injection.init_image.clone(),
+        image_pull_secrets: injection.image_pull_secrets.clone(),
     }
 }

@@ -1,12 +1,11 @@
 //! The Lucid validator: refuses pods whose auditor images are not notarized.
 //!
 //! [`Validator`] is the handler of `/validate`. `lucid-operator` serves it beside `/mutate`, or [`run`] does, as a process
-//! of its own; [`review`] says the same of a pod in a file. What both webhooks need of the cluster is here too:
-//! [`ClusterConfiguration`], [`Scope`], [`Calls`] and the record of decisions.
+//! of its own; [`review`] says the same of a pod in a file. What both webhooks need is here too: [`Scope`], [`Calls`]
+//! and the record of decisions.
 
 mod args;
 mod calls;
-mod cluster;
 mod record;
 mod request;
 mod review;
@@ -16,7 +15,6 @@ mod validator;
 
 pub use args::{ArgsError, DecisionArgs, DecisionLogError, ValidationArgs};
 pub use calls::{Calls, VALIDATE_NAME, VALIDATE_PATH};
-pub use cluster::{ClusterConfiguration, NamespaceView, NotSynced, Settings};
 pub use record::{decision, record};
 pub use request::{RequestError, pod_of};
 pub use review::{ReviewArgs, ReviewError, review};

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use lucid_cluster::{ClusterConfiguration, Settings};
 use lucid_serving::{Host, HostError, Program, ServingArgs};
 use lucid_webhook::{AdmissionRequest, Router, Webhook};
 use snafu::Snafu;
 
 use crate::args::{ArgsError, DecisionArgs, DecisionLogError, ValidationArgs};
 use crate::calls::{Calls, VALIDATE_NAME, VALIDATE_PATH};
-use crate::cluster::{ClusterConfiguration, Settings};
 use crate::scope::Scope;
 use crate::validator::Validator;
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lucid_audit::{ImageVerdict, Recorder};
+use lucid_cluster::{ClusterConfiguration, NotSynced};
 use lucid_notary::client::{HttpVerifier, check_all};
 use lucid_notary::{Digest, Verdict};
 use lucid_policy::{AuditorContainer, Strictness, auditor_containers, changed_since, judge};
@@ -12,7 +13,6 @@ use lucid_webhook::{AdmissionRequest, AdmissionResponse};
 use snafu::Snafu;
 use tokio::time::Instant;
 
-use crate::cluster::{ClusterConfiguration, NotSynced};
 use crate::record::{decision, record};
 use crate::request::{RequestError, pod_of};
 use crate::scope::Scope;

@@ -5,7 +5,7 @@ use std::{num::NonZeroU16, str::FromStr};
 use crate::{
     catalogue::{Auditor, Catalogue},
     chain, keys,
-    mode::{AuditMode, Direction},
+    mode::{AuditMode, Direction, Intercept, ModeError, SidecarMode},
     pod::PodView,
     port,
     text::Excerpt,
@@ -29,6 +29,10 @@ pub struct Annotations<'c> {
     pub target_port: Option<NonZeroU16>,
     /// [`keys::DIRECTION`].
     pub direction: Option<Direction>,
+    /// [`keys::SIDECAR_MODE`].
+    pub sidecar_mode: Option<SidecarMode>,
+    /// [`keys::INTERCEPT`].
+    pub intercept: Option<Intercept>,
 }
 
 impl<'c> Annotations<'c> {
@@ -37,23 +41,18 @@ impl<'c> Annotations<'c> {
     pub fn read(pod: &PodView<'_>, catalogue: &'c Catalogue, warnings: &mut Vec<Warning>) -> Self {
         let mut reader = Reader { pod, warnings };
         let auditors = |list: &str| chain::parse(catalogue, list).map_err(|error| error.to_string());
-        let settings = Self {
+        Self {
             auditor_chain: reader.read(keys::AUDITOR_CHAIN, auditors),
             auditors: reader.read(keys::AUDITORS, auditors),
-            audit_mode: reader.read(keys::AUDIT_MODE, |text| {
-                AuditMode::from_str(text).map_err(|_| accepted(AuditMode::ACCEPTED))
-            }),
+            audit_mode: reader.read_mode(keys::AUDIT_MODE, AuditMode::ACCEPTED),
             skip_audit: reader.read(keys::SKIP_AUDIT, read_bool).unwrap_or_default(),
             target_port: reader.read(keys::TARGET_PORT, |text| {
                 port::parse(text).ok_or_else(|| accepted("a port from 1 to 65535"))
             }),
-            direction: reader.read(keys::DIRECTION, |text| {
-                Direction::from_str(text).map_err(|_| accepted(Direction::ACCEPTED))
-            }),
-        };
-        reader.note_unsupported(keys::SIDECAR_MODE, &["auto", "containers"], &["native"]);
-        reader.note_unsupported(keys::INTERCEPT, &["env"], &["redirect"]);
-        settings
+            direction: reader.read_mode(keys::DIRECTION, Direction::ACCEPTED),
+            sidecar_mode: reader.read_mode(keys::SIDECAR_MODE, SidecarMode::ACCEPTED),
+            intercept: reader.read_mode(keys::INTERCEPT, Intercept::ACCEPTED),
+        }
     }
 }
 
@@ -76,30 +75,14 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Checks an annotation of which only some values are acted on.
-    fn note_unsupported(
-        &mut self,
-        key: &'static str,
-        supported: &[&'static str],
-        unsupported: &[&'static str],
-    ) {
-        let known = [supported, unsupported].concat();
-        let value = self.read(key, |text| {
-            known.iter().copied().find(|value| *value == text).ok_or_else(|| accepted(&quoted(&known)))
-        });
-        if let Some(value) = value.filter(|value| unsupported.contains(value)) {
-            let accepted = quoted(supported);
-            self.warnings.push(Warning::UnsupportedAnnotation { key, value, accepted });
-        }
+    /// The value of an annotation that is one of a closed set.
+    fn read_mode<T: FromStr<Err = ModeError>>(&mut self, key: &'static str, values: &str) -> Option<T> {
+        self.read(key, |text| text.parse().map_err(|_| accepted(values)))
     }
 }
 
 fn accepted(values: &str) -> String {
     format!("accepted {values}")
-}
-
-fn quoted(values: &[&str]) -> String {
-    values.iter().map(|value| format!("\"{value}\"")).collect::<Vec<_>>().join(" or ")
 }
 
 fn read_bool(text: &str) -> Result<bool, String> {

@@ -2,13 +2,18 @@
 
 use std::num::NonZeroU16;
 
+use lucid_notary::{ImageReference, reference::ReferenceError};
 use snafu::{ResultExt, Snafu};
 
 use crate::{
     catalogue::{Auditor, Catalogue},
     chain::{self, ChainError, ChainSource},
-    mode::{AuditMode, Direction},
+    mode::{AuditMode, Direction, Intercept, SidecarMode},
+    skip::SkipPolicy,
 };
+
+/// The image of the init container that installs the network rules, unless the operator names another one.
+pub const DEFAULT_INIT_IMAGE: &str = concat!("ghcr.io/lucid/lucid-init:", env!("CARGO_PKG_VERSION"));
 
 /// The chain of a pod when nobody says anything: the same auditor twice.
 pub const DEFAULT_CHAIN: [&str; 2] = ["lucid-guardrails-auditor", "lucid-guardrails-auditor"];
@@ -29,6 +34,12 @@ pub enum ConfigurationError {
         /// What is missing.
         source: ChainError,
     },
+    /// The built-in reference of lucid-init is none.
+    #[snafu(display("failed to read {DEFAULT_INIT_IMAGE}: {source}"))]
+    InitImage {
+        /// What is wrong with it.
+        source: ReferenceError,
+    },
 }
 
 /// Settings of the operator that win over a pod's annotations.
@@ -43,17 +54,23 @@ pub struct Overrides {
     pub target_port: Option<NonZeroU16>,
     /// Which traffic the chain stands in.
     pub direction: Option<Direction>,
+    /// What kind of containers auditors are.
+    pub sidecar_mode: Option<SidecarMode>,
+    /// How traffic comes to the chain.
+    pub intercept: Option<Intercept>,
+    /// The port of other hosts to which calls are taken to be calls of a model.
+    pub outbound_port: Option<NonZeroU16>,
 }
 
 /// The cluster's catalogue and the operator's settings.
 ///
 /// ```
-/// use lucid_chain::{AuditMode, Catalogue, Configuration};
+/// use lucid_chain::{AuditMode, Catalogue, Configuration, SkipPolicy};
 ///
 /// let chain = ["injection".to_owned(), "toxicity".to_owned()];
 /// let mut configuration = Configuration::new(Catalogue::builtin(), Some(&chain))?;
 /// configuration.overrides.audit_mode = Some(AuditMode::Observe);
-/// configuration.allow_skip = true;
+/// configuration.skip = SkipPolicy::Always;
 ///
 /// let unknown = Configuration::new(Catalogue::builtin(), Some(&["injectoin".to_owned()]));
 /// assert!(unknown.unwrap_err().to_string().contains("did you mean lucid-injection-auditor?"));
@@ -67,13 +84,17 @@ pub struct Configuration {
     chain_source: ChainSource,
     /// Settings that win over a pod's annotations.
     pub overrides: Overrides,
-    /// Whether a pod may ask for no injection.
-    pub allow_skip: bool,
+    /// Which pods may ask for no injection.
+    pub skip: SkipPolicy,
+    /// Image of the init container that installs the network rules.
+    pub init_image: ImageReference,
+    /// Names of Secrets with which images are pulled. Every pod with a chain refers to them.
+    pub image_pull_secrets: Vec<String>,
 }
 
 impl Configuration {
-    /// A configuration with this catalogue and chain, no overrides, and `skip-audit` not allowed.
-    /// Without a chain it is [`DEFAULT_CHAIN`].
+    /// A configuration with this catalogue and chain, no overrides, `skip-audit` not allowed, [`DEFAULT_INIT_IMAGE`] and
+    /// no pull secrets. Without a chain it is [`DEFAULT_CHAIN`].
     ///
     /// # Errors
     /// [`ConfigurationError`] when the chain is empty, too long or names an auditor that the
@@ -90,7 +111,15 @@ impl Configuration {
             }
         };
         let chain = chain.into_iter().cloned().collect();
-        Ok(Self { catalogue, chain, chain_source, overrides: Overrides::default(), allow_skip: false })
+        Ok(Self {
+            catalogue,
+            chain,
+            chain_source,
+            overrides: Overrides::default(),
+            skip: SkipPolicy::default(),
+            init_image: DEFAULT_INIT_IMAGE.parse().context(InitImageSnafu)?,
+            image_pull_secrets: Vec::new(),
+        })
     }
 
     /// The auditors of the cluster.

@@ -52,3 +52,15 @@ pub const CATALOGUE_CONFIG_MAP: &str = "lucid-auditors";
 
 /// Key of [`NAMESPACE_CONFIG_MAP`] and [`CATALOGUE_CONFIG_MAP`]: a catalogue in YAML.
 pub const CATALOGUE_KEY: &str = "auditors.yaml";
+
+/// Namespace label by which Pod Security admission is told what to refuse; see [`PodSecurity`](crate::PodSecurity).
+pub const POD_SECURITY_ENFORCE: &str = "pod-security.kubernetes.io/enforce";
+
+/// The init container that installs a [`Redirect`](crate::redirect::Redirect).
+pub const INIT_CONTAINER: &str = "lucid-init";
+
+/// Environment variable of [`INIT_CONTAINER`]: the JSON form of a [`Redirect`](crate::redirect::Redirect).
+pub const REDIRECT_ENV: &str = "LUCID_REDIRECT";
+
+/// Environment variable of [`INIT_CONTAINER`]: by which tool it installs the rules, `auto`, `nft` or `iptables`.
+pub const INIT_BACKEND_ENV: &str = "LUCID_INIT_BACKEND";

@@ -95,7 +95,7 @@
 //!
 //! [`PodView`] borrows what planning reads from the pod's JSON. [`plan()`] turns it and the
 //! [`Inputs`] into an [`Outcome`], which may hold a [`Plan`]; [`Plan::patch`] gives the [`Patch`].
-//! [`keys`] has the names users write.
+//! [`keys`] has the names users write; [`redirect`] has the network rules that make traffic take the chain.
 
 mod annotations;
 mod catalogue;
@@ -107,26 +107,33 @@ mod namespace;
 mod patch;
 mod plan;
 mod pod;
+mod pod_security;
 mod port;
 mod quantity;
+pub mod redirect;
+mod skip;
 mod text;
 mod trigger;
 mod warning;
 
 pub use annotations::Annotations;
 pub use catalogue::{
-    Auditor, Catalogue, CatalogueError, DEFAULT_PORT, RESERVED_ENV, Resources, UnknownAuditor,
+    Auditor, Catalogue, CatalogueError, DEFAULT_PORT, Defaults, Probe, Probes, Profile, RESERVED_ENV,
+    Resources, SecurityContext, UnknownAuditor,
 };
 pub use chain::{ChainError, ChainSource, MAX_CHAIN};
-pub use configuration::{Configuration, ConfigurationError, DEFAULT_CHAIN, Overrides};
-pub use mode::{AuditMode, Direction, ModeError};
+pub use configuration::{Configuration, ConfigurationError, DEFAULT_CHAIN, DEFAULT_INIT_IMAGE, Overrides};
+pub use mode::{AuditMode, Direction, Intercept, ModeError, SidecarMode};
 pub use namespace::{NamespaceChain, NamespaceChainError};
 pub use patch::{Operation, Patch};
 pub use plan::{
-    DEFAULT_MODEL_PORT, Decision, FIRST_UID, ImpossibleReason, Inputs, ModelPort, ModelPortSource, Outcome,
-    Plan, PlannedContainer, PortHolder, PortReason, Setting, SettingSource, SkipReason, plan,
+    DEFAULT_MODEL_PORT, DEFAULT_OUTBOUND_PORT, Decision, FIRST_UID, ImpossibleReason, Inputs, ModelPort,
+    ModelPortSource, Outcome, Plan, PlannedContainer, PlannedInit, PortHolder, PortReason, Setting,
+    SettingSource, plan,
 };
 pub use pod::{ContainerView, PodError, PodView, PortView};
+pub use pod_security::PodSecurity;
+pub use skip::{SkipPolicy, SkipReason};
 pub use trigger::Trigger;
 pub use warning::Warning;
 

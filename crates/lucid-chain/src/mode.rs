@@ -57,9 +57,65 @@ impl Direction {
         }
     }
 
+    /// Whether calls from outside go through the chain.
+    pub const fn covers_inbound(self) -> bool {
+        matches!(self, Self::Inbound | Self::Both)
+    }
+
     /// Whether applications are pointed at the chain.
     pub const fn covers_outbound(self) -> bool {
         matches!(self, Self::Outbound | Self::Both)
+    }
+}
+
+/// What kind of containers auditors are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum SidecarMode {
+    /// Plain containers in a pod whose `restartPolicy` is `Always`, native sidecars in any other: a Job completes only
+    /// with these.
+    #[default]
+    Auto,
+    /// Plain containers.
+    Containers,
+    /// Native sidecars: init containers with `restartPolicy: Always` (KEP-753).
+    Native,
+}
+
+impl SidecarMode {
+    /// The accepted spellings, for messages.
+    pub const ACCEPTED: &'static str = r#""auto", "containers" or "native""#;
+
+    /// The value as users write it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Containers => "containers",
+            Self::Native => "native",
+        }
+    }
+}
+
+/// How traffic comes to the chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Intercept {
+    /// The kernel redirects it, by rules that the init container `lucid-init` installs.
+    Redirect,
+    /// Clients are told where to go by environment variables.
+    Env,
+}
+
+impl Intercept {
+    /// The accepted spellings, for messages.
+    pub const ACCEPTED: &'static str = r#""redirect" or "env""#;
+
+    /// The value as users write it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Redirect => "redirect",
+            Self::Env => "env",
+        }
     }
 }
 
@@ -93,6 +149,28 @@ impl FromStr for Direction {
     }
 }
 
+impl FromStr for SidecarMode {
+    type Err = ModeError;
+
+    fn from_str(text: &str) -> Result<Self, ModeError> {
+        [Self::Auto, Self::Containers, Self::Native]
+            .into_iter()
+            .find(|mode| mode.as_str() == text)
+            .ok_or_else(|| ModeError { found: text.to_owned(), accepted: Self::ACCEPTED })
+    }
+}
+
+impl FromStr for Intercept {
+    type Err = ModeError;
+
+    fn from_str(text: &str) -> Result<Self, ModeError> {
+        [Self::Redirect, Self::Env]
+            .into_iter()
+            .find(|intercept| intercept.as_str() == text)
+            .ok_or_else(|| ModeError { found: text.to_owned(), accepted: Self::ACCEPTED })
+    }
+}
+
 impl fmt::Display for AuditMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
@@ -100,6 +178,18 @@ impl fmt::Display for AuditMode {
 }
 
 impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Display for SidecarMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Display for Intercept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }

@@ -38,8 +38,12 @@ impl PodError {
 #[derive(Debug, Clone)]
 pub struct PodView<'a> {
     metadata: Option<Metadata<'a>>,
+    restart_policy: Option<Text<'a>>,
+    service_account: Option<Text<'a>>,
     host_network: bool,
     windows: bool,
+    pull_secrets: Option<Vec<Object<Named<'a>>>>,
+    has_init_containers: bool,
     resources: Option<RawResources<'a>>,
     volumes: Vec<Object<RawVolume<'a>>>,
     containers: Vec<ContainerView<'a>>,
@@ -58,8 +62,12 @@ impl<'a> PodView<'a> {
         let Object(spec) = pod.spec.unwrap_or_default();
         Ok(Self {
             metadata: pod.metadata.map(|Object(metadata)| metadata),
+            restart_policy: spec.restart_policy,
+            service_account: spec.service_account_name.or(spec.service_account),
             host_network: spec.host_network.unwrap_or_default(),
             windows: spec.os.is_some_and(|Object(os)| os.name.as_deref() == Some("windows")),
+            pull_secrets: spec.image_pull_secrets,
+            has_init_containers: spec.init_containers.is_some(),
             resources: spec.resources.map(|Object(resources)| resources),
             volumes: spec.volumes.unwrap_or_default(),
             containers: containers(spec.containers.unwrap_or_default(), "spec.containers")?,
@@ -96,6 +104,16 @@ impl<'a> PodView<'a> {
         self.metadata.as_ref()?.annotations.as_ref()?.get(key).map(Deref::deref)
     }
 
+    /// `spec.restartPolicy`; `Always` where it is left out.
+    pub fn restart_policy(&self) -> &str {
+        self.restart_policy.as_deref().filter(|policy| !policy.is_empty()).unwrap_or("Always")
+    }
+
+    /// `spec.serviceAccountName`; `default` where it is left out.
+    pub fn service_account(&self) -> &str {
+        self.service_account.as_deref().filter(|account| !account.is_empty()).unwrap_or("default")
+    }
+
     /// `spec.hostNetwork`.
     pub fn host_network(&self) -> bool {
         self.host_network
@@ -116,6 +134,11 @@ impl<'a> PodView<'a> {
         &self.ephemeral_containers
     }
 
+    /// Containers and init containers.
+    pub(crate) fn all_containers(&self) -> impl Iterator<Item = &ContainerView<'a>> {
+        self.containers.iter().chain(&self.init_containers)
+    }
+
     pub(crate) fn has_metadata(&self) -> bool {
         self.metadata.is_some()
     }
@@ -128,6 +151,21 @@ impl<'a> PodView<'a> {
     pub(crate) fn annotations_size(&self, except: &str) -> usize {
         let annotations = self.metadata.iter().filter_map(|metadata| metadata.annotations.as_ref()).flatten();
         annotations.filter(|(key, _)| ***key != *except).map(|(key, value)| key.len() + value.len()).sum()
+    }
+
+    pub(crate) fn has_init_containers(&self) -> bool {
+        self.has_init_containers
+    }
+
+    /// The names in `spec.imagePullSecrets`; `None` where there is no list.
+    pub(crate) fn pull_secrets(&self) -> Option<impl Iterator<Item = &str>> {
+        let secrets = self.pull_secrets.as_ref()?;
+        Some(secrets.iter().filter_map(|Object(secret)| secret.name.as_deref()))
+    }
+
+    /// The native sidecars among the init containers (KEP-753), with their places.
+    pub(crate) fn native_sidecars(&self) -> impl Iterator<Item = (usize, &ContainerView<'a>)> {
+        self.init_containers.iter().enumerate().filter(|(_, container)| container.is_native_sidecar())
     }
 
     /// Whether `spec.os.name` is `windows`.
@@ -169,6 +207,20 @@ impl<'a> ContainerView<'a> {
     /// `ports`.
     pub fn ports(&self) -> impl Iterator<Item = &PortView<'a>> {
         self.fields.ports.iter().flatten().map(|Object(port)| port)
+    }
+
+    /// Whether it is an init container that runs beside the others: one with `restartPolicy: Always` (KEP-753).
+    pub fn is_native_sidecar(&self) -> bool {
+        self.fields.restart_policy.as_deref() == Some("Always")
+    }
+
+    /// Startup, readiness and liveness probe, as far as they are there.
+    pub(crate) fn probes(&self) -> impl Iterator<Item = &RawProbe<'a>> {
+        let fields = &self.fields;
+        [&fields.startup_probe, &fields.readiness_probe, &fields.liveness_probe]
+            .into_iter()
+            .flatten()
+            .map(|Object(probe)| probe)
     }
 
     /// The value the container sets for an environment variable. A variable that takes its value
@@ -258,9 +310,18 @@ struct Metadata<'a> {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RawSpec<'a> {
+    #[serde(borrow)]
+    restart_policy: Option<Text<'a>>,
+    #[serde(borrow)]
+    service_account_name: Option<Text<'a>>,
+    /// The older name of the same, which the API server keeps in step.
+    #[serde(borrow)]
+    service_account: Option<Text<'a>>,
     host_network: Option<bool>,
     #[serde(borrow)]
-    os: Option<Object<RawOs<'a>>>,
+    image_pull_secrets: Option<Vec<Object<Named<'a>>>>,
+    #[serde(borrow)]
+    os: Option<Object<Named<'a>>>,
     #[serde(borrow)]
     resources: Option<Object<RawResources<'a>>>,
     #[serde(borrow)]
@@ -273,8 +334,9 @@ struct RawSpec<'a> {
     ephemeral_containers: Option<Vec<&'a RawValue>>,
 }
 
+/// What is known by its name alone.
 #[derive(Debug, Clone, Deserialize)]
-struct RawOs<'a> {
+struct Named<'a> {
     #[serde(borrow)]
     name: Option<Text<'a>>,
 }
@@ -296,6 +358,7 @@ struct RawVolume<'a> {
 }
 
 #[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct RawContainer<'a> {
     #[serde(borrow)]
     name: Option<Text<'a>>,
@@ -305,6 +368,78 @@ struct RawContainer<'a> {
     ports: Option<Vec<Object<PortView<'a>>>>,
     #[serde(borrow)]
     env: Option<Vec<Object<Variable<'a>>>>,
+    #[serde(borrow)]
+    restart_policy: Option<Text<'a>>,
+    #[serde(borrow)]
+    startup_probe: Option<Object<RawProbe<'a>>>,
+    #[serde(borrow)]
+    readiness_probe: Option<Object<RawProbe<'a>>>,
+    #[serde(borrow)]
+    liveness_probe: Option<Object<RawProbe<'a>>>,
+}
+
+/// How the kubelet asks a container.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RawProbe<'a> {
+    #[serde(borrow)]
+    http_get: Option<Object<Action<'a>>>,
+    #[serde(borrow)]
+    tcp_socket: Option<Object<Action<'a>>>,
+    #[serde(borrow)]
+    grpc: Option<Object<Action<'a>>>,
+}
+
+impl<'a> RawProbe<'a> {
+    /// `httpGet`.
+    pub(crate) fn http_get(&self) -> Option<&Action<'a>> {
+        self.http_get.as_ref().map(|Object(action)| action)
+    }
+
+    /// `tcpSocket` or `grpc`, with that name.
+    pub(crate) fn other(&self) -> Option<(&'static str, &Action<'a>)> {
+        let tcp = self.tcp_socket.as_ref().map(|Object(action)| ("tcpSocket", action));
+        tcp.or_else(|| self.grpc.as_ref().map(|Object(action)| ("grpc", action)))
+    }
+}
+
+/// Where a probe goes.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Action<'a> {
+    #[serde(borrow)]
+    path: Option<Text<'a>>,
+    #[serde(borrow)]
+    host: Option<Text<'a>>,
+    #[serde(borrow)]
+    port: Option<PortReference<'a>>,
+}
+
+impl Action<'_> {
+    /// `path`; `/` where it is left out.
+    pub(crate) fn path(&self) -> &str {
+        self.path.as_deref().filter(|path| !path.is_empty()).unwrap_or("/")
+    }
+
+    /// Whether it goes to `port` of the pod; names are those of the container's ports.
+    pub(crate) fn goes_to(&self, port: u16, container: &ContainerView<'_>) -> bool {
+        let elsewhere = self.host.as_deref().is_some_and(|host| !host.is_empty());
+        let meant = match &self.port {
+            Some(PortReference::Number(number)) => Some(*number),
+            Some(PortReference::Name(name)) => {
+                let mut declared = container.ports().filter(|port| port.name() == Some(name));
+                declared.next().and_then(PortView::container_port).map(i64::from)
+            }
+            None => None,
+        };
+        !elsewhere && meant == Some(i64::from(port))
+    }
+}
+
+/// A port by number or by name (`IntOrString`).
+#[derive(Debug, Clone)]
+enum PortReference<'a> {
+    Number(i64),
+    Name(Text<'a>),
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -409,5 +544,37 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
         }
 
         deserializer.deserialize_str(TextVisitor)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for PortReference<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PortVisitor;
+
+        impl<'de> Visitor<'de> for PortVisitor {
+            type Value = PortReference<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a port's number or name")
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Self::Value, E> {
+                Ok(PortReference::Number(number))
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Self::Value, E> {
+                i64::try_from(number).map(PortReference::Number).map_err(E::custom)
+            }
+
+            fn visit_borrowed_str<E: de::Error>(self, name: &'de str) -> Result<Self::Value, E> {
+                Ok(PortReference::Name(Text(Cow::Borrowed(name))))
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Self::Value, E> {
+                Ok(PortReference::Name(Text(Cow::Owned(name.to_owned()))))
+            }
+        }
+
+        deserializer.deserialize_any(PortVisitor)
     }
 }

@@ -10,6 +10,8 @@ pub enum Trigger {
     SecuredLabel,
     /// The presence of the pod annotation [`keys::AUDITORS`], even with an invalid value.
     AuditorsAnnotation,
+    /// Nothing in the pod: whoever plans asked for it, by [`Inputs::forced`](crate::Inputs::forced).
+    Forced,
 }
 
 impl Trigger {

@@ -2,7 +2,14 @@
 
 use std::{fmt, num::NonZeroU16};
 
-use crate::{keys, patch::ANNOTATIONS_SIZE, text::Excerpt};
+use crate::{
+    keys,
+    mode::{Intercept, SidecarMode},
+    patch::ANNOTATIONS_SIZE,
+    plan::SettingSource,
+    pod_security::PodSecurity,
+    text::Excerpt,
+};
 
 /// Something that planning or patching did not take as the user may have meant it.
 ///
@@ -20,15 +27,6 @@ pub enum Warning {
         /// What is wrong and what is accepted.
         problem: String,
     },
-    /// An annotation asks for something this version does not do.
-    UnsupportedAnnotation {
-        /// Key of the annotation.
-        key: &'static str,
-        /// Its value.
-        value: &'static str,
-        /// The values this version acts on.
-        accepted: String,
-    },
     /// The label [`keys::SECURED_LABEL`] has a value that means nothing.
     InvalidSecuredLabel {
         /// The value in quotes, cut and escaped.
@@ -40,7 +38,31 @@ pub enum Warning {
     TriggerMissing,
     /// [`keys::SKIP_AUDIT`] is not allowed here.
     SkipNotAllowed,
-    /// The name of an auditor is in use by an init or ephemeral container.
+    /// Plain containers are asked for in a pod that is to come to an end: they never end.
+    NeverCompletes {
+        /// Who asked.
+        source: SettingSource,
+    },
+    /// No network rules are installed, for Pod Security admission would refuse the pod.
+    NotRedirected {
+        /// What the namespace enforces.
+        level: PodSecurity,
+    },
+    /// Network rules are asked for where Pod Security admission refuses the pod.
+    RedirectRefused {
+        /// What the namespace enforces.
+        level: PodSecurity,
+        /// Who asked.
+        source: SettingSource,
+    },
+    /// A probe that goes to the model by gRPC meets the first auditor.
+    ProbeByGrpc {
+        /// The container whose probe it is.
+        container: String,
+        /// The model's port.
+        port: NonZeroU16,
+    },
+    /// The name of an auditor is in use by a container of another list.
     NameTaken {
         /// The name that is in use.
         name: String,
@@ -71,6 +93,11 @@ pub enum Warning {
         /// Key of the container in which it differs.
         difference: String,
     },
+    /// An init container stood where it comes too late, or in the wrong order.
+    ContainerMoved {
+        /// The name.
+        name: String,
+    },
     /// An application whose outbound traffic is to be audited sends it elsewhere.
     AuditorUrlKept {
         /// The application's container.
@@ -92,12 +119,6 @@ impl fmt::Display for Warning {
         match self {
             Self::InvalidAnnotation { key, found, problem } => {
                 write!(f, "annotation {key} is ignored: found {found}, {problem}")
-            }
-            Self::UnsupportedAnnotation { key, value, accepted } => {
-                write!(
-                    f,
-                    "annotation {key}: \"{value}\" is not supported by this version: accepted {accepted}"
-                )
             }
             Self::InvalidSecuredLabel { found } => {
                 write!(
@@ -123,9 +144,32 @@ impl fmt::Display for Warning {
                 "annotation {}: \"true\" is not allowed here; the pod gets its auditors",
                 keys::SKIP_AUDIT
             ),
+            Self::NeverCompletes { source } => write!(
+                f,
+                "{}: \"{}\" ({source}) keeps the pod from ever completing, for plain containers do not end: accepted \"auto\" or \"native\"",
+                keys::SIDECAR_MODE,
+                SidecarMode::Containers
+            ),
+            Self::NotRedirected { level } => write!(
+                f,
+                "no network rules are installed, for Pod Security level {level} of the namespace refuses NET_ADMIN: calls that \
+                 are not sent to the first auditor are not audited"
+            ),
+            Self::RedirectRefused { level, source } => write!(
+                f,
+                "{}: \"{}\" ({source}) needs NET_ADMIN, which Pod Security level {level} of the namespace refuses: accepted \"{}\"",
+                keys::INTERCEPT,
+                Intercept::Redirect,
+                Intercept::Env
+            ),
+            Self::ProbeByGrpc { container, port } => write!(
+                f,
+                "a grpc probe of container {} goes to port {port} and so to the first auditor: it succeeds only if that forwards gRPC",
+                Excerpt(container)
+            ),
             Self::NameTaken { name, given } => write!(
                 f,
-                "container name {name} is in use by an init or ephemeral container; the auditor is named {given}"
+                "container name {name} is in use by a container of another list; the auditor is named {given}"
             ),
             Self::ModelPortAssumed { port } => write!(
                 f,
@@ -144,6 +188,10 @@ impl fmt::Display for Warning {
             Self::ContainerReplanned { name, difference } => write!(
                 f,
                 "container {name} was planned before for other circumstances and is planned again: {difference} differs"
+            ),
+            Self::ContainerMoved { name } => write!(
+                f,
+                "init container {name} is moved: it stood after the model or in another order than the chain"
             ),
             Self::AuditorUrlKept { container, found, expected } => {
                 let found =

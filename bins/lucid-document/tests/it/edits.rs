@@ -56,7 +56,7 @@ fn what_is_added_stands_where_it_belongs_and_leaves_no_trace() {
     there_and_back(
         "list: []\nz: 1\n",
         "/list/-",
-        item.clone(),
+        item,
         "list:\n- name: x\n  env:\n  - name: A\n    value: \"1\"\nz: 1\n",
     );
     there_and_back("a: {}\n", "/a/b~1c", json!("{\"d\":1}"), "a:\n  b/c: '{\"d\":1}'\n");

@@ -3,9 +3,13 @@
 //! This is the only module that uses `serde_yaml`.
 
 mod auditor;
+mod defaults;
+mod entry;
 mod fields;
 mod nearest;
+mod probes;
 mod resources;
+mod security_context;
 mod yaml;
 
 use std::{
@@ -21,15 +25,25 @@ use auditor::Entry;
 use crate::port;
 
 pub use auditor::{Auditor, Resources};
+pub use defaults::Defaults;
 pub use nearest::UnknownAuditor;
+pub use probes::{Probe, Probes};
+pub use security_context::{Profile, SecurityContext};
 pub use yaml::CatalogueError;
 
 /// The port of a catalogue entry that names none.
 pub const DEFAULT_PORT: NonZeroU16 = port::known(8080);
 
 /// Environment variables that Lucid sets on every auditor; a catalogue may not set them.
-pub const RESERVED_ENV: [&str; 6] =
-    ["LUCID_AUDITOR_ID", "LUCID_CHAIN_NEXT", "AUDITOR_URL", "LUCID_AUDITOR_PORT", "PORT", "LUCID_AUDIT_MODE"];
+pub const RESERVED_ENV: [&str; 7] = [
+    "LUCID_AUDITOR_ID",
+    "LUCID_CHAIN_NEXT",
+    "AUDITOR_URL",
+    "LUCID_AUDITOR_PORT",
+    "PORT",
+    "LUCID_AUDIT_MODE",
+    "LUCID_PROBE_PATHS",
+];
 
 /// An ordered list of auditors, no two of which mean the same. A clone costs a pointer, and no look-up goes through the
 /// list.
@@ -58,6 +72,7 @@ pub struct Catalogue(Arc<Entries>);
 #[derive(Debug, PartialEq, Eq)]
 struct Entries {
     auditors: Vec<Auditor>,
+    defaults: Defaults,
     /// Places in the list by [`stem`].
     by_stem: BTreeMap<String, usize>,
     /// Places in the list by [`repository`] of the image; the first of several.
@@ -82,20 +97,22 @@ static BUILTIN: LazyLock<Catalogue> = LazyLock::new(|| {
             env: BTreeMap::new(),
             labels: BTreeMap::new(),
             resources: Resources::default(),
+            probes: Probes::default(),
+            security_context: SecurityContext::default(),
         }))
     };
-    Catalogue::new(auditors.into_iter().filter_map(entry).collect())
+    Catalogue::new(auditors.into_iter().filter_map(entry).collect(), Defaults::default())
 });
 
 impl Catalogue {
     /// No two of `auditors` mean the same.
-    fn new(auditors: Vec<Auditor>) -> Self {
+    fn new(auditors: Vec<Auditor>, defaults: Defaults) -> Self {
         let (mut by_stem, mut by_repository) = (BTreeMap::new(), BTreeMap::new());
         for (place, auditor) in auditors.iter().enumerate() {
             by_stem.insert(stem(auditor.name()).to_owned(), place);
             by_repository.entry(repository(auditor.image_reference())).or_insert(place);
         }
-        Self(Arc::new(Entries { auditors, by_stem, by_repository }))
+        Self(Arc::new(Entries { auditors, defaults, by_stem, by_repository }))
     }
 
     /// The catalogue that is there without any configuration: `lucid-guardrails-auditor` (8090),
@@ -114,7 +131,8 @@ impl Catalogue {
     /// [`CatalogueError`], with the line, for anything the file gets wrong; such a file is
     /// refused whole.
     pub fn parse(origin: &str, yaml: &str) -> Result<Self, CatalogueError> {
-        yaml::read(origin, yaml).map(Self::new)
+        let file = yaml::read(origin, yaml)?;
+        Ok(Self::new(file.auditors, file.defaults))
     }
 
     /// The auditors in the order they were written.
@@ -122,8 +140,13 @@ impl Catalogue {
         &self.0.auditors
     }
 
-    /// This catalogue with the entries of `other` in place of those that mean the same, and its
-    /// further entries at the end.
+    /// The single settings made for the pods that the catalogue is for.
+    pub fn defaults(&self) -> &Defaults {
+        &self.0.defaults
+    }
+
+    /// This catalogue with the entries of `other` in place of those that mean the same, its further entries at the end,
+    /// and its [`defaults`](Self::defaults) where it has some.
     pub fn overlay(&self, other: &Self) -> Self {
         let mut auditors = self.auditors().to_vec();
         for entry in other.auditors() {
@@ -132,7 +155,7 @@ impl Catalogue {
                 None => auditors.push(entry.clone()),
             }
         }
-        Self::new(auditors)
+        Self::new(auditors, self.defaults().overlay(*other.defaults()))
     }
 
     /// The auditor that `name` means, white space around it aside.

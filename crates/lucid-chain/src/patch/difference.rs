@@ -31,30 +31,34 @@ impl PlannedContainer {
     /// - requests and limits of cpu, memory and ephemeral-storage that are not planned (plugin LimitRanger);
     /// - the service account token (plugin ServiceAccount), mounted read-only from a projected volume.
     pub fn difference(&self, found: &ContainerView<'_>, pod: &PodView<'_>) -> Option<String> {
-        let planned = self.manifest();
-        let found: Value = serde_json::from_str(found.json()).unwrap_or_default();
-        let (Some(planned), Some(found)) = (planned.as_object(), found.as_object()) else {
-            return Some("json".to_owned());
-        };
-        let extra = found
-            .iter()
-            .filter(|(key, _)| !planned.contains_key(*key))
-            .find(|(key, value)| !(is_nothing(value) || *key == "volumeMounts" && is_token(value, pod)));
-        if let Some((key, _)) = extra {
-            return Some(key.escape_debug().to_string());
-        }
-        planned.iter().find_map(|(key, planned)| {
-            let found = found.get(key).unwrap_or(&Value::Null);
-            let same = match key.as_str() {
-                "ports" => same_ports(planned, found, pod.host_network()),
-                "resources" => same_resources(planned, found),
-                "imagePullPolicy" => planned == found || found == "Always",
-                "env" => return different_variable(planned, found),
-                _ => planned == found,
-            };
-            (!same).then(|| key.clone())
-        })
+        difference(&self.manifest(), found, pod)
     }
+}
+
+/// See [`PlannedContainer::difference`].
+pub(super) fn difference(planned: &Value, found: &ContainerView<'_>, pod: &PodView<'_>) -> Option<String> {
+    let found: Value = serde_json::from_str(found.json()).unwrap_or_default();
+    let (Some(planned), Some(found)) = (planned.as_object(), found.as_object()) else {
+        return Some("json".to_owned());
+    };
+    let extra = found
+        .iter()
+        .filter(|(key, _)| !planned.contains_key(*key))
+        .find(|(key, value)| !(is_nothing(value) || *key == "volumeMounts" && is_token(value, pod)));
+    if let Some((key, _)) = extra {
+        return Some(key.escape_debug().to_string());
+    }
+    planned.iter().find_map(|(key, planned)| {
+        let found = found.get(key).unwrap_or(&Value::Null);
+        let same = match key.as_str() {
+            "ports" => same_ports(planned, found, pod.host_network()),
+            "resources" => same_resources(planned, found),
+            "imagePullPolicy" => planned == found || found == "Always",
+            "env" => return different_variable(planned, found),
+            _ => planned == found,
+        };
+        (!same).then(|| key.clone())
+    })
 }
 
 /// Whether the API server drops the value or takes it for absent.

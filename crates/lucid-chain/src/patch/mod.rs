@@ -1,12 +1,17 @@
 //! From a plan to the operations that make a pod follow it.
 
+mod added;
 mod difference;
+mod member;
 mod status;
 
 use std::num::NonZeroU16;
 
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
+
+use added::Added;
+use member::Member;
 
 use crate::{
     keys,
@@ -50,6 +55,19 @@ impl Patch {
     fn replace(&mut self, path: &[&str], value: Value) {
         self.operations.push(Operation::Replace { path: pointer(path), value });
     }
+
+    /// Puts the planned container in the place of what was found under its name, unless that is it.
+    fn replace_container(
+        &mut self,
+        path: &[&str],
+        planned: Member<'_>,
+        found: &ContainerView<'_>,
+        pod: &PodView<'_>,
+    ) {
+        let Some(difference) = planned.difference(found, pod) else { return };
+        self.replace(path, planned.manifest());
+        self.warnings.push(planned.replaced(difference, found, pod));
+    }
 }
 
 impl Serialize for Patch {
@@ -77,6 +95,11 @@ pub enum Operation {
         /// The new value.
         value: Value,
     },
+    /// Takes a member or an item of a list away.
+    Remove {
+        /// JSON pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)).
+        path: String,
+    },
 }
 
 impl Plan {
@@ -87,37 +110,105 @@ impl Plan {
     /// the API server and its admission plugins have filled in since, and is replaced otherwise.
     /// The annotation [`keys::STATUS`] is written but never relied on.
     ///
+    /// Init containers are added after those of the pod, which need the network as they know it; before the model, where
+    /// that is a native sidecar, so that no connection to it is older than the rules.
+    ///
     /// What the user should hear about the pod as it was is in [`Patch::warnings`].
     pub fn patch(&self, pod: &PodView<'_>) -> Patch {
         let mut patch = Patch::default();
+        let mut added = Added::before(pod);
         self.patch_containers(pod, &mut patch);
-        self.patch_applications(pod, &mut patch);
-        self.patch_status(pod, &mut patch);
+        self.patch_init_containers(pod, &mut patch, &mut added);
+        self.patch_applications(pod, &mut patch, &mut added);
+        self.patch_pull_secrets(pod, &mut patch, &mut added);
+        self.patch_status(pod, &mut patch, added);
         patch
     }
 
     fn patch_containers(&self, pod: &PodView<'_>, patch: &mut Patch) {
-        for planned in &self.containers {
-            let mut found = pod.containers().iter().enumerate();
-            let Some((index, found)) = found.find(|(_, found)| found.name() == planned.name) else {
-                patch.add(&["spec", "containers", "-"], planned.manifest());
-                continue;
-            };
-            let Some(difference) = planned.difference(found, pod) else { continue };
-            let before = planned.as_planned_before(found);
-            let ours = before.is_some_and(|before| before.difference(found, pod).is_none());
-            let name = planned.name.clone();
-            patch.replace(&["spec", "containers", &index.to_string()], planned.manifest());
-            patch.warnings.push(match ours {
-                true => Warning::ContainerReplanned { name, difference },
-                false => Warning::ContainerReplaced { name, difference },
-            });
+        if self.is_native() {
+            return;
         }
+        for planned in &self.containers {
+            let member = Member::Auditor(planned);
+            match member.find(pod.containers()) {
+                None => patch.add(&["spec", "containers", "-"], planned.manifest()),
+                Some((place, found)) => {
+                    patch.replace_container(&["spec", "containers", &place.to_string()], member, found, pod);
+                }
+            }
+        }
+    }
+
+    /// What is planned among the init containers, in order.
+    fn init_members(&self) -> impl Iterator<Item = Member<'_>> {
+        let auditors = self.containers.iter().filter(|planned| planned.native).map(Member::Auditor);
+        self.init.iter().map(Member::Init).chain(auditors)
+    }
+
+    fn patch_init_containers(&self, pod: &PodView<'_>, patch: &mut Patch, added: &mut Added) {
+        const LIST: [&str; 2] = ["spec", "initContainers"];
+        if self.init_members().next().is_none() {
+            return;
+        }
+        if !pod.has_init_containers() {
+            let manifests = self.init_members().map(Member::manifest).collect();
+            patch.add(&LIST, Value::Array(manifests));
+            added.insert(&LIST);
+            return;
+        }
+        added.keep(&LIST);
+        let present: Vec<_> = self
+            .init_members()
+            .filter_map(|member| Some((member, member.find(pod.init_containers())?)))
+            .collect();
+        let model = self.model_sidecar(pod);
+        let ends = model.unwrap_or(usize::MAX);
+        let places = present.iter().map(|(_, (place, _))| *place);
+        let in_order = places.clone().chain([ends]).is_sorted();
+        if in_order && present.len() == self.init_members().count() {
+            for (member, (place, found)) in present {
+                patch.replace_container(&[&LIST[..], &[&place.to_string()]].concat(), member, found, pod);
+            }
+            return;
+        }
+
+        // Something is missing or stands in the wrong place: all of them are put in again.
+        let mut places: Vec<_> = places.collect();
+        places.sort_unstable();
+        for place in places.iter().rev() {
+            patch
+                .operations
+                .push(Operation::Remove { path: pointer(&[&LIST[..], &[&place.to_string()]].concat()) });
+        }
+        for (member, (_, found)) in present {
+            match member.difference(found, pod) {
+                Some(difference) => patch.warnings.push(member.replaced(difference, found, pod)),
+                None if in_order => {}
+                None => patch.warnings.push(Warning::ContainerMoved { name: member.name().to_owned() }),
+            }
+        }
+        let model = model.map(|model| model - places.iter().filter(|place| **place < model).count());
+        for (number, member) in self.init_members().enumerate() {
+            let place = model.map_or_else(|| "-".to_owned(), |model| (model + number).to_string());
+            patch.add(&[&LIST[..], &[&place]].concat(), member.manifest());
+        }
+    }
+
+    /// The place of the init container that is the model, where it is one.
+    fn model_sidecar(&self, pod: &PodView<'_>) -> Option<usize> {
+        let model = i32::from(self.model_port.port.get());
+        let foreign = pod.native_sidecars().filter(|(_, found)| {
+            !self.init_members().any(|member| member.name() == found.name()) && self.is_application(found)
+        });
+        let mut models =
+            foreign.filter(|(_, found)| found.ports().any(|port| port.container_port() == Some(model)));
+        models.next().map(|(place, _)| place)
     }
 
     /// What the user set stays. The first auditor's address that an earlier planning set does not, for that auditor may
     /// have moved: it is known by its value, the address of the container that stands in the pod under that name.
-    fn patch_applications(&self, pod: &PodView<'_>, patch: &mut Patch) {
+    fn patch_applications(&self, pod: &PodView<'_>, patch: &mut Patch, added: &mut Added) {
         const NAME: &str = "AUDITOR_URL";
         let Some(url) = self.application_url() else { return };
         let before = self.application_urls_before(pod);
@@ -125,10 +216,21 @@ impl Plan {
         for (index, container) in applications.filter(|(_, found)| self.is_application(found)) {
             let index = index.to_string();
             let env = ["spec", "containers", &index, "env"];
+            let by_name = ["spec", "containers", container.name(), "env"];
+            let variable_by_name = [&by_name[..], &[NAME]].concat();
             let variable = json!({"name": NAME, "value": url});
             match container.variable(NAME) {
-                None if container.has_env() => patch.add(&[&env[..], &["-"]].concat(), variable),
-                None => patch.add(&env, json!([variable])),
+                None => {
+                    if container.has_env() {
+                        patch.add(&[&env[..], &["-"]].concat(), variable);
+                        added.keep(&by_name);
+                    } else {
+                        patch.add(&env, json!([variable]));
+                        added.insert(&by_name);
+                    }
+                    added.insert(&variable_by_name);
+                    continue;
+                }
                 Some((_, Some(value))) if value == url => {}
                 Some((place, Some(value))) if before.iter().any(|before| before == value) => {
                     patch.replace(&[&env[..], &[&place.to_string(), "value"]].concat(), json!(url));
@@ -139,26 +241,63 @@ impl Plan {
                     expected: url.clone(),
                 }),
             }
+            added.keep(&by_name);
+            added.keep(&variable_by_name);
         }
     }
 
     /// The addresses of the first auditor as it stands in the pod.
     fn application_urls_before(&self, pod: &PodView<'_>) -> Vec<String> {
         let first = self.containers.first().map(|planned| planned.name.as_str());
-        let found = pod.containers().iter().filter(|found| Some(found.name()) == first);
+        let found = pod.all_containers().filter(|found| Some(found.name()) == first);
         let ports = found.flat_map(ContainerView::ports).filter_map(|port| port.container_port());
         ports.filter_map(|port| u16::try_from(port).ok()).filter_map(NonZeroU16::new).map(local_url).collect()
     }
 
-    fn patch_status(&self, pod: &PodView<'_>, patch: &mut Patch) {
-        let status = self.status();
+    fn patch_pull_secrets(&self, pod: &PodView<'_>, patch: &mut Patch, added: &mut Added) {
+        const LIST: [&str; 2] = ["spec", "imagePullSecrets"];
+        let reference = |name: &String| json!({"name": name});
+        match pod.pull_secrets() {
+            _ if self.image_pull_secrets.is_empty() => {}
+            None => {
+                patch.add(&LIST, self.image_pull_secrets.iter().map(reference).collect());
+                added.insert(&LIST);
+                self.image_pull_secrets.iter().for_each(|name| added.insert(&[&LIST[..], &[name]].concat()));
+            }
+            Some(present) => {
+                let present: Vec<_> = present.collect();
+                added.keep(&LIST);
+                for name in &self.image_pull_secrets {
+                    let by_name = [&LIST[..], &[name]].concat();
+                    if present.contains(&name.as_str()) {
+                        added.keep(&by_name);
+                    } else {
+                        patch.add(&[&LIST[..], &["-"]].concat(), reference(name));
+                        added.insert(&by_name);
+                    }
+                }
+            }
+        }
+    }
+
+    fn patch_status(&self, pod: &PodView<'_>, patch: &mut Patch, mut added: Added) {
+        const ANNOTATIONS: [&str; 2] = ["metadata", "annotations"];
+        match (pod.has_metadata(), pod.has_annotations()) {
+            (false, _) => added.insert(&["metadata"]),
+            (_, false) => added.insert(&ANNOTATIONS),
+            _ => {
+                added.keep(&["metadata"]);
+                added.keep(&ANNOTATIONS);
+            }
+        }
+        let status = self.status(&added);
         let size = pod.annotations_size(keys::STATUS) + keys::STATUS.len() + status.len();
         if size > ANNOTATIONS_SIZE {
             patch.warnings.push(Warning::StatusLeftOut { size });
         } else if !pod.has_metadata() {
             patch.add(&["metadata"], json!({"annotations": {keys::STATUS: status}}));
         } else if !pod.has_annotations() {
-            patch.add(&["metadata", "annotations"], json!({keys::STATUS: status}));
+            patch.add(&ANNOTATIONS, json!({keys::STATUS: status}));
         } else if pod.annotation(keys::STATUS) != Some(&status) {
             patch.add(&["metadata", "annotations", keys::STATUS], json!(status));
         }

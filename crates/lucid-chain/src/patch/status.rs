@@ -3,22 +3,26 @@
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::plan::Plan;
+use super::added::Added;
+use crate::plan::{Plan, PlannedInit};
 
 /// Goes into the hash, so that a change of what is hashed changes every hash.
-const FORMAT: &[u8] = b"lucid plan 1\n";
+const FORMAT: &[u8] = b"lucid plan 2\n";
 
 impl Plan {
     /// The value of the annotation [`keys::STATUS`](crate::keys::STATUS): one JSON object with
-    /// the version of Lucid, the chain's container names and images, and [`Plan::hash`].
-    pub fn status(&self) -> String {
+    /// the version of Lucid, the chain's container names and images, the init container, [`Plan::hash`], and what was
+    /// added besides.
+    pub(super) fn status(&self, added: &Added) -> String {
         let chain: Vec<_> = self.containers.iter().map(|planned| &planned.name).collect();
-        let images: Vec<_> = self.containers.iter().map(|planned| &planned.image).collect();
+        let images: Vec<_> = self.containers.iter().map(|planned| planned.image()).collect();
         canonical(&json!({
             "version": env!("CARGO_PKG_VERSION"),
             "chain": chain,
             "images": images,
+            "init": self.init.as_ref().map(|init| &init.name),
             "planHash": self.hash(),
+            "added": added.pointers(),
         }))
     }
 
@@ -26,7 +30,12 @@ impl Plan {
     /// is the same for the same plan in every process and on every machine.
     pub fn hash(&self) -> String {
         let containers: Vec<_> = self.containers.iter().map(|planned| planned.manifest()).collect();
-        let injected = json!({"containers": containers, "applicationUrl": self.application_url()});
+        let injected = json!({
+            "containers": containers,
+            "init": self.init.as_ref().map(PlannedInit::manifest),
+            "applicationUrl": self.application_url(),
+            "imagePullSecrets": self.image_pull_secrets,
+        });
         let digest = Sha256::new().chain_update(FORMAT).chain_update(canonical(&injected)).finalize();
         format!("sha256:{digest:x}")
     }

@@ -22,11 +22,13 @@ pub(super) fn is_auditor(found: &ContainerView<'_>, catalogue: &Catalogue) -> bo
 /// the chain ends is the pod author's to say anyway, by [`keys::TARGET_PORT`](crate::keys::TARGET_PORT).
 pub(super) fn forwarded_to<'n>(
     pod: &PodView<'_>,
+    native: bool,
     chain: &[&Auditor],
     names: &'n [String],
 ) -> Option<(&'n str, NonZeroU16)> {
     let (auditor, name) = (chain.last()?, names.last()?);
-    let found = pod.containers().iter().find(|found| found.name() == name)?;
+    let list = if native { pod.init_containers() } else { pod.containers() };
+    let found = list.iter().find(|found| found.name() == name)?;
     let ours = found.image() == Some(auditor.image()) && found.env("LUCID_AUDITOR_ID") == Some(name);
     let port = local_port(found.env("LUCID_CHAIN_NEXT")?)?;
     ours.then_some((name, port))

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{FIRST_UID, PortReason};
 use crate::{
-    catalogue::{Auditor, RESERVED_ENV, Resources},
+    catalogue::{Auditor, Resources},
     chain::MAX_CHAIN,
     mode::AuditMode,
     pod::ContainerView,
@@ -20,10 +20,8 @@ use crate::{
 pub struct PlannedContainer {
     /// Name of the container, unique in the pod.
     pub name: String,
-    /// Name of the auditor in the catalogue.
-    pub auditor: String,
-    /// Image reference.
-    pub image: String,
+    /// Its entry of the catalogue.
+    pub auditor: Auditor,
     /// `imagePullPolicy`, as the API server derives it from the image.
     pub image_pull_policy: &'static str,
     /// Where the auditor listens.
@@ -34,25 +32,36 @@ pub struct PlannedContainer {
     pub next_port: NonZeroU16,
     /// What it does with what it finds.
     pub audit_mode: AuditMode,
+    /// Whether it is a native sidecar: an init container with `restartPolicy: Always` (KEP-753).
+    pub native: bool,
     /// The uid it runs as.
     pub uid: u32,
-    /// Environment variables, in order.
-    pub env: Vec<(String, String)>,
-    /// What it asks for and may use.
-    pub resources: Resources,
+    /// The variables that Lucid sets itself.
+    own_env: Vec<(&'static str, String)>,
 }
 
 impl PlannedContainer {
+    /// The image reference, as the catalogue has it.
+    pub fn image(&self) -> &str {
+        self.auditor.image()
+    }
+
+    /// Names and values of the environment variables, in order.
+    pub fn env(&self) -> impl Iterator<Item = (&str, &str)> {
+        let own = self.own_env.iter().map(|(name, value)| (*name, value.as_str()));
+        own.chain(self.auditor.env().iter().map(|(name, value)| (name.as_str(), value.as_str())))
+    }
+
     /// The container as core/v1 writes it, with what the API server would fill in: so whatever else is found in the
     /// pod was put there by somebody.
     pub fn manifest(&self) -> Value {
-        json!({
+        let mut manifest = json!({
             "name": self.name,
-            "image": self.image,
+            "image": self.image(),
             "imagePullPolicy": self.image_pull_policy,
             "ports": [{"containerPort": self.port}],
-            "env": self.env.iter().map(|(name, value)| variable(name, value)).collect::<Vec<_>>(),
-            "resources": resources(&self.resources),
+            "env": self.env().map(|(name, value)| variable(name, value)).collect::<Vec<_>>(),
+            "resources": resources(self.auditor.resources()),
             "securityContext": {
                 "runAsNonRoot": true,
                 "runAsUser": self.uid,
@@ -63,24 +72,49 @@ impl PlannedContainer {
             },
             "terminationMessagePath": "/dev/termination-log",
             "terminationMessagePolicy": "File",
+        });
+        if self.native {
+            manifest["restartPolicy"] = json!("Always");
+        }
+        if let Some(probe) = self.startup_probe() {
+            manifest["startupProbe"] = probe;
+        }
+        manifest
+    }
+
+    /// What the next init container waits for: the auditor answers. Who only observes keeps nobody waiting.
+    fn startup_probe(&self) -> Option<Value> {
+        (self.native && self.audit_mode == AuditMode::Enforce).then(|| {
+            json!({
+                "httpGet": {"path": "/health", "port": self.port, "scheme": "HTTP"},
+                "timeoutSeconds": 1,
+                "periodSeconds": 1,
+                "successThreshold": 1,
+                "failureThreshold": 120,
+            })
         })
     }
-}
 
-impl PlannedContainer {
     /// This auditor as it would be for the ports, the mode and the place in the chain that `found` tells: if that is
     /// what was found, an earlier planning for other circumstances made it.
     pub(crate) fn as_planned_before(&self, found: &ContainerView<'_>) -> Option<Self> {
         let port = port::parse(found.env("LUCID_AUDITOR_PORT")?)?;
         let next_port = local_port(found.env("LUCID_CHAIN_NEXT")?)?;
         let audit_mode = found.env("LUCID_AUDIT_MODE")?.parse().ok()?;
+        let probe_paths = found.env(PROBE_PATHS).unwrap_or_default();
         let manifest: Value = serde_json::from_str(found.json()).ok()?;
         let uid = u32::try_from(manifest["securityContext"]["runAsUser"].as_u64()?).ok()?;
         let place = usize::try_from(uid.checked_sub(FIRST_UID)?).ok()?;
-        let own = own_env(&self.name, port, next_port, audit_mode);
-        let env = own.chain(self.env.iter().skip(RESERVED_ENV.len()).cloned()).collect();
-        (place < MAX_CHAIN).then(|| Self { port, next_port, audit_mode, uid, env, ..self.clone() })
+        let own_env = own_env(&self.name, port, next_port, audit_mode, probe_paths);
+        (place < MAX_CHAIN).then(|| Self { port, next_port, audit_mode, uid, own_env, ..self.clone() })
     }
+}
+
+/// What is the same for all auditors of a pod.
+pub(super) struct Circumstances<'p> {
+    pub(super) audit_mode: AuditMode,
+    pub(super) native: bool,
+    pub(super) probe_paths: &'p str,
 }
 
 /// The containers of a chain whose names and ports are known.
@@ -89,26 +123,29 @@ pub(super) fn chain(
     names: Vec<String>,
     ports: Vec<(NonZeroU16, PortReason)>,
     model_port: NonZeroU16,
-    audit_mode: AuditMode,
+    circumstances: &Circumstances<'_>,
 ) -> Vec<PlannedContainer> {
+    let &Circumstances { audit_mode, native, probe_paths } = circumstances;
     let next_ports: Vec<_> = ports.iter().skip(1).map(|(port, _)| *port).chain([model_port]).collect();
     let places = auditors.iter().zip(names).zip(ports).zip(next_ports).zip(FIRST_UID..);
     places
         .map(|((((auditor, name), (port, port_reason)), next_port), uid)| PlannedContainer {
-            env: own_env(&name, port, next_port, audit_mode).chain(auditor.env().clone()).collect(),
+            own_env: own_env(&name, port, next_port, audit_mode, probe_paths),
             name,
-            auditor: auditor.name().to_owned(),
-            image: auditor.image().to_owned(),
             image_pull_policy: image_pull_policy(auditor.image_reference()),
+            auditor: (*auditor).clone(),
             port,
             port_reason,
             next_port,
             audit_mode,
+            native,
             uid,
-            resources: auditor.resources().clone(),
         })
         .collect()
 }
+
+/// The variable with the paths that the kubelet asks the model for.
+const PROBE_PATHS: &str = "LUCID_PROBE_PATHS";
 
 /// The variables that Lucid sets itself, which come first.
 fn own_env(
@@ -116,20 +153,25 @@ fn own_env(
     port: NonZeroU16,
     next_port: NonZeroU16,
     audit_mode: AuditMode,
-) -> impl Iterator<Item = (String, String)> {
-    let values = [
-        name.to_owned(),
-        local_url(next_port),
-        local_url(next_port),
-        port.to_string(),
-        port.to_string(),
-        audit_mode.to_string(),
+    probe_paths: &str,
+) -> Vec<(&'static str, String)> {
+    let (own, next) = (port.to_string(), local_url(next_port));
+    let mut variables = vec![
+        ("LUCID_AUDITOR_ID", name.to_owned()),
+        ("LUCID_CHAIN_NEXT", next.clone()),
+        ("AUDITOR_URL", next),
+        ("LUCID_AUDITOR_PORT", own.clone()),
+        ("PORT", own),
+        ("LUCID_AUDIT_MODE", audit_mode.to_string()),
     ];
-    RESERVED_ENV.into_iter().map(str::to_owned).zip(values)
+    if !probe_paths.is_empty() {
+        variables.push((PROBE_PATHS, probe_paths.to_owned()));
+    }
+    variables
 }
 
 /// What the API server fills in: images that may mean another one tomorrow are pulled each time.
-fn image_pull_policy(image: &ImageReference) -> &'static str {
+pub(super) fn image_pull_policy(image: &ImageReference) -> &'static str {
     match (image.tag(), image.digest()) {
         (Some("latest"), _) | (None, None) => "Always",
         _ => "IfNotPresent",

@@ -8,8 +8,11 @@ use snafu::{Snafu, ensure};
 
 use super::PlannedContainer;
 use crate::{
+    keys,
+    mode::Intercept,
     pod::{ContainerView, PodView, Text},
     quantity::Quantity,
+    redirect::RedirectError,
 };
 
 /// Why there is no plan for a pod.
@@ -32,6 +35,19 @@ pub enum ImpossibleReason {
         "failed to make an auditor chain: spec.os.name is windows, accepted linux, for which auditors are made"
     ))]
     Windows,
+    /// The pod shares the node's network, where the rules would redirect the node's own traffic.
+    #[snafu(display(
+        "failed to redirect traffic to the auditors: spec.hostNetwork is true, and the rules would hold for the whole node; \
+         accepted false, or the annotation {}: \"{}\"",
+        keys::INTERCEPT, Intercept::Env.as_str()
+    ))]
+    HostNetwork,
+    /// The chain cannot be told to the kernel.
+    #[snafu(context(false), display("failed to redirect traffic to the auditors: {source}"))]
+    Redirect {
+        /// Why not.
+        source: RedirectError,
+    },
     /// `spec.resources`, which holds for the whole pod, leaves no room for the auditors.
     #[snafu(display(
         "failed to fit the auditors into spec.resources of the pod: found {list}.{resource} {found}, accepted at least {needed}"
@@ -49,13 +65,14 @@ pub enum ImpossibleReason {
 }
 
 /// Whether any chain fits into `pod`.
-pub(super) fn check_pod(pod: &PodView<'_>) -> Result<(), ImpossibleReason> {
+pub(super) fn check_pod(pod: &PodView<'_>, intercept: Intercept) -> Result<(), ImpossibleReason> {
     ensure!(!pod.is_windows(), WindowsSnafu);
     ensure!(!pod.containers().is_empty(), NoContainersSnafu);
+    ensure!(!pod.host_network() || intercept != Intercept::Redirect, HostNetworkSnafu);
     Ok(())
 }
 
-/// Whether the `auditors` fit into `spec.resources` beside the `others` of the pod's containers. What init containers
+/// Whether the `auditors` fit into `spec.resources` beside the `others` that run at the same time. What init containers
 /// ask for is left to the API server.
 pub(super) fn check_resources<'v, 'a: 'v>(
     pod: &PodView<'_>,
@@ -66,7 +83,7 @@ pub(super) fn check_resources<'v, 'a: 'v>(
     let size = |list: Option<&BTreeMap<Text<'_>, Value>>, name: &str| Quantity::from_json(list?.get(name)?);
 
     // The limit of each container may not exceed the pod's.
-    for (name, limit) in auditors.iter().flat_map(|auditor| &auditor.resources.limits) {
+    for (name, limit) in auditors.iter().flat_map(|auditor| &auditor.auditor.resources().limits) {
         if let Some(found) = size(room.limits.as_ref(), name)
             && let Some(needed) = Quantity::parse(limit)
         {
@@ -76,7 +93,9 @@ pub(super) fn check_resources<'v, 'a: 'v>(
 
     // The sum of the requests may exceed neither the pod's request nor, where the API server derives that, its limit.
     let mut requested = BTreeMap::<&str, Quantity>::new();
-    for (name, request) in auditors.iter().flat_map(|auditor| auditor.resources.effective_requests()) {
+    for (name, request) in
+        auditors.iter().flat_map(|planned| planned.auditor.resources().effective_requests())
+    {
         let sum = requested.entry(name).or_insert(Quantity::ZERO);
         *sum = sum.saturating_add(Quantity::parse(request).unwrap_or(Quantity::ZERO));
     }

@@ -3,10 +3,13 @@
 mod before;
 mod container;
 mod impossible;
+mod init;
 mod names;
 mod ports;
+mod probes;
+mod settings;
 
-use std::fmt;
+use std::num::NonZeroU16;
 
 use crate::{
     annotations::Annotations,
@@ -14,21 +17,27 @@ use crate::{
     chain::ChainSource,
     configuration::Configuration,
     keys,
-    mode::{AuditMode, Direction},
+    mode::{AuditMode, Direction, Intercept, SidecarMode},
     namespace::NamespaceChain,
     pod::{ContainerView, PodView},
+    pod_security::PodSecurity,
+    skip::SkipReason,
     text::Excerpt,
     trigger::Trigger,
     warning::Warning,
 };
 
+use container::Circumstances;
 use ports::ModelClues;
+use settings::Settings;
 
 pub(crate) use container::local_url;
 
 pub use container::PlannedContainer;
 pub use impossible::ImpossibleReason;
+pub use init::PlannedInit;
 pub use ports::{DEFAULT_MODEL_PORT, ModelPort, ModelPortSource, PortHolder, PortReason};
+pub use settings::{DEFAULT_OUTBOUND_PORT, Setting, SettingSource};
 
 /// uid of the first auditor; the following ones count up. An own uid per auditor lets the kernel
 /// tell them apart.
@@ -40,20 +49,50 @@ pub const FIRST_UID: u32 = 20001;
 pub struct Inputs<'a> {
     /// The operator's decisions.
     pub configuration: &'a Configuration,
+    /// The pod's namespace, which a pod that is about to be created need not name itself.
+    pub namespace: Option<&'a str>,
     /// The chain of the pod's namespace, when it has one.
     pub namespace_chain: Option<&'a NamespaceChain>,
+    /// What Pod Security admission enforces in the pod's namespace.
+    pub pod_security: PodSecurity,
+    /// Whether the pod gets its chain though it carries no trigger.
+    pub forced: bool,
 }
 
 impl<'a> Inputs<'a> {
-    /// Inputs for a namespace without a chain of its own.
+    /// Inputs for a namespace without a chain of its own, where every pod is let in.
     pub fn new(configuration: &'a Configuration) -> Self {
-        Self { configuration, namespace_chain: None }
+        Self {
+            configuration,
+            namespace: None,
+            namespace_chain: None,
+            pod_security: PodSecurity::default(),
+            forced: false,
+        }
+    }
+
+    /// The same for a pod of this namespace; else it is what the pod itself says.
+    #[must_use]
+    pub fn with_namespace(self, namespace: &'a str) -> Self {
+        Self { namespace: Some(namespace), ..self }
     }
 
     /// The same with the chain of the pod's namespace, when it has one.
     #[must_use]
     pub fn with_namespace_chain(self, namespace_chain: Option<&'a NamespaceChain>) -> Self {
         Self { namespace_chain, ..self }
+    }
+
+    /// The same for a namespace in which Pod Security admission enforces this level.
+    #[must_use]
+    pub fn with_pod_security(self, pod_security: PodSecurity) -> Self {
+        Self { pod_security, ..self }
+    }
+
+    /// The same for a pod that gets its chain without asking for it.
+    #[must_use]
+    pub fn forced(self) -> Self {
+        Self { forced: true, ..self }
     }
 }
 
@@ -79,28 +118,12 @@ pub enum Decision {
         reason: SkipReason,
     },
     /// The pod gets this chain.
-    Planned(Plan),
+    Planned(Box<Plan>),
     /// The pod asks for a chain that cannot be made. Admitting it would leave it without audit.
     Impossible {
         /// Why.
         reason: ImpossibleReason,
     },
-}
-
-/// Why a pod that asks for a chain gets none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SkipReason {
-    /// The annotation [`keys::SKIP_AUDIT`], where it is allowed.
-    Annotation,
-}
-
-impl fmt::Display for SkipReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Annotation => write!(f, "annotation {}: \"true\"", keys::SKIP_AUDIT),
-        }
-    }
 }
 
 /// The chain of one pod: what is injected, in which order, and why so.
@@ -115,12 +138,23 @@ pub struct Plan {
     pub source: ChainSource,
     /// The auditors' containers in the order of the chain; at least one.
     pub containers: Vec<PlannedContainer>,
+    /// The init container that installs the network rules; only with [`Intercept::Redirect`].
+    pub init: Option<PlannedInit>,
     /// Where the last auditor forwards to.
     pub model_port: ModelPort,
     /// What auditors do with what they find.
     pub audit_mode: Setting<AuditMode>,
     /// Which traffic the chain stands in.
     pub direction: Setting<Direction>,
+    /// What kind of containers the auditors are; never [`SidecarMode::Auto`].
+    pub sidecar_mode: Setting<SidecarMode>,
+    /// How traffic comes to the chain.
+    pub intercept: Setting<Intercept>,
+    /// The port of other hosts to which calls are taken to be calls of a model; redirected when the
+    /// [direction](Self::direction) covers outbound traffic.
+    pub outbound_port: Setting<NonZeroU16>,
+    /// Names of the Secrets with which the auditors' images are pulled.
+    pub image_pull_secrets: Vec<String>,
     /// Names of auditors' containers that are in the pod and no part of the chain.
     pub leftovers: Vec<String>,
 }
@@ -133,53 +167,15 @@ impl Plan {
         self.direction.value.covers_outbound().then(|| local_url(first.port))
     }
 
+    /// Whether the auditors are native sidecars, which stand among the init containers.
+    pub fn is_native(&self) -> bool {
+        self.sidecar_mode.value == SidecarMode::Native
+    }
+
     /// Whether the container is no auditor: neither planned, nor under the name of a planned one, nor left over.
     pub fn is_application(&self, container: &ContainerView<'_>) -> bool {
         let mut auditors = self.containers.iter().map(|planned| &planned.name).chain(&self.leftovers);
         auditors.all(|name| name != container.name())
-    }
-}
-
-/// A setting and who made it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Setting<T> {
-    /// The value in force.
-    pub value: T,
-    /// Who made it.
-    pub source: SettingSource,
-}
-
-impl<T: Default> Setting<T> {
-    /// The first of the sources that has a value.
-    fn first(operator: Option<T>, annotation: Option<T>) -> Self {
-        let operator = operator.map(|value| Self { value, source: SettingSource::Operator });
-        let annotation = annotation.map(|value| Self { value, source: SettingSource::Annotation });
-        operator
-            .or(annotation)
-            .unwrap_or_else(|| Self { value: T::default(), source: SettingSource::BuiltIn })
-    }
-}
-
-/// Who made a setting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SettingSource {
-    /// The operator's configuration.
-    Operator,
-    /// The pod's annotation.
-    Annotation,
-    /// Nobody: the built-in default.
-    BuiltIn,
-}
-
-impl fmt::Display for SettingSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Operator => "operator configuration",
-            Self::Annotation => "annotation",
-            Self::BuiltIn => "built-in default",
-        })
     }
 }
 
@@ -194,7 +190,7 @@ pub fn plan(pod: &PodView<'_>, inputs: &Inputs<'_>) -> Outcome {
 }
 
 fn decide(pod: &PodView<'_>, inputs: &Inputs<'_>, warnings: &mut Vec<Warning>) -> Decision {
-    let trigger = Trigger::of(pod);
+    let trigger = Trigger::of(pod).or(inputs.forced.then_some(Trigger::Forced));
     check_label(pod, trigger, warnings);
     let Some(trigger) = trigger else {
         if pod.annotation(keys::AUDITOR_CHAIN).is_some() {
@@ -203,18 +199,19 @@ fn decide(pod: &PodView<'_>, inputs: &Inputs<'_>, warnings: &mut Vec<Warning>) -
         return Decision::NotRequested;
     };
 
-    let Inputs { configuration, namespace_chain } = inputs;
+    let Inputs { configuration, namespace_chain, .. } = inputs;
     let catalogue = namespace_chain.map_or(configuration.catalogue(), NamespaceChain::catalogue);
     let annotations = Annotations::read(pod, catalogue, warnings);
     if annotations.skip_audit {
-        if configuration.allow_skip {
+        let namespace = inputs.namespace.or(pod.namespace()).unwrap_or_default();
+        if configuration.skip.allows(namespace, pod.service_account()) {
             return Decision::Skipped { reason: SkipReason::Annotation };
         }
         warnings.push(Warning::SkipNotAllowed);
     }
 
     match make(pod, trigger, &annotations, inputs, catalogue, warnings) {
-        Ok(plan) => Decision::Planned(plan),
+        Ok(plan) => Decision::Planned(Box::new(plan)),
         Err(reason) => Decision::Impossible { reason },
     }
 }
@@ -227,38 +224,75 @@ fn make(
     catalogue: &Catalogue,
     warnings: &mut Vec<Warning>,
 ) -> Result<Plan, ImpossibleReason> {
-    impossible::check_pod(pod)?;
-    let overrides = &inputs.configuration.overrides;
+    let configuration = inputs.configuration;
+    let settings = Settings::of(pod, annotations, inputs, catalogue, warnings);
+    impossible::check_pod(pod, settings.intercept.value)?;
+    let native = settings.sidecar_mode.value == SidecarMode::Native;
+    let redirects = settings.intercept.value == Intercept::Redirect;
     let (source, chain) = choose_chain(annotations, inputs);
-    let audit_mode = Setting::first(overrides.audit_mode, annotations.audit_mode);
-    let direction = Setting::first(overrides.direction, annotations.direction);
-    let names = names::container_names(pod, &chain, warnings);
+    let mut names = names::Names::of(pod, native);
+    let auditors = names.of_auditors(&chain, warnings);
+    let init_name = redirects.then(|| names.of_init(warnings));
 
-    let others: Vec<_> =
-        pod.containers().iter().filter(|found| names.iter().all(|name| name != found.name())).collect();
-    let (leftovers, applications): (Vec<&ContainerView<'_>>, Vec<_>) =
-        others.iter().partition(|found| before::is_auditor(found, catalogue));
-    let leftovers: Vec<_> = leftovers.into_iter().map(|found| found.name().to_owned()).collect();
-    warnings.extend(leftovers.iter().map(|name| Warning::LeftoverAuditor { name: name.clone() }));
+    let others: Vec<_> = pod.all_containers().filter(|found| !names.are_planned(found.name())).collect();
+    let leftovers: Vec<_> = others
+        .iter()
+        .filter(|found| before::is_auditor(found, catalogue))
+        .map(|found| found.name())
+        .collect();
+    warnings.extend(leftovers.iter().map(|name| Warning::LeftoverAuditor { name: (*name).to_owned() }));
+    let is_application =
+        |found: &&ContainerView<'_>| !names.are_planned(found.name()) && !leftovers.contains(&found.name());
+    let applications: Vec<_> = pod.containers().iter().filter(is_application).collect();
 
     let clues = ModelClues {
-        operator: overrides.target_port,
+        operator: configuration.overrides.target_port,
         annotation: annotations.target_port,
-        direction: direction.value,
+        catalogue: None,
+        direction: settings.direction.value,
         applications: &applications,
-        forwarded_to: before::forwarded_to(pod, &chain, &names),
+        forwarded_to: before::forwarded_to(pod, native, &chain, &auditors),
     };
     let model_port = ModelPort::find(&clues, warnings);
-    let ports = ports::assign(pod, &others, model_port.port, &chain, &names)?;
-    let containers = container::chain(&chain, names, ports, model_port.port, audit_mode.value);
-    impossible::check_resources(pod, others, &containers)?;
-    Ok(Plan { trigger, source, containers, model_port, audit_mode, direction, leftovers })
+    let ports = ports::assign(pod, &names, model_port.port, &chain, &auditors)?;
+    let inbound = settings.direction.value.covers_inbound();
+    let probe_paths = if redirects && inbound {
+        let sidecars = pod.native_sidecars().map(|(_, found)| found).filter(is_application);
+        probes::paths(applications.iter().copied().chain(sidecars), model_port.port, warnings)
+    } else {
+        String::new()
+    };
+    let circumstances =
+        Circumstances { audit_mode: settings.audit_mode.value, native, probe_paths: &probe_paths };
+    let containers = container::chain(&chain, auditors, ports, model_port.port, &circumstances);
+    let running = pod.containers().iter().chain(pod.native_sidecars().map(|(_, found)| found));
+    impossible::check_resources(pod, running.filter(|found| !names.are_planned(found.name())), &containers)?;
+    let init = init_name.map(|name| -> Result<_, ImpossibleReason> {
+        let outbound = settings.direction.value.covers_outbound().then_some(settings.outbound_port.value);
+        Ok(PlannedInit::new(name, configuration, &containers, model_port.port, inbound, outbound)?)
+    });
+    Ok(Plan {
+        trigger,
+        source,
+        containers,
+        init: init.transpose()?,
+        model_port,
+        audit_mode: settings.audit_mode,
+        direction: settings.direction,
+        sidecar_mode: settings.sidecar_mode,
+        intercept: settings.intercept,
+        outbound_port: settings.outbound_port,
+        image_pull_secrets: configuration.image_pull_secrets.clone(),
+        leftovers: leftovers.into_iter().map(str::to_owned).collect(),
+    })
 }
 
 fn check_label(pod: &PodView<'_>, trigger: Option<Trigger>, warnings: &mut Vec<Warning>) {
     match pod.label(keys::SECURED_LABEL) {
         None | Some(keys::TRUE) => {}
-        Some("false") if trigger.is_some() => warnings.push(Warning::SecuredLabelOverruled),
+        Some("false") if trigger == Some(Trigger::AuditorsAnnotation) => {
+            warnings.push(Warning::SecuredLabelOverruled);
+        }
         Some("false") => {}
         Some(other) => {
             warnings.push(Warning::InvalidSecuredLabel { found: Excerpt(other).to_string() });

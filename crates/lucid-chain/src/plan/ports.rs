@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, num::NonZeroU16};
 
-use super::ImpossibleReason;
+use super::{ImpossibleReason, names::Names};
 use crate::{
     catalogue::Auditor,
     keys,
@@ -45,6 +45,8 @@ pub enum ModelPortSource {
     Operator,
     /// The annotation [`keys::TARGET_PORT`].
     Annotation,
+    /// `defaults` in an `auditors.yaml`.
+    Catalogue,
     /// A port of an application is named `model` or else, inbound, `http`.
     NamedPort {
         /// The application's container.
@@ -78,6 +80,7 @@ impl fmt::Display for ModelPortSource {
         match self {
             Self::Operator => f.write_str("operator configuration"),
             Self::Annotation => write!(f, "annotation {}", keys::TARGET_PORT),
+            Self::Catalogue => f.write_str("auditors.yaml"),
             Self::NamedPort { container, name } => write!(f, "port named {name} of container {container}"),
             Self::OnlyPort { container } => write!(f, "the only declared port, of container {container}"),
             Self::DeclaredDefault { container } => {
@@ -95,6 +98,8 @@ pub(super) struct ModelClues<'v, 'a> {
     pub(super) operator: Option<NonZeroU16>,
     /// The annotation [`keys::TARGET_PORT`].
     pub(super) annotation: Option<NonZeroU16>,
+    /// `defaults` in an `auditors.yaml`.
+    pub(super) catalogue: Option<NonZeroU16>,
     /// Which traffic the chain stands in.
     pub(super) direction: Direction,
     /// The containers one of which is the model.
@@ -110,6 +115,9 @@ impl ModelPort {
         }
         if let Some(port) = clues.annotation {
             return Self { port, source: ModelPortSource::Annotation };
+        }
+        if let Some(port) = clues.catalogue {
+            return Self { port, source: ModelPortSource::Catalogue };
         }
         let declared = Declared::by(clues.applications);
         if let Some(found) = declared.named("model") {
@@ -209,6 +217,14 @@ pub enum PortReason {
     },
 }
 
+impl PortReason {
+    /// The whole sentence for an auditor that listens on `port`, such as
+    /// `port 8093 because 8090 is taken by container web`.
+    pub fn explain(&self, port: NonZeroU16) -> String {
+        format!("port {port} because {self}")
+    }
+}
+
 impl fmt::Display for PortReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -221,16 +237,17 @@ impl fmt::Display for PortReason {
 /// A port for each auditor, in the order of the chain.
 pub(super) fn assign(
     pod: &PodView<'_>,
-    others: &[&ContainerView<'_>],
+    planned: &Names<'_>,
     model: NonZeroU16,
     chain: &[&Auditor],
     names: &[String],
 ) -> Result<Vec<(NonZeroU16, PortReason)>, ImpossibleReason> {
     let mut taken = BTreeMap::new();
-    for container in others {
+    let foreign = |found: &&ContainerView<'_>| !planned.are_planned(found.name());
+    for container in pod.containers().iter().filter(foreign) {
         declare(&mut taken, container, PortHolder::Container);
     }
-    for container in pod.init_containers() {
+    for container in pod.init_containers().iter().filter(foreign) {
         declare(&mut taken, container, PortHolder::InitContainer);
     }
     taken.entry(model).or_insert(PortHolder::Model);

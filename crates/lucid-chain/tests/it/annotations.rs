@@ -26,8 +26,8 @@ fn a_nonsense_value_is_ignored_with_a_warning_that_names_key_value_and_what_is_a
         (keys::TARGET_PORT, "80 80", "accepted a port from 1 to 65535"),
         (keys::TARGET_PORT, "８０", "accepted a port from 1 to 65535"),
         (keys::DIRECTION, "sideways", "accepted \"inbound\", \"outbound\" or \"both\""),
-        (keys::SIDECAR_MODE, "plain", "accepted \"auto\" or \"containers\" or \"native\""),
-        (keys::INTERCEPT, "iptables", "accepted \"env\" or \"redirect\""),
+        (keys::SIDECAR_MODE, "plain", "accepted \"auto\", \"containers\" or \"native\""),
+        (keys::INTERCEPT, "iptables", "accepted \"redirect\" or \"env\""),
     ];
     let untouched = planned(&pod(json!({}), &[5000]));
     for (key, value, problem) in cases {
@@ -60,33 +60,6 @@ fn a_warning_stays_short_and_printable_whatever_the_value() {
             assert!(warning.chars().count() < 400 && !warning.contains(char::is_control), "{warning}");
             assert!(!warning.contains('\u{202e}'), "{warning}");
         }
-    }
-}
-
-#[test]
-fn what_this_version_does_not_do_is_reported() {
-    let cases = [
-        (keys::SIDECAR_MODE, "auto", None),
-        (keys::SIDECAR_MODE, "containers", None),
-        (
-            keys::SIDECAR_MODE,
-            "native",
-            Some(
-                r#"annotation lucid.computing/sidecar-mode: "native" is not supported by this version: accepted "auto" or "containers""#,
-            ),
-        ),
-        (keys::INTERCEPT, "env", None),
-        (
-            keys::INTERCEPT,
-            "redirect",
-            Some(
-                r#"annotation lucid.computing/intercept: "redirect" is not supported by this version: accepted "env""#,
-            ),
-        ),
-    ];
-    for (key, value, warning) in cases {
-        let outcome = outcome(&pod(json!({key: value}), &[5000]));
-        assert_eq!(warnings(&outcome), Vec::from_iter(warning), "{key} {value}");
     }
 }
 

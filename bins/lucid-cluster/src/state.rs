@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use lucid_chain::{Catalogue, Configuration, NamespaceChain, keys};
 
-use super::{NamespaceView, Settings};
+use crate::{NamespaceView, Settings};
 
 /// `data` of a ConfigMap.
-pub(super) type Data = BTreeMap<String, String>;
+pub(crate) type Data = BTreeMap<String, String>;
 
-/// See [`super::ClusterConfiguration`].
+/// See [`crate::ClusterConfiguration`].
 #[derive(Clone)]
-pub(super) struct State {
+pub(crate) struct State {
     settings: Arc<Settings>,
     /// `None` until the catalogue was read and made a configuration.
     configuration: Option<Arc<Configuration>>,
@@ -45,7 +45,7 @@ impl Namespace {
 }
 
 impl State {
-    pub(super) fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: Settings) -> Self {
         Self {
             settings: Arc::new(settings),
             configuration: None,
@@ -55,7 +55,7 @@ impl State {
         }
     }
 
-    pub(super) fn view(&self, namespace: &str) -> Result<NamespaceView, String> {
+    pub(crate) fn view(&self, namespace: &str) -> Result<NamespaceView, String> {
         let Some(configuration) = &self.configuration else {
             let problem = self.configuration_problem.clone();
             return Err(problem
@@ -77,7 +77,7 @@ impl State {
     }
 
     /// Takes the cluster's catalogue from ConfigMap `lucid-auditors` of `namespace`; `None` when there is none.
-    pub(super) fn set_catalogue(&mut self, namespace: &str, data: Option<&Data>) {
+    pub(crate) fn set_catalogue(&mut self, namespace: &str, data: Option<&Data>) {
         match (self.configuration(namespace, data), &self.configuration) {
             (Ok(configuration), _) => self.install(configuration, None),
             (Err(problem), Some(_)) => self.report(format!("{problem}; the last good one stays in force")),
@@ -120,16 +120,20 @@ impl State {
                     .overlay(&Catalogue::parse(&origin, yaml).map_err(|error| error.to_string())?)
             }
         };
-        let Settings { chain, overrides, allow_skip } = self.settings.as_ref();
+        let Settings { chain, overrides, skip, init_image, image_pull_secrets } = self.settings.as_ref();
         let mut configuration = Configuration::new(catalogue, chain.as_deref())
             .map_err(|error| format!("{error} (set by LUCID_CHAIN; auditors are defined in {config_map})"))?;
         configuration.overrides = *overrides;
-        configuration.allow_skip = *allow_skip;
+        configuration.skip = skip.clone();
+        configuration.image_pull_secrets.clone_from(image_pull_secrets);
+        if let Some(image) = init_image {
+            configuration.init_image = image.clone();
+        }
         Ok(configuration)
     }
 
     /// Takes the chain of one namespace.
-    pub(super) fn set_namespace(&mut self, name: &str, data: Data) {
+    pub(crate) fn set_namespace(&mut self, name: &str, data: Data) {
         let catalogue = self.configuration.as_ref().map(|configuration| configuration.catalogue().clone());
         let own = self.namespaces.entry(name.into()).or_default();
         // A new list brings every ConfigMap again; most are as they were.
@@ -145,12 +149,12 @@ impl State {
     }
 
     /// The namespace has no chain of its own any more.
-    pub(super) fn remove_namespace(&mut self, name: &str) {
+    pub(crate) fn remove_namespace(&mut self, name: &str) {
         self.namespaces.remove(name);
     }
 
     /// Takes the chains of all namespaces; those that are not listed have none any more.
-    pub(super) fn set_namespaces(&mut self, listed: &BTreeMap<String, Data>) {
+    pub(crate) fn set_namespaces(&mut self, listed: &BTreeMap<String, Data>) {
         self.namespaces.retain(|name, _| listed.contains_key(&**name));
         for (name, data) in listed {
             self.set_namespace(name, data.clone());

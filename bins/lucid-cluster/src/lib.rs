@@ -10,7 +10,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use lucid_chain::{Catalogue, Configuration, NamespaceChain, Overrides};
+use lucid_chain::{Catalogue, Configuration, NamespaceChain, Overrides, SkipPolicy};
+use lucid_notary::ImageReference;
 use snafu::Snafu;
 
 use state::State;
@@ -22,8 +23,12 @@ pub struct Settings {
     pub chain: Option<Vec<String>>,
     /// What wins over the pods' annotations.
     pub overrides: Overrides,
-    /// Whether pods may ask for no injection.
-    pub allow_skip: bool,
+    /// Which pods may ask for no injection.
+    pub skip: SkipPolicy,
+    /// Image of lucid-init; `None` for the built-in one.
+    pub init_image: Option<ImageReference>,
+    /// Names of Secrets with which images are pulled.
+    pub image_pull_secrets: Vec<String>,
 }
 
 /// The ConfigMaps have not been read yet, or there is no chain to fall back to.

@@ -11,8 +11,8 @@ use kube::{Api, Client, ResourceExt};
 use lucid_chain::keys;
 use lucid_webhook::Condition;
 
-use super::ClusterConfiguration;
-use super::state::State;
+use crate::ClusterConfiguration;
+use crate::state::State;
 
 impl ClusterConfiguration {
     /// Watches in a task of its own; returns `synced`.

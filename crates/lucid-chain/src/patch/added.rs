@@ -1,0 +1,50 @@
+//! What injection adds beside the auditors' containers, so that taking it out again gives the pod as it was.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+
+use super::pointer;
+use crate::{keys, pod::PodView};
+
+/// JSON pointers, those into a list with the item's name in place of its number:
+/// `/spec/initContainers` for a list that was not there, `/spec/containers/web/env/AUDITOR_URL` for a variable.
+#[derive(Debug, Default)]
+pub(crate) struct Added {
+    /// What the annotation [`keys::STATUS`] says. Whoever forges it changes what stands there later, and no more.
+    before: BTreeSet<String>,
+    now: BTreeSet<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    added: BTreeSet<String>,
+}
+
+impl Added {
+    /// What an earlier planning added to `pod`.
+    pub(crate) fn before(pod: &PodView<'_>) -> Self {
+        let status =
+            pod.annotation(keys::STATUS).and_then(|status| serde_json::from_str::<Status>(status).ok());
+        Self { before: status.unwrap_or_default().added, now: BTreeSet::new() }
+    }
+
+    /// This is added now.
+    pub(super) fn insert(&mut self, path: &[&str]) {
+        self.now.insert(pointer(path));
+    }
+
+    /// This is there already; perhaps it was added before.
+    pub(super) fn keep(&mut self, path: &[&str]) {
+        let pointer = pointer(path);
+        if self.before.contains(&pointer) {
+            self.now.insert(pointer);
+        }
+    }
+
+    /// All of it, sorted.
+    pub(super) fn pointers(&self) -> &BTreeSet<String> {
+        &self.now
+    }
+}

@@ -1,0 +1,83 @@
+//! The init container that installs the network rules.
+
+use std::num::NonZeroU16;
+
+use serde_json::{Value, json};
+
+use super::{PlannedContainer, container::image_pull_policy};
+use crate::{
+    configuration::Configuration,
+    keys,
+    pod::ContainerView,
+    redirect::{Hop, Redirect, RedirectError},
+};
+
+/// `lucid-init` as it is injected into the pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PlannedInit {
+    /// Name of the container, unique in the pod.
+    pub name: String,
+    /// Image reference.
+    pub image: String,
+    /// `imagePullPolicy`, as the API server derives it from the image.
+    pub image_pull_policy: &'static str,
+    /// The rules it installs.
+    pub redirect: Redirect,
+}
+
+impl PlannedInit {
+    pub(super) fn new(
+        name: String,
+        configuration: &Configuration,
+        chain: &[PlannedContainer],
+        model: NonZeroU16,
+        inbound: bool,
+        outbound: Option<NonZeroU16>,
+    ) -> Result<Self, RedirectError> {
+        let image = &configuration.init_image;
+        let hops = chain.iter().map(|auditor| Hop::new(auditor.uid, auditor.port));
+        Ok(Self {
+            name,
+            image: image.to_string(),
+            image_pull_policy: image_pull_policy(image),
+            redirect: Redirect::new(hops, model, inbound, outbound)?,
+        })
+    }
+
+    /// This container as it would be for the rules that `found` tells: if that is what was found, an earlier planning for
+    /// other circumstances made it.
+    pub(crate) fn as_planned_before(&self, found: &ContainerView<'_>) -> Option<Self> {
+        let redirect = Redirect::from_json(found.env(keys::REDIRECT_ENV)?).ok()?;
+        Some(Self { redirect, ..self.clone() })
+    }
+
+    /// The container as core/v1 writes it, with what the API server would fill in.
+    ///
+    /// It runs as root, for that is who gets a capability without a program that carries it, with no capability but
+    /// NET_ADMIN and no way to more.
+    pub fn manifest(&self) -> Value {
+        json!({
+            "name": self.name,
+            "image": self.image,
+            "imagePullPolicy": self.image_pull_policy,
+            "env": [{"name": keys::REDIRECT_ENV, "value": self.redirect.to_json()}],
+            "resources": {
+                "requests": {"cpu": "10m", "memory": "16Mi"},
+                "limits": {"cpu": "500m", "memory": "64Mi"},
+            },
+            "securityContext": {
+                "runAsNonRoot": false,
+                "runAsUser": 0,
+                "runAsGroup": 0,
+                "privileged": false,
+                "allowPrivilegeEscalation": false,
+                "capabilities": {"add": ["NET_ADMIN"], "drop": ["ALL"]},
+                "readOnlyRootFilesystem": true,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "terminationMessagePath": "/dev/termination-log",
+            "terminationMessagePolicy": "File",
+        })
+    }
+}

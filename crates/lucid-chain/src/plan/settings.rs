@@ -1,0 +1,150 @@
+//! Single settings and who made them.
+
+use std::{fmt, num::NonZeroU16};
+
+use super::Inputs;
+use crate::{
+    annotations::Annotations,
+    catalogue::Catalogue,
+    mode::{AuditMode, Direction, Intercept, SidecarMode},
+    pod::PodView,
+    pod_security::PodSecurity,
+    port,
+    warning::Warning,
+};
+
+/// The port of other hosts to which calls are taken to be calls of a model.
+pub const DEFAULT_OUTBOUND_PORT: NonZeroU16 = port::known(8000);
+
+/// The settings of one pod's chain.
+pub(super) struct Settings {
+    pub(super) audit_mode: Setting<AuditMode>,
+    pub(super) direction: Setting<Direction>,
+    pub(super) sidecar_mode: Setting<SidecarMode>,
+    pub(super) intercept: Setting<Intercept>,
+    pub(super) outbound_port: Setting<NonZeroU16>,
+}
+
+impl Settings {
+    pub(super) fn of(
+        pod: &PodView<'_>,
+        annotations: &Annotations<'_>,
+        inputs: &Inputs<'_>,
+        _catalogue: &Catalogue,
+        warnings: &mut Vec<Warning>,
+    ) -> Self {
+        let overrides = &inputs.configuration.overrides;
+        let audit_mode = Setting::first(overrides.audit_mode, annotations.audit_mode, None);
+        let direction = Setting::first(overrides.direction, annotations.direction, None);
+        let sidecar_mode = Setting::first(overrides.sidecar_mode, annotations.sidecar_mode, None);
+        let intercept = Setting::first(overrides.intercept, annotations.intercept, None);
+        let outbound_port = Setting::first(overrides.outbound_port, None, None);
+        Self {
+            audit_mode: Setting::or_built_in(audit_mode, AuditMode::default()),
+            direction: Setting::or_built_in(direction, Direction::default()),
+            sidecar_mode: resolve_sidecar_mode(sidecar_mode, pod, warnings),
+            intercept: resolve_intercept(intercept, inputs.pod_security, warnings),
+            outbound_port: Setting::or_built_in(outbound_port, DEFAULT_OUTBOUND_PORT),
+        }
+    }
+}
+
+fn resolve_sidecar_mode(
+    found: Option<Setting<SidecarMode>>,
+    pod: &PodView<'_>,
+    warnings: &mut Vec<Warning>,
+) -> Setting<SidecarMode> {
+    let runs_for_ever = pod.restart_policy() == "Always";
+    match found {
+        Some(chosen) if chosen.value != SidecarMode::Auto => {
+            if chosen.value == SidecarMode::Containers && !runs_for_ever {
+                warnings.push(Warning::NeverCompletes { source: chosen.source });
+            }
+            chosen
+        }
+        _ if runs_for_ever => Setting::new(SidecarMode::Containers, SettingSource::RestartPolicy),
+        _ => Setting::new(SidecarMode::Native, SettingSource::RestartPolicy),
+    }
+}
+
+fn resolve_intercept(
+    found: Option<Setting<Intercept>>,
+    level: PodSecurity,
+    warnings: &mut Vec<Warning>,
+) -> Setting<Intercept> {
+    match found {
+        Some(chosen) => {
+            if chosen.value == Intercept::Redirect && level.refuses_net_admin() {
+                warnings.push(Warning::RedirectRefused { level, source: chosen.source });
+            }
+            chosen
+        }
+        None if level.refuses_net_admin() => {
+            warnings.push(Warning::NotRedirected { level });
+            Setting::new(Intercept::Env, SettingSource::PodSecurity(level))
+        }
+        None => Setting::new(Intercept::Redirect, SettingSource::BuiltIn),
+    }
+}
+
+/// A setting and who made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Setting<T> {
+    /// The value in force.
+    pub value: T,
+    /// Who made it.
+    pub source: SettingSource,
+}
+
+impl<T> Setting<T> {
+    pub(super) const fn new(value: T, source: SettingSource) -> Self {
+        Self { value, source }
+    }
+
+    /// The first of the sources that has a value.
+    pub(super) fn first(operator: Option<T>, annotation: Option<T>, catalogue: Option<T>) -> Option<Self> {
+        let sources = [
+            (operator, SettingSource::Operator),
+            (annotation, SettingSource::Annotation),
+            (catalogue, SettingSource::Catalogue),
+        ];
+        sources.into_iter().find_map(|(value, source)| Some(Self::new(value?, source)))
+    }
+
+    /// This setting, or the built-in default.
+    pub(super) fn or_built_in(found: Option<Self>, value: T) -> Self {
+        found.unwrap_or_else(|| Self::new(value, SettingSource::BuiltIn))
+    }
+}
+
+/// Who made a setting; the first of them that has a value does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SettingSource {
+    /// The operator's configuration.
+    Operator,
+    /// The pod's annotation.
+    Annotation,
+    /// `defaults` in an `auditors.yaml`: the namespace's or else the cluster's.
+    Catalogue,
+    /// It follows from the pod's `restartPolicy`.
+    RestartPolicy,
+    /// It follows from what Pod Security admission enforces in the namespace.
+    PodSecurity(PodSecurity),
+    /// Nobody: the built-in default.
+    BuiltIn,
+}
+
+impl fmt::Display for SettingSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Operator => f.write_str("operator configuration"),
+            Self::Annotation => f.write_str("annotation"),
+            Self::Catalogue => f.write_str("auditors.yaml"),
+            Self::RestartPolicy => f.write_str("restartPolicy of the pod"),
+            Self::PodSecurity(level) => write!(f, "Pod Security level {level} of the namespace"),
+            Self::BuiltIn => f.write_str("built-in default"),
+        }
+    }
+}
