@@ -23,3 +23,4 @@ mod plan;
 mod pod;
 mod properties;
 mod redirect;
+mod uninject;
