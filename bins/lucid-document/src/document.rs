@@ -7,11 +7,12 @@ use crate::{
     edit,
     error::{EditError, SyntaxError},
     json,
+    layout::Layout,
     node::{Anchors, Content, Node, Slot, name_of},
     parse,
     scalar::Meaning,
     splice::splice,
-    write::{Json, Layout},
+    write::Json,
 };
 
 /// How a document is written.
@@ -122,7 +123,7 @@ impl Document {
         }
     }
 
-    /// The value as JSON; the user's own text where it is JSON already.
+    /// The value as JSON, without a separator; the user's own text where it is JSON already.
     #[must_use]
     pub fn to_json(&self) -> String {
         match (&self.tree, self.format) {
@@ -133,7 +134,7 @@ impl Document {
                 out + "\n"
             }
             (_, Format::Yaml) => String::new(),
-            _ => self.text(),
+            _ => format!("{}\n", self.body),
         }
     }
 
@@ -160,7 +161,7 @@ impl Document {
     fn spliced(&self, tree: &Tree, patch: &Patch) -> Option<String> {
         let mut root = tree.root.clone();
         edit::apply(&mut root, patch, &self.body, &tree.anchors).ok()?;
-        let layout = self.layout(&tree.root);
+        let layout = Layout::of(&self.body, &tree.root);
         splice(&self.body, &root, &layout, self.format == Format::Json).ok()
     }
 
@@ -177,70 +178,10 @@ impl Document {
         let above = &self.body[..start];
         let above = &above[..above.rfind('\n').map_or(0, |newline| newline + 1)];
         let mut out = above.to_owned();
-        let layout = self.layout(&tree.root);
+        let layout = Layout::of(&self.body, &tree.root);
         layout.block(&root, 0, &mut out);
         Some(out + layout.newline)
     }
-
-    /// How the user lays out documents, as far as it can be told.
-    fn layout(&self, root: &Node) -> Layout {
-        let newline = match self.body.find('\n') {
-            Some(at) if self.body[..at].ends_with('\r') => "\r\n",
-            _ => "\n",
-        };
-        let (mut indent, mut list_indent) = (None, None);
-        self.look(root, &mut indent, &mut list_indent);
-        let usual = Layout::default();
-        Layout {
-            newline,
-            indent: indent.unwrap_or(usual.indent),
-            list_indent: list_indent.unwrap_or(usual.list_indent),
-        }
-    }
-
-    /// By how much block collections stand to the right of their keys.
-    fn look(&self, node: &Node, indent: &mut Option<usize>, list_indent: &mut Option<usize>) {
-        let column = |at: usize| {
-            let line = self.body[..at].rfind('\n').map_or(0, |newline| newline + 1);
-            self.body[line..at].chars().count()
-        };
-        match &node.content {
-            Content::Mapping { flow: false, entries } => {
-                for Slot { item: entry, .. } in entries {
-                    if let (Some(key), Some(first)) = (&entry.key.span, first_start(&entry.value))
-                        && self.body[key.start..first].contains('\n')
-                    {
-                        match entry.value.content {
-                            Content::Mapping { .. } => {
-                                indent.get_or_insert(column(first).saturating_sub(column(key.start)).max(1));
-                            }
-                            _ => {
-                                let line = self.body[..first].rfind('\n').map_or(0, |newline| newline + 1);
-                                let line = &self.body[line..first];
-                                let dash = line.len() - line.trim_start_matches(' ').len();
-                                list_indent.get_or_insert(dash.saturating_sub(column(key.start)));
-                            }
-                        }
-                    }
-                    self.look(&entry.value, indent, list_indent);
-                }
-            }
-            Content::Sequence { flow: false, items } => {
-                items.iter().for_each(|slot| self.look(&slot.item, indent, list_indent));
-            }
-            _ => {}
-        }
-    }
-}
-
-/// Where the first member of a block collection begins.
-fn first_start(node: &Node) -> Option<usize> {
-    let first = match &node.content {
-        Content::Mapping { flow: false, entries } => &entries.first()?.item.key,
-        Content::Sequence { flow: false, items } => &items.first()?.item,
-        _ => return None,
-    };
-    first.span.as_ref().map(|span| span.start)
 }
 
 fn block(node: &Node) -> String {

@@ -12,12 +12,14 @@
 //!
 //! - `stream`: from a file to its documents;
 //! - `parse`, `json`: from text to the tree of `node`; `scalar`: what plain scalars mean;
-//! - `edit`: operations on the tree; `splice`: from the changed tree to changed text; `write`: values as new text.
+//! - `edit`: operations on the tree; `splice`: from the changed tree to changed text; `write`: values as new text,
+//!   in the `layout` of the document.
 
 mod document;
 mod edit;
 mod error;
 mod json;
+mod layout;
 mod node;
 mod parse;
 mod scalar;

@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use crate::{
     edit::Unsupported,
+    layout::Layout,
     node::{Content, Entry, Node, Slot, State, Style},
-    write::{Json, Layout},
+    write::Json,
 };
 
 /// The text with what was removed from the tree cut out and what was added put in; everything else stays, byte for byte.

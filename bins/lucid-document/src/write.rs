@@ -3,26 +3,10 @@
 use std::fmt::Write as _;
 
 use crate::{
+    layout::Layout,
     node::{Content, Entry, Node, Slot, Style},
     scalar::{Meaning, is_plainly_a_string},
 };
-
-/// How a document is laid out.
-#[derive(Debug, Clone)]
-pub(crate) struct Layout {
-    pub(crate) newline: &'static str,
-    /// Spaces by which a map stands to the right of its key.
-    pub(crate) indent: usize,
-    /// Spaces by which a list does.
-    pub(crate) list_indent: usize,
-}
-
-impl Default for Layout {
-    /// As kubectl writes.
-    fn default() -> Self {
-        Self { newline: "\n", indent: 2, list_indent: 0 }
-    }
-}
 
 /// The items of a collection that are there.
 fn there<T>(slots: &[Slot<T>]) -> impl Iterator<Item = &T> {
