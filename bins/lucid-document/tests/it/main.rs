@@ -3,4 +3,5 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod edits;
+mod properties;
 mod reading;

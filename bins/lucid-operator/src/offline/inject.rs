@@ -103,7 +103,7 @@ pub(super) fn change<W: Write>(
         }
         let Some(patch) = patch else { continue };
         match input.document.patch(&patch) {
-            Ok(changed) => result.document(&changed, format),
+            Ok(changed) => result.document(&changed, input.begins, format),
             Err(error) => messages.refuse(input, error),
         }
     }

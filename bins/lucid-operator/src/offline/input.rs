@@ -23,6 +23,8 @@ pub(super) struct Input<'f> {
     path: &'f Path,
     /// Counted from 1 in its file, without those that hold nothing.
     number: usize,
+    /// Whether it is the first of its file.
+    pub(super) begins: bool,
     pub(super) document: Document,
 }
 
@@ -32,9 +34,9 @@ impl InputArgs {
         let mut inputs = Vec::new();
         for path in &self.files {
             let mut number = 0;
-            for document in documents(&read(path)?) {
+            for (place, document) in documents(&read(path)?).into_iter().enumerate() {
                 number += usize::from(!matches!(document.value(), Ok(None)));
-                inputs.push(Input { path, number, document });
+                inputs.push(Input { path, number, begins: place == 0, document });
             }
         }
         Ok(inputs)

@@ -27,20 +27,22 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Adds a document. Without a format it is written as it came.
-    pub(super) fn document(&mut self, document: &Document, format: Option<OutputFormat>) {
-        let (format, text) = match (format, document.format()) {
-            (Some(OutputFormat::Json), _) => (Format::Json, document.to_json()),
-            (Some(_), from) if from == Format::Json => (Format::Yaml, document.to_yaml()),
-            (_, from) => (from, document.text()),
+    /// Adds a document. Without a format it is written as it came. `begins` is whether it is the first of its file.
+    pub(super) fn document(&mut self, document: &Document, begins: bool, format: Option<OutputFormat>) {
+        let from = document.format();
+        let (text, is_converted) = match format {
+            Some(OutputFormat::Json) => (document.to_json(), from == Format::Yaml),
+            Some(_) if from == Format::Json => (document.to_yaml(), true),
+            _ => (document.text(), false),
         };
-        if !self.text.is_empty() && !text.is_empty() {
+        let is_apart = text.trim_start_matches('\u{feff}').starts_with("---");
+        // In its file it has its separator already.
+        if !self.text.is_empty() && !text.is_empty() && (begins || is_converted || is_apart) {
             if !self.text.ends_with('\n') {
                 self.text.push('\n');
             }
-            // A file that is not the first begins without a separator.
-            let is_apart = text.trim_start_matches('\u{feff}').starts_with("---");
-            if format == Format::Yaml && !is_apart {
+            let is_yaml = (from == Format::Yaml) != is_converted;
+            if is_yaml && !is_apart {
                 self.text.push_str("---\n");
             }
         }

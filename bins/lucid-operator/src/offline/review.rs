@@ -55,7 +55,9 @@ pub async fn review(args: &ReviewArgs, output: &mut impl Write) -> Result<bool, 
     let answer =
         response.into_body().collect().await.unwrap_or_else(|never: Infallible| match never {}).to_bytes();
     if status != StatusCode::OK {
-        return Err(problem(String::from_utf8_lossy(&answer).trim().to_owned()));
+        let said: Value = serde_json::from_slice(&answer).unwrap_or_default();
+        let said = said["message"].as_str().unwrap_or("it is refused");
+        return Err(problem(said.to_owned()));
     }
     output
         .write_all(&answer)
