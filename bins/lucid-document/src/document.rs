@@ -150,6 +150,7 @@ impl Document {
         }
         let mut expected = tree.value.clone();
         json_patch::patch(&mut expected, &patch.0).map_err(|source| EditError::Operation { source })?;
+        let expected = value_of(&Node::from_value(&expected));
         let proved = |body: String| {
             let patched = Self::new(&self.lead, &body, &self.tail, self.format, self.lines);
             (patched.value().ok().flatten() == Some(&expected)).then_some(patched)
@@ -202,9 +203,19 @@ fn value_of(node: &Node) -> Value {
         }
         _ => match node.meaning() {
             Some(Meaning::Bool(value)) => Value::Bool(value),
-            Some(Meaning::Number(number)) => serde_json::from_str(&number).unwrap_or_default(),
+            Some(Meaning::Number(number)) => number_of(&number),
             Some(Meaning::String(text)) => Value::String(text.to_owned()),
             _ => Value::Null,
         },
+    }
+}
+
+/// A number as it is sent: `1e3` and `1000.0` are `1000`, as Go writes them.
+fn number_of(text: &str) -> Value {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let number: Value = serde_json::from_str(text).unwrap_or_default();
+    match number.as_f64().filter(|it| number.is_f64() && it.fract() == 0.0 && it.abs() < EXACT) {
+        Some(whole) => serde_json::from_str(&format!("{whole:.0}")).unwrap_or(number),
+        None => number,
     }
 }

@@ -29,7 +29,7 @@ fn value() -> impl Strategy<Value = Value> {
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
         any::<i64>().prop_map(Value::from),
-        (-1000..1000).prop_map(|it| json!(f64::from(it) / 8.0)),
+        (-1000..1000).prop_map(|it| json!(f64::from(it) + 0.125)),
         text.clone().prop_map(Value::from),
     ];
     leaf.prop_recursive(4, 24, 4, move |inner| {
@@ -142,8 +142,9 @@ proptest! {
                     document.patch(&patch).map_err(|error| TestCaseError::fail(format!("{error}: {text:?} {operation} {path}")))?;
                 }
                 let json = document.to_json();
-                let read: Value = serde_json::from_str(&json).map_err(|error| TestCaseError::fail(format!("{error}: {json}")))?;
-                prop_assert_eq!(&read, value, "{}", json);
+                prop_assert!(serde_json::from_str::<Value>(&json).is_ok(), "{}", json);
+                let converted = lucid_document::documents(&json);
+                prop_assert_eq!(converted[0].value().unwrap(), Some(value), "{}", json);
                 if document.format() == Format::Json {
                     let yaml = document.to_yaml();
                     let converted = lucid_document::documents(&yaml);

@@ -4,6 +4,7 @@
 
 mod api_server;
 mod common;
+mod docs;
 mod explain;
 mod formats;
 mod inject;

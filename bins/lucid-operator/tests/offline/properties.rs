@@ -105,6 +105,8 @@ fn workload(kind: &str, pod: &Value) -> Value {
 }
 
 proptest! {
+    // Each case runs the commands nine times.
+    #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
     fn the_way_there_and_back_is_the_file(
         pods in vec((select(vec!["Pod", "CronJob", "Deployment", "StatefulSet"]), pod()), 1..4),
