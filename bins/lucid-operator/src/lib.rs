@@ -4,6 +4,7 @@
 //! of `/mutate`, `registration` what that is called for; `/validate` is `lucid_validator`'s, and certificates are
 //! `lucid_serving`'s. [`inject`], [`uninject`], [`explain`] and [`review`] do the same to files, without a cluster.
 
+mod auditors;
 mod cainjector;
 mod certs;
 mod config;

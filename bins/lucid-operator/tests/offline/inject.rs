@@ -73,9 +73,9 @@ fn every_kind_with_a_pod_gets_its_chain() {
     // Jobs complete: their auditors are native sidecars.
     let job = spec(5, "/spec/template/spec");
     assert_eq!(names(&job["containers"]), ["model"]);
-    assert_eq!(names(&job["initContainers"]), [&["lucid-init"], &CHAIN[..]].concat());
+    assert_eq!(names(&job["initContainers"]), [&CHAIN[..], &["lucid-init"]].concat());
     let cron_job = spec(6, "/spec/jobTemplate/spec/template/spec");
-    assert_eq!(names(&cron_job["initContainers"]), [&["setup", "lucid-init"], &CHAIN[..]].concat());
+    assert_eq!(names(&cron_job["initContainers"]), [&["setup"], &CHAIN[..], &["lucid-init"]].concat());
     assert_eq!(spec(7, "/items/0/kind"), "Service");
     assert_eq!(names(spec(7, "/items/1/spec/containers")), [&["model"], &CHAIN[..]].concat());
     assert_eq!(names(spec(7, "/items/2/spec/template/spec/containers")).len(), 3);

@@ -6,7 +6,7 @@ use crate::{
     plan::PlannedContainer,
     pod::{ContainerView, PodView},
     quantity::Quantity,
-    text::Excerpt,
+    text::{Excerpt, Name},
 };
 
 /// Where the ServiceAccount admission plugin mounts the token into every container.
@@ -46,7 +46,7 @@ pub(super) fn difference(planned: &Value, found: &ContainerView<'_>, pod: &PodVi
         .filter(|(key, _)| !planned.contains_key(*key))
         .find(|(key, value)| !(is_nothing(value) || *key == "volumeMounts" && is_token(value, pod)));
     if let Some((key, _)) = extra {
-        return Some(key.escape_debug().to_string());
+        return Some(Name(key).to_string());
     }
     planned.iter().find_map(|(key, planned)| {
         let found = found.get(key).unwrap_or(&Value::Null);
