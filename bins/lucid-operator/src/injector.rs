@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lucid_audit::Recorder;
-use lucid_chain::{Decision, Inputs, plan};
+use lucid_chain::{Decision, Inputs, Outcome, PodView, plan};
 use lucid_cluster::{ClusterConfiguration, NotSynced};
 use lucid_validator::{RequestError, Scope, decision, pod_of, record};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, InvalidPatch, JsonPatch, Operation};
@@ -66,21 +66,7 @@ impl Injector {
             .with_namespace_chain(view.namespace_chain.as_deref())
             .with_pod_security(view.pod_security);
         let outcome = plan(&pod, &inputs);
-        let response = match &outcome.decision {
-            Decision::NotRequested => AdmissionResponse::allow(),
-            Decision::Skipped { reason } => {
-                AdmissionResponse::allow().with_warning(format!("no auditors: {reason}"))
-            }
-            Decision::Planned(plan) => {
-                let patch = plan.patch(&pod);
-                let warnings =
-                    view.problems.iter().cloned().chain(patch.warnings().iter().map(ToString::to_string));
-                AdmissionResponse::patch(JsonPatch::from_operations(&patch)?).with_warnings(warnings)
-            }
-            Decision::Impossible { reason } => AdmissionResponse::deny(422, "Invalid", reason.to_string()),
-            _ => return UnknownDecisionSnafu.fail(),
-        };
-        let response = response.with_warnings(&outcome.warnings);
+        let response = respond(&pod, &outcome, &view.problems)?;
         if matches!(outcome.decision, Decision::NotRequested) && outcome.warnings.is_empty() {
             return Ok(response);
         }
@@ -91,4 +77,30 @@ impl Injector {
         record(&self.recorder, decision);
         Ok(response)
     }
+}
+
+/// The answer for a pod of which this was decided. `problems` are those of the configuration.
+///
+/// # Errors
+///
+/// When the decision is none that is known here.
+pub(crate) fn respond(
+    pod: &PodView<'_>,
+    outcome: &Outcome,
+    problems: &[String],
+) -> Result<AdmissionResponse, InjectError> {
+    let response = match &outcome.decision {
+        Decision::NotRequested => AdmissionResponse::allow(),
+        Decision::Skipped { reason } => {
+            AdmissionResponse::allow().with_warning(format!("no auditors: {reason}"))
+        }
+        Decision::Planned(plan) => {
+            let patch = plan.patch(pod);
+            let warnings = problems.iter().cloned().chain(patch.warnings().iter().map(ToString::to_string));
+            AdmissionResponse::patch(JsonPatch::from_operations(&patch)?).with_warnings(warnings)
+        }
+        Decision::Impossible { reason } => AdmissionResponse::deny(422, "Invalid", reason.to_string()),
+        _ => return UnknownDecisionSnafu.fail(),
+    };
+    Ok(response.with_warnings(&outcome.warnings))
 }

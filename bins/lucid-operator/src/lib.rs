@@ -2,17 +2,21 @@
 //!
 //! The binary is a thin shell around [`run`] and [`cainjector`]. `config` says what it is told, `injector` is the handler
 //! of `/mutate`, `registration` what that is called for; `/validate` is `lucid_validator`'s, and certificates are
-//! `lucid_serving`'s.
+//! `lucid_serving`'s. [`inject`], [`uninject`], [`explain`] and [`review`] do the same to files, without a cluster.
 
 mod auditors;
 mod cainjector;
 mod certs;
 mod config;
 mod injector;
+mod offline;
 mod registration;
 mod run;
 
 pub use cainjector::{CainjectorArgs, CainjectorError, cainjector};
 pub use certs::{CertsArgs, CertsError, certs};
 pub use config::RunArgs;
+pub use offline::{
+    ExplainArgs, InjectArgs, OfflineError, ReviewArgs, UninjectArgs, explain, inject, review, uninject,
+};
 pub use run::run;

@@ -134,6 +134,7 @@ pub mod redirect;
 mod skip;
 mod text;
 mod trigger;
+mod uninject;
 mod warning;
 
 pub use annotations::Annotations;
@@ -155,6 +156,7 @@ pub use pod::{ContainerView, PodError, PodView, PortView};
 pub use pod_security::PodSecurity;
 pub use skip::{SkipPolicy, SkipReason};
 pub use trigger::Trigger;
+pub use uninject::uninject;
 pub use warning::Warning;
 
 #[cfg(doctest)]

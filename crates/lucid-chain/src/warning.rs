@@ -112,6 +112,21 @@ pub enum Warning {
         /// The address of the first auditor.
         expected: String,
     },
+    /// [`uninject`](crate::uninject) cannot read the annotation [`keys::STATUS`] and takes nothing out.
+    StatusUnreadable {
+        /// The value in quotes, cut and escaped.
+        found: String,
+    },
+    /// The annotation [`keys::STATUS`] names a container that is none of Lucid's; it stays.
+    NotInjected {
+        /// The name in quotes, cut and escaped.
+        name: String,
+    },
+    /// The annotation [`keys::STATUS`] names a container that is not there.
+    InjectedMissing {
+        /// The name in quotes, cut and escaped.
+        name: String,
+    },
     /// With the annotation [`keys::STATUS`] the pod would have more annotations than the API server takes.
     StatusLeftOut {
         /// How many bytes all annotations would be.
@@ -209,6 +224,19 @@ impl fmt::Display for Warning {
                     "container {} sets AUDITOR_URL itself and is not audited: found {found}, expected \"{expected}\"",
                     Excerpt(container)
                 )
+            }
+            Self::StatusUnreadable { found } => write!(
+                f,
+                "annotation {} cannot be read and nothing is taken out: found {found}, accepted what injection writes",
+                keys::STATUS
+            ),
+            Self::NotInjected { name } => write!(
+                f,
+                "container {name} stays: annotation {} names it, but it is no auditor and installs no network rules",
+                keys::STATUS
+            ),
+            Self::InjectedMissing { name } => {
+                write!(f, "container {name}, which annotation {} names, is not in the pod", keys::STATUS)
             }
             Self::StatusLeftOut { size } => write!(
                 f,

@@ -59,6 +59,14 @@ impl Patch {
         self.operations.push(Operation::Replace { path: pointer(path), value });
     }
 
+    pub(crate) fn remove(&mut self, path: &[&str]) {
+        self.operations.push(Operation::Remove { path: pointer(path) });
+    }
+
+    pub(crate) fn warn(&mut self, warning: Warning) {
+        self.warnings.push(warning);
+    }
+
     /// Puts the planned container in the place of what was found under its name, unless that is it.
     fn replace_container(
         &mut self,
@@ -182,9 +190,7 @@ impl Plan {
         let mut places: Vec<_> = places.collect();
         places.sort_unstable();
         for place in places.iter().rev() {
-            patch
-                .operations
-                .push(Operation::Remove { path: pointer(&[&LIST[..], &[&place.to_string()]].concat()) });
+            patch.remove(&[&LIST[..], &[&place.to_string()]].concat());
         }
         for (member, (_, found)) in present {
             match member.difference(found, pod) {
@@ -328,7 +334,7 @@ impl Plan {
 }
 
 /// The JSON pointer of a path, with `~` and `/` escaped in its parts.
-fn pointer(path: &[&str]) -> String {
+pub(crate) fn pointer(path: &[&str]) -> String {
     path.iter().map(|part| format!("/{}", part.replace('~', "~0").replace('/', "~1"))).collect()
 }
 

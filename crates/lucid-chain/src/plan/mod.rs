@@ -31,7 +31,7 @@ use container::Circumstances;
 use ports::ModelClues;
 use settings::Settings;
 
-pub(crate) use container::local_url;
+pub(crate) use container::{local_port, local_url};
 
 pub use container::PlannedContainer;
 pub use impossible::ImpossibleReason;

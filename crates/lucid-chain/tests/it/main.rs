@@ -28,3 +28,4 @@ mod properties;
 mod redirect;
 mod restricted;
 mod spec;
+mod uninject;

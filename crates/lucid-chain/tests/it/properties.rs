@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lucid_chain::{
-    Catalogue, Configuration, Decision, ImpossibleReason, Inputs, Intercept, PodView, keys, plan,
+    Catalogue, Configuration, Decision, ImpossibleReason, Inputs, Intercept, PodView, keys, plan, uninject,
 };
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
@@ -203,6 +203,23 @@ fn untouchable(pod: &Value, planned: &BTreeSet<String>) -> Value {
     pod
 }
 
+/// The pod without the lists and maps that are `null`, which is the same to Kubernetes.
+fn without_nulls(pod: &Value) -> Value {
+    let mut pod = pod.clone();
+    let remove = |parent: &mut Value, key: &str| {
+        if parent[key].is_null() {
+            parent.as_object_mut().unwrap().remove(key);
+        }
+    };
+    remove(&mut pod["metadata"], "annotations");
+    remove(&mut pod["spec"], "initContainers");
+    remove(&mut pod["spec"], "imagePullSecrets");
+    for container in pod["spec"]["containers"].as_array_mut().unwrap() {
+        remove(container, "env");
+    }
+    pod
+}
+
 /// The cluster's settings that change what is injected.
 fn configurations() -> impl Strategy<Value = Configuration> {
     (option(select(vec![Intercept::Redirect, Intercept::Env])), any::<bool>()).prop_map(
@@ -291,6 +308,16 @@ fn check(pod: &Value, configuration: &Configuration) -> Result<(), TestCaseError
     prop_assert!(patch_in(&patched, configuration).is_empty(), "{}", patched);
     let stored = defaulted(&patched);
     prop_assert!(patch_in(&stored, configuration).is_empty(), "{}", stored);
+
+    // What gave way to an auditor is lost.
+    let replaced = before.iter().chain(list(&pod["spec"], "initContainers")).any(|found| !foreign(&found));
+    if !replaced && pod["metadata"]["annotations"][keys::STATUS].is_null() {
+        let uninjection = uninject(&patched);
+        prop_assert!(uninjection.warnings().is_empty(), "{:?}", uninjection.warnings());
+        let back = apply(&patched, &uninjection);
+        prop_assert_eq!(without_nulls(&back), without_nulls(pod));
+        prop_assert!(uninject(&back).is_empty());
+    }
     Ok(())
 }
 
