@@ -248,7 +248,7 @@ fn make(
     let clues = ModelClues {
         operator: configuration.overrides.target_port,
         annotation: annotations.target_port,
-        catalogue: None,
+        catalogue: catalogue.defaults().target_port,
         direction: settings.direction.value,
         applications: &applications,
         forwarded_to: before::forwarded_to(pod, native, &chain, &auditors),
@@ -305,7 +305,7 @@ fn choose_chain<'a>(annotations: &Annotations<'a>, inputs: &Inputs<'a>) -> (Chai
         (ChainSource::AuditorChainAnnotation, chain.clone())
     } else if let Some(chain) = &annotations.auditors {
         (ChainSource::AuditorsAnnotation, chain.clone())
-    } else if let Some(namespace) = inputs.namespace_chain {
+    } else if let Some(namespace) = inputs.namespace_chain.filter(|namespace| !namespace.chain().is_empty()) {
         (ChainSource::Namespace, namespace.chain().iter().collect())
     } else {
         (inputs.configuration.chain_source(), inputs.configuration.chain().iter().collect())

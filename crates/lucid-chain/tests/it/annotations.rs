@@ -1,7 +1,10 @@
 //! Reading a pod's annotations.
 
 use crate::common::*;
-use lucid_chain::{AuditMode, Direction, Overrides, SettingSource, keys};
+use lucid_chain::{
+    AuditMode, Catalogue, ChainSource, Configuration, Direction, Intercept, ModelPortSource, NamespaceChain,
+    Overrides, SettingSource, SidecarMode, keys,
+};
 use serde_json::json;
 
 #[test]
@@ -83,4 +86,63 @@ fn the_operator_wins_over_the_annotation_and_that_over_the_default() {
         assert_eq!((plan.direction.value, plan.direction.source), (direction, source));
         assert!(plan.containers.iter().all(|planned| planned.audit_mode == audit_mode));
     }
+}
+
+#[test]
+fn a_default_of_the_catalogue_gives_way_to_operator_and_annotation_but_not_to_what_is_built_in() {
+    let yaml = "defaults: {audit-mode: observe, direction: both, target-port: 7000, sidecar-mode: native, intercept: redirect, outbound-port: 9}";
+    let file = Catalogue::builtin().overlay(&Catalogue::parse("auditors.yaml", yaml).unwrap());
+    let mut configuration = Configuration::new(file, None).unwrap();
+    let plan = planned_by(outcome_in(&pod(json!({}), &[5000]), &configuration, None));
+    assert_eq!(
+        (plan.audit_mode.value, plan.audit_mode.source),
+        (AuditMode::Observe, SettingSource::Catalogue)
+    );
+    assert_eq!((plan.direction.value, plan.direction.source), (Direction::Both, SettingSource::Catalogue));
+    assert_eq!(
+        (plan.sidecar_mode.value, plan.sidecar_mode.source),
+        (SidecarMode::Native, SettingSource::Catalogue)
+    );
+    assert_eq!(
+        (plan.intercept.value, plan.intercept.source),
+        (Intercept::Redirect, SettingSource::Catalogue)
+    );
+    assert_eq!((plan.outbound_port.value.get(), plan.outbound_port.source), (9, SettingSource::Catalogue));
+    assert_eq!((plan.model_port.port.get(), plan.model_port.source), (7000, ModelPortSource::Catalogue));
+
+    let annotations = json!({
+        keys::AUDIT_MODE: "enforce", keys::DIRECTION: "inbound", keys::TARGET_PORT: "7001",
+        keys::SIDECAR_MODE: "auto", keys::INTERCEPT: "env",
+    });
+    let annotated = pod(annotations, &[5000]);
+    let plan = planned_by(outcome_in(&annotated, &configuration, None));
+    let sources = [plan.audit_mode.source, plan.direction.source, plan.intercept.source];
+    assert_eq!(sources, [SettingSource::Annotation; 3]);
+    assert_eq!(
+        (plan.sidecar_mode.value, plan.sidecar_mode.source),
+        (SidecarMode::Containers, SettingSource::RestartPolicy)
+    );
+    assert_eq!((plan.model_port.port.get(), plan.model_port.source), (7001, ModelPortSource::Annotation));
+
+    configuration.overrides = Overrides {
+        audit_mode: Some(AuditMode::Observe),
+        direction: Some(Direction::Outbound),
+        target_port: 7002.try_into().ok(),
+        sidecar_mode: Some(SidecarMode::Native),
+        intercept: Some(Intercept::Redirect),
+        outbound_port: 10.try_into().ok(),
+    };
+    let plan = planned_by(outcome_in(&annotated, &configuration, None));
+    let sources =
+        [plan.audit_mode.source, plan.direction.source, plan.intercept.source, plan.sidecar_mode.source];
+    assert_eq!(sources, [SettingSource::Operator; 4]);
+    assert_eq!((plan.model_port.port.get(), plan.model_port.source), (7002, ModelPortSource::Operator));
+}
+
+#[test]
+fn a_namespace_may_make_defaults_without_a_chain() {
+    let data = [("auditors.yaml".to_owned(), "defaults: {audit-mode: observe}".to_owned())];
+    let own = NamespaceChain::from_data("team-a", &data.into(), &Catalogue::builtin()).unwrap();
+    let plan = planned_by(outcome_in(&pod(json!({}), &[5000]), &builtin(), Some(&own)));
+    assert_eq!((plan.audit_mode.value, plan.source), (AuditMode::Observe, ChainSource::BuiltIn));
 }

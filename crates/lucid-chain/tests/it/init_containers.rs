@@ -411,3 +411,46 @@ fn the_status_says_what_was_added_besides_the_containers_and_keeps_saying_it() {
     pod["metadata"]["annotations"][keys::STATUS] = json!(forged);
     assert_eq!(added(&injected_with(&pod, &configuration)), json!(["/spec/containers/web/env/AUDITOR_URL"]));
 }
+
+#[test]
+fn a_catalogue_says_how_auditors_are_probed_and_who_only_observes_keeps_nobody_waiting() {
+    let yaml = "chain: [{name: pii, image: pii, probes: {readiness: {}, liveness: {path: /live}, startup: {failureThreshold: 9}}}]";
+    let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap();
+    let configuration = without_rules(Configuration::new(catalogue, Some(&["pii".to_owned()])).unwrap());
+    for mode in ["containers", "native"] {
+        for (audit_mode, expected) in [
+            ("enforce", &["livenessProbe", "readinessProbe", "startupProbe"][..]),
+            ("observe", &["livenessProbe"][..]),
+        ] {
+            let pod = pod(json!({keys::SIDECAR_MODE: mode, keys::AUDIT_MODE: audit_mode}), &[5000]);
+            let manifest = planned_by(outcome_in(&pod, &configuration, None)).containers[0].manifest();
+            let mut probes: Vec<_> =
+                manifest.as_object().unwrap().keys().filter(|key| key.ends_with("Probe")).collect();
+            probes.sort();
+            assert_eq!(probes, expected, "{mode} {audit_mode}");
+            assert_eq!(
+                manifest["livenessProbe"]["httpGet"],
+                json!({"path": "/live", "port": 8080, "scheme": "HTTP"})
+            );
+            let patched = injected_with(&pod, &configuration);
+            assert!(patch_in(&defaulted(&patched), &configuration).is_empty());
+        }
+    }
+}
+
+#[test]
+fn an_annotation_that_loosens_an_auditor_is_taken_away_and_reported() {
+    let ours = "container.apparmor.security.beta.kubernetes.io/lucid-injection-auditor";
+    let theirs = "container.apparmor.security.beta.kubernetes.io/web";
+    let pod = pod(json!({keys::AUDITORS: "injection", ours: "unconfined", theirs: "unconfined"}), &[5000]);
+    let patch = patch_in(&pod, &builtin());
+    let said: Vec<_> = patch.warnings().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        said,
+        [format!("annotation {ours} is taken away: what an auditor may do is not for the pod to say")]
+    );
+    let patched = apply(&pod, &patch);
+    assert_eq!(patched["metadata"]["annotations"][ours], Value::Null);
+    assert_eq!(patched["metadata"]["annotations"][theirs], "unconfined");
+    assert!(patch_in(&patched, &builtin()).is_empty());
+}
