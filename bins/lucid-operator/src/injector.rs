@@ -71,12 +71,13 @@ impl Injector {
         let Some(object) = request.object.as_ref().filter(|_| concerned) else {
             return Ok(AdmissionResponse::allow());
         };
+        let view = self.cluster.namespace(namespace).await?;
         let begin = Instant::now();
         let pod = pod_of(&request, object)?;
-        let view = self.cluster.namespace(namespace)?;
         let inputs = Inputs::new(&view.configuration)
             .with_namespace(namespace)
-            .with_namespace_chain(view.namespace_chain.as_deref());
+            .with_namespace_chain(view.namespace_chain.as_deref())
+            .with_pod_security(view.pod_security);
         let planned = plan(&pod, &inputs);
         let mut notices: Vec<Notice> = planned.warnings.iter().map(Notice::from).collect();
         let mut chain = Vec::new();

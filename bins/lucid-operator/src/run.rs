@@ -74,5 +74,6 @@ fn settings(args: &RunArgs) -> Settings {
         skip: injection.skip(),
         init_image: injection.init_image.clone(),
         image_pull_secrets: injection.image_pull_secrets.clone(),
+        namespaces: true,
     }
 }

@@ -141,6 +141,7 @@ impl Warning {
             Self::ContainerReplanned { .. } => "ContainerReplanned",
             Self::ContainerMoved { .. } => "ContainerMoved",
             Self::AuditorUrlKept { .. } => "AuditorUrlKept",
+            Self::ProfileTakenAway { .. } => "ProfileTakenAway",
             Self::StatusLeftOut { .. } => "StatusLeftOut",
         }
     }
