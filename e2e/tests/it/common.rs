@@ -102,6 +102,14 @@ pub(crate) async fn config_map(cluster: &Cluster, namespace: &str, name: &str, k
     api.patch(name, &PatchParams::apply("e2e").force(), &Patch::Apply(map)).await.unwrap();
 }
 
+/// The value of one of the operator's counters: the first line that begins with `series`.
+pub(crate) async fn metric(operator: &Operator, series: &str) -> u64 {
+    let metrics = reqwest::get(operator.admin_url("/metrics")).await.unwrap().text().await.unwrap();
+    let line = metrics.lines().find_map(|line| line.strip_prefix(series));
+    let line = line.unwrap_or_else(|| panic!("{series} is not in {metrics}"));
+    line.trim().parse().unwrap_or_else(|_| panic!("{series} is {line}"))
+}
+
 pub(crate) async fn delete_all_pods(cluster: &Cluster, namespace: &str) {
     let api: Api<Pod> = Api::namespaced(cluster.client(), namespace);
     let now = DeleteParams::default().grace_period(0);

@@ -16,5 +16,6 @@ mod docs;
 mod injection;
 mod installation;
 mod lifecycle;
+mod notices;
 mod validation;
 mod validator;
