@@ -3,6 +3,7 @@
 use crate::common::{cluster, create, operator, secured};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Api;
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 fn review(request: Value) -> Vec<u8> {
@@ -11,11 +12,19 @@ fn review(request: Value) -> Vec<u8> {
         .into_bytes()
 }
 
-fn request(operation: &str, kind: Value, object: Value) -> Vec<u8> {
+pub(crate) fn request(operation: &str, kind: Value, object: Value) -> Vec<u8> {
     review(json!({
         "uid": "u-1", "kind": kind, "resource": {"group": "", "version": "v1", "resource": "pods"},
         "namespace": "shop", "operation": operation, "userInfo": {}, "object": object,
     }))
+}
+
+/// A client that trusts the operator as the API server does.
+pub(crate) async fn client(cluster: &Cluster) -> reqwest::Client {
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
+    let webhook = api.get("lucid-operator").await.unwrap().webhooks.unwrap().remove(0);
+    let roots = reqwest::Certificate::from_pem_bundle(&webhook.client_config.ca_bundle.unwrap().0).unwrap();
+    reqwest::Client::builder().tls_certs_only(roots).no_proxy().build().unwrap()
 }
 
 /// Name, content type, body, HTTP status, and for 200 whether it is allowed.
@@ -25,11 +34,7 @@ type Case = (&'static str, &'static str, Vec<u8>, u16, Option<bool>);
 async fn every_bad_request_is_answered_and_the_operator_lives_on() {
     let cluster = cluster().await;
     let operator = operator(&cluster, |operator| operator).await;
-    let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
-    let webhook = api.get("lucid-operator").await.unwrap().webhooks.unwrap().remove(0);
-    let roots = reqwest::Certificate::from_pem_bundle(&webhook.client_config.ca_bundle.unwrap().0).unwrap();
-    let client = reqwest::Client::builder().tls_certs_only(roots).no_proxy().build().unwrap();
-
+    let client = client(&cluster).await;
     let pod_kind = json!({"group": "", "version": "v1", "kind": "Pod"});
     let pod = secured("web");
     let whole = request("CREATE", pod_kind.clone(), pod.clone());
