@@ -144,10 +144,11 @@ impl Plan {
         }
     }
 
-    /// What is planned among the init containers, in order.
+    /// What is planned among the init containers, in order. The rules come last: with them the kubelet's question
+    /// whether a later auditor is up would be answered by the first.
     fn init_members(&self) -> impl Iterator<Item = Member<'_>> {
         let auditors = self.containers.iter().filter(|planned| planned.native).map(Member::Auditor);
-        self.init.iter().map(Member::Init).chain(auditors)
+        auditors.chain(self.init.iter().map(Member::Init))
     }
 
     fn patch_init_containers(&self, pod: &PodView<'_>, patch: &mut Patch, added: &mut Added) {
