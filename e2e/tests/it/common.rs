@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
+use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, plan};
 use lucid_e2e::{Answer, Operator, OperatorBuilder, create_pod};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
@@ -81,6 +82,21 @@ pub(crate) fn chain(pod: &Pod) -> Vec<(String, Option<i32>, Option<String>)> {
         .iter()
         .map(|container| (container.name.clone(), port(container), env(container, "LUCID_CHAIN_NEXT")))
         .collect()
+}
+
+/// What the planner, with nothing configured, would still change in a stored pod: the operations, or why there is no plan.
+/// Empty when the pod has its chain.
+pub(crate) fn unplanned(pod: &Pod) -> String {
+    let json = serde_json::to_string(pod).unwrap();
+    let view = PodView::from_json(&json).unwrap();
+    let configuration = Configuration::new(Catalogue::builtin(), None).unwrap();
+    match plan(&view, &Inputs::new(&configuration)).decision {
+        Decision::Planned(plan) => {
+            let patch = plan.patch(&view);
+            if patch.is_empty() { String::new() } else { serde_json::to_string(&patch).unwrap() }
+        }
+        other => format!("{other:?}"),
+    }
 }
 
 pub(crate) fn env(container: &Container, name: &str) -> Option<String> {

@@ -18,6 +18,7 @@ mod injection;
 mod installation;
 mod lifecycle;
 mod notices;
+mod reinvocation;
 mod selectors;
 mod validation;
 mod validator;
