@@ -17,6 +17,7 @@ mod failures;
 mod injection;
 mod installation;
 mod lifecycle;
+mod modes;
 mod notices;
 mod reinvocation;
 mod selectors;
