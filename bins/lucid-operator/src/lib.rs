@@ -5,6 +5,7 @@
 //! `metrics`; `/validate` is `lucid_validator`'s, and certificates are
 //! `lucid_serving`'s.
 
+mod auditors;
 mod cainjector;
 mod certs;
 mod config;

@@ -1,6 +1,6 @@
 //! Requests that make no sense, sent to the operator itself, and pods that make none, sent to the API server.
 
-use crate::common::{chain, cluster, config_map, create, env, expected, operator, pod, secured, unplanned};
+use crate::common::{chain, cluster, create, env, expected, operator, pod, secured, unplanned};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Api;
 use lucid_testbed::Cluster;
@@ -265,24 +265,5 @@ async fn what_a_pod_says_of_itself_is_no_proof() {
         }
         assert!(warnings.contains("lucid-guardrails-auditor"), "{name}: {warnings}");
         assert!(warnings.contains("is replaced") || warnings.contains("is in use"), "{name}: {warnings}");
-    }
-}
-
-#[tokio::test]
-async fn a_change_of_a_config_map_is_seen_by_a_pod_a_second_later() {
-    let cluster = cluster().await;
-    let _operator = operator(&cluster, |operator| operator).await;
-    let auditor = |name: &'static str, port| [(name, port, "http://localhost:5000")];
-    for (number, (short, auditors)) in [
-        ("toxicity", auditor("lucid-toxicity-auditor", 8093)),
-        ("injection", auditor("lucid-injection-auditor", 8090)),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        config_map(&cluster, "shop", "lucid-auditor-chain", "chain", short).await;
-        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-        let stored = create(&cluster, "shop", &secured(&format!("web-{number}"))).await.stored().unwrap();
-        assert_eq!(chain(&stored), expected(&auditors));
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     plan::PlannedContainer,
     pod::{ContainerView, PodView},
     quantity::Quantity,
-    text::Excerpt,
+    text::{Excerpt, Name},
 };
 
 /// What a LimitRange may add to the resources of a container. It may add extended resources too, but an auditor that
@@ -42,7 +42,7 @@ pub(super) fn difference(planned: &Value, found: &ContainerView<'_>, pod: &PodVi
         !(is_nothing(value) || *key == "volumeMounts" && identity::are_tokens(value, pod))
     });
     if let Some((key, _)) = extra {
-        return Some(key.escape_debug().to_string());
+        return Some(Name(key).to_string());
     }
     planned.iter().find_map(|(key, planned)| {
         let found = found.get(key).unwrap_or(&Value::Null);

@@ -149,6 +149,49 @@ fn init_containers_of_the_pod_come_first() {
 }
 
 #[test]
+fn auditors_start_before_a_model_that_is_a_native_sidecar() {
+    let model = |port: Value| {
+        json!({"name": "serve", "restartPolicy": "Always", "ports": [port],
+                                     "startupProbe": {"httpGet": {"path": "/health", "port": 8000}}})
+    };
+    let named = json!({"name": "model", "containerPort": 8000});
+    let bare = json!({"containerPort": 8000});
+    let other = json!({"name": "http", "containerPort": 15090});
+    let told = json!({keys::TARGET_PORT: "8000", keys::AUDITORS: "injection,toxicity"});
+    let untold = json!({keys::AUDITORS: "injection,toxicity"});
+    let cases = [
+        (untold.clone(), named.clone(), 8000, SettingSource::NativeModel),
+        (told.clone(), bare.clone(), 8000, SettingSource::NativeModel),
+        (told, other.clone(), 8000, SettingSource::RestartPolicy),
+        (untold.clone(), bare, 5000, SettingSource::RestartPolicy),
+        (untold.clone(), other, 5000, SettingSource::RestartPolicy),
+    ];
+    for (annotations, port, model_port, source) in cases {
+        let mut pod = pod(annotations, &[]);
+        pod["spec"]["initContainers"] = json!([{"name": "download"}, model(port)]);
+        let plan = planned_by(outcome_in(&pod, &with_rules(), None));
+        assert_eq!((plan.model_port.port.get(), plan.sidecar_mode.source), (model_port, source), "{pod}");
+        let patched = injected_with(&pod, &with_rules());
+        if source == SettingSource::NativeModel {
+            let order = ["download", "lucid-init", CHAIN[0], CHAIN[1], "serve"];
+            assert_eq!(names(&patched["spec"]["initContainers"]), order);
+            let told = patched["spec"]["initContainers"][2]["env"].to_string();
+            assert!(told.contains(r#"{"name":"LUCID_PROBE_PATHS","value":"/health"}"#), "{told}");
+        }
+        assert!(patch_in(&patched, &with_rules()).is_empty());
+    }
+
+    // A container of ours that somebody gave that port does not count, for it will not have it.
+    let mut pod = pod(untold, &[5000]);
+    for name in ["lucid-init", "lucid-injection-auditor", "lucid-injection-auditor-2"] {
+        let forged = json!({"name": name, "restartPolicy": "Always", "ports": [named]});
+        pod["spec"]["initContainers"] = json!([forged]);
+        let patched = injected_with(&pod, &with_rules());
+        assert!(patch_in(&patched, &with_rules()).is_empty(), "{patched}");
+    }
+}
+
+#[test]
 fn what_another_injector_adds_among_them_stays_where_it_is() {
     let pod = job(json!({keys::AUDITORS: "injection,toxicity"}));
     let mut patched = injected_with(&pod, &with_rules());
