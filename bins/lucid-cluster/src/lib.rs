@@ -115,7 +115,7 @@ impl ClusterConfiguration {
             let reason = match unready {
                 Unready::NotRead(reason) => reason,
                 Unready::UnknownNamespace => {
-                    format!("namespace {namespace} has not been heard of, try again in a moment")
+                    format!("namespace {namespace} has not been heard of")
                 }
             };
             NotSyncedSnafu { reason }.build()

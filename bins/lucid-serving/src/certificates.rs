@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use kube::runtime::events::Reporter;
 use lucid_certs::metrics::Metrics;
 use lucid_certs::source::{BundleFile, Files, SecretSource, SourceError, Watching};
 use lucid_certs::target::TrustTarget;
@@ -63,7 +62,7 @@ pub struct CertificateArgs {
     pub tls_directory: Option<PathBuf>,
 
     /// Publish the trust although it is usually somebody else who does, or the other way round. With true there must be
-    /// a ca.crt.
+    /// a ca.crt. By default true for self-signed, secret and files.
     #[arg(long, env = "LUCID_PUBLISH_TRUST", value_name = "BOOL")]
     pub publish_trust: Option<bool>,
 
@@ -101,11 +100,11 @@ pub struct CertificateArgs {
     pub tls_min_version: TlsVersion,
 
     /// Let in only API servers that show a certificate of the authorities in this file, which is read again when it
-    /// changes.
+    /// changes. By default nobody has to show one.
     #[arg(long, env = "LUCID_CLIENT_CA", value_name = "FILE")]
     pub client_ca: Option<PathBuf>,
 
-    /// Of those, only certificates for one of these names.
+    /// Of those, only certificates for one of these names. By default for any.
     #[arg(
         long,
         env = "LUCID_CLIENT_NAMES",
@@ -221,7 +220,8 @@ impl Serving {
         let in_secret = |secret: SecretSource| if publishes { secret.with_publishing() } else { secret };
         match (options.certificates, &options.tls_directory) {
             (Source::SelfSigned, _) => {
-                let source = SelfManaged::new(client.clone(), namespace, ca_secret, names, reporter(program));
+                let source =
+                    SelfManaged::new(client.clone(), namespace, ca_secret, names, program.reporter());
                 let source = source.with_algorithm(options.ca_key_algorithm);
                 let source = match source.with_timing(timing) {
                     Ok(source) if options.share_certificate => {
@@ -260,11 +260,6 @@ impl Serving {
             }
         }
     }
-}
-
-/// Who reports events.
-pub(crate) fn reporter(program: Program) -> Reporter {
-    Reporter { controller: program.name.to_owned(), instance: std::env::var("HOSTNAME").ok() }
 }
 
 impl CertificateArgs {

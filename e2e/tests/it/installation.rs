@@ -138,7 +138,7 @@ async fn the_rights_in_the_manifests_are_enough_for_each_source_and_for_the_vali
 }
 
 /// Acts with the rights of a service account.
-fn kubeconfig_of(cluster: &Cluster, account: &str) -> std::path::PathBuf {
+pub(crate) fn kubeconfig_of(cluster: &Cluster, account: &str) -> std::path::PathBuf {
     let user = format!("system:serviceaccount:lucid-system:{account}");
     let path = cluster.folder().join(format!("{account}.kubeconfig"));
     std::fs::write(&path, cluster.kubeconfig_for(&user, Some("system:serviceaccounts")).unwrap()).unwrap();

@@ -18,7 +18,7 @@ use tower::ServiceExt as _;
 use super::error::{OfflineError, OutputSnafu, ReviewSnafu};
 use super::input::read;
 use super::planning::{Planner, PlanningArgs};
-use crate::injector::{InjectError, respond};
+use crate::injector::{self, InjectError};
 use crate::registration::{MUTATE_NAME, MUTATE_PATH};
 
 /// The options of `lucid-operator review`.
@@ -79,5 +79,5 @@ fn answer(planner: &Planner, request: &AdmissionRequest) -> Result<AdmissionResp
     let pod: PodView<'_> = pod_of(request, object)?;
     let outcome = planner.plan(&pod, namespace, &context);
     let problems: Vec<_> = context.problem.into_iter().collect();
-    respond(&pod, &outcome, &problems)
+    Ok(injector::answer(&pod, outcome, &problems)?.response)
 }

@@ -2,6 +2,7 @@
 
 mod added;
 mod difference;
+mod identity;
 mod member;
 mod status;
 
