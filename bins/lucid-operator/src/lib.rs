@@ -8,10 +8,14 @@ mod cainjector;
 mod certs;
 mod config;
 mod injector;
+mod manifests;
 mod registration;
 mod run;
+mod uninstall;
 
 pub use cainjector::{CainjectorArgs, CainjectorError, cainjector};
 pub use certs::{CertsArgs, CertsError, certs};
 pub use config::RunArgs;
+pub use manifests::{ManifestsArgs, ManifestsError, manifests};
 pub use run::run;
+pub use uninstall::{UninstallArgs, UninstallError, uninstall};

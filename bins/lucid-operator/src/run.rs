@@ -12,7 +12,8 @@ use crate::config::RunArgs;
 use crate::injector::Injector;
 use crate::registration::{self, MUTATE_NAME, MUTATE_PATH};
 
-const PROGRAM: Program = Program { name: "lucid-operator", service: "lucid-operator-webhook" };
+/// What everything about the operator is called.
+pub(crate) const PROGRAM: Program = Program { name: "lucid-operator", service: "lucid-operator-webhook" };
 
 /// Runs until SIGTERM or SIGINT.
 ///
@@ -43,7 +44,8 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     Ok(host.serve(router, synced).await?)
 }
 
-fn settings(args: &RunArgs) -> Settings {
+/// What planning takes from the options.
+pub(crate) fn settings(args: &RunArgs) -> Settings {
     let injection = &args.injection;
     Settings {
         chain: injection.chain.clone(),

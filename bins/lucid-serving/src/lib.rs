@@ -11,6 +11,7 @@ mod registration;
 pub use args::{ServingArgs, parse_webhook_url};
 pub use certificates::{CertificateArgs, CertificatesError, Source};
 pub use host::{Host, HostError, follow};
+pub use registration::NAME_LABEL;
 
 /// A process that serves webhooks: what everything about it is called.
 #[derive(Clone, Copy, Debug)]

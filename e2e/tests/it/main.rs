@@ -15,5 +15,7 @@ mod docs;
 mod injection;
 mod installation;
 mod lifecycle;
+mod manifests;
+mod uninstall;
 mod validation;
 mod validator;
