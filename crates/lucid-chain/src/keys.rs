@@ -41,9 +41,6 @@ pub const INTERCEPT: &str = "lucid.computing/intercept";
 /// Nothing in Lucid takes it as proof.
 pub const STATUS: &str = "lucid.computing/status";
 
-/// Name of the init container that installs the network rules of a [`Redirect`](crate::redirect::Redirect).
-pub const INIT_CONTAINER: &str = "lucid-init";
-
 /// ConfigMap in a pod's namespace with the chain of that namespace.
 pub const NAMESPACE_CONFIG_MAP: &str = "lucid-auditor-chain";
 
@@ -58,3 +55,12 @@ pub const CATALOGUE_KEY: &str = "auditors.yaml";
 
 /// Namespace label by which Pod Security admission is told what to refuse; see [`PodSecurity`](crate::PodSecurity).
 pub const POD_SECURITY_ENFORCE: &str = "pod-security.kubernetes.io/enforce";
+
+/// The init container that installs a [`Redirect`](crate::redirect::Redirect).
+pub const INIT_CONTAINER: &str = "lucid-init";
+
+/// Environment variable of [`INIT_CONTAINER`]: the JSON form of a [`Redirect`](crate::redirect::Redirect).
+pub const REDIRECT_ENV: &str = "LUCID_REDIRECT";
+
+/// Environment variable of [`INIT_CONTAINER`]: by which tool it installs the rules, `auto`, `nft` or `iptables`.
+pub const INIT_BACKEND_ENV: &str = "LUCID_INIT_BACKEND";

@@ -58,8 +58,8 @@ impl NamespaceChain {
     /// Reads the `data` of the ConfigMap.
     ///
     /// Key `chain` holds names separated by commas. Key `auditors.yaml` holds a catalogue: in
-    /// this namespace its entries win over those of `cluster`, and their order is the chain
-    /// unless there is a key `chain` too.
+    /// this namespace its entries and defaults win over those of `cluster`, and the order of its entries, if it has any,
+    /// is the chain unless there is a key `chain` too.
     ///
     /// # Errors
     /// [`NamespaceChainError`] when neither key is there or the value of one is invalid.
@@ -77,6 +77,7 @@ impl NamespaceChain {
         let catalogue = own.as_ref().map_or_else(|| cluster.clone(), |own| cluster.overlay(own));
         let (key, chain) = match (data.get(keys::CHAIN_KEY), &own) {
             (Some(names), _) => (keys::CHAIN_KEY, chain::parse(&catalogue, names)),
+            (None, Some(own)) if own.auditors().is_empty() => (keys::CATALOGUE_KEY, Ok(Vec::new())),
             (None, Some(own)) => {
                 let names = own.auditors().iter().map(Auditor::name);
                 (keys::CATALOGUE_KEY, chain::resolve(&catalogue, names))
@@ -95,7 +96,7 @@ impl NamespaceChain {
         &self.catalogue
     }
 
-    /// The chain, in order.
+    /// The chain, in order; empty when the namespace makes defaults only.
     pub fn chain(&self) -> &[Auditor] {
         &self.chain
     }

@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, num::NonZeroU16, sync::Arc};
 
 use lucid_notary::ImageReference;
 
+use super::{Probes, SecurityContext};
+
 /// One entry of a catalogue. A clone costs a pointer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Auditor(Arc<Entry>);
@@ -18,6 +20,8 @@ pub(super) struct Entry {
     pub(super) env: BTreeMap<String, String>,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) resources: Resources,
+    pub(super) probes: Probes,
+    pub(super) security_context: SecurityContext,
 }
 
 impl From<Entry> for Auditor {
@@ -65,6 +69,16 @@ impl Auditor {
     /// Resources of the container.
     pub fn resources(&self) -> &Resources {
         &self.0.resources
+    }
+
+    /// Probes of the container.
+    pub fn probes(&self) -> &Probes {
+        &self.0.probes
+    }
+
+    /// Security context of the container.
+    pub fn security_context(&self) -> &SecurityContext {
+        &self.0.security_context
     }
 }
 

@@ -1,17 +1,18 @@
-//! The scalars, keys and simple maps of an `auditors.yaml`, each checked while it is read.
+//! The scalars, keys, lists and simple maps of an `auditors.yaml`, each checked while it is read.
 
 use std::{
     cell::Cell,
     collections::{BTreeMap, BTreeSet},
     fmt,
     num::NonZeroU16,
+    ops::RangeInclusive,
     str::FromStr,
 };
 
 use lucid_notary::ImageReference;
 use serde::{
     Deserializer,
-    de::{self, DeserializeSeed, Error as _, MapAccess, Visitor},
+    de::{self, DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor},
 };
 
 use super::RESERVED_ENV;
@@ -28,7 +29,7 @@ const ENTRY_BYTES: usize = 16 * 1024;
 /// The longest key or value, in bytes.
 const TEXT_BYTES: usize = 4 * 1024;
 
-/// The most members of a map within an entry.
+/// The most members of a map or list within an entry.
 const MEMBERS: usize = 64;
 
 /// How much more an entry may hold. Every scalar is read on its account.
@@ -64,14 +65,6 @@ pub(super) struct Scalar<'b, F> {
     read: F,
 }
 
-impl<'b, F> Scalar<'b, F> {
-    /// The same where an empty text is a value too, so that YAML's null has to be told from it. serde_yaml gives no
-    /// position for a null: the map that holds it names its key.
-    pub(super) fn or_null(self) -> OrNull<'b, F> {
-        OrNull(self)
-    }
-}
-
 impl<'de, T, F: FnOnce(&str) -> Result<T, String>> DeserializeSeed<'de> for Scalar<'_, F> {
     type Value = T;
 
@@ -92,30 +85,64 @@ impl<T, F: FnOnce(&str) -> Result<T, String>> Visitor<'_> for Scalar<'_, F> {
     }
 }
 
-/// See [`Scalar::or_null`].
-pub(super) struct OrNull<'b, F>(Scalar<'b, F>);
+/// What the seed reads, where YAML's null has to be told from an empty text or map. serde_yaml gives no position for a
+/// null: the map that holds it names its key.
+pub(super) struct OrNull<S>(pub(super) S);
 
-impl<'de, T, F: FnOnce(&str) -> Result<T, String>> DeserializeSeed<'de> for OrNull<'_, F> {
-    type Value = Option<T>;
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for OrNull<S> {
+    type Value = Option<S::Value>;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<T>, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_option(self)
     }
 }
 
-impl<'de, T, F: FnOnce(&str) -> Result<T, String>> Visitor<'de> for OrNull<'_, F> {
-    type Value = Option<T>;
+impl<'de, S: DeserializeSeed<'de>> Visitor<'de> for OrNull<S> {
+    type Value = Option<S::Value>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.expecting(f)
+        f.write_str("a value")
     }
 
-    fn visit_none<E: de::Error>(self) -> Result<Option<T>, E> {
+    fn visit_none<E: de::Error>(self) -> Result<Self::Value, E> {
         Ok(None)
     }
 
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<T>, D::Error> {
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         self.0.deserialize(deserializer).map(Some)
+    }
+}
+
+/// Reads a map with certain keys.
+pub(super) trait ReadMap {
+    type Value;
+
+    /// What a message says when there is something else.
+    fn expected(&self) -> String;
+
+    fn read<'de, A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error>;
+}
+
+/// The seed of a [`ReadMap`].
+pub(super) struct Map<R>(pub(super) R);
+
+impl<'de, R: ReadMap> DeserializeSeed<'de> for Map<R> {
+    type Value = R::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<R::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de, R: ReadMap> Visitor<'de> for Map<R> {
+    type Value = R::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.expected())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<R::Value, A::Error> {
+        self.0.read(map)
     }
 }
 
@@ -123,12 +150,19 @@ impl<'de, T, F: FnOnce(&str) -> Result<T, String>> Visitor<'de> for OrNull<'_, F
 pub(super) struct Keys<'b> {
     budget: &'b Budget,
     accepted: &'static [&'static str],
+    refused: &'static [(&'static str, &'static str)],
     seen: BTreeSet<&'static str>,
 }
 
 impl<'b> Keys<'b> {
     pub(super) fn new(budget: &'b Budget, accepted: &'static [&'static str]) -> Self {
-        Self { budget, accepted, seen: BTreeSet::new() }
+        Self { budget, accepted, refused: &[], seen: BTreeSet::new() }
+    }
+
+    /// The same with keys that somebody who knows the Kubernetes API may expect here, each with the reason why it is
+    /// refused.
+    pub(super) fn refusing(self, refused: &'static [(&'static str, &'static str)]) -> Self {
+        Self { refused, ..self }
     }
 
     /// The next key of `map`; `None` at its end.
@@ -138,37 +172,35 @@ impl<'b> Keys<'b> {
     ) -> Result<Option<&'static str>, A::Error> {
         map.next_key_seed(self.budget.scalar(|text: &str| {
             let accepted = self.accepted.iter().find(|key| **key == text);
-            let key = *accepted.ok_or_else(|| {
-                format!("unknown key {}, accepted {}", Excerpt(text), self.accepted.join(", "))
-            })?;
+            let key = *accepted.ok_or_else(|| self.unknown(text))?;
             if self.seen.insert(key) { Ok(key) } else { Err(twice(text)) }
         }))
+    }
+
+    fn unknown(&self, key: &str) -> String {
+        let accepted = self.accepted.join(", ");
+        match self.refused.iter().find(|(refused, _)| *refused == key) {
+            Some((refused, reason)) => format!("found the key {refused}, accepted {accepted}: {reason}"),
+            None => format!("unknown key {}, accepted {accepted}", Excerpt(key)),
+        }
     }
 }
 
 /// A map from names to scalars, both checked.
-pub(super) struct MapSeed<'b> {
+pub(super) struct Names<'b> {
     pub(super) budget: &'b Budget,
     pub(super) key: fn(&str) -> Result<String, String>,
     pub(super) value: fn(&str) -> Result<String, String>,
 }
 
-impl<'de> DeserializeSeed<'de> for MapSeed<'_> {
+impl ReadMap for Names<'_> {
     type Value = BTreeMap<String, String>;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for MapSeed<'_> {
-    type Value = BTreeMap<String, String>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a map from names to values")
+    fn expected(&self) -> String {
+        "a map from names to values".to_owned()
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+    fn read<'de, A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut values = BTreeMap::new();
         loop {
             let key = self.budget.scalar(|text: &str| {
@@ -183,9 +215,47 @@ impl<'de> Visitor<'de> for MapSeed<'_> {
                 }
             });
             let Some(key) = map.next_key_seed(key)? else { return Ok(values) };
-            let value = map.next_value_seed(self.budget.scalar(self.value).or_null())?;
+            let value = map.next_value_seed(OrNull(self.budget.scalar(self.value)))?;
             let value = value.ok_or_else(|| A::Error::custom(null(&key)))?;
             values.insert(key, value);
+        }
+    }
+}
+
+/// A list of scalars, each checked.
+pub(super) struct List<'b> {
+    pub(super) budget: &'b Budget,
+    pub(super) item: fn(&str) -> Result<String, String>,
+}
+
+impl<'de> DeserializeSeed<'de> for List<'_> {
+    type Value = Vec<String>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for List<'_> {
+    type Value = Vec<String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of values")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut items = Vec::new();
+        loop {
+            let full = items.len() == MEMBERS;
+            let item = self.budget.scalar(|text: &str| {
+                if full {
+                    Err(format!("found more than {MEMBERS} items, accepted at most {MEMBERS}"))
+                } else {
+                    (self.item)(text)
+                }
+            });
+            let Some(item) = list.next_element_seed(item)? else { return Ok(items) };
+            items.push(item);
         }
     }
 }
@@ -224,6 +294,17 @@ pub(super) fn port(text: &str) -> Result<NonZeroU16, String> {
     crate::port::parse(text).ok_or_else(|| format!("found {}, accepted 1 to 65535", Found(text)))
 }
 
+/// A whole number in decimal digits, without a sign.
+pub(super) fn number(text: &str, accepted: RangeInclusive<u32>) -> Result<u32, String> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = digits.then(|| text.parse().ok()).flatten().filter(|number| accepted.contains(number));
+    number.ok_or_else(|| {
+        let (least, most) = accepted.into_inner();
+        let accepted = if least == most { least.to_string() } else { format!("{least} to {most}") };
+        format!("found {}, accepted {accepted}", Found(text))
+    })
+}
+
 /// The name of an environment variable that the catalogue may set.
 pub(super) fn env_name(text: &str) -> Result<String, String> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
@@ -256,7 +337,7 @@ pub(super) fn is_dns_label(text: &str) -> bool {
 }
 
 /// An absent value as YAML writes it.
-fn is_nothing(text: &str) -> bool {
+pub(super) fn is_nothing(text: &str) -> bool {
     matches!(text, "" | "~" | "null" | "Null" | "NULL")
 }
 

@@ -3,9 +3,13 @@
 //! This is the only module that uses `serde_yaml`.
 
 mod auditor;
+mod defaults;
+mod entry;
 mod fields;
 mod nearest;
+mod probes;
 mod resources;
+mod security_context;
 mod yaml;
 
 use std::{
@@ -21,7 +25,10 @@ use auditor::Entry;
 use crate::port;
 
 pub use auditor::{Auditor, Resources};
+pub use defaults::Defaults;
 pub use nearest::UnknownAuditor;
+pub use probes::{Probe, Probes};
+pub use security_context::{Profile, SecurityContext};
 pub use yaml::CatalogueError;
 
 /// The port of a catalogue entry that names none.
@@ -65,6 +72,7 @@ pub struct Catalogue(Arc<Entries>);
 #[derive(Debug, PartialEq, Eq)]
 struct Entries {
     auditors: Vec<Auditor>,
+    defaults: Defaults,
     /// Places in the list by [`stem`].
     by_stem: BTreeMap<String, usize>,
     /// Places in the list by [`repository`] of the image; the first of several.
@@ -89,20 +97,22 @@ static BUILTIN: LazyLock<Catalogue> = LazyLock::new(|| {
             env: BTreeMap::new(),
             labels: BTreeMap::new(),
             resources: Resources::default(),
+            probes: Probes::default(),
+            security_context: SecurityContext::default(),
         }))
     };
-    Catalogue::new(auditors.into_iter().filter_map(entry).collect())
+    Catalogue::new(auditors.into_iter().filter_map(entry).collect(), Defaults::default())
 });
 
 impl Catalogue {
     /// No two of `auditors` mean the same.
-    fn new(auditors: Vec<Auditor>) -> Self {
+    fn new(auditors: Vec<Auditor>, defaults: Defaults) -> Self {
         let (mut by_stem, mut by_repository) = (BTreeMap::new(), BTreeMap::new());
         for (place, auditor) in auditors.iter().enumerate() {
             by_stem.insert(stem(auditor.name()).to_owned(), place);
             by_repository.entry(repository(auditor.image_reference())).or_insert(place);
         }
-        Self(Arc::new(Entries { auditors, by_stem, by_repository }))
+        Self(Arc::new(Entries { auditors, defaults, by_stem, by_repository }))
     }
 
     /// The catalogue that is there without any configuration: `lucid-guardrails-auditor` (8090),
@@ -114,14 +124,50 @@ impl Catalogue {
 
     /// Reads an `auditors.yaml`. `origin` says in messages where the text comes from.
     ///
+    /// `chain` is a list of entries, of which only `name` and `image` are required; `defaults` makes [`Defaults`], and a
+    /// file that has it needs no `chain`. docs/auditors-yaml.md of the project is the reference of all keys, their
+    /// defaults and bounds.
+    ///
+    /// ```
+    /// use lucid_chain::{AuditMode, Catalogue};
+    ///
+    /// let catalogue = Catalogue::parse(
+    ///     "auditors.yaml",
+    ///     r#"
+    /// chain:
+    ///   - name: lucid-pii-auditor
+    ///     description: Finds personal data
+    ///     image: registry.example/pii:1.0
+    ///     port: 9000                         # 8080 when it is left out
+    ///     env: {THRESHOLD: "0.8"}
+    ///     labels: {tier: core}
+    ///     resources: {limits: {memory: 1Gi}}
+    ///     probes:
+    ///       readiness: {}                    # GET /health on the auditor's port in the pod
+    ///       startup: {failureThreshold: 300}
+    ///     securityContext: {runAsGroup: 30000}
+    /// defaults:
+    ///   audit-mode: observe
+    /// "#,
+    /// )?;
+    /// assert_eq!(catalogue.auditors()[0].probes().startup.as_ref().map(|probe| probe.period_seconds), Some(1));
+    /// assert_eq!(catalogue.defaults().audit_mode, Some(AuditMode::Observe));
+    ///
+    /// let error = Catalogue::parse("auditors.yaml", "chain:\n- name: pii\n  image: pii\n  port: 0\n").unwrap_err();
+    /// assert_eq!(error.to_string(), "auditors.yaml: line 4, column 9: chain[0].port: found 0, accepted 1 to 65535");
+    /// # Ok::<(), lucid_chain::CatalogueError>(())
+    /// ```
+    ///
     /// Whoever may write a ConfigMap can hand one in, so it is bounded: 128 KiB of text; 128 entries; in one entry
-    /// 16 KiB after aliases are resolved, 64 members in each map and 4 KiB in each value.
+    /// 16 KiB after aliases are resolved, 64 members in each map or list and 4 KiB in each value.
     ///
     /// # Errors
     /// [`CatalogueError`], with the line, for anything the file gets wrong; such a file is
-    /// refused whole.
+    /// refused whole. Wrong are unknown keys, keys that are there twice, values out of their bounds, entries that mean the
+    /// same or write the same port, and what would loosen a [`SecurityContext`].
     pub fn parse(origin: &str, yaml: &str) -> Result<Self, CatalogueError> {
-        yaml::read(origin, yaml).map(Self::new)
+        let file = yaml::read(origin, yaml)?;
+        Ok(Self::new(file.auditors, file.defaults))
     }
 
     /// The auditors in the order they were written.
@@ -129,8 +175,13 @@ impl Catalogue {
         &self.0.auditors
     }
 
-    /// This catalogue with the entries of `other` in place of those that mean the same, and its
-    /// further entries at the end.
+    /// The single settings made for the pods that the catalogue is for.
+    pub fn defaults(&self) -> &Defaults {
+        &self.0.defaults
+    }
+
+    /// This catalogue with the entries of `other` in place of those that mean the same, its further entries at the end,
+    /// and its [`defaults`](Self::defaults) where it has some.
     pub fn overlay(&self, other: &Self) -> Self {
         let mut auditors = self.auditors().to_vec();
         for entry in other.auditors() {
@@ -139,7 +190,7 @@ impl Catalogue {
                 None => auditors.push(entry.clone()),
             }
         }
-        Self::new(auditors)
+        Self::new(auditors, self.defaults().overlay(*other.defaults()))
     }
 
     /// The auditor that `name` means, white space around it aside.

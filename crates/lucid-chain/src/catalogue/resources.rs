@@ -1,46 +1,36 @@
 //! `resources` of an entry: what the API server would refuse in a container is refused here, where the message can
 //! name the line.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
-use serde::{
-    Deserializer,
-    de::{DeserializeSeed, Error as _, MapAccess, Visitor},
-};
+use serde::de::{Error as _, MapAccess};
 
 use super::{
     Resources,
-    fields::{Budget, Found, Keys, MapSeed, is_dns_label},
+    fields::{Budget, Found, Keys, Map, Names, ReadMap, is_dns_label},
 };
 use crate::quantity::Quantity;
 
 const HUGE_PAGES: &str = "hugepages-";
 
-pub(super) struct ResourcesSeed<'b> {
+/// Reads `resources`.
+pub(super) struct ReadResources<'b> {
     pub(super) budget: &'b Budget,
 }
 
-impl<'de> DeserializeSeed<'de> for ResourcesSeed<'_> {
+impl ReadMap for ReadResources<'_> {
     type Value = Resources;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for ResourcesSeed<'_> {
-    type Value = Resources;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a map with the keys requests and limits")
+    fn expected(&self) -> String {
+        "a map with the keys requests and limits".to_owned()
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+    fn read<'de, A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut keys = Keys::new(self.budget, &["requests", "limits"]);
         let mut resources = Resources { requests: BTreeMap::new(), limits: BTreeMap::new() };
         while let Some(key) = keys.next(&mut map)? {
             let quantities =
-                map.next_value_seed(MapSeed { budget: self.budget, key: name, value: quantity })?;
+                map.next_value_seed(Map(Names { budget: self.budget, key: name, value: quantity }))?;
             match key {
                 "requests" => resources.requests = quantities,
                 _ => resources.limits = quantities,

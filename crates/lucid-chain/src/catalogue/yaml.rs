@@ -3,7 +3,7 @@
 //! serde_yaml tells a position only for an error that is raised while the value is being read.
 //! So every check is made there, by seeds that see the text of one scalar or key.
 
-use std::{collections::BTreeMap, fmt};
+use std::fmt;
 
 use serde::{
     Deserialize, Deserializer,
@@ -12,19 +12,14 @@ use serde::{
 use snafu::Snafu;
 
 use super::{
-    Auditor, DEFAULT_PORT, Entry, Resources,
-    fields::{self, Budget, Keys, MapSeed},
-    resources::ResourcesSeed,
-    stem,
+    Auditor, Defaults,
+    defaults::ReadDefaults,
+    entry::{Before, ReadEntry},
+    fields::{Budget, Keys, Map, ReadMap},
 };
 
 /// The longest file, in bytes. A ConfigMap may hold eight times as much.
 const FILE_BYTES: usize = 128 * 1024;
-
-/// The most entries of a file.
-const ENTRIES: usize = 128;
-
-const ENTRY_KEYS: &[&str] = &["name", "description", "image", "port", "env", "labels", "resources"];
 
 /// A catalogue is refused; the message tells its origin, the line and the key.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
@@ -62,8 +57,8 @@ impl CatalogueError {
 /// for each token it reads, so 65,000 of them take it seconds.
 const OPENINGS: usize = 4096;
 
-/// Reads the entries of a catalogue.
-pub(super) fn read(origin: &str, yaml: &str) -> Result<Vec<Auditor>, CatalogueError> {
+/// Reads an `auditors.yaml`.
+pub(super) fn read(origin: &str, yaml: &str) -> Result<File, CatalogueError> {
     check_size(yaml).map_err(|problem| CatalogueError {
         origin: origin.to_owned(),
         line: 1,
@@ -74,7 +69,7 @@ pub(super) fn read(origin: &str, yaml: &str) -> Result<Vec<Auditor>, CatalogueEr
     let yaml = yaml.strip_prefix('\u{feff}').unwrap_or(yaml);
     check_syntax(yaml)
         .and_then(|()| match serde_yaml::Deserializer::from_str(yaml).next() {
-            Some(document) => document.deserialize_map(FileVisitor),
+            Some(document) => Map(ReadFile).deserialize(document),
             None => Err(missing_chain()),
         })
         .map_err(|error| CatalogueError::new(origin, &error))
@@ -121,23 +116,37 @@ impl Visitor<'_> for NothingMore {
     }
 }
 
-struct FileVisitor;
+/// What a file says.
+pub(super) struct File {
+    pub(super) auditors: Vec<Auditor>,
+    pub(super) defaults: Defaults,
+}
 
-impl<'de> Visitor<'de> for FileVisitor {
-    type Value = Vec<Auditor>;
+struct ReadFile;
 
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a map with the key `chain`")
+impl ReadMap for ReadFile {
+    type Value = File;
+
+    fn expected(&self) -> String {
+        "a map with the keys chain, defaults".to_owned()
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let budget = Budget::of_an_entry();
-        let mut keys = Keys::new(&budget, &["chain"]);
-        let mut chain = None;
-        while keys.next(&mut map)?.is_some() {
-            chain = Some(map.next_value_seed(ChainSeed)?);
+    fn read<'de, A: MapAccess<'de>>(self, mut map: A) -> Result<File, A::Error> {
+        let budget = &Budget::of_an_entry();
+        let mut keys = Keys::new(budget, &["chain", "defaults"]);
+        let (mut auditors, mut defaults) = (None, None);
+        while let Some(key) = keys.next(&mut map)? {
+            match key {
+                "chain" => auditors = Some(map.next_value_seed(ChainSeed)?),
+                _ => defaults = Some(map.next_value_seed(Map(ReadDefaults { budget }))?),
+            }
         }
-        chain.ok_or_else(missing_chain)
+        match (auditors, defaults) {
+            (None, None) => Err(missing_chain()),
+            (auditors, defaults) => {
+                Ok(File { auditors: auditors.unwrap_or_default(), defaults: defaults.unwrap_or_default() })
+            }
+        }
     }
 }
 
@@ -159,86 +168,14 @@ impl<'de> Visitor<'de> for ChainSeed {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let mut auditors: Vec<Auditor> = Vec::new();
-        let mut names = BTreeMap::new();
-        while let Some(auditor) = list.next_element_seed(EntrySeed { before: &names })? {
-            names.insert(stem(auditor.name()).to_owned(), auditor.name().to_owned());
+        let mut before = Before::default();
+        let mut auditors = Vec::new();
+        while let Some(auditor) = list.next_element_seed(Map(ReadEntry { before: &mut before }))? {
             auditors.push(auditor);
         }
         if auditors.is_empty() {
             return Err(A::Error::custom("found an empty list, accepted at least one auditor"));
         }
         Ok(auditors)
-    }
-}
-
-struct EntrySeed<'a> {
-    /// The names of the entries before this one, by their stems.
-    before: &'a BTreeMap<String, String>,
-}
-
-impl EntrySeed<'_> {
-    fn name(&self, text: &str) -> Result<String, String> {
-        let name = fields::name(text)?;
-        match self.before.get(stem(text)) {
-            Some(same) if *same == name => Err(format!("found {name} twice, accepted each name once")),
-            Some(same) => Err(format!("found {name}, which means the same as {same}, accepted one of them")),
-            None => Ok(name),
-        }
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for EntrySeed<'_> {
-    type Value = Auditor;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for EntrySeed<'_> {
-    type Value = Auditor;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a map with the keys {}", ENTRY_KEYS.join(", "))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        if self.before.len() == ENTRIES {
-            return Err(A::Error::custom(format!(
-                "found more than {ENTRIES} entries, accepted at most {ENTRIES}"
-            )));
-        }
-        let budget = &Budget::of_an_entry();
-        let mut keys = Keys::new(budget, ENTRY_KEYS);
-        let (mut name, mut image) = (None, None);
-        let mut description = String::new();
-        let mut port = DEFAULT_PORT;
-        let (mut env, mut labels) = (BTreeMap::new(), BTreeMap::new());
-        let mut resources = Resources::default();
-        while let Some(key) = keys.next(&mut map)? {
-            match key {
-                "name" => name = Some(map.next_value_seed(budget.scalar(|text: &str| self.name(text)))?),
-                "description" => {
-                    let text = map.next_value_seed(budget.scalar(fields::text).or_null())?;
-                    description = text.ok_or_else(|| A::Error::custom(fields::null(key)))?;
-                }
-                "image" => image = Some(map.next_value_seed(budget.scalar(fields::image))?),
-                "port" => port = map.next_value_seed(budget.scalar(fields::port))?,
-                "env" => {
-                    env =
-                        map.next_value_seed(MapSeed { budget, key: fields::env_name, value: fields::text })?;
-                }
-                "labels" => {
-                    labels =
-                        map.next_value_seed(MapSeed { budget, key: fields::text, value: fields::text })?;
-                }
-                _ => resources = map.next_value_seed(ResourcesSeed { budget })?,
-            }
-        }
-        let missing = |key, accepted| A::Error::custom(format!("`{key}` is missing, accepted {accepted}"));
-        let name = name.ok_or_else(|| missing("name", fields::NAME_ACCEPTED))?;
-        let (image, reference) = image.ok_or_else(|| missing("image", fields::IMAGE_ACCEPTED))?;
-        Ok(Auditor::from(Entry { name, description, image, reference, port, env, labels, resources }))
     }
 }

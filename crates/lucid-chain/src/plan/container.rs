@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{FIRST_UID, PortReason};
 use crate::{
-    catalogue::{Auditor, Resources},
+    catalogue::{Auditor, Probe, Probes, Resources},
     chain::MAX_CHAIN,
     mode::AuditMode,
     pod::ContainerView,
@@ -62,37 +62,39 @@ impl PlannedContainer {
             "ports": [{"containerPort": self.port}],
             "env": self.env().map(|(name, value)| variable(name, value)).collect::<Vec<_>>(),
             "resources": resources(self.auditor.resources()),
-            "securityContext": {
-                "runAsNonRoot": true,
-                "runAsUser": self.uid,
-                "allowPrivilegeEscalation": false,
-                "capabilities": {"drop": ["ALL"]},
-                "readOnlyRootFilesystem": true,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "securityContext": self.auditor.security_context().manifest(self.uid),
             "terminationMessagePath": "/dev/termination-log",
             "terminationMessagePolicy": "File",
         });
         if self.native {
             manifest["restartPolicy"] = json!("Always");
         }
-        if let Some(probe) = self.startup_probe() {
-            manifest["startupProbe"] = probe;
+        let Probes { readiness, liveness, startup } = self.probes();
+        let probes = [("readinessProbe", readiness), ("livenessProbe", liveness), ("startupProbe", startup)];
+        for (key, probe) in probes {
+            if let Some(probe) = probe {
+                manifest[key] = probe.manifest(self.port);
+            }
         }
         manifest
     }
 
-    /// What the next init container waits for: the auditor answers. Who only observes keeps nobody waiting.
-    fn startup_probe(&self) -> Option<Value> {
-        (self.native && self.audit_mode == AuditMode::Enforce).then(|| {
-            json!({
-                "httpGet": {"path": "/health", "port": self.port, "scheme": "HTTP"},
-                "timeoutSeconds": 1,
-                "periodSeconds": 1,
-                "successThreshold": 1,
-                "failureThreshold": 120,
-            })
-        })
+    /// The probes of the container: those of the catalogue, and the one that what follows a native sidecar waits for.
+    /// Who only observes keeps nobody waiting, so it has none that do. It is then not asked whether it lives before it
+    /// has had its time to come up.
+    pub fn probes(&self) -> Probes {
+        let mut probes = self.auditor.probes().clone();
+        if self.native {
+            probes.startup.get_or_insert_with(Probe::default_startup);
+        }
+        if self.audit_mode == AuditMode::Observe {
+            probes.readiness = None;
+            if let (Some(startup), Some(liveness)) = (probes.startup.take(), &mut probes.liveness) {
+                let delay = liveness.initial_delay_seconds.max(startup.longest_seconds());
+                liveness.initial_delay_seconds = delay;
+            }
+        }
+        probes
     }
 
     /// This auditor as it would be for the ports, the mode and the place in the chain that `found` tells: if that is

@@ -12,6 +12,7 @@ use crate::{
     mode::Intercept,
     pod::{ContainerView, PodView, Text},
     quantity::Quantity,
+    redirect::RedirectError,
 };
 
 /// Why there is no plan for a pod.
@@ -41,6 +42,12 @@ pub enum ImpossibleReason {
         keys::INTERCEPT, Intercept::Env.as_str()
     ))]
     HostNetwork,
+    /// The chain cannot be told to the kernel.
+    #[snafu(context(false), display("failed to redirect traffic to the auditors: {source}"))]
+    Redirect {
+        /// Why not.
+        source: RedirectError,
+    },
     /// `spec.resources`, which holds for the whole pod, leaves no room for the auditors.
     #[snafu(display(
         "failed to fit the auditors into spec.resources of the pod: found {list}.{resource} {found}, accepted at least {needed}"

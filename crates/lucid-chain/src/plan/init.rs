@@ -5,7 +5,12 @@ use std::num::NonZeroU16;
 use serde_json::{Value, json};
 
 use super::{PlannedContainer, container::image_pull_policy};
-use crate::{configuration::Configuration, pod::ContainerView, redirect::Redirect};
+use crate::{
+    configuration::Configuration,
+    keys,
+    pod::ContainerView,
+    redirect::{Hop, Redirect, RedirectError},
+};
 
 /// `lucid-init` as it is injected into the pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,25 +34,21 @@ impl PlannedInit {
         model: NonZeroU16,
         inbound: bool,
         outbound: Option<NonZeroU16>,
-    ) -> Self {
+    ) -> Result<Self, RedirectError> {
         let image = &configuration.init_image;
-        Self {
+        let hops = chain.iter().map(|auditor| Hop::new(auditor.uid, auditor.port));
+        Ok(Self {
             name,
             image: image.to_string(),
             image_pull_policy: image_pull_policy(image),
-            redirect: Redirect::new(
-                chain.iter().map(|auditor| (auditor.uid, auditor.port)),
-                model,
-                inbound,
-                outbound,
-            ),
-        }
+            redirect: Redirect::new(hops, model, inbound, outbound)?,
+        })
     }
 
     /// This container as it would be for the rules that `found` tells: if that is what was found, an earlier planning for
     /// other circumstances made it.
     pub(crate) fn as_planned_before(&self, found: &ContainerView<'_>) -> Option<Self> {
-        let redirect = Redirect::from_json(found.env(Redirect::VARIABLE)?).ok()?;
+        let redirect = Redirect::from_json(found.env(keys::REDIRECT_ENV)?).ok()?;
         Some(Self { redirect, ..self.clone() })
     }
 
@@ -60,7 +61,7 @@ impl PlannedInit {
             "name": self.name,
             "image": self.image,
             "imagePullPolicy": self.image_pull_policy,
-            "env": [{"name": Redirect::VARIABLE, "value": self.redirect.to_json()}],
+            "env": [{"name": keys::REDIRECT_ENV, "value": self.redirect.to_json()}],
             "resources": {
                 "requests": {"cpu": "10m", "memory": "16Mi"},
                 "limits": {"cpu": "500m", "memory": "64Mi"},

@@ -248,7 +248,7 @@ fn make(
     let clues = ModelClues {
         operator: configuration.overrides.target_port,
         annotation: annotations.target_port,
-        catalogue: None,
+        catalogue: catalogue.defaults().target_port,
         direction: settings.direction.value,
         applications: &applications,
         forwarded_to: before::forwarded_to(pod, native, &chain, &auditors),
@@ -267,15 +267,15 @@ fn make(
     let containers = container::chain(&chain, auditors, ports, model_port.port, &circumstances);
     let running = pod.containers().iter().chain(pod.native_sidecars().map(|(_, found)| found));
     impossible::check_resources(pod, running.filter(|found| !names.are_planned(found.name())), &containers)?;
-    let init = init_name.map(|name| {
+    let init = init_name.map(|name| -> Result<_, ImpossibleReason> {
         let outbound = settings.direction.value.covers_outbound().then_some(settings.outbound_port.value);
-        PlannedInit::new(name, configuration, &containers, model_port.port, inbound, outbound)
+        Ok(PlannedInit::new(name, configuration, &containers, model_port.port, inbound, outbound)?)
     });
     Ok(Plan {
         trigger,
         source,
         containers,
-        init,
+        init: init.transpose()?,
         model_port,
         audit_mode: settings.audit_mode,
         direction: settings.direction,
@@ -305,7 +305,7 @@ fn choose_chain<'a>(annotations: &Annotations<'a>, inputs: &Inputs<'a>) -> (Chai
         (ChainSource::AuditorChainAnnotation, chain.clone())
     } else if let Some(chain) = &annotations.auditors {
         (ChainSource::AuditorsAnnotation, chain.clone())
-    } else if let Some(namespace) = inputs.namespace_chain {
+    } else if let Some(namespace) = inputs.namespace_chain.filter(|namespace| !namespace.chain().is_empty()) {
         (ChainSource::Namespace, namespace.chain().iter().collect())
     } else {
         (inputs.configuration.chain_source(), inputs.configuration.chain().iter().collect())

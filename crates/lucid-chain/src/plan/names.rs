@@ -22,6 +22,7 @@ pub(super) struct Names<'v> {
     init_containers: BTreeSet<&'v str>,
     ephemeral_containers: BTreeSet<&'v str>,
     planned: BTreeSet<String>,
+    avoided: BTreeSet<String>,
 }
 
 impl<'v> Names<'v> {
@@ -34,6 +35,7 @@ impl<'v> Names<'v> {
             init_containers: names(pod.init_containers()),
             ephemeral_containers: names(pod.ephemeral_containers()),
             planned: BTreeSet::new(),
+            avoided: BTreeSet::new(),
         }
     }
 
@@ -59,13 +61,17 @@ impl<'v> Names<'v> {
         let mut number = 1;
         let given = loop {
             let name = numbered(stem, number);
+            number += 1;
             if self.planned.contains(&name) {
-            } else if other.contains(name.as_str()) || self.ephemeral_containers.contains(name.as_str()) {
-                avoided.push(name);
-            } else {
+                continue;
+            }
+            if !other.contains(name.as_str()) && !self.ephemeral_containers.contains(name.as_str()) {
                 break name;
             }
-            number += 1;
+            // Once is enough to hear of it.
+            if self.avoided.insert(name.clone()) {
+                avoided.push(name);
+            }
         };
         warnings.extend(avoided.into_iter().map(|name| Warning::NameTaken { name, given: given.clone() }));
         self.planned.insert(given.clone());

@@ -30,15 +30,17 @@ impl Settings {
         pod: &PodView<'_>,
         annotations: &Annotations<'_>,
         inputs: &Inputs<'_>,
-        _catalogue: &Catalogue,
+        catalogue: &Catalogue,
         warnings: &mut Vec<Warning>,
     ) -> Self {
         let overrides = &inputs.configuration.overrides;
-        let audit_mode = Setting::first(overrides.audit_mode, annotations.audit_mode, None);
-        let direction = Setting::first(overrides.direction, annotations.direction, None);
-        let sidecar_mode = Setting::first(overrides.sidecar_mode, annotations.sidecar_mode, None);
-        let intercept = Setting::first(overrides.intercept, annotations.intercept, None);
-        let outbound_port = Setting::first(overrides.outbound_port, None, None);
+        let defaults = catalogue.defaults();
+        let audit_mode = Setting::first(overrides.audit_mode, annotations.audit_mode, defaults.audit_mode);
+        let direction = Setting::first(overrides.direction, annotations.direction, defaults.direction);
+        let sidecar_mode =
+            Setting::first(overrides.sidecar_mode, annotations.sidecar_mode, defaults.sidecar_mode);
+        let intercept = Setting::first(overrides.intercept, annotations.intercept, defaults.intercept);
+        let outbound_port = Setting::first(overrides.outbound_port, None, defaults.outbound_port);
         Self {
             audit_mode: Setting::or_built_in(audit_mode, AuditMode::default()),
             direction: Setting::or_built_in(direction, Direction::default()),

@@ -1,7 +1,10 @@
 //! Reading a pod's annotations.
 
 use crate::common::*;
-use lucid_chain::{AuditMode, Direction, Overrides, SettingSource, keys};
+use lucid_chain::{
+    AuditMode, Catalogue, ChainSource, Configuration, Direction, Intercept, ModelPortSource, NamespaceChain,
+    Overrides, SettingSource, SidecarMode, keys,
+};
 use serde_json::json;
 
 #[test]
@@ -26,8 +29,8 @@ fn a_nonsense_value_is_ignored_with_a_warning_that_names_key_value_and_what_is_a
         (keys::TARGET_PORT, "80 80", "accepted a port from 1 to 65535"),
         (keys::TARGET_PORT, "８０", "accepted a port from 1 to 65535"),
         (keys::DIRECTION, "sideways", "accepted \"inbound\", \"outbound\" or \"both\""),
-        (keys::SIDECAR_MODE, "plain", "accepted \"auto\" or \"containers\" or \"native\""),
-        (keys::INTERCEPT, "iptables", "accepted \"env\" or \"redirect\""),
+        (keys::SIDECAR_MODE, "plain", "accepted \"auto\", \"containers\" or \"native\""),
+        (keys::INTERCEPT, "iptables", "accepted \"redirect\" or \"env\""),
     ];
     let untouched = planned(&pod(json!({}), &[5000]));
     for (key, value, problem) in cases {
@@ -64,33 +67,6 @@ fn a_warning_stays_short_and_printable_whatever_the_value() {
 }
 
 #[test]
-fn what_this_version_does_not_do_is_reported() {
-    let cases = [
-        (keys::SIDECAR_MODE, "auto", None),
-        (keys::SIDECAR_MODE, "containers", None),
-        (
-            keys::SIDECAR_MODE,
-            "native",
-            Some(
-                r#"annotation lucid.computing/sidecar-mode: "native" is not supported by this version: accepted "auto" or "containers""#,
-            ),
-        ),
-        (keys::INTERCEPT, "env", None),
-        (
-            keys::INTERCEPT,
-            "redirect",
-            Some(
-                r#"annotation lucid.computing/intercept: "redirect" is not supported by this version: accepted "env""#,
-            ),
-        ),
-    ];
-    for (key, value, warning) in cases {
-        let outcome = outcome(&pod(json!({key: value}), &[5000]));
-        assert_eq!(warnings(&outcome), Vec::from_iter(warning), "{key} {value}");
-    }
-}
-
-#[test]
 fn the_operator_wins_over_the_annotation_and_that_over_the_default() {
     let annotated = json!({keys::AUDIT_MODE: " observe ", keys::DIRECTION: "outbound"});
     let mut operator = builtin();
@@ -110,4 +86,63 @@ fn the_operator_wins_over_the_annotation_and_that_over_the_default() {
         assert_eq!((plan.direction.value, plan.direction.source), (direction, source));
         assert!(plan.containers.iter().all(|planned| planned.audit_mode == audit_mode));
     }
+}
+
+#[test]
+fn a_default_of_the_catalogue_gives_way_to_operator_and_annotation_but_not_to_what_is_built_in() {
+    let yaml = "defaults: {audit-mode: observe, direction: both, target-port: 7000, sidecar-mode: native, intercept: redirect, outbound-port: 9}";
+    let file = Catalogue::builtin().overlay(&Catalogue::parse("auditors.yaml", yaml).unwrap());
+    let mut configuration = Configuration::new(file, None).unwrap();
+    let plan = planned_by(outcome_in(&pod(json!({}), &[5000]), &configuration, None));
+    assert_eq!(
+        (plan.audit_mode.value, plan.audit_mode.source),
+        (AuditMode::Observe, SettingSource::Catalogue)
+    );
+    assert_eq!((plan.direction.value, plan.direction.source), (Direction::Both, SettingSource::Catalogue));
+    assert_eq!(
+        (plan.sidecar_mode.value, plan.sidecar_mode.source),
+        (SidecarMode::Native, SettingSource::Catalogue)
+    );
+    assert_eq!(
+        (plan.intercept.value, plan.intercept.source),
+        (Intercept::Redirect, SettingSource::Catalogue)
+    );
+    assert_eq!((plan.outbound_port.value.get(), plan.outbound_port.source), (9, SettingSource::Catalogue));
+    assert_eq!((plan.model_port.port.get(), plan.model_port.source), (7000, ModelPortSource::Catalogue));
+
+    let annotations = json!({
+        keys::AUDIT_MODE: "enforce", keys::DIRECTION: "inbound", keys::TARGET_PORT: "7001",
+        keys::SIDECAR_MODE: "auto", keys::INTERCEPT: "env",
+    });
+    let annotated = pod(annotations, &[5000]);
+    let plan = planned_by(outcome_in(&annotated, &configuration, None));
+    let sources = [plan.audit_mode.source, plan.direction.source, plan.intercept.source];
+    assert_eq!(sources, [SettingSource::Annotation; 3]);
+    assert_eq!(
+        (plan.sidecar_mode.value, plan.sidecar_mode.source),
+        (SidecarMode::Containers, SettingSource::RestartPolicy)
+    );
+    assert_eq!((plan.model_port.port.get(), plan.model_port.source), (7001, ModelPortSource::Annotation));
+
+    configuration.overrides = Overrides {
+        audit_mode: Some(AuditMode::Observe),
+        direction: Some(Direction::Outbound),
+        target_port: 7002.try_into().ok(),
+        sidecar_mode: Some(SidecarMode::Native),
+        intercept: Some(Intercept::Redirect),
+        outbound_port: 10.try_into().ok(),
+    };
+    let plan = planned_by(outcome_in(&annotated, &configuration, None));
+    let sources =
+        [plan.audit_mode.source, plan.direction.source, plan.intercept.source, plan.sidecar_mode.source];
+    assert_eq!(sources, [SettingSource::Operator; 4]);
+    assert_eq!((plan.model_port.port.get(), plan.model_port.source), (7002, ModelPortSource::Operator));
+}
+
+#[test]
+fn a_namespace_may_make_defaults_without_a_chain() {
+    let data = [("auditors.yaml".to_owned(), "defaults: {audit-mode: observe}".to_owned())];
+    let own = NamespaceChain::from_data("team-a", &data.into(), &Catalogue::builtin()).unwrap();
+    let plan = planned_by(outcome_in(&pod(json!({}), &[5000]), &builtin(), Some(&own)));
+    assert_eq!((plan.audit_mode.value, plan.source), (AuditMode::Observe, ChainSource::BuiltIn));
 }

@@ -2,6 +2,8 @@
 
 use lucid_chain::{Catalogue, DEFAULT_PORT, RESERVED_ENV, Resources};
 
+use crate::common::assert_refused;
+
 const FULL: &str = r#"
 chain:
   - name: lucid-injection-auditor
@@ -160,9 +162,9 @@ const REFUSED: &[(&str, usize, usize, &str)] = &[
         9,
         "chain[0]: invalid type: string \"injection\", expected a map with the keys name",
     ),
-    ("chains: []\n", 1, 1, "unknown key \"chains\", accepted chain"),
+    ("chains: []\n", 1, 1, "unknown key \"chains\", accepted chain, defaults"),
     ("{}\n", 1, 1, "`chain` is missing"),
-    ("- name: a\n", 1, 1, "invalid type: sequence, expected a map with the key `chain`"),
+    ("- name: a\n", 1, 1, "invalid type: sequence, expected a map with the keys chain, defaults"),
     ("", 1, 1, "`chain` is missing"),
     (
         "chain:\n- {name: a, image: a}\n---\nchain: []\n",
@@ -177,7 +179,7 @@ const REFUSED: &[(&str, usize, usize, &str)] = &[
         "found unexpected end of stream, while scanning a quoted scalar at line 3 column 10",
     ),
     ("\u{feff}chain:\n- name: a\n  image: ''\n", 3, 10, "chain[0].image: found nothing"),
-    ("\u{feff}chains: []\n", 1, 1, "unknown key \"chains\", accepted chain"),
+    ("\u{feff}chains: []\n", 1, 1, "unknown key \"chains\", accepted chain, defaults"),
     ("---\n---\nchain: []\n", 3, 1, "invalid type: map, expected a single YAML document"),
     ("---\n", 2, 1, "`chain` is missing"),
     ("chain:\n- name: null\n  image: a\n", 2, 9, "chain[0].name: found nothing, accepted a DNS label"),
@@ -222,16 +224,7 @@ const REFUSED: &[(&str, usize, usize, &str)] = &[
 
 #[test]
 fn a_faulty_catalogue_is_refused_whole_with_origin_line_and_key() {
-    let mut wrong = Vec::new();
-    for (yaml, line, column, problem) in REFUSED {
-        let error = Catalogue::parse("ConfigMap a/b, auditors.yaml", yaml).expect_err(yaml);
-        let message = error.to_string();
-        let start = format!("ConfigMap a/b, auditors.yaml: line {line}, column {column}: {problem}");
-        if (error.line(), error.column()) != (*line, *column) || !message.starts_with(&start) {
-            wrong.push(format!("{yaml}\nexpected {start}\nfound    {message}"));
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    assert_refused(REFUSED);
 }
 
 #[test]
@@ -362,4 +355,38 @@ fn an_auditor_is_found_by_its_image_and_by_the_name_of_its_container() {
         assert_eq!(catalogue.auditor_of_container(name).map(|auditor| auditor.name()), expected, "{name}");
     }
     assert_eq!(own.auditors()[0].image_reference(), &"Registry.example/pii:1".parse().unwrap());
+}
+
+#[test]
+fn two_entries_that_write_the_same_port_are_refused_with_both_names() {
+    assert_refused(&[
+        (
+            "chain:\n- name: a\n  image: a\n  port: 8090\n- name: b\n  image: b\n  port: 8090\n",
+            7,
+            9,
+            "chain[1].port: found 8090, the port of a, accepted a port that no other entry has (a and b clash)",
+        ),
+        (
+            "chain:\n- {name: a, image: a, port: 1}\n- {name: b, image: b}\n- {port: 001, name: c, image: c}\n",
+            4,
+            10,
+            "chain[2].port: found 1, the port of a, accepted a port that no other entry has",
+        ),
+        (
+            "chain:\n- {name: a, image: a, port: &p 8080}\n- {name: b, image: b, port: *p}\n",
+            2,
+            29,
+            "chain[1].port: found 8080, the port of a, accepted a port that no other entry has (a and b clash)",
+        ),
+    ]);
+}
+
+#[test]
+fn entries_that_leave_the_port_out_clash_with_none() {
+    let yaml = "chain: [{name: a, image: a}, {name: b, image: b, port: 8080}, {name: c, image: c}]";
+    let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap();
+    assert!(catalogue.auditors().iter().all(|auditor| auditor.port().get() == 8080));
+    // Nor do entries of two files.
+    let other = Catalogue::parse("auditors.yaml", "chain: [{name: d, image: d, port: 8080}]").unwrap();
+    assert_eq!(catalogue.overlay(&other).auditors().len(), 4);
 }

@@ -67,6 +67,23 @@ fn what_a_catalogue_may_hold_is_bounded() {
     assert!(Catalogue::parse("auditors.yaml", &limits(64)).is_ok());
     assert!(refusal(&limits(65)).ends_with("found more than 64 names, accepted at most 64"));
 
+    let dropped = |count: usize| {
+        let names = "ALL,".repeat(count);
+        format!("chain: [{{name: a, image: a, securityContext: {{capabilities: {{drop: [{names}]}}}}}}]")
+    };
+    assert!(Catalogue::parse("auditors.yaml", &dropped(64)).is_ok());
+    assert!(
+        refusal(&dropped(65)).ends_with(
+            "securityContext.capabilities.drop[64]: found more than 64 items, accepted at most 64"
+        )
+    );
+
+    let probe = |bytes: usize| {
+        format!("chain: [{{name: a, image: a, probes: {{readiness: {{path: /{}}}}}}}]", "x".repeat(bytes - 1))
+    };
+    assert!(Catalogue::parse("auditors.yaml", &probe(4096)).is_ok());
+    assert!(refusal(&probe(4097)).contains("found 4097 bytes, accepted at most 4096 in one value"));
+
     assert!(Catalogue::parse("auditors.yaml", &with("env", &variables(1, &"x".repeat(4096)))).is_ok());
     assert!(
         refusal(&with("env", &variables(1, &"x".repeat(4097))))
@@ -90,6 +107,16 @@ fn aliases_hand_out_no_more_than_an_entry_may_hold() {
         format!("chain: [{{name: a, image: a, description: &t {text}, env: {{{}}}}}]", uses.join(", "));
     assert!(refusal(&many).contains("found more than 16384 bytes in one entry, accepted at most 16384"));
 
+    // Paths of probes and names of profiles count as well.
+    let probes = "readiness: {path: *p}, liveness: {path: *p}, startup: {path: *p}";
+    let paths = |bytes: usize, also: &str| {
+        let path = "x".repeat(bytes);
+        format!("chain: [{{name: a, image: a, env: {{A: &p /{path}}}, probes: {{{probes}}}{also}}}]")
+    };
+    assert!(Catalogue::parse("auditors.yaml", &paths(4000, "")).is_ok());
+    let profile = ", securityContext: {appArmorProfile: {type: Localhost, localhostProfile: *p}}";
+    assert!(refusal(&paths(4000, profile)).contains("found more than 16384 bytes in one entry"));
+
     let map = "chain: [{name: a, image: a, env: &e {A: &t [x]}}, *e, *t]";
     assert!(refusal(map).contains("chain[0].env.A: invalid type: sequence"));
 }
@@ -110,6 +137,23 @@ fn the_worst_text_of_the_accepted_size_is_answered_fast() {
         format!("chain: [{}]", "[],".repeat(40_000)),
         format!("chain: [&a {{name: a, image: a}}, {}]", "*a,".repeat(40_000)),
         aliases("*a,"),
+        format!("chain: [{{name: a, image: a, probes: {{readiness: {}", "{path: ".repeat(4000)),
+        format!("chain: [{{name: a, image: a, probes: {{readiness: {{path: {}", "[".repeat(4000)),
+        format!(
+            "chain: [{{name: a, image: a, securityContext: {{capabilities: {{drop: [{}",
+            "&a ALL,".repeat(16_000)
+        ),
+        format!(
+            "chain: [{{name: a, image: a, securityContext: {{capabilities: {{add: [{}]}}}}}}]",
+            "&a [*a],".repeat(2000)
+        ),
+        format!("defaults: &d {{intercept: &i [{}]}}", "*i,".repeat(40_000)),
+        format!("defaults: {{{}}}", "intercept: env,".repeat(8000)),
+        format!("defaults: {{audit-mode: {}}}", "x".repeat(100_000)),
+        format!(
+            "chain: [{{name: a, image: a, probes: {{readiness: {{periodSeconds: {}}}}}}}]",
+            "9".repeat(100_000)
+        ),
         (0..20_000).map(|number| format!("&a{number} ")).collect(),
     ];
     for text in texts {
@@ -179,5 +223,24 @@ fn resources_that_the_api_server_would_refuse_in_a_container_are_refused() {
     for (resources, problem) in refused {
         let message = refusal(&format!("chain: [{{name: a, image: a, resources: {resources}}}]"));
         assert!(message.contains(problem), "{resources}: {message}");
+    }
+}
+
+#[test]
+fn bytes_that_no_text_editor_writes_are_refused() {
+    let texts = [
+        "\0".to_owned(),
+        "chain: [{name: a, image: a}]\0".to_owned(),
+        "defaults: {intercept: \"env\\0\"}".to_owned(),
+        "chain: [{name: a, image: a, probes: {readiness: {path: \"/\\0\"}}}]".to_owned(),
+        "chain: [{name: a, image: a, securityContext: {appArmorProfile: {type: Localhost, localhostProfile: \"a\\0\"}}}]".to_owned(),
+        "\u{1b}[2J".to_owned(),
+        "defaults: {\u{202e}: env}".to_owned(),
+        "defaults: !!binary {}\0".to_owned(),
+        format!("defaults: {{intercept: env}}#{}", "x".repeat(256 * 1024)),
+    ];
+    for text in texts {
+        let message = refusal(&text);
+        assert!(message.len() < 500 && !message.chars().any(char::is_control), "{message:?}");
     }
 }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use crate::common::*;
 use lucid_chain::{
-    Catalogue, ChainSource, Configuration, Decision, NamespaceChain, SkipReason, Trigger, keys,
+    Catalogue, ChainSource, Configuration, Decision, NamespaceChain, SkipPolicy, SkipReason, Trigger, keys,
 };
 use serde_json::{Value, json};
 
 fn auditors(plan: &lucid_chain::Plan) -> Vec<&str> {
-    plan.containers.iter().map(|planned| planned.auditor.as_str()).collect()
+    plan.containers.iter().map(|planned| planned.auditor.name()).collect()
 }
 
 fn namespace(data: &[(&str, &str)]) -> Result<NamespaceChain, String> {
@@ -94,7 +94,7 @@ fn skip_audit_is_honoured_only_where_it_is_allowed() {
     );
     assert_eq!(planned_by(refused).containers.len(), 2);
 
-    configuration.allow_skip = true;
+    configuration.skip = SkipPolicy::Always;
     let skipped = outcome_in(&pod, &configuration, None);
     assert_eq!(skipped.decision, Decision::Skipped { reason: SkipReason::Annotation });
     assert!(skipped.warnings.is_empty());
@@ -175,7 +175,7 @@ fn an_annotation_may_name_what_only_the_namespace_knows() {
         namespace(&[("auditors.yaml", "chain: [{name: pii, image: pii}, {name: injection, image: mine}]")]);
     let pod = pod(json!({keys::AUDITORS: "toxicity,pii,injection"}), &[5000]);
     let plan = planned_by(outcome_in(&pod, &builtin(), Some(&own.unwrap())));
-    let images: Vec<_> = plan.containers.iter().map(|planned| planned.image.as_str()).collect();
+    let images: Vec<_> = plan.containers.iter().map(|planned| planned.image()).collect();
     assert_eq!(images, ["ghcr.io/lucid/lucid-toxicity-auditor:latest", "pii", "mine"]);
 }
 

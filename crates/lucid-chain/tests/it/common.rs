@@ -1,12 +1,19 @@
 //! Pods, plans and a stand-in for what the API server does to a pod after the webhook.
 
 use lucid_chain::{
-    Catalogue, Configuration, Decision, Inputs, NamespaceChain, Outcome, Patch, Plan, PodView, keys, plan,
+    Auditor, Catalogue, Configuration, Decision, Inputs, Intercept, NamespaceChain, Outcome, Patch, Plan,
+    PodView, keys, plan,
 };
 use serde_json::{Value, json};
 
+/// The built-in auditors without network rules, so that a test sees what it is about.
 pub(crate) fn builtin() -> Configuration {
-    Configuration::new(Catalogue::builtin(), None).unwrap()
+    without_rules(Configuration::new(Catalogue::builtin(), None).unwrap())
+}
+
+pub(crate) fn without_rules(mut configuration: Configuration) -> Configuration {
+    configuration.overrides.intercept = Some(Intercept::Env);
+    configuration
 }
 
 /// A labelled pod with one application that declares the given ports.
@@ -36,7 +43,7 @@ pub(crate) fn outcome(pod: &Value) -> Outcome {
 
 pub(crate) fn planned_by(outcome: Outcome) -> Plan {
     match outcome.decision {
-        Decision::Planned(plan) => plan,
+        Decision::Planned(plan) => *plan,
         other => panic!("{other:?}"),
     }
 }
@@ -75,7 +82,10 @@ pub(crate) fn defaulted(pod: &Value) -> Value {
     let mut pod = pod.clone();
     let host_network = pod["spec"]["hostNetwork"] == true;
     pod["spec"]["volumes"] = json!([{"name": "kube-api-access-x7k2p", "projected": {"defaultMode": 420}}]);
-    for container in pod["spec"]["containers"].as_array_mut().unwrap() {
+    let spec = pod["spec"].as_object_mut().unwrap();
+    let lists = ["containers", "initContainers"];
+    let lists: Vec<_> = spec.iter_mut().filter(|(key, _)| lists.contains(&key.as_str())).collect();
+    for container in lists.into_iter().filter_map(|(_, list)| list.as_array_mut()).flatten() {
         let container = container.as_object_mut().unwrap();
         let filled_in = [
             ("imagePullPolicy", json!("Always")),
@@ -111,4 +121,38 @@ pub(crate) fn defaulted(pod: &Value) -> Value {
         }
     }
     pod
+}
+
+/// A faulty `auditors.yaml`, the line and column of the fault, and how the message about it begins.
+pub(crate) type Fault<'a> = (&'a str, usize, usize, &'a str);
+
+/// Checks that each catalogue is refused for its fault, with the origin and the place.
+pub(crate) fn assert_refused(faults: &[Fault<'_>]) {
+    let mut wrong = Vec::new();
+    for (yaml, line, column, problem) in faults {
+        let error = Catalogue::parse("ConfigMap a/b, auditors.yaml", yaml).expect_err(yaml);
+        let message = error.to_string();
+        let start = format!("ConfigMap a/b, auditors.yaml: line {line}, column {column}: {problem}");
+        if (error.line(), error.column()) != (*line, *column) || !message.starts_with(&start) {
+            wrong.push(format!("{yaml}\nexpected {start}\nfound    {message}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+/// The only auditor of a catalogue, with `members` besides its name and image.
+pub(crate) fn auditor(members: &str) -> Auditor {
+    let yaml = format!("chain: [{{name: a, image: a, {members}}}]");
+    let catalogue =
+        Catalogue::parse("auditors.yaml", &yaml).unwrap_or_else(|error| panic!("{yaml}: {error}"));
+    catalogue.auditors()[0].clone()
+}
+
+/// The key at fault and why, for an auditor with `members` besides its name and image.
+pub(crate) fn refusal_of(members: &str) -> String {
+    let yaml = format!("chain:\n- {{name: a, image: a, {members}}}");
+    let error = Catalogue::parse("auditors.yaml", &yaml).expect_err(&yaml);
+    assert_eq!(error.line(), 2, "{error}");
+    let message = error.to_string();
+    message.split_once("chain[0].").map_or(message.clone(), |(_, problem)| problem.to_owned())
 }

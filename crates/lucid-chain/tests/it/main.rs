@@ -1,14 +1,26 @@
 //! The rules of planning and patching, through the public API.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking, in its helpers too"
+)]
 
 mod annotations;
 mod catalogue;
 mod catalogue_bounds;
+mod catalogue_defaults;
+mod catalogue_in_plan;
+mod catalogue_probes;
+mod catalogue_reference;
+mod catalogue_security_context;
 mod chain;
 mod common;
+mod init_containers;
 mod model_port;
 mod patch;
 mod plan;
 mod pod;
 mod properties;
+mod redirect;

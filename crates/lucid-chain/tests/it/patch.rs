@@ -20,6 +20,10 @@ fn patch_warnings(patch: &Patch) -> Vec<String> {
     patch.warnings().iter().map(ToString::to_string).collect()
 }
 
+fn status_of(pod: &Value) -> &str {
+    pod["metadata"]["annotations"][keys::STATUS].as_str().unwrap()
+}
+
 const STATUS_PATH: &str = "/metadata/annotations/lucid.computing~1status";
 
 #[test]
@@ -116,7 +120,7 @@ fn planning_again_changes_nothing_even_after_the_api_server_filled_in_its_defaul
     let yaml = "chain: [{name: a, image: a, env: {EMPTY: ''}, resources: {limits: {cpu: 1000m}}}, {name: b, image: b, resources: {}}]";
     let catalogue = Catalogue::builtin().overlay(&Catalogue::parse("auditors.yaml", yaml).unwrap());
     let chain = ["a".to_owned(), "b".to_owned()];
-    let custom = Configuration::new(catalogue, Some(&chain)).unwrap();
+    let custom = without_rules(Configuration::new(catalogue, Some(&chain)).unwrap());
     for configuration in [builtin(), custom] {
         for host_network in [false, true] {
             let mut pod = pod(json!({keys::DIRECTION: "both"}), &[5000, 8090]);
@@ -315,7 +319,7 @@ fn an_auditor_that_was_planned_for_other_circumstances_is_told_from_a_foreign_co
 
 #[test]
 fn a_status_that_the_annotations_have_no_room_for_is_left_out() {
-    let status = keys::STATUS.len() + planned(&pod(json!({}), &[5000])).status().len();
+    let status = keys::STATUS.len() + status_of(&injected(&pod(json!({"a": ""}), &[5000]))).len();
     let with = |size: usize| pod(json!({"a": "x".repeat(size - 1), keys::STATUS: "x".repeat(1000)}), &[5000]);
     let fits = with(256 * 1024 - status);
     assert!(patch_warnings(&patch_of(&fits)).is_empty());
@@ -379,7 +383,7 @@ fn the_status_names_what_was_injected_and_its_hash_follows_the_plan() {
     assert_eq!(hashes.len(), 6);
 
     let plan = planned(&pod(json!({}), &[5000]));
-    let status: Value = serde_json::from_str(&plan.status()).unwrap();
+    let status: Value = serde_json::from_str(status_of(&injected(&pod(json!({}), &[5000])))).unwrap();
     let image = "ghcr.io/lucid/lucid-guardrails-auditor:latest";
     assert_eq!(
         status,
@@ -387,7 +391,9 @@ fn the_status_names_what_was_injected_and_its_hash_follows_the_plan() {
             "version": env!("CARGO_PKG_VERSION"),
             "chain": ["lucid-guardrails-auditor", "lucid-guardrails-auditor-2"],
             "images": [image, image],
+            "init": null,
             "planHash": plan.hash(),
+            "added": [],
         })
     );
 }
@@ -395,5 +401,5 @@ fn the_status_names_what_was_injected_and_its_hash_follows_the_plan() {
 #[test]
 fn the_hash_of_the_default_chain_changes_only_with_what_is_injected() {
     let hash = planned(&pod(json!({}), &[5000])).hash();
-    assert_eq!(hash, "sha256:19bf0b47360527eb5a5dc841c662f071adbf0b62ce052d073b4987aa8819b465");
+    assert_eq!(hash, "sha256:a2d8666b5fef76f490b8696a168bf82108f6182104f95bc5e2506e494292f876");
 }

@@ -46,7 +46,7 @@ fn several_containers_of_one_auditor_are_numbered() {
 }
 
 #[test]
-fn the_name_of_an_init_or_ephemeral_container_is_avoided_with_a_warning() {
+fn the_name_of_a_container_of_another_list_is_avoided_with_a_warning() {
     let name = "lucid-guardrails-auditor";
     let second = "lucid-guardrails-auditor-2";
     let cases = [
@@ -65,7 +65,7 @@ fn the_name_of_an_init_or_ephemeral_container_is_avoided_with_a_warning() {
         let said: Vec<_> = warned
             .into_iter()
             .map(|(name, given)| {
-                format!("container name {name} is in use by an init or ephemeral container; the auditor is named {given}")
+                format!("container name {name} is in use by a container of another list; the auditor is named {given}")
             })
             .collect();
         assert_eq!(warnings(&outcome), said, "{list}");

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, keys, plan};
+use lucid_chain::{
+    Catalogue, Configuration, Decision, ImpossibleReason, Inputs, Intercept, PodView, keys, plan,
+};
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 
@@ -20,7 +22,7 @@ const KEYS: [&str; 9] = [
     keys::STATUS,
 ];
 
-const VALUES: [&str; 9] = [
+const VALUES: [&str; 12] = [
     "injection,toxicity",
     "guardrails, guardrails,guardrails",
     "observe",
@@ -30,16 +32,20 @@ const VALUES: [&str; 9] = [
     "outbound",
     "both",
     "native",
+    "containers",
+    "redirect",
+    "env",
 ];
 
 /// Container names, some of them such as planning would give.
-const NAMES: [&str; 6] = [
+const NAMES: [&str; 7] = [
     "web",
     "db",
     "lucid-guardrails-auditor",
     "lucid-guardrails-auditor-2",
     "lucid-injection-auditor",
     "lucid-toxicity-auditor",
+    "lucid-init",
 ];
 
 fn annotations() -> impl Strategy<Value = Value> {
@@ -92,16 +98,33 @@ fn container(name: &'static str) -> impl Strategy<Value = Value> {
         maybe(vec(port, 0..4).prop_map(Value::from)),
         maybe(vec(variable, 0..3).prop_map(Value::from)),
         maybe(select(vec!["web:1", "ghcr.io/lucid/lucid-injection-auditor:latest"]).prop_map(Value::from)),
+        maybe(select(vec!["Always", "Never"]).prop_map(Value::from)),
+        option(probe()),
         option(unknown()),
     );
-    fields.prop_map(move |(ports, env, image, other)| {
+    fields.prop_map(move |(ports, env, image, restart_policy, probe, other)| {
         object([
             ("name", Some(json!(name))),
             ("ports", ports),
             ("env", env),
             ("image", image),
+            ("restartPolicy", restart_policy),
+            ("readinessProbe", probe),
             ("somethingNew", other),
         ])
+    })
+}
+
+fn probe() -> impl Strategy<Value = Value> {
+    let port = prop_oneof![
+        select(vec![json!("model"), json!("x"), json!(5000)]),
+        any::<i64>().prop_map(Value::from)
+    ];
+    let path = select(vec!["/health", "/a,b", "", "/$(HOME)", "/ü"]);
+    (select(vec!["httpGet", "tcpSocket", "grpc"]), port, path).prop_map(|(kind, port, path)| {
+        let action =
+            if kind == "httpGet" { json!({"port": port, "path": path}) } else { json!({"port": port}) };
+        object([(kind, Some(action))])
     })
 }
 
@@ -124,13 +147,24 @@ fn pod() -> impl Strategy<Value = Value> {
         let list = |names: &[&'static str]| names.iter().copied().map(container).collect::<Vec<_>>();
         (list(first), list(&rest[..inits]))
     });
-    (annotations(), containers, any::<bool>(), option(unknown()), option(unknown())).prop_map(
-        |(annotations, (containers, inits), host_network, in_spec, in_pod)| {
+    let secrets = maybe(select(vec![json!([]), json!([{"name": "own"}]), json!([{"name": "mirror"}])]));
+    let restart_policy = maybe(select(vec!["Always", "OnFailure", "Never"]).prop_map(Value::from));
+    let spec = (any::<bool>(), restart_policy, secrets, option(unknown()));
+    (annotations(), containers, any::<bool>(), spec, option(unknown())).prop_map(
+        |(
+            annotations,
+            (containers, inits),
+            has_inits,
+            (host_network, restart_policy, secrets, in_spec),
+            in_pod,
+        )| {
             json!({
                 "metadata": {"labels": {keys::SECURED_LABEL: "true"}, "annotations": annotations, "uid": "x"},
                 "spec": object([
                     ("containers", Some(json!(containers))),
-                    ("initContainers", Some(json!(inits))),
+                    ("initContainers", has_inits.then(|| json!(inits))),
+                    ("restartPolicy", restart_policy),
+                    ("imagePullSecrets", secrets),
                     ("hostNetwork", Some(json!(host_network))),
                     ("somethingNew", in_spec),
                 ]),
@@ -148,28 +182,48 @@ fn name(container: &Value) -> &str {
     container["name"].as_str().unwrap()
 }
 
-/// The pod without what planning may touch: planned containers, applications' env, the status
+/// The pod without what planning may touch: planned containers, applications' env, pull secrets, the status
 /// and the parents of these.
 fn untouchable(pod: &Value, planned: &BTreeSet<String>) -> Value {
     let mut pod = pod.clone();
-    for (parent, key) in [("metadata", "annotations"), ("spec", "containers")] {
-        if pod[parent][key].is_null() {
-            pod[parent][key] = json!(if key == "annotations" { json!({}) } else { json!([]) });
-        }
+    if pod["metadata"]["annotations"].is_null() {
+        pod["metadata"]["annotations"] = json!({});
     }
     pod["metadata"]["annotations"].as_object_mut().unwrap().remove(keys::STATUS);
-    let containers = pod["spec"]["containers"].as_array_mut().unwrap();
-    containers.retain(|container| !planned.contains(name(container)));
-    for container in containers {
+    for key in ["containers", "initContainers", "imagePullSecrets"] {
+        if pod["spec"][key].is_null() {
+            pod["spec"][key] = json!([]);
+        }
+        let list = pod["spec"][key].as_array_mut().unwrap();
+        list.retain(|item| !planned.contains(name(item)) && item["name"] != "mirror");
+    }
+    for container in pod["spec"]["containers"].as_array_mut().unwrap() {
         container.as_object_mut().unwrap().remove("env");
     }
     pod
+}
+
+/// The cluster's settings that change what is injected.
+fn configurations() -> impl Strategy<Value = Configuration> {
+    (option(select(vec![Intercept::Redirect, Intercept::Env])), any::<bool>()).prop_map(
+        |(intercept, secrets)| {
+            let mut configuration = Configuration::new(Catalogue::builtin(), None).unwrap();
+            configuration.overrides.intercept = intercept;
+            configuration.image_pull_secrets = secrets.then(|| "mirror".to_owned()).into_iter().collect();
+            configuration
+        },
+    )
 }
 
 fn check(pod: &Value, configuration: &Configuration) -> Result<(), TestCaseError> {
     let outcome = outcome_in(pod, configuration, None);
     for warning in warnings(&outcome) {
         prop_assert!(!warning.contains(char::is_control), "{}", warning);
+    }
+    if let Decision::Impossible { reason } = &outcome.decision {
+        let host_network = pod["spec"]["hostNetwork"] == true;
+        prop_assert!(*reason == ImpossibleReason::HostNetwork && host_network, "{} {}", reason, pod);
+        return Ok(());
     }
     let plan = planned_by(outcome);
     let patch = patch_in(pod, configuration);
@@ -182,14 +236,38 @@ fn check(pod: &Value, configuration: &Configuration) -> Result<(), TestCaseError
 
     let names: Vec<_> = containers.iter().chain(inits).map(name).collect();
     prop_assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{:?}", names);
-    let planned: BTreeSet<_> = plan.containers.iter().map(|planned| planned.name.clone()).collect();
-    prop_assert!(planned.iter().all(|planned| names.contains(&planned.as_str())), "{:?}", names);
+    let auditors: Vec<_> = plan.containers.iter().map(|planned| planned.name.clone()).collect();
+    let init = plan.init.as_ref().map(|init| init.name.clone());
+    let planned: BTreeSet<_> = auditors.iter().cloned().chain(init.clone()).collect();
+    let foreign = |container: &&Value| !planned.contains(name(container));
+
+    // Each stands where it belongs, and in order.
+    let ours = |list: &[Value]| -> Vec<String> {
+        let planned = list.iter().map(name).filter(|name| planned.contains(*name));
+        planned.map(str::to_owned).collect()
+    };
+    if plan.is_native() {
+        prop_assert_eq!(ours(inits), Vec::from_iter(init.into_iter().chain(auditors)));
+        prop_assert!(ours(containers).is_empty());
+    } else {
+        prop_assert_eq!(ours(inits), Vec::from_iter(init));
+        prop_assert_eq!(ours(containers).len(), auditors.len());
+    }
+    let model = i64::from(plan.model_port.port.get());
+    let is_model = |found: &Value| {
+        let listens = list(found, "ports").iter().any(|port| port["containerPort"] == model);
+        let said = |warning: &str| plan.leftovers.iter().any(|name| name == warning);
+        found["restartPolicy"] == "Always" && listens && foreign(&found) && !said(name(found))
+    };
+    if let Some(model) = inits.iter().position(is_model) {
+        prop_assert!(inits[model..].iter().all(|later| foreign(&later)), "{}", patched);
+    }
 
     let ports: BTreeSet<_> = plan.containers.iter().map(|planned| planned.port).collect();
     prop_assert_eq!(ports.len(), plan.containers.len());
     prop_assert!(!ports.contains(&plan.model_port.port));
-    let applications = || containers.iter().filter(|container| !planned.contains(name(container)));
-    for port in applications().chain(inits).flat_map(|container| list(container, "ports")) {
+    for port in containers.iter().chain(inits).filter(foreign).flat_map(|container| list(container, "ports"))
+    {
         for declared in [&port["containerPort"], &port["hostPort"]] {
             prop_assert!(ports.iter().all(|port| *declared != json!(port)), "{} {:?}", port, ports);
         }
@@ -199,14 +277,15 @@ fn check(pod: &Value, configuration: &Configuration) -> Result<(), TestCaseError
     prop_assert_eq!(hops, Vec::from_iter(listeners.chain([plan.model_port.port])));
 
     prop_assert_eq!(untouchable(&patched, &planned), untouchable(pod, &planned));
-    for (before, after) in list(&pod["spec"], "containers").iter().zip(containers) {
+    let before = list(&pod["spec"], "containers");
+    let kept = before.iter().filter(foreign).zip(containers.iter().filter(foreign));
+    for (before, after) in kept {
         prop_assert_eq!(name(before), name(after));
-        if !planned.contains(name(before)) {
-            let (before, after) = (list(before, "env"), list(after, "env"));
-            let set = before.iter().any(|variable| variable["name"] == "AUDITOR_URL");
-            let added = usize::from(!set && plan.application_url().is_some());
-            prop_assert!(after.starts_with(before) && after.len() == before.len() + added, "{:?}", after);
-        }
+        let leftover = plan.leftovers.iter().any(|left| left == name(after));
+        let (before, after) = (list(before, "env"), list(after, "env"));
+        let set = before.iter().any(|variable| variable["name"] == "AUDITOR_URL");
+        let added = usize::from(!set && !leftover && plan.application_url().is_some());
+        prop_assert!(after.starts_with(before) && after.len() == before.len() + added, "{:?}", after);
     }
 
     prop_assert!(patch_in(&patched, configuration).is_empty(), "{}", patched);
@@ -217,8 +296,8 @@ fn check(pod: &Value, configuration: &Configuration) -> Result<(), TestCaseError
 
 proptest! {
     #[test]
-    fn the_patch_applies_is_complete_and_touches_nothing_else(pod in pod()) {
-        check(&pod, &builtin())?;
+    fn the_patch_applies_is_complete_and_touches_nothing_else(pod in pod(), configuration in configurations()) {
+        check(&pod, &configuration)?;
     }
 
     #[test]
@@ -246,7 +325,10 @@ proptest! {
 
     #[test]
     fn an_arbitrary_catalogue_is_read_or_refused_without_a_panic(text in any::<String>(), at in any::<prop::sample::Index>()) {
-        const YAML: &str = "chain:\n- name: a\n  image: a\n  env: {A: 'x'}\n  resources: {limits: {cpu: 1}}\n";
+        const YAML: &str = "chain:\n- name: a\n  image: a\n  port: 1\n  env: {A: 'x'}\n  resources: {limits: {cpu: 1}}
+  probes: {startup: {path: /a, periodSeconds: 2}}
+  securityContext: {runAsGroup: 3, capabilities: {drop: [ALL]}, seccompProfile: {type: Localhost, localhostProfile: b}}
+defaults: {direction: both}\n";
         let mut yaml = YAML.to_owned();
         yaml.insert_str(at.index(YAML.len()), &text);
         for yaml in [text, yaml] {

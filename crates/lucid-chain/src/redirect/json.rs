@@ -1,0 +1,97 @@
+//! A [`Redirect`] as JSON.
+
+use std::num::NonZeroU16;
+
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+use snafu::ensure;
+
+use super::{Hop, JsonSnafu, Redirect, RedirectError, VersionSnafu};
+use crate::text::Excerpt;
+
+/// The version of the JSON form that this build writes, and the only one it reads.
+pub const VERSION: u64 = 1;
+
+/// What every version has in common.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    version: u64,
+    chain: Vec<Auditor>,
+    model: Port,
+    inbound: bool,
+    outbound: Vec<Port>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Auditor {
+    uid: u32,
+    port: Port,
+}
+
+#[derive(Serialize)]
+struct Port(NonZeroU16);
+
+impl<'de> Deserialize<'de> for Port {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let found = serde_json::Value::deserialize(deserializer)?;
+        let port = found.as_u64().and_then(|number| u16::try_from(number).ok()).and_then(NonZeroU16::new);
+        port.map(Self).ok_or_else(|| {
+            let found = found.to_string();
+            D::Error::custom(format_args!("found {}, accepted a port from 1 to 65535", Excerpt(&found)))
+        })
+    }
+}
+
+impl Redirect {
+    /// Reads what [`Redirect::to_json`] writes. Every field must be there, once, and no other.
+    ///
+    /// # Errors
+    ///
+    /// [`RedirectError`] says which field, what was found and what is accepted.
+    pub fn from_json(json: &str) -> Result<Self, RedirectError> {
+        // Another version may have other fields: its number says more than the first of these.
+        let Versioned { version } = read(json)?;
+        ensure!(version == VERSION, VersionSnafu { found: version });
+        let document: Document = read(json)?;
+        Self::new(
+            document.chain.into_iter().map(|Auditor { uid, port }| Hop::new(uid, port.0)),
+            document.model.0,
+            document.inbound,
+            document.outbound.into_iter().map(|port| port.0),
+        )
+    }
+
+    /// The JSON form, on one line. Equal redirects give equal text.
+    pub fn to_json(&self) -> String {
+        let document = Document {
+            version: VERSION,
+            chain: self.chain().map(|Hop { uid, port }| Auditor { uid, port: Port(port) }).collect(),
+            model: Port(self.model),
+            inbound: self.inbound,
+            outbound: self.outbound().map(Port).collect(),
+        };
+        // Numbers, a boolean and lists of these: nothing that could fail.
+        serde_json::to_string(&document).unwrap_or_default()
+    }
+}
+
+fn read<'de, T: Deserialize<'de>>(json: &'de str) -> Result<T, RedirectError> {
+    let mut deserializer = serde_json::Deserializer::from_str(json);
+    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        // "." is the whole text, "?" a place without a name.
+        let path = error.path().to_string();
+        let problem = match path.contains('?') || path == "." {
+            true => error.inner().to_string(),
+            false => format!("{path}: {}", error.inner()),
+        };
+        JsonSnafu { problem }.build()
+    })?;
+    deserializer.end().map_err(|error| JsonSnafu { problem: error.to_string() }.build())?;
+    Ok(value)
+}

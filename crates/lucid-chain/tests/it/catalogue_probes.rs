@@ -1,0 +1,185 @@
+//! `probes` of a catalogue entry.
+
+use lucid_chain::{Probe, Probes};
+use serde_json::json;
+
+use crate::common::{assert_refused, auditor, refusal_of};
+
+#[test]
+fn an_entry_has_the_probes_that_it_writes_and_no_other() {
+    for nothing in ["description: x", "probes: {}", "probes: "] {
+        assert_eq!(auditor(nothing).probes(), &Probes::default(), "{nothing}");
+    }
+    let probes = auditor("probes: {readiness: {}}").probes().clone();
+    assert_eq!(probes.readiness, Some(Probe::default()));
+    assert_eq!((probes.liveness, probes.startup), (None, None));
+}
+
+#[test]
+fn every_field_of_a_probe_can_be_written() {
+    let entry = auditor(
+        "probes: {
+            readiness: {path: /ready?full=1, initialDelaySeconds: 1, periodSeconds: 2, timeoutSeconds: 3,
+                        successThreshold: 4, failureThreshold: 5},
+            liveness: {initialDelaySeconds: 0, periodSeconds: 2147483647, successThreshold: 1},
+            startup: {failureThreshold: '600'}}",
+    );
+    let Probes { readiness: Some(readiness), liveness: Some(liveness), startup: Some(startup), .. } =
+        entry.probes().clone()
+    else {
+        panic!("{entry:?}")
+    };
+    let port = 8093.try_into().unwrap();
+    assert_eq!(
+        readiness.manifest(port),
+        json!({
+            "httpGet": {"path": "/ready?full=1", "port": 8093, "scheme": "HTTP"},
+            "initialDelaySeconds": 1,
+            "periodSeconds": 2,
+            "timeoutSeconds": 3,
+            "successThreshold": 4,
+            "failureThreshold": 5,
+        })
+    );
+    assert_eq!((liveness.path.as_str(), liveness.period_seconds), ("/health", 2_147_483_647));
+    assert_eq!((startup.failure_threshold, startup.period_seconds), (600, 1));
+}
+
+#[test]
+fn what_is_not_written_is_what_the_api_server_fills_in() {
+    let port = 8090.try_into().unwrap();
+    let filled_in = json!({
+        "httpGet": {"path": "/health", "port": 8090, "scheme": "HTTP"},
+        "periodSeconds": 10,
+        "timeoutSeconds": 1,
+        "successThreshold": 1,
+        "failureThreshold": 3,
+    });
+    let probes = auditor("probes: {readiness: {}, liveness: {}, startup: {}}").probes().clone();
+    assert_eq!(probes.readiness.unwrap().manifest(port), filled_in);
+    assert_eq!(probes.liveness.unwrap().manifest(port), filled_in);
+    // What waits for a startup probe waits no longer than it must, and not too short.
+    let startup = probes.startup.unwrap();
+    assert_eq!(startup, Probe::default_startup());
+    assert_eq!((startup.period_seconds, startup.failure_threshold), (1, 120));
+}
+
+#[test]
+fn what_the_api_server_would_refuse_in_a_probe_is_refused() {
+    let most = "2147483647";
+    let mut cases = Vec::new();
+    for probe in ["readiness", "liveness", "startup"] {
+        for (field, least) in [
+            ("initialDelaySeconds", 0),
+            ("periodSeconds", 1),
+            ("timeoutSeconds", 1),
+            ("failureThreshold", 1),
+            ("successThreshold", 1),
+        ] {
+            let accepted = match (probe, field) {
+                ("liveness" | "startup", "successThreshold") => "1".to_owned(),
+                _ => format!("{least} to {most}"),
+            };
+            for value in ["-1", "2147483648", "1s", "1.0", "0x1", "many"] {
+                cases.push((
+                    format!("probes: {{{probe}: {{{field}: {value}}}}}"),
+                    probe,
+                    field,
+                    value,
+                    accepted.clone(),
+                ));
+            }
+            if least == 1 {
+                cases.push((
+                    format!("probes: {{{probe}: {{{field}: 0}}}}"),
+                    probe,
+                    field,
+                    "0",
+                    accepted.clone(),
+                ));
+            }
+            auditor(&format!("probes: {{{probe}: {{{field}: {least}}}}}"));
+        }
+    }
+    for (members, probe, field, value, accepted) in cases {
+        assert_eq!(
+            refusal_of(&members),
+            format!("probes.{probe}.{field}: found {value}, accepted {accepted}")
+        );
+    }
+    assert!(
+        refusal_of("probes: {readiness: {periodSeconds: }}")
+            .ends_with("found nothing, accepted 1 to 2147483647")
+    );
+    for path in ["", "health", "' /health'", "'/a b'", "/é", "\"/a\\n\"", "\"/\\0\"", "http://other/health"]
+    {
+        let problem = refusal_of(&format!("probes: {{readiness: {{path: {path}}}}}"));
+        assert!(problem.starts_with("probes.readiness.path: found "), "{problem}");
+        assert!(
+            problem.ends_with(
+                "accepted a path such as /health: it starts with '/' and holds visible ASCII characters"
+            ),
+            "{problem}"
+        );
+    }
+}
+
+#[test]
+fn a_fault_in_a_probe_is_told_with_its_place() {
+    assert_refused(&[
+        (
+            "chain:\n- name: a\n  image: a\n  probes:\n    liveness:\n      periodSeconds: 0\n",
+            6,
+            22,
+            "chain[0].probes.liveness.periodSeconds: found 0, accepted 1 to 2147483647",
+        ),
+        (
+            "chain:\n- name: a\n  image: a\n  probes:\n    startup:\n      path: /\n      successThreshold: 2\n",
+            7,
+            25,
+            "chain[0].probes.startup.successThreshold: found 2, accepted 1",
+        ),
+        (
+            "chain:\n- name: a\n  image: a\n  probes:\n    readiness:\n      port: 8080\n",
+            6,
+            7,
+            "chain[0].probes.readiness: found the key port, accepted path, initialDelaySeconds, periodSeconds, timeoutSeconds, successThreshold, failureThreshold: a probe asks the port that the auditor is given in the pod",
+        ),
+        (
+            "chain:\n- name: a\n  image: a\n  probes:\n    readiness:\n      httpGet: {path: /}\n",
+            6,
+            7,
+            "chain[0].probes.readiness: found the key httpGet, accepted path,",
+        ),
+        (
+            "chain:\n- name: a\n  image: a\n  probes:\n    readyness: {}\n",
+            5,
+            5,
+            "chain[0].probes: unknown key \"readyness\", accepted readiness, liveness, startup",
+        ),
+        (
+            "chain:\n- name: a\n  image: a\n  probes:\n    readiness:\n",
+            5,
+            5,
+            "chain[0].probes: `readiness` has no value, accepted a map ({} for the default probe)",
+        ),
+        (
+            "chain:\n- name: a\n  image: a\n  probes:\n    readiness: true\n",
+            5,
+            16,
+            "chain[0].probes.readiness: invalid type: boolean `true`, expected a map with the keys path,",
+        ),
+        (
+            "chain:\n- name: a\n  image: a\n  probes: [readiness]\n",
+            4,
+            11,
+            "chain[0].probes: invalid type: sequence, expected a map with the keys readiness, liveness, startup",
+        ),
+        (
+            "chain:\n- {name: a, image: a, probes: {readiness: {path: /, path: /}}}\n",
+            2,
+            53,
+            "chain[0].probes.readiness: found the key \"path\" twice",
+        ),
+    ]);
+}

@@ -1,0 +1,124 @@
+//! The reference of `auditors.yaml` says what is true.
+
+use std::collections::BTreeSet;
+
+use lucid_chain::{AuditMode, Catalogue, Defaults, Direction, Intercept, Probe, SidecarMode};
+
+const PAGE: &str = include_str!("../../../../docs/auditors-yaml.md");
+
+/// The fenced blocks of the page: what follows the fence, and the text.
+fn blocks() -> Vec<(&'static str, &'static str)> {
+    let blocks = PAGE.split("\n```").skip(1).step_by(2);
+    blocks.map(|block| block.split_once('\n').unwrap()).collect()
+}
+
+fn refusal(yaml: &str) -> String {
+    Catalogue::parse("auditors.yaml", yaml).expect_err(yaml).to_string()
+}
+
+#[test]
+fn every_example_is_read_or_refused_with_the_message_beside_it() {
+    let blocks = blocks();
+    let (mut read, mut refused) = (0, 0);
+    for (place, (kind, text)) in blocks.iter().enumerate() {
+        match *kind {
+            "yaml" => {
+                Catalogue::parse("auditors.yaml", text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+                read += 1;
+            }
+            "yaml refused" => {
+                assert_eq!(refusal(text), format!("auditors.yaml: {}", blocks[place + 1].1));
+                refused += 1;
+            }
+            "text" => {}
+            other => panic!("a block of the kind {other:?}"),
+        }
+    }
+    assert!(read >= 4 && refused >= 2, "{read} read, {refused} refused");
+}
+
+#[test]
+fn every_key_that_is_accepted_stands_in_the_tables() {
+    let rows: BTreeSet<_> = PAGE
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
+        .map(|(key, _)| key)
+        .collect();
+    let mut keys = BTreeSet::new();
+    for yaml in [
+        "x: 1",
+        "chain: [{x: 1}]",
+        "chain: [{probes: {x: 1}}]",
+        "chain: [{probes: {readiness: {x: 1}}}]",
+        "chain: [{securityContext: {x: 1}}]",
+        "defaults: {x: 1}",
+    ] {
+        let message = refusal(yaml);
+        let (_, accepted) = message.split_once("accepted ").unwrap();
+        keys.extend(accepted.split(", ").map(str::to_owned));
+    }
+    let keys: BTreeSet<_> = keys.iter().map(String::as_str).collect();
+    assert_eq!(keys, rows);
+}
+
+#[test]
+fn the_defaults_of_probes_are_those_of_the_table() {
+    let cells = |key: &str| {
+        let start = format!("| `{key}` |");
+        let row = PAGE.lines().find(|line| line.starts_with(&start)).unwrap();
+        let cells: Vec<_> = row.split('|').map(|cell| cell.trim().trim_matches('`')).collect();
+        (cells[2].to_owned(), cells[3].to_owned())
+    };
+    let (probe, startup) = (Probe::default(), Probe::default_startup());
+    assert_eq!(cells("path"), (probe.path, startup.path));
+    for (key, default, of_startup) in [
+        ("initialDelaySeconds", probe.initial_delay_seconds, startup.initial_delay_seconds),
+        ("periodSeconds", probe.period_seconds, startup.period_seconds),
+        ("timeoutSeconds", probe.timeout_seconds, startup.timeout_seconds),
+        ("successThreshold", probe.success_threshold, startup.success_threshold),
+        ("failureThreshold", probe.failure_threshold, startup.failure_threshold),
+    ] {
+        assert_eq!(cells(key), (default.to_string(), of_startup.to_string()), "{key}");
+    }
+}
+
+#[test]
+fn the_first_example_says_what_it_seems_to_say() {
+    let catalogue = Catalogue::parse("auditors.yaml", blocks()[0].1).unwrap();
+    let entry = &catalogue.auditors()[0];
+    let probes = entry.probes();
+    assert_eq!(probes.readiness.as_ref().unwrap().period_seconds, 5);
+    assert_eq!(probes.liveness.as_ref().unwrap().path, "/live");
+    assert_eq!(probes.startup.as_ref().unwrap().failure_threshold, 300);
+    assert_eq!(entry.security_context().run_as_group(), Some(30_000));
+    let mut expected = Defaults::default();
+    expected.audit_mode = Some(AuditMode::Observe);
+    expected.direction = Some(Direction::Both);
+    assert_eq!(*catalogue.defaults(), expected);
+}
+
+#[test]
+fn the_values_of_settings_are_those_of_the_table() {
+    let accepted = [
+        ("audit-mode", AuditMode::ACCEPTED),
+        ("direction", Direction::ACCEPTED),
+        ("sidecar-mode", SidecarMode::ACCEPTED),
+        ("intercept", Intercept::ACCEPTED),
+    ];
+    for (key, accepted) in accepted {
+        let values: Vec<_> =
+            accepted.split('"').skip(1).step_by(2).map(|value| format!("`{value}`")).collect();
+        let start = format!("| `{key}` |");
+        let row = PAGE.lines().find(|line| line.starts_with(&start)).unwrap();
+        assert!(row.ends_with(&format!("| {} |", values.join(", "))), "{row}");
+    }
+}
+
+#[test]
+fn json_is_accepted_and_merge_keys_are_not() {
+    let json = r#"{"chain": [{"name": "a", "image": "a", "port": 1, "probes": {"readiness": {"periodSeconds": 2}},
+        "securityContext": {"privileged": false}}], "defaults": {"target-port": 3}}"#;
+    let catalogue = Catalogue::parse("auditors.yaml", json).unwrap();
+    assert_eq!(catalogue.auditors()[0].probes().readiness.as_ref().unwrap().period_seconds, 2);
+    assert!(refusal("chain: [{name: a, image: a, <<: {port: 1}}]").contains(r#"unknown key "<<""#));
+}

@@ -1,0 +1,254 @@
+//! `securityContext` of a catalogue entry.
+
+use lucid_chain::{Profile, SecurityContext};
+use serde_json::{Value, json};
+
+use crate::common::{assert_refused, auditor, refusal_of};
+
+fn hardened() -> Value {
+    json!({
+        "runAsNonRoot": true,
+        "runAsUser": 20001,
+        "allowPrivilegeEscalation": false,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": true,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    })
+}
+
+#[test]
+fn an_entry_is_hardened_unasked_and_values_as_tight_change_nothing() {
+    for members in [
+        "description: x",
+        "securityContext: {}",
+        "securityContext: {runAsNonRoot: true, allowPrivilegeEscalation: false, privileged: False}",
+        "securityContext: {readOnlyRootFilesystem: TRUE, procMount: Default}",
+        "securityContext: {capabilities: {drop: [ALL]}}",
+        "securityContext: {capabilities: {add: [], drop: [NET_RAW, ALL]}}",
+        "securityContext: {capabilities: {}}",
+        "securityContext: {seccompProfile: {type: RuntimeDefault}}",
+        "securityContext: {seLinuxOptions: {}}",
+    ] {
+        let entry = auditor(members);
+        assert_eq!(entry.security_context(), &SecurityContext::default(), "{members}");
+        assert_eq!(entry.security_context().manifest(20001), hardened(), "{members}");
+    }
+}
+
+#[test]
+fn what_tightens_is_added_to_the_hardened_context() {
+    let longest = "p".repeat(4095);
+    let cases = [
+        ("runAsGroup: 1".to_owned(), json!({"runAsGroup": 1})),
+        ("runAsGroup: 2147483647".to_owned(), json!({"runAsGroup": 2_147_483_647})),
+        (
+            "seccompProfile: {type: Localhost, localhostProfile: profiles/auditor.json}".to_owned(),
+            json!({"seccompProfile": {"type": "Localhost", "localhostProfile": "profiles/auditor.json"}}),
+        ),
+        (
+            format!("seccompProfile: {{localhostProfile: {longest}, type: Localhost}}"),
+            json!({"seccompProfile": {"type": "Localhost", "localhostProfile": longest}}),
+        ),
+        (
+            "appArmorProfile: {type: RuntimeDefault}".to_owned(),
+            json!({"appArmorProfile": {"type": "RuntimeDefault"}}),
+        ),
+        (
+            "appArmorProfile: {type: Localhost, localhostProfile: /usr/bin/auditor}".to_owned(),
+            json!({"appArmorProfile": {"type": "Localhost", "localhostProfile": "/usr/bin/auditor"}}),
+        ),
+        (
+            "seLinuxOptions: {type: container_t}".to_owned(),
+            json!({"seLinuxOptions": {"type": "container_t"}}),
+        ),
+    ];
+    for (members, added) in cases {
+        let mut expected = hardened();
+        expected.as_object_mut().unwrap().append(&mut added.as_object().unwrap().clone());
+        let entry = auditor(&format!("securityContext: {{{members}}}"));
+        assert_eq!(entry.security_context().manifest(20001), expected, "{members}");
+    }
+
+    let entry = auditor(
+        "securityContext: {runAsGroup: 30000, appArmorProfile: {type: Localhost, localhostProfile: a},
+                           seLinuxOptions: {type: container_t}}",
+    );
+    let context = entry.security_context();
+    assert_eq!(context.run_as_group(), Some(30_000));
+    assert_eq!(context.seccomp_profile(), &Profile::RuntimeDefault);
+    assert_eq!(context.app_armor_profile(), Some(&Profile::Localhost("a".to_owned())));
+    assert_eq!(context.se_linux_type(), Some("container_t"));
+}
+
+#[test]
+fn what_loosens_is_refused_with_what_is_accepted_and_why() {
+    const WHY: &str = "a security context may only be tightened";
+    let cases = [
+        ("privileged: true", "privileged: found true, accepted false", WHY),
+        ("privileged: yes", "privileged: found yes, accepted false", WHY),
+        ("privileged: ", "privileged: found nothing, accepted false", WHY),
+        ("allowPrivilegeEscalation: true", "allowPrivilegeEscalation: found true, accepted false", WHY),
+        ("runAsNonRoot: false", "runAsNonRoot: found false, accepted true", WHY),
+        ("readOnlyRootFilesystem: false", "readOnlyRootFilesystem: found false, accepted true", WHY),
+        ("readOnlyRootFilesystem: tRue", "readOnlyRootFilesystem: found tRue, accepted true", WHY),
+        ("procMount: Unmasked", "procMount: found Unmasked, accepted Default", WHY),
+        (
+            "runAsUser: 0",
+            ": found the key runAsUser, accepted allowPrivilegeEscalation, appArmorProfile,",
+            "every auditor runs as a uid of its own, which Lucid chooses and by which the kernel tells them apart",
+        ),
+        ("runAsUser: 20001", ": found the key runAsUser, accepted", "tells them apart"),
+        ("runAsGroup: 0", "runAsGroup: found 0, accepted 1 to 2147483647", "0 is root's group"),
+        ("runAsGroup: -1", "runAsGroup: found -1, accepted 1 to 2147483647", ""),
+        ("runAsGroup: 2147483648", "runAsGroup: found 2147483648, accepted 1 to", ""),
+        (
+            "capabilities: {add: [NET_ADMIN]}",
+            "capabilities.add[0]: found NET_ADMIN, accepted no capability",
+            WHY,
+        ),
+        (
+            "capabilities: {add: [NET_BIND_SERVICE], drop: [ALL]}",
+            "capabilities.add[0]: found NET_BIND_SERVICE, accepted no capability",
+            WHY,
+        ),
+        ("capabilities: {drop: [NET_RAW]}", "capabilities: `drop` is NET_RAW, accepted ALL", WHY),
+        ("capabilities: {drop: [all]}", "capabilities: `drop` is all, accepted ALL", WHY),
+        ("capabilities: {drop: []}", "capabilities: `drop` is nothing, accepted ALL", WHY),
+        (
+            "capabilities: {drop: ALL}",
+            "capabilities.drop: invalid type: string \"ALL\", expected a list of values",
+            "",
+        ),
+        ("capabilities: {keep: []}", "capabilities: unknown key \"keep\", accepted add, drop", ""),
+        (
+            "capabilities: [ALL]",
+            "capabilities: invalid type: sequence, expected a map with the keys add, drop",
+            "",
+        ),
+        (
+            "seccompProfile: {type: Unconfined}",
+            "seccompProfile.type: found Unconfined, accepted RuntimeDefault or Localhost",
+            WHY,
+        ),
+        (
+            "seccompProfile: {type: runtimedefault}",
+            "seccompProfile.type: found runtimedefault, accepted RuntimeDefault or Localhost",
+            WHY,
+        ),
+        ("seccompProfile: {}", "seccompProfile: `type` is missing, accepted RuntimeDefault or Localhost", ""),
+        (
+            "seccompProfile: RuntimeDefault",
+            "seccompProfile: invalid type: string \"RuntimeDefault\", expected a map with the keys type, localhostProfile",
+            "",
+        ),
+        (
+            "seccompProfile: {type: Localhost}",
+            "seccompProfile: `localhostProfile` is missing, accepted a relative path",
+            "",
+        ),
+        (
+            "seccompProfile: {type: RuntimeDefault, localhostProfile: a}",
+            "seccompProfile: found `localhostProfile` with the type RuntimeDefault, accepted only with the type Localhost",
+            "",
+        ),
+        (
+            "appArmorProfile: {type: Unconfined}",
+            "appArmorProfile.type: found Unconfined, accepted RuntimeDefault or Localhost",
+            WHY,
+        ),
+        (
+            "appArmorProfile: {type: Localhost, localhostProfile: unconfined}",
+            "appArmorProfile.localhostProfile: found unconfined, accepted the name of a loaded profile",
+            "",
+        ),
+        (
+            "appArmorProfile: {localhostProfile: a}",
+            "appArmorProfile: `type` is missing, accepted RuntimeDefault or Localhost",
+            "",
+        ),
+        ("seLinuxOptions: {type: spc_t}", "seLinuxOptions.type: found spc_t, accepted container_t", WHY),
+        (
+            "seLinuxOptions: {type: container_init_t}",
+            "seLinuxOptions.type: found container_init_t, accepted container_t",
+            WHY,
+        ),
+        (
+            "seLinuxOptions: {level: 's0:c0.c1023'}",
+            "seLinuxOptions: found the key level, accepted type",
+            "can reach what belongs to other containers",
+        ),
+        ("seLinuxOptions: {user: system_u}", "seLinuxOptions: found the key user, accepted type", ""),
+        ("seLinuxOptions: {role: system_r}", "seLinuxOptions: found the key role, accepted type", ""),
+        (
+            "windowsOptions: {hostProcess: true}",
+            ": found the key windowsOptions, accepted",
+            "auditors run on Linux",
+        ),
+        ("fsGroup: 0", ": unknown key \"fsGroup\", accepted allowPrivilegeEscalation,", ""),
+    ];
+    for (members, problem, why) in cases {
+        let found = refusal_of(&format!("securityContext: {{{members}}}"));
+        let dot = if problem.starts_with(':') { "" } else { "." };
+        assert!(found.starts_with(&format!("securityContext{dot}{problem}")), "{members}: {found}");
+        assert!(found.ends_with(why), "{members}: {found}");
+    }
+}
+
+#[test]
+fn a_profile_of_a_node_is_a_name_that_the_api_server_takes() {
+    let long = "p".repeat(4096);
+    let both = ["''", "~", "' a'", "'a '", "\"a\\tb\"", "\"a\\0\"", &long];
+    let paths = [&both[..], &["/etc/passwd", "..", "../a", "a/../b", "a/.."]].concat();
+    let names = [&both[..], &["unconfined", "Unconfined"]].concat();
+    for (key, refused) in [("seccompProfile", paths), ("appArmorProfile", names)] {
+        for name in refused {
+            let members =
+                format!("securityContext: {{{key}: {{type: Localhost, localhostProfile: {name}}}}}");
+            let problem = refusal_of(&members);
+            let start = format!("securityContext.{key}.localhostProfile: found ");
+            assert!(problem.starts_with(&start) && problem.contains("4095 bytes"), "{name}: {problem}");
+        }
+    }
+}
+
+#[test]
+fn a_fault_in_a_security_context_is_told_with_its_place() {
+    assert_refused(&[
+        (
+            "chain:\n- name: a\n  image: a\n  securityContext:\n    runAsNonRoot: true\n    privileged: true\n",
+            6,
+            17,
+            "chain[0].securityContext.privileged: found true, accepted false: a security context may only be tightened",
+        ),
+        (
+            "chain:\n- name: a\n  image: a\n  securityContext:\n    capabilities:\n      add:\n      - NET_ADMIN\n",
+            7,
+            9,
+            "chain[0].securityContext.capabilities.add[0]: found NET_ADMIN",
+        ),
+        (
+            "chain:\n- name: a\n  image: a\n  securityContext:\n    runAsUser: 0\n",
+            5,
+            5,
+            "chain[0].securityContext: found the key runAsUser",
+        ),
+        (
+            "chain:\n- name: a\n  image: a\n  securityContext:\n    seccompProfile:\n      type: Localhost\n",
+            6,
+            7,
+            "chain[0].securityContext.seccompProfile: `localhostProfile` is missing",
+        ),
+        (
+            "chain:\n- {name: a, image: a, securityContext: {runAsGroup: 1, runAsGroup: 2}}\n",
+            2,
+            56,
+            "chain[0].securityContext: found the key \"runAsGroup\" twice",
+        ),
+        (
+            "chain:\n- name: a\n  image: a\n  securityContext: hardened\n",
+            4,
+            20,
+            "chain[0].securityContext: invalid type: string \"hardened\", expected a map with the keys allow",
+        ),
+    ]);
+}

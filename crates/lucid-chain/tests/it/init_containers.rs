@@ -1,0 +1,456 @@
+//! What is planned among the init containers: the network rules and native sidecars.
+
+use crate::common::*;
+use lucid_chain::{
+    Catalogue, Configuration, Decision, ImpossibleReason, Inputs, Intercept, PodSecurity, PodView,
+    SettingSource, SidecarMode, keys, plan,
+};
+use serde_json::{Value, json};
+
+fn with_rules() -> Configuration {
+    Configuration::new(Catalogue::builtin(), None).unwrap()
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list.as_array().unwrap().iter().map(|container| container["name"].as_str().unwrap()).collect()
+}
+
+fn injected_with(pod: &Value, configuration: &Configuration) -> Value {
+    apply(pod, &patch_in(pod, configuration))
+}
+
+fn job(annotations: Value) -> Value {
+    let mut pod = pod(annotations, &[5000]);
+    pod["spec"]["restartPolicy"] = json!("Never");
+    pod
+}
+
+const CHAIN: [&str; 2] = ["lucid-injection-auditor", "lucid-toxicity-auditor"];
+
+#[test]
+fn the_rules_come_from_an_init_container_that_may_do_nothing_else() {
+    let pod = pod(json!({keys::AUDITORS: "injection,toxicity"}), &[5000]);
+    let patched = injected_with(&pod, &with_rules());
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(
+        patched["spec"]["initContainers"],
+        json!([{
+            "name": "lucid-init",
+            "image": format!("ghcr.io/lucid/lucid-init:{version}"),
+            "imagePullPolicy": "IfNotPresent",
+            "env": [{
+                "name": "LUCID_REDIRECT",
+                "value": r#"{"version":1,"chain":[{"uid":20001,"port":8090},{"uid":20002,"port":8093}],"model":5000,"inbound":true,"outbound":[]}"#,
+            }],
+            "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"cpu": "500m", "memory": "64Mi"}},
+            "securityContext": {
+                "runAsNonRoot": false, "runAsUser": 0, "runAsGroup": 0, "privileged": false,
+                "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
+                "capabilities": {"add": ["NET_ADMIN"], "drop": ["ALL"]},
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "terminationMessagePath": "/dev/termination-log",
+            "terminationMessagePolicy": "File",
+        }])
+    );
+    let init = planned_by(outcome_in(&pod, &with_rules(), None)).init.unwrap().manifest();
+    let typed: k8s_openapi::api::core::v1::Container = serde_json::from_value(init.clone()).unwrap();
+    assert_eq!(serde_json::to_value(typed).unwrap(), init);
+}
+
+#[test]
+fn the_rules_know_the_direction() {
+    let cases = [
+        (json!({}), r#""inbound":true,"outbound":[]"#),
+        (json!({keys::DIRECTION: "outbound"}), r#""inbound":false,"outbound":[8000]"#),
+        (json!({keys::DIRECTION: "both"}), r#""inbound":true,"outbound":[8000]"#),
+    ];
+    for (annotations, expected) in cases {
+        let patched = injected_with(&pod(annotations, &[5000]), &with_rules());
+        let plan = patched["spec"]["initContainers"][0]["env"][0]["value"].as_str().unwrap();
+        assert!(plan.contains(expected), "{plan}");
+    }
+    let mut elsewhere = with_rules();
+    elsewhere.overrides.outbound_port = 9000.try_into().ok();
+    let patched = injected_with(&pod(json!({keys::DIRECTION: "both"}), &[5000]), &elsewhere);
+    assert!(patched.to_string().contains(r#"\"outbound\":[9000]"#), "{patched}");
+}
+
+#[test]
+fn a_pod_that_comes_to_an_end_gets_native_sidecars() {
+    let cases = [
+        ("Always", json!({}), SidecarMode::Containers, SettingSource::RestartPolicy, 0),
+        ("Never", json!({}), SidecarMode::Native, SettingSource::RestartPolicy, 0),
+        (
+            "OnFailure",
+            json!({keys::SIDECAR_MODE: "auto"}),
+            SidecarMode::Native,
+            SettingSource::RestartPolicy,
+            0,
+        ),
+        (
+            "Never",
+            json!({keys::SIDECAR_MODE: "containers"}),
+            SidecarMode::Containers,
+            SettingSource::Annotation,
+            1,
+        ),
+        ("Always", json!({keys::SIDECAR_MODE: "native"}), SidecarMode::Native, SettingSource::Annotation, 0),
+    ];
+    for (restart_policy, annotations, mode, source, warned) in cases {
+        let mut pod = pod(annotations, &[5000]);
+        pod["spec"]["restartPolicy"] = json!(restart_policy);
+        let outcome = outcome(&pod);
+        let said = warnings(&outcome);
+        assert_eq!(said.len(), warned, "{said:?}");
+        assert!(
+            said.iter().all(|warning| warning.contains("sidecar-mode") && warning.contains("\"native\""))
+        );
+        let plan = planned_by(outcome);
+        assert_eq!((plan.sidecar_mode.value, plan.sidecar_mode.source), (mode, source), "{pod}");
+    }
+}
+
+#[test]
+fn a_native_sidecar_starts_before_the_application_unless_it_only_observes() {
+    let pod = job(json!({keys::AUDITORS: "injection,toxicity"}));
+    let patched = injected(&pod);
+    assert_eq!(names(&patched["spec"]["initContainers"]), CHAIN);
+    assert_eq!(names(&patched["spec"]["containers"]), ["web"]);
+    let first = &patched["spec"]["initContainers"][0];
+    assert_eq!(first["restartPolicy"], "Always");
+    assert_eq!(
+        first["startupProbe"],
+        json!({
+            "httpGet": {"path": "/health", "port": 8090, "scheme": "HTTP"},
+            "timeoutSeconds": 1, "periodSeconds": 1, "successThreshold": 1, "failureThreshold": 120,
+        })
+    );
+    let observed = injected(&job(json!({keys::AUDITORS: "injection", keys::AUDIT_MODE: "observe"})));
+    assert_eq!(observed["spec"]["initContainers"][0]["restartPolicy"], "Always");
+    assert_eq!(observed["spec"]["initContainers"][0]["startupProbe"], Value::Null);
+}
+
+#[test]
+fn init_containers_of_the_pod_come_first() {
+    let mut pod = job(json!({keys::AUDITORS: "injection,toxicity"}));
+    pod["spec"]["initContainers"] =
+        json!([{"name": "download"}, {"name": "proxy", "restartPolicy": "Always"}]);
+    let patched = injected_with(&pod, &with_rules());
+    let order = ["download", "proxy", "lucid-init", CHAIN[0], CHAIN[1]];
+    assert_eq!(names(&patched["spec"]["initContainers"]), order);
+
+    // Unless one of them is the model: nobody may reach it before the rules are there.
+    let model = json!({"name": "model", "restartPolicy": "Always", "ports": [{"containerPort": 5000}]});
+    pod["spec"]["initContainers"] = json!([{"name": "download"}, model, {"name": "warm-up"}]);
+    let patched = injected_with(&pod, &with_rules());
+    let order = ["download", "lucid-init", CHAIN[0], CHAIN[1], "model", "warm-up"];
+    assert_eq!(names(&patched["spec"]["initContainers"]), order);
+}
+
+#[test]
+fn what_another_injector_adds_among_them_stays_where_it_is() {
+    let pod = job(json!({keys::AUDITORS: "injection,toxicity"}));
+    let mut patched = injected_with(&pod, &with_rules());
+    let list = patched["spec"]["initContainers"].as_array_mut().unwrap();
+    list.insert(0, json!({"name": "istio-init"}));
+    list.insert(2, json!({"name": "between"}));
+    list.push(json!({"name": "last"}));
+    assert!(patch_in(&patched, &with_rules()).is_empty(), "{patched}");
+}
+
+#[test]
+fn init_containers_of_ours_that_are_missing_or_misplaced_are_put_right() {
+    let original = injected_with(&job(json!({keys::AUDITORS: "injection,toxicity"})), &with_rules());
+    let mut own = original.clone();
+    own["spec"]["initContainers"].as_array_mut().unwrap().insert(0, json!({"name": "download"}));
+    let moved = |name: &str| {
+        format!("init container {name} is moved: it stood after the model or in another order than the chain")
+    };
+
+    type Change = fn(&mut Vec<Value>);
+    let cases: [(&str, Change, Vec<String>); 4] = [
+        ("taken away", |list| drop(list.remove(2)), vec![]),
+        ("all taken away", |list| list.truncate(1), vec![]),
+        ("turned round", |list| list.swap(2, 3), ["lucid-init", CHAIN[0], CHAIN[1]].map(moved).to_vec()),
+        ("rules last", |list| list.rotate_left(2), ["lucid-init", CHAIN[0], CHAIN[1]].map(moved).to_vec()),
+    ];
+    for (what, change, warned) in cases {
+        let mut pod = own.clone();
+        change(pod["spec"]["initContainers"].as_array_mut().unwrap());
+        let patch = patch_in(&pod, &with_rules());
+        let said: Vec<_> = patch.warnings().iter().map(ToString::to_string).collect();
+        assert_eq!(said, warned, "{what}");
+        let patched = apply(&pod, &patch);
+        assert_eq!(
+            names(&patched["spec"]["initContainers"]),
+            names(&own["spec"]["initContainers"]),
+            "{what}"
+        );
+        assert!(patch_in(&patched, &with_rules()).is_empty(), "{what}");
+    }
+
+    let model = json!({"name": "model", "restartPolicy": "Always", "ports": [{"containerPort": 5000}]});
+    let mut late = original;
+    late["spec"]["initContainers"].as_array_mut().unwrap().insert(0, model);
+    let patched = injected_with(&late, &with_rules());
+    assert_eq!(
+        names(&patched["spec"]["initContainers"]),
+        ["lucid-init", CHAIN[0], CHAIN[1], "model"],
+        "{patched}"
+    );
+}
+
+#[test]
+fn an_init_container_that_only_carries_the_name_is_replaced_and_reported() {
+    let original = injected_with(&job(json!({keys::AUDITORS: "injection"})), &with_rules());
+    let cases = [
+        (0, "image", json!("busybox"), "image"),
+        (0, "env", json!([{"name": "LUCID_REDIRECT", "value": "{}"}]), "env \"LUCID_REDIRECT\""),
+        (0, "command", json!(["true"]), "command"),
+        (0, "restartPolicy", json!("Always"), "restartPolicy"),
+        (1, "restartPolicy", Value::Null, "restartPolicy"),
+        (1, "startupProbe", json!({"exec": {"command": ["true"]}}), "startupProbe"),
+        (1, "lifecycle", json!({"preStop": {"sleep": {"seconds": 9}}}), "lifecycle"),
+    ];
+    for (place, key, value, difference) in cases {
+        let mut pod = original.clone();
+        pod["spec"]["initContainers"][place][key] = value;
+        let patch = patch_in(&pod, &with_rules());
+        let name = ["lucid-init", CHAIN[0]][place];
+        assert_eq!(
+            patch.warnings().iter().map(ToString::to_string).collect::<Vec<_>>(),
+            [format!(
+                "container {name} is replaced: it carries the name of an auditor and differs from it in {difference}"
+            )]
+        );
+        assert_eq!(apply(&pod, &patch), original);
+    }
+}
+
+#[test]
+fn rules_that_were_planned_for_another_chain_are_planned_again() {
+    let mut pod = injected_with(&pod(json!({keys::AUDITORS: "injection"}), &[5000]), &with_rules());
+    pod["metadata"]["annotations"][keys::AUDITORS] = json!("injection,toxicity");
+    let patch = patch_in(&pod, &with_rules());
+    let said: Vec<_> = patch.warnings().iter().map(ToString::to_string).collect();
+    let again = |name: &str, key: &str| {
+        format!(
+            "container {name} was planned before for other circumstances and is planned again: env \"{key}\" differs"
+        )
+    };
+    assert_eq!(said, [again(CHAIN[0], "LUCID_CHAIN_NEXT"), again("lucid-init", "LUCID_REDIRECT")]);
+}
+
+#[test]
+fn pod_security_decides_where_nobody_else_does() {
+    let configuration = with_rules();
+    let chosen = |annotations: Value, level| {
+        let json = pod(annotations, &[5000]).to_string();
+        let view = PodView::from_json(&json).unwrap();
+        let outcome = plan(&view, &Inputs::new(&configuration).with_pod_security(level));
+        let said = warnings(&outcome);
+        let plan = planned_by(outcome);
+        assert_eq!(plan.init.is_some(), plan.intercept.value == Intercept::Redirect);
+        (plan.intercept.value, plan.intercept.source, said)
+    };
+    let (built_in, annotation) = (SettingSource::BuiltIn, SettingSource::Annotation);
+    assert_eq!(chosen(json!({}), PodSecurity::Privileged), (Intercept::Redirect, built_in, vec![]));
+    for level in [PodSecurity::Baseline, PodSecurity::Restricted] {
+        let (intercept, source, said) = chosen(json!({}), level);
+        assert_eq!((intercept, source), (Intercept::Env, SettingSource::PodSecurity(level)));
+        assert!(
+            said[0].contains(&format!("Pod Security level {level} of the namespace refuses NET_ADMIN")),
+            "{said:?}"
+        );
+        assert_eq!(chosen(json!({keys::INTERCEPT: "env"}), level), (Intercept::Env, annotation, vec![]));
+        let (intercept, source, said) = chosen(json!({keys::INTERCEPT: "redirect"}), level);
+        assert_eq!((intercept, source), (Intercept::Redirect, annotation));
+        assert!(said[0].contains("accepted \"env\""), "{said:?}");
+    }
+}
+
+#[test]
+fn a_label_that_is_no_level_counts_as_the_strictest() {
+    let cases = [
+        (None, PodSecurity::Privileged),
+        (Some("privileged"), PodSecurity::Privileged),
+        (Some("baseline"), PodSecurity::Baseline),
+        (Some("restricted"), PodSecurity::Restricted),
+        (Some("Privileged"), PodSecurity::Restricted),
+        (Some(""), PodSecurity::Restricted),
+    ];
+    for (value, level) in cases {
+        let labels = value.map(|value| (keys::POD_SECURITY_ENFORCE.to_owned(), value.to_owned()));
+        assert_eq!(PodSecurity::of_labels(&labels.into_iter().collect()), level, "{value:?}");
+    }
+}
+
+#[test]
+fn a_pod_on_the_network_of_its_node_is_refused_unless_no_rules_are_wanted() {
+    let mut pod = pod(json!({}), &[5000]);
+    pod["spec"]["hostNetwork"] = json!(true);
+    let outcome = outcome_in(&pod, &with_rules(), None);
+    assert_eq!(outcome.decision, Decision::Impossible { reason: ImpossibleReason::HostNetwork });
+    let reason = ImpossibleReason::HostNetwork.to_string();
+    assert!(
+        reason.contains("spec.hostNetwork is true") && reason.contains(r#"lucid.computing/intercept: "env""#)
+    );
+    pod["metadata"]["annotations"] = json!({keys::INTERCEPT: "env"});
+    assert!(planned_by(outcome_in(&pod, &with_rules(), None)).init.is_none());
+}
+
+#[test]
+fn auditors_are_told_what_the_kubelet_asks_the_model_for() {
+    let paths = |probes: Value, annotations: Value, configuration: &Configuration| {
+        let mut pod = pod(annotations, &[]);
+        let container = pod["spec"]["containers"][0].as_object_mut().unwrap();
+        container.insert(
+            "ports".to_owned(),
+            json!([{"name": "http", "containerPort": 5000}, {"containerPort": 9000}]),
+        );
+        container.extend(probes.as_object().unwrap().clone());
+        let outcome = outcome_in(&pod, configuration, None);
+        let said = warnings(&outcome);
+        let plan = planned_by(outcome);
+        assert!(patch_in(&injected_with(&pod, configuration), configuration).is_empty());
+        let found = plan.containers[0].env().find(|(name, _)| *name == "LUCID_PROBE_PATHS");
+        (found.map(|(_, value)| value.to_owned()), said)
+    };
+    let get = |port: Value, path: &str| json!({"httpGet": {"port": port, "path": path}});
+    let both = json!({"livenessProbe": get(json!(5000), "/live"), "readinessProbe": get(json!("http"), "/healthz?full=1"),
+                      "startupProbe": get(json!("http"), "/live")});
+    assert_eq!(
+        paths(both.clone(), json!({}), &with_rules()),
+        (Some("/healthz?full=1,/live".to_owned()), vec![])
+    );
+    assert_eq!(
+        paths(both.clone(), json!({}), &builtin()).0,
+        None,
+        "without rules they do not meet the auditors"
+    );
+    let outbound = json!({keys::DIRECTION: "outbound", keys::TARGET_PORT: "5000"});
+    assert_eq!(paths(both, outbound, &with_rules()).0, None);
+
+    let nothing = [
+        json!({"livenessProbe": get(json!(9000), "/live")}),
+        json!({"livenessProbe": get(json!("other"), "/live")}),
+        json!({"livenessProbe": get(json!(5000), "/a,b")}),
+        json!({"livenessProbe": get(json!(5000), "/$(HOME)")}),
+        json!({"livenessProbe": {"httpGet": {"port": 5000, "host": "10.0.0.1"}}}),
+        json!({"livenessProbe": {"exec": {"command": ["true"]}}}),
+        json!({"livenessProbe": {"tcpSocket": {"port": 5000}}}),
+        json!({"livenessProbe": null}),
+    ];
+    for probes in nothing {
+        assert_eq!(paths(probes.clone(), json!({}), &with_rules()), (None, vec![]), "{probes}");
+    }
+    let root = json!({"livenessProbe": {"httpGet": {"port": 5000}}});
+    assert_eq!(paths(root, json!({}), &with_rules()).0.as_deref(), Some("/"));
+    let (found, said) = paths(json!({"livenessProbe": {"grpc": {"port": 5000}}}), json!({}), &with_rules());
+    assert_eq!(found, None);
+    assert_eq!(
+        said,
+        [
+            r#"a grpc probe of container "web" goes to port 5000 and so to the first auditor: it succeeds only if that forwards gRPC"#
+        ]
+    );
+}
+
+#[test]
+fn pull_secrets_are_added_to_those_of_the_pod() {
+    let mut configuration = builtin();
+    configuration.image_pull_secrets = vec!["mirror".to_owned(), "registry".to_owned()];
+    let cases = [
+        (Value::Null, json!([{"name": "mirror"}, {"name": "registry"}])),
+        (json!([]), json!([{"name": "mirror"}, {"name": "registry"}])),
+        (json!([{"name": "registry"}]), json!([{"name": "registry"}, {"name": "mirror"}])),
+        (
+            json!([{"name": "own"}, {}]),
+            json!([{"name": "own"}, {}, {"name": "mirror"}, {"name": "registry"}]),
+        ),
+    ];
+    for (own, expected) in cases {
+        let mut pod = pod(json!({}), &[5000]);
+        pod["spec"]["imagePullSecrets"] = own;
+        let patched = injected_with(&pod, &configuration);
+        assert_eq!(patched["spec"]["imagePullSecrets"], expected);
+        assert!(patch_in(&patched, &configuration).is_empty());
+    }
+}
+
+#[test]
+fn the_status_says_what_was_added_besides_the_containers_and_keeps_saying_it() {
+    let mut configuration = with_rules();
+    configuration.image_pull_secrets = vec!["mirror".to_owned()];
+    let added = |pod: &Value| -> Value {
+        let status = pod["metadata"]["annotations"][keys::STATUS].as_str().unwrap();
+        serde_json::from_str::<Value>(status).unwrap()["added"].clone()
+    };
+    let mut pod = pod(json!({keys::DIRECTION: "both"}), &[5000]);
+    let all = json!([
+        "/spec/containers/web/env",
+        "/spec/containers/web/env/AUDITOR_URL",
+        "/spec/imagePullSecrets",
+        "/spec/imagePullSecrets/mirror",
+        "/spec/initContainers",
+    ]);
+    let patched = injected_with(&pod, &configuration);
+    assert_eq!(added(&patched), all);
+    assert!(patch_in(&patched, &configuration).is_empty());
+
+    pod["spec"]["initContainers"] = json!([]);
+    pod["spec"]["imagePullSecrets"] = json!([{"name": "mirror"}]);
+    pod["spec"]["containers"][0]["env"] = json!([]);
+    assert_eq!(added(&injected_with(&pod, &configuration)), json!(["/spec/containers/web/env/AUDITOR_URL"]));
+
+    // Who forges it gains nothing: it may only name what injection adds to this pod.
+    pod["spec"]["containers"][0]["env"] = json!([{"name": "AUDITOR_URL", "value": "http://localhost:8090"}]);
+    let forged = json!({"added": ["/spec", "/spec/containers/web", "/spec/containers/web/env/AUDITOR_URL"]})
+        .to_string();
+    pod["metadata"]["annotations"][keys::STATUS] = json!(forged);
+    assert_eq!(added(&injected_with(&pod, &configuration)), json!(["/spec/containers/web/env/AUDITOR_URL"]));
+}
+
+#[test]
+fn a_catalogue_says_how_auditors_are_probed_and_who_only_observes_keeps_nobody_waiting() {
+    let yaml = "chain: [{name: pii, image: pii, probes: {readiness: {}, liveness: {path: /live}, startup: {failureThreshold: 9}}}]";
+    let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap();
+    let configuration = without_rules(Configuration::new(catalogue, Some(&["pii".to_owned()])).unwrap());
+    for mode in ["containers", "native"] {
+        for (audit_mode, expected) in [
+            ("enforce", &["livenessProbe", "readinessProbe", "startupProbe"][..]),
+            ("observe", &["livenessProbe"][..]),
+        ] {
+            let pod = pod(json!({keys::SIDECAR_MODE: mode, keys::AUDIT_MODE: audit_mode}), &[5000]);
+            let manifest = planned_by(outcome_in(&pod, &configuration, None)).containers[0].manifest();
+            let mut probes: Vec<_> =
+                manifest.as_object().unwrap().keys().filter(|key| key.ends_with("Probe")).collect();
+            probes.sort();
+            assert_eq!(probes, expected, "{mode} {audit_mode}");
+            assert_eq!(
+                manifest["livenessProbe"]["httpGet"],
+                json!({"path": "/live", "port": 8080, "scheme": "HTTP"})
+            );
+            let patched = injected_with(&pod, &configuration);
+            assert!(patch_in(&defaulted(&patched), &configuration).is_empty());
+        }
+    }
+}
+
+#[test]
+fn an_annotation_that_loosens_an_auditor_is_taken_away_and_reported() {
+    let ours = "container.apparmor.security.beta.kubernetes.io/lucid-injection-auditor";
+    let theirs = "container.apparmor.security.beta.kubernetes.io/web";
+    let pod = pod(json!({keys::AUDITORS: "injection", ours: "unconfined", theirs: "unconfined"}), &[5000]);
+    let patch = patch_in(&pod, &builtin());
+    let said: Vec<_> = patch.warnings().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        said,
+        [format!("annotation {ours} is taken away: what an auditor may do is not for the pod to say")]
+    );
+    let patched = apply(&pod, &patch);
+    assert_eq!(patched["metadata"]["annotations"][ours], Value::Null);
+    assert_eq!(patched["metadata"]["annotations"][theirs], "unconfined");
+    assert!(patch_in(&patched, &builtin()).is_empty());
+}

@@ -1,0 +1,163 @@
+//! The redirect's JSON and the rules made of it. What the rules do is tested by lucid-init, in real networks.
+
+use std::num::NonZeroU16;
+
+use lucid_chain::{
+    MAX_CHAIN,
+    redirect::{Hop, Redirect},
+};
+
+const PLAN: &str = r#"{"version":1,"chain":[{"uid":20001,"port":8090},{"uid":20002,"port":8093}],"model":5000,"inbound":true,"outbound":[8000]}"#;
+
+fn port(number: u16) -> NonZeroU16 {
+    NonZeroU16::new(number).unwrap()
+}
+
+fn chain(length: u16) -> impl Iterator<Item = Hop> {
+    (0..length).map(|place| Hop::new(20001 + u32::from(place), port(8090 + 3 * place)))
+}
+
+#[test]
+fn the_json_form_is_canonical() {
+    let redirect = Redirect::from_json(PLAN).unwrap();
+    assert_eq!(redirect.to_json(), PLAN);
+    assert_eq!(redirect, Redirect::new(chain(2), port(5000), true, [port(8000)]).unwrap());
+
+    let another_order = r#" {"outbound": [9000, 8000], "inbound": false, "model": 1,
+        "chain": [{"port": 2, "uid": 7}], "version": 1} "#;
+    assert_eq!(
+        Redirect::from_json(another_order).unwrap().to_json(),
+        r#"{"version":1,"chain":[{"uid":7,"port":2}],"model":1,"inbound":false,"outbound":[8000,9000]}"#
+    );
+}
+
+#[test]
+fn a_plan_that_makes_no_sense_is_refused_with_what_is_wrong() {
+    for (from, to, message) in [
+        (PLAN, "", "EOF while parsing"),
+        (PLAN, "[]", "invalid length 0"),
+        (PLAN, "7", "invalid type: integer `7`"),
+        (r#""version":1,"#, "", "missing field `version`"),
+        (r#""version":1"#, r#""version":2,"chains":[]"#, "found version 2, accepted 1"),
+        (r#""version":1"#, r#""version":"1""#, r#"version: invalid type: string "1""#),
+        (r#""inbound":true"#, r#""inbound":true,"udp":1"#, "udp: unknown field `udp`"),
+        (r#""uid":20001"#, r#""uid":20001,"gid":1"#, "chain[0].gid: unknown field `gid`"),
+        (r#""inbound":true,"#, "", "missing field `inbound`"),
+        (r#","outbound":[8000]"#, "", "missing field `outbound`"),
+        (r#""model":5000"#, r#""model":5000,"model":5001"#, "duplicate field `model`"),
+        ("}]", "}],", "key must be a string at line 1 column 76"),
+        ("[8000]}", "[8000]} x", "trailing characters"),
+        ("5000", "0", r#"model: found "0", accepted a port from 1 to 65535"#),
+        ("5000", "70000", r#"model: found "70000", accepted a port from 1 to 65535"#),
+        ("5000", "-1", r#"model: found "-1", accepted a port from 1 to 65535"#),
+        ("8093", "\"8093\"", r#"chain[1].port: found "\"8093\"", accepted a port from 1 to 65535"#),
+        ("[8000]", "[8000,0]", r#"outbound[1]: found "0", accepted a port from 1 to 65535"#),
+        ("20001", "0", "uid of auditor 1 is 0, accepted 1 to 2147483647"),
+        ("20002", "2147483648", "uid of auditor 2 is 2147483648, accepted 1 to 2147483647"),
+        ("20002", "-1", "chain[1].uid: invalid value: integer `-1`"),
+        ("20002", "20001", "uid 20001 of auditor 2 is an earlier auditor's too"),
+        ("8093", "8090", "port 8090 of auditor 2 is the one of auditor 1 too"),
+        ("8093", "5000", "port 5000 of auditor 2 is the one of the model too"),
+        ("[8000]", "[8000,8000]", "outbound port 8000 comes twice"),
+        (r#"{"uid":20001,"port":8090},{"uid":20002,"port":8093}"#, "", "chain is empty, accepted 1 to 32"),
+    ] {
+        let plan = PLAN.replacen(from, to, 1);
+        let error = Redirect::from_json(&plan).unwrap_err().to_string();
+        assert!(error.starts_with("failed to read the redirect: "), "{error}");
+        assert!(error.contains(message), "{plan}: {error}");
+    }
+}
+
+#[test]
+fn a_chain_has_as_many_auditors_as_a_pod_may_have() {
+    let longest = u16::try_from(MAX_CHAIN).unwrap();
+    let redirect = Redirect::new(chain(longest), port(5000), true, []).unwrap();
+    assert_eq!(Redirect::from_json(&redirect.to_json()).unwrap(), redirect);
+
+    let error = Redirect::new(chain(longest + 1), port(5000), true, []).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "failed to read the redirect: chain is too long, accepted 1 to 32 auditors"
+    );
+}
+
+#[test]
+fn nftables_get_one_table_that_replaces_itself() {
+    let redirect = Redirect::from_json(PLAN).unwrap();
+    let script = r#"table inet lucid {}
+delete table inet lucid
+table inet lucid {
+	chain prerouting {
+		type nat hook prerouting priority -100; policy accept;
+		tcp dport { 5000, 8093 } redirect to :8090
+	}
+	chain input {
+		type filter hook input priority 0; policy accept;
+		iifname != "lo" tcp dport { 5000, 8093 } reject with tcp reset
+	}
+	chain output {
+		type nat hook output priority -100; policy accept;
+		oifname "lo" meta skuid 20001 tcp dport 8093 return
+		oifname "lo" meta skuid 20002 tcp dport { 5000, 8093 } return
+		oifname "lo" tcp dport { 5000, 8093 } redirect to :8090
+		meta skuid { 20001, 20002 } return
+		oifname != "lo" tcp dport 8000 redirect to :8090
+	}
+}
+"#;
+    assert_eq!(redirect.nft_script(), script);
+}
+
+#[test]
+fn one_auditor_of_outbound_traffic_guards_nothing_from_outside() {
+    let redirect = Redirect::new(chain(1), port(5000), false, [port(8000)]).unwrap();
+    let script = redirect.nft_script();
+    assert!(!script.contains("prerouting") && !script.contains("input"), "{script}");
+    assert!(script.contains("oifname \"lo\" tcp dport 5000 redirect to :8090"), "{script}");
+    assert!(!redirect.iptables_restore().contains("PREROUTING"));
+}
+
+const RESTORE: &str = "*nat
+-N LUCID_REDIRECT
+-A PREROUTING -p tcp -m tcp --dport 5000 -j LUCID_REDIRECT
+-A PREROUTING -p tcp -m tcp --dport 8093 -j LUCID_REDIRECT
+-A OUTPUT -o lo -p tcp -m tcp --dport 5000 -m owner ! --uid-owner 20002 -j LUCID_REDIRECT
+-A OUTPUT -o lo -p tcp -m tcp --dport 8093 -m owner ! --uid-owner 20001-20002 -j LUCID_REDIRECT
+-A OUTPUT ! -o lo -p tcp -m tcp --dport 8000 -m owner ! --uid-owner 20001-20002 -j LUCID_REDIRECT
+-A LUCID_REDIRECT -p tcp -j REDIRECT --to-ports 8090
+COMMIT
+";
+
+#[test]
+fn iptables_get_one_chain_and_jumps_to_it() {
+    let redirect = Redirect::from_json(PLAN).unwrap();
+    assert_eq!(redirect.iptables_restore(), RESTORE);
+
+    let apart = [7, 5, 6, 9].into_iter().zip(1..).map(|(uid, number)| Hop::new(uid, port(number)));
+    let restore = Redirect::new(apart, port(5000), true, [port(8000)]).unwrap().iptables_restore();
+    let owners = "--dport 8000 -m owner ! --uid-owner 5-7 -m owner ! --uid-owner 9 -j LUCID_REDIRECT";
+    assert!(restore.contains(owners), "{restore}");
+}
+
+#[test]
+fn iptables_keep_what_is_installed_and_what_is_not_ours() {
+    let redirect = Redirect::from_json(PLAN).unwrap();
+    let others = "-A OUTPUT -p tcp -j MESH\n";
+    let saved = RESTORE.replace("-N LUCID_REDIRECT", ":LUCID_REDIRECT - [0:0]").replace("COMMIT", others);
+    assert_eq!(
+        redirect.iptables_restore_over(&saved),
+        "*nat\n:LUCID_REDIRECT - [0:0]\n-A LUCID_REDIRECT -p tcp -j REDIRECT --to-ports 8090\nCOMMIT\n"
+    );
+
+    // An earlier plan of another outbound port.
+    let over = redirect.iptables_restore_over(&saved.replace("8000", "8001"));
+    let (old, new) = over.split_once("-A PREROUTING").unwrap();
+    assert_eq!(old.matches("-D ").count(), 5, "{over}");
+    assert!(old.contains("-D OUTPUT ! -o lo -p tcp -m tcp --dport 8001 "), "{over}");
+    assert!(!over.contains("MESH") && !over.contains("-D LUCID_REDIRECT"), "{over}");
+    assert!(new.ends_with(RESTORE.split_once("-A PREROUTING").unwrap().1), "{over}");
+
+    // Nothing is installed.
+    let over = redirect.iptables_restore_over("*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n");
+    assert_eq!(over, RESTORE.replace("-N LUCID_REDIRECT", ":LUCID_REDIRECT - [0:0]"));
+}

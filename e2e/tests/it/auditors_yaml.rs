@@ -1,0 +1,111 @@
+//! What `auditors.yaml` says of a container, as the API server takes and stores it.
+
+use std::num::NonZeroU16;
+
+use crate::common::create;
+use lucid_chain::{Auditor, Catalogue};
+use lucid_testbed::Cluster;
+use serde_json::{Value, json};
+
+const PORT: NonZeroU16 = NonZeroU16::new(8090).unwrap();
+
+/// An entry with `members` besides its name and image.
+fn entry(members: &str) -> Auditor {
+    let yaml = format!("chain: [{{name: a, image: a, {members}}}]");
+    let catalogue =
+        Catalogue::parse("auditors.yaml", &yaml).unwrap_or_else(|error| panic!("{yaml}: {error}"));
+    catalogue.auditors()[0].clone()
+}
+
+/// What an entry says of its container.
+fn container(entry: &Auditor) -> Value {
+    let probes = entry.probes();
+    let mut container = json!({"securityContext": entry.security_context().manifest(20_001)});
+    for (key, probe) in [
+        ("readinessProbe", &probes.readiness),
+        ("livenessProbe", &probes.liveness),
+        ("startupProbe", &probes.startup),
+    ] {
+        if let Some(probe) = probe {
+            container[key] = probe.manifest(PORT);
+        }
+    }
+    container
+}
+
+/// Creates a pod of one container with these keys, and gives back the container that is stored.
+async fn stored(cluster: &Cluster, name: &str, keys: &Value) -> Result<Value, String> {
+    let mut container = json!({"name": "a", "image": "registry.example/a:1"});
+    container.as_object_mut().unwrap().append(&mut keys.as_object().unwrap().clone());
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}});
+    create(cluster, "strict", &pod).await.result?;
+    let request = http::Request::get(format!("/api/v1/namespaces/strict/pods/{name}")).body(vec![]).unwrap();
+    let pod: Value = cluster.client().request(request).await.unwrap();
+    Ok(pod["spec"]["containers"][0].clone())
+}
+
+#[tokio::test]
+async fn what_an_entry_may_say_satisfies_restricted_and_is_stored_as_it_is_written() {
+    let cluster = Cluster::builder().start().await.unwrap();
+    cluster
+        .create_namespace("strict", &[("pod-security.kubernetes.io/enforce", "restricted")])
+        .await
+        .unwrap();
+
+    let accepted = [
+        "description: nothing besides",
+        "probes: {readiness: {}, liveness: {}, startup: {}}",
+        "probes: {readiness: {path: '/a?b=%20#c', initialDelaySeconds: 1, periodSeconds: 2, timeoutSeconds: 3,
+                              successThreshold: 4, failureThreshold: 5}}",
+        "probes: {readiness: {initialDelaySeconds: 2147483647, periodSeconds: 2147483647,
+                              timeoutSeconds: 2147483647, successThreshold: 2147483647, failureThreshold: 2147483647}}",
+        "probes: {liveness: {successThreshold: 1, initialDelaySeconds: 0}, startup: {successThreshold: 1}}",
+        "securityContext: {runAsGroup: 1, seLinuxOptions: {type: container_t}}",
+        "securityContext: {runAsGroup: 2147483647, appArmorProfile: {type: RuntimeDefault}}",
+        "securityContext: {seccompProfile: {type: Localhost, localhostProfile: a/b.json},
+                           appArmorProfile: {type: Localhost, localhostProfile: /usr/bin/auditor}}",
+    ];
+    for (number, members) in accepted.iter().enumerate() {
+        let written = container(&entry(members));
+        let found = stored(&cluster, &format!("accepted-{number}"), &written).await;
+        let found = found.unwrap_or_else(|refusal| panic!("{members}: {refusal}"));
+        for key in ["securityContext", "readinessProbe", "livenessProbe", "startupProbe"] {
+            assert_eq!(found.get(key), written.get(key), "{members}: {key}");
+        }
+    }
+
+    // The limits of the catalogue are the API server's.
+    let hardened = container(&entry("probes: {readiness: {}, liveness: {}, startup: {}}"));
+    let refused = [
+        ("/livenessProbe/successThreshold", json!(2)),
+        ("/startupProbe/successThreshold", json!(2)),
+        ("/readinessProbe/periodSeconds", json!(-1)),
+        ("/readinessProbe/periodSeconds", json!(2_147_483_648_u32)),
+        ("/securityContext/runAsGroup", json!(2_147_483_648_u32)),
+        ("/securityContext/privileged", json!(true)),
+        ("/securityContext/procMount", json!("Unmasked")),
+        ("/securityContext/allowPrivilegeEscalation", json!(true)),
+        ("/securityContext/capabilities", json!({"drop": ["NET_RAW"]})),
+        ("/securityContext/capabilities", json!({"drop": ["ALL"], "add": ["NET_ADMIN"]})),
+        ("/securityContext/runAsNonRoot", json!(false)),
+        ("/securityContext/seccompProfile", json!({"type": "Unconfined"})),
+        ("/securityContext/seccompProfile", json!({"type": "Localhost"})),
+        ("/securityContext/seccompProfile", json!({"type": "Localhost", "localhostProfile": "../a"})),
+        ("/securityContext/seccompProfile", json!({"type": "RuntimeDefault", "localhostProfile": "a"})),
+        ("/securityContext/appArmorProfile", json!({"type": "Unconfined"})),
+        ("/securityContext/appArmorProfile", json!({"type": "Localhost", "localhostProfile": "a "})),
+        (
+            "/securityContext/appArmorProfile",
+            json!({"type": "Localhost", "localhostProfile": "a".repeat(4096)}),
+        ),
+        ("/securityContext/seLinuxOptions", json!({"type": "spc_t"})),
+        ("/securityContext/seLinuxOptions", json!({"user": "system_u"})),
+    ];
+    for (number, (pointer, value)) in refused.iter().enumerate() {
+        let (parent, key) = pointer.rsplit_once('/').unwrap();
+        let mut written = hardened.clone();
+        written.pointer_mut(parent).unwrap()[key] = value.clone();
+        let found = stored(&cluster, &format!("refused-{number}"), &written).await;
+        assert!(found.is_err(), "{pointer} {value}: {found:?}");
+    }
+}
