@@ -9,7 +9,8 @@ use serde_yaml::{Mapping, Value};
 use snafu::{ResultExt, Snafu};
 
 /// What is installed always, in the order in which it is applied.
-const INSTALLED: [&str; 1] = [include_str!("../../../deploy/lucid.yaml")];
+const INSTALLED: [&str; 2] =
+    [include_str!("../../../deploy/auditor-crd.yaml"), include_str!("../../../deploy/lucid.yaml")];
 const ALERTS: &str = include_str!("../../../deploy/prometheus-rule.yaml");
 /// The namespace that the files are written for.
 const NAMESPACE: &str = "lucid-system";
