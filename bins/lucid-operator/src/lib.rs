@@ -7,6 +7,7 @@
 
 mod cainjector;
 mod certs;
+mod check;
 mod config;
 mod events;
 mod injector;
@@ -19,6 +20,7 @@ mod uninstall;
 
 pub use cainjector::{CainjectorArgs, CainjectorError, cainjector};
 pub use certs::{CertsArgs, CertsError, certs};
+pub use check::{CheckArgs, CheckError, check};
 pub use config::RunArgs;
 pub use manifests::{ManifestsArgs, ManifestsError, manifests};
 pub use run::run;

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use lucid_operator::{CainjectorArgs, CertsArgs, ManifestsArgs, RunArgs, UninstallArgs};
+use lucid_operator::{CainjectorArgs, CertsArgs, CheckArgs, ManifestsArgs, RunArgs, UninstallArgs};
 use lucid_process::LogArgs;
 
 /// Injects ordered chains of auditor sidecars into pods, and lets only notarized auditors run.
@@ -36,6 +36,12 @@ enum Command {
     /// Look at the operator's own certificate authority, or ask for another one.
     Certs(CertsArgs),
 
+    /// Look whether Lucid works in the cluster, and which pods are not audited as they should be, and why.
+    ///
+    /// Nothing is changed. The exit status is 0 when nothing failed, 1 when something did, and 2 when the cluster cannot
+    /// be reached.
+    Check(Box<CheckArgs>),
+
     /// Print everything to install, for kubectl apply.
     Manifests(ManifestsArgs),
 
@@ -65,6 +71,12 @@ async fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Run(args) => lucid_operator::run(*args).await?,
         Command::Cainjector(args) => lucid_operator::cainjector(args).await?,
         Command::Certs(args) => lucid_operator::certs(&args, out).await?,
+        Command::Check(args) => {
+            return match lucid_operator::check(&args, out).await {
+                Ok(is_good) => Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
+                Err(error) => Ok(not_tried(&error)),
+            };
+        }
         Command::Manifests(args) => lucid_operator::manifests(&args, out)?,
         Command::Uninstall(args) => {
             return match lucid_operator::uninstall(&args, out).await {

@@ -11,6 +11,7 @@
 mod auditors_yaml;
 mod bad_input;
 mod certificates;
+mod check;
 mod common;
 mod docs;
 mod injection;
