@@ -124,15 +124,13 @@ async fn of_service(client: &Client, namespace: &str, name: &str, port: i64) -> 
         (0, 0) => Check::new(CHECK, Status::Failed, "it has no endpoints: nobody answers").action(format!(
             "kubectl -n {namespace} get pods: does one carry the labels of the Service's selector?"
         )),
-        (0, waiting) => Check::new(
-            CHECK,
-            Status::Failed,
-            format!("none of its {waiting} endpoints is ready: nobody answers"),
-        )
-        .action(format!("kubectl -n {namespace} describe pods, and their logs")),
-        (ready, 0) => Check::new(CHECK, Status::Ok, format!("{ready} endpoints are ready")),
+        (0, waiting) => {
+            Check::new(CHECK, Status::Failed, format!("no endpoint is ready of {waiting}: nobody answers"))
+                .action(format!("kubectl -n {namespace} describe pods, and their logs"))
+        }
+        (ready, 0) => Check::new(CHECK, Status::Ok, format!("ready endpoints: {ready}")),
         (ready, waiting) => {
-            Check::new(CHECK, Status::Warning, format!("{ready} endpoints are ready, {waiting} are not"))
+            Check::new(CHECK, Status::Warning, format!("ready endpoints: {ready}, not ready: {waiting}"))
         }
     };
     (addresses, check)

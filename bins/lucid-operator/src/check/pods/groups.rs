@@ -104,7 +104,7 @@ impl Groups {
             let pods = of(kind);
             let count: u64 = pods.iter().map(|group| group.pods).sum();
             let (status, found) =
-                if count == 0 { (Status::Ok, good.to_owned()) } else { (bad, format!("{count} {text}")) };
+                if count == 0 { (Status::Ok, good.to_owned()) } else { (bad, format!("{text}: {count}")) };
             Check { pods, ..Check::new(name, status, found) }
         };
         let mut checks = vec![
@@ -113,33 +113,38 @@ impl Groups {
                 Kind::WithoutChain,
                 Status::Failed,
                 &format!("every pod that asks for a chain has one; {fine} have that of now"),
-                "pods ask for a chain and have none",
+                "pods that ask for a chain and have none",
             ),
             check(
                 "stale-chains",
                 Kind::Stale,
                 Status::Failed,
                 "no pod has a chain of before",
-                "pods have another chain than they would get now",
+                "pods with another chain than they would get now",
             ),
             check(
                 "wrong-chains",
                 Kind::Wrong,
                 Status::Failed,
                 "no chain is incomplete or replaced",
-                "pods have a chain that is incomplete or replaced",
+                "pods with a chain that is incomplete or replaced",
             ),
             check(
                 "skipped-pods",
                 Kind::Skipped,
                 Status::Ok,
                 "no pod asks for no auditors",
-                "pods have no auditors, as they ask and may",
+                "pods without auditors, as they ask and may",
             ),
         ];
         for (name, kind, status, text) in [
-            ("pods-not-asking", Kind::NotAsking, Status::Warning, "pods seem to ask for a chain and do not"),
-            ("pods-unknown", Kind::Unknown, Status::Unknown, "pods could not be judged"),
+            (
+                "pods-not-asking",
+                Kind::NotAsking,
+                Status::Warning,
+                "pods that seem to ask for a chain and do not",
+            ),
+            ("pods-unknown", Kind::Unknown, Status::Unknown, "pods that could not be judged"),
         ] {
             let found = check(name, kind, status, "", text);
             checks.extend((found.status != Status::Ok).then_some(found));

@@ -160,7 +160,8 @@ fn compare(plan: &Plan, pod: &PodView<'_>, meta: &Meta<'_>) -> Verdict {
                 let planned = plan.containers.iter().find(|planned| planned.name == *name);
                 let image = found.and_then(ContainerView::image).unwrap_or_default();
                 let recorded = injected.as_ref().and_then(|it| it.image(name));
-                let what = match planned.filter(|_| difference == "image") {
+                // What a catalogue changes first of all, and only the first difference is told.
+                let what = match planned.filter(|planned| planned.image() != image) {
                     Some(planned) => format!("image of {name} is {image}, now {}", planned.image()),
                     None => format!("{difference} of {name} differs"),
                 };
