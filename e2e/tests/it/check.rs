@@ -3,10 +3,12 @@
 use std::path::Path;
 use std::process::Command;
 
+use futures::StreamExt as _;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use lucid_e2e::program;
@@ -146,14 +148,14 @@ async fn pods_without_their_chain_are_told_with_the_reason_and_what_to_do() {
         groups.filter(|it| it["check"] == "pods-without-chain").flat_map(|it| it["pods"].as_array().unwrap());
     let groups: Vec<_> = groups.collect();
     for (example, reason, action) in [
-        ("early", "created before the webhook was registered", "create it again"),
+        ("early", "created before the webhook was registered", "create again"),
         (
             "elsewhere",
             "the namespace is not enabled",
             "kubectl label namespace other lucid.computing/enabled=true",
         ),
-        ("host", "hostNetwork", "create it again"),
-        ("late", "asked for a chain only after it was created", "create it again"),
+        ("host", "hostNetwork", "create again"),
+        ("late", "asked for a chain only after it was created", "create again"),
     ] {
         let group = groups.iter().find(|it| it["example"] == example);
         let group = group.unwrap_or_else(|| panic!("{example} is not in {:#}", checked.report));
@@ -459,6 +461,67 @@ async fn what_may_not_be_looked_at_is_unknown_with_the_right_and_keeps_nobody_fr
         }
         assert!(begin.elapsed().as_secs() < 30, "{missing:?}");
     }
+}
+
+#[tokio::test]
+async fn what_the_operator_is_told_is_read_from_its_deployment() {
+    let cluster = Cluster::builder().start().await.unwrap();
+    crate::manifests::install(&cluster, &[]);
+    let cluster = crate::common::prepare(cluster).await;
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "lucid-system");
+    let checked = check(&cluster).await;
+    checked.assert("operator", "", "failed", &["0 of 2 replicas ready", "describe pods"]);
+    // The conversion of Auditors leads to the Service, behind which nobody is here.
+    checked.assert("endpoints", "lucid-operator-webhook", "failed", &["no endpoints"]);
+    checked.assert("certificate", "auditors.lucid.computing", "failed", &["caBundle is empty"]);
+    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client());
+    definitions.delete("auditors.lucid.computing", &DeleteParams::default()).await.unwrap();
+    let running = operator(&cluster, |it| it.env("LUCID_CHAIN", "toxicity")).await;
+    let tell = async |variables: Value| {
+        let container = json!({"name": "lucid-operator", "env": variables});
+        let patch = json!({"spec": {"template": {"spec": {"containers": [container]}}}});
+        deployments.patch("lucid-operator", &PatchParams::default(), &Patch::Strategic(patch)).await.unwrap();
+    };
+    let status = json!({"status": {"replicas": 2, "readyReplicas": 2}});
+    deployments.patch_status("lucid-operator", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    let url = json!({"name": "LUCID_WEBHOOK_URL", "value": running.url()});
+    tell(json!([url, {"name": "LUCID_CHAIN", "value": "toxicity"}, {"name": "LUCID_ALLOW_SKIP", "value": "true"}])).await;
+    create(&cluster, "shop", &secured("web")).await.stored().unwrap();
+    let checked = check(&cluster).await;
+    assert_eq!(checked.status, Some(0), "{:#}", checked.report);
+    checked.assert("operator", "", "ok", &["2 of 2 replicas ready", "ghcr.io/lucid/lucid-operator:"]);
+    checked.assert("registration", "mutate", "ok", &[]);
+    checked.assert("pods-without-chain", "", "ok", &["1 have that of now"]);
+
+    // Told otherwise, as before a roll-out: registration and chains are those of before.
+    tell(json!([{"name": "LUCID_FAILURE_POLICY", "value": "Ignore"}, {"name": "LUCID_CHAIN", "value": "injection"}])).await;
+    let checked = check(&cluster).await;
+    checked.assert(
+        "registration",
+        "mutate",
+        "failed",
+        &["failurePolicy is \\\"Fail\\\", should be \\\"Ignore\\\""],
+    );
+    let missing = "lucid-injection-auditor is missing, which the chain has now; lucid-toxicity-auditor is no part of the chain now";
+    checked.assert("stale-chains", "", "failed", &[missing]);
+    checked.assert("reachable", "", "failed", &["another chain than it should"]);
+}
+
+#[tokio::test]
+async fn many_pods_are_read_page_by_page_and_told_in_one_line() {
+    const PODS: usize = 510;
+    let cluster = cluster().await;
+    let each = futures::stream::iter(0..PODS).map(|number| {
+        let cluster = &cluster;
+        async move { create(cluster, "shop", &secured(&format!("web-{number}"))).await.stored().unwrap() }
+    });
+    each.buffer_unordered(20).for_each(async |_| ()).await;
+    let checked = check(&cluster).await;
+    assert_eq!(checked.status, Some(1));
+    checked.assert("pods-without-chain", "", "failed", &["have none: 510", "the webhook is not registered"]);
+    let found =
+        checked.report["checks"].as_array().unwrap().iter().find(|it| it["check"] == "pods-without-chain");
+    assert_eq!(found.unwrap()["pods"].as_array().unwrap().len(), 1, "{found:?}");
 }
 
 #[tokio::test]

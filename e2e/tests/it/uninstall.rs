@@ -10,7 +10,8 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::{Event, Pod, Secret};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use lucid_e2e::{Operator, program};
@@ -207,6 +208,52 @@ async fn what_others_made_under_our_names_stays_and_is_reported() {
     }
     configurations.get("lucid-operator").await.unwrap();
     secrets.get("lucid-operator-tls").await.unwrap();
+}
+
+#[tokio::test]
+async fn auditors_stay_without_their_conversion_webhook_or_go_with_their_definition() {
+    let cluster = Cluster::builder().start().await.unwrap();
+    install(&cluster, &[]);
+    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client());
+    let strategy =
+        async || definitions.get("auditors.lucid.computing").await.unwrap().spec.conversion.unwrap().strategy;
+    assert_eq!(strategy().await, "Webhook");
+    let (status, said) = uninstall(&cluster, &["--yes", "--dry-run"]).await;
+    assert!(status == Some(0) && strategy().await == "Webhook", "{said}");
+    assert!(
+        said.contains(
+            "would detach conversion webhook of CustomResourceDefinition auditors.lucid.computing\n"
+        ),
+        "{said}"
+    );
+    let events: Api<Event> = Api::namespaced(cluster.client(), "default");
+    for (name, by) in [("ours", "lucid-operator"), ("theirs", "kubelet")] {
+        let event = json!({"metadata": {"name": name}, "involvedObject": {"kind": "Node", "name": "n"},
+            "reportingComponent": by, "reportingInstance": "i", "action": "a", "reason": "r", "type": "Normal",
+            "eventTime": "2026-01-01T00:00:00.000000Z"});
+        events.create(&Default::default(), &serde_json::from_value(event).unwrap()).await.unwrap();
+    }
+    let (status, said) = uninstall(&cluster, &["--yes"]).await;
+    assert_eq!(status, Some(0), "{said}");
+    assert_eq!(strategy().await, "None");
+    assert!(
+        said.contains("detached conversion webhook") && said.contains("deleted 1 event of lucid-operator"),
+        "{said}"
+    );
+    assert!(
+        events.get_opt("ours").await.unwrap().is_none() && events.get_opt("theirs").await.unwrap().is_some()
+    );
+    let (status, said) = uninstall(&cluster, &["--yes", "--crds"]).await;
+    assert_eq!(status, Some(0), "{said}");
+    assert!(
+        said.contains("deleted CustomResourceDefinition auditors.lucid.computing and all Auditors"),
+        "{said}"
+    );
+    let begin = Instant::now();
+    while definitions.get_opt("auditors.lucid.computing").await.unwrap().is_some() {
+        assert!(begin.elapsed() < Duration::from_secs(30), "it is still there");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 #[tokio::test]

@@ -363,7 +363,10 @@ impl<W: Write> Uninstallation<'_, W> {
         };
         if removed > 0 {
             let done = if self.args.dry_run { "would delete" } else { "deleted" };
-            self.say(&format!("{done} {removed} events of lucid-operator"))?;
+            self.say(&format!(
+                "{done} {removed} event{} of lucid-operator",
+                if removed == 1 { "" } else { "s" }
+            ))?;
         }
         match failed {
             None => Ok(true),

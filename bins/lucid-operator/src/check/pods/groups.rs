@@ -47,7 +47,7 @@ impl Groups {
         };
         let owner = meta.owner();
         let action = match kind {
-            Kind::WithoutChain | Kind::Stale | Kind::Wrong => restart(namespace, &owner, meta.name()),
+            Kind::WithoutChain | Kind::Stale | Kind::Wrong => restart(namespace, &owner),
             Kind::NotAsking | Kind::Skipped | Kind::Unknown => String::new(),
         };
         self.add_to(kind, namespace, &owner, meta.name(), (reason, action));
@@ -154,18 +154,16 @@ impl Groups {
 }
 
 /// What makes the pods again. They get their chain when they are made, and not before.
-fn restart(namespace: &str, owner: &str, pod: &str) -> String {
+fn restart(namespace: &str, owner: &str) -> String {
     match owner.split_once('/') {
         Some(("deployment" | "statefulset" | "daemonset", _)) => {
             format!("kubectl -n {namespace} rollout restart {owner}")
         }
-        Some(("cronjob", _)) => "the next run has it".to_owned(),
+        Some(("cronjob", _)) => "the next run is made anew".to_owned(),
         Some(("node", _)) => "run it by a DaemonSet".to_owned(),
-        Some(("replicaset" | "replicationcontroller", _)) => {
-            format!("kubectl -n {namespace} delete pod {pod}")
-        }
+        Some(("replicaset" | "replicationcontroller", _)) => "delete them, and they are made anew".to_owned(),
         Some(_) => format!("make {owner} again"),
-        None => format!("delete pod {pod} and create it again"),
+        None => "delete and create again".to_owned(),
     }
 }
 
