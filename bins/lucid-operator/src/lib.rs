@@ -8,19 +8,25 @@
 mod auditors;
 mod cainjector;
 mod certs;
+mod check;
 mod config;
 mod events;
 mod injector;
+mod manifests;
 mod metrics;
 mod notice;
 mod offline;
 mod registration;
 mod run;
+mod uninstall;
 
 pub use cainjector::{CainjectorArgs, CainjectorError, cainjector};
 pub use certs::{CertsArgs, CertsError, certs};
+pub use check::{CheckArgs, CheckError, check};
 pub use config::RunArgs;
 pub use offline::{
     ExplainArgs, InjectArgs, OfflineError, ReviewArgs, UninjectArgs, explain, inject, review, uninject,
 };
+pub use manifests::{ManifestsArgs, ManifestsError, manifests};
 pub use run::run;
+pub use uninstall::{UninstallArgs, UninstallError, uninstall};

@@ -14,7 +14,8 @@ use crate::injector::Injector;
 use crate::metrics::Metrics;
 use crate::registration::{self, MUTATE_NAME, MUTATE_PATH};
 
-const PROGRAM: Program = Program { name: "lucid-operator", service: "lucid-operator-webhook" };
+/// What everything about the operator is called.
+pub(crate) const PROGRAM: Program = Program { name: "lucid-operator", service: "lucid-operator-webhook" };
 
 /// Runs until SIGTERM or SIGINT.
 ///
@@ -63,7 +64,8 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     Ok(host.serve(router, synced).await?)
 }
 
-fn settings(args: &RunArgs) -> Settings {
+/// What planning takes from the options.
+pub(crate) fn settings(args: &RunArgs) -> Settings {
     let injection = &args.injection;
     Settings {
         chain: injection.chain.clone(),

@@ -157,6 +157,9 @@ impl Warning {
             Self::ContainerMoved { .. } => "ContainerMoved",
             Self::AuditorUrlKept { .. } => "AuditorUrlKept",
             Self::ProfileTakenAway { .. } => "ProfileTakenAway",
+            Self::StatusUnreadable { .. } => "StatusUnreadable",
+            Self::NotInjected { .. } => "NotInjected",
+            Self::InjectedMissing { .. } => "InjectedMissing",
             Self::StatusLeftOut { .. } => "StatusLeftOut",
         }
     }
