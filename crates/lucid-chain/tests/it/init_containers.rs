@@ -173,9 +173,9 @@ fn auditors_start_before_a_model_that_is_a_native_sidecar() {
         assert_eq!((plan.model_port.port.get(), plan.sidecar_mode.source), (model_port, source), "{pod}");
         let patched = injected_with(&pod, &with_rules());
         if source == SettingSource::NativeModel {
-            let order = ["download", "lucid-init", CHAIN[0], CHAIN[1], "serve"];
+            let order = ["download", CHAIN[0], CHAIN[1], "lucid-init", "serve"];
             assert_eq!(names(&patched["spec"]["initContainers"]), order);
-            let told = patched["spec"]["initContainers"][2]["env"].to_string();
+            let told = patched["spec"]["initContainers"][1]["env"].to_string();
             assert!(told.contains(r#"{"name":"LUCID_PROBE_PATHS","value":"/health"}"#), "{told}");
         }
         assert!(patch_in(&patched, &with_rules()).is_empty());
