@@ -65,6 +65,11 @@ fn check(json: &[u8], inputs: &Inputs<'_>) {
     json_patch::patch(&mut patched, &operations).expect("the patch applies");
     check_untouched(&pod, &patched, &planned);
 
+    // The API server refuses a pod with a name that comes twice.
+    let names: Vec<_> = view.containers().iter().chain(view.init_containers()).map(|found| found.name()).collect();
+    if names.iter().collect::<BTreeSet<_>>().len() < names.len() {
+        return;
+    }
     let again = patched.to_string();
     let view = PodView::from_json(&again).expect("what was a pod is one");
     let Decision::Planned(second) = plan(&view, inputs).decision else { panic!("no plan for {again}") };

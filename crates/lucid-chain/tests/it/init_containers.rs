@@ -181,6 +181,14 @@ fn auditors_start_before_a_model_that_is_a_native_sidecar() {
         assert!(patch_in(&patched, &with_rules()).is_empty());
     }
 
+    // Who asks for plain containers gets them, and hears what comes of it.
+    let mut plain = pod(json!({keys::SIDECAR_MODE: "containers", keys::AUDITORS: "injection"}), &[]);
+    plain["spec"]["initContainers"] = json!([model(named.clone())]);
+    let outcome = outcome_in(&plain, &with_rules(), None);
+    let said = warnings(&outcome);
+    assert!(matches!(&said[..], [one] if one.contains("starts the auditors after the model")), "{said:?}");
+    assert!(!planned_by(outcome).is_native());
+
     // A container of ours that somebody gave that port does not count, for it will not have it.
     let mut pod = pod(untold, &[5000]);
     for name in ["lucid-init", "lucid-injection-auditor", "lucid-injection-auditor-2"] {
