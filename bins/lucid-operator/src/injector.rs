@@ -60,10 +60,11 @@ impl Injector {
             return Ok(AdmissionResponse::allow());
         };
         let pod = pod_of(&request, object)?;
-        let view = self.cluster.namespace(namespace)?;
+        let view = self.cluster.namespace(namespace).await?;
         let inputs = Inputs::new(&view.configuration)
             .with_namespace(namespace)
-            .with_namespace_chain(view.namespace_chain.as_deref());
+            .with_namespace_chain(view.namespace_chain.as_deref())
+            .with_pod_security(view.pod_security);
         let outcome = plan(&pod, &inputs);
         let response = match &outcome.decision {
             Decision::NotRequested => AdmissionResponse::allow(),

@@ -4,6 +4,7 @@
 //! of `/mutate`, `registration` what that is called for; `/validate` is `lucid_validator`'s, and certificates are
 //! `lucid_serving`'s.
 
+mod auditors;
 mod cainjector;
 mod certs;
 mod config;

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use lucid_chain::Overrides;
-use lucid_cluster::{ClusterConfiguration, Settings};
+use lucid_cluster::{ClusterConfiguration, Settings, auditor};
 use lucid_serving::{Host, Program};
 use lucid_validator::{Calls, RunError, Scope, VALIDATE_NAME, VALIDATE_PATH, Validator};
 use lucid_webhook::{AdmissionRequest, Router, Webhook};
 
+use crate::auditors::Statuses;
 use crate::config::RunArgs;
 use crate::injector::Injector;
 use crate::registration::{self, MUTATE_NAME, MUTATE_PATH};
@@ -27,6 +28,8 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let host = if args.registration.validate { host } else { host.without_registering_validating() };
     let cluster = ClusterConfiguration::new(settings(&args));
     let synced = cluster.keep(host.client(), &args.serving.namespace, host.condition("configuration"));
+    let statuses = Statuses { cluster: cluster.clone(), client: host.client(), verifier: verifier.clone() };
+    tokio::spawn(statuses.keep());
     let scope = Scope::new(&args.serving.namespace);
     let calls = Calls { scope: scope.clone(), timeout_seconds: args.serving.webhook_timeout_seconds };
     let strictness = args.validation.strictness();
@@ -40,6 +43,8 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let validating =
         Webhook::validating(VALIDATE_NAME, validate).with_registration(|it| calls.validating(it));
     let router = Router::new().webhook(MUTATE_PATH, mutating).webhook(VALIDATE_PATH, validating);
+    let router = router.convert(auditor::CONVERT_PATH, auditor::converter()?);
+    let host = host.with_conversion(auditor::CRD_NAME, auditor::CONVERT_PATH);
     Ok(host.serve(router, synced).await?)
 }
 
@@ -58,5 +63,6 @@ fn settings(args: &RunArgs) -> Settings {
         skip: injection.skip(),
         init_image: injection.init_image.clone(),
         image_pull_secrets: injection.image_pull_secrets.clone(),
+        namespaces: true,
     }
 }

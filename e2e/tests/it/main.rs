@@ -8,6 +8,7 @@
     reason = "helpers of tests"
 )]
 
+mod auditor;
 mod auditors_yaml;
 mod bad_input;
 mod certificates;
