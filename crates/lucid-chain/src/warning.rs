@@ -43,6 +43,11 @@ pub enum Warning {
         /// Who asked.
         source: SettingSource,
     },
+    /// Plain containers are asked for in a pod whose model is a native sidecar: the kubelet starts them after it.
+    ModelStartsFirst {
+        /// Who asked.
+        source: SettingSource,
+    },
     /// No network rules are installed, for Pod Security admission would refuse the pod.
     NotRedirected {
         /// What the namespace enforces.
@@ -198,6 +203,13 @@ impl fmt::Display for Warning {
             Self::NeverCompletes { source } => write!(
                 f,
                 "{}: \"{}\" ({source}) keeps the pod from ever completing, for plain containers do not end: accepted \"auto\" or \"native\"",
+                keys::SIDECAR_MODE,
+                SidecarMode::Containers
+            ),
+            Self::ModelStartsFirst { source } => write!(
+                f,
+                "{}: \"{}\" ({source}) starts the auditors after the model, which is a native sidecar: it is not reached, by a \
+                 startup probe either, before they are up: accepted \"auto\" or \"native\"",
                 keys::SIDECAR_MODE,
                 SidecarMode::Containers
             ),

@@ -19,6 +19,7 @@ mod catalogue_security_context;
 mod chain;
 mod common;
 mod goldens;
+mod hostile;
 mod init_containers;
 mod model_port;
 mod patch;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lucid_chain::{
-    Catalogue, Configuration, Decision, ImpossibleReason, Inputs, Intercept, PodView, keys, plan, uninject,
+    Catalogue, Configuration, Decision, ImpossibleReason, Inputs, Intercept, Plan, PodView, keys, plan, uninject,
 };
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
@@ -232,6 +232,32 @@ fn configurations() -> impl Strategy<Value = Configuration> {
     )
 }
 
+/// Whether planning may write to the place: a planned container, a variable's list or ours in it, a list of ours, the status.
+fn is_ours_to_write(path: &str, pod: &Value, plan: &Plan) -> bool {
+    let parts: Vec<_> = path.split('/').skip(1).collect();
+    let planned = |name: &Value| {
+        let init = plan.init.as_ref().map(|init| &init.name);
+        plan.containers.iter().map(|planned| &planned.name).chain(init).any(|planned| *name == **planned)
+    };
+    match parts[..] {
+        ["metadata"] => pod["metadata"].is_null(),
+        ["metadata", "annotations"] => pod["metadata"]["annotations"].is_null(),
+        ["metadata", "annotations", key] => key == "lucid.computing~1status",
+        ["spec", list @ ("initContainers" | "imagePullSecrets")] => pod["spec"][list].is_null(),
+        ["spec", "containers" | "initContainers" | "imagePullSecrets", "-"] => true,
+        ["spec", "containers", place] => {
+            planned(&pod["spec"]["containers"][place.parse::<usize>().unwrap()]["name"])
+        }
+        // Inserted or taken away, one by one: which ones is seen in the result.
+        ["spec", "initContainers", _] => true,
+        ["spec", "containers", place, "env"] => {
+            pod["spec"]["containers"][place.parse::<usize>().unwrap()]["env"].is_null()
+        }
+        ["spec", "containers", _, "env", "-"] => true,
+        _ => false,
+    }
+}
+
 fn check(pod: &Value, configuration: &Configuration) -> Result<(), TestCaseError> {
     let outcome = outcome_in(pod, configuration, None);
     for warning in warnings(&outcome) {
@@ -246,6 +272,10 @@ fn check(pod: &Value, configuration: &Configuration) -> Result<(), TestCaseError
     let patch = patch_in(pod, configuration);
     for warning in patch.warnings() {
         prop_assert!(!warning.to_string().contains(char::is_control), "{}", warning);
+    }
+    for operation in json!(patch).as_array().unwrap() {
+        let path = operation["path"].as_str().unwrap();
+        prop_assert!(is_ours_to_write(path, pod, &plan), "{} {}", path, pod);
     }
     let patched = apply(pod, &patch);
     let containers = list(&patched["spec"], "containers");
