@@ -115,7 +115,7 @@ async fn nonsense_is_refused_with_a_message_that_people_can_read() {
             assert!(said.contains(message), "{spec}: {message:?} is not in {said}");
         }
     }
-    // Another cluster's administrator may leave out everything but the image.
+    // Whoever has nothing to say may leave out everything but the image.
     apply(&cluster, &of("v1", "pii", &json!({"image": "r.test/pii:1"})));
     assert_eq!(said(&cluster, &["get", "aud", "pii", "-o", "jsonpath={.spec.container.port}"], ""), "8080");
 }
