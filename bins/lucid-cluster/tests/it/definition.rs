@@ -24,7 +24,8 @@ fn the_manifest_is_what_the_code_says() {
     let text = std::fs::read_to_string(path).unwrap();
     assert!(text.starts_with(COMMENT));
     let found: CustomResourceDefinition = serde_yaml::from_str(&text).unwrap();
-    assert_eq!(found, auditor::crd(), "run UPDATE_MANIFESTS=1 cargo test -p lucid-cluster definition");
+    // Not told in full: that would be a page for each field.
+    assert!(found == auditor::crd(), "run UPDATE_MANIFESTS=1 cargo test -p lucid-cluster definition");
 }
 
 /// A cluster with the definition.
