@@ -1,0 +1,114 @@
+//! Running again.
+
+use std::net::TcpListener;
+
+use rustix::net::{AddressFamily, SocketType, bind, socket};
+
+use super::{
+    hops::{APP, CHAIN, get, start_auditors, start_model},
+    init::{Image, Init},
+    network::Network,
+};
+
+const IMAGES: [Image; 3] = [Image::Nft, Image::IptablesNft, Image::IptablesLegacy];
+
+fn networks() -> impl Iterator<Item = (Image, Network)> {
+    let networks = IMAGES.into_iter().filter_map(|image| Network::new().map(|network| (image, network)));
+    networks.filter(|(image, network)| image.is_available(network))
+}
+
+#[test]
+fn running_again_changes_nothing_whether_the_auditors_run_or_not() {
+    for (image, network) in networks() {
+        // Rules of others, before and behind ours.
+        let foreign = |number: u16| match image {
+            Image::Nft => network.pod.run(&format!("nft add table inet other{number}")),
+            _ => network
+                .pod
+                .run(&format!("{} -t nat -A OUTPUT -p tcp --dport {number} -j ACCEPT", image.tool())),
+        };
+        foreign(1);
+        let init = Init::new(image);
+        let said = init.install(&network.pod);
+        if image != Image::Nft {
+            foreign(2);
+        }
+        let rules = image.rules(&network.pod);
+        assert!(rules.contains("8093"), "{rules}");
+
+        assert_eq!(init.install(&network.pod), said);
+        assert_eq!(image.rules(&network.pod), rules);
+
+        start_model(&network);
+        start_auditors(&network);
+        assert_eq!(init.install(&network.pod), said);
+        assert_eq!(image.rules(&network.pod), rules);
+    }
+}
+
+#[test]
+fn another_plan_takes_the_place_of_the_first() {
+    const OTHER: &str =
+        r#"{"version":1,"chain":[{"uid":20001,"port":8090}],"model":5001,"inbound":true,"outbound":[]}"#;
+    for (image, network) in networks() {
+        Init::new(image).plan(Some(OTHER)).install(&network.pod);
+        let rules = image.rules(&network.pod);
+        Init::new(image).install(&network.pod);
+        assert_ne!(image.rules(&network.pod), rules);
+        Init::new(image).plan(Some(OTHER)).install(&network.pod);
+        assert_eq!(image.rules(&network.pod), rules);
+    }
+}
+
+#[test]
+fn the_first_auditor_can_listen_at_once() {
+    for (image, network) in networks() {
+        Init::new(image).install(&network.pod);
+        network.pod.as_user(APP, || {
+            // Without SO_REUSEADDR, which the standard library sets.
+            let socket = socket(AddressFamily::INET6, SocketType::STREAM, None).unwrap();
+            bind(&socket, &"[::]:8090".parse::<std::net::SocketAddr>().unwrap()).unwrap();
+        });
+    }
+}
+
+#[test]
+fn an_auditor_of_ipv4_alone_is_no_obstacle() {
+    for (image, network) in networks() {
+        let init = Init::new(image);
+        let said = init.install(&network.pod);
+        let _auditor = network.pod.as_user(APP, || TcpListener::bind("0.0.0.0:8090")).unwrap();
+        assert_eq!(init.install(&network.pod), said);
+    }
+}
+
+#[test]
+fn printed_rules_can_be_applied_and_applied_again() {
+    for (image, network) in networks() {
+        let init = Init::new(image);
+        let kinds = match image {
+            Image::Nft => vec![("nft", "nft -f -".to_owned())],
+            _ => ["iptables", "ip6tables"]
+                .map(|kind| {
+                    (kind, format!("{} --noflush", image.tool().replace("iptables", kind) + "-restore"))
+                })
+                .to_vec(),
+        };
+        for _ in 0..2 {
+            for (kind, apply) in &kinds {
+                let printed = init.run(&network.pod, &["--print", kind]).stdout;
+                let script = format!("printf '%s\\n' \"$1\" | {apply}");
+                let output =
+                    network.pod.command("sh").args(["-c", &script, "sh", &printed]).output().unwrap();
+                assert!(output.status.success(), "{printed}{output:?}");
+            }
+        }
+        let rules = image.rules(&network.pod);
+        init.install(&network.pod);
+        assert_eq!(image.rules(&network.pod), rules);
+
+        start_model(&network);
+        start_auditors(&network);
+        assert_eq!(get(&network.node, APP, "[fd00::2]:5000", "/"), Ok(CHAIN.to_owned()));
+    }
+}
