@@ -97,7 +97,8 @@
 //!   ([`PodSecurity`]) or somebody asks for environment variables alone ([`Intercept`]). A pod on the node's network is
 //!   refused: the rules would be the node's.
 //! - The pod's own init containers run before ours, with the network as they know it, such as for a download of a
-//!   model. No connection to the model is older than the rules: it starts after them, also as a native sidecar.
+//!   model. Native auditors follow, then the rules, so that the kubelet can ask each auditor whether it is up. No
+//!   connection to the model is older than the rules: it starts after them, also as a native sidecar.
 //! - The kubelet's probes of the model go through the chain like everything else; auditors are told the paths of HTTP
 //!   probes in `LUCID_PROBE_PATHS`, so that they can let them pass.
 //! - Nothing else of the pod is touched. An application gets `AUDITOR_URL` when its outbound
