@@ -70,6 +70,13 @@ pub(crate) fn install(redirect: &Redirect, backends: &[Backend]) -> Result<&'sta
 #[derive(Debug)]
 pub struct Attempts(Vec<(&'static str, ToolError)>);
 
+impl Attempts {
+    /// Whether there was nothing to try.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 impl std::error::Error for Attempts {}
 
 impl fmt::Display for Attempts {

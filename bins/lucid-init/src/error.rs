@@ -34,7 +34,7 @@ pub enum Error {
     ))]
     Backend { found: String },
 
-    #[snafu(display("failed to install the redirect: {source}; {}", what_to_do()))]
+    #[snafu(display("failed to install the redirect: {source}; {}", what_to_do(source)))]
     Install { source: Attempts },
 
     #[snafu(display(
@@ -61,15 +61,14 @@ impl Error {
     }
 }
 
-fn what_to_do() -> String {
-    let advice = match has_net_admin() {
-        Some(false) => {
-            "this container lacks the capability NET_ADMIN: it has to run as root, with NET_ADMIN in \
-             securityContext.capabilities.add, in a namespace that allows it"
-        }
-        _ => {
-            "the kernel of this node may lack NAT for nftables and iptables (nf_nat, nft_redir, xt_REDIRECT)"
-        }
+fn what_to_do(attempts: &Attempts) -> String {
+    let advice = if attempts.is_empty() {
+        "use an image that has one"
+    } else if has_net_admin() == Some(false) {
+        "this container lacks the capability NET_ADMIN: it has to run as root, with NET_ADMIN in \
+         securityContext.capabilities.add, in a namespace that allows it"
+    } else {
+        "the kernel of this node may lack NAT for nftables and iptables (nf_nat, nft_redir, xt_REDIRECT)"
     };
     format!("{advice}; {}", WITHOUT_RULES.as_str())
 }

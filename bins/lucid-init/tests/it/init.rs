@@ -133,6 +133,7 @@ impl Init {
         const CONTAINER: &str = "
             set -e
             mount --bind / /
+            mount -t tmpfs -o ro tmpfs /run
             mount -t tmpfs tmpfs /dev
             mknod -m 666 /dev/null c 1 3
             mkdir /dev/shm

@@ -30,9 +30,7 @@ fn running_again_changes_nothing_whether_the_auditors_run_or_not() {
         foreign(1);
         let init = Init::new(image);
         let said = init.install(&network.pod);
-        if image != Image::Nft {
-            foreign(2);
-        }
+        foreign(2);
         let rules = image.rules(&network.pod);
         assert!(rules.contains("8093"), "{rules}");
 
@@ -58,6 +56,40 @@ fn another_plan_takes_the_place_of_the_first() {
         Init::new(image).plan(Some(OTHER)).install(&network.pod);
         assert_eq!(image.rules(&network.pod), rules);
     }
+}
+
+#[test]
+fn the_longest_chain_is_installed_too() {
+    let auditors =
+        (0..32).map(|place| format!(r#"{{"uid":{},"port":{}}}"#, 20001 + 2 * place, 8090 + 3 * place));
+    let chain = auditors.collect::<Vec<_>>().join(",");
+    let plan =
+        format!(r#"{{"version":1,"chain":[{chain}],"model":5000,"inbound":true,"outbound":[8000,8001]}}"#);
+    for (image, network) in networks() {
+        let said = Init::new(image).plan(Some(&plan)).install(&network.pod);
+        // 32 guarded ports on four addresses, two outbound ones on two.
+        assert!(said.contains(": 132 connections"), "{said}");
+    }
+}
+
+#[test]
+fn rules_are_of_the_legacy_kind_where_such_are_in_use_and_may_be_changed() {
+    let Some(network) = Network::new() else { return };
+    if !Image::IptablesLegacy.is_available(&network) {
+        return;
+    }
+    let both = || {
+        let init = Init::new(Image::IptablesLegacy);
+        for program in Image::IptablesNft.programs() {
+            init.add(&program, &format!("/usr/sbin/{program}"));
+        }
+        init
+    };
+    assert!(both().install(&network.pod).starts_with("rules installed by iptables-nft: "));
+    network.pod.run("iptables-legacy -t nat -A OUTPUT -p udp -j ACCEPT");
+    assert!(both().install(&network.pod).starts_with("rules installed by iptables-legacy: "));
+    let without_raw_sockets = both().capabilities("-all,+net_admin");
+    assert!(without_raw_sockets.install(&network.pod).starts_with("rules installed by iptables-nft: "));
 }
 
 #[test]
