@@ -1,22 +1,34 @@
-//! The configuration that stands in the cluster's ConfigMaps.
+//! What Lucid processes know of the cluster they serve: the catalogue, the chains of the namespaces, what labels of
+//! namespaces say, kept in step with the API server.
 //!
-//! [`state`] knows what follows from their content, [`watch`] keeps it in step with the API server. Nothing is fetched
-//! while a request waits.
+//! The catalogue is the built-in one, over it ConfigMap `lucid-auditors`, over it the [`auditor`] objects; what a namespace
+//! has of its own lies over these. Where something cannot be used, the last good content stays in force and the problem is
+//! told with object and key.
+//!
+//! Everything is watched: no request asks the API server. `catalogue`, `auditors` and `namespaces` know what follows from what was
+//! read and `state` holds them together, all without I/O; `watch` reads.
 
+pub mod auditor;
+mod auditors;
+mod catalogue;
+mod namespaces;
 mod state;
 mod watch;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use arc_swap::ArcSwap;
-use lucid_chain::{Catalogue, Configuration, NamespaceChain, Overrides, SkipPolicy};
+use lucid_chain::{Catalogue, Configuration, NamespaceChain, Overrides, PodSecurity, SkipPolicy};
 use lucid_notary::ImageReference;
 use snafu::Snafu;
+use tokio::sync::watch as channel;
 
-use state::State;
+use state::{State, Unready};
 
-/// What the operator is told at start; the ConfigMaps come on top.
+pub use auditors::{Acceptance, AuditorObject};
+
+/// What the operator is told at start; what stands in the cluster comes on top.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// The chain of pods whose annotations and namespace name none.
@@ -29,9 +41,12 @@ pub struct Settings {
     pub init_image: Option<ImageReference>,
     /// Names of Secrets with which images are pulled.
     pub image_pull_secrets: Vec<String>,
+    /// Whether the labels of namespaces are followed too, as [`ClusterConfiguration::namespace`] needs it. Takes the right
+    /// to list and watch namespaces.
+    pub namespaces: bool,
 }
 
-/// The ConfigMaps have not been read yet, or there is no chain to fall back to.
+/// What would have to be known has not been read yet, or there is no chain to fall back to.
 #[derive(Debug, Snafu)]
 #[snafu(display("the configuration is not known yet: {reason}"))]
 pub struct NotSynced {
@@ -46,13 +61,17 @@ pub struct NamespaceView {
     pub configuration: Arc<Configuration>,
     /// Chain and catalogue of the namespace, if it has its own.
     pub namespace_chain: Option<Arc<NamespaceChain>>,
-    /// What stands in the ConfigMaps and cannot be used; the last good content stays in force.
+    /// The level that Pod Security admission enforces in the namespace.
+    pub pod_security: PodSecurity,
+    /// Whether the namespace has the label `lucid.computing/enabled: "true"`.
+    pub enabled: bool,
+    /// What stands in ConfigMaps and objects and cannot be used; the last good content stays in force.
     pub problems: Vec<String>,
 }
 
 /// The configuration in force, always the last good one. Cheap to clone; all clones are the same.
 #[derive(Clone)]
-pub struct ClusterConfiguration(Arc<ArcSwap<State>>);
+pub struct ClusterConfiguration(Arc<State>);
 
 impl fmt::Debug for ClusterConfiguration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -60,38 +79,74 @@ impl fmt::Debug for ClusterConfiguration {
     }
 }
 
+/// How long a request waits for a namespace that is not known: what the API server has just made comes by the watch within
+/// milliseconds.
+const NAMESPACE_PATIENCE: Duration = Duration::from_secs(1);
+
 impl ClusterConfiguration {
-    /// A configuration that is unknown until [`Self::watch`] has read the ConfigMaps.
+    /// A configuration that is unknown until [`Self::watch`] has read what there is.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self(Arc::new(ArcSwap::from_pointee(State::new(settings))))
+        Self(Arc::new(State::new(settings)))
     }
 
     /// What holds for the pods of `namespace`.
     ///
+    /// A review does not carry the labels of its namespace, and a namespace may have been made a moment before its first
+    /// pod. To take it for one without labels could be wrong both ways: rules that Pod Security admission then refuses, or
+    /// a chain without rules where there should be some. So a request for a namespace that is not known waits up to a
+    /// second for the watch to bring it, which costs the API server nothing, and then is not answered.
+    ///
     /// # Errors
     ///
-    /// Before the ConfigMaps were read once. Not to answer then is better than to guess.
-    pub fn namespace(&self, namespace: &str) -> Result<NamespaceView, NotSynced> {
-        self.0.load().view(namespace).map_err(|reason| NotSyncedSnafu { reason }.build())
+    /// Before everything was read once, and when the namespace stays unknown. Not to answer then is better than to guess.
+    pub async fn namespace(&self, namespace: &str) -> Result<NamespaceView, NotSynced> {
+        let mut changes = self.0.changes();
+        let known = async {
+            loop {
+                match self.0.view(namespace) {
+                    Err(Unready::UnknownNamespace) if changes.changed().await.is_ok() => {}
+                    other => return other,
+                }
+            }
+        };
+        let view = tokio::time::timeout(NAMESPACE_PATIENCE, known).await;
+        view.unwrap_or(Err(Unready::UnknownNamespace)).map_err(|unready| {
+            let reason = match unready {
+                Unready::NotRead(reason) => reason,
+                Unready::UnknownNamespace => {
+                    format!("namespace {namespace} has not been heard of")
+                }
+            };
+            NotSyncedSnafu { reason }.build()
+        })
     }
 
-    /// Every catalogue whose auditors may run in `namespace`: the built-in one, the cluster's, the namespace's.
+    /// Every catalogue whose auditors may run in `namespace`: the built-in one, the cluster's, the namespace's. Needs no
+    /// labels of namespaces.
     ///
     /// # Errors
     ///
-    /// As [`Self::namespace`].
+    /// Before everything was read once.
     pub fn catalogues(&self, namespace: &str) -> Result<Vec<Catalogue>, NotSynced> {
-        let view = self.namespace(namespace)?;
-        let own = view.namespace_chain.map(|chain| chain.catalogue().clone());
-        Ok([Catalogue::builtin(), view.configuration.catalogue().clone()].into_iter().chain(own).collect())
+        self.0.catalogues(namespace).map_err(|reason| NotSyncedSnafu { reason }.build())
     }
 
-    /// Requests go on reading the present state while the next one is made: what stands in a ConfigMap may take a while
-    /// to read. There is one writer, [`Self::watch`].
-    fn change(&self, change: impl FnOnce(&mut State)) {
-        let mut state = State::clone(&self.0.load());
-        change(&mut state);
-        self.0.store(Arc::new(state));
+    /// Whether requests can be answered.
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
+        self.0.is_synced()
+    }
+
+    /// The Auditor objects, as they were last heard of.
+    #[must_use]
+    pub fn auditors(&self) -> Vec<AuditorObject> {
+        self.0.auditors()
+    }
+
+    /// Changes whenever what is known has changed.
+    #[must_use]
+    pub fn changes(&self) -> channel::Receiver<()> {
+        self.0.changes()
     }
 }

@@ -1,181 +1,225 @@
-//! What follows from the content of the ConfigMaps. Pure.
+//! Everything that is known, for requests to read while it changes. No I/O.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use lucid_chain::{Catalogue, Configuration, NamespaceChain, keys};
+use arc_swap::ArcSwapOption;
+use lucid_chain::{Catalogue, keys};
+use tokio::sync::watch;
 
+use crate::auditors::{AuditorObject, Auditors};
+use crate::catalogue::{InForce, Layers};
+use crate::namespaces::{Chain, Data, Labels, Namespaces};
 use crate::{NamespaceView, Settings};
 
-/// `data` of a ConfigMap.
-pub(crate) type Data = BTreeMap<String, String>;
-
-/// See [`crate::ClusterConfiguration`].
-#[derive(Clone)]
+/// See [`crate::ClusterConfiguration`]. There is one writer, the watch.
 pub(crate) struct State {
-    settings: Arc<Settings>,
-    /// `None` until the catalogue was read and made a configuration.
-    configuration: Option<Arc<Configuration>>,
-    configuration_problem: Option<String>,
-    namespaces_listed: bool,
-    namespaces: BTreeMap<Arc<str>, Namespace>,
+    /// Whether the labels of namespaces have to be known too.
+    follows_namespaces: bool,
+    cluster: Mutex<Cluster>,
+    in_force: ArcSwapOption<InForce>,
+    namespaces: RwLock<Namespaces>,
+    changes: watch::Sender<()>,
 }
 
-#[derive(Clone, Default)]
-struct Namespace {
-    /// The ConfigMap's present content.
-    data: Arc<Data>,
-    chain: Option<Arc<NamespaceChain>>,
-    problem: Option<String>,
+struct Cluster {
+    layers: Layers,
+    auditors: Auditors,
 }
 
-impl Namespace {
-    fn refresh(&mut self, name: &str, cluster: &Catalogue) {
-        match NamespaceChain::from_data(name, &self.data, cluster) {
-            Ok(chain) => (self.chain, self.problem) = (Some(Arc::new(chain)), None),
-            Err(error) => {
-                let kept =
-                    if self.chain.is_some() { "the last good one stays in force" } else { "it is ignored" };
-                let problem = format!("{error}; {kept}");
-                tracing::warn!(namespace = name, "{problem}");
-                self.problem = Some(problem);
-            }
-        }
-    }
+/// Why there is no view of a namespace.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Unready {
+    /// Not everything has been read.
+    NotRead(String),
+    /// Everything has been read, and there was no such namespace.
+    UnknownNamespace,
 }
 
 impl State {
     pub(crate) fn new(settings: Settings) -> Self {
         Self {
-            settings: Arc::new(settings),
-            configuration: None,
-            configuration_problem: None,
-            namespaces_listed: false,
-            namespaces: BTreeMap::new(),
+            follows_namespaces: settings.namespaces,
+            cluster: Mutex::new(Cluster { layers: Layers::new(settings), auditors: Auditors::default() }),
+            in_force: ArcSwapOption::empty(),
+            namespaces: RwLock::default(),
+            changes: watch::Sender::new(()),
         }
     }
 
-    pub(crate) fn view(&self, namespace: &str) -> Result<NamespaceView, String> {
-        let Some(configuration) = &self.configuration else {
-            let problem = self.configuration_problem.clone();
-            return Err(problem
-                .unwrap_or_else(|| format!("ConfigMap {} has not been read", keys::CATALOGUE_CONFIG_MAP)));
+    pub(crate) const fn follows_namespaces(&self) -> bool {
+        self.follows_namespaces
+    }
+
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    pub(crate) fn view(&self, namespace: &str) -> Result<NamespaceView, Unready> {
+        let (in_force, chain) = self.known(namespace).map_err(Unready::NotRead)?;
+        let labels = {
+            let namespaces = self.namespaces();
+            if !namespaces.are_labels_listed() {
+                return Err(Unready::NotRead("namespaces have not been listed".to_owned()));
+            }
+            namespaces.labels(namespace).ok_or(Unready::UnknownNamespace)?
         };
-        if !self.namespaces_listed {
-            return Err(format!("ConfigMaps {} have not been listed", keys::NAMESPACE_CONFIG_MAP));
-        }
-        let own = self.namespaces.get(namespace);
+        let own = chain.map(|chain| chain.read(namespace, &in_force.configuration)).unwrap_or_default();
         Ok(NamespaceView {
-            configuration: Arc::clone(configuration),
-            namespace_chain: own.and_then(|own| own.chain.clone()),
-            problems: [self.configuration_problem.as_ref(), own.and_then(|own| own.problem.as_ref())]
-                .into_iter()
-                .flatten()
-                .cloned()
-                .collect(),
+            configuration: Arc::clone(&in_force.configuration),
+            namespace_chain: own.chain,
+            pod_security: labels.pod_security,
+            enabled: labels.is_enabled,
+            problems: in_force.problems.iter().cloned().chain(own.problem).collect(),
         })
     }
 
-    /// Takes the cluster's catalogue from ConfigMap `lucid-auditors` of `namespace`; `None` when there is none.
-    pub(crate) fn set_catalogue(&mut self, namespace: &str, data: Option<&Data>) {
-        match (self.configuration(namespace, data), &self.configuration) {
-            (Ok(configuration), _) => self.install(configuration, None),
-            (Err(problem), Some(_)) => self.report(format!("{problem}; the last good one stays in force")),
-            // At start there is no last good one; better the built-in auditors than no pods at all.
-            (Err(problem), None) => match self.configuration(namespace, None) {
-                Ok(built_in) => {
-                    self.install(built_in, Some(format!("{problem}; only the built-in auditors are known")));
-                }
-                Err(also) if also == problem => self.report(problem),
-                Err(also) => self.report(format!("{problem}; {also}")),
-            },
+    pub(crate) fn catalogues(&self, namespace: &str) -> Result<Vec<Catalogue>, String> {
+        let (in_force, chain) = self.known(namespace)?;
+        let own = chain.and_then(|chain| chain.read(namespace, &in_force.configuration).chain);
+        let own = own.map(|chain| chain.catalogue().clone());
+        let of_all = [Catalogue::builtin(), in_force.configuration.catalogue().clone()];
+        Ok(of_all.into_iter().chain(own).collect())
+    }
+
+    /// What is in force, and the ConfigMap of the namespace.
+    fn known(&self, namespace: &str) -> Result<(Arc<InForce>, Option<Arc<Chain>>), String> {
+        let in_force = self.in_force.load_full().ok_or_else(|| self.cluster().layers.reason())?;
+        let namespaces = self.namespaces();
+        if !namespaces.are_chains_listed() {
+            return Err(format!("ConfigMaps {} have not been listed", keys::NAMESPACE_CONFIG_MAP));
+        }
+        Ok((in_force, namespaces.chain(namespace)))
+    }
+
+    pub(crate) fn is_synced(&self) -> bool {
+        let namespaces = self.namespaces();
+        self.in_force.load().is_some()
+            && namespaces.are_chains_listed()
+            && (!self.follows_namespaces || namespaces.are_labels_listed())
+    }
+
+    pub(crate) fn auditors(&self) -> Vec<AuditorObject> {
+        self.cluster().auditors.objects().cloned().collect()
+    }
+
+    /// Takes ConfigMap `lucid-auditors` of `namespace`; `None` when there is none.
+    pub(crate) fn set_catalogue(&self, namespace: &str, data: Option<&Data>) {
+        self.change_cluster(|cluster| cluster.layers.set_file(namespace, data));
+    }
+
+    /// Takes changes of the Auditor objects, several at once where there are several.
+    pub(crate) fn change_auditors(&self, change: impl FnOnce(&mut Auditors)) {
+        self.change_cluster(|cluster| change(&mut cluster.auditors));
+    }
+
+    fn change_cluster(&self, change: impl FnOnce(&mut Cluster)) {
+        let mut cluster = self.cluster();
+        change(&mut cluster);
+        let Cluster { layers, auditors } = &mut *cluster;
+        layers.compose(auditors);
+        self.in_force.store(layers.in_force().cloned().map(Arc::new));
+        drop(cluster);
+        self.changes.send_replace(());
+    }
+
+    /// Takes the ConfigMap of one namespace; `None` when there is none any more.
+    pub(crate) fn set_chain(&self, name: &str, data: Option<Data>) {
+        let before = self.namespaces().chain(name);
+        let chain = data.map(|data| Chain::new(data, before.as_deref()));
+        // At once, so that it is the last good one if the next is not.
+        if let (Some(chain), Some(in_force)) = (&chain, self.in_force.load_full()) {
+            chain.read(name, &in_force.configuration);
+        }
+        self.namespaces_mut().set_chain(name, chain);
+        self.changes.send_replace(());
+    }
+
+    /// Takes the ConfigMaps of all namespaces; those that are not listed have none any more.
+    pub(crate) fn set_chains(&self, listed: BTreeMap<String, Data>) {
+        self.namespaces_mut().set_chains(listed);
+        self.changes.send_replace(());
+    }
+
+    /// Takes the labels of one namespace; `None` when it is gone.
+    pub(crate) fn set_labels(&self, name: &str, labels: Option<Labels>) {
+        self.namespaces_mut().set_labels(name, labels);
+        self.changes.send_replace(());
+    }
+
+    /// Takes the labels of all namespaces.
+    pub(crate) fn set_all_labels(&self, listed: HashMap<String, Labels>) {
+        self.namespaces_mut().set_all_labels(listed);
+        self.changes.send_replace(());
+    }
+
+    /// The names of namespaces with a ConfigMap.
+    pub(crate) fn with_chains(&self) -> Vec<String> {
+        self.namespaces().with_chains()
+    }
+
+    /// Reads the chain of a namespace if nobody has asked for it since the catalogue is what it is, so that the catalogue of
+    /// before can be forgotten.
+    pub(crate) fn catch_up(&self, namespace: &str) {
+        if let Ok((in_force, Some(chain))) = self.known(namespace) {
+            chain.read(namespace, &in_force.configuration);
         }
     }
 
-    fn install(&mut self, configuration: Configuration, problem: Option<String>) {
-        for (name, own) in &mut self.namespaces {
-            own.refresh(name, configuration.catalogue());
-        }
-        self.configuration = Some(Arc::new(configuration));
-        self.configuration_problem = None;
-        problem.into_iter().for_each(|problem| self.report(problem));
+    // A poisoned lock says that a writer has panicked; what it was about to change is whole, and better than nothing.
+    fn cluster(&self) -> MutexGuard<'_, Cluster> {
+        self.cluster.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn report(&mut self, problem: String) {
-        tracing::warn!("{problem}");
-        self.configuration_problem = Some(problem);
+    fn namespaces(&self) -> RwLockReadGuard<'_, Namespaces> {
+        self.namespaces.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn configuration(&self, namespace: &str, data: Option<&Data>) -> Result<Configuration, String> {
-        let config_map = format!("ConfigMap {namespace}/{}", keys::CATALOGUE_CONFIG_MAP);
-        let catalogue = match data {
-            None => Catalogue::builtin(),
-            Some(data) => {
-                let yaml = data.get(keys::CATALOGUE_KEY).ok_or_else(|| {
-                    let found: Vec<&str> = data.keys().map(String::as_str).collect();
-                    format!("{config_map}: found keys {found:?}, accepted is {}", keys::CATALOGUE_KEY)
-                })?;
-                let origin = format!("{config_map}, {}", keys::CATALOGUE_KEY);
-                Catalogue::builtin()
-                    .overlay(&Catalogue::parse(&origin, yaml).map_err(|error| error.to_string())?)
-            }
-        };
-        let Settings { chain, overrides, skip, init_image, image_pull_secrets } = self.settings.as_ref();
-        let mut configuration = Configuration::new(catalogue, chain.as_deref())
-            .map_err(|error| format!("{error} (set by LUCID_CHAIN; auditors are defined in {config_map})"))?;
-        configuration.overrides = *overrides;
-        configuration.skip = skip.clone();
-        configuration.image_pull_secrets.clone_from(image_pull_secrets);
-        if let Some(image) = init_image {
-            configuration.init_image = image.clone();
-        }
-        Ok(configuration)
-    }
-
-    /// Takes the chain of one namespace.
-    pub(crate) fn set_namespace(&mut self, name: &str, data: Data) {
-        let catalogue = self.configuration.as_ref().map(|configuration| configuration.catalogue().clone());
-        let own = self.namespaces.entry(name.into()).or_default();
-        // A new list brings every ConfigMap again; most are as they were.
-        let is_read = own.chain.is_some() || own.problem.is_some();
-        if is_read && *own.data == data {
-            return;
-        }
-        own.data = Arc::new(data);
-        // Before the catalogue is known nothing can be said; it will be when the catalogue comes.
-        if let Some(catalogue) = catalogue {
-            own.refresh(name, &catalogue);
-        }
-    }
-
-    /// The namespace has no chain of its own any more.
-    pub(crate) fn remove_namespace(&mut self, name: &str) {
-        self.namespaces.remove(name);
-    }
-
-    /// Takes the chains of all namespaces; those that are not listed have none any more.
-    pub(crate) fn set_namespaces(&mut self, listed: &BTreeMap<String, Data>) {
-        self.namespaces.retain(|name, _| listed.contains_key(&**name));
-        for (name, data) in listed {
-            self.set_namespace(name, data.clone());
-        }
-        self.namespaces_listed = true;
+    fn namespaces_mut(&self) -> RwLockWriteGuard<'_, Namespaces> {
+        self.namespaces.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use kube::api::DynamicObject;
+    use lucid_chain::PodSecurity;
+    use serde_json::json;
+
     use super::*;
 
     fn data(key: &str, value: &str) -> Data {
         [(key.to_owned(), value.to_owned())].into()
     }
 
-    fn synced() -> State {
-        let mut state = State::new(Settings::default());
-        state.set_catalogue("lucid-system", None);
-        state.set_namespaces(&BTreeMap::new());
+    /// With everything known but catalogue and chains.
+    fn state(settings: Settings) -> State {
+        let state = State::new(Settings { namespaces: true, ..settings });
+        state.set_all_labels(["a", "b"].map(|name| (name.to_owned(), Labels::default())).into());
+        state.change_auditors(|auditors| auditors.set_all(Vec::new()));
         state
+    }
+
+    fn synced() -> State {
+        let state = state(Settings::default());
+        state.set_catalogue("lucid-system", None);
+        state.set_chains(BTreeMap::new());
+        state
+    }
+
+    fn auditor(name: &str, generation: i64, image: &str) -> DynamicObject {
+        serde_json::from_value(json!({
+            "apiVersion": "lucid.computing/v1", "kind": "Auditor",
+            "metadata": {"name": name, "uid": name, "generation": generation},
+            "spec": {"image": image},
+        }))
+        .unwrap()
+    }
+
+    /// The image that pods of namespace `b`, which has nothing of its own, get for `name`.
+    fn image(state: &State, name: &str) -> Option<String> {
+        let configuration = state.view("b").unwrap().configuration;
+        configuration.catalogue().resolve(name).ok().map(|auditor| auditor.image().to_owned())
     }
 
     fn chain(state: &State, namespace: &str) -> Option<Vec<String>> {
@@ -184,20 +228,86 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_answered_before_both_kinds_of_config_maps_were_read() {
-        let mut state = State::new(Settings::default());
-        assert_eq!(state.view("a").unwrap_err(), "ConfigMap lucid-auditors has not been read");
+    fn nothing_is_answered_before_everything_was_read() {
+        let state = State::new(Settings { namespaces: true, ..Settings::default() });
+        let unready = |reason: &str| Some(Unready::NotRead(reason.to_owned()));
+        assert_eq!(state.view("a").err(), unready("ConfigMap lucid-auditors has not been read"));
         state.set_catalogue("lucid-system", None);
-        assert_eq!(state.view("a").unwrap_err(), "ConfigMaps lucid-auditor-chain have not been listed");
-        state.set_namespaces(&BTreeMap::new());
+        assert_eq!(state.view("a").err(), unready("Auditors have not been listed"));
+        state.change_auditors(|auditors| auditors.set_all(Vec::new()));
+        assert_eq!(state.view("a").err(), unready("ConfigMaps lucid-auditor-chain have not been listed"));
+        assert!(state.catalogues("a").is_err());
+        state.set_chains(BTreeMap::new());
+        assert_eq!(state.view("a").err(), unready("namespaces have not been listed"));
+        assert!(state.catalogues("a").is_ok() && !state.is_synced());
+        state.set_all_labels(HashMap::new());
+        assert!(state.is_synced());
+        assert_eq!(state.view("a").err(), Some(Unready::UnknownNamespace));
+        state.set_labels("a", Some(Labels::default()));
         assert!(state.view("a").is_ok());
     }
 
     #[test]
+    fn labels_say_what_the_namespace_enforces_and_whether_it_is_enabled() {
+        let state = synced();
+        let labels: BTreeMap<_, _> = [
+            ("pod-security.kubernetes.io/enforce".to_owned(), "baseline".to_owned()),
+            ("lucid.computing/enabled".to_owned(), "true".to_owned()),
+        ]
+        .into();
+        state.set_labels("a", Some(Labels::of(&labels)));
+        let [a, b] = ["a", "b"].map(|name| state.view(name).unwrap());
+        assert_eq!((a.pod_security, a.enabled), (PodSecurity::Baseline, true));
+        assert_eq!((b.pod_security, b.enabled), (PodSecurity::Privileged, false));
+        state.set_labels("a", None);
+        assert_eq!(state.view("a").err(), Some(Unready::UnknownNamespace));
+    }
+
+    #[test]
+    fn objects_lie_over_the_file_and_the_file_over_what_is_built_in() {
+        let state = synced();
+        let file = "chain: [{name: lucid-toxicity-auditor, image: file/t}, {name: lucid-pii-auditor, image: file/p}]";
+        state.set_catalogue("lucid-system", Some(&data("auditors.yaml", file)));
+        state.change_auditors(|auditors| auditors.set(auditor("pii", 1, "object/p")));
+        assert_eq!(image(&state, "toxicity").as_deref(), Some("file/t"));
+        assert_eq!(image(&state, "pii").as_deref(), Some("object/p"));
+        state.set_chain("a", Some(data("auditors.yaml", "chain: [{name: pii, image: own/p}]")));
+        let own = state.view("a").unwrap().namespace_chain.unwrap();
+        assert_eq!(own.chain()[0].image(), "own/p");
+        state.change_auditors(|auditors| auditors.remove("pii"));
+        assert_eq!(image(&state, "pii").as_deref(), Some("file/p"));
+    }
+
+    #[test]
+    fn a_broken_object_is_told_with_every_view_and_holds_nothing_up() {
+        let state = synced();
+        state.change_auditors(|auditors| {
+            auditors.set(auditor("pii", 1, "object/p"));
+            auditors.set(auditor("bad", 1, "No Image"));
+        });
+        assert_eq!(image(&state, "pii").as_deref(), Some("object/p"));
+        let problems = state.view("a").unwrap().problems;
+        assert!(problems.len() == 1 && problems[0].starts_with("Auditor bad: spec.image"), "{problems:?}");
+        state.change_auditors(|auditors| auditors.remove("bad"));
+        assert!(state.view("a").unwrap().problems.is_empty());
+    }
+
+    #[test]
+    fn what_changes_nothing_in_the_catalogue_is_no_other_configuration() {
+        let state = synced();
+        state.change_auditors(|auditors| auditors.set(auditor("pii", 1, "object/p")));
+        let before = state.view("a").unwrap().configuration;
+        // Its status changed, or its labels, or the same was written again.
+        state.change_auditors(|auditors| auditors.set(auditor("pii", 1, "object/p")));
+        state.change_auditors(|auditors| auditors.set(auditor("pii", 2, "object/p")));
+        assert!(Arc::ptr_eq(&before, &state.view("a").unwrap().configuration));
+    }
+
+    #[test]
     fn a_broken_chain_leaves_the_last_good_one_in_force_and_says_so() {
-        let mut state = synced();
-        state.set_namespace("a", data("chain", "toxicity"));
-        state.set_namespace("a", data("auditors.yaml", "chain:\n  - name: x\n    port: many\n"));
+        let state = synced();
+        state.set_chain("a", Some(data("chain", "toxicity")));
+        state.set_chain("a", Some(data("auditors.yaml", "chain:\n  - name: x\n    port: many\n")));
         assert_eq!(chain(&state, "a"), Some(vec!["lucid-toxicity-auditor".to_owned()]));
         let problems = state.view("a").unwrap().problems;
         assert!(
@@ -206,14 +316,14 @@ mod tests {
         );
         assert!(problems[0].contains("chain[0].port"), "{problems:?}");
         assert!(state.view("b").unwrap().problems.is_empty());
-        state.set_namespace("a", data("chain", "injection"));
+        state.set_chain("a", Some(data("chain", "injection")));
         assert_eq!(chain(&state, "a"), Some(vec!["lucid-injection-auditor".to_owned()]));
         assert!(state.view("a").unwrap().problems.is_empty());
     }
 
     #[test]
     fn a_broken_catalogue_leaves_the_last_good_one_in_force() {
-        let mut state = synced();
+        let state = synced();
         let pii = "chain: [{name: lucid-pii-auditor, image: r.test/pii}]";
         state.set_catalogue("lucid-system", Some(&data("auditors.yaml", pii)));
         state.set_catalogue("lucid-system", Some(&data("auditors.yaml", "chain: 7")));
@@ -229,18 +339,18 @@ mod tests {
 
     #[test]
     fn a_catalogue_that_is_broken_from_the_start_leaves_the_built_in_auditors() {
-        let mut state = State::new(Settings::default());
+        let state = state(Settings::default());
         state.set_catalogue("lucid-system", Some(&data("auditors.yaml", "chain: 7")));
-        state.set_namespaces(&BTreeMap::new());
+        state.set_chains(BTreeMap::new());
         let view = state.view("a").unwrap();
         assert!(view.configuration.catalogue().resolve("toxicity").is_ok());
-        assert!(view.problems[0].ends_with("only the built-in auditors are known"), "{:?}", view.problems);
+        assert!(view.problems[0].ends_with("none of its auditors are known"), "{:?}", view.problems);
     }
 
     #[test]
     fn a_namespace_follows_a_change_of_the_catalogue() {
-        let mut state = State::new(Settings::default());
-        state.set_namespaces(&[("a".to_owned(), data("chain", "pii"))].into());
+        let state = state(Settings::default());
+        state.set_chains([("a".to_owned(), data("chain", "pii"))].into());
         state.set_catalogue("s", None);
         assert_eq!((chain(&state, "a"), state.view("a").unwrap().problems.len()), (None, 1));
         state.set_catalogue(
@@ -254,10 +364,10 @@ mod tests {
     #[test]
     fn an_operator_chain_with_an_unknown_auditor_is_named_until_the_catalogue_knows_it() {
         let chain = Some(vec!["pii".to_owned()]);
-        let mut state = State::new(Settings { chain, ..Settings::default() });
-        state.set_namespaces(&BTreeMap::new());
+        let state = state(Settings { chain, ..Settings::default() });
+        state.set_chains(BTreeMap::new());
         state.set_catalogue("s", None);
-        let reason = state.view("a").unwrap_err();
+        let Err(Unready::NotRead(reason)) = state.view("a") else { panic!("it is answered") };
         assert!(reason.contains("LUCID_CHAIN") && reason.contains("pii"), "{reason}");
         state.set_catalogue(
             "s",
@@ -268,13 +378,13 @@ mod tests {
 
     #[test]
     fn a_new_list_reads_only_what_changed() {
-        let mut state = synced();
+        let state = synced();
         let list = |a: &str, b: &str| {
             [("a".to_owned(), data("chain", a)), ("b".to_owned(), data("chain", b))].into()
         };
-        state.set_namespaces(&list("toxicity", "toxicity"));
+        state.set_chains(list("toxicity", "toxicity"));
         let [a, b] = ["a", "b"].map(|name| state.view(name).unwrap().namespace_chain.unwrap());
-        state.set_namespaces(&list("toxicity", "injection"));
+        state.set_chains(list("toxicity", "injection"));
         assert!(Arc::ptr_eq(&a, &state.view("a").unwrap().namespace_chain.unwrap()), "a was read again");
         assert!(!Arc::ptr_eq(&b, &state.view("b").unwrap().namespace_chain.unwrap()));
         assert_eq!(chain(&state, "b"), Some(vec!["lucid-injection-auditor".to_owned()]));
@@ -282,12 +392,12 @@ mod tests {
 
     #[test]
     fn a_config_map_that_is_gone_after_a_new_list_is_forgotten() {
-        let mut state = synced();
-        state.set_namespace("a", data("chain", "toxicity"));
-        state.set_namespace("b", data("chain", "toxicity"));
-        state.set_namespaces(&[("b".to_owned(), data("chain", "toxicity"))].into());
+        let state = synced();
+        state.set_chain("a", Some(data("chain", "toxicity")));
+        state.set_chain("b", Some(data("chain", "toxicity")));
+        state.set_chains([("b".to_owned(), data("chain", "toxicity"))].into());
         assert_eq!((chain(&state, "a"), chain(&state, "b").is_some()), (None, true));
-        state.remove_namespace("b");
+        state.set_chain("b", None);
         assert_eq!(chain(&state, "b"), None);
     }
 }

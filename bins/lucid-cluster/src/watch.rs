@@ -1,18 +1,34 @@
-//! Keeps the configuration in step with the API server.
+//! Keeps what is known in step with the API server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
+use std::fmt::Debug;
+use std::future::pending;
+use std::pin::pin;
+use std::time::Duration;
 
-use futures::StreamExt;
-use k8s_openapi::api::core::v1::ConfigMap;
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DynamicObject, PartialObjectMeta};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
 use lucid_chain::keys;
 use lucid_webhook::Condition;
+use tokio::sync::watch as channel;
+use tokio::time::{Instant, timeout_at};
 
 use crate::ClusterConfiguration;
+use crate::auditor;
+use crate::namespaces::Labels;
 use crate::state::State;
+
+/// How long changes of Auditor objects are collected before the catalogue is put together again: of a list that is being
+/// applied every object is an event.
+const COLLECTED: Duration = Duration::from_millis(50);
+/// How long after a change chains are read for which nobody has asked.
+const CATCH_UP_PACE: Duration = Duration::from_secs(1);
 
 impl ClusterConfiguration {
     /// Watches in a task of its own; returns `synced`.
@@ -23,70 +39,207 @@ impl ClusterConfiguration {
         synced
     }
 
-    /// Watches ConfigMap `lucid-auditors` of `namespace` and the ConfigMaps `lucid-auditor-chain` of all namespaces,
-    /// for as long as the future is polled. `synced` holds once requests can be answered.
+    /// Watches ConfigMap `lucid-auditors` of `namespace`, the Auditors, the ConfigMaps `lucid-auditor-chain` of all
+    /// namespaces, and the namespaces' labels where the settings ask for them, for as long as the future is polled.
+    /// `synced` holds once requests can be answered.
+    ///
+    /// Where Auditors are not defined there are none. When they are defined later they are taken up at once.
     pub async fn watch(&self, client: Client, namespace: &str, synced: &Condition) -> Infallible {
-        let update = |change: &mut dyn FnMut(&mut State)| {
-            self.change(change);
-            synced.set(self.namespace("").is_ok());
+        let state = &*self.0;
+        let follow = async {
+            let mut changes = state.changes();
+            loop {
+                synced.set(state.is_synced());
+                // The sender is part of the state.
+                changes.changed().await.ok();
+            }
         };
-
-        let mut listed = false;
-        let catalogue =
-            each_event(Api::namespaced(client.clone(), namespace), keys::CATALOGUE_CONFIG_MAP, |event| {
-                match event {
-                    Event::Init => listed = false,
-                    Event::InitApply(map) | Event::Apply(map) => {
-                        listed = true;
-                        let data = map.data.unwrap_or_default();
-                        update(&mut |state| state.set_catalogue(namespace, Some(&data)));
-                    }
-                    Event::InitDone if listed => {}
-                    Event::InitDone | Event::Delete(_) => {
-                        update(&mut |state| state.set_catalogue(namespace, None))
-                    }
-                }
-            });
-
-        // A list takes effect as a whole.
-        let mut listed = BTreeMap::new();
-        let chains = each_event(Api::all(client), keys::NAMESPACE_CONFIG_MAP, |event| match event {
-            Event::Init => listed.clear(),
-            Event::InitApply(map) => {
-                listed.insert(map.namespace().unwrap_or_default(), map.data.unwrap_or_default());
-            }
-            Event::InitDone => {
-                let listed = std::mem::take(&mut listed);
-                update(&mut |state| state.set_namespaces(&listed));
-            }
-            Event::Apply(map) => {
-                let namespace = map.namespace().unwrap_or_default();
-                let data = map.data.unwrap_or_default();
-                update(&mut |state| state.set_namespace(&namespace, data.clone()));
-            }
-            Event::Delete(map) => {
-                let namespace = map.namespace().unwrap_or_default();
-                update(&mut |state| state.remove_namespace(&namespace));
-            }
-        });
-
-        tokio::join!(catalogue, chains).0
+        let labels = async {
+            if state.follows_namespaces() { namespaces(state, client.clone()).await } else { pending().await }
+        };
+        tokio::join!(
+            catalogue(state, client.clone(), namespace),
+            chains(state, client.clone()),
+            auditors(state, client.clone()),
+            labels,
+            catch_up(state),
+            follow,
+        )
+        .0
     }
 }
 
-/// Hands every event on ConfigMaps called `name` to `handle`; errors are logged and retried with back-off.
-async fn each_event(api: Api<ConfigMap>, name: &str, mut handle: impl FnMut(Event<ConfigMap>)) -> Infallible {
-    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    loop {
-        let mut events = watcher(api.clone(), config.clone()).default_backoff().boxed();
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(event) => handle(event),
-                Err(error) => {
-                    let error = lucid_process::with_causes(&error);
-                    tracing::warn!(config_map = name, error, "failed to watch ConfigMaps");
+async fn catalogue(state: &State, client: Client, namespace: &str) -> Infallible {
+    let mut listed = false;
+    let api = Api::<ConfigMap>::namespaced(client, namespace);
+    let events = watcher(api, named(keys::CATALOGUE_CONFIG_MAP)).default_backoff();
+    each_event("ConfigMap lucid-auditors", events, |event| match event {
+        Event::Init => listed = false,
+        Event::InitApply(map) | Event::Apply(map) => {
+            listed = true;
+            state.set_catalogue(namespace, Some(&map.data.unwrap_or_default()));
+        }
+        Event::InitDone if listed => {}
+        Event::InitDone | Event::Delete(_) => state.set_catalogue(namespace, None),
+    })
+    .await
+}
+
+async fn chains(state: &State, client: Client) -> Infallible {
+    // A list takes effect as a whole.
+    let mut listed = BTreeMap::new();
+    let events = watcher(Api::<ConfigMap>::all(client), named(keys::NAMESPACE_CONFIG_MAP)).default_backoff();
+    each_event("ConfigMaps lucid-auditor-chain", events, |event| match event {
+        Event::Init => listed.clear(),
+        Event::InitApply(map) => {
+            listed.insert(map.namespace().unwrap_or_default(), map.data.unwrap_or_default());
+        }
+        Event::InitDone => state.set_chains(std::mem::take(&mut listed)),
+        Event::Apply(map) => {
+            state.set_chain(&map.namespace().unwrap_or_default(), Some(map.data.unwrap_or_default()));
+        }
+        Event::Delete(map) => state.set_chain(&map.namespace().unwrap_or_default(), None),
+    })
+    .await
+}
+
+/// Of namespaces only what their labels say is kept.
+async fn namespaces(state: &State, client: Client) -> Infallible {
+    let mut listed = HashMap::new();
+    let events = watcher(Api::<PartialObjectMeta<Namespace>>::all(client), watcher::Config::default())
+        .default_backoff();
+    each_event("namespaces", events, |event| match event {
+        Event::Init => listed.clear(),
+        Event::InitApply(namespace) => {
+            listed.insert(namespace.name_any(), Labels::of(namespace.labels()));
+        }
+        Event::InitDone => state.set_all_labels(std::mem::take(&mut listed)),
+        Event::Apply(namespace) => {
+            state.set_labels(&namespace.name_any(), Some(Labels::of(namespace.labels())));
+        }
+        Event::Delete(namespace) => state.set_labels(&namespace.name_any(), None),
+    })
+    .await
+}
+
+/// Whether Auditors are defined decides whether they are watched: there are none of what is not defined, and a watch of it
+/// would only fail.
+async fn auditors(state: &State, client: Client) -> Infallible {
+    let definitions = Api::<PartialObjectMeta<CustomResourceDefinition>>::all(client.clone());
+    let events = watcher(definitions, named(auditor::CRD_NAME)).default_backoff();
+    // The uid of the definition, if there is one; `None` while that is not known.
+    let (defined, mut is_defined) = channel::channel(None::<Option<String>>);
+    let mut listed = None;
+    let definition = each_event("CustomResourceDefinition auditors.lucid.computing", events, |event| {
+        let uid = match event {
+            Event::Init => return listed = None,
+            Event::InitApply(found) => return listed = found.uid(),
+            Event::InitDone => listed.take(),
+            Event::Apply(found) => found.uid(),
+            Event::Delete(_) => None,
+        };
+        defined.send_if_modified(|known| known.replace(uid.clone()) != Some(uid));
+    });
+    let objects = async {
+        loop {
+            let now = is_defined.borrow_and_update().clone();
+            let follow = async {
+                match &now {
+                    None => {}
+                    Some(None) => state.change_auditors(|auditors| auditors.set_all(Vec::new())),
+                    Some(Some(_)) => match defined_auditors(state, client.clone()).await {},
                 }
+                pending::<Infallible>().await
+            };
+            tokio::select! {
+                never = follow => match never {},
+                _ = is_defined.wait_for(|known| *known != now) => {}
             }
         }
+    };
+    tokio::join!(definition, objects).0
+}
+
+/// Follows the Auditor objects.
+async fn defined_auditors(state: &State, client: Client) -> Infallible {
+    let api = Api::<DynamicObject>::all_with(client, &auditor::resource());
+    // It takes the API server a moment to serve what was defined: the first attempt may fail.
+    let events = watcher(api, watcher::Config::default()).default_backoff();
+    let mut events = pin!(events);
+    let mut listed = Vec::new();
+    let mut batch = Vec::new();
+    loop {
+        batch.extend(events.next().await);
+        let deadline = Instant::now() + COLLECTED;
+        while let Ok(Some(event)) = timeout_at(deadline, events.next()).await {
+            batch.push(event);
+        }
+        let changes: Vec<_> = batch.drain(..).filter_map(|event| taken("Auditors", event)).collect();
+        if changes.is_empty() {
+            continue;
+        }
+        state.change_auditors(|auditors| {
+            for change in changes {
+                match change {
+                    Event::Init => listed.clear(),
+                    Event::InitApply(object) => listed.push(lean(object)),
+                    Event::InitDone => auditors.set_all(std::mem::take(&mut listed)),
+                    Event::Apply(object) => auditors.set(lean(object)),
+                    Event::Delete(object) => auditors.remove(&object.name_any()),
+                }
+            }
+        });
     }
+}
+
+/// Without the largest part of it, which nobody reads.
+fn lean(mut object: DynamicObject) -> DynamicObject {
+    object.metadata.managed_fields = None;
+    object
+}
+
+/// Reads chains of namespaces for which nobody asks, one at a time and behind everything else.
+async fn catch_up(state: &State) -> Infallible {
+    let mut changes = state.changes();
+    loop {
+        changes.borrow_and_update();
+        for namespace in state.with_chains() {
+            state.catch_up(&namespace);
+            tokio::task::yield_now().await;
+        }
+        // The sender is part of the state.
+        changes.changed().await.ok();
+        tokio::time::sleep(CATCH_UP_PACE).await;
+    }
+}
+
+/// Those called `name`. By this selector, a right by resourceNames is enough.
+fn named(name: &str) -> watcher::Config {
+    watcher::Config::default().fields(&format!("metadata.name={name}"))
+}
+
+/// Hands every event to `handle`. What fails is tried again by the stream.
+async fn each_event<K: Debug>(
+    what: &str,
+    events: impl Stream<Item = watcher::Result<Event<K>>>,
+    mut handle: impl FnMut(Event<K>),
+) -> Infallible {
+    let mut events = pin!(events);
+    loop {
+        match events.next().await {
+            Some(event) => taken(what, event).into_iter().for_each(&mut handle),
+            // It has no end.
+            None => pending().await,
+        }
+    }
+}
+
+/// The event, if it is one.
+fn taken<K>(what: &str, event: watcher::Result<Event<K>>) -> Option<Event<K>> {
+    event
+        .inspect_err(|error| {
+            let error = lucid_process::with_causes(error);
+            tracing::warn!(what, error, "failed to watch; it is tried again");
+        })
+        .ok()
 }

@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use lucid_chain::{AuditMode, Direction, Intercept, SidecarMode, SkipPolicy};
 use lucid_notary::ImageReference;
 use lucid_serving::ServingArgs;
-use lucid_validator::{DecisionArgs, ValidationArgs};
+use lucid_validator::{DecisionArgs, SelectorArgs, ValidationArgs};
 
 use crate::registration::FailurePolicy;
 
@@ -37,8 +37,13 @@ pub struct RunArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Registration")]
 pub(crate) struct RegistrationArgs {
-    /// What happens to pods of enabled namespaces while the mutating webhook cannot be asked. With Ignore pods may
-    /// run without audit. The validating webhook is always Fail.
+    /// Which namespaces and pods the webhooks are called for.
+    #[command(flatten)]
+    pub(crate) selectors: SelectorArgs,
+
+    /// What happens to pods of selected namespaces while the mutating webhook cannot be asked, or fails, or does not know
+    /// its configuration yet: Fail refuses them, with Ignore they may run without audit. The validating webhook is
+    /// always Fail.
     #[arg(long, env = "LUCID_FAILURE_POLICY", value_name = "POLICY", default_value = "Fail")]
     pub(crate) failure_policy: FailurePolicy,
 

@@ -1,13 +1,19 @@
 //! The `/mutate` webhook: pods get their auditor chain.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use lucid_audit::Recorder;
 use lucid_chain::{Decision, Inputs, plan};
 use lucid_cluster::{ClusterConfiguration, NotSynced};
 use lucid_validator::{RequestError, Scope, decision, pod_of, record};
-use lucid_webhook::{AdmissionRequest, AdmissionResponse, InvalidPatch, JsonPatch, Operation};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, Failure, InvalidPatch, JsonPatch, Operation};
 use snafu::Snafu;
+
+use crate::events::Events;
+use crate::metrics::{Metrics, Outcome};
+use crate::notice::{FailureReason, Notice};
+use crate::registration::FailurePolicy;
 
 /// Why a pod could not be given its chain.
 #[derive(Debug, Snafu)]
@@ -42,8 +48,14 @@ pub(crate) struct Injector {
     pub(crate) scope: Scope,
     /// Chains, catalogues and settings.
     pub(crate) cluster: ClusterConfiguration,
+    /// What becomes of a pod when this fails.
+    pub(crate) failure_policy: FailurePolicy,
     /// Where decisions are kept.
     pub(crate) recorder: Arc<Recorder>,
+    /// Where they are counted.
+    pub(crate) metrics: Metrics,
+    /// Where users are told.
+    pub(crate) events: Events,
 }
 
 impl Injector {
@@ -51,7 +63,7 @@ impl Injector {
     ///
     /// # Errors
     ///
-    /// When the pod cannot be read or the configuration is not known yet.
+    /// When the pod cannot be read or the configuration is not known yet; see [`Self::fail`].
     pub(crate) async fn inject(self, request: AdmissionRequest) -> Result<AdmissionResponse, InjectError> {
         let namespace = request.namespace.as_deref().unwrap_or_default();
         // A chain is part of a pod from the start: containers cannot be added to one that exists.
@@ -59,35 +71,69 @@ impl Injector {
         let Some(object) = request.object.as_ref().filter(|_| concerned) else {
             return Ok(AdmissionResponse::allow());
         };
+        let view = self.cluster.namespace(namespace).await?;
+        let begin = Instant::now();
         let pod = pod_of(&request, object)?;
-        let view = self.cluster.namespace(namespace)?;
         let inputs = Inputs::new(&view.configuration)
             .with_namespace(namespace)
-            .with_namespace_chain(view.namespace_chain.as_deref());
-        let outcome = plan(&pod, &inputs);
-        let response = match &outcome.decision {
-            Decision::NotRequested => AdmissionResponse::allow(),
+            .with_namespace_chain(view.namespace_chain.as_deref())
+            .with_pod_security(view.pod_security);
+        let planned = plan(&pod, &inputs);
+        let mut notices: Vec<Notice> = planned.warnings.iter().map(Notice::from).collect();
+        let mut chain = Vec::new();
+        let (response, outcome) = match planned.decision {
+            Decision::NotRequested => (AdmissionResponse::allow(), Outcome::NotRequested),
             Decision::Skipped { reason } => {
-                AdmissionResponse::allow().with_warning(format!("no auditors: {reason}"))
+                notices.push(Notice::of_skip(reason));
+                (AdmissionResponse::allow(), Outcome::Skipped(reason.reason()))
             }
             Decision::Planned(plan) => {
                 let patch = plan.patch(&pod);
-                let warnings =
-                    view.problems.iter().cloned().chain(patch.warnings().iter().map(ToString::to_string));
-                AdmissionResponse::patch(JsonPatch::from_operations(&patch)?).with_warnings(warnings)
+                notices.extend(view.problems.iter().map(|problem| Notice::of_configuration(problem)));
+                notices.extend(patch.warnings().iter().map(Notice::from));
+                chain.extend(plan.containers.into_iter().map(|container| container.name));
+                let outcome = if patch.is_empty() { Outcome::Unchanged } else { Outcome::Injected };
+                (AdmissionResponse::patch(JsonPatch::from_operations(&patch)?), outcome)
             }
-            Decision::Impossible { reason } => AdmissionResponse::deny(422, "Invalid", reason.to_string()),
+            Decision::Impossible { reason } => {
+                notices.push(Notice::of_refusal(&reason));
+                let denial = AdmissionResponse::deny(422, "Invalid", reason.to_string());
+                (denial, Outcome::Refused(reason.reason()))
+            }
             _ => return UnknownDecisionSnafu.fail(),
         };
-        let response = response.with_warnings(&outcome.warnings);
-        if matches!(outcome.decision, Decision::NotRequested) && outcome.warnings.is_empty() {
-            return Ok(response);
+        self.metrics.planned(begin.elapsed());
+        let denial = response.denial().map(|denial| denial.message.clone());
+        let warnings = notices.iter().map(|notice| &notice.text).filter(|text| denial.as_ref() != Some(text));
+        let response = response.with_warnings(warnings);
+        self.metrics.count(outcome, &notices);
+        if outcome != Outcome::NotRequested || !notices.is_empty() {
+            let mut decision = decision("mutate", &request, &response);
+            decision.chain = chain;
+            record(&self.recorder, decision);
         }
-        let mut decision = decision("mutate", &request, &response);
-        if let Decision::Planned(plan) = &outcome.decision {
-            decision.chain = plan.containers.iter().map(|container| container.name.clone()).collect();
-        }
-        record(&self.recorder, decision);
+        self.events.report(&request, notices);
         Ok(response)
+    }
+
+    /// Answers a request that could not be answered, by the failure policy.
+    pub(crate) fn fail(&self, request: &AdmissionRequest, failure: &Failure) -> AdmissionResponse {
+        let reason = FailureReason::of(failure);
+        let (response, text) = match self.failure_policy {
+            FailurePolicy::Fail if reason == FailureReason::NotSynced => {
+                let text = format!("{failure}; try again in a moment");
+                (AdmissionResponse::deny(503, "ServiceUnavailable", &*text), text)
+            }
+            FailurePolicy::Fail => (failure.refusal(), failure.to_string()),
+            FailurePolicy::Ignore => {
+                let text = format!("no auditors: {failure}");
+                (AdmissionResponse::allow().with_warning(&text), text)
+            }
+        };
+        let notices = vec![Notice::of_failure(reason, &text)];
+        self.metrics.count(Outcome::Failed(reason), &notices);
+        record(&self.recorder, decision("mutate", request, &response));
+        self.events.report(request, notices);
+        response
     }
 }

@@ -1,17 +1,25 @@
 //! The Lucid operator: injects auditor chains into pods and validates them.
 //!
 //! The binary is a thin shell around [`run`] and [`cainjector`]. `config` says what it is told, `injector` is the handler
-//! of `/mutate`, `registration` what that is called for; `/validate` is `lucid_validator`'s, and certificates are
+//! of `/mutate`, `registration` what that is called for, `notice` what users hear of it, as warnings, `events` and
+//! `metrics`; `/validate` is `lucid_validator`'s, and certificates are
 //! `lucid_serving`'s.
 
 mod cainjector;
 mod certs;
 mod config;
+mod events;
 mod injector;
+mod manifests;
+mod metrics;
+mod notice;
 mod registration;
 mod run;
+mod uninstall;
 
 pub use cainjector::{CainjectorArgs, CainjectorError, cainjector};
 pub use certs::{CertsArgs, CertsError, certs};
 pub use config::RunArgs;
+pub use manifests::{ManifestsArgs, ManifestsError, manifests};
 pub use run::run;
+pub use uninstall::{UninstallArgs, UninstallError, uninstall};

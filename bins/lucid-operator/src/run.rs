@@ -6,13 +6,16 @@ use lucid_chain::Overrides;
 use lucid_cluster::{ClusterConfiguration, Settings};
 use lucid_serving::{Host, Program};
 use lucid_validator::{Calls, RunError, Scope, VALIDATE_NAME, VALIDATE_PATH, Validator};
-use lucid_webhook::{AdmissionRequest, Router, Webhook};
+use lucid_webhook::{AdmissionRequest, FailureAction, Router, Webhook};
 
 use crate::config::RunArgs;
+use crate::events::Events;
 use crate::injector::Injector;
+use crate::metrics::Metrics;
 use crate::registration::{self, MUTATE_NAME, MUTATE_PATH};
 
-const PROGRAM: Program = Program { name: "lucid-operator", service: "lucid-operator-webhook" };
+/// What everything about the operator is called.
+pub(crate) const PROGRAM: Program = Program { name: "lucid-operator", service: "lucid-operator-webhook" };
 
 /// Runs until SIGTERM or SIGINT.
 ///
@@ -23,19 +26,33 @@ const PROGRAM: Program = Program { name: "lucid-operator", service: "lucid-opera
 pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let verifier = args.validation.verifier()?;
     let recorder = Arc::new(args.decisions.recorder()?);
-    let host = Host::bind(PROGRAM, &args.serving).await?;
+    let mut registry = lucid_serving::registry();
+    let metrics = Metrics::new(&mut registry);
+    let host = Host::bind(PROGRAM, &args.serving, registry).await?;
     let host = if args.registration.validate { host } else { host.without_registering_validating() };
     let cluster = ClusterConfiguration::new(settings(&args));
     let synced = cluster.keep(host.client(), &args.serving.namespace, host.condition("configuration"));
     let scope = Scope::new(&args.serving.namespace);
-    let calls = Calls { scope: scope.clone(), timeout_seconds: args.serving.webhook_timeout_seconds };
+    let calls = Calls {
+        scope: scope.clone(),
+        selectors: args.registration.selectors.clone(),
+        timeout_seconds: args.serving.webhook_timeout_seconds,
+    };
     let strictness = args.validation.strictness();
-    let injector =
-        Injector { scope: scope.clone(), cluster: cluster.clone(), recorder: Arc::clone(&recorder) };
+    let injector = Injector {
+        scope: scope.clone(),
+        cluster: cluster.clone(),
+        failure_policy: args.registration.failure_policy,
+        recorder: Arc::clone(&recorder),
+        events: Events::start(host.client(), PROGRAM.reporter(), metrics.clone()),
+        metrics,
+    };
     let validator = Validator { scope, cluster, strictness, verifier, recorder };
+    let on_failure = injector.clone();
     let inject = move |request: AdmissionRequest| injector.clone().inject(request);
     let validate = move |request: AdmissionRequest| validator.clone().validate(request);
     let mutating = Webhook::mutating(MUTATE_NAME, inject)
+        .with_failure_action(FailureAction::call(move |request, failure| on_failure.fail(request, failure)))
         .with_registration(|it| registration::mutating(&calls, args.registration.failure_policy, it));
     let validating =
         Webhook::validating(VALIDATE_NAME, validate).with_registration(|it| calls.validating(it));
@@ -43,7 +60,8 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     Ok(host.serve(router, synced).await?)
 }
 
-fn settings(args: &RunArgs) -> Settings {
+/// What planning takes from the options.
+pub(crate) fn settings(args: &RunArgs) -> Settings {
     let injection = &args.injection;
     Settings {
         chain: injection.chain.clone(),
@@ -58,5 +76,6 @@ fn settings(args: &RunArgs) -> Settings {
         skip: injection.skip(),
         init_image: injection.init_image.clone(),
         image_pull_secrets: injection.image_pull_secrets.clone(),
+        namespaces: true,
     }
 }

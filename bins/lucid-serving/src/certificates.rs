@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use kube::runtime::events::Reporter;
 use lucid_certs::metrics::Metrics;
 use lucid_certs::source::{BundleFile, Files, SecretSource, SourceError, Watching};
 use lucid_certs::target::TrustTarget;
@@ -221,7 +220,8 @@ impl Serving {
         let in_secret = |secret: SecretSource| if publishes { secret.with_publishing() } else { secret };
         match (options.certificates, &options.tls_directory) {
             (Source::SelfSigned, _) => {
-                let source = SelfManaged::new(client.clone(), namespace, ca_secret, names, reporter(program));
+                let source =
+                    SelfManaged::new(client.clone(), namespace, ca_secret, names, program.reporter());
                 let source = source.with_algorithm(options.ca_key_algorithm);
                 let source = match source.with_timing(timing) {
                     Ok(source) if options.share_certificate => {
@@ -260,11 +260,6 @@ impl Serving {
             }
         }
     }
-}
-
-/// Who reports events.
-pub(crate) fn reporter(program: Program) -> Reporter {
-    Reporter { controller: program.name.to_owned(), instance: std::env::var("HOSTNAME").ok() }
 }
 
 impl CertificateArgs {

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use crate::Program;
 use crate::args::ServingArgs;
-use crate::certificates::{CertificatesError, Serving, reporter};
+use crate::certificates::{CertificatesError, Serving};
 use crate::registration::{self, Register, RegistrationTarget};
 
 /// How long registration waits for the process to have something to answer with.
@@ -70,6 +70,12 @@ pub enum HostError {
     },
 }
 
+/// The registry of a process's metrics, whose names begin with `lucid_`.
+#[must_use]
+pub fn registry() -> Registry {
+    Registry::with_prefix("lucid")
+}
+
 /// A process that is about to serve webhooks. Its probes are answered already.
 pub struct Host {
     program: Program,
@@ -86,14 +92,18 @@ pub struct Host {
 }
 
 impl Host {
-    /// Takes the ports, and begins to answer `/healthz`, `/readyz` and `/metrics`.
+    /// Takes the ports, and begins to answer `/healthz`, `/readyz` and `/metrics`: with what is in `registry`, the
+    /// [`registry`] of the process, and the metrics of webhooks and certificates.
     ///
     /// # Errors
     ///
     /// When something that waiting does not cure is wrong.
-    pub async fn bind(program: Program, args: &ServingArgs) -> Result<Self, HostError> {
+    pub async fn bind(
+        program: Program,
+        args: &ServingArgs,
+        mut registry: Registry,
+    ) -> Result<Self, HostError> {
         let shutdown = lucid_process::shutdown_signal().context(SignalsSnafu)?.boxed().shared();
-        let mut registry = Registry::with_prefix("lucid");
         let metrics = Metrics::new(&mut registry);
         let certs_metrics = lucid_certs::metrics::Metrics::new(&mut registry);
         let certificates = Serving::new(program, args, certs_metrics).await?;
@@ -157,7 +167,7 @@ impl Host {
             program, args, client, server, metrics, certificates, certified, serving, shutdown, ..
         } = self;
         let router = router.with_metrics(metrics).with_body_limit(BODY_LIMIT);
-        let recorder = Recorder::new(client.clone(), reporter(program));
+        let recorder = Recorder::new(client.clone(), program.reporter());
         let configurations = args.configurations(program);
         let registering = Register { name: program.name, client: &client, recorder: &recorder };
         let mutating = registering.mutating(&configurations, &router).context(RegistrationSnafu)?;

@@ -8,9 +8,12 @@ mod certificates;
 mod host;
 mod registration;
 
+use kube::runtime::events::Reporter;
+
 pub use args::{ServingArgs, parse_webhook_url};
 pub use certificates::{CertificateArgs, CertificatesError, Source};
-pub use host::{Host, HostError, follow};
+pub use host::{Host, HostError, follow, registry};
+pub use registration::NAME_LABEL;
 
 /// A process that serves webhooks: what everything about it is called.
 #[derive(Clone, Copy, Debug)]
@@ -20,4 +23,12 @@ pub struct Program {
     pub name: &'static str,
     /// The Service in front of it
     pub service: &'static str,
+}
+
+impl Program {
+    /// Who reports its events.
+    #[must_use]
+    pub fn reporter(self) -> Reporter {
+        Reporter { controller: self.name.to_owned(), instance: std::env::var("HOSTNAME").ok() }
+    }
 }

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use lucid_webhook::Operation;
-use lucid_webhook::registration::{Registration, Rule, RuleScope};
+use lucid_webhook::registration::{Registration, Rule, RuleScope, parse_selector};
 
 use crate::scope::Scope;
 
@@ -12,11 +12,29 @@ pub const VALIDATE_NAME: &str = "validate.lucid.computing";
 /// Where pods are validated.
 pub const VALIDATE_PATH: &str = "/validate";
 
+/// The options that choose namespaces and pods, to be flattened into a binary's own arguments.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Registration")]
+pub struct SelectorArgs {
+    /// The namespaces whose pods are looked at, as kubectl takes a selector: `team=a,stage!=test,tier in (a,b),!legacy`.
+    /// The own namespace, kube-system, kube-public and kube-node-lease are excluded whatever it says.
+    #[arg(long, env = "LUCID_NAMESPACE_SELECTOR", value_name = "SELECTOR")]
+    #[arg(default_value = "lucid.computing/enabled=true", value_parser = parse_selector)]
+    pub namespace_selector: LabelSelector,
+
+    /// The pods that are looked at in these namespaces, likewise. By default all of them. Whoever writes a pod writes its
+    /// labels: what is not selected is neither injected nor validated.
+    #[arg(long, env = "LUCID_OBJECT_SELECTOR", value_name = "SELECTOR", value_parser = parse_selector)]
+    pub object_selector: Option<LabelSelector>,
+}
+
 /// What Lucid's webhooks are called for.
 #[derive(Clone, Debug)]
 pub struct Calls {
     /// Which namespaces are looked at.
     pub scope: Scope,
+    /// Which of these, and which pods in them, by their labels.
+    pub selectors: SelectorArgs,
     /// How long the API server waits for an answer, 1 to 30.
     pub timeout_seconds: i32,
 }
@@ -37,15 +55,21 @@ impl Calls {
             )
     }
 
-    /// What all of them have in common: the namespaces that are enabled and may be looked at.
+    /// What all of them have in common: the namespaces that are selected and may be looked at.
     pub fn of_pods(&self, registration: Registration) -> Registration {
-        registration.with_timeout_seconds(self.timeout_seconds).with_namespace_selector(LabelSelector {
-            match_labels: Some([(lucid_chain::keys::ENABLED_LABEL.to_owned(), "true".to_owned())].into()),
-            match_expressions: Some(vec![LabelSelectorRequirement {
+        let SelectorArgs { namespace_selector, object_selector } = self.selectors.clone();
+        let mut namespaces = namespace_selector;
+        namespaces.match_expressions.get_or_insert_default().insert(
+            0,
+            LabelSelectorRequirement {
                 key: "kubernetes.io/metadata.name".to_owned(),
                 operator: "NotIn".to_owned(),
                 values: Some(self.scope.excluded().map(str::to_owned).collect()),
-            }]),
-        })
+            },
+        );
+        registration
+            .with_timeout_seconds(self.timeout_seconds)
+            .with_namespace_selector(namespaces)
+            .with_object_selector(object_selector.unwrap_or_default())
     }
 }

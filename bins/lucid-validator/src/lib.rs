@@ -14,7 +14,7 @@ mod scope;
 mod validator;
 
 pub use args::{ArgsError, DecisionArgs, DecisionLogError, ValidationArgs};
-pub use calls::{Calls, VALIDATE_NAME, VALIDATE_PATH};
+pub use calls::{Calls, SelectorArgs, VALIDATE_NAME, VALIDATE_PATH};
 pub use record::{decision, record};
 pub use request::{RequestError, pod_of};
 pub use review::{ReviewArgs, ReviewError, review};

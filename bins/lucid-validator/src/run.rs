@@ -8,7 +8,7 @@ use lucid_webhook::{AdmissionRequest, Router, Webhook};
 use snafu::Snafu;
 
 use crate::args::{ArgsError, DecisionArgs, DecisionLogError, ValidationArgs};
-use crate::calls::{Calls, VALIDATE_NAME, VALIDATE_PATH};
+use crate::calls::{Calls, SelectorArgs, VALIDATE_NAME, VALIDATE_PATH};
 use crate::scope::Scope;
 use crate::validator::Validator;
 
@@ -20,6 +20,10 @@ pub struct RunArgs {
     /// Options of serving.
     #[command(flatten)]
     serving: ServingArgs,
+
+    /// Options of registration.
+    #[command(flatten)]
+    selectors: SelectorArgs,
 
     /// Options of the record.
     #[command(flatten)]
@@ -61,15 +65,15 @@ pub enum RunError {
 /// When something that waiting does not cure is wrong at start. An API server that cannot be reached, or refuses, is
 /// asked again until it answers; `/readyz` tells what is missing.
 pub async fn run(args: RunArgs) -> Result<(), RunError> {
-    let RunArgs { serving, decisions, validation } = args;
+    let RunArgs { serving, selectors, decisions, validation } = args;
     let verifier = validation.verifier()?;
     let recorder = Arc::new(decisions.recorder()?);
-    let host = Host::bind(PROGRAM, &serving).await?;
+    let host = Host::bind(PROGRAM, &serving, lucid_serving::registry()).await?;
     // The chains are the operator's; who are auditors stands in the same ConfigMaps.
     let cluster = ClusterConfiguration::new(Settings::default());
     let synced = cluster.keep(host.client(), &serving.namespace, host.condition("configuration"));
     let scope = Scope::new(&serving.namespace);
-    let calls = Calls { scope: scope.clone(), timeout_seconds: serving.webhook_timeout_seconds };
+    let calls = Calls { scope: scope.clone(), selectors, timeout_seconds: serving.webhook_timeout_seconds };
     let validator = Validator { scope, cluster, strictness: validation.strictness(), verifier, recorder };
     let validate = move |request: AdmissionRequest| validator.clone().validate(request);
     let webhook = Webhook::validating(VALIDATE_NAME, validate).with_registration(|it| calls.validating(it));

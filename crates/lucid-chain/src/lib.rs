@@ -139,7 +139,7 @@ mod warning;
 pub use annotations::Annotations;
 pub use catalogue::{
     Auditor, Catalogue, CatalogueError, DEFAULT_PORT, Defaults, Probe, Probes, Profile, RESERVED_ENV,
-    Resources, SecurityContext, UnknownAuditor,
+    Resources, SecurityContext, UnknownAuditor, stem as short_name,
 };
 pub use chain::{ChainError, ChainSource, MAX_CHAIN};
 pub use configuration::{Configuration, ConfigurationError, DEFAULT_CHAIN, DEFAULT_INIT_IMAGE, Overrides};

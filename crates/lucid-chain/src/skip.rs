@@ -37,6 +37,16 @@ pub enum SkipReason {
     Annotation,
 }
 
+impl SkipReason {
+    /// The same for machines, as [`Warning::reason`](crate::Warning::reason).
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Annotation => "SkipAudit",
+        }
+    }
+}
+
 impl fmt::Display for SkipReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

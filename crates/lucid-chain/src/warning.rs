@@ -119,6 +119,34 @@ pub enum Warning {
     },
 }
 
+impl Warning {
+    /// What it is about, for machines: fit for the reason of an event or a metric's label. There are no more of these than
+    /// kinds of warnings, and none changes.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::InvalidAnnotation { .. } => "InvalidAnnotation",
+            Self::InvalidSecuredLabel { .. } => "InvalidSecuredLabel",
+            Self::SecuredLabelOverruled => "SecuredLabelOverruled",
+            Self::TriggerMissing => "TriggerMissing",
+            Self::SkipNotAllowed => "SkipNotAllowed",
+            Self::NeverCompletes { .. } => "NeverCompletes",
+            Self::NotRedirected { .. } => "NotRedirected",
+            Self::RedirectRefused { .. } => "RedirectRefused",
+            Self::ProbeByGrpc { .. } => "ProbeByGrpc",
+            Self::NameTaken { .. } => "NameTaken",
+            Self::ModelPortAssumed { .. } => "ModelPortAssumed",
+            Self::LeftoverAuditor { .. } => "LeftoverAuditor",
+            Self::ContainerReplaced { .. } => "ContainerReplaced",
+            Self::ContainerReplanned { .. } => "ContainerReplanned",
+            Self::ContainerMoved { .. } => "ContainerMoved",
+            Self::AuditorUrlKept { .. } => "AuditorUrlKept",
+            Self::ProfileTakenAway { .. } => "ProfileTakenAway",
+            Self::StatusLeftOut { .. } => "StatusLeftOut",
+        }
+    }
+}
+
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

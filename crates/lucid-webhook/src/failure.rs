@@ -78,8 +78,8 @@ impl Failure {
         }
     }
 
-    /// The request refused for this reason.
-    pub(crate) fn refusal(&self) -> AdmissionResponse {
+    /// The request refused for this reason, as by [`FailureAction::Abort`].
+    pub fn refusal(&self) -> AdmissionResponse {
         let (code, reason) = match self {
             Self::Error(error) if error.is::<Rejection>() || error.is::<DecodeError>() => (400, "BadRequest"),
             Self::Error(_) | Self::Panic => (500, "InternalError"),

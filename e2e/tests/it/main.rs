@@ -16,5 +16,7 @@ mod docs;
 mod injection;
 mod installation;
 mod lifecycle;
+mod manifests;
+mod uninstall;
 mod validation;
 mod validator;

@@ -13,7 +13,7 @@ mod security_context;
 mod yaml;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     num::NonZeroU16,
     sync::{Arc, LazyLock},
 };
@@ -170,6 +170,29 @@ impl Catalogue {
         Ok(Self::new(file.auditors, file.defaults))
     }
 
+    /// Reads one entry as it stands in the list of an `auditors.yaml`, in YAML or JSON and within the same bounds: what
+    /// comes from elsewhere, as from an object of the API server, then means what it means in a file.
+    ///
+    /// ```
+    /// let entry = r#"{"name": "lucid-pii-auditor", "image": "registry.example/pii:1.0"}"#;
+    /// let auditor = lucid_chain::Catalogue::parse_entry("Auditor lucid-pii-auditor", entry)?;
+    /// assert_eq!(auditor.port().get(), 8080);
+    /// # Ok::<(), lucid_chain::CatalogueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn parse_entry(origin: &str, yaml: &str) -> Result<Auditor, CatalogueError> {
+        yaml::read_entry(origin, yaml)
+    }
+
+    /// The catalogue of these auditors, in their order, without defaults. Of those that mean the same the first counts.
+    pub fn of(auditors: impl IntoIterator<Item = Auditor>) -> Self {
+        let mut seen = BTreeSet::new();
+        let first = |auditor: &Auditor| seen.insert(stem(auditor.name()).to_owned());
+        Self::new(auditors.into_iter().filter(first).collect(), Defaults::default())
+    }
+
     /// The auditors in the order they were written.
     pub fn auditors(&self) -> &[Auditor] {
         &self.0.auditors
@@ -223,8 +246,9 @@ impl Catalogue {
     }
 }
 
-/// What two names have in common when they mean the same auditor.
-fn stem(name: &str) -> &str {
+/// What two names have in common when they mean the same auditor: the name without the prefix `lucid-` and the suffix
+/// `-auditor`.
+pub fn stem(name: &str) -> &str {
     let name = name.strip_prefix("lucid-").unwrap_or(name);
     name.strip_suffix("-auditor").unwrap_or(name)
 }

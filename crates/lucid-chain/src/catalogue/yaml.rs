@@ -51,6 +51,11 @@ impl CatalogueError {
     pub fn column(&self) -> usize {
         self.column
     }
+
+    /// What is wrong, with the key, and without origin and line: for an entry that its user has not written as text.
+    pub fn problem(&self) -> &str {
+        &self.problem
+    }
 }
 
 /// The most brackets and braces that open, wherever they stand. libyaml looks at every collection that is still open
@@ -59,6 +64,26 @@ const OPENINGS: usize = 4096;
 
 /// Reads an `auditors.yaml`.
 pub(super) fn read(origin: &str, yaml: &str) -> Result<File, CatalogueError> {
+    read_document(origin, yaml, |document| match document {
+        Some(document) => Map(ReadFile).deserialize(document),
+        None => Err(missing_chain()),
+    })
+}
+
+/// Reads one entry that stands alone.
+pub(super) fn read_entry(origin: &str, yaml: &str) -> Result<Auditor, CatalogueError> {
+    read_document(origin, yaml, |document| match document {
+        Some(document) => Map(ReadEntry { before: &mut Before::default() }).deserialize(document),
+        None => Err(de::Error::custom("found nothing, accepted one auditor")),
+    })
+}
+
+/// Reads the only document of a text.
+fn read_document<T>(
+    origin: &str,
+    yaml: &str,
+    read: impl FnOnce(Option<serde_yaml::Deserializer<'_>>) -> Result<T, serde_yaml::Error>,
+) -> Result<T, CatalogueError> {
     check_size(yaml).map_err(|problem| CatalogueError {
         origin: origin.to_owned(),
         line: 1,
@@ -68,10 +93,7 @@ pub(super) fn read(origin: &str, yaml: &str) -> Result<File, CatalogueError> {
     // A byte order mark is no part of the text.
     let yaml = yaml.strip_prefix('\u{feff}').unwrap_or(yaml);
     check_syntax(yaml)
-        .and_then(|()| match serde_yaml::Deserializer::from_str(yaml).next() {
-            Some(document) => Map(ReadFile).deserialize(document),
-            None => Err(missing_chain()),
-        })
+        .and_then(|()| read(serde_yaml::Deserializer::from_str(yaml).next()))
         .map_err(|error| CatalogueError::new(origin, &error))
 }
 

@@ -64,6 +64,21 @@ pub enum ImpossibleReason {
     },
 }
 
+impl ImpossibleReason {
+    /// The same for machines, as [`Warning::reason`](crate::Warning::reason).
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::NoFreePort { .. } => "NoFreePort",
+            Self::NoContainers => "NoContainers",
+            Self::Windows => "Windows",
+            Self::HostNetwork => "HostNetwork",
+            Self::Redirect { .. } => "RedirectImpossible",
+            Self::PodResources { .. } => "PodResources",
+        }
+    }
+}
+
 /// Whether any chain fits into `pod`.
 pub(super) fn check_pod(pod: &PodView<'_>, intercept: Intercept) -> Result<(), ImpossibleReason> {
     ensure!(!pod.is_windows(), WindowsSnafu);

@@ -31,6 +31,7 @@
 mod configurations;
 mod error;
 mod rule;
+mod selector;
 mod validate;
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
@@ -42,6 +43,7 @@ use crate::side_effects::SideEffects;
 pub use configurations::{Configurations, Endpoint};
 pub use error::RegistrationError;
 pub use rule::{Rule, RuleScope};
+pub use selector::{InvalidSelector, parse_selector};
 
 /// Every Namespace has this label, with its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";

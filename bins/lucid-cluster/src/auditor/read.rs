@@ -1,0 +1,149 @@
+//! From an object to what an entry of an `auditors.yaml` makes.
+
+use std::fmt::Write;
+
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+use lucid_chain::{Auditor, Catalogue};
+use serde_json::{Value, json};
+use snafu::Snafu;
+
+use super::convert;
+
+/// An Auditor cannot be used; the message names it, the field, what was found and what is accepted.
+#[derive(Clone, Debug, PartialEq, Eq, Snafu)]
+#[snafu(display("Auditor {name}: {problem}"))]
+pub struct AuditorError {
+    name: String,
+    problem: String,
+}
+
+impl AuditorError {
+    pub(crate) fn new(name: &str, problem: impl Into<String>) -> Self {
+        Self { name: name.to_owned(), problem: problem.into() }
+    }
+
+    /// What is wrong, without the object's name.
+    #[must_use]
+    pub fn problem(&self) -> &str {
+        &self.problem
+    }
+}
+
+/// Reads an Auditor of version v1, as an entry of an `auditors.yaml` is read.
+///
+/// # Errors
+///
+/// When such an entry would be refused.
+pub fn read(object: &DynamicObject) -> Result<Auditor, AuditorError> {
+    let name = object.name_any();
+    let Value::Object(mut entry) = convert::flat_spec(object.data["spec"].clone()) else {
+        return Err(AuditorError::new(&name, "`spec` is missing"));
+    };
+    entry.insert("name".to_owned(), json!(name));
+    Catalogue::parse_entry("", &yaml(&entry.into()))
+        .map_err(|error| AuditorError::new(&name, format!("spec.{}", in_terms_of_v1(error.problem()))))
+}
+
+/// JSON that YAML reads as the same: as itself it does not take all characters that JSON does, and takes some for line ends.
+fn yaml(json: &Value) -> String {
+    let mut text = String::new();
+    for character in json.to_string().chars() {
+        match character {
+            '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => {
+                // Outside of texts JSON has none of these. Writing to a text never fails.
+                write!(text, "\\u{:04x}", u32::from(character)).ok();
+            }
+            _ => text.push(character),
+        }
+    }
+    text
+}
+
+/// The path at the start of a message as it stands in v1.
+fn in_terms_of_v1(problem: &str) -> String {
+    let key = problem.split(['.', ':', '[']).next().unwrap_or_default();
+    if convert::CONTAINER.contains(&key) { format!("container.{problem}") } else { problem.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn auditor(name: &str, spec: Value) -> Result<Auditor, AuditorError> {
+        let object = json!({
+            "apiVersion": "lucid.computing/v1", "kind": "Auditor", "metadata": {"name": name}, "spec": spec,
+        });
+        read(&serde_json::from_value(object).unwrap())
+    }
+
+    #[test]
+    fn an_object_and_an_entry_of_a_file_make_the_same_auditor() {
+        let file = r#"
+chain:
+  - name: lucid-pii-auditor
+    description: "Finds \"names\": äöü"
+    image: registry.example/pii:1.0
+    port: 9000
+    env: {B: "0.80", A: "yes", EMPTY: "", CONTROL: "\x07\x7f\n"}
+    labels: {tier: core}
+    resources: {requests: {cpu: 1, memory: 64Mi}}
+    probes: {readiness: {}, startup: {path: /up, periodSeconds: 2}}
+    securityContext: {runAsGroup: 3000, seccompProfile: {type: Localhost, localhostProfile: a.json}}
+"#;
+        let spec = json!({
+            "description": "Finds \"names\": äöü", "image": "registry.example/pii:1.0", "labels": {"tier": "core"},
+            "container": {
+                "port": 9000,
+                "env": [
+                    {"name": "B", "value": "0.80"}, {"name": "A", "value": "yes"}, {"name": "EMPTY", "value": ""},
+                    {"name": "CONTROL", "value": "\u{7}\u{7f}\n"},
+                ],
+                "resources": {"requests": {"cpu": 1, "memory": "64Mi"}},
+                "probes": {"readiness": {}, "startup": {"path": "/up", "periodSeconds": 2}},
+                "securityContext": {
+                    "runAsGroup": 3000, "seccompProfile": {"type": "Localhost", "localhostProfile": "a.json"},
+                },
+            },
+        });
+        let of_file = Catalogue::parse("auditors.yaml", file).unwrap();
+        assert_eq!(auditor("lucid-pii-auditor", spec).unwrap(), of_file.auditors()[0]);
+
+        let of_file = Catalogue::parse("auditors.yaml", "chain: [{name: pii, image: r.test/pii}]").unwrap();
+        assert_eq!(auditor("pii", json!({"image": "r.test/pii"})).unwrap(), of_file.auditors()[0]);
+    }
+
+    #[test]
+    fn what_a_file_would_not_take_is_refused_with_the_path_in_the_object() {
+        let cpu = |amount: &str| json!({"cpu": amount});
+        for (spec, expected) in [
+            (json!({}), "`image` is missing"),
+            (Value::Null, "`spec` is missing"),
+            (json!({"image": "Not An Image"}), "spec.image"),
+            (
+                json!({"image": "a", "container": {"resources": {"requests": cpu("2"), "limits": cpu("1")}}}),
+                "spec.container.resources: `requests.cpu` is 2, accepted at most `limits.cpu` 1",
+            ),
+            (
+                json!({"image": "a", "container": {"env": [{"name": "PORT", "value": "1"}]}}),
+                "spec.container.env",
+            ),
+            (json!({"image": "a", "container": {"port": 70000}}), "spec.container.port: found 70000"),
+            (json!({"image": "a", "extra": 1}), "unknown key \"extra\""),
+        ] {
+            let error = auditor("pii", spec.clone()).unwrap_err().to_string();
+            assert!(error.starts_with("Auditor pii: ") && error.contains(expected), "{spec}: {error}");
+        }
+    }
+
+    #[test]
+    fn texts_of_any_characters_are_read_as_they_are() {
+        let characters: Vec<char> =
+            ('\0'..='\u{2fff}').chain('\u{d7f0}'..='\u{e010}').chain('\u{fef0}'..='\u{1f600}').collect();
+        for some in characters.chunks(512) {
+            let text: String = some.iter().collect();
+            let read = auditor("pii", json!({"image": "a", "description": text}));
+            assert_eq!(read.unwrap().description(), text);
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The Auditor objects of the cluster. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+use lucid_chain::{Auditor, Catalogue};
+use serde_json::Value;
+
+use crate::auditor::{self, AuditorError};
+
+/// The most objects that count, so that whoever makes more does not fill the memory of all replicas: the oldest.
+const MOST: usize = 4096;
+/// The most problems that are repeated to who creates a pod.
+const REPEATED: usize = 3;
+
+/// One Auditor object, as far as somebody else than the planner has to know it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct AuditorObject {
+    /// Its name.
+    pub name: String,
+    /// `metadata.generation`, which counts the changes of its `spec`.
+    pub generation: i64,
+    /// `metadata.resourceVersion`.
+    pub resource_version: String,
+    /// `spec.image`, whatever it is.
+    pub image: String,
+    /// `status` as it was found; null where there is none.
+    pub status: Value,
+    /// Whether the catalogue holds it as it is.
+    pub acceptance: Acceptance,
+}
+
+/// Whether the catalogue holds an Auditor object as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Acceptance {
+    /// It does.
+    Accepted,
+    /// Its `spec` cannot be used. While it was good before, that stays in force for as long as the replica runs.
+    Invalid(String),
+    /// An older object means the same auditor.
+    NameTaken(String),
+    /// There are too many objects.
+    TooMany(String),
+}
+
+impl Acceptance {
+    /// Why it does not.
+    #[must_use]
+    pub fn problem(&self) -> Option<&str> {
+        match self {
+            Self::Accepted => None,
+            Self::Invalid(problem) | Self::NameTaken(problem) | Self::TooMany(problem) => Some(problem),
+        }
+    }
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct Auditors {
+    is_listed: bool,
+    by_name: BTreeMap<String, Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    uid: String,
+    created: Option<Time>,
+    read: Result<Auditor, AuditorError>,
+    /// The last good content of the object.
+    good: Option<Auditor>,
+    object: AuditorObject,
+}
+
+impl Auditors {
+    /// Whether it is known which there are.
+    pub(crate) const fn is_listed(&self) -> bool {
+        self.is_listed
+    }
+
+    /// All that there are; of those that were there before the last good content is kept.
+    pub(crate) fn set_all(&mut self, listed: Vec<DynamicObject>) {
+        let names: BTreeSet<String> = listed.iter().map(ResourceExt::name_any).collect();
+        self.by_name.retain(|name, _| names.contains(name));
+        for object in listed {
+            self.set(object);
+        }
+        self.is_listed = true;
+    }
+
+    pub(crate) fn set(&mut self, object: DynamicObject) {
+        let name = object.name_any();
+        let uid = object.uid().unwrap_or_default();
+        let before = self.by_name.remove(&name).filter(|before| before.uid == uid);
+        let generation = object.metadata.generation.unwrap_or_default();
+        let (before, good) = match before {
+            // Its status, or who manages what, is not read again.
+            Some(before) if before.object.generation == generation && generation != 0 => {
+                (Some(before.read), before.good)
+            }
+            Some(before) => (None, before.good),
+            None => (None, None),
+        };
+        let read = before.unwrap_or_else(|| {
+            auditor::read(&object).inspect_err(|error| tracing::warn!("{error}")).map(|read| match &good {
+                // The same content in the same place is compared without looking at it.
+                Some(good) if *good == read => good.clone(),
+                _ => read,
+            })
+        });
+        let known = Known {
+            uid,
+            created: object.metadata.creation_timestamp.clone(),
+            good: read.as_ref().ok().cloned().or(good),
+            read,
+            object: AuditorObject {
+                name: name.clone(),
+                generation,
+                resource_version: object.resource_version().unwrap_or_default(),
+                image: object.data["spec"]["image"].as_str().unwrap_or_default().to_owned(),
+                status: object.data.get("status").cloned().unwrap_or_default(),
+                acceptance: Acceptance::Accepted,
+            },
+        };
+        self.by_name.insert(name, known);
+    }
+
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.by_name.remove(name);
+    }
+
+    /// What the objects add to the catalogue, and which of them do not. What is said of an object follows from the objects
+    /// alone, so that all replicas say the same.
+    pub(crate) fn settle(&mut self) -> Catalogue {
+        let mut oldest_first: Vec<&mut Known> = self.by_name.values_mut().collect();
+        // The list is in the order of names, and the sort is stable.
+        oldest_first.sort_by(|a, b| a.created.cmp(&b.created));
+        let mut named: BTreeMap<String, String> = BTreeMap::new();
+        let mut auditors = Vec::new();
+        for (place, known) in oldest_first.into_iter().enumerate() {
+            let name = &known.object.name;
+            let short = lucid_chain::short_name(name).to_owned();
+            known.object.acceptance = if place >= MOST {
+                Acceptance::TooMany(format!("there are {MOST} older ones, which is the most"))
+            } else if let Some(older) = named.get(&short) {
+                Acceptance::NameTaken(format!("means the same auditor as the older object {older}"))
+            } else {
+                named.insert(short, name.clone());
+                auditors.extend(known.good.clone());
+                match &known.read {
+                    Ok(_) => Acceptance::Accepted,
+                    Err(error) => Acceptance::Invalid(error.problem().to_owned()),
+                }
+            };
+        }
+        Catalogue::of(auditors)
+    }
+
+    /// What cannot be used, after [`Self::settle`].
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let unusable = self.by_name.values().filter_map(|known| {
+            let problem = known.object.acceptance.problem()?;
+            let kept = match (&known.object.acceptance, &known.good) {
+                (Acceptance::Invalid(_), Some(_)) => "the last good one stays in force",
+                _ => "it is not known",
+            };
+            Some(format!("Auditor {}: {problem}; {kept}", known.object.name))
+        });
+        let mut problems: Vec<String> = unusable.collect();
+        if let Some(more) = problems.len().checked_sub(REPEATED).filter(|more| *more > 0) {
+            problems.truncate(REPEATED);
+            problems.push(format!("{more} more Auditors cannot be used: kubectl get auditors -o wide"));
+        }
+        problems
+    }
+
+    pub(crate) fn objects(&self) -> impl Iterator<Item = &AuditorObject> {
+        self.by_name.values().map(|known| &known.object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(name: &str, created: i64, generation: i64, image: &str) -> DynamicObject {
+        let created = format!("2026-01-01T00:00:{created:02}Z");
+        serde_json::from_value(json!({
+            "apiVersion": "lucid.computing/v1", "kind": "Auditor",
+            "metadata": {
+                "name": name, "uid": format!("{name}-{created}"), "generation": generation,
+                "creationTimestamp": created,
+            },
+            "spec": {"image": image},
+        }))
+        .unwrap()
+    }
+
+    fn images(auditors: &mut Auditors) -> Vec<String> {
+        auditors.settle().auditors().iter().map(|auditor| auditor.image().to_owned()).collect()
+    }
+
+    #[test]
+    fn an_object_that_goes_bad_stays_as_it_was_and_one_that_was_never_good_is_ignored() {
+        let mut auditors = Auditors::default();
+        auditors.set_all(vec![
+            object("a", 1, 1, "r.test/a"),
+            object("b", 2, 1, "B!"),
+            object("c", 3, 1, "r.test/c"),
+        ]);
+        assert_eq!(images(&mut auditors), ["r.test/a", "r.test/c"]);
+        auditors.set(object("a", 1, 2, "A!"));
+        assert_eq!(images(&mut auditors), ["r.test/a", "r.test/c"]);
+        let problems = auditors.problems();
+        assert!(problems[0].starts_with("Auditor a: spec.image"), "{problems:?}");
+        assert!(problems[0].ends_with("the last good one stays in force"), "{problems:?}");
+        assert!(problems[1].ends_with("it is not known"), "{problems:?}");
+        // Under the same name, but another object.
+        auditors.set(object("a", 9, 1, "A!"));
+        assert_eq!(images(&mut auditors), ["r.test/c"]);
+        auditors.set(object("a", 9, 2, "r.test/new"));
+        auditors.remove("c");
+        assert_eq!(images(&mut auditors), ["r.test/new"]);
+    }
+
+    #[test]
+    fn of_objects_that_mean_the_same_the_oldest_counts_until_it_is_gone() {
+        let mut auditors = Auditors::default();
+        auditors.set_all(vec![
+            object("lucid-pii-auditor", 2, 1, "r.test/new"),
+            object("pii", 1, 1, "r.test/old"),
+        ]);
+        assert_eq!(images(&mut auditors), ["r.test/old"]);
+        let refused = auditors.objects().find(|object| object.name == "lucid-pii-auditor").unwrap();
+        let message = "means the same auditor as the older object pii".to_owned();
+        assert_eq!(refused.acceptance, Acceptance::NameTaken(message));
+        auditors.remove("pii");
+        assert_eq!(images(&mut auditors), ["r.test/new"]);
+    }
+
+    #[test]
+    fn a_thousand_objects_are_all_known_and_no_more_than_the_most() {
+        let name = |number: usize| format!("a{number}");
+        let mut auditors = Auditors::default();
+        auditors.set_all((0..MOST + 2).map(|number| object(&name(number), 1, 1, "r.test/a")).collect());
+        assert_eq!(auditors.settle().auditors().len(), MOST);
+        assert_eq!(auditors.problems().len(), 2);
+        auditors.set(object("bad", 0, 1, "B!"));
+        auditors.set(object("worse", 0, 1, "B!"));
+        auditors.settle();
+        assert_eq!(auditors.problems().len(), REPEATED + 1);
+    }
+}

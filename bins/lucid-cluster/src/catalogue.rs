@@ -1,0 +1,143 @@
+//! The cluster's catalogue and what follows from it for all pods: built-in auditors, over them ConfigMap `lucid-auditors`,
+//! over it the Auditor objects. Pure.
+
+use std::sync::Arc;
+
+use lucid_chain::{Catalogue, Configuration, keys};
+
+use crate::Settings;
+use crate::auditors::Auditors;
+use crate::namespaces::Data;
+
+/// What holds for all namespaces.
+#[derive(Clone, Debug)]
+pub(crate) struct InForce {
+    pub(crate) configuration: Arc<Configuration>,
+    /// What stands in ConfigMap or objects and cannot be used.
+    pub(crate) problems: Arc<[String]>,
+}
+
+/// Makes of what was read what is in force.
+#[derive(Debug)]
+pub(crate) struct Layers {
+    settings: Settings,
+    /// The namespace of ConfigMap `lucid-auditors`.
+    namespace: String,
+    file: File,
+    in_force: Option<InForce>,
+    /// Why nothing is in force.
+    problem: Option<String>,
+}
+
+/// ConfigMap `lucid-auditors`.
+#[derive(Debug, Default)]
+struct File {
+    /// The last good content; `None` until it was read, or found absent.
+    catalogue: Option<Catalogue>,
+    problem: Option<String>,
+}
+
+impl Layers {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self { settings, namespace: String::new(), file: File::default(), in_force: None, problem: None }
+    }
+
+    /// Why there is nothing in force.
+    pub(crate) fn reason(&self) -> String {
+        self.problem.clone().unwrap_or_else(|| match self.file.catalogue {
+            None => format!("ConfigMap {} has not been read", keys::CATALOGUE_CONFIG_MAP),
+            Some(_) => "Auditors have not been listed".to_owned(),
+        })
+    }
+
+    pub(crate) fn in_force(&self) -> Option<&InForce> {
+        self.in_force.as_ref()
+    }
+
+    /// Takes ConfigMap `lucid-auditors` of `namespace`; `None` when there is none.
+    pub(crate) fn set_file(&mut self, namespace: &str, data: Option<&Data>) {
+        namespace.clone_into(&mut self.namespace);
+        match data.map(|data| self.read(data)) {
+            None => self.file = File { catalogue: Some(Catalogue::of([])), problem: None },
+            Some(Ok(catalogue)) => self.file = File { catalogue: Some(catalogue), problem: None },
+            Some(Err(problem)) => {
+                // At start there is no last good one; better the other auditors than no pods at all.
+                let kept = match &self.file.catalogue {
+                    Some(_) => "the last good one stays in force",
+                    None => "none of its auditors are known",
+                };
+                let problem = format!("{problem}; {kept}");
+                tracing::warn!("{problem}");
+                self.file.catalogue.get_or_insert_with(|| Catalogue::of([]));
+                self.file.problem = Some(problem);
+            }
+        }
+    }
+
+    fn config_map(&self) -> String {
+        format!("ConfigMap {}/{}", self.namespace, keys::CATALOGUE_CONFIG_MAP)
+    }
+
+    fn read(&self, data: &Data) -> Result<Catalogue, String> {
+        let config_map = self.config_map();
+        let yaml = data.get(keys::CATALOGUE_KEY).ok_or_else(|| {
+            let found: Vec<&str> = data.keys().map(String::as_str).collect();
+            format!("{config_map}: found keys {found:?}, accepted is {}", keys::CATALOGUE_KEY)
+        })?;
+        let origin = format!("{config_map}, {}", keys::CATALOGUE_KEY);
+        Catalogue::parse(&origin, yaml).map_err(|error| error.to_string())
+    }
+
+    /// Puts together what was read; before all of it was, nothing is in force.
+    pub(crate) fn compose(&mut self, auditors: &mut Auditors) {
+        let Some(file) = self.file.catalogue.clone().filter(|_| auditors.is_listed()) else { return };
+        let catalogue = Catalogue::builtin().overlay(&file).overlay(&auditors.settle());
+        let mut problems: Vec<String> = self.file.problem.iter().cloned().collect();
+        problems.extend(auditors.problems());
+        let before = self.in_force.as_ref().map(|before| &before.configuration);
+        let configuration = match (self.configuration(catalogue), before) {
+            (Ok(configuration), Some(before)) if **before == configuration => Arc::clone(before),
+            (Ok(configuration), _) => Arc::new(configuration),
+            (Err(problem), Some(before)) => {
+                problems.push(format!("{problem}; the last good catalogue stays in force"));
+                Arc::clone(before)
+            }
+            (Err(problem), None) => {
+                problems.push(problem);
+                let problem = problems.join("; ");
+                if self.problem.as_ref() != Some(&problem) {
+                    tracing::warn!("{problem}");
+                }
+                self.problem = Some(problem);
+                return;
+            }
+        };
+        let known = self.in_force.as_ref().map(|before| &before.problems);
+        for problem in &problems {
+            if known.is_none_or(|known| !known.contains(problem))
+                && self.file.problem.as_ref() != Some(problem)
+            {
+                tracing::warn!("{problem}");
+            }
+        }
+        self.problem = None;
+        self.in_force = Some(InForce { configuration, problems: problems.into() });
+    }
+
+    fn configuration(&self, catalogue: Catalogue) -> Result<Configuration, String> {
+        let Settings { chain, overrides, skip, init_image, image_pull_secrets, .. } = &self.settings;
+        let mut configuration = Configuration::new(catalogue, chain.as_deref()).map_err(|error| {
+            format!(
+                "{error} (set by LUCID_CHAIN; auditors are defined in {}, and as objects of the kind Auditor)",
+                self.config_map()
+            )
+        })?;
+        configuration.overrides = *overrides;
+        configuration.skip = skip.clone();
+        configuration.image_pull_secrets.clone_from(image_pull_secrets);
+        if let Some(image) = init_image {
+            configuration.init_image = image.clone();
+        }
+        Ok(configuration)
+    }
+}

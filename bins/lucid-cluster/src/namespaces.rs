@@ -1,0 +1,144 @@
+//! What is known of each namespace: its own chain and its labels.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lucid_chain::{Configuration, NamespaceChain, PodSecurity, keys};
+
+/// `data` of a ConfigMap.
+pub(crate) type Data = BTreeMap<String, String>;
+
+/// Those that are known.
+#[derive(Debug, Default)]
+pub(crate) struct Namespaces {
+    chains: Option<HashMap<String, Arc<Chain>>>,
+    labels: Option<HashMap<String, Labels>>,
+}
+
+/// What the labels of a namespace say; no others are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Labels {
+    pub(crate) pod_security: PodSecurity,
+    pub(crate) is_enabled: bool,
+}
+
+impl Labels {
+    pub(crate) fn of(labels: &BTreeMap<String, String>) -> Self {
+        Self {
+            pod_security: PodSecurity::of_labels(labels),
+            is_enabled: labels.get(keys::ENABLED_LABEL).is_some_and(|value| value == keys::TRUE),
+        }
+    }
+}
+
+impl Namespaces {
+    pub(crate) const fn are_chains_listed(&self) -> bool {
+        self.chains.is_some()
+    }
+
+    pub(crate) const fn are_labels_listed(&self) -> bool {
+        self.labels.is_some()
+    }
+
+    pub(crate) fn chain(&self, name: &str) -> Option<Arc<Chain>> {
+        self.chains.as_ref()?.get(name).cloned()
+    }
+
+    pub(crate) fn labels(&self, name: &str) -> Option<Labels> {
+        self.labels.as_ref()?.get(name).copied()
+    }
+
+    /// The names of those with a ConfigMap.
+    pub(crate) fn with_chains(&self) -> Vec<String> {
+        self.chains.iter().flatten().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Takes the ConfigMap of one namespace, after all were listed; `None` when there is none any more.
+    pub(crate) fn set_chain(&mut self, name: &str, chain: Option<Chain>) {
+        let Some(chains) = &mut self.chains else { return };
+        match chain {
+            Some(chain) => chains.insert(name.to_owned(), Arc::new(chain)),
+            None => chains.remove(name),
+        };
+    }
+
+    /// Takes the ConfigMaps of all namespaces. Most are as they were, and are not read again.
+    pub(crate) fn set_chains(&mut self, listed: BTreeMap<String, Data>) {
+        let before = self.chains.take().unwrap_or_default();
+        let chains = listed.into_iter().map(|(name, data)| {
+            let chain = match before.get(&name) {
+                Some(before) if before.data == data => Arc::clone(before),
+                before => Arc::new(Chain::new(data, before.map(AsRef::as_ref))),
+            };
+            (name, chain)
+        });
+        self.chains = Some(chains.collect());
+    }
+
+    pub(crate) fn set_labels(&mut self, name: &str, labels: Option<Labels>) {
+        let Some(all) = &mut self.labels else { return };
+        match labels {
+            Some(labels) => all.insert(name.to_owned(), labels),
+            None => all.remove(name),
+        };
+    }
+
+    pub(crate) fn set_all_labels(&mut self, listed: HashMap<String, Labels>) {
+        self.labels = Some(listed);
+    }
+}
+
+/// ConfigMap `lucid-auditor-chain` of a namespace.
+///
+/// It is read against the cluster's catalogue when somebody asks for it, and again when the catalogue is another: with many
+/// namespaces a change of the catalogue is in force at once, and each namespace pays for itself.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    data: Data,
+    read: Mutex<Read>,
+}
+
+/// What came of reading it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Read {
+    /// What it was read against.
+    against: Option<Arc<Configuration>>,
+    /// The last good one.
+    pub(crate) chain: Option<Arc<NamespaceChain>>,
+    pub(crate) problem: Option<String>,
+}
+
+impl Chain {
+    /// With the last good content of the ConfigMap `before`.
+    pub(crate) fn new(data: Data, before: Option<&Self>) -> Self {
+        let chain = before.and_then(|before| before.lock().chain.clone());
+        Self { data, read: Mutex::new(Read { chain, ..Read::default() }) }
+    }
+
+    /// Reads it, if that has not been done against this catalogue.
+    pub(crate) fn read(&self, name: &str, configuration: &Arc<Configuration>) -> Read {
+        let mut read = self.lock();
+        if read.against.as_ref().is_some_and(|against| Arc::ptr_eq(against, configuration)) {
+            return read.clone();
+        }
+        match NamespaceChain::from_data(name, &self.data, configuration.catalogue()) {
+            Ok(chain) => (read.chain, read.problem) = (Some(Arc::new(chain)), None),
+            Err(error) => {
+                let kept =
+                    if read.chain.is_some() { "the last good one stays in force" } else { "it is ignored" };
+                let problem = format!("{error}; {kept}");
+                if read.problem.as_ref() != Some(&problem) {
+                    tracing::warn!(namespace = name, "{problem}");
+                }
+                read.problem = Some(problem);
+            }
+        }
+        read.against = Some(Arc::clone(configuration));
+        read.clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Read> {
+        // Nothing that can panic leaves half a reading behind.
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

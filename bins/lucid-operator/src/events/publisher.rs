@@ -1,0 +1,161 @@
+//! Brings events to the API server.
+//!
+//! Like `kube::runtime::events::Recorder`, but an event is the same only with the same note: what is wrong with a pod
+//! changes while its user mends it. And what is remembered is bounded.
+
+use std::fmt;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::{Event, EventSeries};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::events::{EventType, Reporter};
+use kube::{Api, Client};
+use moka::future::Cache;
+use serde_json::json;
+
+use crate::notice::Notice;
+
+/// The action that all these events are about.
+const ACTION: &str = "Inject";
+/// How many bytes the API server takes of a note.
+const NOTE: usize = 1024;
+/// How many bytes of an object's name begin that of an event, which has room for 253.
+const NAME: usize = 200;
+
+/// Something that can happen again.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Occurrence {
+    api_version: String,
+    kind: String,
+    namespace: String,
+    name: String,
+    uid: Option<String>,
+    is_warning: bool,
+    reason: &'static str,
+    note: String,
+}
+
+impl Occurrence {
+    pub(super) fn new(regarding: &ObjectReference, notice: Notice) -> Self {
+        let ObjectReference { api_version, kind, namespace, name, uid, .. } = regarding.clone();
+        Self {
+            api_version: api_version.unwrap_or_default(),
+            kind: kind.unwrap_or_default(),
+            namespace: namespace.unwrap_or_default(),
+            name: name.unwrap_or_default(),
+            uid,
+            is_warning: notice.severity == EventType::Warning,
+            reason: notice.reason,
+            note: cut(notice.text, NOTE),
+        }
+    }
+
+    fn regarding(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some(self.api_version.clone()),
+            kind: Some(self.kind.clone()),
+            namespace: Some(self.namespace.clone()),
+            name: Some(self.name.clone()),
+            uid: self.uid.clone(),
+            ..ObjectReference::default()
+        }
+    }
+}
+
+impl fmt::Display for Occurrence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {:?} {:?}/{:?}", self.reason, self.kind, self.namespace, self.name)
+    }
+}
+
+fn cut(mut text: String, bytes: usize) -> String {
+    const MARK: &str = "...";
+    if text.len() > bytes {
+        text.truncate(text.floor_char_boundary(bytes - MARK.len()));
+        text.push_str(MARK);
+    }
+    text
+}
+
+/// An event that the API server has.
+#[derive(Clone, Debug)]
+struct Sent {
+    name: String,
+    times: u32,
+}
+
+/// Brings events to the API server.
+pub(super) struct Publisher {
+    client: Client,
+    reporter: Reporter,
+    sent: Cache<Occurrence, Sent>,
+}
+
+impl Publisher {
+    pub(super) fn new(client: Client, reporter: Reporter) -> Self {
+        /// What did not happen for so long begins anew, as for Kubernetes' own events.
+        const PAUSE: Duration = Duration::from_mins(6);
+        Self { client, reporter, sent: Cache::builder().max_capacity(1_000).time_to_idle(PAUSE).build() }
+    }
+
+    /// Reports that something happened, `times` times.
+    ///
+    /// # Errors
+    ///
+    /// When the API server does not take it.
+    pub(super) async fn publish(&mut self, occurrence: &Occurrence, times: u32) -> Result<(), kube::Error> {
+        let api = Api::<Event>::namespaced(self.client.clone(), &occurrence.namespace);
+        let mut sent = match self.sent.get(occurrence).await {
+            Some(sent) => sent,
+            None => Sent { name: self.create(&api, occurrence).await?, times: 0 },
+        };
+        let is_new = sent.times == 0;
+        sent.times = sent.times.saturating_add(times);
+        if sent.times > 1 {
+            match self.repeat(&api, &sent).await {
+                // It has expired there, or somebody has tidied up.
+                Err(kube::Error::Api(status)) if status.is_not_found() && !is_new => {
+                    sent = Sent { name: self.create(&api, occurrence).await?, times };
+                }
+                answer => answer?,
+            }
+        }
+        self.sent.insert(occurrence.clone(), sent).await;
+        Ok(())
+    }
+
+    async fn create(&self, api: &Api<Event>, occurrence: &Occurrence) -> Result<String, kube::Error> {
+        let Reporter { controller, instance } = self.reporter.clone();
+        let now = Timestamp::now();
+        let about = occurrence.name.get(..NAME).unwrap_or(&occurrence.name);
+        let about = about.trim_end_matches(|last: char| !last.is_ascii_alphanumeric());
+        let name = format!("{about}.{:x}", now.as_nanosecond());
+        let event = Event {
+            action: Some(ACTION.to_owned()),
+            event_time: Some(MicroTime(now)),
+            metadata: ObjectMeta {
+                name: Some(name.clone()),
+                namespace: Some(occurrence.namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            note: Some(occurrence.note.clone()),
+            reason: Some(occurrence.reason.to_owned()),
+            regarding: Some(occurrence.regarding()),
+            reporting_instance: Some(instance.unwrap_or_else(|| controller.clone())),
+            reporting_controller: Some(controller),
+            type_: Some(if occurrence.is_warning { "Warning" } else { "Normal" }.to_owned()),
+            ..Event::default()
+        };
+        api.create(&PostParams::default(), &event).await.map(|_| name)
+    }
+
+    async fn repeat(&self, api: &Api<Event>, sent: &Sent) -> Result<(), kube::Error> {
+        let count = i32::try_from(sent.times).unwrap_or(i32::MAX);
+        let series = EventSeries { count, last_observed_time: MicroTime(Timestamp::now()) };
+        let patch = Patch::Merge(json!({ "series": series }));
+        api.patch(&sent.name, &PatchParams::default(), &patch).await.map(drop)
+    }
+}

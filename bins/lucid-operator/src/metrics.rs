@@ -1,0 +1,156 @@
+//! What became of pods, as Prometheus metrics.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::notice::{FailureReason, Notice};
+
+/// What became of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It gets its chain.
+    Injected,
+    /// It has its chain.
+    Unchanged,
+    /// It asks for none.
+    NotRequested,
+    /// It asks for none, with this reason, though it is marked for one.
+    Skipped(&'static str),
+    /// No chain fits into it.
+    Refused(&'static str),
+    /// The webhook failed.
+    Failed(FailureReason),
+}
+
+impl Outcome {
+    fn labels(self) -> InjectionLabels {
+        let (outcome, reason) = match self {
+            Self::Injected => ("injected", ""),
+            Self::Unchanged => ("unchanged", ""),
+            Self::NotRequested => ("not_requested", ""),
+            Self::Skipped(reason) => ("skipped", reason),
+            Self::Refused(reason) => ("refused", reason),
+            Self::Failed(reason) => ("failed", reason.as_str()),
+        };
+        InjectionLabels { outcome, reason }
+    }
+}
+
+/// What became of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EventOutcome {
+    /// The API server has it.
+    Sent,
+    /// Too many were waiting.
+    Dropped,
+    /// The API server did not take it.
+    Failed,
+}
+
+impl EventOutcome {
+    const ALL: [Self; 3] = [Self::Sent, Self::Dropped, Self::Failed];
+
+    const fn labels(self) -> EventLabels {
+        EventLabels {
+            outcome: match self {
+                Self::Sent => "sent",
+                Self::Dropped => "dropped",
+                Self::Failed => "failed",
+            },
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct InjectionLabels {
+    outcome: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WarningLabels {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EventLabels {
+    outcome: &'static str,
+}
+
+/// Seconds; an ordinary pod takes less than the second of them.
+const BUCKETS: [f64; 14] =
+    [1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.5];
+
+/// The metrics of injection. Cheap to clone.
+///
+/// | metric | labels | |
+/// |---|---|---|
+/// | `injections_total` | outcome, reason | pods by what became of them, dry runs and reinvocations included |
+/// | `injection_warnings_total` | reason | warnings, with the pod admitted or not |
+/// | `injection_planning_seconds` | | time from the pod's JSON to its patch |
+/// | `injection_events_total` | outcome | events about pods |
+///
+/// Outcomes of pods are `injected`, `unchanged`, `not_requested`, `skipped`, `refused` and `failed`; those of events `sent`,
+/// `dropped` and `failed`. Reasons are fixed sets: nothing of a pod becomes a label.
+#[derive(Clone, Debug)]
+pub(crate) struct Metrics {
+    injections: Family<InjectionLabels, Counter>,
+    warnings: Family<WarningLabels, Counter>,
+    planning: Histogram,
+    events: Family<EventLabels, Counter>,
+}
+
+impl Metrics {
+    /// Registers the metrics. What an alert may be about exists from now on, at 0.
+    pub(crate) fn new(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            injections: Family::default(),
+            warnings: Family::default(),
+            planning: Histogram::new(BUCKETS),
+            events: Family::default(),
+        };
+        registry.register("injections", "Pods by what became of them", metrics.injections.clone());
+        let registry = registry.sub_registry_with_prefix("injection");
+        registry.register("warnings", "Warnings about pods", metrics.warnings.clone());
+        registry.register_with_unit(
+            "planning",
+            "Time from the pod's JSON to its patch",
+            Unit::Seconds,
+            metrics.planning.clone(),
+        );
+        registry.register("events", "Events about pods", metrics.events.clone());
+        let failures = FailureReason::ALL.map(Outcome::Failed);
+        for outcome in
+            [Outcome::Injected, Outcome::Unchanged, Outcome::NotRequested].into_iter().chain(failures)
+        {
+            drop(metrics.injections.get_or_create(&outcome.labels()));
+        }
+        for outcome in EventOutcome::ALL {
+            drop(metrics.events.get_or_create(&outcome.labels()));
+        }
+        metrics
+    }
+
+    /// Counts a pod and what is said of it.
+    pub(crate) fn count(&self, outcome: Outcome, notices: &[Notice]) {
+        self.injections.get_or_create(&outcome.labels()).inc();
+        for Notice { reason, .. } in notices {
+            self.warnings.get_or_create(&WarningLabels { reason }).inc();
+        }
+    }
+
+    /// Takes the time that one pod took.
+    pub(crate) fn planned(&self, time: Duration) {
+        self.planning.observe(time.as_secs_f64());
+    }
+
+    /// Counts events.
+    pub(crate) fn events(&self, outcome: EventOutcome, events: u64) {
+        self.events.get_or_create(&outcome.labels()).inc_by(events);
+    }
+}
