@@ -414,6 +414,8 @@ pub(crate) struct Action<'a> {
     #[serde(borrow)]
     path: Option<Text<'a>>,
     #[serde(borrow)]
+    scheme: Option<Text<'a>>,
+    #[serde(borrow)]
     host: Option<Text<'a>>,
     #[serde(borrow)]
     port: Option<PortReference<'a>>,
@@ -423,6 +425,11 @@ impl Action<'_> {
     /// `path`; `/` where it is left out.
     pub(crate) fn path(&self) -> &str {
         self.path.as_deref().filter(|path| !path.is_empty()).unwrap_or("/")
+    }
+
+    /// Whether it speaks TLS (`scheme: HTTPS`).
+    pub(crate) fn is_https(&self) -> bool {
+        self.scheme.as_deref() == Some("HTTPS")
     }
 
     /// Whether it goes to `port` of the pod; names are those of the container's ports.

@@ -67,6 +67,13 @@ pub enum Warning {
         /// The model's port.
         port: NonZeroU16,
     },
+    /// A probe that goes to the model by HTTPS meets the first auditor, which speaks HTTP.
+    ProbeByHttps {
+        /// The container whose probe it is.
+        container: String,
+        /// The model's port.
+        port: NonZeroU16,
+    },
     /// The name of an auditor is in use by a container of another list.
     NameTaken {
         /// The name that is in use.
@@ -154,6 +161,7 @@ impl Warning {
             Self::NotRedirected { .. } => "NotRedirected",
             Self::RedirectRefused { .. } => "RedirectRefused",
             Self::ProbeByGrpc { .. } => "ProbeByGrpc",
+            Self::ProbeByHttps { .. } => "ProbeByHttps",
             Self::NameTaken { .. } => "NameTaken",
             Self::ModelPortAssumed { .. } => "ModelPortAssumed",
             Self::LeftoverAuditor { .. } => "LeftoverAuditor",
@@ -228,6 +236,11 @@ impl fmt::Display for Warning {
             Self::ProbeByGrpc { container, port } => write!(
                 f,
                 "a grpc probe of container {} goes to port {port} and so to the first auditor: it succeeds only if that forwards gRPC",
+                Excerpt(container)
+            ),
+            Self::ProbeByHttps { container, port } => write!(
+                f,
+                "an https probe of container {} goes to port {port} and so to the first auditor: it succeeds only if that speaks TLS",
                 Excerpt(container)
             ),
             Self::NameTaken { name, given } => write!(

@@ -402,14 +402,23 @@ fn auditors_are_told_what_the_kubelet_asks_the_model_for() {
     }
     let root = json!({"livenessProbe": {"httpGet": {"port": 5000}}});
     assert_eq!(paths(root, json!({}), &with_rules()).0.as_deref(), Some("/"));
-    let (found, said) = paths(json!({"livenessProbe": {"grpc": {"port": 5000}}}), json!({}), &with_rules());
-    assert_eq!(found, None);
-    assert_eq!(
-        said,
-        [
-            r#"a grpc probe of container "web" goes to port 5000 and so to the first auditor: it succeeds only if that forwards gRPC"#
-        ]
-    );
+    let plain = json!({"livenessProbe": {"httpGet": {"port": 5000, "scheme": "HTTP"}}});
+    assert_eq!(paths(plain, json!({}), &with_rules()), (Some("/".to_owned()), vec![]));
+    let unlike = [
+        (
+            json!({"grpc": {"port": 5000}}),
+            r#"a grpc probe of container "web" goes to port 5000 and so to the first auditor: it succeeds only if that forwards gRPC"#,
+        ),
+        (
+            json!({"httpGet": {"port": 5000, "path": "/live", "scheme": "HTTPS"}}),
+            r#"an https probe of container "web" goes to port 5000 and so to the first auditor: it succeeds only if that speaks TLS"#,
+        ),
+    ];
+    for (probe, warning) in unlike {
+        let (found, said) = paths(json!({"livenessProbe": probe}), json!({}), &with_rules());
+        assert_eq!(found, None, "{probe}");
+        assert_eq!(said, [warning]);
+    }
 }
 
 #[test]
