@@ -60,14 +60,14 @@ fn check(json: &[u8], inputs: &Inputs<'_>) {
 
     // What nests too deeply or has numbers out of range is for the API server to refuse.
     let Ok(pod) = serde_json::from_slice::<Value>(json) else { return };
-    let operations = serde_json::from_value(json!(patch)).expect("a patch is a patch");
+    let operations: json_patch::Patch = serde_json::from_value(json!(patch)).expect("a patch is a patch");
     let mut patched = pod.clone();
     json_patch::patch(&mut patched, &operations).expect("the patch applies");
     check_untouched(&pod, &patched, &planned);
     for pod in [&pod, &patched] {
         let uninjection = uninject(pod);
         uninjection.warnings().iter().for_each(|warning| check_message(&warning.to_string()));
-        let operations = serde_json::from_value(json!(uninjection)).expect("a patch is a patch");
+        let operations: json_patch::Patch = serde_json::from_value(json!(uninjection)).expect("a patch is a patch");
         json_patch::patch(&mut pod.clone(), &operations).expect("the patch applies");
     }
 
