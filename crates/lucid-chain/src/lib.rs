@@ -35,6 +35,12 @@
 //! assert_eq!(plan.source.to_string(), "annotation lucid.computing/auditor-chain");
 //! assert_eq!(plan.model_port.source.to_string(), "port named http of container model");
 //!
+//! // Every setting says who made it.
+//! assert_eq!(plan.containers[0].port_reason.explain(plan.containers[0].port), "port 8090 because its own port is free");
+//! assert_eq!(plan.sidecar_mode.value.to_string(), "containers");
+//! assert_eq!(plan.sidecar_mode.source.to_string(), "restartPolicy of the pod");
+//! assert_eq!(plan.intercept.value.to_string(), "redirect");
+//!
 //! // The patch is what an AdmissionReview carries, before base64. It has warnings of its own, about what it found in
 //! // the pod: tell the user these too.
 //! let patch = plan.patch(&view);
@@ -62,8 +68,9 @@
 //! 4. the operator ([`Configuration`]),
 //! 5. the built-in default ([`DEFAULT_CHAIN`]).
 //!
-//! For single settings the operator's [`Overrides`] win over the pod's annotations, and these
-//! over the default. An annotation that cannot be understood never blocks the pod: it counts as
+//! For single settings the operator's [`Overrides`] win over the pod's annotations, these over the [`Defaults`] of an
+//! `auditors.yaml`, and these over what is built in or follows from the pod and its namespace ([`SettingSource`]). An
+//! annotation that cannot be understood never blocks the pod: it counts as
 //! absent and leaves a [`Warning`].
 //!
 //! Names of auditors are looked up in a [`Catalogue`]: the built-in one, a file `auditors.yaml`
@@ -79,8 +86,21 @@
 //! - Ports are unique in the pod. An auditor keeps the port of its catalogue entry while no
 //!   container, no auditor before it and not the model has it ([`PortReason`]).
 //! - Every auditor runs without root, under a uid of its own ([`FIRST_UID`]), with no capability,
-//!   a read-only root file system and the runtime's seccomp profile: a pod that satisfies the Pod
-//!   Security level `restricted` still does with its auditors.
+//!   a read-only root file system and the runtime's seccomp profile, which a catalogue can make tighter
+//!   ([`SecurityContext`]): a pod that satisfies the Pod Security level `restricted` still does with its auditors, unless
+//!   network rules are asked for.
+//! - Auditors are plain containers in a pod that runs for ever, and native sidecars in one that comes to an end
+//!   ([`SidecarMode`]): a Job completes. The application starts when the native sidecars answer, or at once where they
+//!   only observe.
+//! - Traffic is redirected to the first auditor by an init container with the one capability NET_ADMIN
+//!   ([`PlannedInit`], [`redirect`]), unless Pod Security admission refuses that capability in the namespace
+//!   ([`PodSecurity`]) or somebody asks for environment variables alone ([`Intercept`]). A pod on the node's network is
+//!   refused: the rules would be the node's.
+//! - The pod's own init containers run before ours, with the network as they know it, such as for a download of a
+//!   model. Native auditors follow, then the rules, so that the kubelet can ask each auditor whether it is up. No
+//!   connection to the model is older than the rules: it starts after them, also as a native sidecar.
+//! - The kubelet's probes of the model go through the chain like everything else; auditors are told the paths of HTTP
+//!   probes in `LUCID_PROBE_PATHS`, so that they can let them pass.
 //! - Nothing else of the pod is touched. An application gets `AUDITOR_URL` when its outbound
 //!   traffic is audited and it does not set that variable itself; if it does, it keeps its value and there is a warning.
 //! - Planning again for the patched pod gives the same chain, also when another injector has added containers since.

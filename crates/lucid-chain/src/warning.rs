@@ -98,6 +98,11 @@ pub enum Warning {
         /// The name.
         name: String,
     },
+    /// An annotation gave a planned container another AppArmor profile.
+    ProfileTakenAway {
+        /// Key of the annotation.
+        key: String,
+    },
     /// An application whose outbound traffic is to be audited sends it elsewhere.
     AuditorUrlKept {
         /// The application's container.
@@ -193,6 +198,9 @@ impl fmt::Display for Warning {
                 f,
                 "init container {name} is moved: it stood after the model or in another order than the chain"
             ),
+            Self::ProfileTakenAway { key } => {
+                write!(f, "annotation {key} is taken away: what an auditor may do is not for the pod to say")
+            }
             Self::AuditorUrlKept { container, found, expected } => {
                 let found =
                     found.as_ref().map_or_else(|| "valueFrom".to_owned(), |url| Excerpt(url).to_string());

@@ -124,12 +124,47 @@ impl Catalogue {
 
     /// Reads an `auditors.yaml`. `origin` says in messages where the text comes from.
     ///
+    /// `chain` is a list of entries, of which only `name` and `image` are required; `defaults` makes [`Defaults`], and a
+    /// file that has it needs no `chain`. docs/auditors-yaml.md of the project is the reference of all keys, their
+    /// defaults and bounds.
+    ///
+    /// ```
+    /// use lucid_chain::{AuditMode, Catalogue};
+    ///
+    /// let catalogue = Catalogue::parse(
+    ///     "auditors.yaml",
+    ///     r#"
+    /// chain:
+    ///   - name: lucid-pii-auditor
+    ///     description: Finds personal data
+    ///     image: registry.example/pii:1.0
+    ///     port: 9000                         # 8080 when it is left out
+    ///     env: {THRESHOLD: "0.8"}
+    ///     labels: {tier: core}
+    ///     resources: {limits: {memory: 1Gi}}
+    ///     probes:
+    ///       readiness: {}                    # GET /health on the auditor's port in the pod
+    ///       startup: {failureThreshold: 300}
+    ///     securityContext: {runAsGroup: 30000}
+    /// defaults:
+    ///   audit-mode: observe
+    /// "#,
+    /// )?;
+    /// assert_eq!(catalogue.auditors()[0].probes().startup.as_ref().map(|probe| probe.period_seconds), Some(1));
+    /// assert_eq!(catalogue.defaults().audit_mode, Some(AuditMode::Observe));
+    ///
+    /// let error = Catalogue::parse("auditors.yaml", "chain:\n- name: pii\n  image: pii\n  port: 0\n").unwrap_err();
+    /// assert_eq!(error.to_string(), "auditors.yaml: line 4, column 9: chain[0].port: found 0, accepted 1 to 65535");
+    /// # Ok::<(), lucid_chain::CatalogueError>(())
+    /// ```
+    ///
     /// Whoever may write a ConfigMap can hand one in, so it is bounded: 128 KiB of text; 128 entries; in one entry
-    /// 16 KiB after aliases are resolved, 64 members in each map and 4 KiB in each value.
+    /// 16 KiB after aliases are resolved, 64 members in each map or list and 4 KiB in each value.
     ///
     /// # Errors
     /// [`CatalogueError`], with the line, for anything the file gets wrong; such a file is
-    /// refused whole.
+    /// refused whole. Wrong are unknown keys, keys that are there twice, values out of their bounds, entries that mean the
+    /// same or write the same port, and what would loosen a [`SecurityContext`].
     pub fn parse(origin: &str, yaml: &str) -> Result<Self, CatalogueError> {
         let file = yaml::read(origin, yaml)?;
         Ok(Self::new(file.auditors, file.defaults))

@@ -66,6 +66,12 @@ impl Probe {
         Self { period_seconds: 1, failure_threshold: 120, ..Self::default() }
     }
 
+    /// How long a container has until the probe fails for good, in seconds; no more than a field of the API holds.
+    pub(crate) fn longest_seconds(&self) -> u32 {
+        let asked = self.period_seconds.saturating_mul(self.failure_threshold);
+        self.initial_delay_seconds.saturating_add(asked).min(MOST)
+    }
+
     /// The probe as core/v1 writes it for a container that listens on `port`, with what the API server would fill in
     /// and without what it would leave out.
     pub fn manifest(&self, port: NonZeroU16) -> Value {

@@ -23,6 +23,9 @@ use crate::{
 /// The most bytes of all keys and values of an object's annotations (`TotalAnnotationSizeLimitB`).
 pub(crate) const ANNOTATIONS_SIZE: usize = 256 * 1024;
 
+/// How the annotations begin that give a container an AppArmor profile.
+const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+
 /// A JSON Patch ([RFC 6902](https://www.rfc-editor.org/rfc/rfc6902)). It serialises to the list
 /// of its operations.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -121,6 +124,7 @@ impl Plan {
         self.patch_init_containers(pod, &mut patch, &mut added);
         self.patch_applications(pod, &mut patch, &mut added);
         self.patch_pull_secrets(pod, &mut patch, &mut added);
+        self.patch_profiles(pod, &mut patch);
         self.patch_status(pod, &mut patch, added);
         patch
     }
@@ -140,10 +144,11 @@ impl Plan {
         }
     }
 
-    /// What is planned among the init containers, in order.
+    /// What is planned among the init containers, in order. The rules come last: with them the kubelet's question
+    /// whether a later auditor is up would be answered by the first.
     fn init_members(&self) -> impl Iterator<Item = Member<'_>> {
         let auditors = self.containers.iter().filter(|planned| planned.native).map(Member::Auditor);
-        self.init.iter().map(Member::Init).chain(auditors)
+        auditors.chain(self.init.iter().map(Member::Init))
     }
 
     fn patch_init_containers(&self, pod: &PodView<'_>, patch: &mut Patch, added: &mut Added) {
@@ -276,6 +281,24 @@ impl Plan {
                         added.insert(&by_name);
                     }
                 }
+            }
+        }
+    }
+
+    /// The older way to give a container another AppArmor profile, by annotation: the API server copies it into the
+    /// container after all webhooks.
+    fn patch_profiles(&self, pod: &PodView<'_>, patch: &mut Patch) {
+        let names = self
+            .init
+            .iter()
+            .map(|init| &init.name)
+            .chain(self.containers.iter().map(|planned| &planned.name));
+        for key in names.map(|name| format!("{APP_ARMOR}{name}")) {
+            if pod.annotation(&key).is_some() {
+                patch
+                    .operations
+                    .push(Operation::Remove { path: pointer(&["metadata", "annotations", &key]) });
+                patch.warnings.push(Warning::ProfileTakenAway { key });
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The container of one auditor.
 
-use std::{borrow::Cow, num::NonZeroU16};
+use std::num::NonZeroU16;
 
 use lucid_notary::ImageReference;
 use serde_json::{Map, Value, json};
@@ -69,25 +69,32 @@ impl PlannedContainer {
         if self.native {
             manifest["restartPolicy"] = json!("Always");
         }
-        for (key, probe) in self.probes() {
-            manifest[key] = probe.manifest(self.port);
+        let Probes { readiness, liveness, startup } = self.probes();
+        let probes = [("readinessProbe", readiness), ("livenessProbe", liveness), ("startupProbe", startup)];
+        for (key, probe) in probes {
+            if let Some(probe) = probe {
+                manifest[key] = probe.manifest(self.port);
+            }
         }
         manifest
     }
 
-    /// The probes of the catalogue. A native sidecar has a startup probe anyway, which the application waits for. Who
-    /// only observes keeps nobody waiting, be it for the application or for the pod's readiness.
-    fn probes(&self) -> impl Iterator<Item = (&'static str, Cow<'_, Probe>)> {
-        let Probes { readiness, liveness, startup, .. } = self.auditor.probes();
-        let holds = self.audit_mode != AuditMode::Observe;
-        let startup = startup.as_ref().map(Cow::Borrowed);
-        let startup = startup.or_else(|| self.native.then(|| Cow::Owned(Probe::default_startup())));
-        let probes = [
-            ("startupProbe", startup.filter(|_| holds)),
-            ("readinessProbe", readiness.as_ref().filter(|_| holds).map(Cow::Borrowed)),
-            ("livenessProbe", liveness.as_ref().map(Cow::Borrowed)),
-        ];
-        probes.into_iter().filter_map(|(key, probe)| Some((key, probe?)))
+    /// The probes of the container: those of the catalogue, and the one that what follows a native sidecar waits for.
+    /// Who only observes keeps nobody waiting, so it has none that do. It is then not asked whether it lives before it
+    /// has had its time to come up.
+    pub fn probes(&self) -> Probes {
+        let mut probes = self.auditor.probes().clone();
+        if self.native {
+            probes.startup.get_or_insert_with(Probe::default_startup);
+        }
+        if self.audit_mode == AuditMode::Observe {
+            probes.readiness = None;
+            if let (Some(startup), Some(liveness)) = (probes.startup.take(), &mut probes.liveness) {
+                let delay = liveness.initial_delay_seconds.max(startup.longest_seconds());
+                liveness.initial_delay_seconds = delay;
+            }
+        }
+        probes
     }
 
     /// This auditor as it would be for the ports, the mode and the place in the chain that `found` tells: if that is

@@ -113,3 +113,12 @@ fn the_values_of_settings_are_those_of_the_table() {
         assert!(row.ends_with(&format!("| {} |", values.join(", "))), "{row}");
     }
 }
+
+#[test]
+fn json_is_accepted_and_merge_keys_are_not() {
+    let json = r#"{"chain": [{"name": "a", "image": "a", "port": 1, "probes": {"readiness": {"periodSeconds": 2}},
+        "securityContext": {"privileged": false}}], "defaults": {"target-port": 3}}"#;
+    let catalogue = Catalogue::parse("auditors.yaml", json).unwrap();
+    assert_eq!(catalogue.auditors()[0].probes().readiness.as_ref().unwrap().period_seconds, 2);
+    assert!(refusal("chain: [{name: a, image: a, <<: {port: 1}}]").contains(r#"unknown key "<<""#));
+}

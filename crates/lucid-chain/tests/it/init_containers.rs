@@ -137,14 +137,14 @@ fn init_containers_of_the_pod_come_first() {
     pod["spec"]["initContainers"] =
         json!([{"name": "download"}, {"name": "proxy", "restartPolicy": "Always"}]);
     let patched = injected_with(&pod, &with_rules());
-    let order = ["download", "proxy", "lucid-init", CHAIN[0], CHAIN[1]];
+    let order = ["download", "proxy", CHAIN[0], CHAIN[1], "lucid-init"];
     assert_eq!(names(&patched["spec"]["initContainers"]), order);
 
     // Unless one of them is the model: nobody may reach it before the rules are there.
     let model = json!({"name": "model", "restartPolicy": "Always", "ports": [{"containerPort": 5000}]});
     pod["spec"]["initContainers"] = json!([{"name": "download"}, model, {"name": "warm-up"}]);
     let patched = injected_with(&pod, &with_rules());
-    let order = ["download", "lucid-init", CHAIN[0], CHAIN[1], "model", "warm-up"];
+    let order = ["download", CHAIN[0], CHAIN[1], "lucid-init", "model", "warm-up"];
     assert_eq!(names(&patched["spec"]["initContainers"]), order);
 }
 
@@ -172,8 +172,12 @@ fn init_containers_of_ours_that_are_missing_or_misplaced_are_put_right() {
     let cases: [(&str, Change, Vec<String>); 4] = [
         ("taken away", |list| drop(list.remove(2)), vec![]),
         ("all taken away", |list| list.truncate(1), vec![]),
-        ("turned round", |list| list.swap(2, 3), ["lucid-init", CHAIN[0], CHAIN[1]].map(moved).to_vec()),
-        ("rules last", |list| list.rotate_left(2), ["lucid-init", CHAIN[0], CHAIN[1]].map(moved).to_vec()),
+        ("turned round", |list| list.swap(1, 2), [CHAIN[0], CHAIN[1], "lucid-init"].map(moved).to_vec()),
+        (
+            "rules first",
+            |list| list[1..].rotate_right(1),
+            [CHAIN[0], CHAIN[1], "lucid-init"].map(moved).to_vec(),
+        ),
     ];
     for (what, change, warned) in cases {
         let mut pod = own.clone();
@@ -196,7 +200,7 @@ fn init_containers_of_ours_that_are_missing_or_misplaced_are_put_right() {
     let patched = injected_with(&late, &with_rules());
     assert_eq!(
         names(&patched["spec"]["initContainers"]),
-        ["lucid-init", CHAIN[0], CHAIN[1], "model"],
+        [CHAIN[0], CHAIN[1], "lucid-init", "model"],
         "{patched}"
     );
 }
@@ -205,19 +209,19 @@ fn init_containers_of_ours_that_are_missing_or_misplaced_are_put_right() {
 fn an_init_container_that_only_carries_the_name_is_replaced_and_reported() {
     let original = injected_with(&job(json!({keys::AUDITORS: "injection"})), &with_rules());
     let cases = [
-        (0, "image", json!("busybox"), "image"),
-        (0, "env", json!([{"name": "LUCID_REDIRECT", "value": "{}"}]), "env \"LUCID_REDIRECT\""),
-        (0, "command", json!(["true"]), "command"),
-        (0, "restartPolicy", json!("Always"), "restartPolicy"),
-        (1, "restartPolicy", Value::Null, "restartPolicy"),
-        (1, "startupProbe", json!({"exec": {"command": ["true"]}}), "startupProbe"),
-        (1, "lifecycle", json!({"preStop": {"sleep": {"seconds": 9}}}), "lifecycle"),
+        (1, "image", json!("busybox"), "image"),
+        (1, "env", json!([{"name": "LUCID_REDIRECT", "value": "{}"}]), "env \"LUCID_REDIRECT\""),
+        (1, "command", json!(["true"]), "command"),
+        (1, "restartPolicy", json!("Always"), "restartPolicy"),
+        (0, "restartPolicy", Value::Null, "restartPolicy"),
+        (0, "startupProbe", json!({"exec": {"command": ["true"]}}), "startupProbe"),
+        (0, "lifecycle", json!({"preStop": {"sleep": {"seconds": 9}}}), "lifecycle"),
     ];
     for (place, key, value, difference) in cases {
         let mut pod = original.clone();
         pod["spec"]["initContainers"][place][key] = value;
         let patch = patch_in(&pod, &with_rules());
-        let name = ["lucid-init", CHAIN[0]][place];
+        let name = [CHAIN[0], "lucid-init"][place];
         assert_eq!(
             patch.warnings().iter().map(ToString::to_string).collect::<Vec<_>>(),
             [format!(
@@ -436,4 +440,21 @@ fn a_catalogue_says_how_auditors_are_probed_and_who_only_observes_keeps_nobody_w
             assert!(patch_in(&defaulted(&patched), &configuration).is_empty());
         }
     }
+}
+
+#[test]
+fn an_annotation_that_loosens_an_auditor_is_taken_away_and_reported() {
+    let ours = "container.apparmor.security.beta.kubernetes.io/lucid-injection-auditor";
+    let theirs = "container.apparmor.security.beta.kubernetes.io/web";
+    let pod = pod(json!({keys::AUDITORS: "injection", ours: "unconfined", theirs: "unconfined"}), &[5000]);
+    let patch = patch_in(&pod, &builtin());
+    let said: Vec<_> = patch.warnings().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        said,
+        [format!("annotation {ours} is taken away: what an auditor may do is not for the pod to say")]
+    );
+    let patched = apply(&pod, &patch);
+    assert_eq!(patched["metadata"]["annotations"][ours], Value::Null);
+    assert_eq!(patched["metadata"]["annotations"][theirs], "unconfined");
+    assert!(patch_in(&patched, &builtin()).is_empty());
 }

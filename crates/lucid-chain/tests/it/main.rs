@@ -11,6 +11,7 @@ mod annotations;
 mod catalogue;
 mod catalogue_bounds;
 mod catalogue_defaults;
+mod catalogue_in_plan;
 mod catalogue_probes;
 mod catalogue_reference;
 mod catalogue_security_context;

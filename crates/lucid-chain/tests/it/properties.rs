@@ -247,7 +247,7 @@ fn check(pod: &Value, configuration: &Configuration) -> Result<(), TestCaseError
         planned.map(str::to_owned).collect()
     };
     if plan.is_native() {
-        prop_assert_eq!(ours(inits), Vec::from_iter(init.into_iter().chain(auditors)));
+        prop_assert_eq!(ours(inits), Vec::from_iter(auditors.into_iter().chain(init)));
         prop_assert!(ours(containers).is_empty());
     } else {
         prop_assert_eq!(ours(inits), Vec::from_iter(init));

@@ -1,0 +1,102 @@
+//! What a catalogue says of an auditor and of settings is what a plan has.
+
+use lucid_chain::{AuditMode, Catalogue, Configuration, Direction, Plan, keys};
+use serde_json::{Value, json};
+
+use crate::common::{outcome_in, planned_by, pod};
+
+/// The plan for `pod` by this `auditors.yaml`, whose first entry is the operator's chain.
+fn plan_by(yaml: &str, pod: &Value) -> Plan {
+    let catalogue = Catalogue::builtin().overlay(&Catalogue::parse("auditors.yaml", yaml).unwrap());
+    let configuration = Configuration::new(catalogue, Some(&["pii".to_owned()])).unwrap();
+    planned_by(outcome_in(pod, &configuration, None))
+}
+
+fn annotated(annotations: Value) -> Value {
+    pod(annotations, &[5000])
+}
+
+fn native(mut pod: Value) -> Value {
+    pod["spec"]["restartPolicy"] = json!("Never");
+    pod
+}
+
+const ENTRY: &str = "chain:
+- name: pii
+  image: pii
+  probes:
+    readiness: {path: /ready}
+    liveness: {periodSeconds: 7}
+    startup: {failureThreshold: 300}
+  securityContext:
+    runAsGroup: 30000
+";
+
+#[test]
+fn a_container_has_the_probes_of_its_entry_on_its_own_port() {
+    let taken = pod(json!({}), &[5000, 8080]);
+    let manifest = plan_by(ENTRY, &taken).containers[0].manifest();
+    for probe in ["readinessProbe", "livenessProbe", "startupProbe"] {
+        assert_eq!(manifest[probe]["httpGet"]["port"], 8090, "{manifest}");
+    }
+    assert_eq!(manifest["readinessProbe"]["httpGet"]["path"], "/ready");
+    assert_eq!(manifest["livenessProbe"]["periodSeconds"], 7);
+    assert_eq!(manifest["startupProbe"]["failureThreshold"], 300);
+
+    let none = plan_by("chain: [{name: pii, image: pii}]", &taken).containers[0].manifest();
+    assert!(none.as_object().unwrap().keys().all(|key| !key.ends_with("Probe")), "{none}");
+}
+
+#[test]
+fn a_native_sidecar_is_waited_for_by_its_own_or_the_default_startup_probe() {
+    let own = plan_by(ENTRY, &native(annotated(json!({})))).containers[0].manifest();
+    assert_eq!(own["startupProbe"]["failureThreshold"], 300);
+    let default =
+        plan_by("chain: [{name: pii, image: pii}]", &native(annotated(json!({})))).containers[0].manifest();
+    assert_eq!(default["startupProbe"]["failureThreshold"], 120);
+}
+
+#[test]
+fn an_observer_keeps_nobody_waiting() {
+    let observe = annotated(json!({keys::AUDIT_MODE: "observe"}));
+    for pod in [native(observe.clone()), observe] {
+        let manifest = plan_by(ENTRY, &pod).containers[0].manifest();
+        assert_eq!(manifest.get("readinessProbe"), None);
+        assert_eq!(manifest.get("startupProbe"), None);
+        assert_eq!(manifest["livenessProbe"]["periodSeconds"], 7);
+    }
+}
+
+#[test]
+fn a_container_runs_as_tight_as_its_entry_says_as_a_user_of_its_own() {
+    let context = &plan_by(ENTRY, &annotated(json!({}))).containers[0].manifest()["securityContext"];
+    assert_eq!(context["runAsGroup"], 30_000);
+    assert_eq!(context["runAsUser"], 20_001);
+    assert_eq!(context["readOnlyRootFilesystem"], true);
+}
+
+#[test]
+fn defaults_hold_where_neither_the_operator_nor_the_pod_says_otherwise() {
+    let yaml = "chain: [{name: pii, image: pii}]
+defaults: {audit-mode: observe, direction: both, target-port: 7000, sidecar-mode: native, intercept: env}";
+    let plan = plan_by(yaml, &annotated(json!({})));
+    assert_eq!(
+        (plan.audit_mode.value, plan.audit_mode.source.to_string().as_str()),
+        (AuditMode::Observe, "auditors.yaml")
+    );
+    assert_eq!(plan.direction.value, Direction::Both);
+    assert_eq!(
+        (plan.model_port.port.get(), plan.model_port.source.to_string().as_str()),
+        (7000, "auditors.yaml")
+    );
+    assert!(plan.containers[0].native);
+
+    let said = annotated(
+        json!({keys::AUDIT_MODE: "enforce", keys::TARGET_PORT: "6000", keys::SIDECAR_MODE: "containers"}),
+    );
+    let plan = plan_by(yaml, &said);
+    assert_eq!(plan.audit_mode.value, AuditMode::Enforce);
+    assert_eq!(plan.model_port.port.get(), 6000);
+    assert!(!plan.containers[0].native);
+    assert_eq!(plan.direction.value, Direction::Both);
+}
