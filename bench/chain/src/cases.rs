@@ -5,6 +5,7 @@ use std::error::Error;
 use lucid_chain::{
     Catalogue, Configuration, Decision, Direction, Inputs, Intercept, Overrides, PodView, SidecarMode, plan,
 };
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::pods::{self, Shape};
@@ -15,6 +16,16 @@ pub const SIZES: [usize; 4] = [64 << 10, 256 << 10, 1 << 20, 3 << 19];
 /// The lengths of chains.
 pub const CHAINS: [usize; 6] = [1, 2, 8, 32, 64, 100];
 
+/// What the size of a case counts.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Grows {
+    /// Bytes of the pod.
+    Bytes,
+    /// Auditors of the chain, or in the pod.
+    Auditors,
+}
+
 /// One pod and who plans for it.
 #[derive(Debug)]
 pub struct Case {
@@ -22,7 +33,9 @@ pub struct Case {
     pub group: &'static str,
     /// In words.
     pub name: String,
-    /// What grows in the group: bytes, or auditors.
+    /// What the size counts.
+    pub grows: Grows,
+    /// How much of it there is.
     pub size: usize,
     /// The pod's JSON.
     pub pod: Vec<u8>,
@@ -68,18 +81,24 @@ pub fn all() -> Outcome<Vec<Case>> {
         let pod = pods::ordinary();
         let with_chain = injected(pod.clone(), &configuration)?;
         let stale = stale(&with_chain)?;
-        let auditors = |group, pod, configuration| Case { size, ..case(group, group, pod, configuration) };
+        let auditors = |group, pod, configuration| {
+            let grows = Grows::Auditors;
+            Case { grows, size, ..case(group, group, pod, configuration) }
+        };
         cases.push(auditors("chain", &pod, configuration.clone()));
         cases.push(auditors("chain that is there", &with_chain, configuration.clone()));
         cases.push(auditors("chain that is there, each auditor changed", &stale, configuration));
         cases.push(auditors("auditors of another chain", &with_chain, chain("toxicity", 1)?));
     }
+    // Those of a group follow each other, as they came.
+    let groups: Vec<_> = cases.iter().map(|case| case.group).collect();
+    cases.sort_by_key(|case| groups.iter().position(|group| *group == case.group));
     Ok(cases)
 }
 
 fn case(group: &'static str, name: &str, pod: &Value, configuration: Configuration) -> Case {
     let pod = pod.to_string().into_bytes();
-    Case { group, name: name.to_owned(), size: pod.len(), pod, configuration }
+    Case { group, name: name.to_owned(), grows: Grows::Bytes, size: pod.len(), pod, configuration }
 }
 
 fn builtin(overrides: Overrides) -> Outcome<Configuration> {
@@ -110,7 +129,7 @@ fn injected(mut pod: Value, configuration: &Configuration) -> Outcome<Value> {
     Ok(pod)
 }
 
-/// The same pod with another model port in each auditor, as if it had been planned for that.
+/// The same pod with another audit mode in each auditor, as if it had been planned for that.
 fn stale(pod: &Value) -> Outcome<Value> {
     let mut pod = pod.clone();
     for container in pod["spec"]["containers"].as_array_mut().into_iter().flatten() {

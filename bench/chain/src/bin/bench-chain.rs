@@ -3,7 +3,8 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use bench_chain::{Step, cases, work};
+use bench_chain::cases::{self, Grows};
+use bench_chain::{Step, work};
 use clap::Parser;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
@@ -21,6 +22,7 @@ struct Program {
 #[derive(Serialize)]
 struct Figures {
     group: &'static str,
+    grows: Grows,
     name: String,
     size: usize,
     pod_bytes: usize,
@@ -69,6 +71,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         all.push(Figures {
             group: case.group,
+            grows: case.grows,
             name: case.name.clone(),
             size: case.size,
             pod_bytes: case.pod.len(),

@@ -31,13 +31,17 @@ impl PlannedContainer {
     /// - requests and limits of cpu, memory and ephemeral-storage that are not planned (plugin LimitRanger);
     /// - the service account token (plugin ServiceAccount), mounted read-only from a projected volume.
     pub fn difference(&self, found: &ContainerView<'_>, pod: &PodView<'_>) -> Option<String> {
-        difference(&self.manifest(), found, pod)
+        difference(&self.manifest(), &json_of(found), pod)
     }
 }
 
+/// The whole container.
+pub(super) fn json_of(found: &ContainerView<'_>) -> Value {
+    serde_json::from_str(found.json()).unwrap_or_default()
+}
+
 /// See [`PlannedContainer::difference`].
-pub(super) fn difference(planned: &Value, found: &ContainerView<'_>, pod: &PodView<'_>) -> Option<String> {
-    let found: Value = serde_json::from_str(found.json()).unwrap_or_default();
+pub(super) fn difference(planned: &Value, found: &Value, pod: &PodView<'_>) -> Option<String> {
     let (Some(planned), Some(found)) = (planned.as_object(), found.as_object()) else {
         return Some("json".to_owned());
     };
@@ -89,12 +93,15 @@ fn different_variable(planned: &Value, found: &Value) -> Option<String> {
     if planned == found {
         return None;
     }
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let (planned, found) = (list(planned), list(found));
     let mut different = found.iter().filter(|variable| !planned.contains(variable));
     let mut missing = planned.iter().filter(|variable| !found.contains(variable));
     let name = different.next().or_else(|| missing.next()).and_then(|variable| variable["name"].as_str());
     Some(name.map_or_else(|| "env".to_owned(), |name| format!("env {}", Excerpt(name))))
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
 fn same_ports(planned: &Value, found: &Value, host_network: bool) -> bool {
