@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lucid_chain::{
-    Catalogue, Configuration, Decision, ImpossibleReason, Inputs, Intercept, Plan, PodView, keys, plan, uninject,
+    Catalogue, Configuration, Decision, ImpossibleReason, Inputs, Intercept, Plan, PodView, keys, plan,
+    uninject,
 };
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
