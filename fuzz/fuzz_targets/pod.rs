@@ -9,7 +9,9 @@ use libfuzzer_sys::{
     arbitrary::{Result, Unstructured},
     fuzz_target,
 };
-use lucid_chain::{Catalogue, Configuration, Decision, Inputs, Plan, PodSecurity, PodView, keys, plan, uninject};
+use lucid_chain::{
+    Catalogue, Configuration, Decision, Inputs, Plan, PodSecurity, PodView, keys, plan, uninject,
+};
 use serde_json::{Map, Value, json};
 
 /// An operator that says little, and one that says much.
@@ -67,12 +69,14 @@ fn check(json: &[u8], inputs: &Inputs<'_>) {
     for pod in [&pod, &patched] {
         let uninjection = uninject(pod);
         uninjection.warnings().iter().for_each(|warning| check_message(&warning.to_string()));
-        let operations: json_patch::Patch = serde_json::from_value(json!(uninjection)).expect("a patch is a patch");
+        let operations: json_patch::Patch =
+            serde_json::from_value(json!(uninjection)).expect("a patch is a patch");
         json_patch::patch(&mut pod.clone(), &operations).expect("the patch applies");
     }
 
     // The API server refuses a pod with a name that comes twice.
-    let names: Vec<_> = view.containers().iter().chain(view.init_containers()).map(|found| found.name()).collect();
+    let names: Vec<_> =
+        view.containers().iter().chain(view.init_containers()).map(|found| found.name()).collect();
     if names.iter().collect::<BTreeSet<_>>().len() < names.len() {
         return;
     }
@@ -104,7 +108,8 @@ const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 fn check_untouched(before: &Value, after: &Value, plan: &Plan) {
     let planned: BTreeSet<_> = plan.containers.iter().map(|planned| planned.name.as_str()).collect();
     let init = plan.init.as_ref().map(|init| init.name.as_str());
-    let ours = |item: &Value| item["name"].as_str().is_some_and(|name| planned.contains(name) || Some(name) == init);
+    let ours =
+        |item: &Value| item["name"].as_str().is_some_and(|name| planned.contains(name) || Some(name) == init);
     let strip = |pod: &Value| {
         let mut pod = pod.clone();
         let secrets = &mut pod["spec"]["imagePullSecrets"];
@@ -117,22 +122,30 @@ fn check_untouched(before: &Value, after: &Value, plan: &Plan) {
             for env in list.iter_mut().filter_map(|item| item.get_mut("env")?.as_array_mut()) {
                 env.pop_if(|last| last["name"] == "AUDITOR_URL");
             }
-            list.iter_mut().for_each(|item| drop(item.as_object_mut().map(|item| item.retain(|k, v| k != "env" || !nothing(v)))));
+            list.iter_mut().for_each(|item| drop_nothing(item, "env"));
         }
         if let Some(annotations) = pod["metadata"]["annotations"].as_object_mut() {
             annotations.remove(keys::STATUS);
             // Theirs alone are the profiles of their own containers.
-            annotations.retain(|key, _| !key.strip_prefix(APP_ARMOR).is_some_and(|name| ours(&json!({"name": name}))));
+            annotations.retain(|key, _| {
+                !key.strip_prefix(APP_ARMOR).is_some_and(|name| ours(&json!({"name": name})))
+            });
         }
         for (parent, key) in
             [("spec", "initContainers"), ("spec", "imagePullSecrets"), ("metadata", "annotations")]
         {
-            drop(pod[parent].as_object_mut().map(|parent| parent.retain(|k, v| k != key || !nothing(v))));
+            drop_nothing(&mut pod[parent], key);
         }
-        drop(pod.as_object_mut().map(|pod| pod.retain(|k, v| k != "metadata" || !nothing(v))));
+        drop_nothing(&mut pod, "metadata");
         pod
     };
     assert_eq!(strip(before), strip(after));
+}
+
+fn drop_nothing(parent: &mut Value, key: &str) {
+    if let Some(parent) = parent.as_object_mut() {
+        parent.retain(|name, value| name != key || !nothing(value));
+    }
 }
 
 fn nothing(value: &Value) -> bool {
@@ -191,12 +204,15 @@ fn pod(bytes: &mut Unstructured<'_>) -> Result<Value> {
             spec.insert(key.to_owned(), list(bytes, container)?);
         }
     }
-    let fields = ["restartPolicy", "hostNetwork", "imagePullSecrets", "volumes", "resources", "shareProcessNamespace"];
+    let fields =
+        ["restartPolicy", "hostNetwork", "imagePullSecrets", "volumes", "resources", "shareProcessNamespace"];
     while bytes.arbitrary()? {
         let key = *bytes.choose(&fields)?;
         let value = match key {
             "restartPolicy" => text(bytes)?,
-            "imagePullSecrets" => list(bytes, |bytes| Ok(json!({"name": *bytes.choose(&["mirror", "own"])?})))?,
+            "imagePullSecrets" => {
+                list(bytes, |bytes| Ok(json!({"name": *bytes.choose(&["mirror", "own"])?})))?
+            }
             "volumes" => list(bytes, |bytes| Ok(json!({"name": text(bytes)?, "projected": {}})))?,
             "resources" => json!({"limits": {"cpu": text(bytes)?, "memory": number(bytes)?}}),
             _ => json!(bytes.arbitrary::<bool>()?),

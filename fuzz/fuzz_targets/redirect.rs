@@ -19,6 +19,8 @@ fuzz_target!(|json: &str| {
     assert_eq!(guarded.len(), redirect.chain().count());
     assert!(guarded.contains(&redirect.model()) && !guarded.contains(&redirect.first()));
     // Nothing of the text but numbers gets into the rules.
-    let plain = |text: &str| text.bytes().all(|byte| byte == b'\n' || byte == b'\t' || byte.is_ascii_graphic() || byte == b' ');
+    let plain = |text: &str| {
+        text.bytes().all(|byte| byte == b'\n' || byte == b'\t' || byte.is_ascii_graphic() || byte == b' ')
+    };
     assert!(plain(&redirect.nft_script()) && plain(&redirect.iptables_restore()));
 });

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use snafu::ensure;
 
 use super::{Hop, JsonSnafu, Redirect, RedirectError, VersionSnafu};
-use crate::text::Excerpt;
+use crate::text::{Excerpt, Line};
 
 /// The version of the JSON form that this build writes, and the only one it reads.
 pub const VERSION: u64 = 1;
@@ -90,7 +90,7 @@ fn read<'de, T: Deserialize<'de>>(json: &'de str) -> Result<T, RedirectError> {
             true => error.inner().to_string(),
             false => format!("{path}: {}", error.inner()),
         };
-        JsonSnafu { problem }.build()
+        JsonSnafu { problem: Line(&problem).to_string() }.build()
     })?;
     deserializer.end().map_err(|error| JsonSnafu { problem: error.to_string() }.build())?;
     Ok(value)

@@ -69,6 +69,18 @@ fn a_plan_that_makes_no_sense_is_refused_with_what_is_wrong() {
 }
 
 #[test]
+fn a_refusal_is_one_short_line_whatever_the_text() {
+    for plan in [
+        "{\"\u{7f}\u{202e}\": 1}",
+        &PLAN.replace("uid", "\u{7f}"),
+        &format!("{{\"{}\": 1}}", "x".repeat(100_000)),
+    ] {
+        let error = Redirect::from_json(plan).unwrap_err().to_string();
+        assert!(!error.contains(char::is_control) && error.chars().count() <= 256, "{error:?}");
+    }
+}
+
+#[test]
 fn a_chain_has_as_many_auditors_as_a_pod_may_have() {
     let longest = u16::try_from(MAX_CHAIN).unwrap();
     let redirect = Redirect::new(chain(longest), port(5000), true, []).unwrap();
