@@ -40,14 +40,14 @@ pub enum Error {
     #[snafu(display(
         "failed to prove the redirect that {tool} installed: {source}; another network plugin or init container may \
          have rules of its own for these ports (see `nft list ruleset`); {}",
-        WITHOUT_RULES.as_str()
+        without_rules()
     ))]
     Proof { tool: &'static str, source: NotProven },
 }
 
-static WITHOUT_RULES: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
+fn without_rules() -> String {
     format!("the annotation {}: env on the pod does without network rules", keys::INTERCEPT)
-});
+}
 
 impl Error {
     /// The exit code of the process: 1 for rules that no tool installs, 2 for arguments and environment, 3 for rules
@@ -73,7 +73,7 @@ fn what_to_do(attempts: &Attempts) -> String {
     } else {
         "the kernel of this node may lack NAT for nftables and iptables (nf_nat, nft_redir, xt_REDIRECT)"
     };
-    format!("{advice}; {}", WITHOUT_RULES.as_str())
+    format!("{advice}; {}", without_rules())
 }
 
 /// Numbers of capabilities in linux/capability.h.

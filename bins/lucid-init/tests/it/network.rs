@@ -83,10 +83,12 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// `None`, with a word about it, where we are not root.
+    /// `None`, with a word about it, where we may not make network namespaces.
     pub(crate) fn new() -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            println!("skipped: network namespaces need root");
+        // In a namespace that ends with the probe.
+        let probe = Command::new("unshare").args(["--net", "ip", "link", "add", "type", "veth"]).output();
+        if !rustix::process::geteuid().is_root() || !probe.is_ok_and(|output| output.status.success()) {
+            println!("skipped: network namespaces need root, unshare (util-linux) and ip (iproute2)");
             return None;
         }
         let network = Self { node: Namespace::new(), pod: Namespace::new() };

@@ -1,6 +1,9 @@
 //! Running again.
 
-use std::net::TcpListener;
+use std::{
+    io::{Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+};
 
 use rustix::net::{AddressFamily, SocketType, bind, socket};
 
@@ -55,6 +58,28 @@ fn another_plan_takes_the_place_of_the_first() {
         assert_ne!(image.rules(&network.pod), rules);
         Init::new(image).plan(Some(OTHER)).install(&network.pod);
         assert_eq!(image.rules(&network.pod), rules);
+    }
+}
+
+#[test]
+fn a_connection_through_the_chain_outlives_another_run() {
+    for (image, network) in networks() {
+        let init = Init::new(image);
+        init.install(&network.pod);
+        let auditor = network.pod.as_user(APP, || TcpListener::bind("[::]:8090")).unwrap();
+        for (inside, address) in [(&network.node, "10.0.0.2:5000"), (&network.pod, "[::1]:5000")] {
+            let mut client = inside.as_user(APP, || TcpStream::connect(address)).unwrap();
+            let (mut accepted, _) = auditor.accept().unwrap();
+            init.install(&network.pod);
+            client.write_all(b"?").unwrap();
+            accepted.read_exact(&mut [0]).unwrap();
+            accepted.write_all(b"!").unwrap();
+            client.read_exact(&mut [0]).unwrap();
+            // Those of the proof.
+            auditor.set_nonblocking(true).unwrap();
+            while auditor.accept().is_ok() {}
+            auditor.set_nonblocking(false).unwrap();
+        }
     }
 }
 
