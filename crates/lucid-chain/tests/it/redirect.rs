@@ -96,6 +96,10 @@ add rule inet lucid output oifname "lo" meta skuid 20002 tcp dport { 5000, 8093 
 add rule inet lucid output oifname "lo" tcp dport { 5000, 8093 } redirect to :8090
 add rule inet lucid output meta skuid { 20001, 20002 } return
 add rule inet lucid output oifname != "lo" tcp dport 8000 redirect to :8090
+add chain inet lucid older { type filter hook output priority 0; policy accept; }
+add rule inet lucid older oifname "lo" meta skuid 20001 tcp dport 8093 return
+add rule inet lucid older oifname "lo" meta skuid 20002 tcp dport { 5000, 8093 } return
+add rule inet lucid older oifname "lo" ct direction reply tcp dport { 5000, 8093 } reject with tcp reset
 "#;
     assert_eq!(redirect.nft_script(), script);
 }
@@ -109,7 +113,12 @@ fn one_auditor_of_outbound_traffic_guards_nothing_from_outside() {
         "{script}"
     );
     assert!(script.contains("oifname \"lo\" tcp dport 5000 redirect to :8090"), "{script}");
-    assert!(!redirect.iptables_restore().contains("PREROUTING"));
+    let restore = redirect.iptables_restore();
+    assert!(!restore.contains("PREROUTING") && !restore.contains("*filter"), "{restore}");
+    // Rules of an earlier plan go.
+    let over = redirect.iptables_restore_over(RESTORE);
+    assert!(over.contains("-D INPUT ! -i lo -p tcp -m tcp --dport 8093 -j LUCID_OLDER\n"), "{over}");
+    assert!(!over.contains("-A INPUT"), "{over}");
 }
 
 const RESTORE: &str = "*nat
@@ -120,6 +129,12 @@ const RESTORE: &str = "*nat
 -A OUTPUT -o lo -p tcp -m tcp --dport 8093 -m owner ! --uid-owner 20001-20002 -j LUCID_REDIRECT
 -A OUTPUT ! -o lo -p tcp -m tcp --dport 8000 -m owner ! --uid-owner 20001-20002 -j LUCID_REDIRECT
 -A LUCID_REDIRECT -p tcp -j REDIRECT --to-ports 8090
+COMMIT
+*filter
+:LUCID_OLDER - [0:0]
+-A INPUT ! -i lo -p tcp -m tcp --dport 5000 -j LUCID_OLDER
+-A INPUT ! -i lo -p tcp -m tcp --dport 8093 -j LUCID_OLDER
+-A LUCID_OLDER -p tcp -j DROP
 COMMIT
 ";
 
@@ -141,7 +156,8 @@ fn iptables_keep_what_is_installed_and_what_is_not_ours() {
     let saved = RESTORE.replace("-N LUCID_REDIRECT", ":LUCID_REDIRECT - [0:0]").replace("COMMIT", others);
     assert_eq!(
         redirect.iptables_restore_over(&saved),
-        "*nat\n:LUCID_REDIRECT - [0:0]\n-A LUCID_REDIRECT -p tcp -j REDIRECT --to-ports 8090\nCOMMIT\n"
+        "*nat\n:LUCID_REDIRECT - [0:0]\n-A LUCID_REDIRECT -p tcp -j REDIRECT --to-ports 8090\nCOMMIT\n\
+         *filter\n:LUCID_OLDER - [0:0]\n-A LUCID_OLDER -p tcp -j DROP\nCOMMIT\n"
     );
 
     // An earlier plan of another outbound port.
@@ -150,7 +166,8 @@ fn iptables_keep_what_is_installed_and_what_is_not_ours() {
     assert_eq!(old.matches("-D ").count(), 5, "{over}");
     assert!(old.contains("-D OUTPUT ! -o lo -p tcp -m tcp --dport 8001 "), "{over}");
     assert!(!over.contains("MESH") && !over.contains("-D LUCID_REDIRECT"), "{over}");
-    assert!(new.ends_with(RESTORE.split_once("-A PREROUTING").unwrap().1), "{over}");
+    let (nat, _) = RESTORE.split_once("*filter").unwrap();
+    assert!(new.starts_with(nat.split_once("-A PREROUTING").unwrap().1), "{over}");
 
     // Nothing is installed.
     let over = redirect.iptables_restore_over("*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n");
