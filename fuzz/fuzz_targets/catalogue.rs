@@ -42,7 +42,7 @@ fuzz_target!(|yaml: &str| {
         assert_ne!(security["seccompProfile"]["type"], "Unconfined");
         assert_eq!(security["privileged"].as_bool().unwrap_or_default(), false);
     }
-    let operations = serde_json::from_value(json!(planned.patch(&view))).expect("a patch is a patch");
+    let operations: json_patch::Patch = serde_json::from_value(json!(planned.patch(&view))).expect("a patch is a patch");
     let mut patched: Value = pod;
     json_patch::patch(&mut patched, &operations).expect("the patch applies");
     let json = patched.to_string();

@@ -9,7 +9,7 @@ use libfuzzer_sys::{
     arbitrary::{Result, Unstructured},
     fuzz_target,
 };
-use lucid_chain::{Catalogue, Configuration, Decision, Inputs, Plan, PodSecurity, PodView, keys, plan};
+use lucid_chain::{Catalogue, Configuration, Decision, Inputs, Plan, PodSecurity, PodView, keys, plan, uninject};
 use serde_json::{Map, Value, json};
 
 /// An operator that says little, and one that says much.
@@ -60,10 +60,16 @@ fn check(json: &[u8], inputs: &Inputs<'_>) {
 
     // What nests too deeply or has numbers out of range is for the API server to refuse.
     let Ok(pod) = serde_json::from_slice::<Value>(json) else { return };
-    let operations = serde_json::from_value(json!(patch)).expect("a patch is a patch");
+    let operations: json_patch::Patch = serde_json::from_value(json!(patch)).expect("a patch is a patch");
     let mut patched = pod.clone();
     json_patch::patch(&mut patched, &operations).expect("the patch applies");
     check_untouched(&pod, &patched, &planned);
+    for pod in [&pod, &patched] {
+        let uninjection = uninject(pod);
+        uninjection.warnings().iter().for_each(|warning| check_message(&warning.to_string()));
+        let operations: json_patch::Patch = serde_json::from_value(json!(uninjection)).expect("a patch is a patch");
+        json_patch::patch(&mut pod.clone(), &operations).expect("the patch applies");
+    }
 
     // The API server refuses a pod with a name that comes twice.
     let names: Vec<_> = view.containers().iter().chain(view.init_containers()).map(|found| found.name()).collect();

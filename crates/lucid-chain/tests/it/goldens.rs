@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, fmt::Write, fs, path::Path};
 
 use lucid_chain::{
     Catalogue, Configuration, Decision, Defaults, Inputs, NamespaceChain, Outcome, Overrides, Plan,
-    PodSecurity, PodView, SkipPolicy, plan,
+    PodSecurity, PodView, SkipPolicy, plan, uninject,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -125,6 +125,10 @@ fn document(input: &str) -> String {
     let patched = apply(&pod, &patch);
     write!(text, "\npatch:\n{}\npod:\n{}", yaml(&json!(patch)), yaml(&patched)).unwrap();
 
+    // What had to give way cannot be given back.
+    if patch.warnings().is_empty() {
+        assert_eq!(apply(&patched, &uninject(&patched)), pod);
+    }
     let json = patched.to_string();
     let view = PodView::from_json(&json).unwrap();
     match plan(&view, &inputs).decision {
