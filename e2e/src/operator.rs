@@ -1,3 +1,4 @@
+use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -18,9 +19,16 @@ pub struct OperatorBuilder {
     address: IpAddr,
     by_service: bool,
     environment: Vec<(String, String)>,
+    command: Vec<OsString>,
 }
 
 impl OperatorBuilder {
+    /// Starts these words, with `run` behind them, instead of the program that the checkout builds for tests.
+    pub fn command<W: Into<OsString>>(mut self, words: impl IntoIterator<Item = W>) -> Self {
+        self.command = words.into_iter().map(Into::into).collect();
+        self
+    }
+
     /// Sets an environment variable, such as `LUCID_STRICT_NOTARIZATION`.
     pub fn env(mut self, variable: &str, value: impl Into<String>) -> Self {
         self.environment.push((variable.to_owned(), value.into()));
@@ -105,12 +113,20 @@ impl Operator {
             address: cluster.host_address(),
             by_service: false,
             environment: vec![("LUCID_LAME_DUCK_SECONDS".to_owned(), "0".to_owned())],
+            command: Vec::new(),
         }
     }
 
     fn spawn(&mut self) -> Result<(), Error> {
         let OperatorBuilder { program, name, address, by_service, environment, .. } = &self.builder;
-        let mut command = lucid_testbed::command(crate::program(program)?);
+        let mut command = match self.builder.command.split_first() {
+            Some((first, words)) => {
+                let mut command = lucid_testbed::command(first);
+                command.args(words);
+                command
+            }
+            None => lucid_testbed::command(crate::program(program)?),
+        };
         command.arg("run").env("KUBECONFIG", &self.builder.kubeconfig);
         command.env("LUCID_LISTEN", format!("{address}:{}", self.port));
         command.env("LUCID_ADMIN_LISTEN", format!("{address}:{}", self.admin_port));
@@ -141,6 +157,12 @@ impl Operator {
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Its process, unless it was ended.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(Process::pid)
     }
 
     /// A URL on the port of `/healthz`, `/readyz` and `/metrics`.

@@ -108,7 +108,9 @@ impl Process {
         tail(&self.log)
     }
 
-    pub(crate) fn pid(&self) -> u32 {
+    /// The id of the process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 

@@ -37,6 +37,9 @@ struct Target {
     /// The server's certificate, PEM.
     #[arg(long)]
     ca: PathBuf,
+    /// The name that the server's certificate has to be for.
+    #[arg(long, default_value = "localhost")]
+    name: String,
     /// Path of the webhook.
     #[arg(long)]
     path: String,
@@ -99,7 +102,7 @@ fn main() -> Outcome {
     let request = Request::new(&target.path, "webhook.shop.svc:443", target.body)
         .ok_or("the review that was made has no uid")?;
     let record = Record::new(target.server)?;
-    let (tls, name) = (tls(&target.ca)?, ServerName::try_from("localhost")?);
+    let (tls, name) = (tls(&target.ca)?, ServerName::try_from(target.name)?);
     let mut engine = Engine::new(tls, name, target.endpoint, request, !target.any_uid, record)?;
     match load {
         Load::Saturate { connections, time } => saturate(&mut engine, connections, &time)?,

@@ -86,7 +86,10 @@ fn pod(containers: usize, padding: usize) -> Value {
             "name": "orders-7d4b9c6f5-x2x9k",
             "generateName": "orders-7d4b9c6f5-",
             "namespace": "shop",
-            "labels": {"app": "orders", "example-validation": "true", "pod-template-hash": "7d4b9c6f5"},
+            "labels": {
+                "app": "orders", "example-validation": "true", "lucid.io/secured": "true",
+                "pod-template-hash": "7d4b9c6f5",
+            },
             "annotations": {"example.com/notes": "n".repeat(padding)},
             "managedFields": [{
                 "manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1",

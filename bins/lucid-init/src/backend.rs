@@ -7,6 +7,7 @@ use lucid_chain::redirect::Redirect;
 pub(crate) use crate::iptables::IptablesVariant;
 use crate::{
     environment::Environment,
+    iptables,
     tool::{self, ToolError},
 };
 
@@ -74,6 +75,11 @@ impl Attempts {
     /// Whether there was nothing to try.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Whether nothing but the legacy variant of iptables was tried.
+    pub(crate) fn are_all_legacy(&self) -> bool {
+        self.0.iter().all(|(tool, _)| *tool == iptables::LEGACY[0])
     }
 }
 

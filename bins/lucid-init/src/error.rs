@@ -64,21 +64,26 @@ impl Error {
 fn what_to_do(attempts: &Attempts) -> String {
     let advice = if attempts.is_empty() {
         "use an image that has one"
-    } else if has_net_admin() == Some(false) {
+    } else if has(CAP_NET_ADMIN) == Some(false) {
         "this container lacks the capability NET_ADMIN: it has to run as root, with NET_ADMIN in \
          securityContext.capabilities.add, in a namespace that allows it"
+    } else if attempts.are_all_legacy() && has(CAP_NET_RAW) == Some(false) {
+        "iptables-legacy needs the capability NET_RAW, which this container lacks: use an image with nft or iptables-nft, \
+         which do without"
     } else {
         "the kernel of this node may lack NAT for nftables and iptables (nf_nat, nft_redir, xt_REDIRECT)"
     };
     format!("{advice}; {}", without_rules())
 }
 
-/// `None`: the kernel does not say.
-fn has_net_admin() -> Option<bool> {
-    /// Its number in linux/capability.h.
-    const CAP_NET_ADMIN: u64 = 12;
+/// Numbers of capabilities in linux/capability.h.
+const CAP_NET_ADMIN: u64 = 12;
+const CAP_NET_RAW: u64 = 13;
+
+/// Whether this process has the capability. `None`: the kernel does not say.
+fn has(capability: u64) -> Option<bool> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
     let effective = u64::from_str_radix(effective.trim(), 16).ok()?;
-    Some(effective >> CAP_NET_ADMIN & 1 == 1)
+    Some(effective >> capability & 1 == 1)
 }

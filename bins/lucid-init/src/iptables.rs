@@ -30,7 +30,7 @@ struct Programs {
 }
 
 const NFT: [&str; 2] = ["iptables-nft", "ip6tables-nft"];
-const LEGACY: [&str; 2] = ["iptables-legacy", "ip6tables-legacy"];
+pub(crate) const LEGACY: [&str; 2] = ["iptables-legacy", "ip6tables-legacy"];
 /// Whatever the image's maker chose: one of the others, or the only one of an old image.
 const UNNAMED: [&str; 2] = ["iptables", "ip6tables"];
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use lucid_chain::Overrides;
 use lucid_cluster::{ClusterConfiguration, Settings, auditor};
 use lucid_serving::{Host, Program};
 use lucid_validator::{Calls, RunError, Scope, VALIDATE_NAME, VALIDATE_PATH, Validator};
@@ -15,7 +14,8 @@ use crate::injector::Injector;
 use crate::metrics::Metrics;
 use crate::registration::{self, MUTATE_NAME, MUTATE_PATH};
 
-const PROGRAM: Program = Program { name: "lucid-operator", service: "lucid-operator-webhook" };
+/// What everything about the operator is called.
+pub(crate) const PROGRAM: Program = Program { name: "lucid-operator", service: "lucid-operator-webhook" };
 
 /// Runs until SIGTERM or SIGINT.
 ///
@@ -64,18 +64,12 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     Ok(host.serve(router, synced).await?)
 }
 
-fn settings(args: &RunArgs) -> Settings {
+/// What planning takes from the options.
+pub(crate) fn settings(args: &RunArgs) -> Settings {
     let injection = &args.injection;
     Settings {
         chain: injection.chain.clone(),
-        overrides: Overrides {
-            audit_mode: injection.audit_mode,
-            target_port: injection.target_port,
-            direction: injection.direction,
-            sidecar_mode: injection.sidecar_mode,
-            intercept: injection.intercept,
-            outbound_port: injection.outbound_port,
-        },
+        overrides: injection.overrides(),
         skip: injection.skip(),
         init_image: injection.init_image.clone(),
         image_pull_secrets: injection.image_pull_secrets.clone(),

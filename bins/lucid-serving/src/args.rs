@@ -93,7 +93,7 @@ impl ServingArgs {
     }
 
     /// The registration of the webhooks, but for what they are called for.
-    pub(crate) fn configurations(&self, program: Program) -> Configurations {
+    pub fn configurations(&self, program: Program) -> Configurations {
         let endpoint = match &self.webhook_url {
             Some(url) => Endpoint::Url(url.to_string()),
             None => Endpoint::service(&self.namespace, program.service),

@@ -24,7 +24,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The label by which a configuration is known to be the program's.
-pub(crate) const NAME_LABEL: &str = "app.kubernetes.io/name";
+pub const NAME_LABEL: &str = "app.kubernetes.io/name";
 
 /// One of the two configurations as a whole: what the webhooks are called for, and the trust bundle in each.
 pub(crate) struct Registered<K> {

@@ -179,7 +179,7 @@ pub use ca::{
 pub use fingerprint::Fingerprint;
 pub use key::{KeyAlgorithm, UnknownKeyAlgorithm};
 pub use names::{NamesError, ServingNames};
-pub use serving::{PairError, ServingCertificate, VerifyError};
+pub use serving::{PairError, ServingCertificate, VerifyError, verify_shown};
 #[cfg(feature = "runtime")]
 pub use tls::{ClientCertificates, ClientCertificatesError};
 pub use tls::{ServerTls, ServingCertificateResolver, TlsError, TlsVersion, UnknownTlsVersion};

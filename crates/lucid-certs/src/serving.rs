@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::SystemTime};
 
 use rustls::{
     crypto::aws_lc_rs::sign,
-    pki_types::{CertificateDer, UnixTime},
+    pki_types::{CertificateDer, ServerName, UnixTime},
     sign::CertifiedKey,
 };
 use snafu::{ResultExt, Snafu};
@@ -204,30 +204,7 @@ impl ServingCertificate {
 
     /// Checks of [`verify_for`](Self::verify_for) all but the names
     pub(crate) fn verify_chain(&self, bundle: &TrustBundle, now: SystemTime) -> Result<(), VerifyError> {
-        let fingerprint = self.fingerprint();
-        // To Go, whose rules an API server follows, one that is in the bundle itself needs nobody else, even if
-        // it says of itself that it is a CA, as `openssl req -x509` makes it.
-        if bundle.contains(&fingerprint) && self.validity.contains(now) && self.is_for_servers() {
-            return Ok(());
-        }
-        let anchors = bundle
-            .anchors(now)
-            .map_err(|left_out| VerifyError::NothingTrusted { why: reasons(&left_out) })?;
-        let trusted: Vec<_> = anchors.iter().map(|anchor| anchor.trusted.clone()).collect();
-        let chain = ChainSnafu { fingerprint };
-        let leaf = EndEntityCert::try_from(&self.leaf).context(chain)?;
-        let unix = UnixTime::since_unix_epoch(now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
-        leaf.verify_for_usage(
-            ALL_VERIFICATION_ALGS,
-            &trusted,
-            self.intermediates(),
-            unix,
-            KeyUsage::server_auth(),
-            None,
-            Some(&|path| anchor::check_path(&anchors, path)),
-        )
-        .context(chain)?;
-        Ok(())
+        verify_chain(&self.leaf, self.intermediates(), self.validity, bundle, now)
     }
 
     /// The names under which API servers call that it is not for
@@ -238,11 +215,72 @@ impl ServingCertificate {
             |name| leaf.as_ref().is_ok_and(|leaf| leaf.verify_is_valid_for_subject_name(name).is_ok());
         names.called().filter(|name| !is_for(name)).map(|name| name.to_str().into_owned()).collect()
     }
+}
 
-    /// Whether it may be used for what it is here for
-    fn is_for_servers(&self) -> bool {
-        validity::parse(&self.leaf).and_then(|leaf| Purpose::Servers.is_that_of(&leaf)).unwrap_or(false)
+/// Checks what a client that trusts `bundle` checks of a certificate that a server shows, `name` being what it calls the
+/// server: a DNS name or an IP address. The server's own certificate comes first in `shown`, intermediates follow.
+///
+/// For who looks at a server from outside; who serves asks [`ServingCertificate::verify_for`]. Returns how long the
+/// certificate is valid.
+///
+/// # Errors
+///
+/// The first rule that is broken; a certificate that does not parse breaks the first.
+pub fn verify_shown(
+    shown: &[CertificateDer<'_>],
+    name: &str,
+    bundle: &TrustBundle,
+    now: SystemTime,
+) -> Result<Validity, VerifyError> {
+    let nothing = CertificateDer::from_slice(&[]);
+    let (leaf, intermediates) = shown.split_first().unwrap_or((&nothing, &[]));
+    let chain = ChainSnafu { fingerprint: Fingerprint::of(leaf) };
+    let parsed = EndEntityCert::try_from(leaf).context(chain)?;
+    let validity = validity::parse(leaf).map_err(|_| webpki::Error::BadDer).context(chain)?;
+    let validity = Validity::of(&validity);
+    verify_chain(leaf, intermediates, validity, bundle, now)?;
+    ServerName::try_from(name)
+        .map_err(|_| webpki::Error::MalformedDnsIdentifier)
+        .and_then(|name| parsed.verify_is_valid_for_subject_name(&name))
+        .context(NameSnafu { fingerprint: Fingerprint::of(leaf), name })?;
+    Ok(validity)
+}
+
+fn verify_chain(
+    leaf: &CertificateDer<'_>,
+    intermediates: &[CertificateDer<'_>],
+    validity: Validity,
+    bundle: &TrustBundle,
+    now: SystemTime,
+) -> Result<(), VerifyError> {
+    let fingerprint = Fingerprint::of(leaf);
+    // To Go, whose rules an API server follows, one that is in the bundle itself needs nobody else, even if
+    // it says of itself that it is a CA, as `openssl req -x509` makes it.
+    if bundle.contains(&fingerprint) && validity.contains(now) && is_for_servers(leaf) {
+        return Ok(());
     }
+    let anchors =
+        bundle.anchors(now).map_err(|left_out| VerifyError::NothingTrusted { why: reasons(&left_out) })?;
+    let trusted: Vec<_> = anchors.iter().map(|anchor| anchor.trusted.clone()).collect();
+    let chain = ChainSnafu { fingerprint };
+    let leaf = EndEntityCert::try_from(leaf).context(chain)?;
+    let unix = UnixTime::since_unix_epoch(now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
+    leaf.verify_for_usage(
+        ALL_VERIFICATION_ALGS,
+        &trusted,
+        intermediates,
+        unix,
+        KeyUsage::server_auth(),
+        None,
+        Some(&|path| anchor::check_path(&anchors, path)),
+    )
+    .context(chain)?;
+    Ok(())
+}
+
+/// Whether it may be used for what it is here for
+fn is_for_servers(leaf: &CertificateDer<'_>) -> bool {
+    validity::parse(leaf).and_then(|leaf| Purpose::Servers.is_that_of(&leaf)).unwrap_or(false)
 }
 
 /// Of the first three, which is enough for a message

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The longest chain: uids, ports and the pod's own limits are not without end.
-pub const MAX_CHAIN: usize = 32;
+pub const MAX_CHAIN: usize = 128;
 
 /// Where the chain of a pod was written; the first that has one gives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

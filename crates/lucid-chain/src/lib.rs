@@ -90,7 +90,7 @@
 //!   ([`SecurityContext`]): a pod that satisfies the Pod Security level `restricted` still does with its auditors, unless
 //!   network rules are asked for.
 //! - Auditors are plain containers in a pod that runs for ever, and native sidecars in one that comes to an end
-//!   ([`SidecarMode`]): a Job completes. The application starts when the native sidecars answer, or at once where they
+//!   ([`SidecarMode`]): a Job completes. They are native too where the model is, for it starts before any plain container. The application starts when the native sidecars answer, or at once where they
 //!   only observe.
 //! - Traffic is redirected to the first auditor by an init container with the one capability NET_ADMIN
 //!   ([`PlannedInit`], [`redirect`]), unless Pod Security admission refuses that capability in the namespace
@@ -134,6 +134,7 @@ pub mod redirect;
 mod skip;
 mod text;
 mod trigger;
+mod uninject;
 mod warning;
 
 pub use annotations::Annotations;
@@ -155,6 +156,7 @@ pub use pod::{ContainerView, PodError, PodView, PortView};
 pub use pod_security::PodSecurity;
 pub use skip::{SkipPolicy, SkipReason};
 pub use trigger::Trigger;
+pub use uninject::uninject;
 pub use warning::Warning;
 
 #[cfg(doctest)]

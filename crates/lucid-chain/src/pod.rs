@@ -60,7 +60,9 @@ impl<'a> PodView<'a> {
     /// [`PodError`] with the JSON path when the text is no JSON object or a field that planning
     /// reads has the wrong type.
     pub fn from_json(json: &'a (impl AsRef<[u8]> + ?Sized)) -> Result<Self, PodError> {
-        let Object(pod): Object<RawPod<'a>> = decode(json.as_ref(), "")?;
+        let json = json.as_ref();
+        let pod: Object<RawPod<'a>> = serde_json::from_slice(json).or_else(|_| decode(json, String::new))?;
+        let Object(pod) = pod;
         let Object(spec) = pod.spec.unwrap_or_default();
         Ok(Self {
             metadata: pod.metadata.map(|Object(metadata)| metadata),
@@ -414,6 +416,8 @@ pub(crate) struct Action<'a> {
     #[serde(borrow)]
     path: Option<Text<'a>>,
     #[serde(borrow)]
+    scheme: Option<Text<'a>>,
+    #[serde(borrow)]
     host: Option<Text<'a>>,
     #[serde(borrow)]
     port: Option<PortReference<'a>>,
@@ -423,6 +427,11 @@ impl Action<'_> {
     /// `path`; `/` where it is left out.
     pub(crate) fn path(&self) -> &str {
         self.path.as_deref().filter(|path| !path.is_empty()).unwrap_or("/")
+    }
+
+    /// Whether it speaks TLS (`scheme: HTTPS`).
+    pub(crate) fn is_https(&self) -> bool {
+        self.scheme.as_deref() == Some("HTTPS")
     }
 
     /// Whether it goes to `port` of the pod; names are those of the container's ports.
@@ -459,20 +468,23 @@ struct Variable<'a> {
 
 fn containers<'a>(raw: Vec<&'a RawValue>, parent: &str) -> Result<Vec<ContainerView<'a>>, PodError> {
     let view = |(index, raw): (usize, &'a RawValue)| {
-        let Object(fields) = decode(raw.get().as_bytes(), &format!("{parent}[{index}]"))?;
+        let parent = || format!("{parent}[{index}]");
+        let fields = serde_json::from_str(raw.get()).or_else(|_| decode(raw.get().as_bytes(), parent));
+        let Object(fields) = fields?;
         Ok(ContainerView { fields, raw })
     };
     raw.into_iter().enumerate().map(view).collect()
 }
 
-/// Decodes a value that stands at the path `parent` of the pod.
-fn decode<'a, T: Deserialize<'a>>(json: &'a [u8], parent: &str) -> Result<T, PodError> {
+/// Decodes a value that stands at the path `parent` of the pod and keeps track of the path, which costs more than
+/// decoding: only for what is known to be at fault.
+fn decode<'a, T: Deserialize<'a>>(json: &'a [u8], parent: impl FnOnce() -> String) -> Result<T, PodError> {
     let mut deserializer = serde_json::Deserializer::from_slice(json);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-        let inner = error.path().to_string();
-        let path = match (parent, inner.as_str()) {
+        let (parent, inner) = (parent(), error.path().to_string());
+        let path = match (parent.as_str(), inner.as_str()) {
             ("", _) => inner,
-            (_, ".") => parent.to_owned(),
+            (_, ".") => parent,
             _ => format!("{parent}.{inner}"),
         };
         PodError { path, source: error.into_inner() }

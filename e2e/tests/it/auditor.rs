@@ -124,6 +124,10 @@ async fn an_auditor_is_one_in_both_versions_and_the_next_pod_gets_it() {
     let mut operator = operator(&cluster, |operator| operator).await;
     define(&cluster).await;
 
+    // It takes the API server a moment to serve what was defined, with its conversion.
+    apply(&cluster, &structured("first", "r.test/first:1"));
+    until_images(&cluster, "first", "first", &["r.test/first:1"]).await;
+
     apply(&cluster, &flat("lucid-pii-auditor", "r.test/pii:1"));
     let took = until_images(&cluster, "made", "pii", &["r.test/pii:1"]).await;
     assert!(took < Duration::from_secs(1), "{took:?}");

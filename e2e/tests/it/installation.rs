@@ -178,6 +178,11 @@ async fn a_registration_by_service_reaches_the_operator_under_its_service_name()
         answer.result.as_ref().is_ok_and(|pod| chain(pod) == expected(GUARDRAILS))
     };
     crate::common::until(&cluster, "shop", secured, injected).await;
+    // So does the conversion of Auditors, as the manifest has it.
+    auditor::define(&cluster).await;
+    auditor::apply(&cluster, &auditor::structured("pii", "r.test/pii:1"));
+    let flat_port = ["get", "auditors.v1alpha1.lucid.computing", "pii", "-o", "jsonpath={.spec.port}"];
+    auditor::until(&cluster, &flat_port, |text| text == "9000").await;
 }
 
 #[test]

@@ -55,12 +55,21 @@ impl Programs {
 
 /// Builds one package of Rust by itself and says where its program is.
 pub(super) fn build(package: &str) -> Result<PathBuf, Error> {
+    build_in("bench/Cargo.toml", &folder(), package)
+}
+
+/// Builds one of Lucid's own programs, as it is shipped.
+pub(super) fn build_own(package: &str) -> Result<PathBuf, Error> {
+    build_in("Cargo.toml", &Path::new(ROOT).join("target"), package)
+}
+
+fn build_in(workspace: &str, folder: &Path, package: &str) -> Result<PathBuf, Error> {
     eprintln!("bench: building {package}");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--quiet", "--release", "--locked", "--package", package]);
-    cargo.args(["--manifest-path", "bench/Cargo.toml", "--target-dir"]).arg(folder());
+    cargo.args(["--manifest-path", workspace, "--target-dir"]).arg(folder);
     succeed(cargo.current_dir(ROOT))?;
-    Ok(rust(&folder(), package))
+    Ok(rust(folder, package))
 }
 
 fn folder() -> PathBuf {

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use lucid_e2e::Error;
@@ -58,19 +59,31 @@ impl Load {
         body: u64,
         load: &[&str],
     ) -> Result<Self, Error> {
-        let mut command = lucid_testbed::command("taskset");
-        command.args(["--cpu-list", CORE]).arg(programs.rust("bench-load"));
-        command.arg("--ca").arg(&certificate.cert).args(["--path", kind.path(), "--body", &body.to_string()]);
+        let mut arguments = vec!["--path".to_owned(), kind.path().to_owned()];
         for server in servers {
-            command.args(["--endpoint", &server.address.to_string()]);
+            arguments.extend(["--endpoint".to_owned(), server.address.to_string()]);
         }
         // Of replicas that come and go there is no CPU time to be read at the end.
         if let [server] = servers {
-            command.args(["--server", &server.pid().to_string()]);
+            arguments.extend(["--server".to_owned(), server.pid().to_string()]);
         }
         if !kind.reads() {
-            command.arg("--any-uid");
+            arguments.push("--any-uid".to_owned());
         }
+        Self::spawn(&programs.rust("bench-load"), &certificate.cert, body, &arguments, load)
+    }
+
+    /// Starts the generator `program` against servers with the certificate authority `ca`; `arguments` say which.
+    pub(super) fn spawn(
+        program: &Path,
+        ca: &Path,
+        body: u64,
+        arguments: &[String],
+        load: &[&str],
+    ) -> Result<Self, Error> {
+        let mut command = lucid_testbed::command("taskset");
+        command.args(["--cpu-list", CORE]).arg(program);
+        command.arg("--ca").arg(ca).args(["--body", &body.to_string()]).args(arguments);
         command.args(load).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn()?;
         let orders = child.stdin.take().ok_or("a generator without standard input")?;

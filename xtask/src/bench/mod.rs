@@ -1,6 +1,8 @@
-//! `cargo xtask bench`: figures of lucid-webhook and its peers, and of lucid-certs. docs/benchmarks.md tells how and why.
+//! `cargo xtask bench`: figures of lucid-webhook and its peers, of lucid-certs and of injection. docs/benchmarks.md tells
+//! how and why.
 
 mod build;
+mod chain;
 mod handshake;
 mod load;
 mod restart;
@@ -16,6 +18,8 @@ pub(crate) enum Task {
     Webhook(webhook::Webhook),
     /// Three replicas behind one address, restarted in turn under load: how many calls fail.
     Restart(restart::Restart),
+    /// Injection: planning and patching pods, a call of the operator's webhook, and lucid-init.
+    Chain(chain::Chain),
     /// TLS handshakes with lucid-certs' resolver and with a certificate that stays.
     Handshake(handshake::Handshake),
 }
@@ -24,6 +28,7 @@ pub(crate) fn run(task: &Task) -> Result<(), Error> {
     match task {
         Task::Webhook(webhook) => webhook::run(webhook),
         Task::Restart(restart) => restart::run(restart),
+        Task::Chain(chain) => chain::run(chain),
         Task::Handshake(handshake) => handshake::run(handshake),
     }
 }

@@ -43,6 +43,17 @@ fn without_the_capability_the_line_says_so_and_what_does_without() {
 }
 
 #[test]
+fn an_image_with_nothing_but_legacy_iptables_is_told_what_that_lacks() {
+    let Some(network) = Network::new() else { return };
+    let ended = Init::new(Image::IptablesLegacy).capabilities("-all,+net_admin").run(&network.pod, &[]);
+    let line = line(&ended, 1);
+    assert!(
+        line.contains("iptables-legacy needs the capability NET_RAW, which this container lacks"),
+        "{line}"
+    );
+}
+
+#[test]
 fn a_tool_that_fails_makes_room_for_the_next() {
     let Some(network) = Network::new() else { return };
     let init = Init::new(Image::IptablesNft);

@@ -76,8 +76,8 @@ impl SecurityContext {
             "allowPrivilegeEscalation": false,
             "capabilities": {"drop": ["ALL"]},
             "readOnlyRootFilesystem": true,
-            "seccompProfile": self.seccomp_profile.manifest(),
         });
+        manifest["seccompProfile"] = self.seccomp_profile.manifest();
         if let Some(group) = self.run_as_group {
             manifest["runAsGroup"] = group.into();
         }

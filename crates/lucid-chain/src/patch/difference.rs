@@ -28,13 +28,17 @@ impl PlannedContainer {
     /// - the identity of the workload in its cloud: variables such as `AWS_ROLE_ARN` that are not planned, and a token that
     ///   is mounted likewise (webhooks of Amazon EKS and Azure).
     pub fn difference(&self, found: &ContainerView<'_>, pod: &PodView<'_>) -> Option<String> {
-        difference(&self.manifest(), found, pod)
+        difference(&self.manifest(), &json_of(found), pod)
     }
 }
 
+/// The whole container.
+pub(super) fn json_of(found: &ContainerView<'_>) -> Value {
+    serde_json::from_str(found.json()).unwrap_or_default()
+}
+
 /// See [`PlannedContainer::difference`].
-pub(super) fn difference(planned: &Value, found: &ContainerView<'_>, pod: &PodView<'_>) -> Option<String> {
-    let found: Value = serde_json::from_str(found.json()).unwrap_or_default();
+pub(super) fn difference(planned: &Value, found: &Value, pod: &PodView<'_>) -> Option<String> {
     let (Some(planned), Some(found)) = (planned.as_object(), found.as_object()) else {
         return Some("json".to_owned());
     };
@@ -69,17 +73,24 @@ fn is_nothing(value: &Value) -> bool {
 
 /// `env` and the name of the first variable that is not in both lists alike.
 fn different_variable(planned: &Value, found: &Value) -> Option<String> {
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let (planned, mut found) = (list(planned), list(found));
-    let is_planned = |variable: &Value| planned.iter().any(|planned| planned["name"] == variable["name"]);
-    found.retain(|variable| is_planned(variable) || !identity::is_variable(variable));
     if planned == found {
         return None;
     }
-    let mut different = found.iter().filter(|variable| !planned.contains(variable));
+    let planned = list(planned);
+    let is_planned = |variable: &Value| planned.iter().any(|planned| planned["name"] == variable["name"]);
+    let counts = |variable: &&Value| is_planned(variable) || !identity::is_variable(variable);
+    let found: Vec<_> = list(found).iter().filter(counts).collect();
+    if planned.iter().eq(found.iter().copied()) {
+        return None;
+    }
+    let mut different = found.iter().copied().filter(|variable| !planned.contains(variable));
     let mut missing = planned.iter().filter(|variable| !found.contains(variable));
     let name = different.next().or_else(|| missing.next()).and_then(|variable| variable["name"].as_str());
     Some(name.map_or_else(|| "env".to_owned(), |name| format!("env {}", Excerpt(name))))
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
 fn same_ports(planned: &Value, found: &Value, host_network: bool) -> bool {

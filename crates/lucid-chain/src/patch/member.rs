@@ -1,63 +1,66 @@
 //! A planned container, whatever it is for.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
-use super::difference::difference;
+use super::difference::{difference, json_of};
 use crate::{
     plan::{PlannedContainer, PlannedInit},
     pod::{ContainerView, PodView},
     warning::Warning,
 };
 
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Member<'p> {
+/// A planned container and its manifest, which is made once.
+#[derive(Debug)]
+pub(super) struct Member<'p> {
+    planned: Planned<'p>,
+    pub(super) manifest: Value,
+}
+
+#[derive(Debug)]
+enum Planned<'p> {
     Auditor(&'p PlannedContainer),
     Init(&'p PlannedInit),
 }
 
-impl Member<'_> {
-    pub(super) fn name(&self) -> &str {
-        match self {
-            Self::Auditor(planned) => &planned.name,
-            Self::Init(planned) => &planned.name,
+impl<'p> Member<'p> {
+    pub(super) fn auditor(planned: &'p PlannedContainer) -> Self {
+        Self { manifest: planned.manifest(), planned: Planned::Auditor(planned) }
+    }
+
+    pub(super) fn init(planned: &'p PlannedInit) -> Self {
+        Self { manifest: planned.manifest(), planned: Planned::Init(planned) }
+    }
+
+    pub(super) fn name(&self) -> &'p str {
+        match self.planned {
+            Planned::Auditor(planned) => &planned.name,
+            Planned::Init(planned) => &planned.name,
         }
     }
 
-    pub(super) fn manifest(self) -> Value {
-        match self {
-            Self::Auditor(planned) => planned.manifest(),
-            Self::Init(planned) => planned.manifest(),
-        }
-    }
-
-    /// The container of this name, and its place.
-    pub(super) fn find<'v, 'a>(
-        self,
-        list: &'v [ContainerView<'a>],
-    ) -> Option<(usize, &'v ContainerView<'a>)> {
-        list.iter().enumerate().find(|(_, found)| found.name() == self.name())
-    }
-
-    pub(super) fn difference(self, found: &ContainerView<'_>, pod: &PodView<'_>) -> Option<String> {
-        difference(&self.manifest(), found, pod)
-    }
-
-    /// What to say when `found`, which differs in `difference`, has to give way.
-    pub(super) fn replaced(
-        self,
-        difference: String,
-        found: &ContainerView<'_>,
-        pod: &PodView<'_>,
-    ) -> Warning {
+    /// What to say when `found`, which stands under this name, has to give way; nothing when it is this container.
+    pub(super) fn replaces(&self, found: &ContainerView<'_>, pod: &PodView<'_>) -> Option<Warning> {
+        let json = json_of(found);
+        let difference = difference(&self.manifest, &json, pod)?;
         let name = self.name().to_owned();
-        let before = match self {
-            Self::Auditor(planned) => planned.as_planned_before(found).map(|before| before.manifest()),
-            Self::Init(planned) => planned.as_planned_before(found).map(|before| before.manifest()),
+        let before = match self.planned {
+            Planned::Auditor(planned) => {
+                planned.as_planned_before(found, &json).map(|before| before.manifest())
+            }
+            Planned::Init(planned) => planned.as_planned_before(found).map(|before| before.manifest()),
         };
-        let ours = before.is_some_and(|before| super::difference::difference(&before, found, pod).is_none());
-        match ours {
+        let ours = before.is_some_and(|before| super::difference::difference(&before, &json, pod).is_none());
+        Some(match ours {
             true => Warning::ContainerReplanned { name, difference },
             false => Warning::ContainerReplaced { name, difference },
-        }
+        })
     }
+}
+
+/// The places of containers by name; of several with one name the first.
+pub(super) fn places<'v>(list: &'v [ContainerView<'_>]) -> BTreeMap<&'v str, usize> {
+    // Of equal keys the last stays.
+    list.iter().enumerate().rev().map(|(place, found)| (found.name(), place)).collect()
 }

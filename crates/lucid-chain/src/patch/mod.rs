@@ -6,13 +6,13 @@ mod identity;
 mod member;
 mod status;
 
-use std::num::NonZeroU16;
+use std::{collections::BTreeSet, num::NonZeroU16};
 
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use added::Added;
-use member::Member;
+use member::{Member, places};
 
 use crate::{
     keys,
@@ -60,6 +60,14 @@ impl Patch {
         self.operations.push(Operation::Replace { path: pointer(path), value });
     }
 
+    pub(crate) fn remove(&mut self, path: &[&str]) {
+        self.operations.push(Operation::Remove { path: pointer(path) });
+    }
+
+    pub(crate) fn warn(&mut self, warning: Warning) {
+        self.warnings.push(warning);
+    }
+
     /// Puts the planned container in the place of what was found under its name, unless that is it.
     fn replace_container(
         &mut self,
@@ -68,9 +76,9 @@ impl Patch {
         found: &ContainerView<'_>,
         pod: &PodView<'_>,
     ) {
-        let Some(difference) = planned.difference(found, pod) else { return };
-        self.replace(path, planned.manifest());
-        self.warnings.push(planned.replaced(difference, found, pod));
+        let Some(warning) = planned.replaces(found, pod) else { return };
+        self.replace(path, planned.manifest);
+        self.warnings.push(warning);
     }
 }
 
@@ -121,92 +129,108 @@ impl Plan {
     pub fn patch(&self, pod: &PodView<'_>) -> Patch {
         let mut patch = Patch::default();
         let mut added = Added::before(pod);
-        self.patch_containers(pod, &mut patch);
-        self.patch_init_containers(pod, &mut patch, &mut added);
+        let auditors: Vec<_> = self.containers.iter().map(Member::auditor).collect();
+        let init = self.init.as_ref().map(Member::init);
+        let hash = self.hash_of(
+            auditors.iter().map(|member| &member.manifest),
+            init.as_ref().map(|init| &init.manifest),
+        );
+        // The rules come last: with them the kubelet's question whether a later auditor is up would be answered by the
+        // first.
+        let (containers, init_containers) = match self.is_native() {
+            true => (Vec::new(), auditors.into_iter().chain(init).collect()),
+            false => (auditors, Vec::from_iter(init)),
+        };
+        self.patch_containers(pod, containers, &mut patch);
+        self.patch_init_containers(pod, init_containers, &mut patch, &mut added);
         self.patch_applications(pod, &mut patch, &mut added);
         self.patch_pull_secrets(pod, &mut patch, &mut added);
         self.patch_profiles(pod, &mut patch);
-        self.patch_status(pod, &mut patch, added);
+        self.patch_status(pod, &hash, &mut patch, added);
         patch
     }
 
-    fn patch_containers(&self, pod: &PodView<'_>, patch: &mut Patch) {
-        if self.is_native() {
-            return;
-        }
-        for planned in &self.containers {
-            let member = Member::Auditor(planned);
-            match member.find(pod.containers()) {
-                None => patch.add(&["spec", "containers", "-"], planned.manifest()),
-                Some((place, found)) => {
+    fn patch_containers(&self, pod: &PodView<'_>, members: Vec<Member<'_>>, patch: &mut Patch) {
+        let places = places(pod.containers());
+        for member in members {
+            match places.get(member.name()) {
+                None => patch.add(&["spec", "containers", "-"], member.manifest),
+                Some(&place) => {
+                    let found = &pod.containers()[place];
                     patch.replace_container(&["spec", "containers", &place.to_string()], member, found, pod);
                 }
             }
         }
     }
 
-    /// What is planned among the init containers, in order. The rules come last: with them the kubelet's question
-    /// whether a later auditor is up would be answered by the first.
-    fn init_members(&self) -> impl Iterator<Item = Member<'_>> {
-        let auditors = self.containers.iter().filter(|planned| planned.native).map(Member::Auditor);
-        auditors.chain(self.init.iter().map(Member::Init))
-    }
-
-    fn patch_init_containers(&self, pod: &PodView<'_>, patch: &mut Patch, added: &mut Added) {
+    fn patch_init_containers(
+        &self,
+        pod: &PodView<'_>,
+        members: Vec<Member<'_>>,
+        patch: &mut Patch,
+        added: &mut Added,
+    ) {
         const LIST: [&str; 2] = ["spec", "initContainers"];
-        if self.init_members().next().is_none() {
+        if members.is_empty() {
             return;
         }
         if !pod.has_init_containers() {
-            let manifests = self.init_members().map(Member::manifest).collect();
-            patch.add(&LIST, Value::Array(manifests));
+            patch.add(&LIST, members.into_iter().map(|member| member.manifest).collect());
             added.insert(&LIST);
             return;
         }
         added.keep(&LIST);
-        let present: Vec<_> = self
-            .init_members()
-            .filter_map(|member| Some((member, member.find(pod.init_containers())?)))
-            .collect();
+        let list = pod.init_containers();
+        let by_name = places(list);
+        let present: Vec<_> = members.iter().map(|member| by_name.get(member.name()).copied()).collect();
+        let mut places: Vec<_> = present.iter().copied().flatten().collect();
         let model = self.model_sidecar(pod);
-        let ends = model.unwrap_or(usize::MAX);
-        let places = present.iter().map(|(_, (place, _))| *place);
-        let in_order = places.clone().chain([ends]).is_sorted();
-        if in_order && present.len() == self.init_members().count() {
-            for (member, (place, found)) in present {
-                patch.replace_container(&[&LIST[..], &[&place.to_string()]].concat(), member, found, pod);
+        let in_order = places.iter().copied().chain([model.unwrap_or(usize::MAX)]).is_sorted();
+        if in_order && places.len() == members.len() {
+            for (member, place) in members.into_iter().zip(places) {
+                let place_text = place.to_string();
+                let path = [LIST[0], LIST[1], &place_text];
+                patch.replace_container(&path, member, &list[place], pod);
             }
             return;
         }
 
         // Something is missing or stands in the wrong place: all of them are put in again.
-        let mut places: Vec<_> = places.collect();
         places.sort_unstable();
         for place in places.iter().rev() {
-            patch
-                .operations
-                .push(Operation::Remove { path: pointer(&[&LIST[..], &[&place.to_string()]].concat()) });
+            patch.remove(&[&LIST[..], &[&place.to_string()]].concat());
         }
-        for (member, (_, found)) in present {
-            match member.difference(found, pod) {
-                Some(difference) => patch.warnings.push(member.replaced(difference, found, pod)),
+        for (member, place) in members.iter().zip(present) {
+            let Some(place) = place else { continue };
+            match member.replaces(&list[place], pod) {
+                Some(warning) => patch.warnings.push(warning),
                 None if in_order => {}
                 None => patch.warnings.push(Warning::ContainerMoved { name: member.name().to_owned() }),
             }
         }
         let model = model.map(|model| model - places.iter().filter(|place| **place < model).count());
-        for (number, member) in self.init_members().enumerate() {
+        for (number, member) in members.into_iter().enumerate() {
             let place = model.map_or_else(|| "-".to_owned(), |model| (model + number).to_string());
-            patch.add(&[&LIST[..], &[&place]].concat(), member.manifest());
+            patch.add(&[&LIST[..], &[&place]].concat(), member.manifest);
         }
+    }
+
+    /// The names of all containers that are no application, as [`Plan::is_application`] has it.
+    fn names(&self) -> BTreeSet<&str> {
+        self.containers
+            .iter()
+            .map(|planned| &planned.name)
+            .chain(&self.leftovers)
+            .map(String::as_str)
+            .collect()
     }
 
     /// The place of the init container that is the model, where it is one.
     fn model_sidecar(&self, pod: &PodView<'_>) -> Option<usize> {
         let model = i32::from(self.model_port.port.get());
-        let foreign = pod.native_sidecars().filter(|(_, found)| {
-            !self.init_members().any(|member| member.name() == found.name()) && self.is_application(found)
-        });
+        let mut names = self.names();
+        names.extend(self.init.as_ref().map(|init| init.name.as_str()));
+        let foreign = pod.native_sidecars().filter(|(_, found)| !names.contains(found.name()));
         let mut models =
             foreign.filter(|(_, found)| found.ports().any(|port| port.container_port() == Some(model)));
         models.next().map(|(place, _)| place)
@@ -218,8 +242,10 @@ impl Plan {
         const NAME: &str = "AUDITOR_URL";
         let Some(url) = self.application_url() else { return };
         let before = self.application_urls_before(pod);
-        let applications = pod.containers().iter().enumerate();
-        for (index, container) in applications.filter(|(_, found)| self.is_application(found)) {
+        let names = self.names();
+        let applications =
+            pod.containers().iter().enumerate().filter(|(_, found)| !names.contains(found.name()));
+        for (index, container) in applications {
             let index = index.to_string();
             let env = ["spec", "containers", &index, "env"];
             let by_name = ["spec", "containers", container.name(), "env"];
@@ -304,7 +330,7 @@ impl Plan {
         }
     }
 
-    fn patch_status(&self, pod: &PodView<'_>, patch: &mut Patch, mut added: Added) {
+    fn patch_status(&self, pod: &PodView<'_>, hash: &str, patch: &mut Patch, mut added: Added) {
         const ANNOTATIONS: [&str; 2] = ["metadata", "annotations"];
         match (pod.has_metadata(), pod.has_annotations()) {
             (false, _) => added.insert(&["metadata"]),
@@ -314,7 +340,7 @@ impl Plan {
                 added.keep(&ANNOTATIONS);
             }
         }
-        let status = self.status(&added);
+        let status = self.status(hash, &added);
         let size = pod.annotations_size(keys::STATUS) + keys::STATUS.len() + status.len();
         if size > ANNOTATIONS_SIZE {
             patch.warnings.push(Warning::StatusLeftOut { size });
@@ -329,8 +355,19 @@ impl Plan {
 }
 
 /// The JSON pointer of a path, with `~` and `/` escaped in its parts.
-fn pointer(path: &[&str]) -> String {
-    path.iter().map(|part| format!("/{}", part.replace('~', "~0").replace('/', "~1"))).collect()
+pub(crate) fn pointer(path: &[&str]) -> String {
+    let mut pointer = String::new();
+    for part in path {
+        pointer.push('/');
+        for character in part.chars() {
+            match character {
+                '~' => pointer.push_str("~0"),
+                '/' => pointer.push_str("~1"),
+                _ => pointer.push(character),
+            }
+        }
+    }
+    pointer
 }
 
 #[cfg(test)]

@@ -60,12 +60,13 @@ impl PlannedContainer {
             "image": self.image(),
             "imagePullPolicy": self.image_pull_policy,
             "ports": [{"containerPort": self.port}],
-            "env": self.env().map(|(name, value)| variable(name, value)).collect::<Vec<_>>(),
-            "resources": resources(self.auditor.resources()),
-            "securityContext": self.auditor.security_context().manifest(self.uid),
             "terminationMessagePath": "/dev/termination-log",
             "terminationMessagePolicy": "File",
         });
+        // In the macro these would be copied.
+        manifest["env"] = self.env().map(|(name, value)| variable(name, value)).collect();
+        manifest["resources"] = resources(self.auditor.resources());
+        manifest["securityContext"] = self.auditor.security_context().manifest(self.uid);
         if self.native {
             manifest["restartPolicy"] = json!("Always");
         }
@@ -98,14 +99,13 @@ impl PlannedContainer {
     }
 
     /// This auditor as it would be for the ports, the mode and the place in the chain that `found` tells: if that is
-    /// what was found, an earlier planning for other circumstances made it.
-    pub(crate) fn as_planned_before(&self, found: &ContainerView<'_>) -> Option<Self> {
+    /// what was found, an earlier planning for other circumstances made it. `json` is the whole of `found`.
+    pub(crate) fn as_planned_before(&self, found: &ContainerView<'_>, json: &Value) -> Option<Self> {
         let port = port::parse(found.env("LUCID_AUDITOR_PORT")?)?;
         let next_port = local_port(found.env("LUCID_CHAIN_NEXT")?)?;
         let audit_mode = found.env("LUCID_AUDIT_MODE")?.parse().ok()?;
         let probe_paths = found.env(PROBE_PATHS).unwrap_or_default();
-        let manifest: Value = serde_json::from_str(found.json()).ok()?;
-        let uid = u32::try_from(manifest["securityContext"]["runAsUser"].as_u64()?).ok()?;
+        let uid = u32::try_from(json["securityContext"]["runAsUser"].as_u64()?).ok()?;
         let place = usize::try_from(uid.checked_sub(FIRST_UID)?).ok()?;
         let own_env = own_env(&self.name, port, next_port, audit_mode, probe_paths);
         (place < MAX_CHAIN).then(|| Self { port, next_port, audit_mode, uid, own_env, ..self.clone() })

@@ -9,7 +9,7 @@ mod ports;
 mod probes;
 mod settings;
 
-use std::num::NonZeroU16;
+use std::{collections::BTreeSet, num::NonZeroU16};
 
 use crate::{
     annotations::Annotations,
@@ -31,7 +31,7 @@ use container::Circumstances;
 use ports::ModelClues;
 use settings::Settings;
 
-pub(crate) use container::local_url;
+pub(crate) use container::{local_port, local_url};
 
 pub use container::PlannedContainer;
 pub use impossible::ImpossibleReason;
@@ -241,8 +241,9 @@ fn make(
         .map(|found| found.name())
         .collect();
     warnings.extend(leftovers.iter().map(|name| Warning::LeftoverAuditor { name: (*name).to_owned() }));
+    let left: BTreeSet<_> = leftovers.iter().copied().collect();
     let is_application =
-        |found: &&ContainerView<'_>| !names.are_planned(found.name()) && !leftovers.contains(&found.name());
+        |found: &&ContainerView<'_>| !names.are_planned(found.name()) && !left.contains(found.name());
     let applications: Vec<_> = pod.containers().iter().filter(is_application).collect();
     let sidecars: Vec<_> = pod.native_sidecars().map(|(_, found)| found).filter(is_application).collect();
 

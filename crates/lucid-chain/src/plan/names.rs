@@ -1,6 +1,6 @@
 //! Container names that are unique in the pod.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     catalogue::Auditor,
@@ -23,6 +23,8 @@ pub(super) struct Names<'v> {
     ephemeral_containers: BTreeSet<&'v str>,
     planned: BTreeSet<String>,
     avoided: BTreeSet<String>,
+    /// By stem and by whether it is for an init container: the first number that may still be free.
+    next: BTreeMap<(String, bool), usize>,
 }
 
 impl<'v> Names<'v> {
@@ -36,6 +38,7 @@ impl<'v> Names<'v> {
             ephemeral_containers: names(pod.ephemeral_containers()),
             planned: BTreeSet::new(),
             avoided: BTreeSet::new(),
+            next: BTreeMap::new(),
         }
     }
 
@@ -58,10 +61,10 @@ impl<'v> Names<'v> {
     fn give(&mut self, stem: &str, init: bool, warnings: &mut Vec<Warning>) -> String {
         let other = if init { &self.containers } else { &self.init_containers };
         let mut avoided = Vec::new();
-        let mut number = 1;
+        let number = self.next.entry((stem.to_owned(), init)).or_insert(1);
         let given = loop {
-            let name = numbered(stem, number);
-            number += 1;
+            let name = numbered(stem, *number);
+            *number += 1;
             if self.planned.contains(&name) {
                 continue;
             }

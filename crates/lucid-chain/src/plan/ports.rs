@@ -260,6 +260,8 @@ pub(super) fn assign(
     }
     taken.entry(model).or_insert(PortHolder::Model);
 
+    // What is taken stays taken.
+    let mut spares = spares();
     let mut ports = Vec::with_capacity(chain.len());
     for (auditor, name) in chain.iter().zip(names) {
         let declared = auditor.port();
@@ -267,8 +269,9 @@ pub(super) fn assign(
             None => (declared, PortReason::Declared),
             Some(by) => {
                 let reason = PortReason::Taken { declared, by: by.clone() };
-                let port =
-                    spare(&taken).ok_or_else(|| ImpossibleReason::NoFreePort { container: name.clone() })?;
+                let port = spares
+                    .find(|port| !taken.contains_key(port))
+                    .ok_or_else(|| ImpossibleReason::NoFreePort { container: name.clone() })?;
                 (port, reason)
             }
         };
@@ -289,12 +292,12 @@ fn declare(
     }
 }
 
-fn spare(taken: &BTreeMap<NonZeroU16, PortHolder>) -> Option<NonZeroU16> {
+/// The ports for those whose own one is taken, the preferred ones first.
+fn spares() -> impl Iterator<Item = NonZeroU16> {
     (FIRST_SPARE..=u16::MAX)
         .step_by(SPARE_STEP)
         .chain(FIRST_UNPRIVILEGED..=u16::MAX)
         .filter_map(NonZeroU16::new)
-        .find(|port| !taken.contains_key(port))
 }
 
 /// A declared number as a port; what is none is left to the API server to refuse.

@@ -80,6 +80,9 @@ fn resolve_sidecar_mode(
             if chosen.value == SidecarMode::Containers && !runs_for_ever {
                 warnings.push(Warning::NeverCompletes { source: chosen.source });
             }
+            if chosen.value == SidecarMode::Containers && model_is_native {
+                warnings.push(Warning::ModelStartsFirst { source: chosen.source });
+            }
             chosen
         }
         _ if runs_for_ever && model_is_native => {

@@ -173,13 +173,21 @@ fn auditors_start_before_a_model_that_is_a_native_sidecar() {
         assert_eq!((plan.model_port.port.get(), plan.sidecar_mode.source), (model_port, source), "{pod}");
         let patched = injected_with(&pod, &with_rules());
         if source == SettingSource::NativeModel {
-            let order = ["download", "lucid-init", CHAIN[0], CHAIN[1], "serve"];
+            let order = ["download", CHAIN[0], CHAIN[1], "lucid-init", "serve"];
             assert_eq!(names(&patched["spec"]["initContainers"]), order);
-            let told = patched["spec"]["initContainers"][2]["env"].to_string();
+            let told = patched["spec"]["initContainers"][1]["env"].to_string();
             assert!(told.contains(r#"{"name":"LUCID_PROBE_PATHS","value":"/health"}"#), "{told}");
         }
         assert!(patch_in(&patched, &with_rules()).is_empty());
     }
+
+    // Who asks for plain containers gets them, and hears what comes of it.
+    let mut plain = pod(json!({keys::SIDECAR_MODE: "containers", keys::AUDITORS: "injection"}), &[]);
+    plain["spec"]["initContainers"] = json!([model(named.clone())]);
+    let outcome = outcome_in(&plain, &with_rules(), None);
+    let said = warnings(&outcome);
+    assert!(matches!(&said[..], [one] if one.contains("starts the auditors after the model")), "{said:?}");
+    assert!(!planned_by(outcome).is_native());
 
     // A container of ours that somebody gave that port does not count, for it will not have it.
     let mut pod = pod(untold, &[5000]);
@@ -394,14 +402,23 @@ fn auditors_are_told_what_the_kubelet_asks_the_model_for() {
     }
     let root = json!({"livenessProbe": {"httpGet": {"port": 5000}}});
     assert_eq!(paths(root, json!({}), &with_rules()).0.as_deref(), Some("/"));
-    let (found, said) = paths(json!({"livenessProbe": {"grpc": {"port": 5000}}}), json!({}), &with_rules());
-    assert_eq!(found, None);
-    assert_eq!(
-        said,
-        [
-            r#"a grpc probe of container "web" goes to port 5000 and so to the first auditor: it succeeds only if that forwards gRPC"#
-        ]
-    );
+    let plain = json!({"livenessProbe": {"httpGet": {"port": 5000, "scheme": "HTTP"}}});
+    assert_eq!(paths(plain, json!({}), &with_rules()), (Some("/".to_owned()), vec![]));
+    let unlike = [
+        (
+            json!({"grpc": {"port": 5000}}),
+            r#"a grpc probe of container "web" goes to port 5000 and so to the first auditor: it succeeds only if that forwards gRPC"#,
+        ),
+        (
+            json!({"httpGet": {"port": 5000, "path": "/live", "scheme": "HTTPS"}}),
+            r#"an https probe of container "web" goes to port 5000 and so to the first auditor: it succeeds only if that speaks TLS"#,
+        ),
+    ];
+    for (probe, warning) in unlike {
+        let (found, said) = paths(json!({"livenessProbe": probe}), json!({}), &with_rules());
+        assert_eq!(found, None, "{probe}");
+        assert_eq!(said, [warning]);
+    }
 }
 
 #[test]

@@ -1,0 +1,167 @@
+//! `lucid-operator check`: whether Lucid works in a live cluster, and which pods are not audited, and why.
+//!
+//! Nothing is changed. What may not be looked at is told with the right that is missing, and keeps nobody from the rest.
+//!
+//! [`report`] is what is printed. Each other module makes checks: [`operator`] of the Deployment, [`registration`] of what
+//! the API server calls, [`endpoint`] and [`certificate`] of where it does, [`reachable`] of whether it gets an answer,
+//! [`namespaces`] and [`overlap`] of what else is called there, [`configuration`] of the catalogue, [`pods`] of the pods.
+
+mod certificate;
+mod configuration;
+mod endpoint;
+mod namespaces;
+mod operator;
+mod overlap;
+mod pods;
+mod reachable;
+mod registration;
+mod report;
+
+use std::io::{self, IsTerminal, Write};
+
+use kube::Client;
+use lucid_chain::keys;
+use lucid_validator::Scope;
+use serde_json::json;
+use snafu::{ResultExt, Snafu};
+
+use crate::config::InjectionArgs;
+use endpoint::Endpoint;
+use operator::Operator;
+use pods::Survey;
+use registration::Registrations;
+use report::{Check, Report};
+
+/// The options of `lucid-operator check`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct CheckArgs {
+    /// The namespace of the operator.
+    #[arg(long, short, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system")]
+    #[arg(value_parser = lucid_process::parse_namespace)]
+    namespace: String,
+
+    /// How it is printed.
+    #[arg(long, short, value_name = "FORMAT", default_value = "table")]
+    output: Format,
+
+    /// What the operator is told, where its Deployment does not say.
+    #[command(flatten)]
+    injection: InjectionArgs,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Format {
+    Table,
+    Json,
+}
+
+/// Why nothing could be checked.
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub enum CheckError {
+    /// No API server.
+    #[snafu(display("failed to reach the API server (in the cluster, or by KUBECONFIG): {source}"))]
+    Client {
+        /// What was tried.
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+    /// Options that contradict each other.
+    #[snafu(display("failed to read the options: {problem}"))]
+    Options {
+        /// Which.
+        problem: String,
+    },
+    /// Nobody to tell.
+    #[snafu(display("failed to write: {source}"))]
+    Write {
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Checks everything, and prints it. Returns whether nothing failed.
+///
+/// # Errors
+///
+/// When the API server cannot be reached, or nobody reads.
+pub async fn check(args: &CheckArgs, out: &mut impl Write) -> Result<bool, CheckError> {
+    let client = Client::try_default().await.context(ClientSnafu)?;
+    client.apiserver_version().await.context(ClientSnafu)?;
+    let report = look(&client, args).await?;
+    match args.output {
+        Format::Json => report.json(out),
+        Format::Table => report.table(out, width()),
+    }
+    .context(WriteSnafu)?;
+    Ok(report.is_good())
+}
+
+/// Columns of the terminal, if it is one.
+fn width() -> Option<u16> {
+    let stdout = io::stdout();
+    let size = rustix::termios::tcgetwinsize(&stdout).ok().filter(|_| stdout.is_terminal())?;
+    (size.ws_col >= 40).then_some(size.ws_col)
+}
+
+async fn look(client: &Client, args: &CheckArgs) -> Result<Report, CheckError> {
+    let namespace = args.namespace.as_str();
+    let mut report = Report::new(namespace);
+    let operator = Operator::find(client, namespace, &args.injection).await;
+    let operator = operator.map_err(|problem| OptionsSnafu { problem }.build())?;
+    report.extend([operator.check.clone()]);
+
+    let registrations = Registrations::read(client, &operator).await;
+    report.extend(registrations.checks.clone());
+    let mut seen = Vec::new();
+    let all = [&registrations.mutating, &registrations.validating, &registrations.conversion];
+    for registered in all.into_iter().flatten() {
+        let endpoint = Endpoint::of(client, &registered.webhook["clientConfig"]).await;
+        // They share a Service as a rule.
+        if let Some(check) = &endpoint.check
+            && !seen.contains(&endpoint.name)
+        {
+            report.extend([check.clone()]);
+            seen.push(endpoint.name.clone());
+        }
+        report.extend([certificate::check(registered, &endpoint).await]);
+    }
+
+    let scope = Scope::new(namespace);
+    let default = json!({"matchLabels": {keys::ENABLED_LABEL: keys::TRUE}});
+    let mutating = registrations.mutating.as_ref();
+    let selector = mutating.map_or(&default, |it| &it.webhook["namespaceSelector"]);
+    let namespaces = match namespaces::read(client, &namespaces::selector(selector)).await {
+        Ok(namespaces) => namespaces,
+        Err(unread) => {
+            let checks = ["selectors", "reachable", "overlap", "pods"];
+            report.extend(checks.map(|check| Check::unread(check, &unread)));
+            return Ok(report);
+        }
+    };
+    report.extend(namespaces::check(&namespaces, &scope));
+    match (&registrations.configurations, mutating) {
+        (Ok(configurations), Some(ours)) => report.extend(overlap::check(configurations, ours, &namespaces)),
+        (Err(unread), _) => report.extend([Check::unread("overlap", unread)]),
+        (Ok(_), None) => {}
+    }
+
+    let (cluster, checks) =
+        configuration::read(client, namespace, crate::run::settings(&operator.args)).await;
+    report.extend(checks);
+    let selected = || namespaces.iter().filter(|it| it.is_selected && scope.covers(&it.name));
+    report.extend([reachable::check(client, cluster.as_ref(), mutating, &namespaces, &scope).await]);
+    let Some(cluster) = cluster else { return Ok(report) };
+    report.extend(configuration::check(&cluster, selected().map(|it| it.name.as_str())).await);
+    let object_selector = mutating.map(|it| it.webhook["objectSelector"].clone()).unwrap_or_default();
+    let survey = Survey {
+        client,
+        cluster: &cluster,
+        scope: &scope,
+        registered: mutating.and_then(|it| Some(it.since.as_ref()?.0)),
+        ignores_failures: mutating.is_some_and(registration::Registered::ignores_failures),
+        object_selector: namespaces::selector(&object_selector),
+    };
+    report.extend(survey.checks(&namespaces).await);
+    Ok(report)
+}

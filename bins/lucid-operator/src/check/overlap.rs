@@ -1,0 +1,234 @@
+//! Other mutating webhooks that are called for the same pods.
+
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+use lucid_chain::keys;
+use serde_json::Value;
+
+use super::namespaces::{Namespace, selector};
+use super::registration::Registered;
+use super::report::{Check, Status};
+
+const CHECK: &str = "overlap";
+
+/// Others that put network rules into pods, by the begin of their configurations' names.
+const NETWORK: [(&str, &str); 5] = [
+    ("istio-", "Istio"),
+    ("linkerd-proxy-injector", "Linkerd"),
+    ("kuma-", "Kuma"),
+    ("consul-", "Consul"),
+    ("osm-webhook", "Open Service Mesh"),
+];
+
+/// Others that only add containers.
+const CONTAINERS: [(&str, &str); 4] = [
+    ("vault-agent-injector", "Vault"),
+    ("dapr-sidecar-injector", "Dapr"),
+    ("opentelemetry-operator", "OpenTelemetry"),
+    ("datadog-", "Datadog"),
+];
+
+/// Of all configurations, those that meet ours.
+pub(super) fn check(
+    configurations: &[DynamicObject],
+    ours: &Registered,
+    namespaces: &[Namespace],
+) -> Vec<Check> {
+    let selected: Vec<_> = namespaces.iter().filter(|it| it.is_selected).collect();
+    let others = configurations.iter().filter(|it| it.name_any() != ours.configuration);
+    let mut checks = Vec::new();
+    for configuration in others {
+        let webhooks = configuration.data["webhooks"].as_array().map(Vec::as_slice).unwrap_or_default();
+        for webhook in webhooks.iter().filter(|webhook| is_for_new_pods(webhook)) {
+            let namespaces = selector(&webhook["namespaceSelector"]);
+            let met: Vec<_> = selected
+                .iter()
+                .filter(|it| kube::core::SelectorExt::matches(&namespaces, &it.labels))
+                .map(|it| it.name.as_str())
+                .collect();
+            if !met.is_empty() && may_select_secured(&webhook["objectSelector"]) {
+                checks.push(judge(&configuration.name_any(), webhook, ours, &met));
+            }
+        }
+    }
+    if checks.is_empty() {
+        checks.push(Check::new(CHECK, Status::Ok, "no other mutating webhook is called for the same pods"));
+    }
+    checks
+}
+
+fn judge(configuration: &str, webhook: &Value, ours: &Registered, met: &[&str]) -> Check {
+    let name = webhook["name"].as_str().unwrap_or_default();
+    let object = format!("{configuration}/{name}");
+    // API servers call configurations in the order of their names.
+    let is_after = configuration > ours.configuration.as_str();
+    let order = if is_after { "after" } else { "before" };
+    let place = met.iter().take(5).copied().collect::<Vec<_>>().join(", ");
+    let more = if met.len() > 5 { format!(" and {} more namespaces", met.len() - 5) } else { String::new() };
+    let called = format!("is called {order} Lucid for pods of {place}{more}");
+    let who = |known: &[(&str, &'static str)]| {
+        known.iter().find(|(begin, _)| configuration.starts_with(begin)).map(|(_, who)| *who)
+    };
+    let leads_to_us = webhook["clientConfig"]["service"]["name"]
+        == ours.webhook["clientConfig"]["service"]["name"]
+        && webhook["clientConfig"]["service"]["namespace"]
+            == ours.webhook["clientConfig"]["service"]["namespace"]
+        && !ours.webhook["clientConfig"]["service"].is_null();
+    if leads_to_us {
+        return Check::new(
+            CHECK,
+            Status::Warning,
+            format!("{called} and leads to the same Service: the operator is asked twice"),
+        )
+        .of(object)
+        .action(format!("kubectl delete mutatingwebhookconfiguration {configuration}, if nobody needs it"));
+    }
+    if is_after && ours.webhook["reinvocationPolicy"] != "IfNeeded" {
+        return Check::new(
+            CHECK,
+            Status::Failed,
+            format!(
+                "{called}, and Lucid is not called again when it changes a pod: what it adds is not audited"
+            ),
+        )
+        .of(object)
+        .action("restart lucid-operator, which sets reinvocationPolicy: IfNeeded");
+    }
+    let then = if is_after {
+        "Lucid is called again when it changes a pod (reinvocationPolicy IfNeeded), and plans around what it has added"
+    } else if webhook["reinvocationPolicy"] == "IfNeeded" {
+        "it is called again after Lucid has changed a pod, and may change the auditors"
+    } else {
+        "its containers are there when the chain is planned; it does not see the auditors (reinvocationPolicy Never)"
+    };
+    if let Some(who) = who(&NETWORK) {
+        return Check::new(
+            CHECK,
+            Status::Warning,
+            format!("{who} {called}: {then}; both install network rules in the pod"),
+        )
+        .of(object)
+        .action(format!(
+            "in these pods use {}: \"env\", or keep {who} from redirecting the ports of auditors and model",
+            keys::INTERCEPT
+        ));
+    }
+    let whom = who(&CONTAINERS).map(|who| format!("{who} ")).unwrap_or_default();
+    Check::new(CHECK, Status::Ok, format!("{whom}{called}: {then}")).of(object)
+}
+
+/// Whether a rule is about the creation of pods.
+fn is_for_new_pods(webhook: &Value) -> bool {
+    let has = |list: &Value, wanted: &[&str]| {
+        list.as_array().into_iter().flatten().filter_map(Value::as_str).any(|it| wanted.contains(&it))
+    };
+    webhook["rules"].as_array().into_iter().flatten().any(|rule| {
+        has(&rule["operations"], &["CREATE", "*"])
+            && has(&rule["apiGroups"], &["", "*"])
+            && has(&rule["apiVersions"], &["v1", "*"])
+            && has(&rule["resources"], &["pods", "*", "*/*", "pods/*"])
+            && rule["scope"] != "Cluster"
+    })
+}
+
+/// Whether there may be pods that both are called for: only what is said of our own label is known.
+fn may_select_secured(object_selector: &Value) -> bool {
+    let label = object_selector["matchLabels"].get(keys::SECURED_LABEL);
+    let expressions = object_selector["matchExpressions"].as_array().into_iter().flatten();
+    let excludes = |expression: &Value| {
+        let names_true =
+            expression["values"].as_array().into_iter().flatten().any(|value| *value == keys::TRUE);
+        expression["key"] == keys::SECURED_LABEL
+            && match expression["operator"].as_str() {
+                Some("DoesNotExist") => true,
+                Some("NotIn") => names_true,
+                Some("In") => !names_true,
+                _ => false,
+            }
+    };
+    label.is_none_or(|value| *value == keys::TRUE) && !expressions.into_iter().any(excludes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn ours(reinvocation: &str) -> Registered {
+        Registered {
+            configuration: "lucid-operator".to_owned(),
+            name: "mutate.lucid.computing",
+            webhook: json!({"reinvocationPolicy": reinvocation,
+                "clientConfig": {"service": {"namespace": "lucid-system", "name": "lucid-operator-webhook"}}}),
+            since: None,
+        }
+    }
+
+    fn statuses(name: &str, ours: &Registered, change: impl FnOnce(&mut Value)) -> Vec<(Status, String)> {
+        let mut webhook = json!({"name": "other.example.com", "reinvocationPolicy": "Never",
+            "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]});
+        change(&mut webhook);
+        let object: DynamicObject =
+            serde_json::from_value(json!({"metadata": {"name": name}, "webhooks": [webhook]})).unwrap();
+        let shop = Namespace {
+            name: "shop".to_owned(),
+            labels: BTreeMap::from([("team".to_owned(), "a".to_owned())]),
+            is_selected: true,
+            since: None,
+        };
+        check(&[object], ours, &[shop]).into_iter().map(|it| (it.status, it.found)).collect()
+    }
+
+    #[test]
+    fn who_else_is_called_for_the_same_pods_is_told_with_the_order() {
+        let ours = ours("IfNeeded");
+        for (name, status, text) in [
+            ("istio-sidecar-injector", Status::Warning, "Istio is called before Lucid"),
+            ("linkerd-proxy-injector-webhook-config", Status::Warning, "network rules"),
+            ("vault-agent-injector-cfg", Status::Ok, "Vault is called after Lucid"),
+            ("dapr-sidecar-injector", Status::Ok, "does not see the auditors"),
+            ("opentelemetry-operator-mutation", Status::Ok, "is called again when it changes a pod"),
+            ("zzz", Status::Ok, "is called after Lucid for pods of shop"),
+        ] {
+            let found = statuses(name, &ours, |_| ());
+            assert!(
+                found.len() == 1 && found[0].0 == status && found[0].1.contains(text),
+                "{name}: {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn who_comes_later_must_not_be_missed() {
+        assert_eq!(statuses("zzz", &ours("Never"), |_| ())[0].0, Status::Failed);
+        assert_eq!(statuses("aaa", &ours("Never"), |_| ())[0].0, Status::Ok);
+    }
+
+    #[test]
+    fn who_leads_to_the_same_service_is_told() {
+        let ours = ours("IfNeeded");
+        let found =
+            statuses("lucid-webhook", &ours, |it| it["clientConfig"] = ours.webhook["clientConfig"].clone());
+        assert_eq!(found[0].0, Status::Warning);
+    }
+
+    #[test]
+    fn who_is_called_for_others_does_not_count() {
+        let none = |change: fn(&mut Value)| {
+            let found = statuses("istio-sidecar-injector", &ours("IfNeeded"), change);
+            assert_eq!(found[0].0, Status::Ok, "{found:?}");
+        };
+        none(|it| it["rules"][0]["resources"] = json!(["services"]));
+        none(|it| it["rules"][0]["operations"] = json!(["UPDATE"]));
+        none(|it| it["rules"][0]["scope"] = json!("Cluster"));
+        none(|it| it["namespaceSelector"] = json!({"matchLabels": {"team": "b"}}));
+        none(|it| it["objectSelector"] = json!({"matchLabels": {"lucid.io/secured": "false"}}));
+        none(|it| {
+            it["objectSelector"] =
+                json!({"matchExpressions": [{"key": "lucid.io/secured", "operator": "DoesNotExist"}]});
+        });
+    }
+}

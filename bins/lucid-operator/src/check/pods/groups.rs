@@ -1,0 +1,194 @@
+//! Few lines for many pods.
+
+use std::collections::BTreeMap;
+
+use super::judge::Verdict;
+use super::pod::Meta;
+use crate::check::report::{Check, PodGroup, Status};
+
+/// How many groups are told apart; the others are counted together.
+const LIMIT: usize = 5_000;
+
+/// What pods have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    WithoutChain,
+    NotAsking,
+    Skipped,
+    Stale,
+    Wrong,
+    Unknown,
+}
+
+/// Kind, namespace, owner, reason and action.
+type Key = (Kind, String, String, String, String);
+
+/// How many pods there are of each group, with the name of one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Groups {
+    fine: u64,
+    groups: BTreeMap<Key, (u64, String)>,
+}
+
+impl Groups {
+    pub(super) fn add(&mut self, namespace: &str, meta: &Meta<'_>, verdict: Verdict) {
+        let (kind, reason) = match verdict {
+            Verdict::NotConcerned => return,
+            Verdict::Fine => {
+                self.fine += 1;
+                return;
+            }
+            Verdict::WithoutChain { reason } => (Kind::WithoutChain, reason),
+            Verdict::NotAsking { reason } => (Kind::NotAsking, reason),
+            Verdict::Skipped { reason } => (Kind::Skipped, reason),
+            Verdict::Stale { reason } => (Kind::Stale, reason),
+            Verdict::Wrong { reason } => (Kind::Wrong, reason),
+            Verdict::Unknown { reason } => (Kind::Unknown, reason),
+        };
+        let owner = meta.owner();
+        let action = match kind {
+            Kind::WithoutChain | Kind::Stale | Kind::Wrong => restart(namespace, &owner),
+            Kind::NotAsking | Kind::Skipped | Kind::Unknown => String::new(),
+        };
+        self.add_to(kind, namespace, &owner, meta.name(), (reason, action));
+    }
+
+    pub(super) fn add_to(
+        &mut self,
+        kind: Kind,
+        namespace: &str,
+        owner: &str,
+        pod: &str,
+        (reason, action): (String, String),
+    ) {
+        let key = (kind, namespace.to_owned(), owner.to_owned(), reason, action);
+        self.count(key, 1, pod);
+    }
+
+    fn count(&mut self, key: Key, pods: u64, example: &str) {
+        let key = if self.groups.len() < LIMIT || self.groups.contains_key(&key) {
+            key
+        } else {
+            (key.0, String::new(), String::new(), "further owners and reasons".to_owned(), String::new())
+        };
+        self.groups.entry(key).or_insert_with(|| (0, example.to_owned())).0 += pods;
+    }
+
+    pub(super) fn merge(&mut self, other: Self) {
+        self.fine += other.fine;
+        // Those of the most pods first: they are told apart in any case.
+        let mut groups: Vec<_> = other.groups.into_iter().collect();
+        groups.sort_by_key(|(_, (pods, _))| std::cmp::Reverse(*pods));
+        for (key, (pods, example)) in groups {
+            self.count(key, pods, &example);
+        }
+    }
+
+    /// One for each kind that a pod may be of.
+    pub(super) fn checks(self) -> Vec<Check> {
+        let Self { fine, groups } = self;
+        let of = |wanted: Kind| {
+            let of_kind = groups.iter().filter(|((kind, ..), _)| *kind == wanted);
+            of_kind
+                .map(|((_, namespace, owner, reason, action), (pods, example))| PodGroup {
+                    namespace: namespace.clone(),
+                    owner: owner.clone(),
+                    pods: *pods,
+                    example: example.clone(),
+                    reason: reason.clone(),
+                    action: action.clone(),
+                })
+                .collect::<Vec<_>>()
+        };
+        let check = |name, kind, bad: Status, good: &str, text: &str| {
+            let pods = of(kind);
+            let count: u64 = pods.iter().map(|group| group.pods).sum();
+            let (status, found) =
+                if count == 0 { (Status::Ok, good.to_owned()) } else { (bad, format!("{text}: {count}")) };
+            Check { pods, ..Check::new(name, status, found) }
+        };
+        let mut checks = vec![
+            check(
+                "pods-without-chain",
+                Kind::WithoutChain,
+                Status::Failed,
+                &format!("every pod that asks for a chain has one; {fine} have that of now"),
+                "pods that ask for a chain and have none",
+            ),
+            check(
+                "stale-chains",
+                Kind::Stale,
+                Status::Failed,
+                "no pod has a chain of before",
+                "pods with another chain than they would get now",
+            ),
+            check(
+                "wrong-chains",
+                Kind::Wrong,
+                Status::Failed,
+                "no chain is incomplete or replaced",
+                "pods with a chain that is incomplete or replaced",
+            ),
+            check(
+                "skipped-pods",
+                Kind::Skipped,
+                Status::Ok,
+                "no pod asks for no auditors",
+                "pods without auditors, as they ask and may",
+            ),
+        ];
+        for (name, kind, status, text) in [
+            (
+                "pods-not-asking",
+                Kind::NotAsking,
+                Status::Warning,
+                "pods that seem to ask for a chain and do not",
+            ),
+            ("pods-unknown", Kind::Unknown, Status::Unknown, "pods that could not be judged"),
+        ] {
+            let found = check(name, kind, status, "", text);
+            checks.extend((found.status != Status::Ok).then_some(found));
+        }
+        checks
+    }
+}
+
+/// What makes the pods again. They get their chain when they are made, and not before.
+fn restart(namespace: &str, owner: &str) -> String {
+    match owner.split_once('/') {
+        Some(("deployment" | "statefulset" | "daemonset", _)) => {
+            format!("kubectl -n {namespace} rollout restart {owner}")
+        }
+        Some(("cronjob", _)) => "the next run is made anew".to_owned(),
+        Some(("node", _)) => "run it by a DaemonSet".to_owned(),
+        Some(("replicaset" | "replicationcontroller", _)) => "delete them, and they are made anew".to_owned(),
+        Some(_) => format!("make {owner} again"),
+        None => "delete and create again".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_of_pods_are_few_lines_and_thousands_of_owners_are_bounded() {
+        let mut groups = Groups::default();
+        let why = || ("image differs".to_owned(), String::new());
+        for pod in 0..10_000 {
+            groups.add_to(Kind::Stale, "shop", "deployment/web", &format!("web-{pod}"), why());
+        }
+        for owner in 0..10_000 {
+            groups.add_to(Kind::Stale, "shop", &format!("deployment/{owner}"), "p", why());
+        }
+        let mut all = Groups::default();
+        all.merge(groups);
+        let checks = all.checks();
+        let stale = checks.iter().find(|check| check.check == "stale-chains").unwrap();
+        assert_eq!(stale.status, Status::Failed);
+        assert!(stale.pods.len() <= LIMIT + 1, "{}", stale.pods.len());
+        assert_eq!(stale.pods.iter().map(|group| group.pods).sum::<u64>(), 20_000);
+        let web = stale.pods.iter().find(|group| group.owner == "deployment/web").unwrap();
+        assert_eq!((web.pods, web.example.as_str()), (10_000, "web-0"));
+    }
+}

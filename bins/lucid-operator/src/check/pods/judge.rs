@@ -1,0 +1,219 @@
+//! Whether a pod has the chain it would get now, by the same planner.
+
+use jiff::Timestamp;
+use kube::core::{Selector, SelectorExt};
+use lucid_chain::{ContainerView, Decision, Inputs, Plan, PodView, Warning, keys, plan};
+use lucid_cluster::NamespaceView;
+use serde_json::Value;
+
+use super::pod::Meta;
+
+/// The variable by which an auditor's container is known.
+const AUDITOR_ID: &str = "LUCID_AUDITOR_ID";
+
+/// What is known besides the pod.
+pub(in super::super) struct Circumstances<'a> {
+    /// Since when the webhook is registered.
+    pub(in super::super) registered: Option<Timestamp>,
+    /// Since when the namespace is enabled.
+    pub(in super::super) enabled: Option<Timestamp>,
+    pub(in super::super) ignores_failures: bool,
+    pub(in super::super) object_selector: &'a Selector,
+}
+
+/// What became of the pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) enum Verdict {
+    /// It asks for nothing, or does not serve any more.
+    NotConcerned,
+    /// It has the chain of now.
+    Fine,
+    /// It asks for no auditors and may.
+    Skipped { reason: String },
+    /// It seems to ask for a chain and does not.
+    NotAsking { reason: String },
+    /// It asks for a chain and has none.
+    WithoutChain { reason: String },
+    /// It has the chain of another configuration.
+    Stale { reason: String },
+    /// It has a chain that Lucid has not made so.
+    Wrong { reason: String },
+    /// It cannot be said.
+    Unknown { reason: String },
+}
+
+/// Plans the pod as the webhook does, and compares. `json` is the pod.
+pub(in super::super) fn judge(
+    json: &str,
+    meta: &Meta<'_>,
+    namespace: &str,
+    view: &NamespaceView,
+    circumstances: &Circumstances<'_>,
+) -> Verdict {
+    if !meta.is_live() {
+        return Verdict::NotConcerned;
+    }
+    let pod = match PodView::from_json(json) {
+        Ok(pod) => pod,
+        Err(error) => return Verdict::Unknown { reason: error.to_string() },
+    };
+    let inputs = Inputs::new(&view.configuration)
+        .with_namespace(namespace)
+        .with_namespace_chain(view.namespace_chain.as_deref())
+        .with_pod_security(view.pod_security);
+    let outcome = plan(&pod, &inputs);
+    let has_auditors = all(&pod).any(|found| found.env(AUDITOR_ID).is_some());
+    match outcome.decision {
+        Decision::NotRequested => {
+            let misread = outcome.warnings.iter().find(|warning| {
+                matches!(warning, Warning::InvalidSecuredLabel { .. } | Warning::TriggerMissing)
+            });
+            misread
+                .map_or(Verdict::NotConcerned, |warning| Verdict::NotAsking { reason: warning.to_string() })
+        }
+        Decision::Skipped { reason } => Verdict::Skipped { reason: reason.to_string() },
+        // What the operator goes on with, it alone knows.
+        _ if !view.problems.is_empty() => Verdict::Unknown { reason: view.problems.join("; ") },
+        Decision::Impossible { reason } => {
+            Verdict::WithoutChain { reason: format!("{}; {reason}", why_none(meta, circumstances)) }
+        }
+        Decision::Planned(plan) if has_auditors || all(&pod).any(|found| is_planned(&plan, found)) => {
+            compare(&plan, &pod, meta)
+        }
+        Decision::Planned(_) => Verdict::WithoutChain { reason: why_none(meta, circumstances) },
+        _ => Verdict::Unknown { reason: "the planner decided something that is not known here".to_owned() },
+    }
+}
+
+fn all<'p, 'a>(pod: &'p PodView<'a>) -> impl Iterator<Item = &'p ContainerView<'a>> {
+    pod.containers().iter().chain(pod.init_containers())
+}
+
+fn is_planned(plan: &Plan, found: &ContainerView<'_>) -> bool {
+    plan.containers.iter().any(|planned| planned.name == found.name())
+}
+
+/// What is most likely, by what is known for sure first.
+fn why_none(meta: &Meta<'_>, circumstances: &Circumstances<'_>) -> String {
+    let created = meta.created();
+    let is_before =
+        |moment: Option<Timestamp>| created.zip(moment).is_some_and(|(created, moment)| created < moment);
+    if meta.annotation("kubernetes.io/config.mirror").is_some() {
+        return "a static pod: the kubelet runs it whatever a webhook says".to_owned();
+    }
+    if !circumstances.object_selector.matches(&meta.labels()) {
+        return "the objectSelector of the webhook does not select it".to_owned();
+    }
+    match circumstances.registered {
+        None => return "the webhook is not registered".to_owned(),
+        registered if is_before(registered) => return "created before the webhook was registered".to_owned(),
+        _ => {}
+    }
+    if is_before(circumstances.enabled) {
+        return "created before the namespace was enabled".to_owned();
+    }
+    let label = meta.written("labels", keys::SECURED_LABEL);
+    if is_before(label.or_else(|| meta.written("annotations", keys::AUDITORS))) {
+        return "asked for a chain only after it was created".to_owned();
+    }
+    if meta.annotation(keys::SKIP_AUDIT) == Some(keys::TRUE) {
+        return format!("it has {}, which was allowed then and is not now", keys::SKIP_AUDIT);
+    }
+    if circumstances.ignores_failures {
+        return "the webhook could not be asked, and its failurePolicy is Ignore".to_owned();
+    }
+    "the webhook was not called: its registration was missing, different or set to Ignore for a while"
+        .to_owned()
+}
+
+/// What the status annotation says of what was injected. It may be forged: it only tells reasons apart.
+struct Injected {
+    chain: Vec<String>,
+    images: Vec<String>,
+}
+
+impl Injected {
+    fn of(meta: &Meta<'_>) -> Option<Self> {
+        let status: Value = serde_json::from_str(meta.annotation(keys::STATUS)?).ok()?;
+        let texts = |key: &str| {
+            let items = status[key].as_array()?.iter();
+            Some(items.filter_map(|item| item.as_str().map(str::to_owned)).collect::<Vec<_>>())
+        };
+        Some(Self { chain: texts("chain")?, images: texts("images")? })
+    }
+
+    fn image(&self, container: &str) -> Option<&str> {
+        let place = self.chain.iter().position(|name| name == container)?;
+        self.images.get(place).map(String::as_str)
+    }
+}
+
+fn compare(plan: &Plan, pod: &PodView<'_>, meta: &Meta<'_>) -> Verdict {
+    let injected = Injected::of(meta);
+    let was_injected = |name: &str| injected.as_ref().is_some_and(|it| it.chain.iter().any(|it| it == name));
+    let (mut stale, mut wrong) = (Vec::new(), Vec::new());
+    let patch = plan.patch(pod);
+    for warning in patch.warnings() {
+        match warning {
+            Warning::ContainerReplaced { name, difference } => {
+                let found = all(pod).find(|found| found.name() == name);
+                let planned = plan.containers.iter().find(|planned| planned.name == *name);
+                let image = found.and_then(ContainerView::image).unwrap_or_default();
+                let recorded = injected.as_ref().and_then(|it| it.image(name));
+                // What a catalogue changes first of all, and only the first difference is told.
+                let what = match planned.filter(|planned| planned.image() != image) {
+                    Some(planned) => format!("image of {name} is {image}, now {}", planned.image()),
+                    None => format!("{difference} of {name} differs"),
+                };
+                let is_auditor = found.and_then(|found| found.env(AUDITOR_ID)) == Some(name.as_str());
+                if planned.is_some() && !is_auditor {
+                    wrong.push(format!("container {name} is none of Lucid's"));
+                } else if recorded.is_some_and(|recorded| recorded != image) {
+                    wrong.push(format!("{what}; injected was {}", recorded.unwrap_or_default()));
+                } else {
+                    stale.push(what);
+                }
+            }
+            Warning::ContainerReplanned { name, difference } => {
+                stale.push(format!("{difference} of {name} differs"))
+            }
+            Warning::ContainerMoved { name } => {
+                wrong.push(format!("init container {name} stands in the wrong place"))
+            }
+            _ => {}
+        }
+    }
+    let init = plan.init.as_ref().map(|init| init.name.as_str());
+    for name in plan.containers.iter().map(|planned| planned.name.as_str()).chain(init) {
+        let list =
+            if plan.is_native() || Some(name) == init { pod.init_containers() } else { pod.containers() };
+        if list.iter().all(|found| found.name() != name) {
+            if all(pod).any(|found| found.name() == name) {
+                stale.push(format!("{name} is another kind of container now ({})", plan.sidecar_mode.value));
+            } else if was_injected(name) {
+                wrong.push(format!("{name} is missing"));
+            } else {
+                stale.push(format!("{name} is missing, which the chain has now"));
+            }
+        }
+    }
+    stale.extend(plan.leftovers.iter().map(|name| format!("{name} is no part of the chain now")));
+    if stale.is_empty() && wrong.is_empty() {
+        let operation = patch.operations().iter().map(path).find(|path| !path.starts_with("/metadata"));
+        stale.extend(operation.map(|path| format!("{path} differs")));
+    }
+    match (wrong.is_empty(), stale.is_empty()) {
+        (false, _) => Verdict::Wrong { reason: wrong.join("; ") },
+        (true, false) => Verdict::Stale { reason: stale.join("; ") },
+        (true, true) => Verdict::Fine,
+    }
+}
+
+fn path(operation: &lucid_chain::Operation) -> &str {
+    match operation {
+        lucid_chain::Operation::Add { path, .. }
+        | lucid_chain::Operation::Replace { path, .. }
+        | lucid_chain::Operation::Remove { path } => path,
+        _ => "",
+    }
+}

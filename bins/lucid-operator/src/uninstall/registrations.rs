@@ -1,0 +1,156 @@
+//! What makes the API server call the operator.
+
+use std::fmt;
+
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client, ResourceExt};
+use lucid_serving::NAME_LABEL;
+use serde_json::{Value, json};
+use snafu::ResultExt;
+
+use super::{ApiSnafu, UninstallError};
+use crate::run::PROGRAM;
+
+/// The definition of `Auditor`, whose versions are converted by a webhook.
+pub(super) const DEFINITION: &str = "auditors.lucid.computing";
+
+const GROUP: &str = "admissionregistration.k8s.io";
+
+/// Verb, API group, resource and name of what is needed to take the registrations back.
+pub(super) const RIGHTS: [(&str, &str, &str, &str); 6] = [
+    ("get", GROUP, "mutatingwebhookconfigurations", PROGRAM.name),
+    ("delete", GROUP, "mutatingwebhookconfigurations", PROGRAM.name),
+    ("get", GROUP, "validatingwebhookconfigurations", PROGRAM.name),
+    ("delete", GROUP, "validatingwebhookconfigurations", PROGRAM.name),
+    ("get", "apiextensions.k8s.io", "customresourcedefinitions", DEFINITION),
+    ("patch", "apiextensions.k8s.io", "customresourcedefinitions", DEFINITION),
+];
+
+/// One of the objects.
+pub(super) struct Registration {
+    kind: &'static str,
+    name: &'static str,
+    api: Api<DynamicObject>,
+}
+
+/// What is there under its name.
+pub(super) enum Found {
+    Nothing,
+    /// Not the operator's.
+    Foreign {
+        why: String,
+    },
+    /// That of an operator in another namespace.
+    OfAnother {
+        namespace: String,
+    },
+    Ours(Box<DynamicObject>),
+}
+
+/// All of them, in the order in which they go: a pod is better validated without a chain than refused for lacking one.
+pub(super) fn all(client: &Client) -> [Registration; 3] {
+    let configurations = |kind| Registration { kind, name: PROGRAM.name, api: api(client, GROUP, kind) };
+    [
+        configurations("ValidatingWebhookConfiguration"),
+        configurations("MutatingWebhookConfiguration"),
+        Registration { kind: "CustomResourceDefinition", name: DEFINITION, api: definitions(client) },
+    ]
+}
+
+pub(super) fn definitions(client: &Client) -> Api<DynamicObject> {
+    api(client, "apiextensions.k8s.io", "CustomResourceDefinition")
+}
+
+fn api(client: &Client, group: &str, kind: &str) -> Api<DynamicObject> {
+    Api::all_with(client.clone(), &ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind)))
+}
+
+impl Registration {
+    pub(super) async fn look(&self, namespace: &str) -> Result<Found, UninstallError> {
+        let found = self.api.get_opt(self.name).await.context(ApiSnafu { action: format!("get {self}") })?;
+        let Some(found) = found else { return Ok(Found::Nothing) };
+        if self.is_definition() {
+            return Ok(match &found.data["spec"]["conversion"]["webhook"]["clientConfig"] {
+                Value::Null => Found::Nothing,
+                client_config => judge(client_config, namespace).unwrap_or(Found::Ours(Box::new(found))),
+            });
+        }
+        let webhooks = found.data["webhooks"].as_array().cloned().unwrap_or_default();
+        // As the operator makes it at first, to be filled right after.
+        let is_being_made = webhooks.is_empty()
+            && found.managed_fields().iter().any(|entry| {
+                entry.manager.as_deref().is_some_and(|manager| manager.starts_with(PROGRAM.name))
+            });
+        if !is_being_made && found.labels().get(NAME_LABEL).is_none_or(|label| label != PROGRAM.name) {
+            let why = format!("it has no label {NAME_LABEL}={}, so somebody else made it", PROGRAM.name);
+            return Ok(Found::Foreign { why });
+        }
+        let of_another = webhooks.iter().find_map(|webhook| judge(&webhook["clientConfig"], namespace));
+        Ok(of_another.unwrap_or(Found::Ours(Box::new(found))))
+    }
+
+    /// Whether it is gone; not when somebody has changed it since it was looked at.
+    pub(super) async fn remove(&self, found: &DynamicObject) -> Result<bool, UninstallError> {
+        let removed = if self.is_definition() {
+            let patch = json!({
+                "metadata": {"resourceVersion": found.resource_version()},
+                "spec": {"conversion": {"strategy": "None", "webhook": null}},
+            });
+            self.api.patch(self.name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+        } else {
+            let seen = Preconditions { uid: found.uid(), resource_version: found.resource_version() };
+            self.api.delete(self.name, &DeleteParams::default().preconditions(seen)).await.map(drop)
+        };
+        match removed {
+            Err(kube::Error::Api(status)) if status.is_conflict() => Ok(false),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(true),
+            removed => {
+                removed.context(ApiSnafu { action: format!("{} {self}", self.action()) }).map(|()| true)
+            }
+        }
+    }
+
+    pub(super) fn action(&self) -> &'static str {
+        if self.is_definition() { "detach" } else { "delete" }
+    }
+
+    pub(super) fn done(&self) -> &'static str {
+        if self.is_definition() { "detached" } else { "deleted" }
+    }
+
+    fn is_definition(&self) -> bool {
+        self.name == DEFINITION
+    }
+}
+
+impl fmt::Display for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let part = if self.is_definition() { "conversion webhook of " } else { "" };
+        write!(f, "{part}{} {}", self.kind, self.name)
+    }
+}
+
+/// What a `clientConfig` says of somebody else; `None` where it may be ours.
+fn judge(client_config: &Value, namespace: &str) -> Option<Found> {
+    let service = client_config["service"]["namespace"].as_str()?;
+    (service != namespace).then(|| Found::OfAnother { namespace: service.to_owned() })
+}
+
+/// Who wrote it last and where it leads, as far as the object tells.
+pub(super) fn whose(found: &DynamicObject) -> String {
+    let last = found.managed_fields().iter().max_by_key(|entry| entry.time.as_ref().map(|time| time.0));
+    let manager = last.and_then(|entry| entry.manager.as_deref()).unwrap_or("unknown");
+    let client_config = match &found.data["webhooks"][0]["clientConfig"] {
+        Value::Null => &found.data["spec"]["conversion"]["webhook"]["clientConfig"],
+        client_config => client_config,
+    };
+    let url = client_config["url"].as_str().map(str::to_owned);
+    let service = &client_config["service"];
+    let service =
+        || Some(format!("Service {}/{}", service["namespace"].as_str()?, service["name"].as_str()?));
+    match url.or_else(service) {
+        Some(place) => format!("by {manager}, for {place}"),
+        None => format!("by {manager}"),
+    }
+}

@@ -1,0 +1,534 @@
+//! `lucid-operator check`: each check's good and bad side, on a real API server.
+
+use std::path::Path;
+use std::process::Command;
+
+use futures::StreamExt as _;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use lucid_e2e::program;
+use lucid_testbed::Cluster;
+use serde_json::{Value, json};
+
+use crate::common::{cluster, config_map, create, operator, pod, secured};
+
+/// What it prints, as it is parsed by who automates it.
+struct Checked {
+    status: Option<i32>,
+    report: Value,
+}
+
+impl Checked {
+    /// Status and text of the first check of this name, and of this object if one is given.
+    fn of(&self, check: &str, object: &str) -> (&str, String) {
+        let found = self.report["checks"].as_array().unwrap().iter().find(|it| {
+            it["check"] == check
+                && (object.is_empty() || it["object"].as_str().is_some_and(|it| it.contains(object)))
+        });
+        let found = found.unwrap_or_else(|| panic!("{check} {object} is not in {:#}", self.report));
+        (
+            found["status"].as_str().unwrap(),
+            format!("{} {} {}", found["found"], found["action"], found["pods"]),
+        )
+    }
+
+    #[track_caller]
+    fn assert(&self, check: &str, object: &str, status: &str, texts: &[&str]) {
+        let (found, text) = self.of(check, object);
+        assert_eq!(found, status, "{check} {object}: {text}");
+        for part in texts {
+            assert!(text.contains(part), "{check} {object}: {part:?} is not in {text}");
+        }
+    }
+}
+
+async fn check(cluster: &Cluster) -> Checked {
+    check_as(&cluster.kubeconfig_path()).await
+}
+
+async fn check_as(kubeconfig: &Path) -> Checked {
+    let (status, stdout, stderr) = run(kubeconfig, &["-o", "json"]).await;
+    let report = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"));
+    Checked { status, report }
+}
+
+async fn run(kubeconfig: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(program("lucid-operator").unwrap());
+    command.arg("check").args(arguments).env("KUBECONFIG", kubeconfig).env("LUCID_ALLOW_SKIP", "true");
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+async fn count_pods(cluster: &Cluster) -> usize {
+    let pods: Api<Pod> = Api::all(cluster.client());
+    pods.list(&ListParams::default()).await.unwrap().items.len()
+}
+
+async fn change(cluster: &Cluster, patch: Value) {
+    let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
+    let patch: Patch<()> = Patch::Json(serde_json::from_value(patch).unwrap());
+    api.patch("lucid-operator", &PatchParams::default(), &patch).await.unwrap();
+}
+
+#[tokio::test]
+async fn all_is_well_where_an_operator_runs_and_nothing_is_changed_by_looking() {
+    let cluster = cluster().await;
+    let _operator = operator(&cluster, |it| it).await;
+    create(&cluster, "shop", &secured("web")).await.stored().unwrap();
+    let skipped =
+        pod("batch", json!({"lucid.io/secured": "true"}), json!({"lucid.computing/skip-audit": "true"}));
+    create(&cluster, "shop", &skipped).await.stored().unwrap();
+    create(&cluster, "shop", &pod("plain", json!({}), json!({}))).await.stored().unwrap();
+
+    let checked = check(&cluster).await;
+    assert_eq!(checked.status, Some(0), "{:#}", checked.report);
+    assert_eq!(checked.report["version"], 1);
+    assert_eq!(checked.report["namespace"], "lucid-system");
+    for webhook in ["mutate.lucid.computing", "validate.lucid.computing"] {
+        checked.assert("registration", webhook, "ok", &[]);
+        checked.assert("certificate", webhook, "ok", &["1 of 1 servers", "until 20"]);
+    }
+    checked.assert("operator", "", "warning", &["no Deployment lucid-system/lucid-operator"]);
+    checked.assert("selectors", "", "ok", &["shop"]);
+    checked.assert("overlap", "", "ok", &[]);
+    checked.assert("configuration", "", "ok", &[]);
+    checked.assert("reachable", "", "ok", &["shop", "dry run"]);
+    checked.assert("pods-without-chain", "", "ok", &["1 have that of now"]);
+    checked.assert("stale-chains", "", "ok", &[]);
+    checked.assert("wrong-chains", "", "ok", &[]);
+    checked.assert("skipped-pods", "", "ok", &["batch"]);
+    assert_eq!(count_pods(&cluster).await, 3, "the check made pods");
+
+    let (status, table, _) = run(&cluster.kubeconfig_path(), &[]).await;
+    assert_eq!(status, Some(0), "{table}");
+    let rows: Vec<_> = table.lines().collect();
+    assert!(rows[0].contains("CHECK") && rows[0].contains("STATUS") && rows[0].contains("FOUND"), "{table}");
+    assert!(
+        rows.iter().any(|row| row.contains("certificate mutate.lucid.computing") && row.contains(" ok ")),
+        "{table}"
+    );
+}
+
+#[tokio::test]
+async fn pods_without_their_chain_are_told_with_the_reason_and_what_to_do() {
+    let cluster = cluster().await;
+    create(&cluster, "shop", &secured("early")).await.stored().unwrap();
+    create(&cluster, "other", &secured("elsewhere")).await.stored().unwrap();
+    create(&cluster, "shop", &pod("odd", json!({"lucid.io/secured": "yes"}), json!({})))
+        .await
+        .stored()
+        .unwrap();
+    let host = |name: &str| {
+        let mut host = secured(name);
+        host["spec"]["hostNetwork"] = json!(true);
+        host
+    };
+    create(&cluster, "shop", &host("host")).await.stored().unwrap();
+    // Creation is known to the second.
+    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    let ignoring = operator(&cluster, |it| it.env("LUCID_FAILURE_POLICY", "Ignore")).await;
+    create(&cluster, "shop", &pod("late", json!({}), json!({}))).await.stored().unwrap();
+    let pods: Api<Pod> = Api::namespaced(cluster.client(), "shop");
+    let label = Patch::Merge(json!({"metadata": {"labels": {"lucid.io/secured": "true"}}}));
+    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    pods.patch("late", &PatchParams::default(), &label).await.unwrap();
+    // Of a Deployment, whose pods are one line. Nobody validates without an operator.
+    let checked = check(&cluster).await;
+    assert_eq!(checked.status, Some(1), "{:#}", checked.report);
+    checked.assert("registration", "mutate", "warning", &["Ignore", "LUCID_FAILURE_POLICY=Fail"]);
+    checked.assert("pods-not-asking", "", "warning", &["odd", "\\\"yes\\\""]);
+    let groups = checked.report["checks"].as_array().unwrap().iter();
+    let groups =
+        groups.filter(|it| it["check"] == "pods-without-chain").flat_map(|it| it["pods"].as_array().unwrap());
+    let groups: Vec<_> = groups.collect();
+    for (example, reason, action) in [
+        ("early", "created before the webhook was registered", "create again"),
+        (
+            "elsewhere",
+            "the namespace is not enabled",
+            "kubectl label namespace other lucid.computing/enabled=true",
+        ),
+        ("host", "hostNetwork", "create again"),
+        ("late", "asked for a chain only after it was created", "create again"),
+    ] {
+        let group = groups.iter().find(|it| it["example"] == example);
+        let group = group.unwrap_or_else(|| panic!("{example} is not in {:#}", checked.report));
+        assert!(group["reason"].as_str().unwrap().contains(reason), "{group}");
+        assert!(group["action"].as_str().unwrap().contains(action), "{group}");
+    }
+    assert_eq!(groups.len(), 4, "{:#}", checked.report);
+
+    // Nobody answers any more, and with Ignore pods pass.
+    drop(ignoring);
+    let validating: Api<k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration> =
+        Api::all(cluster.client());
+    validating.delete("lucid-operator", &DeleteParams::default()).await.unwrap();
+    create(&cluster, "shop", &secured("missed")).await.stored().unwrap();
+    let checked = check(&cluster).await;
+    checked.assert("registration", "validate", "failed", &["is not registered"]);
+    checked.assert("reachable", "", "failed", &["passes without a chain", "Ignore"]);
+    checked.assert("certificate", "mutate", "unknown", &["cannot be seen from here"]);
+    checked.assert(
+        "pods-without-chain",
+        "",
+        "failed",
+        &["missed", "could not be asked, and its failurePolicy is Ignore"],
+    );
+}
+
+#[tokio::test]
+async fn chains_of_before_are_stale_after_the_catalogue_changes_and_replaced_ones_are_wrong() {
+    let cluster = Cluster::builder().controller_manager().start().await.unwrap();
+    let cluster = crate::common::prepare(cluster).await;
+    let running = operator(&cluster, |it| it).await;
+    let template = json!({"metadata": {"labels": {"app": "web", "lucid.io/secured": "true"},
+            "annotations": {"lucid.computing/auditor-chain": "toxicity"}},
+        "spec": {"containers": [{"name": "model", "image": "r.test/model", "ports": [{"containerPort": 5000}]}]}});
+    let deployment = json!({"metadata": {"name": "web"}, "spec": {"replicas": 3, "template": template,
+        "selector": {"matchLabels": {"app": "web"}}}});
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "shop");
+    deployments.create(&Default::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
+    let pods: Api<Pod> = Api::namespaced(cluster.client(), "shop");
+    let begin = std::time::Instant::now();
+    while pods.list(&ListParams::default()).await.unwrap().items.len() < 3 {
+        assert!(begin.elapsed().as_secs() < 60, "the Deployment makes no pods");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    let checked = check(&cluster).await;
+    assert_eq!(checked.status, Some(0), "{:#}", checked.report);
+    checked.assert("pods-without-chain", "", "ok", &["3 have that of now"]);
+
+    let catalogue = |image: &str, threshold: &str| {
+        format!(
+            "chain: [{{name: lucid-toxicity-auditor, image: {image}, port: 8093, env: {{THRESHOLD: \"{threshold}\"}}}}]"
+        )
+    };
+    let set = async |yaml: &str| {
+        config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", yaml).await
+    };
+    set(&catalogue("r.test/toxicity:2", "1")).await;
+    let checked = check(&cluster).await;
+    assert_eq!(checked.status, Some(1), "{:#}", checked.report);
+    checked.assert(
+        "stale-chains",
+        "",
+        "failed",
+        &[
+            "would get now: 3",
+            "image of lucid-toxicity-auditor is ghcr.io/lucid/lucid-toxicity-auditor:latest, now r.test/toxicity:2",
+            "kubectl -n shop rollout restart deployment/web",
+        ],
+    );
+    let stale =
+        checked.report["checks"].as_array().unwrap().iter().find(|it| it["check"] == "stale-chains").unwrap();
+    assert_eq!(stale["pods"].as_array().unwrap().len(), 1, "{stale}");
+    assert_eq!(
+        (&stale["pods"][0]["owner"], &stale["pods"][0]["pods"]),
+        (&json!("deployment/web"), &json!(3))
+    );
+
+    // A variable alone.
+    let image = "ghcr.io/lucid/lucid-toxicity-auditor:latest";
+    set(&catalogue(image, "1")).await;
+    check(&cluster).await.assert(
+        "stale-chains",
+        "",
+        "failed",
+        &["THRESHOLD", "of lucid-toxicity-auditor differs"],
+    );
+    drop(running);
+    // The images of a running pod's containers can be changed.
+    let maps: Api<k8s_openapi::api::core::v1::ConfigMap> = Api::namespaced(cluster.client(), "lucid-system");
+    maps.delete("lucid-auditors", &DeleteParams::default()).await.unwrap();
+    let validating: Api<k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration> =
+        Api::all(cluster.client());
+    validating.delete("lucid-operator", &DeleteParams::default()).await.unwrap();
+    let name = pods.list(&ListParams::default()).await.unwrap().items[0].name_any();
+    let evil = json!({"spec": {"containers": [{"name": "lucid-toxicity-auditor", "image": "r.test/evil"}]}});
+    pods.patch(&name, &PatchParams::default(), &Patch::Strategic(evil)).await.unwrap();
+    let checked = check(&cluster).await;
+    checked.assert("wrong-chains", "", "failed", &["replaced: 1", "r.test/evil", "injected was ghcr.io"]);
+    checked.assert("stale-chains", "", "ok", &[]);
+
+    // A catalogue that cannot be read: what the operator goes on with is not known here.
+    set("chain: 7").await;
+    let checked = check(&cluster).await;
+    checked.assert("configuration", "", "failed", &["lucid-auditors", "line 1"]);
+    checked.assert("pods-unknown", "", "unknown", &["judged: 3"]);
+}
+
+#[tokio::test]
+async fn a_bundle_that_does_not_vouch_and_a_registration_that_was_changed_are_told() {
+    let cluster = cluster().await;
+    let mut running = operator(&cluster, |it| it).await;
+    let configurations: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
+    let good = configurations.get("lucid-operator").await.unwrap();
+    // Nobody puts anything back; but somebody has to serve: the same certificate authority, elsewhere.
+    running.kill();
+    let names = lucid_certs::ServingNames::for_hosts(&["127.0.0.1"]).unwrap();
+    let now = std::time::SystemTime::now();
+    let ca = |at| lucid_certs::CertificateAuthority::generate(&names, at).unwrap();
+    let (foreign, serving) = (ca(now), ca(now));
+    let url = serve(serving.issue(&names, now).unwrap()).await;
+    let bundle = |ca: &lucid_certs::CertificateAuthority| {
+        serde_json::to_value(k8s_openapi::ByteString(ca.trust_bundle().to_pem().into_bytes())).unwrap()
+    };
+    let lead = |bundle: Value| json!([{"op": "replace", "path": "/webhooks/0/clientConfig", "value": {"url": url, "caBundle": bundle}}]);
+    let mutate = "mutate.lucid.computing";
+
+    change(&cluster, lead(bundle(&serving))).await;
+    check(&cluster).await.assert("certificate", mutate, "ok", &["1 of 1 servers"]);
+    change(&cluster, lead(bundle(&foreign))).await;
+    let checked = check(&cluster).await;
+    assert_eq!(checked.status, Some(1));
+    checked.assert("certificate", mutate, "failed", &["does not vouch for what is served"]);
+    checked.assert("reachable", "", "failed", &["x509", "see the check certificate"]);
+    let year = std::time::Duration::from_hours(24 * 366 * 2);
+    change(&cluster, lead(bundle(&ca(now - year)))).await;
+    check(&cluster).await.assert("certificate", mutate, "failed", &["are expired"]);
+    let soon = ca(now - std::time::Duration::from_hours(24 * 362));
+    let merged = serving.trust_bundle().merge(&soon.trust_bundle());
+    let merged = k8s_openapi::ByteString(merged.to_pem().into_bytes());
+    change(&cluster, lead(serde_json::to_value(merged).unwrap())).await;
+    check(&cluster).await.assert("certificate", mutate, "ok", &[]);
+    change(&cluster, json!([{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}])).await;
+    check(&cluster).await.assert("certificate", mutate, "failed", &["the caBundle is empty"]);
+
+    // What it is called for.
+    for (patch, part) in [
+        (
+            json!([{"op": "replace", "path": "/webhooks/0/rules/0/operations", "value": ["DELETE"]}]),
+            "rules is",
+        ),
+        (
+            json!([{"op": "add", "path": "/webhooks/0/matchConditions", "value": [{"name": "never", "expression": "false"}]}]),
+            "matchConditions",
+        ),
+        (
+            json!([{"op": "replace", "path": "/webhooks/0/reinvocationPolicy", "value": "Never"}]),
+            "reinvocationPolicy",
+        ),
+    ] {
+        change(&cluster, json!([{"op": "replace", "path": "/webhooks", "value": good.webhooks}])).await;
+        change(&cluster, patch).await;
+        let checked = check(&cluster).await;
+        assert_eq!(checked.status, Some(1));
+        checked.assert("registration", mutate, "failed", &[part, "should be"]);
+    }
+    change(&cluster, json!([{"op": "replace", "path": "/webhooks", "value": good.webhooks}])).await;
+    change(&cluster, json!([{"op": "replace", "path": "/webhooks/0/namespaceSelector", "value": {}}])).await;
+    check(&cluster).await.assert("selectors", "", "failed", &["kube-system", "lucid-system", "never acts"]);
+    change(&cluster, json!([{"op": "replace", "path": "/webhooks/0/namespaceSelector", "value": {"matchLabels": {"a": "b"}}}])).await;
+    check(&cluster).await.assert("selectors", "", "warning", &["in no namespace"]);
+
+    // A Service without endpoints, and without a Service.
+    let service = json!({"metadata": {"name": "lucid-operator-webhook"}, "spec": {"ports": [{"name": "webhook", "port": 443}]}});
+    let lead = json!({"service": {"namespace": "lucid-system", "name": "lucid-operator-webhook", "path": "/mutate"}, "caBundle": bundle(&serving)});
+    change(&cluster, json!([{"op": "replace", "path": "/webhooks", "value": good.webhooks}])).await;
+    change(&cluster, json!([{"op": "replace", "path": "/webhooks/0/clientConfig", "value": lead}])).await;
+    let checked = check(&cluster).await;
+    checked.assert("endpoints", "lucid-operator-webhook", "failed", &["it is not there"]);
+    checked.assert("reachable", "", "failed", &["not found", "nobody is behind the Service"]);
+    let services: Api<Service> = Api::namespaced(cluster.client(), "lucid-system");
+    services.create(&Default::default(), &serde_json::from_value(service).unwrap()).await.unwrap();
+    check(&cluster).await.assert("endpoints", "lucid-operator-webhook", "failed", &["has no endpoints"]);
+    let address = url.trim_start_matches("https://").trim_end_matches('/').to_owned();
+    let (_, port) = address.rsplit_once(':').unwrap();
+    let slice = |ready: bool| {
+        json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": "lucid",
+        "labels": {"kubernetes.io/service-name": "lucid-operator-webhook"}}, "addressType": "IPv4",
+        "ports": [{"name": "webhook", "port": port.parse::<u16>().unwrap()}],
+        "endpoints": [{"addresses": ["10.255.0.1"], "conditions": {"ready": ready}}]})
+    };
+    let slices: Api<k8s_openapi::api::discovery::v1::EndpointSlice> =
+        Api::namespaced(cluster.client(), "lucid-system");
+    for (ready, status, text) in
+        [(false, "failed", "no endpoint is ready of 1"), (true, "ok", "ready endpoints: 1")]
+    {
+        slices.patch("lucid", &PatchParams::apply("e2e"), &Patch::Apply(slice(ready))).await.unwrap();
+        check(&cluster).await.assert("endpoints", "lucid-operator-webhook", status, &[text]);
+    }
+}
+
+/// Shows this certificate to whoever comes; returns where.
+async fn serve(certificate: lucid_certs::ServingCertificate) -> String {
+    use std::sync::Arc;
+    let resolver = Arc::new(lucid_certs::ServingCertificateResolver::new(&certificate));
+    let tls = lucid_certs::ServerTls::new(resolver).build().unwrap();
+    let server = lucid_webhook::Server::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let url = format!("https://{}/", server.local_addr());
+    tokio::spawn(async move {
+        server.serve(tls, lucid_webhook::Router::new(), std::future::pending::<()>()).await
+    });
+    url
+}
+
+#[tokio::test]
+async fn other_injectors_are_told_with_the_order_in_which_they_are_called() {
+    let cluster = cluster().await;
+    let _operator = operator(&cluster, |it| it).await;
+    let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
+    for (name, selector) in [
+        ("istio-sidecar-injector", json!({"matchLabels": {"lucid.computing/enabled": "true"}})),
+        ("vault-agent-injector-cfg", json!({})),
+        ("far-away", json!({"matchLabels": {"nobody": "has"}})),
+    ] {
+        let rule = json!({"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]});
+        let other = json!({"metadata": {"name": name}, "webhooks": [{"name": "other.example.com", "sideEffects": "None",
+            "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore", "namespaceSelector": selector,
+            "clientConfig": {"url": "https://127.0.0.1:1/"}, "rules": [rule], "timeoutSeconds": 1}]});
+        api.create(&Default::default(), &serde_json::from_value(other).unwrap()).await.unwrap();
+    }
+    let checked = check(&cluster).await;
+    assert_eq!(checked.status, Some(0), "{:#}", checked.report);
+    checked.assert(
+        "overlap",
+        "istio-sidecar-injector/",
+        "warning",
+        &["before Lucid", "network rules", "shop"],
+    );
+    checked.assert("overlap", "vault-agent-injector-cfg/", "ok", &["after Lucid", "called again"]);
+    assert!(!checked.report.to_string().contains("far-away"), "{:#}", checked.report);
+}
+
+#[tokio::test]
+async fn what_may_not_be_looked_at_is_unknown_with_the_right_and_keeps_nobody_from_the_rest() {
+    let cluster = cluster().await;
+    let _operator = operator(&cluster, |it| it).await;
+    create(&cluster, "shop", &secured("web")).await.stored().unwrap();
+    let path = cluster.folder().join("auditor.kubeconfig");
+    std::fs::write(&path, cluster.kubeconfig_for("auditor", None).unwrap()).unwrap();
+    let checked = check_as(&path).await;
+    assert_eq!(checked.status, Some(0), "{:#}", checked.report);
+    checked.assert(
+        "registration",
+        "mutate",
+        "unknown",
+        &["grant the right to list mutatingwebhookconfigurations"],
+    );
+    checked.assert("pods", "", "unknown", &["list namespaces"]);
+
+    // The rights that the documentation lists, but for the one to create pods.
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/cli-live.md")).unwrap();
+    let (_, yaml) = page.split_once("```yaml\n").unwrap();
+    let (yaml, _) = yaml.split_once("```").unwrap();
+    let rules: Value = serde_yaml::from_str(yaml).unwrap();
+    let grant = async |rules: &Value| {
+        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "auditor"}, "rules": rules["rules"]});
+        let roles: Api<ClusterRole> = Api::all(cluster.client());
+        roles.patch("auditor", &PatchParams::apply("e2e").force(), &Patch::Apply(role)).await.unwrap();
+    };
+    let mut fewer = rules.clone();
+    fewer["rules"]
+        .as_array_mut()
+        .unwrap()
+        .retain(|rule| !rule["verbs"].as_array().unwrap().contains(&json!("create")));
+    assert_ne!(fewer, rules);
+    grant(&fewer).await;
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "auditor"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "auditor"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "auditor"}]});
+    let bindings: Api<ClusterRoleBinding> = Api::all(cluster.client());
+    bindings.patch("auditor", &PatchParams::apply("e2e"), &Patch::Apply(binding)).await.unwrap();
+    // Rights take a moment.
+    let begin = std::time::Instant::now();
+    let checked = loop {
+        let checked = check_as(&path).await;
+        if checked.of("registration", "mutate").0 == "ok"
+            && checked.report["checks"].to_string().contains("stale-chains")
+        {
+            break checked;
+        }
+        assert!(begin.elapsed().as_secs() < 30, "{:#}", checked.report);
+    };
+    checked.assert("reachable", "", "unknown", &["create pods in namespace shop"]);
+    checked.assert("pods-without-chain", "", "ok", &["1 have that of now"]);
+    grant(&rules).await;
+    let begin = std::time::Instant::now();
+    loop {
+        let checked = check_as(&path).await;
+        let missing =
+            checked.report["checks"].as_array().unwrap().iter().find(|it| !it["missingRight"].is_null());
+        if missing.is_none() {
+            checked.assert("reachable", "", "ok", &[]);
+            break;
+        }
+        assert!(begin.elapsed().as_secs() < 30, "{missing:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_operator_is_told_is_read_from_its_deployment() {
+    let cluster = Cluster::builder().start().await.unwrap();
+    crate::manifests::install(&cluster, &[]);
+    let cluster = crate::common::prepare(cluster).await;
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "lucid-system");
+    let checked = check(&cluster).await;
+    checked.assert("operator", "", "failed", &["0 of 2 replicas ready", "describe pods"]);
+    // The conversion of Auditors leads to the Service, behind which nobody is here.
+    checked.assert("endpoints", "lucid-operator-webhook", "failed", &["no endpoints"]);
+    checked.assert("certificate", "auditors.lucid.computing", "failed", &["caBundle is empty"]);
+    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client());
+    definitions.delete("auditors.lucid.computing", &DeleteParams::default()).await.unwrap();
+    let running = operator(&cluster, |it| it.env("LUCID_CHAIN", "toxicity")).await;
+    let tell = async |variables: Value| {
+        let container = json!({"name": "lucid-operator", "env": variables});
+        let patch = json!({"spec": {"template": {"spec": {"containers": [container]}}}});
+        deployments.patch("lucid-operator", &PatchParams::default(), &Patch::Strategic(patch)).await.unwrap();
+    };
+    let status = json!({"status": {"replicas": 2, "readyReplicas": 2}});
+    deployments.patch_status("lucid-operator", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    let url = json!({"name": "LUCID_WEBHOOK_URL", "value": running.url()});
+    tell(json!([url, {"name": "LUCID_CHAIN", "value": "toxicity"}, {"name": "LUCID_ALLOW_SKIP", "value": "true"}])).await;
+    create(&cluster, "shop", &secured("web")).await.stored().unwrap();
+    let checked = check(&cluster).await;
+    assert_eq!(checked.status, Some(0), "{:#}", checked.report);
+    checked.assert("operator", "", "ok", &["2 of 2 replicas ready", "ghcr.io/lucid/lucid-operator:"]);
+    checked.assert("registration", "mutate", "ok", &[]);
+    checked.assert("pods-without-chain", "", "ok", &["1 have that of now"]);
+
+    // Told otherwise, as before a roll-out: registration and chains are those of before.
+    tell(json!([{"name": "LUCID_FAILURE_POLICY", "value": "Ignore"}, {"name": "LUCID_CHAIN", "value": "injection"}])).await;
+    let checked = check(&cluster).await;
+    checked.assert(
+        "registration",
+        "mutate",
+        "failed",
+        &["failurePolicy is \\\"Fail\\\", should be \\\"Ignore\\\""],
+    );
+    let missing = "lucid-injection-auditor is missing, which the chain has now; lucid-toxicity-auditor is no part of the chain now";
+    checked.assert("stale-chains", "", "failed", &[missing]);
+    checked.assert("reachable", "", "failed", &["another chain than it should"]);
+}
+
+#[tokio::test]
+async fn many_pods_are_read_page_by_page_and_told_in_one_line() {
+    const PODS: usize = 510;
+    let cluster = cluster().await;
+    let each = futures::stream::iter(0..PODS).map(|number| {
+        let cluster = &cluster;
+        async move { create(cluster, "shop", &secured(&format!("web-{number}"))).await.stored().unwrap() }
+    });
+    each.buffer_unordered(20).for_each(async |_| ()).await;
+    let checked = check(&cluster).await;
+    assert_eq!(checked.status, Some(1));
+    checked.assert("pods-without-chain", "", "failed", &["have none: 510", "the webhook is not registered"]);
+    let found =
+        checked.report["checks"].as_array().unwrap().iter().find(|it| it["check"] == "pods-without-chain");
+    assert_eq!(found.unwrap()["pods"].as_array().unwrap().len(), 1, "{found:?}");
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_not_there_and_options_that_are_none_are_exit_status_2() {
+    let (status, _, said) = run(Path::new("/nonexistent"), &[]).await;
+    assert_eq!(status, Some(2), "{said}");
+    assert!(said.contains("failed to reach the API server"), "{said}");
+    let (status, _, said) = run(Path::new("/nonexistent"), &["-o", "xml"]).await;
+    assert_eq!(status, Some(2), "{said}");
+}
