@@ -93,7 +93,6 @@ impl ServingArgs {
     }
 
     /// The registration of the webhooks, but for what they are called for.
-    #[must_use]
     pub fn configurations(&self, program: Program) -> Configurations {
         let endpoint = match &self.webhook_url {
             Some(url) => Endpoint::Url(url.to_string()),
