@@ -33,6 +33,15 @@ pub struct AuditorObject {
     pub acceptance: Acceptance,
 }
 
+impl AuditorObject {
+    /// An object that was not read from an API server.
+    #[must_use]
+    pub fn new(name: &str, generation: i64, image: &str, status: Value, acceptance: Acceptance) -> Self {
+        let (name, image, resource_version) = (name.to_owned(), image.to_owned(), String::new());
+        Self { name, generation, resource_version, image, status, acceptance }
+    }
+}
+
 /// Whether the catalogue holds an Auditor object as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -144,9 +144,49 @@ impl ClusterConfiguration {
         self.0.auditors()
     }
 
-    /// Changes whenever what is known has changed.
+    /// Changes whenever something about an Auditor object may have changed.
     #[must_use]
-    pub fn changes(&self) -> channel::Receiver<()> {
-        self.0.changes()
+    pub fn auditor_changes(&self) -> channel::Receiver<()> {
+        self.0.auditor_changes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, HashMap};
+
+    use super::*;
+    use crate::namespaces::Labels;
+
+    fn synced() -> ClusterConfiguration {
+        let cluster = ClusterConfiguration::new(Settings { namespaces: true, ..Settings::default() });
+        cluster.0.set_catalogue("lucid-system", None);
+        cluster.0.change_auditors(|auditors| auditors.set_all(Vec::new()));
+        cluster.0.set_chains(BTreeMap::new());
+        cluster
+    }
+
+    #[tokio::test]
+    async fn a_request_waits_a_moment_for_a_namespace_that_is_new_and_no_longer() {
+        let cluster = synced();
+        // Nothing is waited for before the first list.
+        let begin = tokio::time::Instant::now();
+        let unread = cluster.namespace("new").await.unwrap_err().to_string();
+        assert!(unread.ends_with("namespaces have not been listed"), "{unread}");
+        assert!(begin.elapsed() < NAMESPACE_PATIENCE);
+
+        cluster.0.set_all_labels(HashMap::new());
+        let unknown = cluster.namespace("new").await.unwrap_err().to_string();
+        assert!(unknown.contains("namespace new has not been heard of"), "{unknown}");
+        assert!(begin.elapsed() >= NAMESPACE_PATIENCE);
+
+        let requests = futures::future::join_all((0..100).map(|_| cluster.namespace("new")));
+        let made = async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            cluster.0.set_labels("other", Some(Labels::default()));
+            cluster.0.set_labels("new", Some(Labels { is_enabled: true, ..Labels::default() }));
+        };
+        let (views, ()) = futures::future::join(requests, made).await;
+        assert!(views.into_iter().all(|view| view.unwrap().enabled));
     }
 }

@@ -20,6 +20,7 @@ pub(crate) struct State {
     in_force: ArcSwapOption<InForce>,
     namespaces: RwLock<Namespaces>,
     changes: watch::Sender<()>,
+    auditor_changes: watch::Sender<()>,
 }
 
 struct Cluster {
@@ -44,6 +45,7 @@ impl State {
             in_force: ArcSwapOption::empty(),
             namespaces: RwLock::default(),
             changes: watch::Sender::new(()),
+            auditor_changes: watch::Sender::new(()),
         }
     }
 
@@ -53,6 +55,10 @@ impl State {
 
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
+    }
+
+    pub(crate) fn auditor_changes(&self) -> watch::Receiver<()> {
+        self.auditor_changes.subscribe()
     }
 
     pub(crate) fn view(&self, namespace: &str) -> Result<NamespaceView, Unready> {
@@ -111,6 +117,7 @@ impl State {
     /// Takes changes of the Auditor objects, several at once where there are several.
     pub(crate) fn change_auditors(&self, change: impl FnOnce(&mut Auditors)) {
         self.change_cluster(|cluster| change(&mut cluster.auditors));
+        self.auditor_changes.send_replace(());
     }
 
     fn change_cluster(&self, change: impl FnOnce(&mut Cluster)) {

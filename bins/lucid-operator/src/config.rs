@@ -2,7 +2,10 @@
 
 use std::num::NonZeroU16;
 
-use lucid_chain::{AuditMode, Direction, Intercept, SidecarMode, SkipPolicy};
+use lucid_chain::{
+    AuditMode, Catalogue, Configuration, ConfigurationError, Direction, Intercept, Overrides, SidecarMode,
+    SkipPolicy,
+};
 use lucid_notary::ImageReference;
 use lucid_serving::ServingArgs;
 use lucid_validator::{DecisionArgs, SelectorArgs, ValidationArgs};
@@ -63,29 +66,34 @@ pub(crate) struct InjectionArgs {
     #[arg(value_parser = parse_auditor)]
     pub(crate) chain: Option<Vec<String>>,
 
-    /// Audit mode of every pod, whatever its annotation says: enforce or observe.
+    /// Audit mode of every pod, whatever its annotation says: enforce or observe. By default what the pod or else
+    /// `auditors.yaml` says, or else enforce.
     #[arg(long, env = "LUCID_AUDIT_MODE", value_name = "MODE")]
     pub(crate) audit_mode: Option<AuditMode>,
 
-    /// Port of the model in every pod, whatever its annotation says.
+    /// Port of the model in every pod, whatever its annotation says. By default what the pod or else `auditors.yaml` says,
+    /// or else a port that the pod declares, or 5000.
     #[arg(long, env = "LUCID_TARGET_PORT", value_name = "PORT", value_parser = parse_port)]
     pub(crate) target_port: Option<NonZeroU16>,
 
-    /// Traffic the chain stands in, in every pod, whatever its annotation says: inbound, outbound or both.
+    /// Traffic the chain stands in, in every pod, whatever its annotation says: inbound, outbound or both. By default what
+    /// the pod or else `auditors.yaml` says, or else inbound.
     #[arg(long, env = "LUCID_DIRECTION", value_name = "DIRECTION")]
     pub(crate) direction: Option<Direction>,
 
-    /// Kind of the auditors' containers in every pod, whatever its annotation says: auto, containers or native.
+    /// Kind of the auditors' containers in every pod, whatever its annotation says: auto, containers or native. By default
+    /// what the pod or else `auditors.yaml` says, or else auto: native in pods that come to an end, such as those of Jobs.
     #[arg(long, env = "LUCID_SIDECAR_MODE", value_name = "MODE")]
     pub(crate) sidecar_mode: Option<SidecarMode>,
 
     /// How traffic comes to the chain in every pod, whatever its annotation says: redirect (by network rules, which
-    /// need NET_ADMIN in an init container) or env. By default redirect, but env where Pod Security refuses NET_ADMIN.
+    /// need NET_ADMIN in an init container) or env. By default what the pod or else `auditors.yaml` says, or else redirect,
+    /// but env where Pod Security refuses NET_ADMIN.
     #[arg(long, env = "LUCID_INTERCEPT", value_name = "INTERCEPT")]
     pub(crate) intercept: Option<Intercept>,
 
     /// Port of other hosts to which calls are taken to be calls of a model, for directions outbound and both. By
-    /// default 8000.
+    /// default what `auditors.yaml` says, or else 8000.
     #[arg(long, env = "LUCID_OUTBOUND_PORT", value_name = "PORT", value_parser = parse_port)]
     pub(crate) outbound_port: Option<NonZeroU16>,
 
@@ -94,22 +102,51 @@ pub(crate) struct InjectionArgs {
     pub(crate) init_image: Option<ImageReference>,
 
     /// Names of Secrets in the pods' namespaces with which the injected images are pulled, such as `registry,mirror`.
+    /// By default none are added to what the pods have.
     #[arg(long, env = "LUCID_IMAGE_PULL_SECRETS", value_name = "NAMES", value_delimiter = ',')]
     #[arg(value_parser = parse_secret)]
     pub(crate) image_pull_secrets: Vec<String>,
 
-    /// Honour the annotation `lucid.computing/skip-audit`.
+    /// Honour the annotation `lucid.computing/skip-audit` in every pod.
     #[arg(long, env = "LUCID_ALLOW_SKIP", value_name = "BOOL", default_value = "false")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) allow_skip: bool,
 
-    /// Honour it only in pods that run under one of these service accounts, such as `team-a/batch,team-b/default`.
+    /// Honour it only in pods that run under one of these service accounts, such as `team-a/batch,team-b/default`. Whoever
+    /// may create pods in a namespace may run them under its service accounts. By default under none.
     #[arg(long, env = "LUCID_ALLOW_SKIP_SERVICE_ACCOUNTS", value_name = "ACCOUNTS", value_delimiter = ',')]
     #[arg(value_parser = parse_service_account, conflicts_with = "allow_skip")]
     pub(crate) allow_skip_service_accounts: Vec<String>,
 }
 
 impl InjectionArgs {
+    pub(crate) fn overrides(&self) -> Overrides {
+        Overrides {
+            audit_mode: self.audit_mode,
+            target_port: self.target_port,
+            direction: self.direction,
+            sidecar_mode: self.sidecar_mode,
+            intercept: self.intercept,
+            outbound_port: self.outbound_port,
+        }
+    }
+
+    /// The configuration of an operator that is told so and has this catalogue.
+    ///
+    /// # Errors
+    ///
+    /// When the chain names an auditor that the catalogue does not have.
+    pub(crate) fn configuration(&self, catalogue: Catalogue) -> Result<Configuration, ConfigurationError> {
+        let mut configuration = Configuration::new(catalogue, self.chain.as_deref())?;
+        configuration.overrides = self.overrides();
+        configuration.skip = self.skip();
+        configuration.image_pull_secrets.clone_from(&self.image_pull_secrets);
+        if let Some(image) = &self.init_image {
+            configuration.init_image = image.clone();
+        }
+        Ok(configuration)
+    }
+
     pub(crate) fn skip(&self) -> SkipPolicy {
         match &self.allow_skip_service_accounts {
             _ if self.allow_skip => SkipPolicy::Always,

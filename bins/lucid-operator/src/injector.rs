@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use lucid_audit::Recorder;
-use lucid_chain::{Decision, Inputs, plan};
+use lucid_chain::{Decision, Inputs, PodView, plan};
 use lucid_cluster::{ClusterConfiguration, NotSynced};
 use lucid_validator::{RequestError, Scope, decision, pod_of, record};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, Failure, InvalidPatch, JsonPatch, Operation};
@@ -78,34 +78,9 @@ impl Injector {
             .with_namespace(namespace)
             .with_namespace_chain(view.namespace_chain.as_deref())
             .with_pod_security(view.pod_security);
-        let planned = plan(&pod, &inputs);
-        let mut notices: Vec<Notice> = planned.warnings.iter().map(Notice::from).collect();
-        let mut chain = Vec::new();
-        let (response, outcome) = match planned.decision {
-            Decision::NotRequested => (AdmissionResponse::allow(), Outcome::NotRequested),
-            Decision::Skipped { reason } => {
-                notices.push(Notice::of_skip(reason));
-                (AdmissionResponse::allow(), Outcome::Skipped(reason.reason()))
-            }
-            Decision::Planned(plan) => {
-                let patch = plan.patch(&pod);
-                notices.extend(view.problems.iter().map(|problem| Notice::of_configuration(problem)));
-                notices.extend(patch.warnings().iter().map(Notice::from));
-                chain.extend(plan.containers.into_iter().map(|container| container.name));
-                let outcome = if patch.is_empty() { Outcome::Unchanged } else { Outcome::Injected };
-                (AdmissionResponse::patch(JsonPatch::from_operations(&patch)?), outcome)
-            }
-            Decision::Impossible { reason } => {
-                notices.push(Notice::of_refusal(&reason));
-                let denial = AdmissionResponse::deny(422, "Invalid", reason.to_string());
-                (denial, Outcome::Refused(reason.reason()))
-            }
-            _ => return UnknownDecisionSnafu.fail(),
-        };
+        let answer = answer(&pod, plan(&pod, &inputs), &view.problems)?;
         self.metrics.planned(begin.elapsed());
-        let denial = response.denial().map(|denial| denial.message.clone());
-        let warnings = notices.iter().map(|notice| &notice.text).filter(|text| denial.as_ref() != Some(text));
-        let response = response.with_warnings(warnings);
+        let Answer { response, outcome, notices, chain } = answer;
         self.metrics.count(outcome, &notices);
         if outcome != Outcome::NotRequested || !notices.is_empty() {
             let mut decision = decision("mutate", &request, &response);
@@ -136,4 +111,52 @@ impl Injector {
         self.events.report(request, notices);
         response
     }
+}
+
+/// An answer, and what there is to tell of it.
+pub(crate) struct Answer {
+    pub(crate) response: AdmissionResponse,
+    outcome: Outcome,
+    notices: Vec<Notice>,
+    /// The auditors' containers.
+    chain: Vec<String>,
+}
+
+/// The answer for a pod of which this was planned. `problems` are those of the configuration.
+///
+/// # Errors
+///
+/// When the decision is none that is known here.
+pub(crate) fn answer(
+    pod: &PodView<'_>,
+    planned: lucid_chain::Outcome,
+    problems: &[String],
+) -> Result<Answer, InjectError> {
+    let mut notices: Vec<Notice> = planned.warnings.iter().map(Notice::from).collect();
+    let mut chain = Vec::new();
+    let (response, outcome) = match planned.decision {
+        Decision::NotRequested => (AdmissionResponse::allow(), Outcome::NotRequested),
+        Decision::Skipped { reason } => {
+            notices.push(Notice::of_skip(reason));
+            (AdmissionResponse::allow(), Outcome::Skipped(reason.reason()))
+        }
+        Decision::Planned(plan) => {
+            let patch = plan.patch(pod);
+            notices.extend(problems.iter().map(|problem| Notice::of_configuration(problem)));
+            notices.extend(patch.warnings().iter().map(Notice::from));
+            chain.extend(plan.containers.into_iter().map(|container| container.name));
+            let outcome = if patch.is_empty() { Outcome::Unchanged } else { Outcome::Injected };
+            (AdmissionResponse::patch(JsonPatch::from_operations(&patch)?), outcome)
+        }
+        Decision::Impossible { reason } => {
+            notices.push(Notice::of_refusal(&reason));
+            let denial = AdmissionResponse::deny(422, "Invalid", reason.to_string());
+            (denial, Outcome::Refused(reason.reason()))
+        }
+        _ => return UnknownDecisionSnafu.fail(),
+    };
+    let denial = response.denial().map(|denial| denial.message.clone());
+    let warnings = notices.iter().map(|notice| &notice.text).filter(|text| denial.as_ref() != Some(text));
+    let response = response.with_warnings(warnings);
+    Ok(Answer { response, outcome, notices, chain })
 }

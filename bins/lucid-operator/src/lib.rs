@@ -2,9 +2,10 @@
 //!
 //! The binary is a thin shell around [`run`] and [`cainjector`]. `config` says what it is told, `injector` is the handler
 //! of `/mutate`, `registration` what that is called for, `notice` what users hear of it, as warnings, `events` and
-//! `metrics`; `/validate` is `lucid_validator`'s, and certificates are
-//! `lucid_serving`'s.
+//! `metrics`; `/validate` is `lucid_validator`'s, and certificates are `lucid_serving`'s. [`inject`], [`uninject`],
+//! [`explain`] and [`review`] do the same to files, without a cluster.
 
+mod auditors;
 mod cainjector;
 mod certs;
 mod check;
@@ -14,6 +15,7 @@ mod injector;
 mod manifests;
 mod metrics;
 mod notice;
+mod offline;
 mod registration;
 mod run;
 mod uninstall;
@@ -22,6 +24,9 @@ pub use cainjector::{CainjectorArgs, CainjectorError, cainjector};
 pub use certs::{CertsArgs, CertsError, certs};
 pub use check::{CheckArgs, CheckError, check};
 pub use config::RunArgs;
+pub use offline::{
+    ExplainArgs, InjectArgs, OfflineError, ReviewArgs, UninjectArgs, explain, inject, review, uninject,
+};
 pub use manifests::{ManifestsArgs, ManifestsError, manifests};
 pub use run::run;
 pub use uninstall::{UninstallArgs, UninstallError, uninstall};

@@ -1,10 +1,14 @@
 //! The Lucid operator.
 
 use std::error::Error;
+use std::io::{stderr, stdout};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use lucid_operator::{CainjectorArgs, CertsArgs, CheckArgs, ManifestsArgs, RunArgs, UninstallArgs};
+use lucid_operator::{
+    CainjectorArgs, CertsArgs, CheckArgs, ExplainArgs, InjectArgs, ManifestsArgs, OfflineError, ReviewArgs,
+    RunArgs, UninjectArgs, UninstallArgs,
+};
 use lucid_process::LogArgs;
 
 /// Injects ordered chains of auditor sidecars into pods, and lets only notarized auditors run.
@@ -36,6 +40,26 @@ enum Command {
     /// Look at the operator's own certificate authority, or ask for another one.
     Certs(CertsArgs),
 
+    /// Inject chains into the manifests of a file, as the webhook does into pods: what a cluster would run, ahead of
+    /// time. Everything else in the file stays as it is written.
+    ///
+    /// Exit code 0: fine; 1: a document was refused and is left out; 2: wrong arguments, or a file cannot be read.
+    Inject(Box<InjectArgs>),
+
+    /// Take injected chains out of the manifests of a file again.
+    ///
+    /// Exit codes as for inject.
+    Uninject(UninjectArgs),
+
+    /// Tell which chains the manifests of a file get, and why.
+    ///
+    /// Exit codes as for inject.
+    Explain(Box<ExplainArgs>),
+
+    /// Answer an AdmissionReview in a file, as the webhook would.
+    ///
+    /// Exit code 0: the pod is allowed; 1: it is denied; 2: wrong arguments, or it is no review.
+    Review(Box<ReviewArgs>),
     /// Look whether Lucid works in the cluster, and which pods are not audited as they should be, and why.
     ///
     /// Nothing is changed. The exit status is 0 when nothing failed, 1 when something did, and 2 when the cluster cannot
@@ -66,27 +90,44 @@ async fn main() -> ExitCode {
 
 /// What is none of its own exit statuses is 1.
 async fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
-    let out = &mut std::io::stdout();
+    let (out, err) = (&mut stdout(), &mut stderr());
     match command {
         Command::Run(args) => lucid_operator::run(*args).await?,
         Command::Cainjector(args) => lucid_operator::cainjector(args).await?,
         Command::Certs(args) => lucid_operator::certs(&args, out).await?,
+        Command::Manifests(args) => lucid_operator::manifests(&args, out)?,
+        Command::Inject(args) => return offline(lucid_operator::inject(&args, out, err)),
+        Command::Uninject(args) => return offline(lucid_operator::uninject(&args, out, err)),
+        Command::Explain(args) => return offline(lucid_operator::explain(&args, out, err)),
+        Command::Review(args) => return offline(lucid_operator::review(&args, out).await),
         Command::Check(args) => {
             return match lucid_operator::check(&args, out).await {
-                Ok(is_good) => Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
+                Ok(is_good) => Ok(status(is_good)),
                 Err(error) => Ok(not_tried(&error)),
             };
         }
-        Command::Manifests(args) => lucid_operator::manifests(&args, out)?,
         Command::Uninstall(args) => {
             return match lucid_operator::uninstall(&args, out).await {
-                Ok(is_gone) => Ok(if is_gone { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
+                Ok(is_gone) => Ok(status(is_gone)),
                 Err(error) if error.is_usage() => Ok(not_tried(&error)),
                 Err(error) => Err(error.into()),
             };
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether all was well, or something was refused.
+fn status(good: bool) -> ExitCode {
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn offline(outcome: Result<bool, OfflineError>) -> Result<ExitCode, Box<dyn Error>> {
+    match outcome {
+        Ok(is_good) => Ok(status(is_good)),
+        Err(error) if error.is_usage() => Ok(not_tried(&error)),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// As clap ends for what it does not understand.

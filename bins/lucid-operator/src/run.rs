@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use lucid_chain::Overrides;
-use lucid_cluster::{ClusterConfiguration, Settings};
+use lucid_cluster::{ClusterConfiguration, Settings, auditor};
 use lucid_serving::{Host, Program};
 use lucid_validator::{Calls, RunError, Scope, VALIDATE_NAME, VALIDATE_PATH, Validator};
 use lucid_webhook::{AdmissionRequest, FailureAction, Router, Webhook};
 
+use crate::auditors::Statuses;
 use crate::config::RunArgs;
 use crate::events::Events;
 use crate::injector::Injector;
@@ -32,6 +32,8 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let host = if args.registration.validate { host } else { host.without_registering_validating() };
     let cluster = ClusterConfiguration::new(settings(&args));
     let synced = cluster.keep(host.client(), &args.serving.namespace, host.condition("configuration"));
+    let statuses = Statuses { cluster: cluster.clone(), client: host.client(), verifier: verifier.clone() };
+    tokio::spawn(statuses.keep());
     let scope = Scope::new(&args.serving.namespace);
     let calls = Calls {
         scope: scope.clone(),
@@ -57,6 +59,8 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let validating =
         Webhook::validating(VALIDATE_NAME, validate).with_registration(|it| calls.validating(it));
     let router = Router::new().webhook(MUTATE_PATH, mutating).webhook(VALIDATE_PATH, validating);
+    let router = router.convert(auditor::CONVERT_PATH, auditor::converter()?);
+    let host = host.with_conversion(auditor::CRD_NAME, auditor::CONVERT_PATH);
     Ok(host.serve(router, synced).await?)
 }
 
@@ -65,14 +69,7 @@ pub(crate) fn settings(args: &RunArgs) -> Settings {
     let injection = &args.injection;
     Settings {
         chain: injection.chain.clone(),
-        overrides: Overrides {
-            audit_mode: injection.audit_mode,
-            target_port: injection.target_port,
-            direction: injection.direction,
-            sidecar_mode: injection.sidecar_mode,
-            intercept: injection.intercept,
-            outbound_port: injection.outbound_port,
-        },
+        overrides: injection.overrides(),
         skip: injection.skip(),
         init_image: injection.init_image.clone(),
         image_pull_secrets: injection.image_pull_secrets.clone(),

@@ -36,7 +36,7 @@ pub struct ServingArgs {
     pub lame_duck_seconds: u64,
 
     /// Register the webhooks under this https URL instead of the Service; for a process that runs outside the cluster.
-    /// The serving certificate then covers its host as well.
+    /// The serving certificate then covers its host as well. By default the Service in our namespace.
     #[arg(long, env = "LUCID_WEBHOOK_URL", value_name = "URL", value_parser = parse_webhook_url)]
     #[arg(help_heading = "Registration")]
     pub webhook_url: Option<Url>,

@@ -62,7 +62,7 @@ pub struct CertificateArgs {
     pub tls_directory: Option<PathBuf>,
 
     /// Publish the trust although it is usually somebody else who does, or the other way round. With true there must be
-    /// a ca.crt.
+    /// a ca.crt. By default true for self-signed, secret and files.
     #[arg(long, env = "LUCID_PUBLISH_TRUST", value_name = "BOOL")]
     pub publish_trust: Option<bool>,
 
@@ -100,11 +100,11 @@ pub struct CertificateArgs {
     pub tls_min_version: TlsVersion,
 
     /// Let in only API servers that show a certificate of the authorities in this file, which is read again when it
-    /// changes.
+    /// changes. By default nobody has to show one.
     #[arg(long, env = "LUCID_CLIENT_CA", value_name = "FILE")]
     pub client_ca: Option<PathBuf>,
 
-    /// Of those, only certificates for one of these names.
+    /// Of those, only certificates for one of these names. By default for any.
     #[arg(
         long,
         env = "LUCID_CLIENT_NAMES",

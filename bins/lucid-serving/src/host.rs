@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use crate::Program;
 use crate::args::ServingArgs;
 use crate::certificates::{CertificatesError, Serving};
+use crate::conversion::{self, Conversion};
 use crate::registration::{self, Register, RegistrationTarget};
 
 /// How long registration waits for the process to have something to answer with.
@@ -89,6 +90,8 @@ pub struct Host {
     serving: Condition,
     shutdown: Shared<BoxFuture<'static, ()>>,
     registers_validating: bool,
+    /// A CustomResourceDefinition, and the path at which its objects are converted.
+    conversion: Option<(&'static str, &'static str)>,
 }
 
 impl Host {
@@ -131,6 +134,7 @@ impl Host {
             serving,
             shutdown,
             registers_validating: true,
+            conversion: None,
         })
     }
 
@@ -139,6 +143,13 @@ impl Host {
     #[must_use]
     pub fn without_registering_validating(self) -> Self {
         Self { registers_validating: false, ..self }
+    }
+
+    /// Has the API server convert the objects of a CustomResourceDefinition, such as `widgets.example.com`, at `path` of
+    /// the router. The definition is somebody else's: while there is none, nothing is missing.
+    #[must_use]
+    pub fn with_conversion(self, definition: &'static str, path: &'static str) -> Self {
+        Self { conversion: Some((definition, path)), ..self }
     }
 
     /// The API server.
@@ -173,7 +184,17 @@ impl Host {
         let mutating = registering.mutating(&configurations, &router).context(RegistrationSnafu)?;
         let validating = registering.validating(&configurations, &router).context(RegistrationSnafu)?;
         let validating = validating.filter(|_| self.registers_validating);
-        let targets = mutating.into_iter().chain(validating).filter(|_| args.certificates.registers());
+        let conversion = self.conversion.map(|(definition, path)| {
+            let url = args.webhook_url.as_ref();
+            let called = conversion::client_config(url, &args.namespace, program.service, path);
+            let annotation = args.certificates.annotation(program, &args.namespace);
+            Arc::new(Conversion::new(&client, program.name, definition, called, annotation, &recorder)) as _
+        });
+        let targets = mutating
+            .into_iter()
+            .chain(validating)
+            .chain(conversion)
+            .filter(|_| args.certificates.registers());
         let targets = targets.collect();
         if !self.registers_validating && args.certificates.registers() {
             tokio::spawn(registration::withdraw_validating(program.name, client.clone()));

@@ -5,6 +5,7 @@
 
 mod args;
 mod certificates;
+mod conversion;
 mod host;
 mod registration;
 

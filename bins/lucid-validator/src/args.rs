@@ -71,8 +71,9 @@ const RECENT_DECISIONS: usize = 1000;
 
 /// Where decisions are kept, to be flattened into a binary's own arguments.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Record")]
 pub struct DecisionArgs {
-    /// Also append every decision to this file, one line of JSON each.
+    /// Also append every decision to this file, one line of JSON each. By default the last 1,000 are kept in memory only.
     #[arg(long, env = "LUCID_DECISION_LOG", value_name = "FILE")]
     pub decision_log: Option<PathBuf>,
 }

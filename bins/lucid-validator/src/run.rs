@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lucid_cluster::{ClusterConfiguration, Settings};
 use lucid_serving::{Host, HostError, Program, ServingArgs};
-use lucid_webhook::{AdmissionRequest, Router, Webhook};
+use lucid_webhook::{AdmissionRequest, ConverterError, Router, Webhook};
 use snafu::Snafu;
 
 use crate::args::{ArgsError, DecisionArgs, DecisionLogError, ValidationArgs};
@@ -49,6 +49,12 @@ pub enum RunError {
     DecisionLog {
         /// What is wrong.
         source: DecisionLogError,
+    },
+    /// Objects of its custom resources cannot be converted.
+    #[snafu(transparent)]
+    Conversion {
+        /// What is wrong.
+        source: ConverterError,
     },
     /// It cannot serve.
     #[snafu(transparent)]

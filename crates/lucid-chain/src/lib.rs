@@ -90,14 +90,15 @@
 //!   ([`SecurityContext`]): a pod that satisfies the Pod Security level `restricted` still does with its auditors, unless
 //!   network rules are asked for.
 //! - Auditors are plain containers in a pod that runs for ever, and native sidecars in one that comes to an end
-//!   ([`SidecarMode`]): a Job completes. The application starts when the native sidecars answer, or at once where they
+//!   ([`SidecarMode`]): a Job completes. They are native too where the model is, for it starts before any plain container. The application starts when the native sidecars answer, or at once where they
 //!   only observe.
 //! - Traffic is redirected to the first auditor by an init container with the one capability NET_ADMIN
 //!   ([`PlannedInit`], [`redirect`]), unless Pod Security admission refuses that capability in the namespace
 //!   ([`PodSecurity`]) or somebody asks for environment variables alone ([`Intercept`]). A pod on the node's network is
 //!   refused: the rules would be the node's.
 //! - The pod's own init containers run before ours, with the network as they know it, such as for a download of a
-//!   model. No connection to the model is older than the rules: it starts after them, also as a native sidecar.
+//!   model. Native auditors follow, then the rules, so that the kubelet can ask each auditor whether it is up. No
+//!   connection to the model is older than the rules: it starts after them, also as a native sidecar.
 //! - The kubelet's probes of the model go through the chain like everything else; auditors are told the paths of HTTP
 //!   probes in `LUCID_PROBE_PATHS`, so that they can let them pass.
 //! - Nothing else of the pod is touched. An application gets `AUDITOR_URL` when its outbound
@@ -133,6 +134,7 @@ pub mod redirect;
 mod skip;
 mod text;
 mod trigger;
+mod uninject;
 mod warning;
 
 pub use annotations::Annotations;
@@ -154,6 +156,7 @@ pub use pod::{ContainerView, PodError, PodView, PortView};
 pub use pod_security::PodSecurity;
 pub use skip::{SkipPolicy, SkipReason};
 pub use trigger::Trigger;
+pub use uninject::uninject;
 pub use warning::Warning;
 
 #[cfg(doctest)]

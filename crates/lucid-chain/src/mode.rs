@@ -73,7 +73,7 @@ impl Direction {
 #[non_exhaustive]
 pub enum SidecarMode {
     /// Plain containers in a pod whose `restartPolicy` is `Always`, native sidecars in any other: a Job completes only
-    /// with these.
+    /// with these. Native ones too where the model is a native sidecar, for it starts before any plain container.
     #[default]
     Auto,
     /// Plain containers.

@@ -15,9 +15,11 @@ use serde::{
 use serde_json::{Value, value::RawValue};
 use snafu::Snafu;
 
+use crate::text::Line;
+
 /// The bytes are no pod that can be planned for.
 #[derive(Debug, Snafu)]
-#[snafu(display("failed to read the pod at {path}: {source}"))]
+#[snafu(display("failed to read the pod at {}: {}", Line(path), Line(&source.to_string())))]
 pub struct PodError {
     /// JSON path of the offending value, such as `spec.containers[0].ports[1].containerPort`;
     /// `.` is the whole document.
@@ -63,7 +65,10 @@ impl<'a> PodView<'a> {
         Ok(Self {
             metadata: pod.metadata.map(|Object(metadata)| metadata),
             restart_policy: spec.restart_policy,
-            service_account: spec.service_account_name.or(spec.service_account),
+            service_account: spec
+                .service_account_name
+                .filter(|name| !name.is_empty())
+                .or(spec.service_account),
             host_network: spec.host_network.unwrap_or_default(),
             windows: spec.os.is_some_and(|Object(os)| os.name.as_deref() == Some("windows")),
             pull_secrets: spec.image_pull_secrets,
@@ -409,6 +414,8 @@ pub(crate) struct Action<'a> {
     #[serde(borrow)]
     path: Option<Text<'a>>,
     #[serde(borrow)]
+    scheme: Option<Text<'a>>,
+    #[serde(borrow)]
     host: Option<Text<'a>>,
     #[serde(borrow)]
     port: Option<PortReference<'a>>,
@@ -418,6 +425,11 @@ impl Action<'_> {
     /// `path`; `/` where it is left out.
     pub(crate) fn path(&self) -> &str {
         self.path.as_deref().filter(|path| !path.is_empty()).unwrap_or("/")
+    }
+
+    /// Whether it speaks TLS (`scheme: HTTPS`).
+    pub(crate) fn is_https(&self) -> bool {
+        self.scheme.as_deref() == Some("HTTPS")
     }
 
     /// Whether it goes to `port` of the pod; names are those of the container's ports.

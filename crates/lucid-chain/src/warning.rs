@@ -43,6 +43,11 @@ pub enum Warning {
         /// Who asked.
         source: SettingSource,
     },
+    /// Plain containers are asked for in a pod whose model is a native sidecar: the kubelet starts them after it.
+    ModelStartsFirst {
+        /// Who asked.
+        source: SettingSource,
+    },
     /// No network rules are installed, for Pod Security admission would refuse the pod.
     NotRedirected {
         /// What the namespace enforces.
@@ -57,6 +62,13 @@ pub enum Warning {
     },
     /// A probe that goes to the model by gRPC meets the first auditor.
     ProbeByGrpc {
+        /// The container whose probe it is.
+        container: String,
+        /// The model's port.
+        port: NonZeroU16,
+    },
+    /// A probe that goes to the model by HTTPS meets the first auditor, which speaks HTTP.
+    ProbeByHttps {
         /// The container whose probe it is.
         container: String,
         /// The model's port.
@@ -112,6 +124,21 @@ pub enum Warning {
         /// The address of the first auditor.
         expected: String,
     },
+    /// [`uninject`](crate::uninject) cannot read the annotation [`keys::STATUS`] and takes nothing out.
+    StatusUnreadable {
+        /// The value in quotes, cut and escaped.
+        found: String,
+    },
+    /// The annotation [`keys::STATUS`] names a container that is none of Lucid's; it stays.
+    NotInjected {
+        /// The name in quotes, cut and escaped.
+        name: String,
+    },
+    /// The annotation [`keys::STATUS`] names a container that is not there.
+    InjectedMissing {
+        /// The name in quotes, cut and escaped.
+        name: String,
+    },
     /// With the annotation [`keys::STATUS`] the pod would have more annotations than the API server takes.
     StatusLeftOut {
         /// How many bytes all annotations would be.
@@ -134,6 +161,7 @@ impl Warning {
             Self::NotRedirected { .. } => "NotRedirected",
             Self::RedirectRefused { .. } => "RedirectRefused",
             Self::ProbeByGrpc { .. } => "ProbeByGrpc",
+            Self::ProbeByHttps { .. } => "ProbeByHttps",
             Self::NameTaken { .. } => "NameTaken",
             Self::ModelPortAssumed { .. } => "ModelPortAssumed",
             Self::LeftoverAuditor { .. } => "LeftoverAuditor",
@@ -142,6 +170,9 @@ impl Warning {
             Self::ContainerMoved { .. } => "ContainerMoved",
             Self::AuditorUrlKept { .. } => "AuditorUrlKept",
             Self::ProfileTakenAway { .. } => "ProfileTakenAway",
+            Self::StatusUnreadable { .. } => "StatusUnreadable",
+            Self::NotInjected { .. } => "NotInjected",
+            Self::InjectedMissing { .. } => "InjectedMissing",
             Self::StatusLeftOut { .. } => "StatusLeftOut",
         }
     }
@@ -183,6 +214,13 @@ impl fmt::Display for Warning {
                 keys::SIDECAR_MODE,
                 SidecarMode::Containers
             ),
+            Self::ModelStartsFirst { source } => write!(
+                f,
+                "{}: \"{}\" ({source}) starts the auditors after the model, which is a native sidecar: it is not reached, by a \
+                 startup probe either, before they are up: accepted \"auto\" or \"native\"",
+                keys::SIDECAR_MODE,
+                SidecarMode::Containers
+            ),
             Self::NotRedirected { level } => write!(
                 f,
                 "no network rules are installed, for Pod Security level {level} of the namespace refuses NET_ADMIN: calls that \
@@ -198,6 +236,11 @@ impl fmt::Display for Warning {
             Self::ProbeByGrpc { container, port } => write!(
                 f,
                 "a grpc probe of container {} goes to port {port} and so to the first auditor: it succeeds only if that forwards gRPC",
+                Excerpt(container)
+            ),
+            Self::ProbeByHttps { container, port } => write!(
+                f,
+                "an https probe of container {} goes to port {port} and so to the first auditor: it succeeds only if that speaks TLS",
                 Excerpt(container)
             ),
             Self::NameTaken { name, given } => write!(
@@ -237,6 +280,19 @@ impl fmt::Display for Warning {
                     "container {} sets AUDITOR_URL itself and is not audited: found {found}, expected \"{expected}\"",
                     Excerpt(container)
                 )
+            }
+            Self::StatusUnreadable { found } => write!(
+                f,
+                "annotation {} cannot be read and nothing is taken out: found {found}, accepted what injection writes",
+                keys::STATUS
+            ),
+            Self::NotInjected { name } => write!(
+                f,
+                "container {name} stays: annotation {} names it, but it is no auditor and installs no network rules",
+                keys::STATUS
+            ),
+            Self::InjectedMissing { name } => {
+                write!(f, "container {name}, which annotation {} names, is not in the pod", keys::STATUS)
             }
             Self::StatusLeftOut { size } => write!(
                 f,

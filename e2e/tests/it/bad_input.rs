@@ -1,8 +1,9 @@
-//! Requests that make no sense, sent to the operator itself.
+//! Requests that make no sense, sent to the operator itself, and pods that make none, sent to the API server.
 
-use crate::common::{cluster, create, operator, secured};
+use crate::common::{chain, cluster, create, env, expected, operator, pod, secured, unplanned};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Api;
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 fn review(request: Value) -> Vec<u8> {
@@ -11,11 +12,19 @@ fn review(request: Value) -> Vec<u8> {
         .into_bytes()
 }
 
-fn request(operation: &str, kind: Value, object: Value) -> Vec<u8> {
+pub(crate) fn request(operation: &str, kind: Value, object: Value) -> Vec<u8> {
     review(json!({
         "uid": "u-1", "kind": kind, "resource": {"group": "", "version": "v1", "resource": "pods"},
         "namespace": "shop", "operation": operation, "userInfo": {}, "object": object,
     }))
+}
+
+/// A client that trusts the operator as the API server does.
+pub(crate) async fn client(cluster: &Cluster) -> reqwest::Client {
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
+    let webhook = api.get("lucid-operator").await.unwrap().webhooks.unwrap().remove(0);
+    let roots = reqwest::Certificate::from_pem_bundle(&webhook.client_config.ca_bundle.unwrap().0).unwrap();
+    reqwest::Client::builder().tls_certs_only(roots).no_proxy().build().unwrap()
 }
 
 /// Name, content type, body, HTTP status, and for 200 whether it is allowed.
@@ -25,11 +34,7 @@ type Case = (&'static str, &'static str, Vec<u8>, u16, Option<bool>);
 async fn every_bad_request_is_answered_and_the_operator_lives_on() {
     let cluster = cluster().await;
     let operator = operator(&cluster, |operator| operator).await;
-    let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
-    let webhook = api.get("lucid-operator").await.unwrap().webhooks.unwrap().remove(0);
-    let roots = reqwest::Certificate::from_pem_bundle(&webhook.client_config.ca_bundle.unwrap().0).unwrap();
-    let client = reqwest::Client::builder().tls_certs_only(roots).no_proxy().build().unwrap();
-
+    let client = client(&cluster).await;
     let pod_kind = json!({"group": "", "version": "v1", "kind": "Pod"});
     let pod = secured("web");
     let whole = request("CREATE", pod_kind.clone(), pod.clone());
@@ -129,4 +134,136 @@ async fn every_bad_request_is_answered_and_the_operator_lives_on() {
     }
     create(&cluster, "shop", &pod).await.stored().unwrap();
     assert!(!std::fs::read_to_string(operator.log()).unwrap().contains("panicked"));
+}
+
+const GUARDRAILS: &[(&str, i32, &str)] = &[
+    ("lucid-guardrails-auditor", 8090, "http://localhost:8093"),
+    ("lucid-guardrails-auditor-2", 8093, "http://localhost:5000"),
+];
+
+#[tokio::test]
+async fn nonsense_in_any_annotation_is_a_warning_and_the_pod_has_its_chain() {
+    let cluster = cluster().await;
+    let operator = operator(&cluster, |operator| operator).await;
+    // Together with its key and name it is what the API server takes for all annotations of an object.
+    let huge = "x".repeat(262_144 - "lucid.computing/auditor-chain".len() - 100);
+    let nonsense = [
+        "",
+        "   ",
+        "über ☃ 安全",
+        "a\tb\u{1b}[31m\nc",
+        ",",
+        "0",
+        "70000",
+        "-1",
+        "true false",
+        "enforce,observe",
+        &huge,
+    ];
+    let annotations = [
+        ("auditors", "auditor"),
+        ("auditor-chain", "auditor"),
+        ("audit-mode", "\"enforce\" or \"observe\""),
+        ("skip-audit", "\"true\" or \"false\""),
+        ("target-port", "1 to 65535"),
+        ("direction", "\"inbound\", \"outbound\" or \"both\""),
+        ("sidecar-mode", "\"auto\", \"containers\" or \"native\""),
+        ("intercept", "\"redirect\" or \"env\""),
+    ];
+    for (key, accepted) in annotations {
+        let key = format!("lucid.computing/{key}");
+        for (number, value) in nonsense.iter().enumerate() {
+            let name = format!("{}-{number}", key.rsplit_once('/').unwrap().1);
+            let manifest = pod(&name, json!({"lucid.io/secured": "true"}), json!({&key: value}));
+            let answer = create(&cluster, "shop", &manifest).await;
+            let warning = answer.warnings.iter().find(|warning| warning.contains(&key));
+            let warning =
+                warning.unwrap_or_else(|| panic!("{key}: {value:.20?}: {:?}", answer.warnings)).clone();
+            let stored = answer.stored().unwrap_or_else(|error| panic!("{key}: {value:.20?}: {error}"));
+            assert_eq!(chain(&stored), expected(GUARDRAILS), "{key}: {value:.20?}");
+            assert_eq!(unplanned(&stored), "", "{key}: {value:.20?}");
+            let says =
+                ["accepted", "known: lucid-guardrails-auditor"].iter().any(|says| warning.contains(says));
+            assert!(says && warning.contains(accepted), "{key}: {value:.20?}: {warning}");
+            assert!(warning.contains("found ") && warning.len() < 1_000, "{key}: {value:.20?}: {warning}");
+            // The beginning of what was found, in quotes. What cannot be shown is escaped.
+            let found: String =
+                value.chars().take_while(|character| !character.is_control()).take(20).collect();
+            assert!(warning.contains(&format!("\"{found}")), "{key}: {value:.20?}: {warning}");
+        }
+    }
+    // Several at once are several warnings; the same auditor twice is none.
+    let all = json!({"lucid.computing/audit-mode": "loud", "lucid.computing/direction": "up",
+        "lucid.computing/target-port": "http", "lucid.computing/auditor-chain": "toxicity, toxicity-auditor"});
+    let answer = create(&cluster, "shop", &pod("all", json!({"lucid.io/secured": "true"}), all)).await;
+    let ignored = answer.warnings.iter().filter(|warning| warning.contains("is ignored"));
+    assert_eq!(ignored.count(), 3, "{:?}", answer.warnings);
+    let names: Vec<_> = chain(&answer.stored().unwrap()).into_iter().map(|(name, ..)| name).collect();
+    assert_eq!(names, ["model", "lucid-toxicity-auditor", "lucid-toxicity-auditor-2"]);
+    let log = std::fs::read_to_string(operator.log()).unwrap();
+    assert!(
+        !log.contains('\u{1b}') && log.lines().all(|line| line.len() < 20_000),
+        "the log has it as it was"
+    );
+}
+
+#[tokio::test]
+async fn what_a_pod_says_of_itself_is_no_proof() {
+    let cluster = cluster().await;
+    let _operator = operator(&cluster, |operator| operator).await;
+    let status =
+        json!({"version": 1, "chain": ["lucid-guardrails-auditor"], "hash": "x", "added": []}).to_string();
+    let values = [
+        status.as_str(),
+        "{}",
+        "",
+        "[",
+        "injected",
+        &"{\"a\":".repeat(10_000),
+        "{\"added\": [\"/spec/containers\"]}",
+    ];
+    for (number, value) in values.into_iter().enumerate() {
+        let name = format!("forged-{number}");
+        let forged = json!({"lucid.computing/status": value});
+        let answer = create(&cluster, "shop", &pod(&name, json!({"lucid.io/secured": "true"}), forged)).await;
+        let stored = answer.stored().unwrap_or_else(|error| panic!("{value:.20}: {error}"));
+        assert_eq!(chain(&stored), expected(GUARDRAILS), "{value:.20}");
+        let status = &stored.metadata.annotations.as_ref().unwrap()["lucid.computing/status"];
+        assert!(status.contains("lucid-guardrails-auditor-2"), "{status}");
+        assert_eq!(unplanned(&stored), "", "{value:.20}");
+    }
+
+    // A container that only carries our name.
+    for (list, restart_policy) in
+        [("containers", "Always"), ("initContainers", "Always"), ("initContainers", "Never")]
+    {
+        let name = format!("impostor-{}-{}", list.to_lowercase(), restart_policy.to_lowercase());
+        let mut manifest = secured(&name);
+        manifest["spec"]["restartPolicy"] = json!(restart_policy);
+        let impostors = ["lucid-guardrails-auditor", "lucid-guardrails-auditor-2", "lucid-init"].map(
+            |name| json!({"name": name, "image": "example.com/sleep:1", "command": ["sleep", "infinity"]}),
+        );
+        let spec = manifest["spec"].as_object_mut().unwrap();
+        let containers = spec.entry(list).or_insert(json!([])).as_array_mut().unwrap();
+        containers.extend(impostors);
+        let answer = create(&cluster, "shop", &manifest).await;
+        let warnings = answer.warnings.join("\n");
+        let stored = answer.stored().unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(unplanned(&stored), "", "{name}");
+        let spec = stored.spec.unwrap();
+        let auditors: Vec<_> = spec
+            .containers
+            .iter()
+            .chain(spec.init_containers.iter().flatten())
+            .filter(|container| env(container, "LUCID_CHAIN_NEXT").is_some())
+            .collect();
+        assert_eq!(auditors.len(), 2, "{name}");
+        for auditor in auditors {
+            let image = auditor.image.as_deref();
+            assert_eq!(image, Some("ghcr.io/lucid/lucid-guardrails-auditor:latest"), "{name}");
+            assert_eq!(auditor.command, None, "{name}");
+        }
+        assert!(warnings.contains("lucid-guardrails-auditor"), "{name}: {warnings}");
+        assert!(warnings.contains("is replaced") || warnings.contains("is in use"), "{name}: {warnings}");
+    }
 }

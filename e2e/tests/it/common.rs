@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
+use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, plan};
 use lucid_e2e::{Answer, Operator, OperatorBuilder, create_pod};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
@@ -83,6 +84,21 @@ pub(crate) fn chain(pod: &Pod) -> Vec<(String, Option<i32>, Option<String>)> {
         .collect()
 }
 
+/// What the planner, with nothing configured, would still change in a stored pod: the operations, or why there is no plan.
+/// Empty when the pod has its chain.
+pub(crate) fn unplanned(pod: &Pod) -> String {
+    let json = serde_json::to_string(pod).unwrap();
+    let view = PodView::from_json(&json).unwrap();
+    let configuration = Configuration::new(Catalogue::builtin(), None).unwrap();
+    match plan(&view, &Inputs::new(&configuration)).decision {
+        Decision::Planned(plan) => {
+            let patch = plan.patch(&view);
+            if patch.is_empty() { String::new() } else { serde_json::to_string(&patch).unwrap() }
+        }
+        other => format!("{other:?}"),
+    }
+}
+
 pub(crate) fn env(container: &Container, name: &str) -> Option<String> {
     container.env.iter().flatten().find(|variable| variable.name == name)?.value.clone()
 }
@@ -100,6 +116,14 @@ pub(crate) async fn config_map(cluster: &Cluster, namespace: &str, name: &str, k
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {key: value}});
     let api: Api<ConfigMap> = Api::namespaced(cluster.client(), namespace);
     api.patch(name, &PatchParams::apply("e2e").force(), &Patch::Apply(map)).await.unwrap();
+}
+
+/// The value of one of the operator's counters: the first line that begins with `series`.
+pub(crate) async fn metric(operator: &Operator, series: &str) -> u64 {
+    let metrics = reqwest::get(operator.admin_url("/metrics")).await.unwrap().text().await.unwrap();
+    let line = metrics.lines().find_map(|line| line.strip_prefix(series));
+    let line = line.unwrap_or_else(|| panic!("{series} is not in {metrics}"));
+    line.trim().parse().unwrap_or_else(|_| panic!("{series} is {line}"))
 }
 
 pub(crate) async fn delete_all_pods(cluster: &Cluster, namespace: &str) {

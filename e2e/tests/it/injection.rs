@@ -1,23 +1,16 @@
 //! Pods get the chain that spec and cluster ask for; checked on the pod that is stored.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::time::SystemTime;
 
 use crate::common::{
     chain, cluster, config_map, create, env, expected, operator, pod, secured, stored, until,
 };
-use k8s_openapi::ByteString;
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
-use lucid_certs::{CertificateAuthority, ServerTls, ServingCertificateResolver, ServingNames};
 use lucid_testbed::Cluster;
-use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, JsonPatch, Router, Server, Webhook};
 use serde_json::{Value, json};
-use tower::service_fn;
 
 /// Annotations, chain and warnings that are expected of a secured pod.
 type Case = (&'static str, Value, &'static [(&'static str, i32, &'static str)], &'static [&'static str]);
@@ -237,72 +230,6 @@ async fn a_server_side_dry_run_shows_the_chain_and_leaves_nothing_behind() {
     assert!(api.list(&ListParams::default()).await.unwrap().items.is_empty());
     let decisions = std::fs::read_to_string(file).unwrap();
     assert_eq!(decisions.lines().filter(|line| line.contains(r#""dryRun":true"#)).count(), 2, "{decisions}");
-}
-
-/// Another injector, called after Lucid: adds a sidecar with a port of its own to every pod.
-async fn serve_another_injector(cluster: &Cluster) {
-    let names = ServingNames::for_hosts(&["127.0.0.1"]).unwrap();
-    let now = SystemTime::now();
-    let ca = CertificateAuthority::generate(&names, now).unwrap();
-    let resolver = ServingCertificateResolver::new(&ca.issue(&names, now).unwrap());
-    let add = service_fn(async |request: AdmissionRequest| {
-        let pod: Value = request.object.unwrap().decode()?;
-        let containers = pod["spec"]["containers"].as_array().unwrap();
-        if containers.iter().any(|container| container["name"] == "mesh-proxy") {
-            return Ok(AdmissionResponse::allow());
-        }
-        let proxy =
-            json!({"name": "mesh-proxy", "image": "example.com/proxy:1", "ports": [{"containerPort": 8090}]});
-        let patch = json!([{"op": "add", "path": "/spec/containers/-", "value": proxy}]);
-        Ok::<_, BoxError>(AdmissionResponse::patch(JsonPatch::from_operations(&patch)?))
-    });
-    let server = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
-    let url = format!("https://{}/mutate", server.local_addr());
-    let tls = ServerTls::new(Arc::new(resolver)).build().unwrap();
-    tokio::spawn(server.serve(
-        Arc::new(tls),
-        Router::new().webhook("/mutate", Webhook::mutating("other.example.com", add)),
-        std::future::pending(),
-    ));
-    let bundle = ByteString(ca.trust_bundle().to_pem().into_bytes());
-    let registration = json!({"metadata": {"name": "mesh"}, "webhooks": [{
-        "name": "mesh.example.com", "clientConfig": {"url": url, "caBundle": bundle},
-        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
-        "sideEffects": "None", "admissionReviewVersions": ["v1"],
-    }]});
-    let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
-    api.create(&PostParams::default(), &serde_json::from_value(registration).unwrap()).await.unwrap();
-}
-
-#[tokio::test]
-async fn the_chain_stays_right_when_another_injector_adds_its_sidecar_afterwards() {
-    let cluster = cluster().await;
-    let _operator = operator(&cluster, |operator| operator).await;
-    serve_another_injector(&cluster).await;
-    // The sidecar takes the first auditor's port, and makes two declared ports of the model's one.
-    let mut manifest = pod_with_chain("web", "injection,toxicity");
-    manifest["spec"]["containers"][0]["ports"][0]["containerPort"] = json!(9000);
-    let has_proxy = |answer: &lucid_e2e::Answer| {
-        answer.result.as_ref().is_ok_and(|pod| chain(pod).iter().any(|(name, ..)| name == "mesh-proxy"))
-    };
-    let named = |name: &str| {
-        let mut manifest = manifest.clone();
-        manifest["metadata"]["name"] = json!(name);
-        manifest
-    };
-    let answer = until(&cluster, "shop", named, has_proxy).await;
-    let warnings = answer.warnings.join("\n");
-    assert!(!warnings.contains("is another"), "Lucid does not know its own container: {warnings}");
-    let hops: Vec<_> =
-        chain(&answer.stored().unwrap()).into_iter().filter(|(.., next)| next.is_some()).collect();
-    let auditor = |name: &str, port: i32, next: &str| (name.to_owned(), Some(port), Some(next.to_owned()));
-    assert_eq!(
-        hops,
-        [
-            auditor("lucid-injection-auditor", 8093, "http://localhost:8096"),
-            auditor("lucid-toxicity-auditor", 8096, "http://localhost:9000"),
-        ]
-    );
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use crate::auditor;
 use crate::common::{chain, create, expected, operator, prepare, secured, stored};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
@@ -41,6 +42,9 @@ async fn the_rights_in_the_manifests_are_enough() {
     let mut operator = operator(&cluster, |operator| operator.kubeconfig(kubeconfig)).await;
     create(&cluster, "shop", &secured("web")).await.stored().unwrap();
     assert_eq!(chain(&stored(&cluster, "shop", "web").await), expected(GUARDRAILS));
+    auditor::define(&cluster).await;
+    auditor::apply(&cluster, &auditor::structured("pii", "r.test/pii:1"));
+    auditor::until(&cluster, &["get", "auditors"], |text| text.contains("False")).await;
     // Also those that only a repair needs: to change the Secret, to report it, to put the registration back.
     // Done at start, so that the operator does not end between a repair and its report.
     operator.kill();
@@ -79,6 +83,7 @@ async fn the_rights_in_the_manifests_are_enough_for_each_source_and_for_the_vali
     let cluster = Cluster::builder().start().await.unwrap();
     apply(&cluster, "lucid.yaml");
     apply(&cluster, "validator.yaml");
+    apply(&cluster, "auditor-crd.yaml");
     let cluster = prepare(cluster).await;
     let user = kubeconfig_of(&cluster, "lucid-operator");
 
@@ -133,7 +138,7 @@ async fn the_rights_in_the_manifests_are_enough_for_each_source_and_for_the_vali
 }
 
 /// Acts with the rights of a service account.
-fn kubeconfig_of(cluster: &Cluster, account: &str) -> std::path::PathBuf {
+pub(crate) fn kubeconfig_of(cluster: &Cluster, account: &str) -> std::path::PathBuf {
     let user = format!("system:serviceaccount:lucid-system:{account}");
     let path = cluster.folder().join(format!("{account}.kubeconfig"));
     std::fs::write(&path, cluster.kubeconfig_for(&user, Some("system:serviceaccounts")).unwrap()).unwrap();
@@ -158,6 +163,11 @@ async fn a_registration_by_service_reaches_the_operator_under_its_service_name()
         answer.result.as_ref().is_ok_and(|pod| chain(pod) == expected(GUARDRAILS))
     };
     crate::common::until(&cluster, "shop", secured, injected).await;
+    // So does the conversion of Auditors, as the manifest has it.
+    auditor::define(&cluster).await;
+    auditor::apply(&cluster, &auditor::structured("pii", "r.test/pii:1"));
+    let flat_port = ["get", "auditors.v1alpha1.lucid.computing", "pii", "-o", "jsonpath={.spec.port}"];
+    auditor::until(&cluster, &flat_port, |text| text == "9000").await;
 }
 
 #[test]

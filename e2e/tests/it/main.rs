@@ -8,16 +8,22 @@
     reason = "helpers of tests"
 )]
 
+mod auditor;
 mod auditors_yaml;
 mod bad_input;
 mod certificates;
 mod check;
 mod common;
 mod docs;
+mod failures;
 mod injection;
 mod installation;
 mod lifecycle;
 mod manifests;
+mod modes;
+mod notices;
+mod reinvocation;
+mod selectors;
 mod uninstall;
 mod validation;
 mod validator;

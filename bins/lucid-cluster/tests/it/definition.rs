@@ -24,7 +24,8 @@ fn the_manifest_is_what_the_code_says() {
     let text = std::fs::read_to_string(path).unwrap();
     assert!(text.starts_with(COMMENT));
     let found: CustomResourceDefinition = serde_yaml::from_str(&text).unwrap();
-    assert_eq!(found, auditor::crd(), "run UPDATE_MANIFESTS=1 cargo test -p lucid-cluster definition");
+    // Not told in full: that would be a page for each field.
+    assert!(found == auditor::crd(), "run UPDATE_MANIFESTS=1 cargo test -p lucid-cluster definition");
 }
 
 /// A cluster with the definition.
@@ -69,7 +70,7 @@ async fn nonsense_is_refused_with_a_message_that_people_can_read() {
         (
             "pii",
             with("env", json!([{"name": "PORT", "value": ""}])),
-            &["spec.container.env[0].name", "PORT, LUCID_AUDIT_MODE are set by Lucid"],
+            &["spec.container.env[0].name", "are set by Lucid"],
         ),
         ("pii", with("env", json!([{"name": "A"}])), &["spec.container.env[0].value: Required value"]),
         (
@@ -115,7 +116,7 @@ async fn nonsense_is_refused_with_a_message_that_people_can_read() {
             assert!(said.contains(message), "{spec}: {message:?} is not in {said}");
         }
     }
-    // Another cluster's administrator may leave out everything but the image.
+    // Whoever has nothing to say may leave out everything but the image.
     apply(&cluster, &of("v1", "pii", &json!({"image": "r.test/pii:1"})));
     assert_eq!(said(&cluster, &["get", "aud", "pii", "-o", "jsonpath={.spec.container.port}"], ""), "8080");
 }

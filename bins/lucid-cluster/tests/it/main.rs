@@ -4,3 +4,4 @@
 
 mod definition;
 mod kubectl;
+mod page;

@@ -94,3 +94,57 @@ async fn work(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use prometheus_client::registry::Registry;
+    use serde_json::json;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::notice::FailureReason;
+
+    fn request(dry_run: bool) -> AdmissionRequest {
+        let review = json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+                "uid": "u-1", "kind": {"group": "", "version": "v1", "kind": "Pod"},
+                "resource": {"group": "", "version": "v1", "resource": "pods"}, "namespace": "shop",
+                "operation": "CREATE", "userInfo": {}, "dryRun": dry_run, "object": {"metadata": {"name": "web"}},
+            },
+        });
+        let body = Bytes::from(review.to_string());
+        AdmissionRequest::from_json(&body, Instant::now() + PATIENCE).unwrap()
+    }
+
+    fn notices(count: usize) -> Vec<Notice> {
+        vec![Notice::of_failure(FailureReason::Internal, "it failed"); count]
+    }
+
+    #[test]
+    fn what_is_too_much_is_dropped_and_counted_and_a_dry_run_leaves_nothing() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
+        let dropped = || {
+            let mut text = String::new();
+            prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix(r#"injection_events_total{outcome="dropped"} "#));
+            line.unwrap().parse::<usize>().unwrap()
+        };
+        let (queue, mut reports) = mpsc::channel(2);
+        let events = Events { queue, metrics };
+        events.report(&request(true), notices(1));
+        events.report(&request(false), notices(0));
+        assert!(reports.try_recv().is_err());
+        assert_eq!(dropped(), 0);
+        events.report(&request(false), notices(NOTICES + 3));
+        assert_eq!(dropped(), 3, "one pod fills no queue");
+        events.report(&request(false), notices(1));
+        events.report(&request(false), notices(2));
+        assert_eq!(dropped(), 5, "nobody waits for room");
+        assert_eq!(reports.try_recv().unwrap().1.len(), NOTICES);
+        assert_eq!(reports.try_recv().unwrap().1.len(), 1);
+    }
+}

@@ -159,3 +159,18 @@ impl Publisher {
         api.patch(&sent.name, &PatchParams::default(), &patch).await.map(drop)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_cut_to_what_the_api_server_takes_and_between_characters() {
+        assert_eq!(cut("short".to_owned(), NOTE), "short");
+        assert_eq!(cut("x".repeat(NOTE), NOTE).len(), NOTE);
+        for text in ["x".repeat(NOTE + 1), "é".repeat(NOTE), "安".repeat(NOTE)] {
+            let cut = cut(text, NOTE);
+            assert!(cut.len() <= NOTE && cut.len() > NOTE - 8 && cut.ends_with("..."), "{}", cut.len());
+        }
+    }
+}

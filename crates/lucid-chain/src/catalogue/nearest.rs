@@ -8,8 +8,8 @@ use crate::text::Excerpt;
 /// Names longer than any container name are not compared.
 const LONGEST: usize = 63;
 
-/// How many known names a message lists.
-const LISTED: usize = 12;
+/// How many characters of known names a message lists; one name in any case.
+const LISTED: usize = 80;
 
 /// No auditor of the catalogue has this name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +46,10 @@ impl fmt::Display for UnknownAuditor {
         if let Some(nearest) = &self.nearest {
             write!(f, ", did you mean {nearest}?")?;
         }
-        let listed = &self.known[..self.known.len().min(LISTED)];
+        let mut room = LISTED;
+        let fits = |name: &&String| room.checked_sub(name.len() + 2).map(|rest| room = rest).is_some();
+        let fitting = self.known.iter().take_while(fits).count();
+        let listed = &self.known[..fitting.max(1).min(self.known.len())];
         write!(f, " (known: {}", listed.join(", "))?;
         match self.known.len() - listed.len() {
             0 => f.write_str(")"),

@@ -2,18 +2,13 @@
 
 use serde_json::{Map, Value};
 
+use super::identity;
 use crate::{
     plan::PlannedContainer,
     pod::{ContainerView, PodView},
     quantity::Quantity,
-    text::Excerpt,
+    text::{Excerpt, Name},
 };
-
-/// Where the ServiceAccount admission plugin mounts the token into every container.
-const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-
-/// How the names of the volumes begin that the plugin mounts there.
-const TOKEN_VOLUME: &str = "kube-api-access-";
 
 /// What a LimitRange may add to the resources of a container. It may add extended resources too, but an auditor that
 /// asks for none has no use for a device, and a pod's author could so keep it from ever being scheduled.
@@ -21,7 +16,7 @@ const DEFAULTED: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
 impl PlannedContainer {
     /// Where a container of `pod` differs from this one: the first key, such as `image`, `command` or
-    /// `env AWS_REGION`; `None` when it is this one.
+    /// `env HTTP_PROXY`; `None` when it is this one.
     ///
     /// [`manifest`](Self::manifest) must be there exactly. Beyond that only this may be there, which the API server and
     /// its admission plugins add:
@@ -29,7 +24,9 @@ impl PlannedContainer {
     /// - the protocol TCP and, under hostNetwork, the host port;
     /// - `imagePullPolicy: Always` (plugin AlwaysPullImages);
     /// - requests and limits of cpu, memory and ephemeral-storage that are not planned (plugin LimitRanger);
-    /// - the service account token (plugin ServiceAccount), mounted read-only from a projected volume.
+    /// - the service account token (plugin ServiceAccount), mounted read-only from a projected volume;
+    /// - the identity of the workload in its cloud: variables such as `AWS_ROLE_ARN` that are not planned, and a token that
+    ///   is mounted likewise (webhooks of Amazon EKS and Azure).
     pub fn difference(&self, found: &ContainerView<'_>, pod: &PodView<'_>) -> Option<String> {
         difference(&self.manifest(), found, pod)
     }
@@ -41,12 +38,11 @@ pub(super) fn difference(planned: &Value, found: &ContainerView<'_>, pod: &PodVi
     let (Some(planned), Some(found)) = (planned.as_object(), found.as_object()) else {
         return Some("json".to_owned());
     };
-    let extra = found
-        .iter()
-        .filter(|(key, _)| !planned.contains_key(*key))
-        .find(|(key, value)| !(is_nothing(value) || *key == "volumeMounts" && is_token(value, pod)));
+    let extra = found.iter().filter(|(key, _)| !planned.contains_key(*key)).find(|(key, value)| {
+        !(is_nothing(value) || *key == "volumeMounts" && identity::are_tokens(value, pod))
+    });
     if let Some((key, _)) = extra {
-        return Some(key.escape_debug().to_string());
+        return Some(Name(key).to_string());
     }
     planned.iter().find_map(|(key, planned)| {
         let found = found.get(key).unwrap_or(&Value::Null);
@@ -71,26 +67,15 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-fn is_token(mounts: &Value, pod: &PodView<'_>) -> bool {
-    mounts.as_array().is_some_and(|mounts| {
-        mounts.iter().all(|mount| {
-            let volume = mount["name"].as_str().unwrap_or_default();
-            mount["mountPath"] == TOKEN_PATH
-                && mount["readOnly"] == true
-                && mount.as_object().is_some_and(|mount| mount.len() == 3)
-                && volume.starts_with(TOKEN_VOLUME)
-                && pod.has_projected_volume(volume)
-        })
-    })
-}
-
 /// `env` and the name of the first variable that is not in both lists alike.
 fn different_variable(planned: &Value, found: &Value) -> Option<String> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let (planned, mut found) = (list(planned), list(found));
+    let is_planned = |variable: &Value| planned.iter().any(|planned| planned["name"] == variable["name"]);
+    found.retain(|variable| is_planned(variable) || !identity::is_variable(variable));
     if planned == found {
         return None;
     }
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let (planned, found) = (list(planned), list(found));
     let mut different = found.iter().filter(|variable| !planned.contains(variable));
     let mut missing = planned.iter().filter(|variable| !found.contains(variable));
     let name = different.next().or_else(|| missing.next()).and_then(|variable| variable["name"].as_str());

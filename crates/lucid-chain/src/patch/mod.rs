@@ -2,6 +2,7 @@
 
 mod added;
 mod difference;
+mod identity;
 mod member;
 mod status;
 
@@ -57,6 +58,14 @@ impl Patch {
 
     fn replace(&mut self, path: &[&str], value: Value) {
         self.operations.push(Operation::Replace { path: pointer(path), value });
+    }
+
+    pub(crate) fn remove(&mut self, path: &[&str]) {
+        self.operations.push(Operation::Remove { path: pointer(path) });
+    }
+
+    pub(crate) fn warn(&mut self, warning: Warning) {
+        self.warnings.push(warning);
     }
 
     /// Puts the planned container in the place of what was found under its name, unless that is it.
@@ -144,10 +153,11 @@ impl Plan {
         }
     }
 
-    /// What is planned among the init containers, in order.
+    /// What is planned among the init containers, in order. The rules come last: with them the kubelet's question
+    /// whether a later auditor is up would be answered by the first.
     fn init_members(&self) -> impl Iterator<Item = Member<'_>> {
         let auditors = self.containers.iter().filter(|planned| planned.native).map(Member::Auditor);
-        self.init.iter().map(Member::Init).chain(auditors)
+        auditors.chain(self.init.iter().map(Member::Init))
     }
 
     fn patch_init_containers(&self, pod: &PodView<'_>, patch: &mut Patch, added: &mut Added) {
@@ -181,9 +191,7 @@ impl Plan {
         let mut places: Vec<_> = places.collect();
         places.sort_unstable();
         for place in places.iter().rev() {
-            patch
-                .operations
-                .push(Operation::Remove { path: pointer(&[&LIST[..], &[&place.to_string()]].concat()) });
+            patch.remove(&[&LIST[..], &[&place.to_string()]].concat());
         }
         for (member, (_, found)) in present {
             match member.difference(found, pod) {
@@ -327,7 +335,7 @@ impl Plan {
 }
 
 /// The JSON pointer of a path, with `~` and `/` escaped in its parts.
-fn pointer(path: &[&str]) -> String {
+pub(crate) fn pointer(path: &[&str]) -> String {
     path.iter().map(|part| format!("/{}", part.replace('~', "~0").replace('/', "~1"))).collect()
 }
 

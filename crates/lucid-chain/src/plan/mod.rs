@@ -31,7 +31,7 @@ use container::Circumstances;
 use ports::ModelClues;
 use settings::Settings;
 
-pub(crate) use container::local_url;
+pub(crate) use container::{local_port, local_url};
 
 pub use container::PlannedContainer;
 pub use impossible::ImpossibleReason;
@@ -244,6 +244,7 @@ fn make(
     let is_application =
         |found: &&ContainerView<'_>| !names.are_planned(found.name()) && !leftovers.contains(&found.name());
     let applications: Vec<_> = pod.containers().iter().filter(is_application).collect();
+    let sidecars: Vec<_> = pod.native_sidecars().map(|(_, found)| found).filter(is_application).collect();
 
     let clues = ModelClues {
         operator: configuration.overrides.target_port,
@@ -251,14 +252,14 @@ fn make(
         catalogue: catalogue.defaults().target_port,
         direction: settings.direction.value,
         applications: &applications,
+        sidecars: &sidecars,
         forwarded_to: before::forwarded_to(pod, native, &chain, &auditors),
     };
     let model_port = ModelPort::find(&clues, warnings);
     let ports = ports::assign(pod, &names, model_port.port, &chain, &auditors)?;
     let inbound = settings.direction.value.covers_inbound();
     let probe_paths = if redirects && inbound {
-        let sidecars = pod.native_sidecars().map(|(_, found)| found).filter(is_application);
-        probes::paths(applications.iter().copied().chain(sidecars), model_port.port, warnings)
+        probes::paths(applications.iter().chain(&sidecars).copied(), model_port.port, warnings)
     } else {
         String::new()
     };

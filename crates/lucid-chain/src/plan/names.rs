@@ -88,3 +88,11 @@ fn numbered(stem: &str, number: usize) -> String {
     let kept: String = stem.chars().take(LONGEST - suffix.len()).collect();
     format!("{}{suffix}", kept.trim_end_matches('-'))
 }
+
+/// Whether the name is one that [`Names::of_init`] gives.
+pub(super) fn is_init(name: &str) -> bool {
+    name.strip_prefix(keys::INIT_CONTAINER).is_some_and(|rest| {
+        let number = rest.strip_prefix('-').unwrap_or_default();
+        rest.is_empty() || !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
+}

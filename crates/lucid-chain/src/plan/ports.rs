@@ -9,6 +9,7 @@ use crate::{
     mode::Direction,
     pod::{ContainerView, PodView, PortView},
     port,
+    text::Name,
     warning::Warning,
 };
 
@@ -81,10 +82,14 @@ impl fmt::Display for ModelPortSource {
             Self::Operator => f.write_str("operator configuration"),
             Self::Annotation => write!(f, "annotation {}", keys::TARGET_PORT),
             Self::Catalogue => f.write_str("auditors.yaml"),
-            Self::NamedPort { container, name } => write!(f, "port named {name} of container {container}"),
-            Self::OnlyPort { container } => write!(f, "the only declared port, of container {container}"),
+            Self::NamedPort { container, name } => {
+                write!(f, "port named {name} of container {}", Name(container))
+            }
+            Self::OnlyPort { container } => {
+                write!(f, "the only declared port, of container {}", Name(container))
+            }
             Self::DeclaredDefault { container } => {
-                write!(f, "built-in default, declared by container {container}")
+                write!(f, "built-in default, declared by container {}", Name(container))
             }
             Self::Kept { container } => write!(f, "what container {container} forwards to already"),
             Self::Assumed => f.write_str("built-in default"),
@@ -104,6 +109,9 @@ pub(super) struct ModelClues<'v, 'a> {
     pub(super) direction: Direction,
     /// The containers one of which is the model.
     pub(super) applications: &'v [&'v ContainerView<'a>],
+    /// The native sidecars of the pod. They are the model only where a port of theirs says so by its name: a mesh puts its
+    /// proxy there.
+    pub(super) sidecars: &'v [&'v ContainerView<'a>],
     /// Name and next hop of the last auditor as it stands in the pod.
     pub(super) forwarded_to: Option<(&'v str, NonZeroU16)>,
 }
@@ -120,7 +128,7 @@ impl ModelPort {
             return Self { port, source: ModelPortSource::Catalogue };
         }
         let declared = Declared::by(clues.applications);
-        if let Some(found) = declared.named("model") {
+        if let Some(found) = declared.named("model").or_else(|| Declared::by(clues.sidecars).named("model")) {
             return found;
         }
         let inbound = clues.direction == Direction::Inbound;
@@ -195,8 +203,8 @@ impl fmt::Display for PortHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Model => f.write_str("the model"),
-            Self::Container(name) => write!(f, "container {name}"),
-            Self::InitContainer(name) => write!(f, "init container {name}"),
+            Self::Container(name) => write!(f, "container {}", Name(name)),
+            Self::InitContainer(name) => write!(f, "init container {}", Name(name)),
             Self::Auditor(name) => write!(f, "auditor {name}"),
         }
     }

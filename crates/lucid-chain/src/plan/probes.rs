@@ -19,7 +19,13 @@ pub(super) fn paths<'v, 'a: 'v>(
     for container in applications {
         for probe in container.probes() {
             let http = probe.http_get().filter(|action| action.goes_to(model.get(), container));
-            paths.extend(http.map(|action| action.path()).filter(|path| is_plain(path)));
+            match http {
+                Some(action) if action.is_https() => {
+                    let container = container.name().to_owned();
+                    warnings.push(Warning::ProbeByHttps { container, port: model });
+                }
+                _ => paths.extend(http.map(|action| action.path()).filter(|path| is_plain(path))),
+            }
             if let Some(("grpc", action)) = probe.other()
                 && action.goes_to(model.get(), container)
             {

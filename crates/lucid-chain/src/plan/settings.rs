@@ -2,12 +2,12 @@
 
 use std::{fmt, num::NonZeroU16};
 
-use super::Inputs;
+use super::{Inputs, names::is_init};
 use crate::{
     annotations::Annotations,
     catalogue::Catalogue,
     mode::{AuditMode, Direction, Intercept, SidecarMode},
-    pod::PodView,
+    pod::{PodView, PortView},
     pod_security::PodSecurity,
     port,
     warning::Warning,
@@ -41,19 +41,37 @@ impl Settings {
             Setting::first(overrides.sidecar_mode, annotations.sidecar_mode, defaults.sidecar_mode);
         let intercept = Setting::first(overrides.intercept, annotations.intercept, defaults.intercept);
         let outbound_port = Setting::first(overrides.outbound_port, None, defaults.outbound_port);
+        let told = overrides.target_port.or(annotations.target_port).or(defaults.target_port);
+        let model_is_native = has_native_model(pod, told, catalogue);
         Self {
             audit_mode: Setting::or_built_in(audit_mode, AuditMode::default()),
             direction: Setting::or_built_in(direction, Direction::default()),
-            sidecar_mode: resolve_sidecar_mode(sidecar_mode, pod, warnings),
+            sidecar_mode: resolve_sidecar_mode(sidecar_mode, pod, model_is_native, warnings),
             intercept: resolve_intercept(intercept, inputs.pod_security, warnings),
             outbound_port: Setting::or_built_in(outbound_port, DEFAULT_OUTBOUND_PORT),
         }
     }
 }
 
+/// Whether the model is a native sidecar of the pod: one with the port that is told, or else a port named `model`. The
+/// kubelet starts no plain container before it is up, and its probes go through the chain.
+fn has_native_model(pod: &PodView<'_>, told: Option<NonZeroU16>, catalogue: &Catalogue) -> bool {
+    let told = told.map(|port| i32::from(port.get()));
+    let is_model = |port: &PortView<'_>| match told {
+        Some(_) => port.container_port() == told,
+        None => port.name() == Some("model"),
+    };
+    // What has a name of ours is ours, or will be.
+    let ours = |name: &str| catalogue.auditor_of_container(name).is_some() || is_init(name);
+    pod.native_sidecars()
+        .filter(|(_, found)| !ours(found.name()))
+        .any(|(_, found)| found.ports().any(|port| port.is_tcp() && is_model(port)))
+}
+
 fn resolve_sidecar_mode(
     found: Option<Setting<SidecarMode>>,
     pod: &PodView<'_>,
+    model_is_native: bool,
     warnings: &mut Vec<Warning>,
 ) -> Setting<SidecarMode> {
     let runs_for_ever = pod.restart_policy() == "Always";
@@ -62,7 +80,13 @@ fn resolve_sidecar_mode(
             if chosen.value == SidecarMode::Containers && !runs_for_ever {
                 warnings.push(Warning::NeverCompletes { source: chosen.source });
             }
+            if chosen.value == SidecarMode::Containers && model_is_native {
+                warnings.push(Warning::ModelStartsFirst { source: chosen.source });
+            }
             chosen
+        }
+        _ if runs_for_ever && model_is_native => {
+            Setting::new(SidecarMode::Native, SettingSource::NativeModel)
         }
         _ if runs_for_ever => Setting::new(SidecarMode::Containers, SettingSource::RestartPolicy),
         _ => Setting::new(SidecarMode::Native, SettingSource::RestartPolicy),
@@ -132,6 +156,8 @@ pub enum SettingSource {
     Catalogue,
     /// It follows from the pod's `restartPolicy`.
     RestartPolicy,
+    /// It follows from the model, which is a native sidecar of the pod: only what starts before it can stand in front of it.
+    NativeModel,
     /// It follows from what Pod Security admission enforces in the namespace.
     PodSecurity(PodSecurity),
     /// Nobody: the built-in default.
@@ -145,6 +171,7 @@ impl fmt::Display for SettingSource {
             Self::Annotation => f.write_str("annotation"),
             Self::Catalogue => f.write_str("auditors.yaml"),
             Self::RestartPolicy => f.write_str("restartPolicy of the pod"),
+            Self::NativeModel => f.write_str("the model, which is a native sidecar"),
             Self::PodSecurity(level) => write!(f, "Pod Security level {level} of the namespace"),
             Self::BuiltIn => f.write_str("built-in default"),
         }

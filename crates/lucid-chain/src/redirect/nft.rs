@@ -1,6 +1,6 @@
 //! A [`Redirect`] as a script for `nft`.
 
-use std::{collections::BTreeSet, fmt::Display, num::NonZeroU16};
+use std::{collections::BTreeSet, fmt::Display};
 
 use super::Redirect;
 
@@ -8,58 +8,63 @@ use super::Redirect;
 pub const NFT_TABLE: &str = "lucid";
 
 impl Redirect {
-    /// A script for `nft -f`: it puts the table [`NFT_TABLE`] in place of whatever was there under that name, in one
-    /// transaction, for IPv4 and IPv6.
+    /// A script for `nft -f`: in one transaction, for IPv4 and IPv6, the table [`NFT_TABLE`] gets these rules in place of
+    /// any it had.
     ///
     /// Connections from outside that are older than the rules, and so escaped the translation of addresses, are reset
     /// when they speak to a guarded port.
     pub fn nft_script(&self) -> String {
-        // Deleting a table that is not there fails: the first line makes sure that it is.
-        format!("table inet {NFT_TABLE} {{}}\ndelete table inet {NFT_TABLE}\n{}", self.table())
+        // Emptied, not deleted: the kernel makes nft wait until it has let go of a deleted table, which takes longer than
+        // everything else, and the table keeps its place among others.
+        // Command by command: nft needs a fifth less memory for it than for the same table as a block.
+        let mut script = format!("add table inet {NFT_TABLE}\nflush table inet {NFT_TABLE}\n");
+        for Chain { kind, hook: name, priority, rules } in self.chains() {
+            let hook = format!("type {kind} hook {name} priority {priority}; policy accept;");
+            script += &format!("add chain inet {NFT_TABLE} {name} {{ {hook} }}\n");
+            for rule in rules {
+                script += &format!("add rule inet {NFT_TABLE} {name} {rule}\n");
+            }
+        }
+        script
     }
 
-    fn table(&self) -> String {
+    /// The same chains for every redirect, so that nothing is left of an earlier one.
+    fn chains(&self) -> [Chain; 3] {
         let first = self.first();
-        let mut chains = Vec::new();
-
+        let (mut prerouting, mut input) = (Vec::new(), Vec::new());
         let outside = self.guarded_from_outside();
         if !outside.is_empty() {
             let ports = set(&outside);
-            // -100 is `dstnat`, a name that nft 1.0.6 refuses in an output chain.
-            chains.push(chain(
-                "prerouting",
-                "nat",
-                -100,
-                [format!("tcp dport {ports} redirect to :{first}")],
-            ));
-            let reset = format!("iifname != \"lo\" tcp dport {ports} reject with tcp reset");
-            chains.push(chain("input", "filter", 0, [reset]));
+            prerouting.push(format!("tcp dport {ports} redirect to :{first}"));
+            input.push(format!("iifname != \"lo\" tcp dport {ports} reject with tcp reset"));
         }
-
         let mut output = Vec::new();
         for (uid, ports) in self.exceptions() {
             output.push(format!("oifname \"lo\" meta skuid {uid} tcp dport {} return", set(&ports)));
         }
         output.push(format!("oifname \"lo\" tcp dport {} redirect to :{first}", set(&self.guarded())));
         if !self.outbound.is_empty() {
-            let uids = self.chain().map(|hop| hop.uid).collect();
-            output.push(format!("meta skuid {} return", set::<u32>(&uids)));
-            output.push(format!(
-                "oifname != \"lo\" tcp dport {} redirect to :{first}",
-                set::<NonZeroU16>(&self.outbound)
-            ));
+            let uids: BTreeSet<_> = self.chain().map(|hop| hop.uid).collect();
+            output.push(format!("meta skuid {} return", set(&uids)));
+            output.push(format!("oifname != \"lo\" tcp dport {} redirect to :{first}", set(&self.outbound)));
         }
-        chains.push(chain("output", "nat", -100, output));
-
-        format!("table inet {NFT_TABLE} {{\n{}}}\n", chains.concat())
+        [
+            Chain { kind: "nat", hook: "prerouting", priority: DSTNAT, rules: prerouting },
+            Chain { kind: "filter", hook: "input", priority: 0, rules: input },
+            Chain { kind: "nat", hook: "output", priority: DSTNAT, rules: output },
+        ]
     }
 }
 
-fn chain(hook: &str, kind: &str, priority: i32, rules: impl IntoIterator<Item = String>) -> String {
-    let rules: String = rules.into_iter().map(|rule| format!("\t\t{rule}\n")).collect();
-    format!(
-        "\tchain {hook} {{\n\t\ttype {kind} hook {hook} priority {priority}; policy accept;\n{rules}\t}}\n"
-    )
+/// The priority `dstnat`, a name that nft 1.0.6 refuses in an output chain.
+const DSTNAT: i32 = -100;
+
+/// A base chain; it has the name of its hook.
+struct Chain {
+    kind: &'static str,
+    hook: &'static str,
+    priority: i32,
+    rules: Vec<String>,
 }
 
 /// An anonymous set, or its only element alone.

@@ -160,7 +160,8 @@ fn the_worst_text_of_the_accepted_size_is_answered_fast() {
         let start = std::time::Instant::now();
         assert!(Catalogue::parse("auditors.yaml", &text).is_err());
         let taken = start.elapsed();
-        assert!(taken.as_secs() < 2, "{taken:?} for {}", &text[..40]);
+        // Each takes milliseconds; what these bounds keep out takes minutes, on a busy machine too.
+        assert!(taken.as_secs() < 20, "{taken:?} for {}", &text[..40]);
     }
 }
 

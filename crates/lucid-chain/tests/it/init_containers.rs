@@ -137,15 +137,66 @@ fn init_containers_of_the_pod_come_first() {
     pod["spec"]["initContainers"] =
         json!([{"name": "download"}, {"name": "proxy", "restartPolicy": "Always"}]);
     let patched = injected_with(&pod, &with_rules());
-    let order = ["download", "proxy", "lucid-init", CHAIN[0], CHAIN[1]];
+    let order = ["download", "proxy", CHAIN[0], CHAIN[1], "lucid-init"];
     assert_eq!(names(&patched["spec"]["initContainers"]), order);
 
     // Unless one of them is the model: nobody may reach it before the rules are there.
     let model = json!({"name": "model", "restartPolicy": "Always", "ports": [{"containerPort": 5000}]});
     pod["spec"]["initContainers"] = json!([{"name": "download"}, model, {"name": "warm-up"}]);
     let patched = injected_with(&pod, &with_rules());
-    let order = ["download", "lucid-init", CHAIN[0], CHAIN[1], "model", "warm-up"];
+    let order = ["download", CHAIN[0], CHAIN[1], "lucid-init", "model", "warm-up"];
     assert_eq!(names(&patched["spec"]["initContainers"]), order);
+}
+
+#[test]
+fn auditors_start_before_a_model_that_is_a_native_sidecar() {
+    let model = |port: Value| {
+        json!({"name": "serve", "restartPolicy": "Always", "ports": [port],
+                                     "startupProbe": {"httpGet": {"path": "/health", "port": 8000}}})
+    };
+    let named = json!({"name": "model", "containerPort": 8000});
+    let bare = json!({"containerPort": 8000});
+    let other = json!({"name": "http", "containerPort": 15090});
+    let told = json!({keys::TARGET_PORT: "8000", keys::AUDITORS: "injection,toxicity"});
+    let untold = json!({keys::AUDITORS: "injection,toxicity"});
+    let cases = [
+        (untold.clone(), named.clone(), 8000, SettingSource::NativeModel),
+        (told.clone(), bare.clone(), 8000, SettingSource::NativeModel),
+        (told, other.clone(), 8000, SettingSource::RestartPolicy),
+        (untold.clone(), bare, 5000, SettingSource::RestartPolicy),
+        (untold.clone(), other, 5000, SettingSource::RestartPolicy),
+    ];
+    for (annotations, port, model_port, source) in cases {
+        let mut pod = pod(annotations, &[]);
+        pod["spec"]["initContainers"] = json!([{"name": "download"}, model(port)]);
+        let plan = planned_by(outcome_in(&pod, &with_rules(), None));
+        assert_eq!((plan.model_port.port.get(), plan.sidecar_mode.source), (model_port, source), "{pod}");
+        let patched = injected_with(&pod, &with_rules());
+        if source == SettingSource::NativeModel {
+            let order = ["download", CHAIN[0], CHAIN[1], "lucid-init", "serve"];
+            assert_eq!(names(&patched["spec"]["initContainers"]), order);
+            let told = patched["spec"]["initContainers"][1]["env"].to_string();
+            assert!(told.contains(r#"{"name":"LUCID_PROBE_PATHS","value":"/health"}"#), "{told}");
+        }
+        assert!(patch_in(&patched, &with_rules()).is_empty());
+    }
+
+    // Who asks for plain containers gets them, and hears what comes of it.
+    let mut plain = pod(json!({keys::SIDECAR_MODE: "containers", keys::AUDITORS: "injection"}), &[]);
+    plain["spec"]["initContainers"] = json!([model(named.clone())]);
+    let outcome = outcome_in(&plain, &with_rules(), None);
+    let said = warnings(&outcome);
+    assert!(matches!(&said[..], [one] if one.contains("starts the auditors after the model")), "{said:?}");
+    assert!(!planned_by(outcome).is_native());
+
+    // A container of ours that somebody gave that port does not count, for it will not have it.
+    let mut pod = pod(untold, &[5000]);
+    for name in ["lucid-init", "lucid-injection-auditor", "lucid-injection-auditor-2"] {
+        let forged = json!({"name": name, "restartPolicy": "Always", "ports": [named]});
+        pod["spec"]["initContainers"] = json!([forged]);
+        let patched = injected_with(&pod, &with_rules());
+        assert!(patch_in(&patched, &with_rules()).is_empty(), "{patched}");
+    }
 }
 
 #[test]
@@ -172,8 +223,12 @@ fn init_containers_of_ours_that_are_missing_or_misplaced_are_put_right() {
     let cases: [(&str, Change, Vec<String>); 4] = [
         ("taken away", |list| drop(list.remove(2)), vec![]),
         ("all taken away", |list| list.truncate(1), vec![]),
-        ("turned round", |list| list.swap(2, 3), ["lucid-init", CHAIN[0], CHAIN[1]].map(moved).to_vec()),
-        ("rules last", |list| list.rotate_left(2), ["lucid-init", CHAIN[0], CHAIN[1]].map(moved).to_vec()),
+        ("turned round", |list| list.swap(1, 2), [CHAIN[0], CHAIN[1], "lucid-init"].map(moved).to_vec()),
+        (
+            "rules first",
+            |list| list[1..].rotate_right(1),
+            [CHAIN[0], CHAIN[1], "lucid-init"].map(moved).to_vec(),
+        ),
     ];
     for (what, change, warned) in cases {
         let mut pod = own.clone();
@@ -196,7 +251,7 @@ fn init_containers_of_ours_that_are_missing_or_misplaced_are_put_right() {
     let patched = injected_with(&late, &with_rules());
     assert_eq!(
         names(&patched["spec"]["initContainers"]),
-        ["lucid-init", CHAIN[0], CHAIN[1], "model"],
+        [CHAIN[0], CHAIN[1], "lucid-init", "model"],
         "{patched}"
     );
 }
@@ -205,19 +260,19 @@ fn init_containers_of_ours_that_are_missing_or_misplaced_are_put_right() {
 fn an_init_container_that_only_carries_the_name_is_replaced_and_reported() {
     let original = injected_with(&job(json!({keys::AUDITORS: "injection"})), &with_rules());
     let cases = [
-        (0, "image", json!("busybox"), "image"),
-        (0, "env", json!([{"name": "LUCID_REDIRECT", "value": "{}"}]), "env \"LUCID_REDIRECT\""),
-        (0, "command", json!(["true"]), "command"),
-        (0, "restartPolicy", json!("Always"), "restartPolicy"),
-        (1, "restartPolicy", Value::Null, "restartPolicy"),
-        (1, "startupProbe", json!({"exec": {"command": ["true"]}}), "startupProbe"),
-        (1, "lifecycle", json!({"preStop": {"sleep": {"seconds": 9}}}), "lifecycle"),
+        (1, "image", json!("busybox"), "image"),
+        (1, "env", json!([{"name": "LUCID_REDIRECT", "value": "{}"}]), "env \"LUCID_REDIRECT\""),
+        (1, "command", json!(["true"]), "command"),
+        (1, "restartPolicy", json!("Always"), "restartPolicy"),
+        (0, "restartPolicy", Value::Null, "restartPolicy"),
+        (0, "startupProbe", json!({"exec": {"command": ["true"]}}), "startupProbe"),
+        (0, "lifecycle", json!({"preStop": {"sleep": {"seconds": 9}}}), "lifecycle"),
     ];
     for (place, key, value, difference) in cases {
         let mut pod = original.clone();
         pod["spec"]["initContainers"][place][key] = value;
         let patch = patch_in(&pod, &with_rules());
-        let name = ["lucid-init", CHAIN[0]][place];
+        let name = [CHAIN[0], "lucid-init"][place];
         assert_eq!(
             patch.warnings().iter().map(ToString::to_string).collect::<Vec<_>>(),
             [format!(
@@ -347,14 +402,23 @@ fn auditors_are_told_what_the_kubelet_asks_the_model_for() {
     }
     let root = json!({"livenessProbe": {"httpGet": {"port": 5000}}});
     assert_eq!(paths(root, json!({}), &with_rules()).0.as_deref(), Some("/"));
-    let (found, said) = paths(json!({"livenessProbe": {"grpc": {"port": 5000}}}), json!({}), &with_rules());
-    assert_eq!(found, None);
-    assert_eq!(
-        said,
-        [
-            r#"a grpc probe of container "web" goes to port 5000 and so to the first auditor: it succeeds only if that forwards gRPC"#
-        ]
-    );
+    let plain = json!({"livenessProbe": {"httpGet": {"port": 5000, "scheme": "HTTP"}}});
+    assert_eq!(paths(plain, json!({}), &with_rules()), (Some("/".to_owned()), vec![]));
+    let unlike = [
+        (
+            json!({"grpc": {"port": 5000}}),
+            r#"a grpc probe of container "web" goes to port 5000 and so to the first auditor: it succeeds only if that forwards gRPC"#,
+        ),
+        (
+            json!({"httpGet": {"port": 5000, "path": "/live", "scheme": "HTTPS"}}),
+            r#"an https probe of container "web" goes to port 5000 and so to the first auditor: it succeeds only if that speaks TLS"#,
+        ),
+    ];
+    for (probe, warning) in unlike {
+        let (found, said) = paths(json!({"livenessProbe": probe}), json!({}), &with_rules());
+        assert_eq!(found, None, "{probe}");
+        assert_eq!(said, [warning]);
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@
 )]
 
 mod annotations;
+mod bad_input;
 mod catalogue;
 mod catalogue_bounds;
 mod catalogue_defaults;
@@ -17,6 +18,8 @@ mod catalogue_reference;
 mod catalogue_security_context;
 mod chain;
 mod common;
+mod goldens;
+mod hostile;
 mod init_containers;
 mod model_port;
 mod patch;
@@ -24,3 +27,6 @@ mod plan;
 mod pod;
 mod properties;
 mod redirect;
+mod restricted;
+mod spec;
+mod uninject;

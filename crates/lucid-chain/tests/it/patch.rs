@@ -272,13 +272,53 @@ fn the_pull_policy_is_the_one_that_the_api_server_derives_from_the_image() {
 fn a_variable_that_another_webhook_adds_is_named() {
     let mut pod = injected(&pod(json!({keys::AUDITORS: "injection"}), &[5000]));
     let env = pod["spec"]["containers"][1]["env"].as_array_mut().unwrap();
-    env.push(json!({"name": "AWS_ROLE_ARN", "value": "arn:aws:iam::1:role/a"}));
+    env.push(json!({"name": "HTTP_PROXY", "value": "http://proxy.test"}));
     assert_eq!(
         patch_warnings(&patch_of(&pod)),
         [
-            "container lucid-injection-auditor is replaced: it carries the name of an auditor and differs from it in env \"AWS_ROLE_ARN\""
+            "container lucid-injection-auditor is replaced: it carries the name of an auditor and differs from it in env \"HTTP_PROXY\""
         ]
     );
+}
+
+#[test]
+fn the_identity_of_the_workload_in_its_cloud_is_no_difference_and_overrides_nothing() {
+    const PATH: &str = "/var/run/secrets/eks.amazonaws.com/serviceaccount";
+    let yaml = "chain: [{name: a, image: a, env: {AWS_REGION: eu-west-1}}]";
+    let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap();
+    let configuration = Configuration::new(catalogue, Some(&["a".to_owned()])).unwrap();
+    let pod = pod(json!({}), &[5000]);
+    let patched = apply(&pod, &patch_in(&pod, &configuration));
+    let with = |variable: Value, mount: Value| {
+        let mut pod = patched.clone();
+        pod["spec"]["volumes"] =
+            json!([{"name": "identity", "projected": {"sources": []}}, {"name": "x", "emptyDir": {}}]);
+        for list in ["containers", "initContainers"] {
+            for container in pod["spec"][list].as_array_mut().unwrap() {
+                let container = container.as_object_mut().unwrap();
+                container.entry("env").or_insert(json!([])).as_array_mut().unwrap().push(variable.clone());
+                container.insert("volumeMounts".to_owned(), json!([mount]));
+            }
+        }
+        patch_in(&pod, &configuration)
+    };
+    let mount = |name: &str, path: &str| json!({"name": name, "mountPath": path, "readOnly": true});
+    let role = || json!({"name": "AWS_ROLE_ARN", "value": "arn:aws:iam::1:role/a"});
+    assert_eq!(paths(&with(role(), mount("identity", PATH))), []);
+    for (variable, mount) in [
+        (json!({"name": "AWS_REGION", "value": "elsewhere"}), mount("identity", PATH)),
+        (
+            json!({"name": "AWS_ROLE_ARN", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}),
+            mount("identity", PATH),
+        ),
+        (json!({"name": "LD_PRELOAD", "value": "/x"}), mount("identity", PATH)),
+        (role(), mount("identity", "/usr/bin")),
+        (role(), mount("x", PATH)),
+        (role(), json!({"name": "identity", "mountPath": PATH})),
+        (role(), json!({"name": "identity", "mountPath": PATH, "readOnly": true, "subPath": "x"})),
+    ] {
+        assert_ne!(paths(&with(variable.clone(), mount.clone())), [], "{variable}, {mount}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lucid_chain::{
-    Catalogue, Configuration, Decision, ImpossibleReason, Inputs, Intercept, PodView, keys, plan,
+    Catalogue, Configuration, Decision, ImpossibleReason, Inputs, Intercept, Plan, PodView, keys, plan, uninject,
 };
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
@@ -203,6 +203,23 @@ fn untouchable(pod: &Value, planned: &BTreeSet<String>) -> Value {
     pod
 }
 
+/// The pod without the lists and maps that are `null`, which is the same to Kubernetes.
+fn without_nulls(pod: &Value) -> Value {
+    let mut pod = pod.clone();
+    let remove = |parent: &mut Value, key: &str| {
+        if parent[key].is_null() {
+            parent.as_object_mut().unwrap().remove(key);
+        }
+    };
+    remove(&mut pod["metadata"], "annotations");
+    remove(&mut pod["spec"], "initContainers");
+    remove(&mut pod["spec"], "imagePullSecrets");
+    for container in pod["spec"]["containers"].as_array_mut().unwrap() {
+        remove(container, "env");
+    }
+    pod
+}
+
 /// The cluster's settings that change what is injected.
 fn configurations() -> impl Strategy<Value = Configuration> {
     (option(select(vec![Intercept::Redirect, Intercept::Env])), any::<bool>()).prop_map(
@@ -213,6 +230,32 @@ fn configurations() -> impl Strategy<Value = Configuration> {
             configuration
         },
     )
+}
+
+/// Whether planning may write to the place: a planned container, a variable's list or ours in it, a list of ours, the status.
+fn is_ours_to_write(path: &str, pod: &Value, plan: &Plan) -> bool {
+    let parts: Vec<_> = path.split('/').skip(1).collect();
+    let planned = |name: &Value| {
+        let init = plan.init.as_ref().map(|init| &init.name);
+        plan.containers.iter().map(|planned| &planned.name).chain(init).any(|planned| *name == **planned)
+    };
+    match parts[..] {
+        ["metadata"] => pod["metadata"].is_null(),
+        ["metadata", "annotations"] => pod["metadata"]["annotations"].is_null(),
+        ["metadata", "annotations", key] => key == "lucid.computing~1status",
+        ["spec", list @ ("initContainers" | "imagePullSecrets")] => pod["spec"][list].is_null(),
+        ["spec", "containers" | "initContainers" | "imagePullSecrets", "-"] => true,
+        ["spec", "containers", place] => {
+            planned(&pod["spec"]["containers"][place.parse::<usize>().unwrap()]["name"])
+        }
+        // Inserted or taken away, one by one: which ones is seen in the result.
+        ["spec", "initContainers", _] => true,
+        ["spec", "containers", place, "env"] => {
+            pod["spec"]["containers"][place.parse::<usize>().unwrap()]["env"].is_null()
+        }
+        ["spec", "containers", _, "env", "-"] => true,
+        _ => false,
+    }
 }
 
 fn check(pod: &Value, configuration: &Configuration) -> Result<(), TestCaseError> {
@@ -229,6 +272,10 @@ fn check(pod: &Value, configuration: &Configuration) -> Result<(), TestCaseError
     let patch = patch_in(pod, configuration);
     for warning in patch.warnings() {
         prop_assert!(!warning.to_string().contains(char::is_control), "{}", warning);
+    }
+    for operation in json!(patch).as_array().unwrap() {
+        let path = operation["path"].as_str().unwrap();
+        prop_assert!(is_ours_to_write(path, pod, &plan), "{} {}", path, pod);
     }
     let patched = apply(pod, &patch);
     let containers = list(&patched["spec"], "containers");
@@ -247,7 +294,7 @@ fn check(pod: &Value, configuration: &Configuration) -> Result<(), TestCaseError
         planned.map(str::to_owned).collect()
     };
     if plan.is_native() {
-        prop_assert_eq!(ours(inits), Vec::from_iter(init.into_iter().chain(auditors)));
+        prop_assert_eq!(ours(inits), Vec::from_iter(auditors.into_iter().chain(init)));
         prop_assert!(ours(containers).is_empty());
     } else {
         prop_assert_eq!(ours(inits), Vec::from_iter(init));
@@ -291,6 +338,16 @@ fn check(pod: &Value, configuration: &Configuration) -> Result<(), TestCaseError
     prop_assert!(patch_in(&patched, configuration).is_empty(), "{}", patched);
     let stored = defaulted(&patched);
     prop_assert!(patch_in(&stored, configuration).is_empty(), "{}", stored);
+
+    // What gave way to an auditor is lost.
+    let replaced = before.iter().chain(list(&pod["spec"], "initContainers")).any(|found| !foreign(&found));
+    if !replaced && pod["metadata"]["annotations"][keys::STATUS].is_null() {
+        let uninjection = uninject(&patched);
+        prop_assert!(uninjection.warnings().is_empty(), "{:?}", uninjection.warnings());
+        let back = apply(&patched, &uninjection);
+        prop_assert_eq!(without_nulls(&back), without_nulls(pod));
+        prop_assert!(uninject(&back).is_empty());
+    }
     Ok(())
 }
 

@@ -82,28 +82,20 @@ fn a_chain_has_as_many_auditors_as_a_pod_may_have() {
 }
 
 #[test]
-fn nftables_get_one_table_that_replaces_itself() {
+fn nftables_get_one_table_that_is_filled_anew() {
     let redirect = Redirect::from_json(PLAN).unwrap();
-    let script = r#"table inet lucid {}
-delete table inet lucid
-table inet lucid {
-	chain prerouting {
-		type nat hook prerouting priority -100; policy accept;
-		tcp dport { 5000, 8093 } redirect to :8090
-	}
-	chain input {
-		type filter hook input priority 0; policy accept;
-		iifname != "lo" tcp dport { 5000, 8093 } reject with tcp reset
-	}
-	chain output {
-		type nat hook output priority -100; policy accept;
-		oifname "lo" meta skuid 20001 tcp dport 8093 return
-		oifname "lo" meta skuid 20002 tcp dport { 5000, 8093 } return
-		oifname "lo" tcp dport { 5000, 8093 } redirect to :8090
-		meta skuid { 20001, 20002 } return
-		oifname != "lo" tcp dport 8000 redirect to :8090
-	}
-}
+    let script = r#"add table inet lucid
+flush table inet lucid
+add chain inet lucid prerouting { type nat hook prerouting priority -100; policy accept; }
+add rule inet lucid prerouting tcp dport { 5000, 8093 } redirect to :8090
+add chain inet lucid input { type filter hook input priority 0; policy accept; }
+add rule inet lucid input iifname != "lo" tcp dport { 5000, 8093 } reject with tcp reset
+add chain inet lucid output { type nat hook output priority -100; policy accept; }
+add rule inet lucid output oifname "lo" meta skuid 20001 tcp dport 8093 return
+add rule inet lucid output oifname "lo" meta skuid 20002 tcp dport { 5000, 8093 } return
+add rule inet lucid output oifname "lo" tcp dport { 5000, 8093 } redirect to :8090
+add rule inet lucid output meta skuid { 20001, 20002 } return
+add rule inet lucid output oifname != "lo" tcp dport 8000 redirect to :8090
 "#;
     assert_eq!(redirect.nft_script(), script);
 }
@@ -112,7 +104,10 @@ table inet lucid {
 fn one_auditor_of_outbound_traffic_guards_nothing_from_outside() {
     let redirect = Redirect::new(chain(1), port(5000), false, [port(8000)]).unwrap();
     let script = redirect.nft_script();
-    assert!(!script.contains("prerouting") && !script.contains("input"), "{script}");
+    assert!(
+        !script.contains("rule inet lucid prerouting") && !script.contains("rule inet lucid input"),
+        "{script}"
+    );
     assert!(script.contains("oifname \"lo\" tcp dport 5000 redirect to :8090"), "{script}");
     assert!(!redirect.iptables_restore().contains("PREROUTING"));
 }

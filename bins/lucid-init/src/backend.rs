@@ -1,0 +1,99 @@
+//! Which tool installs the rules.
+
+use std::{fmt, path::PathBuf};
+
+use lucid_chain::redirect::Redirect;
+
+pub(crate) use crate::iptables::IptablesVariant;
+use crate::{
+    environment::Environment,
+    iptables,
+    tool::{self, ToolError},
+};
+
+/// What the environment asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Choice {
+    Auto,
+    Nft,
+    Iptables,
+}
+
+/// A tool that the image has.
+#[derive(Debug)]
+pub(crate) enum Backend {
+    Nft(PathBuf),
+    Iptables(IptablesVariant),
+}
+
+impl Backend {
+    /// The tools that the image has and `choice` allows, in the order of trying them.
+    pub(crate) fn offered(choice: Choice, environment: &Environment) -> Vec<Self> {
+        let nft = match choice {
+            Choice::Auto | Choice::Nft => environment.find("nft"),
+            Choice::Iptables => None,
+        };
+        let iptables = match choice {
+            Choice::Auto | Choice::Iptables => IptablesVariant::offered(environment),
+            Choice::Nft => Vec::new(),
+        };
+        nft.into_iter().map(Self::Nft).chain(iptables.into_iter().map(Self::Iptables)).collect()
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Nft(_) => "nft",
+            Self::Iptables(variant) => variant.name(),
+        }
+    }
+
+    fn install(&self, redirect: &Redirect) -> Result<(), ToolError> {
+        match self {
+            Self::Nft(nft) => tool::run(nft, &["-f", "-"], &redirect.nft_script()).map(drop),
+            Self::Iptables(variant) => variant.install(redirect),
+        }
+    }
+}
+
+/// Installs the rules by the first of `backends` that can; gives its name.
+pub(crate) fn install(redirect: &Redirect, backends: &[Backend]) -> Result<&'static str, Attempts> {
+    let mut attempts = Vec::new();
+    for backend in backends {
+        match backend.install(redirect) {
+            Ok(()) => return Ok(backend.name()),
+            Err(error) => attempts.push((backend.name(), error)),
+        }
+    }
+    Err(Attempts(attempts))
+}
+
+/// The tools that were tried, and what each said.
+#[derive(Debug)]
+pub struct Attempts(Vec<(&'static str, ToolError)>);
+
+impl Attempts {
+    /// Whether there was nothing to try.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether nothing but the legacy variant of iptables was tried.
+    pub(crate) fn are_all_legacy(&self) -> bool {
+        self.0.iter().all(|(tool, _)| *tool == iptables::LEGACY[0])
+    }
+}
+
+impl std::error::Error for Attempts {}
+
+impl fmt::Display for Attempts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f
+                .write_str("this image has none of the tools that are asked for (nft, iptables-restore)");
+        }
+        for (place, (tool, error)) in self.0.iter().enumerate() {
+            write!(f, "{}{tool}: {error}", if place == 0 { "" } else { "; " })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,89 @@
+//! Why there is no redirect.
+
+use std::fs;
+
+use lucid_chain::{keys, redirect::RedirectError};
+use snafu::Snafu;
+
+use crate::{backend::Attempts, proof::NotProven};
+
+/// What went wrong; [`Error::exit_code`] tells which part.
+#[derive(Debug, Snafu)]
+#[snafu(visibility(pub(crate)))]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the message of each variant says what it is")]
+pub enum Error {
+    #[snafu(display(
+        "failed to read the arguments: found `{found}`, accepted --print nft|iptables|ip6tables, --help, --version \
+         or nothing"
+    ))]
+    Usage { found: String },
+
+    #[snafu(display(
+        "failed to read the environment: {} is not set; the operator sets it when it adds this container to a pod",
+        keys::REDIRECT_ENV
+    ))]
+    NoPlan,
+
+    #[snafu(display("{source} (environment variable {})", keys::REDIRECT_ENV))]
+    Plan { source: RedirectError },
+
+    #[snafu(display(
+        "failed to read the environment: {} is {found:?}, accepted auto, nft, iptables",
+        keys::INIT_BACKEND_ENV
+    ))]
+    Backend { found: String },
+
+    #[snafu(display("failed to install the redirect: {source}; {}", what_to_do(source)))]
+    Install { source: Attempts },
+
+    #[snafu(display(
+        "failed to prove the redirect that {tool} installed: {source}; another network plugin or init container may \
+         have rules of its own for these ports (see `nft list ruleset`); {}",
+        without_rules()
+    ))]
+    Proof { tool: &'static str, source: NotProven },
+}
+
+fn without_rules() -> String {
+    format!("the annotation {}: env on the pod does without network rules", keys::INTERCEPT)
+}
+
+impl Error {
+    /// The exit code of the process: 1 for rules that no tool installs, 2 for arguments and environment, 3 for rules
+    /// that do not do what they should.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Install { .. } => 1,
+            Self::Usage { .. } | Self::NoPlan | Self::Plan { .. } | Self::Backend { .. } => 2,
+            Self::Proof { .. } => 3,
+        }
+    }
+}
+
+fn what_to_do(attempts: &Attempts) -> String {
+    let advice = if attempts.is_empty() {
+        "use an image that has one"
+    } else if has(CAP_NET_ADMIN) == Some(false) {
+        "this container lacks the capability NET_ADMIN: it has to run as root, with NET_ADMIN in \
+         securityContext.capabilities.add, in a namespace that allows it"
+    } else if attempts.are_all_legacy() && has(CAP_NET_RAW) == Some(false) {
+        "iptables-legacy needs the capability NET_RAW, which this container lacks: use an image with nft or iptables-nft, \
+         which do without"
+    } else {
+        "the kernel of this node may lack NAT for nftables and iptables (nf_nat, nft_redir, xt_REDIRECT)"
+    };
+    format!("{advice}; {}", without_rules())
+}
+
+/// Numbers of capabilities in linux/capability.h.
+const CAP_NET_ADMIN: u64 = 12;
+const CAP_NET_RAW: u64 = 13;
+
+/// Whether this process has the capability. `None`: the kernel does not say.
+fn has(capability: u64) -> Option<bool> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    let effective = u64::from_str_radix(effective.trim(), 16).ok()?;
+    Some(effective >> capability & 1 == 1)
+}

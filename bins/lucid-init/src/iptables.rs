@@ -1,0 +1,109 @@
+//! The variants of iptables.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use lucid_chain::redirect::{IPTABLES_CHAIN, Redirect};
+
+use crate::{
+    addresses,
+    args::Family,
+    environment::Environment,
+    tool::{self, LOCK_WAIT, ToolError},
+};
+
+/// One set of the programs `iptables-restore`, `iptables-save` and their twins for IPv6.
+#[derive(Debug)]
+pub(crate) struct IptablesVariant {
+    name: &'static str,
+    ipv4: Programs,
+    /// `None`: the image lacks them.
+    ipv6: Option<Programs>,
+}
+
+#[derive(Debug)]
+struct Programs {
+    restore: PathBuf,
+    save: PathBuf,
+}
+
+const NFT: [&str; 2] = ["iptables-nft", "ip6tables-nft"];
+pub(crate) const LEGACY: [&str; 2] = ["iptables-legacy", "ip6tables-legacy"];
+/// Whatever the image's maker chose: one of the others, or the only one of an old image.
+const UNNAMED: [&str; 2] = ["iptables", "ip6tables"];
+
+impl IptablesVariant {
+    /// The variants of this image, best first. Rules of the legacy variant come first where such rules are in use: then
+    /// the kernel is known to have them, and people know where to look.
+    pub(crate) fn offered(environment: &Environment) -> Vec<Self> {
+        let order = if legacy_nat_in_use() { [LEGACY, NFT, UNNAMED] } else { [NFT, UNNAMED, LEGACY] };
+        let mut variants: Vec<Self> = Vec::new();
+        for [name, name6] in order {
+            let Some(ipv4) = Programs::find(name, environment) else { continue };
+            // The same programs by another name would only say the same again.
+            if !variants.iter().any(|known| known.ipv4.are(&ipv4)) {
+                variants.push(Self { name, ipv4, ipv6: Programs::find(name6, environment) });
+            }
+        }
+        variants
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The rules of the table `nat`, as `iptables-save` prints them.
+    pub(crate) fn saved(&self, family: Family) -> Result<String, ToolError> {
+        tool::run(&self.programs(family)?.save, &["-t", "nat"], "")
+    }
+
+    /// Installs the rules for IPv4, and for IPv6 where the pod has that.
+    pub(crate) fn install(&self, redirect: &Redirect) -> Result<(), ToolError> {
+        self.restore(redirect, Family::Ipv4)?;
+        if addresses::has_ipv6() {
+            self.restore(redirect, Family::Ipv6)?;
+        }
+        Ok(())
+    }
+
+    fn restore(&self, redirect: &Redirect, family: Family) -> Result<(), ToolError> {
+        let restore = &self.programs(family)?.restore;
+        let arguments = ["--noflush", LOCK_WAIT];
+        // In a new pod nothing is installed, and one process is enough.
+        let Err(error) = tool::run(restore, &arguments, &redirect.iptables_restore()) else { return Ok(()) };
+        match self.saved(family) {
+            Ok(saved) if saved.contains(&format!(":{IPTABLES_CHAIN} ")) => {
+                tool::run(restore, &arguments, &redirect.iptables_restore_over(&saved)).map(drop)
+            }
+            _ => Err(error),
+        }
+    }
+
+    fn programs(&self, family: Family) -> Result<&Programs, ToolError> {
+        match family {
+            Family::Ipv4 => Ok(&self.ipv4),
+            Family::Ipv6 => self.ipv6.as_ref().ok_or(ToolError::NoIpv6),
+        }
+    }
+}
+
+impl Programs {
+    fn find(name: &str, environment: &Environment) -> Option<Self> {
+        let restore = environment.find(&format!("{name}-restore"))?;
+        Some(Self { restore, save: environment.find(&format!("{name}-save"))? })
+    }
+
+    fn are(&self, other: &Self) -> bool {
+        // All of them are names of one program, which looks at its own name: `xtables-nft-multi`, `xtables-legacy-multi`.
+        let real = |path: &Path| fs::canonicalize(path).ok();
+        real(&self.restore).is_some_and(|path| Some(path) == real(&other.restore))
+    }
+}
+
+/// Whether this network namespace has a table `nat` of the legacy variant.
+fn legacy_nat_in_use() -> bool {
+    let tables = fs::read_to_string("/proc/net/ip_tables_names").unwrap_or_default();
+    tables.lines().any(|table| table == "nat")
+}

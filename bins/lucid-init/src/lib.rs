@@ -1,0 +1,72 @@
+//! Installs the network rules of a pod's auditor chain, and proves that they work.
+//!
+//! The init container `lucid-init` gets its [`Redirect`] in an environment variable, writes it as rules for `nft` or
+//! `iptables-restore`, whichever the image and the kernel offer, and then makes the very connections that the rules are
+//! for. It needs the capability NET_ADMIN and no other, writes to no file but the termination message, and changes
+//! nothing when it runs again.
+
+mod addresses;
+mod args;
+mod backend;
+mod environment;
+mod error;
+mod iptables;
+mod proof;
+pub mod report;
+mod tool;
+
+use std::ffi::OsString;
+
+use lucid_chain::redirect::Redirect;
+use snafu::ResultExt as _;
+
+use args::{Command, Rules};
+use backend::{Backend, IptablesVariant};
+use error::{InstallSnafu, ProofSnafu};
+
+pub use environment::Environment;
+pub use error::Error;
+
+/// Does what `arguments` (without the program's name) ask for; gives what to print on standard output.
+///
+/// # Errors
+///
+/// [`Error`] has one line for people and an exit code.
+pub fn run(
+    arguments: impl IntoIterator<Item = OsString>,
+    environment: &Environment,
+) -> Result<String, Error> {
+    match Command::parse(arguments)? {
+        Command::Help => Ok(args::HELP.to_owned()),
+        Command::Version => Ok(concat!("lucid-init ", env!("CARGO_PKG_VERSION")).to_owned()),
+        Command::Print(rules) => print(rules, environment),
+        Command::Install => install(environment),
+    }
+}
+
+fn install(environment: &Environment) -> Result<String, Error> {
+    let redirect = environment.redirect()?;
+    let backends = Backend::offered(environment.choice()?, environment);
+    let tool = backend::install(&redirect, &backends).context(InstallSnafu)?;
+    let connections = proof::prove(&redirect).context(ProofSnafu { tool })?;
+    Ok(format!(
+        "rules installed by {tool}: {connections} connections of this pod reached port {} as they should",
+        redirect.first()
+    ))
+}
+
+fn print(rules: Rules, environment: &Environment) -> Result<String, Error> {
+    let redirect = environment.redirect()?;
+    let text = match rules {
+        Rules::Nft => redirect.nft_script(),
+        Rules::Iptables(family) => {
+            let saved = IptablesVariant::offered(environment).into_iter().find_map(|v| v.saved(family).ok());
+            over(&redirect, saved.as_deref())
+        }
+    };
+    Ok(text.trim_end().to_owned())
+}
+
+fn over(redirect: &Redirect, saved: Option<&str>) -> String {
+    saved.map_or_else(|| redirect.iptables_restore(), |saved| redirect.iptables_restore_over(saved))
+}

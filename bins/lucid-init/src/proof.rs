@@ -1,0 +1,240 @@
+//! Connecting as the rules say that one cannot, to see where it leads.
+
+use std::{
+    collections::HashSet,
+    fs, io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
+    num::NonZeroU16,
+    thread,
+    time::{Duration, Instant},
+};
+
+use lucid_chain::redirect::Redirect;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
+use snafu::{ResultExt as _, Snafu};
+
+use crate::addresses;
+
+/// How long one connection may take to come about. It never leaves the machine.
+const CONNECT: Duration = Duration::from_secs(1);
+
+/// How long all of it may take.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// How many connections are open at once: fewer than a listener's queue holds.
+const AT_ONCE: usize = 64;
+
+/// Hosts that are none (RFC 5737, RFC 3849), to find out where a connection that leaves the pod leads.
+const ELSEWHERE: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))];
+
+/// Connects to every guarded port on every address of the pod, and to the outbound ports of a host elsewhere, and sees
+/// each connection arrive at the first auditor's port. Where nobody listens there yet, we do. Gives the number of
+/// connections.
+pub(crate) fn prove(redirect: &Redirect) -> Result<usize, NotProven> {
+    let first = redirect.first();
+    let listeners = [listener(AddressFamily::INET, first)?, listener(AddressFamily::INET6, first)?];
+    let listeners: Vec<_> = listeners.into_iter().flatten().collect();
+    let deadline = Instant::now() + DEADLINE;
+
+    let (own, elsewhere) = (own_targets(redirect), targets_elsewhere(redirect));
+    let mut proven = 0;
+    // Own ones first: where rules have no effect at all, nothing leaves the pod.
+    for targets in own.chunks(AT_ONCE).chain(elsewhere.chunks(AT_ONCE)) {
+        proven += arrive(targets, &listeners, first, deadline)?;
+    }
+    Ok(proven)
+}
+
+/// Where to connect to.
+#[derive(Debug, Clone, Copy)]
+struct Target {
+    address: SocketAddr,
+    /// Whether it is this pod. Elsewhere need not be reachable: then nothing leaves, and nothing needs a rule.
+    own: bool,
+}
+
+fn own_targets(redirect: &Redirect) -> Vec<Target> {
+    let (addresses, guarded) = (addresses::all(), redirect.guarded());
+    let address = |ip| guarded.iter().map(move |port| SocketAddr::new(ip, port.get()));
+    addresses.into_iter().flat_map(address).map(|address| Target { address, own: true }).collect()
+}
+
+fn targets_elsewhere(redirect: &Redirect) -> Vec<Target> {
+    let address = |port: NonZeroU16| ELSEWHERE.map(|host| SocketAddr::new(host, port.get()));
+    redirect.outbound().flat_map(address).map(|address| Target { address, own: false }).collect()
+}
+
+/// The number of `targets` that can be connected to, if all of these lead to the port `first`.
+fn arrive(
+    targets: &[Target],
+    listeners: &[TcpListener],
+    first: NonZeroU16,
+    deadline: Instant,
+) -> Result<usize, NotProven> {
+    let mut proven = 0;
+    let mut targets = targets.to_vec();
+    let mut pause = Duration::from_micros(100);
+    loop {
+        let mut open = Vec::new();
+        let mut failure = None;
+        let mut again = Vec::new();
+        for target in targets {
+            match connect(target.address) {
+                Ok((stream, source)) => open.push((target, stream, source)),
+                Err(error) if !target.own && leads_nowhere(&error) => {}
+                Err(source) => {
+                    let timed_out = source.kind() == io::ErrorKind::TimedOut;
+                    let error = NotProven::Connect { address: target.address, first, source };
+                    if timed_out || Instant::now() > deadline {
+                        return Err(error);
+                    }
+                    failure.get_or_insert(error);
+                    again.push(target);
+                }
+            }
+        }
+        let missing =
+            |arrived: &HashSet<SocketAddr>| open.iter().any(|(_, _, source)| !arrived.contains(source));
+        let mut arrived = accepted(listeners);
+        if missing(&arrived) {
+            // Not ours: an auditor has the port.
+            arrived.extend(received(first));
+        }
+        for (target, _, source) in &open {
+            if arrived.contains(source) {
+                proven += 1;
+            } else {
+                failure.get_or_insert(NotProven::Elsewhere { address: target.address, first });
+                again.push(*target);
+            }
+        }
+        let Some(failure) = failure else { return Ok(proven) };
+        // An address may just have come into use, a connection be on its way.
+        if Instant::now() > deadline || pause > CONNECT {
+            return Err(failure);
+        }
+        thread::sleep(pause);
+        pause *= 4;
+        targets = again;
+    }
+}
+
+/// A connection, and the address it comes from.
+fn connect(address: SocketAddr) -> io::Result<(TcpStream, SocketAddr)> {
+    let stream = TcpStream::connect_timeout(&address, CONNECT)?;
+    // Ends by a reset: a connection that lingers in TIME-WAIT could keep the auditor from listening on its port.
+    sockopt::set_socket_linger(&stream, Some(Duration::ZERO))?;
+    let source = canonical(stream.local_addr()?);
+    Ok((stream, source))
+}
+
+/// There is no route, or no address to come from.
+fn leads_nowhere(error: &io::Error) -> bool {
+    use io::ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkUnreachable};
+    matches!(error.kind(), NetworkUnreachable | HostUnreachable | AddrNotAvailable)
+        || error.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error())
+}
+
+/// A listener on all addresses of `family`; `None` where somebody listens already or the family is switched off.
+fn listener(family: AddressFamily, port: NonZeroU16) -> Result<Option<TcpListener>, NotProven> {
+    use rustix::io::Errno;
+    let any: IpAddr = match family {
+        AddressFamily::INET6 => Ipv6Addr::UNSPECIFIED.into(),
+        _ => Ipv4Addr::UNSPECIFIED.into(),
+    };
+    let make = || {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+        if family == AddressFamily::INET6 {
+            // IPv4 has its own.
+            sockopt::set_ipv6_v6only(&socket, true)?;
+        }
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        bind(&socket, &SocketAddr::new(any, port.get()))?;
+        listen(&socket, 2 * i32::try_from(AT_ONCE).unwrap_or(i32::MAX))?;
+        Ok(TcpListener::from(socket))
+    };
+    match make() {
+        Ok(listener) => Ok(Some(listener)),
+        Err(Errno::ADDRINUSE | Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) => Ok(None),
+        Err(error) => Err(io::Error::from(error)).context(ListenSnafu { port }),
+    }
+}
+
+/// Where the connections come from that our own listeners got.
+fn accepted(listeners: &[TcpListener]) -> HashSet<SocketAddr> {
+    let mut sources = HashSet::new();
+    for listener in listeners {
+        while let Ok((_, source)) = listener.accept() {
+            sources.insert(canonical(source));
+        }
+    }
+    sources
+}
+
+/// Where the connections come from that anybody in the pod got on `port`.
+fn received(port: NonZeroU16) -> Vec<SocketAddr> {
+    let tables =
+        ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| fs::read_to_string(table).unwrap_or_default());
+    tables.iter().flat_map(|table| table.lines().skip(1)).filter_map(|line| peer(line, port)).collect()
+}
+
+/// The other end of a connection in /proc/net/tcp whose own port is `port`. The line has a number, the own and the other
+/// address: `0: 0100007F:1F9A 0100007F:B5C2 01 …`.
+fn peer(line: &str, port: NonZeroU16) -> Option<SocketAddr> {
+    let mut fields = line.split_ascii_whitespace().skip(1);
+    let (own, other) = (socket_address(fields.next()?)?, socket_address(fields.next()?)?);
+    (own.port() == port.get() && other.port() != 0).then_some(canonical(other))
+}
+
+/// Groups of eight digits are 32 bits of the address in the byte order of the machine.
+fn socket_address(text: &str) -> Option<SocketAddr> {
+    let (address, port) = text.split_once(':')?;
+    let word = |place: usize| {
+        let word = u32::from_str_radix(address.get(8 * place..8 * place + 8)?, 16).ok()?;
+        Some(u32::from_be_bytes(word.to_ne_bytes()))
+    };
+    let ip: IpAddr = match address.len() {
+        8 => Ipv4Addr::from(word(0)?).into(),
+        _ => {
+            let words = [word(0)?, word(1)?, word(2)?, word(3)?];
+            Ipv6Addr::from(words.iter().fold(0, |ip, word| ip << 32 | u128::from(*word))).into()
+        }
+    };
+    Some(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?))
+}
+
+/// Without what two sockets may say differently of one address: IPv4 within IPv6.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// A connection did not take the way it should.
+#[derive(Debug, Snafu)]
+pub enum NotProven {
+    #[snafu(display("a connection to {address}, which should lead to port {first}, failed: {source}"))]
+    Connect { address: SocketAddr, first: NonZeroU16, source: io::Error },
+    #[snafu(display("a connection to {address} was not redirected to port {first}"))]
+    Elsewhere { address: SocketAddr, first: NonZeroU16 },
+    #[snafu(display("could not listen on port {port}: {source}"))]
+    Listen { port: NonZeroU16, source: io::Error },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_tells_who_is_connected_to_a_port() {
+        for any in [IpAddr::from(Ipv4Addr::UNSPECIFIED), Ipv6Addr::UNSPECIFIED.into()] {
+            let listener = TcpListener::bind((any, 0)).unwrap();
+            let port = NonZeroU16::new(listener.local_addr().unwrap().port()).unwrap();
+            for host in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
+                let Ok((_stream, source)) = connect(SocketAddr::new(host, port.get())) else { continue };
+                assert!(received(port).contains(&source), "{any} {host}");
+                assert!(!received(NonZeroU16::MIN).contains(&source));
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What is said when it does not work.
+
+use super::{
+    init::{Ended, Image, Init, PLAN},
+    network::Network,
+};
+
+/// The failure's line, which standard error and the termination message both have.
+fn line(ended: &Ended, code: i32) -> &str {
+    assert_eq!(ended.code, code, "{ended:?}");
+    assert_eq!(ended.stdout, "", "{ended:?}");
+    let line = ended.stderr.strip_suffix('\n').unwrap();
+    assert!(line.starts_with("lucid-init: failed to ") && !line.contains('\n'), "{ended:?}");
+    assert_eq!(line, ended.termination_log);
+    line
+}
+
+#[test]
+fn without_the_capability_the_line_says_so_and_what_does_without() {
+    let Some(network) = Network::new() else { return };
+    for image in [Image::Nft, Image::IptablesNft, Image::IptablesLegacy] {
+        let ended = Init::new(image).capabilities("-all,+net_raw").run(&network.pod, &[]);
+        let line = line(&ended, 1);
+        assert!(
+            line.starts_with(&format!("lucid-init: failed to install the redirect: {}: ", image.tool())),
+            "{line}"
+        );
+        // In nft's and iptables' own words.
+        let own = ["Operation not permitted", "(you must be root)", "unable to initialize table 'nat'"];
+        assert!(own.iter().any(|words| line.contains(words)), "{line}");
+        assert!(line.contains("this container lacks the capability NET_ADMIN"), "{line}");
+        assert!(
+            line.ends_with(
+                "the annotation lucid.computing/intercept: env on the pod does without network rules"
+            ),
+            "{line}"
+        );
+    }
+    let none = Init::without_tools().run(&network.pod, &[]);
+    assert!(line(&none, 1).contains("this image has none of the tools that are asked for"));
+    let other = Init::new(Image::Nft).backend("iptables").run(&network.pod, &[]);
+    assert!(line(&other, 1).contains("this image has none of the tools that are asked for"));
+}
+
+#[test]
+fn an_image_with_nothing_but_legacy_iptables_is_told_what_that_lacks() {
+    let Some(network) = Network::new() else { return };
+    let ended = Init::new(Image::IptablesLegacy).capabilities("-all,+net_admin").run(&network.pod, &[]);
+    let line = line(&ended, 1);
+    assert!(
+        line.contains("iptables-legacy needs the capability NET_RAW, which this container lacks"),
+        "{line}"
+    );
+}
+
+#[test]
+fn a_tool_that_fails_makes_room_for_the_next() {
+    let Some(network) = Network::new() else { return };
+    let init = Init::new(Image::IptablesNft);
+    init.add_script("nft", "echo 'Error: no such kernel' >&2; exit 1");
+    assert!(init.install(&network.pod).starts_with("rules installed by iptables-nft: "));
+
+    let init = init.backend("nft");
+    assert!(line(&init.run(&network.pod, &[]), 1).contains("redirect: nft: Error: no such kernel; "));
+}
+
+#[test]
+fn a_tool_that_hangs_is_ended() {
+    let Some(network) = Network::new() else { return };
+    let init = Init::new(Image::IptablesNft);
+    init.add_script("nft", "exec /bin/sleep 1000");
+    assert!(init.install(&network.pod).starts_with("rules installed by iptables-nft: "));
+}
+
+#[test]
+fn rules_without_effect_are_noticed() {
+    let Some(network) = Network::new() else { return };
+    let init = Init::without_tools();
+    init.add_script("nft", "exit 0");
+    let ended = init.run(&network.pod, &[]);
+    let line1 = line(&ended, 3);
+    assert!(line1.contains("prove the redirect that nft installed: a connection to "), "{line1}");
+
+    // The model listens already: a connection alone proves nothing.
+    super::hops::start_model(&network);
+    super::hops::serve(&network.pod, 20002, 8093, "AUD2", None);
+    let ended = init.run(&network.pod, &[]);
+    assert!(line(&ended, 3).contains(" was not redirected to port 8090"), "{ended:?}");
+
+    // Rules for IPv4 alone.
+    let init = Init::without_tools();
+    init.add_script("nft", "/bin/sed 's/redirect/meta nfproto ipv4 redirect/' | /usr/sbin/nft -f -");
+    let ended = init.run(&network.pod, &[]);
+    let line = line(&ended, 3);
+    assert!(
+        line.contains("a connection to [") && line.contains(" was not redirected to port 8090"),
+        "{line}"
+    );
+}
+
+#[test]
+fn ipv6_needs_rules_unless_the_pod_has_none() {
+    let Some(network) = Network::new() else { return };
+    let init = Init::without_tools();
+    for program in ["iptables-nft-restore", "iptables-nft-save"] {
+        init.add(program, &format!("/usr/sbin/{program}"));
+    }
+    let ended = init.run(&network.pod, &[]);
+    assert!(
+        line(&ended, 1).contains("iptables-nft: the pod has IPv6, and the image no ip6tables of this kind")
+    );
+
+    network.pod.run("sysctl -q net.ipv6.conf.all.disable_ipv6=1");
+    // 127.0.0.1 and the pod's address with two ports each, and one elsewhere.
+    let said = init.install(&network.pod);
+    assert!(said.contains("iptables-nft: 5 connections"), "{said}");
+    let said = Init::new(Image::Nft).install(&network.pod);
+    assert!(said.contains("nft: 5 connections"), "{said}");
+}
+
+#[test]
+fn what_makes_no_sense_is_told_in_one_line_and_changes_nothing() {
+    let Some(network) = Network::new() else { return };
+    let later = PLAN.replace("\"version\":1", "\"version\":2");
+    let nonsense = "x\n".repeat(10_000);
+    for (plan, backend, arguments, said) in [
+        (None, "auto", &[][..], "LUCID_REDIRECT is not set"),
+        (Some(""), "auto", &[], "LUCID_REDIRECT is not set"),
+        (Some("{}"), "auto", &[], "missing field `version`"),
+        (Some(&*later), "auto", &[], "found version 2, accepted 1"),
+        (Some(&*nonsense), "auto", &[], "expected value at line 1 column 1"),
+        (Some(PLAN), "pf", &[], "LUCID_INIT_BACKEND is \"pf\", accepted auto, nft, iptables"),
+        (Some(PLAN), "auto", &["--flush"], "found `--flush`, accepted --print"),
+        (None, "auto", &["--print", "nft"], "LUCID_REDIRECT is not set"),
+    ] {
+        let init = Init::new(Image::Nft).plan(plan).backend(backend);
+        let ended = init.run(&network.pod, arguments);
+        let line = line(&ended, 2);
+        assert!(line.contains(said) && line.len() < 300, "{line}");
+    }
+    assert_eq!(Image::Nft.rules(&network.pod), "");
+}
+
+#[test]
+fn help_and_version_need_no_plan() {
+    let Some(network) = Network::new() else { return };
+    let init = Init::without_tools().plan(None);
+    assert!(init.run(&network.pod, &["--help"]).stdout.contains("Exit codes:"));
+    assert!(init.run(&network.pod, &["--version"]).stdout.starts_with("lucid-init 0."));
+}

@@ -1,0 +1,85 @@
+//! Auditors, a model and their clients: each server adds its name to the answer of the next.
+
+use std::{
+    io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use super::network::{Namespace, Network};
+
+pub(crate) const FIRST: u32 = 20001;
+pub(crate) const SECOND: u32 = 20002;
+pub(crate) const APP: u32 = 1000;
+
+/// What a call answers that went through the whole chain.
+pub(crate) const CHAIN: &str = "AUD1 -> AUD2 -> MODEL";
+
+/// Nothing here is slow but a machine with much else to do.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Starts the model of the pod, on port 5000.
+pub(crate) fn start_model(network: &Network) {
+    serve(&network.pod, APP, 5000, "MODEL", None);
+}
+
+/// Starts the auditors of the pod, on the ports 8090 and 8093.
+pub(crate) fn start_auditors(network: &Network) {
+    serve(&network.pod, SECOND, 8093, "AUD2", Some("127.0.0.1:5000"));
+    serve(&network.pod, FIRST, 8090, "AUD1", Some("127.0.0.1:8093"));
+}
+
+/// Starts a server named `name` that passes calls on to `next`. It lives as long as the tests.
+pub(crate) fn serve(inside: &Namespace, uid: u32, port: u16, name: &'static str, next: Option<&'static str>) {
+    let inside = inside.clone();
+    let (ready, is_ready) = mpsc::channel();
+    thread::spawn(move || {
+        inside.enter(uid).unwrap();
+        // For IPv4 too.
+        let listener = TcpListener::bind(("::", port)).unwrap();
+        ready.send(()).unwrap();
+        for stream in listener.incoming().flatten() {
+            // A new thread is where its maker is, and has its uid.
+            thread::spawn(move || drop(answer(stream, name, next)));
+        }
+    });
+    is_ready.recv().unwrap();
+}
+
+fn answer(mut stream: TcpStream, name: &str, next: Option<&str>) -> io::Result<()> {
+    let request = request(&stream)?;
+    let rest = match next {
+        Some(next) => format!(" -> {}", exchange(next.parse().unwrap(), &request)?),
+        None => String::new(),
+    };
+    write!(stream, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{name}{rest}")
+}
+
+fn request(stream: &TcpStream) -> io::Result<String> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let lines = BufReader::new(stream).lines().map_while(Result::ok).take_while(|line| !line.is_empty());
+    Ok(lines.map(|line| line + "\r\n").collect::<String>() + "\r\n")
+}
+
+fn exchange(address: SocketAddr, request: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    ask(&mut stream, request)
+}
+
+/// The body of the answer.
+pub(crate) fn ask(stream: &mut TcpStream, request: &str) -> io::Result<String> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer.split_once("\r\n\r\n").map_or(answer.as_str(), |(_, body)| body).to_owned())
+}
+
+/// What `GET path` at `address` answers to a process inside that has the uid `uid`.
+pub(crate) fn get(inside: &Namespace, uid: u32, address: &str, path: &str) -> Result<String, String> {
+    let address = address.parse().unwrap_or_else(|error| panic!("{address}: {error}"));
+    let request = format!("GET {path} HTTP/1.1\r\nHost: pod\r\nUser-Agent: kube-probe/1.35\r\n\r\n");
+    inside.as_user(uid, || exchange(address, &request).map_err(|error| error.to_string()))
+}

@@ -1,0 +1,109 @@
+//! A pod and the node it runs on: two network namespaces, joined by a veth pair.
+
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    os::fd::{AsFd as _, AsRawFd as _},
+    process::{Command, Stdio},
+    sync::Arc,
+    thread,
+};
+
+use rustix::{
+    process::Uid,
+    thread::{LinkNameSpaceType, move_into_link_name_space, set_thread_groups, set_thread_res_uid},
+};
+
+/// A network namespace without a name. It lives as long as a handle to it or a thread in it, so that nothing of it can
+/// outlive the tests, and no two tests can meet.
+#[derive(Debug, Clone)]
+pub(crate) struct Namespace(Arc<File>);
+
+impl Namespace {
+    fn new() -> Self {
+        let mut holder = Command::new("unshare");
+        // Tells that it is inside, and stays until its input ends: when we drop it, or end ourselves.
+        holder.args(["--net", "--", "sh", "-c", "echo inside; exec cat"]);
+        let mut holder = holder.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        holder.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        let file = File::open(format!("/proc/{}/ns/net", holder.id())).unwrap();
+        drop(holder.stdin.take());
+        holder.wait().unwrap();
+        Self(Arc::new(file))
+    }
+
+    fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
+    }
+
+    /// A command that runs inside.
+    pub(crate) fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={}", self.path())).arg("--").arg(program);
+        command
+    }
+
+    /// What `line`, split at blanks, prints when it runs inside. It must succeed.
+    pub(crate) fn run(&self, line: &str) -> String {
+        let mut words = line.split_whitespace();
+        let output = self.command(words.next().unwrap()).args(words).output().unwrap();
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What `what` gives on a thread inside that has the uid `uid`. The sockets it makes keep both.
+    pub(crate) fn as_user<T: Send>(&self, uid: u32, what: impl FnOnce() -> T + Send) -> T {
+        thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                self.enter(uid).unwrap();
+                what()
+            });
+            thread.join().unwrap()
+        })
+    }
+
+    /// Moves this thread, and it alone, inside and gives it the uid `uid`.
+    pub(crate) fn enter(&self, uid: u32) -> io::Result<()> {
+        move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))?;
+        if uid != 0 {
+            set_thread_groups(&[])?;
+            let uid = Uid::from_raw(uid);
+            set_thread_res_uid(uid, uid, uid)?;
+        }
+        Ok(())
+    }
+}
+
+/// 10.0.0.1 and fd00::1 are the node's addresses, 10.0.0.2 and fd00::2 the pod's; each has a link-local
+/// address too.
+#[derive(Debug)]
+pub(crate) struct Network {
+    pub(crate) node: Namespace,
+    pub(crate) pod: Namespace,
+}
+
+impl Network {
+    /// `None`, with a word about it, where we may not make network namespaces.
+    pub(crate) fn new() -> Option<Self> {
+        // In a namespace that ends with the probe.
+        let probe = Command::new("unshare").args(["--net", "ip", "link", "add", "type", "veth"]).output();
+        if !rustix::process::geteuid().is_root() || !probe.is_ok_and(|output| output.status.success()) {
+            println!("skipped: network namespaces need root, unshare (util-linux) and ip (iproute2)");
+            return None;
+        }
+        let network = Self { node: Namespace::new(), pod: Namespace::new() };
+        let Self { node, pod } = &network;
+        node.run(&format!("ip link add pod type veth peer name eth0 netns {}", pod.path()));
+        for (namespace, link, host) in [(node, "pod", 1), (pod, "eth0", 2)] {
+            namespace.run("ip link set lo up");
+            namespace.run(&format!("ip link set {link} addrgenmode none"));
+            namespace.run(&format!("ip address add 10.0.0.{host}/24 dev {link}"));
+            namespace.run(&format!("ip address add fd00::{host}/64 dev {link} nodad"));
+            namespace.run(&format!("ip address add fe80::{host}/64 dev {link} nodad"));
+            namespace.run(&format!("ip link set {link} up"));
+        }
+        pod.run("ip route add default via 10.0.0.1");
+        pod.run("ip route add default via fd00::1");
+        Some(network)
+    }
+}

@@ -1,0 +1,59 @@
+//! Calls of the pod to other hosts.
+
+use super::{
+    hops::{APP, CHAIN, FIRST, SECOND, get, serve, start_auditors, start_model},
+    init::{Image, Init},
+    network::Network,
+};
+
+const OUTBOUND: &str = r#"{"version":1,"chain":[{"uid":20001,"port":8090},{"uid":20002,"port":8093}],"model":5000,"inbound":false,"outbound":[8000]}"#;
+
+fn outbound(image: Image) {
+    let Some(network) = Network::new() else { return };
+    if !image.is_available(&network) {
+        return;
+    }
+    Init::new(image).plan(Some(OUTBOUND)).install(&network.pod);
+    start_model(&network);
+    start_auditors(&network);
+    for port in [8000, 8001] {
+        serve(&network.node, APP, port, "REMOTE", None);
+    }
+    serve(&network.pod, APP, 8000, "APP", None);
+
+    let from_pod = |uid, address: &str| get(&network.pod, uid, address, "/");
+    for host in ["10.0.0.1", "[fd00::1]"] {
+        for uid in [APP, 0] {
+            assert_eq!(from_pod(uid, &format!("{host}:8000")), Ok(CHAIN.to_owned()), "uid {uid}, {host}");
+        }
+        for uid in [FIRST, SECOND] {
+            assert_eq!(from_pod(uid, &format!("{host}:8000")), Ok("REMOTE".to_owned()), "uid {uid}, {host}");
+        }
+        assert_eq!(from_pod(APP, &format!("{host}:8001")), Ok("REMOTE".to_owned()), "{host}");
+    }
+    // The port of that number in the pod is the application's, and nobody's business.
+    for host in ["127.0.0.1", "10.0.0.2", "[::1]"] {
+        assert_eq!(from_pod(APP, &format!("{host}:8000")), Ok("APP".to_owned()), "{host}");
+        assert_eq!(from_pod(APP, &format!("{host}:5000")), Ok(CHAIN.to_owned()), "{host}");
+    }
+    // The chain does not stand in what comes in, and keeps its order all the same.
+    let from_node = |address: &str| get(&network.node, APP, address, "/");
+    assert_eq!(from_node("10.0.0.2:8000"), Ok("APP".to_owned()));
+    assert_eq!(from_node("10.0.0.2:5000"), Ok("MODEL".to_owned()));
+    assert_eq!(from_node("[fd00::2]:8093"), Ok(CHAIN.to_owned()));
+}
+
+#[test]
+fn calls_to_other_hosts_go_through_the_chain_by_nftables() {
+    outbound(Image::Nft);
+}
+
+#[test]
+fn calls_to_other_hosts_go_through_the_chain_by_iptables() {
+    outbound(Image::IptablesNft);
+}
+
+#[test]
+fn calls_to_other_hosts_go_through_the_chain_by_legacy_iptables() {
+    outbound(Image::IptablesLegacy);
+}

@@ -1,0 +1,89 @@
+//! Every way to the model leads through the chain, and no other traffic does.
+
+use super::{
+    hops::{APP, CHAIN, FIRST, SECOND, get, serve, start_auditors, start_model},
+    init::{Image, Init},
+    network::Network,
+};
+
+const ROOT: u32 = 0;
+const NODE: bool = false;
+const POD: bool = true;
+
+/// What is called, from where, by which uid, at which address, and what answers.
+const CALLS: [(&str, bool, u32, &str, &str); 25] = [
+    ("from outside", NODE, APP, "10.0.0.2:5000", CHAIN),
+    ("from outside by IPv6", NODE, APP, "[fd00::2]:5000", CHAIN),
+    ("from outside, a later auditor", NODE, APP, "10.0.0.2:8093", CHAIN),
+    ("from outside by IPv6, a later auditor", NODE, APP, "[fd00::2]:8093", CHAIN),
+    ("from outside, the first auditor", NODE, APP, "10.0.0.2:8090", CHAIN),
+    ("from outside, with an auditor's uid there", NODE, SECOND, "10.0.0.2:5000", CHAIN),
+    ("in the pod by 127.0.0.1", POD, APP, "127.0.0.1:5000", CHAIN),
+    ("in the pod by another address of loopback", POD, APP, "127.1.2.3:5000", CHAIN),
+    ("in the pod by no address", POD, APP, "0.0.0.0:5000", CHAIN),
+    ("in the pod by the pod's address", POD, APP, "10.0.0.2:5000", CHAIN),
+    ("in the pod by ::1", POD, APP, "[::1]:5000", CHAIN),
+    ("in the pod by the pod's IPv6 address", POD, APP, "[fd00::2]:5000", CHAIN),
+    ("in the pod by IPv4 within IPv6", POD, APP, "[::ffff:127.0.0.1]:5000", CHAIN),
+    ("in the pod, a later auditor", POD, APP, "127.0.0.1:8093", CHAIN),
+    ("in the pod by IPv6, a later auditor", POD, APP, "[::1]:8093", CHAIN),
+    ("root in the pod", POD, ROOT, "127.0.0.1:5000", CHAIN),
+    ("root in the pod, a later auditor", POD, ROOT, "10.0.0.2:8093", CHAIN),
+    ("the first auditor, past the second", POD, FIRST, "127.0.0.1:5000", CHAIN),
+    ("the first auditor by IPv6, past the second", POD, FIRST, "[::1]:5000", CHAIN),
+    ("the first auditor, its next hop", POD, FIRST, "10.0.0.2:8093", "AUD2 -> MODEL"),
+    ("the last auditor, its next hop", POD, SECOND, "[::1]:5000", "MODEL"),
+    ("an auditor itself, as its own probe does", POD, SECOND, "127.0.0.1:8093", "AUD2 -> MODEL"),
+    ("another host's port of that number", POD, APP, "10.0.0.1:5000", "REMOTE"),
+    ("another host's port of that number by IPv6", POD, APP, "[fd00::1]:5000", "REMOTE"),
+    ("another port of the pod", NODE, APP, "10.0.0.2:9000", "METRICS"),
+];
+
+fn every_path(image: Image) {
+    let Some(network) = Network::new() else { return };
+    if !image.is_available(&network) {
+        return;
+    }
+    let said = Init::new(image).install(&network.pod);
+    // Two addresses of IPv4 and two of IPv6, two guarded ports on each, and two hosts elsewhere.
+    let expected = format!(
+        "rules installed by {}: 10 connections of this pod reached port 8090 as they should\n",
+        image.tool()
+    );
+    assert_eq!(said, expected);
+    start_model(&network);
+    start_auditors(&network);
+    serve(&network.node, APP, 5000, "REMOTE", None);
+    serve(&network.pod, APP, 9000, "METRICS", None);
+
+    let answers = CALLS.map(|(what, inside, uid, address, _)| {
+        let from = if inside { &network.pod } else { &network.node };
+        (what, get(from, uid, address, "/"))
+    });
+    let wanted = CALLS.map(|(what, _, _, _, answer)| (what, Ok(answer.to_owned())));
+    let wrong: Vec<_> = answers.iter().zip(&wanted).filter(|(answer, wanted)| answer != wanted).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+
+    // An address of the link: no answer, for the redirect leads away from the link.
+    let link = network.pod.run("cat /sys/class/net/eth0/ifindex");
+    let answer = get(&network.pod, APP, &format!("[fe80::2%{}]:5000", link.trim()), "/");
+    assert!(answer.as_ref().is_err() || answer == Ok(CHAIN.to_owned()), "{answer:?}");
+
+    // The kubelet's probe of the model: from the node, answered by the model.
+    assert_eq!(get(&network.node, ROOT, "10.0.0.2:5000", "/healthz"), Ok(CHAIN.to_owned()));
+}
+
+#[test]
+fn every_path_to_the_model_leads_through_the_chain_by_nftables() {
+    every_path(Image::Nft);
+}
+
+#[test]
+fn every_path_to_the_model_leads_through_the_chain_by_iptables() {
+    every_path(Image::IptablesNft);
+}
+
+#[test]
+fn every_path_to_the_model_leads_through_the_chain_by_legacy_iptables() {
+    every_path(Image::IptablesLegacy);
+}

@@ -1,0 +1,63 @@
+//! Chains as graphs for [Mermaid](https://mermaid.js.org), which GitHub draws.
+
+use std::fmt::Write as _;
+
+use lucid_chain::{Direction, Intercept, Plan};
+
+use super::report::{Report, Verdict};
+
+/// A graph of one report in a fenced block, with an empty line at the end; nothing where there is no chain.
+pub(super) fn fenced(report: &Report) -> String {
+    match &report.verdict {
+        Verdict::Planned(plan) => format!("```mermaid\nflowchart LR\n{}```\n\n", chain(plan, "", "    ")),
+        _ => String::new(),
+    }
+}
+
+/// One graph of all reports, each in a box.
+pub(super) fn graph(reports: &[Report]) -> String {
+    let mut graph = "flowchart LR\n".to_owned();
+    for (number, report) in reports.iter().enumerate() {
+        if let Verdict::Planned(plan) = &report.verdict {
+            let prefix = format!("w{number}_");
+            let _ = writeln!(graph, "    subgraph {prefix}[\"{}\"]", escaped(&report.workload.to_string()));
+            graph += &chain(plan, &prefix, "        ");
+            graph += "    end\n";
+        }
+    }
+    graph
+}
+
+fn chain(plan: &Plan, prefix: &str, indent: &str) -> String {
+    let mut lines = String::new();
+    let mut line = |text: String| {
+        let _ = writeln!(lines, "{indent}{text}");
+    };
+    let model = plan.model_port.port;
+    let redirects = plan.intercept.value == Intercept::Redirect;
+    let how = |port: String, by_url: &str| {
+        if redirects { format!("{port}, redirected") } else { by_url.to_owned() }
+    };
+    let first = plan.containers.first().map(|it| it.port.to_string()).unwrap_or_default();
+    if plan.direction.value != Direction::Outbound {
+        line(format!("{prefix}client([\"client\"]) -->|\"{}\"| {prefix}a1", how(model.to_string(), &first)));
+    }
+    if plan.direction.value.covers_outbound() {
+        let how = how(plan.outbound_port.value.to_string(), "AUDITOR_URL");
+        line(format!("{prefix}app([\"application\"]) -->|\"{how}\"| {prefix}a1"));
+    }
+    for (place, container) in plan.containers.iter().enumerate() {
+        let (number, last) = (place + 1, place + 1 == plan.containers.len());
+        let next = if last { format!("{prefix}model") } else { format!("{prefix}a{}", number + 1) };
+        let label =
+            format!("{}<br/>port {}, uid {}", escaped(&container.name), container.port, container.uid);
+        line(format!("{prefix}a{number}[\"{label}\"] -->|\"{}\"| {next}", container.next_port));
+    }
+    line(format!("{prefix}model[(\"model<br/>port {model}\")]"));
+    lines
+}
+
+/// Text in quotes of a label.
+fn escaped(text: &str) -> String {
+    text.replace('&', "#amp;").replace('"', "#quot;").replace('<', "#lt;").replace('>', "#gt;")
+}

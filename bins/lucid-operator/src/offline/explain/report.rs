@@ -1,0 +1,126 @@
+//! What there is to tell of one workload, and the same as JSON.
+
+use lucid_chain::{Plan, Trigger, keys};
+use serde_json::{Value, json};
+
+use super::Workload;
+
+/// What there is to tell of one workload.
+pub(super) struct Report {
+    pub(super) file: String,
+    pub(super) document: usize,
+    pub(super) line: usize,
+    pub(super) workload: Workload,
+    pub(super) verdict: Verdict,
+    pub(super) warnings: Vec<String>,
+}
+
+/// What happens to a workload.
+pub(super) enum Verdict {
+    NotRequested,
+    Skipped { reason: String },
+    Planned(Box<Plan>),
+    Refused { reason: String },
+}
+
+impl Verdict {
+    /// In a word, and the reason where there is one.
+    pub(super) fn words(&self) -> (&'static str, Option<&str>) {
+        match self {
+            Self::NotRequested => ("not requested", None),
+            Self::Skipped { reason } => ("skipped", Some(reason)),
+            Self::Planned(_) => ("planned", None),
+            Self::Refused { reason } => ("refused", Some(reason)),
+        }
+    }
+}
+
+/// A setting: what it is called, its value, and who made it.
+pub(super) type Row = [String; 3];
+
+/// The settings of a plan.
+pub(super) fn settings(plan: &Plan) -> Vec<Row> {
+    let row = |name: &str, value: String, source: String| [name.to_owned(), value, source];
+    let trigger = match plan.trigger {
+        Trigger::SecuredLabel => format!("label {}", keys::SECURED_LABEL),
+        Trigger::AuditorsAnnotation => format!("annotation {}", keys::AUDITORS),
+        _ => "--force".to_owned(),
+    };
+    let chain: Vec<_> = plan.containers.iter().map(|it| it.auditor.name()).collect();
+    let mut rows = vec![
+        row("injection", "requested".to_owned(), trigger),
+        row("chain", chain.join(", "), plan.source.to_string()),
+        row("model port", plan.model_port.port.to_string(), plan.model_port.source.to_string()),
+        row("audit mode", plan.audit_mode.value.to_string(), plan.audit_mode.source.to_string()),
+        row("direction", plan.direction.value.to_string(), plan.direction.source.to_string()),
+        row("sidecar mode", plan.sidecar_mode.value.to_string(), plan.sidecar_mode.source.to_string()),
+        row("intercept", plan.intercept.value.to_string(), plan.intercept.source.to_string()),
+    ];
+    if plan.direction.value.covers_outbound() {
+        rows.push(row(
+            "outbound port",
+            plan.outbound_port.value.to_string(),
+            plan.outbound_port.source.to_string(),
+        ));
+    }
+    if let Some(url) = plan.application_url() {
+        rows.push(row("AUDITOR_URL", url, "address of the first auditor".to_owned()));
+    }
+    if let Some(init) = &plan.init {
+        rows.push(row("init container", init.name.clone(), init.image.clone()));
+    }
+    if !plan.image_pull_secrets.is_empty() {
+        rows.push(row(
+            "pull secrets",
+            plan.image_pull_secrets.join(", "),
+            "operator configuration".to_owned(),
+        ));
+    }
+    rows
+}
+
+/// A list of all reports.
+pub(super) fn json(reports: &[Report]) -> String {
+    let list: Vec<_> = reports.iter().map(report).collect();
+    serde_json::to_string_pretty(&list).unwrap_or_default() + "\n"
+}
+
+fn report(report: &Report) -> Value {
+    let (decision, reason) = report.verdict.words();
+    let plan = match &report.verdict {
+        Verdict::Planned(plan) => Some(&**plan),
+        _ => None,
+    };
+    let containers = plan.iter().flat_map(|plan| &plan.containers).map(|it| {
+        json!({
+            "container": it.name,
+            "auditor": it.auditor.name(),
+            "image": it.image(),
+            "port": it.port,
+            "portReason": it.port_reason.explain(it.port),
+            "nextPort": it.next_port,
+            "uid": it.uid,
+            "auditMode": it.audit_mode.to_string(),
+            "native": it.native,
+        })
+    });
+    let containers: Vec<_> = containers.collect();
+    let settings = plan.map(settings).unwrap_or_default();
+    let settings: Vec<_> = settings
+        .into_iter()
+        .map(|[name, value, source]| json!({"name": name, "value": value, "source": source}))
+        .collect();
+    json!({
+        "file": report.file,
+        "document": report.document,
+        "line": report.line,
+        "kind": report.workload.kind,
+        "namespace": report.workload.namespace,
+        "name": report.workload.name,
+        "decision": decision,
+        "reason": reason,
+        "containers": containers,
+        "settings": settings,
+        "warnings": report.warnings,
+    })
+}

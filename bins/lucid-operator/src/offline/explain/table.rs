@@ -1,0 +1,63 @@
+//! A report for people at a terminal.
+
+use comfy_table::{ContentArrangement, Table, presets};
+use lucid_chain::Plan;
+
+use super::report::{Report, Verdict, settings};
+
+/// Head, tables and warnings, with an empty line at the end.
+pub(super) fn text(report: &Report) -> String {
+    let Report { file, document, line, workload, verdict, warnings } = report;
+    let mut text = format!("{workload} ({file}, document {document} at line {line})\n");
+    match verdict {
+        Verdict::NotRequested => text += "no chain: nothing in the pod asks for one\n",
+        Verdict::Skipped { reason } => text += &format!("no chain: {reason}\n"),
+        Verdict::Refused { reason } => text += &format!("refused: {reason}\n"),
+        Verdict::Planned(plan) => text += &format!("\n{}\n\n{}\n", chain(plan), rows(plan)),
+    }
+    warnings.iter().for_each(|warning| text += &format!("warning: {warning}\n"));
+    text + "\n"
+}
+
+fn table(head: &[&str]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_preset(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(head);
+    table
+}
+
+/// Without the blanks that fill up the last column.
+fn trimmed(table: &Table) -> String {
+    let lines = table.to_string();
+    lines.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+}
+
+fn chain(plan: &Plan) -> String {
+    let mut table =
+        table(&["AUDITOR", "CONTAINER", "PORT", "NEXT HOP", "UID", "MODE", "KIND", "IMAGE", "WHY THIS PORT"]);
+    let next = plan.containers.iter().skip(1).map(|it| it.name.as_str()).chain(["the model"]);
+    for (container, next) in plan.containers.iter().zip(next) {
+        table.add_row([
+            container.auditor.name(),
+            &container.name,
+            &container.port.to_string(),
+            &format!("{} ({next})", container.next_port),
+            &container.uid.to_string(),
+            container.audit_mode.as_str(),
+            if container.native { "native sidecar" } else { "container" },
+            container.image(),
+            &container.port_reason.explain(container.port),
+        ]);
+    }
+    trimmed(&table)
+}
+
+fn rows(plan: &Plan) -> String {
+    let mut table = table(&["SETTING", "VALUE", "SOURCE"]);
+    settings(plan).into_iter().for_each(|row| {
+        table.add_row(row);
+    });
+    trimmed(&table)
+}

@@ -1,0 +1,140 @@
+//! `lucid-operator inject`.
+
+use std::io::Write;
+
+use json_patch::{Patch, PatchOperation};
+use lucid_chain::{Decision, Outcome, PodView};
+use serde_json::Value;
+
+use super::error::OfflineError;
+use super::input::{Input, InputArgs};
+use super::output::{Messages, Output, OutputFormat};
+use super::planning::{Planner, PlanningArgs};
+use super::workload::Workload;
+
+/// The options of `lucid-operator inject`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct InjectArgs {
+    #[command(flatten)]
+    input: InputArgs,
+
+    #[command(flatten)]
+    planning: PlanningArgs,
+
+    /// How the result is written; by default each document as it came.
+    #[arg(long, short = 'o', value_name = "FORMAT")]
+    output: Option<OutputFormat>,
+}
+
+/// Writes the documents with their chains to `output`, and what the user should know to `messages`. True when no
+/// document was refused: one that was is left out, so that what is applied has its chain.
+///
+/// # Errors
+///
+/// When a file or the configuration cannot be read, or the result not be written.
+pub fn inject(
+    args: &InjectArgs,
+    output: &mut impl Write,
+    messages: &mut impl Write,
+) -> Result<bool, OfflineError> {
+    let inputs = args.input.read()?;
+    let planner = Planner::new(&args.planning, &inputs)?;
+    change(&inputs, args.output, output, messages, |workload, value, place, messages| {
+        let json = workload.json(value);
+        let pod = match PodView::from_json(&json) {
+            Ok(pod) => pod,
+            Err(error) => return Err(error.to_string()),
+        };
+        let namespace = planner.namespace_of(workload.namespace.as_deref());
+        let context = planner.namespace(namespace);
+        let Outcome { decision, warnings, .. } = planner.plan(&pod, namespace, &context);
+        if matches!(decision, Decision::NotRequested) && warnings.is_empty() {
+            return Ok(Vec::new());
+        }
+        if let Some(reason) = &context.left_alone {
+            messages.warn(place, format_args!("no auditors: {reason}"));
+            return Ok(Vec::new());
+        }
+        let operations = match decision {
+            Decision::NotRequested => Vec::new(),
+            Decision::Skipped { reason } => {
+                messages.warn(place, format_args!("no auditors: {reason}"));
+                Vec::new()
+            }
+            Decision::Planned(plan) => {
+                let patch = plan.patch(&pod);
+                context.problem.iter().for_each(|problem| messages.warn(place, problem));
+                patch.warnings().iter().for_each(|warning| messages.warn(place, warning));
+                workload.operations(&patch)
+            }
+            Decision::Impossible { reason } => return Err(reason.to_string()),
+            _ => return Err("failed to act on the plan: its decision is unknown".to_owned()),
+        };
+        warnings.iter().for_each(|warning| messages.warn(place, warning));
+        Ok(operations)
+    })
+}
+
+/// Changes each workload of each document as `operations` says, which may refuse with a reason. A refused document is
+/// left out, and so is a refused item of a list.
+pub(super) fn change<W: Write>(
+    inputs: &[Input<'_>],
+    format: Option<OutputFormat>,
+    output: &mut impl Write,
+    messages: &mut W,
+    operations: impl Fn(&Workload, &Value, &str, &mut Messages<'_, W>) -> Result<Vec<PatchOperation>, String>,
+) -> Result<bool, OfflineError> {
+    let mut messages = Messages::new(messages);
+    let mut result = Output::default();
+    for input in inputs {
+        let patch = match input.document.value() {
+            Ok(Some(value)) => patch(input, value, format, &mut messages, &operations),
+            Ok(None) => Some(Patch::default()),
+            Err(error) => {
+                messages.refuse(format_args!("{}, document {}", input.file(), input.number()), error);
+                None
+            }
+        };
+        if format == Some(OutputFormat::Patch) {
+            if !input.is_empty() {
+                result.patch(patch.as_ref());
+            }
+            continue;
+        }
+        let Some(patch) = patch else { continue };
+        match input.document.patch(&patch) {
+            Ok(changed) => result.document(&changed, input.begins, format),
+            Err(error) => messages.refuse(input, error),
+        }
+    }
+    result.write(output)?;
+    Ok(messages.is_fine())
+}
+
+/// The patch of one document; `None` when it is refused.
+fn patch<W: Write>(
+    input: &Input<'_>,
+    value: &Value,
+    format: Option<OutputFormat>,
+    messages: &mut Messages<'_, W>,
+    operations: &impl Fn(&Workload, &Value, &str, &mut Messages<'_, W>) -> Result<Vec<PatchOperation>, String>,
+) -> Option<Patch> {
+    let mut all = Vec::new();
+    for workload in &Workload::all(value) {
+        let place = format!("{input}, {workload}");
+        match operations(workload, value, &place, messages) {
+            Ok(operations) => all.push(operations),
+            Err(reason) => {
+                messages.refuse(&place, reason);
+                // In the patch of what is there already it stays as it is.
+                let keeps = format == Some(OutputFormat::Patch);
+                match workload.removal() {
+                    Some(removal) => all.push((!keeps).then_some(removal).into_iter().collect()),
+                    None => return None,
+                }
+            }
+        }
+    }
+    // From the last to the first, so that no place in a list moves before it is used.
+    Some(Patch(all.into_iter().rev().flatten().collect()))
+}

@@ -1,0 +1,20 @@
+//! What the operator does to pods, done to files: no cluster, the same planner.
+//!
+//! `input` reads manifests, `workload` finds the pods in them, `planning` has the configuration and plans; the commands are
+//! [`inject`](inject()), [`uninject`](uninject()), [`explain`](explain()) and [`review`](review()).
+
+mod error;
+mod explain;
+mod inject;
+mod input;
+mod output;
+mod planning;
+mod review;
+mod uninject;
+mod workload;
+
+pub use error::OfflineError;
+pub use explain::{ExplainArgs, explain};
+pub use inject::{InjectArgs, inject};
+pub use review::{ReviewArgs, review};
+pub use uninject::{UninjectArgs, uninject};

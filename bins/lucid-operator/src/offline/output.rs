@@ -1,0 +1,89 @@
+//! What is written: documents as they came, in one format, or their patches; and messages.
+
+use std::fmt::Display;
+use std::io::Write;
+
+use json_patch::Patch;
+use lucid_document::{Document, Format};
+use snafu::ResultExt;
+
+use super::error::{OfflineError, OutputSnafu};
+
+/// How documents are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum OutputFormat {
+    /// YAML; what is YAML already keeps its text and comments.
+    Yaml,
+    /// JSON, one document after the other; what is JSON already keeps its text.
+    Json,
+    /// For each document a JSON Patch (RFC 6902) of what changes, in one line; `null` for a refused one.
+    Patch,
+}
+
+/// The documents so far.
+#[derive(Default)]
+pub(super) struct Output {
+    text: String,
+}
+
+impl Output {
+    /// Adds a document. Without a format it is written as it came. `begins` is whether it is the first of its file.
+    pub(super) fn document(&mut self, document: &Document, begins: bool, format: Option<OutputFormat>) {
+        let from = document.format();
+        let (text, is_converted) = match format {
+            Some(OutputFormat::Json) => (document.to_json(), from == Format::Yaml),
+            Some(_) if from == Format::Json => (document.to_yaml(), true),
+            _ => (document.text(), false),
+        };
+        let is_apart = text.trim_start_matches('\u{feff}').starts_with("---");
+        // In its file it has its separator already.
+        if !self.text.is_empty() && !text.is_empty() && (begins || is_converted || is_apart) {
+            if !self.text.ends_with('\n') {
+                self.text.push('\n');
+            }
+            let is_yaml = (from == Format::Yaml) != is_converted;
+            if is_yaml && !is_apart {
+                self.text.push_str("---\n");
+            }
+        }
+        self.text.push_str(&text);
+    }
+
+    /// Adds the patch of a document.
+    pub(super) fn patch(&mut self, patch: Option<&Patch>) {
+        let line = patch.and_then(|patch| serde_json::to_string(patch).ok());
+        self.text.push_str(line.as_deref().unwrap_or("null"));
+        self.text.push('\n');
+    }
+
+    pub(super) fn write(&self, output: &mut impl Write) -> Result<(), OfflineError> {
+        output.write_all(self.text.as_bytes()).and_then(|()| output.flush()).context(OutputSnafu)
+    }
+}
+
+/// What the user should know, on standard error.
+pub(super) struct Messages<'w, W> {
+    to: &'w mut W,
+    refused: bool,
+}
+
+impl<'w, W: Write> Messages<'w, W> {
+    pub(super) fn new(to: &'w mut W) -> Self {
+        Self { to, refused: false }
+    }
+
+    pub(super) fn warn(&mut self, place: impl Display, warning: impl Display) {
+        // Nothing can be done when nobody listens.
+        let _ = writeln!(self.to, "warning: {place}: {warning}");
+    }
+
+    pub(super) fn refuse(&mut self, place: impl Display, reason: impl Display) {
+        self.refused = true;
+        let _ = writeln!(self.to, "error: {place}: {reason}");
+    }
+
+    /// Whether every document was taken.
+    pub(super) fn is_fine(&self) -> bool {
+        !self.refused
+    }
+}

@@ -1,0 +1,200 @@
+//! The configuration of the offline commands, and the plan of a workload.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use lucid_chain::{
+    Catalogue, Configuration, Inputs, NamespaceChain, NamespaceChainError, Outcome, PodSecurity, PodView,
+    keys, plan,
+};
+use lucid_document::documents;
+use lucid_validator::Scope;
+use serde_json::Value;
+use snafu::ResultExt;
+
+use super::error::{CatalogueSnafu, NamespaceChainSnafu, NamespaceConfigSnafu, OfflineError};
+use super::input::{Input, read};
+use crate::config::InjectionArgs;
+
+/// What an operator and a cluster would know. The variables of `run` count here too.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct PlanningArgs {
+    /// The cluster's catalogue (auditors.yaml), over the built-in one.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Namespace of objects that name none.
+    #[arg(long, short = 'n', value_name = "NAME", default_value = "default")]
+    #[arg(value_parser = lucid_process::parse_namespace)]
+    namespace: String,
+
+    /// Labels of the namespaces, such as `pod-security.kubernetes.io/enforce=restricted`; over those of Namespace
+    /// objects in the files.
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = parse_label)]
+    namespace_labels: Vec<(String, String)>,
+
+    /// A ConfigMap lucid-auditor-chain as a manifest, for the namespaces that have none in the files.
+    #[arg(long, value_name = "FILE")]
+    namespace_config: Option<PathBuf>,
+
+    /// Inject into pods that do not ask for it, too.
+    #[arg(long)]
+    force: bool,
+
+    /// Namespace of the operator: objects in it are not touched, nor are those in kube-system, kube-public and
+    /// kube-node-lease.
+    #[arg(long, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system")]
+    #[arg(value_parser = lucid_process::parse_namespace)]
+    operator_namespace: String,
+
+    /// Options of injection.
+    #[command(flatten)]
+    injection: InjectionArgs,
+}
+
+fn parse_label(text: &str) -> Result<(String, String), &'static str> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
+        _ => Err("accepted are labels as key=value, separated by commas"),
+    }
+}
+
+type Data = BTreeMap<String, String>;
+
+/// Plans as the webhook of one cluster does.
+pub(super) struct Planner {
+    args: PlanningArgs,
+    scope: Scope,
+    configuration: Configuration,
+    /// Labels by namespace.
+    labels: BTreeMap<String, Data>,
+    /// `data` of ConfigMaps by namespace.
+    chains: BTreeMap<String, Data>,
+    /// `data` for the other ones.
+    fallback: Option<Data>,
+}
+
+/// What is known of a namespace.
+pub(super) struct NamespaceContext {
+    pod_security: PodSecurity,
+    chain: Option<NamespaceChain>,
+    /// What is wrong with its ConfigMap, which is not used then.
+    pub(super) problem: Option<String>,
+    /// Why the webhook is not called for its pods.
+    pub(super) left_alone: Option<String>,
+}
+
+impl Planner {
+    /// Reads the configuration, and of `inputs` what they say of namespaces.
+    pub(super) fn new<'i>(
+        args: &PlanningArgs,
+        inputs: impl IntoIterator<Item = &'i Input<'i>>,
+    ) -> Result<Self, OfflineError> {
+        let mut catalogue = Catalogue::builtin();
+        if let Some(path) = &args.config {
+            let own = Catalogue::parse(&path.display().to_string(), &read(path)?).context(CatalogueSnafu)?;
+            catalogue = catalogue.overlay(&own);
+        }
+        let configuration = args.injection.configuration(catalogue)?;
+        let mut planner = Self {
+            scope: Scope::new(&args.operator_namespace),
+            configuration,
+            labels: BTreeMap::new(),
+            chains: BTreeMap::new(),
+            fallback: args.namespace_config.as_ref().map(config_map).transpose()?,
+            args: args.clone(),
+        };
+        for input in inputs {
+            if let Ok(Some(value)) = input.document.value() {
+                planner.learn(value);
+            }
+        }
+        // An unusable chain on the command line is an error; one in the files concerns its namespace.
+        if let Some(data) = &planner.fallback {
+            planner.chain_of(&args.namespace, data).context(NamespaceChainSnafu)?;
+        }
+        Ok(planner)
+    }
+
+    /// Takes note of a Namespace or a ConfigMap with its chain.
+    fn learn(&mut self, value: &Value) {
+        let metadata = &value["metadata"];
+        let name = metadata["name"].as_str().unwrap_or_default();
+        match (value["apiVersion"].as_str(), value["kind"].as_str()) {
+            (Some("v1"), Some("List")) => {
+                value["items"].as_array().into_iter().flatten().for_each(|it| self.learn(it))
+            }
+            (Some("v1"), Some("Namespace")) => {
+                self.labels.insert(name.to_owned(), strings(&metadata["labels"]));
+            }
+            (Some("v1"), Some("ConfigMap")) if name == keys::NAMESPACE_CONFIG_MAP => {
+                let namespace = self.namespace_of(metadata["namespace"].as_str()).to_owned();
+                self.chains.insert(namespace, strings(&value["data"]));
+            }
+            _ => {}
+        }
+    }
+
+    /// The namespace that an object comes into.
+    pub(super) fn namespace_of<'n>(&'n self, named: Option<&'n str>) -> &'n str {
+        named.filter(|it| !it.is_empty()).unwrap_or(&self.args.namespace)
+    }
+
+    fn chain_of(&self, namespace: &str, data: &Data) -> Result<NamespaceChain, NamespaceChainError> {
+        NamespaceChain::from_data(namespace, data, self.configuration.catalogue())
+    }
+
+    pub(super) fn namespace(&self, namespace: &str) -> NamespaceContext {
+        let mut labels = self.labels.get(namespace).cloned().unwrap_or_default();
+        labels.extend(self.args.namespace_labels.iter().cloned());
+        let data = self.chains.get(namespace).or(self.fallback.as_ref());
+        let (chain, problem) = match data.map(|data| self.chain_of(namespace, data)) {
+            None => (None, None),
+            Some(Ok(chain)) => (Some(chain), None),
+            Some(Err(error)) => (None, Some(format!("{error}; it is ignored"))),
+        };
+        let left_alone = match labels.get(keys::ENABLED_LABEL) {
+            _ if !self.scope.covers(namespace) => {
+                Some(format!("Lucid never touches pods of namespace {namespace}"))
+            }
+            Some(value) if value != keys::TRUE => Some(format!(
+                "namespace {namespace} has the label {}: {value:?}, accepted is \"true\"",
+                keys::ENABLED_LABEL
+            )),
+            _ => None,
+        };
+        NamespaceContext { pod_security: PodSecurity::of_labels(&labels), chain, problem, left_alone }
+    }
+
+    /// What happens to a pod of this namespace.
+    pub(super) fn plan(&self, pod: &PodView<'_>, namespace: &str, context: &NamespaceContext) -> Outcome {
+        let inputs = Inputs::new(&self.configuration)
+            .with_namespace(namespace)
+            .with_namespace_chain(context.chain.as_ref())
+            .with_pod_security(context.pod_security);
+        plan(pod, &if self.args.force { inputs.forced() } else { inputs })
+    }
+}
+
+fn config_map(path: &PathBuf) -> Result<Data, OfflineError> {
+    let documents = documents(&read(path)?);
+    let problem = |problem: String| NamespaceConfigSnafu { path, problem }.build();
+    let mut values = Vec::new();
+    for document in &documents {
+        values.extend(document.value().map_err(|error| problem(error.to_string()))?);
+    }
+    let [value] = values[..] else {
+        return Err(problem(format!("found {} documents", values.len())));
+    };
+    if value["kind"] == "ConfigMap" && value["metadata"]["name"] == keys::NAMESPACE_CONFIG_MAP {
+        Ok(strings(&value["data"]))
+    } else {
+        Err(problem(format!("found {} {}", value["kind"], value["metadata"]["name"])))
+    }
+}
+
+/// The members that are strings.
+fn strings(map: &Value) -> Data {
+    let members = map.as_object().into_iter().flatten();
+    members.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}

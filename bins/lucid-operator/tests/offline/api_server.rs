@@ -1,0 +1,66 @@
+//! A real API server takes what is printed.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use lucid_testbed::{Binaries, Cluster, Component};
+use serde_json::Value;
+
+use crate::common::*;
+
+/// Runs kubectl with `input` at its standard input; it has to succeed.
+fn kubectl(cluster: &Cluster, arguments: &[&str], input: &str) -> String {
+    let binaries = Binaries::from_env().unwrap();
+    binaries.ensure(&[Component::Kubectl]).unwrap();
+    let mut child = Command::new(binaries.path(Component::Kubectl))
+        .args(arguments)
+        .env("KUBECONFIG", cluster.kubeconfig_path())
+        .arg("--cache-dir")
+        .arg(cluster.folder().join("kubectl-cache"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}\n{input}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_applies_what_is_printed_and_reads_it_as_we_do() {
+    let cluster = Cluster::builder().start().await.unwrap();
+    kubectl(&cluster, &["create", "namespace", "shop"], "");
+    for (name, formats) in
+        [("helm.yaml", &["yaml", "json"][..]), ("kinds.yaml", &["yaml", "json"]), ("stored.json", &["yaml"])]
+    {
+        let before = manifest(name);
+        for format in formats {
+            let injected = piped(&["inject", "-o", format], &before);
+            kubectl(&cluster, &["apply", "--dry-run=server", "-f", "-"], &injected);
+        }
+        // What kubectl would send, without asking anybody.
+        let sent = kubectl(
+            &cluster,
+            &["create", "--dry-run=client", "--validate=false", "-o", "json", "-f", "-"],
+            &before,
+        );
+        let sent: Vec<Value> = values(&sent).iter().flat_map(objects).map(spec).collect();
+        let read: Vec<Value> = values(&before).iter().flat_map(objects).map(spec).collect();
+        assert_eq!(sent, read, "{name}");
+    }
+}
+
+/// The items of a list, or the object alone.
+fn objects(value: &Value) -> Vec<Value> {
+    match value["items"].as_array() {
+        Some(items) => items.iter().flat_map(objects).collect(),
+        None => vec![value.clone()],
+    }
+}
+
+/// What kubectl neither defaults nor adds to.
+fn spec(object: Value) -> Value {
+    object["spec"].clone()
+}

@@ -1,0 +1,93 @@
+//! What is told of a plan.
+
+use serde_json::Value;
+
+use crate::common::*;
+
+#[test]
+fn a_port_is_explained() {
+    let pod = POD
+        .replace("containerPort: 5000", "containerPort: 5000\n      name: http\n    - containerPort: 8090");
+    let text = piped(&["explain"], &pod);
+    for part in [
+        "Pod web (-, document 1 at line 1)",
+        "port 8093 because 8090 is taken by container model",
+        "8096 (lucid-guardrails-auditor-2)",
+        "5000 (the model)",
+        "port named http of container model",
+        "built-in default",
+        "label lucid.io/secured",
+        "```mermaid\nflowchart LR\n",
+        "a1[\"lucid-guardrails-auditor<br/>port 8093, uid 20001\"] -->|\"8096\"| a2\n",
+        "a2[\"lucid-guardrails-auditor-2<br/>port 8096, uid 20002\"] -->|\"5000\"| model\n",
+    ] {
+        assert!(text.contains(part), "{part}:\n{text}");
+    }
+    assert!(!piped(&["explain", "-o", "table"], &pod).contains("mermaid"));
+}
+
+#[test]
+fn every_setting_has_its_source() {
+    let pod = POD.replace(
+        "  labels:",
+        "  annotations: {lucid.computing/direction: both, lucid.computing/target-port: '7000', lucid.computing/auditors: 'toxicity'}\n  labels:",
+    );
+    let json = piped(
+        &[
+            "explain",
+            "-o",
+            "json",
+            "--audit-mode",
+            "observe",
+            "--namespace-labels",
+            "pod-security.kubernetes.io/enforce=baseline",
+        ],
+        &pod,
+    );
+    let reports: Value = serde_json::from_str(&json).unwrap();
+    let report = &reports[0];
+    let setting = |name: &str| {
+        let found = report["settings"].as_array().unwrap().iter().find(|it| it["name"] == name).unwrap();
+        (found["value"].as_str().unwrap(), found["source"].as_str().unwrap())
+    };
+    assert_eq!(setting("chain"), ("lucid-toxicity-auditor", "annotation lucid.computing/auditors"));
+    assert_eq!(setting("model port"), ("7000", "annotation lucid.computing/target-port"));
+    assert_eq!(setting("audit mode"), ("observe", "operator configuration"));
+    assert_eq!(setting("direction"), ("both", "annotation"));
+    assert_eq!(setting("sidecar mode"), ("containers", "restartPolicy of the pod"));
+    assert_eq!(setting("intercept"), ("env", "Pod Security level baseline of the namespace"));
+    assert_eq!(setting("outbound port"), ("8000", "built-in default"));
+    let container = &report["containers"][0];
+    assert_eq!(
+        (&container["port"], &container["nextPort"], &container["uid"]),
+        (&8093.into(), &7000.into(), &20001.into())
+    );
+    assert!(!report["warnings"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn the_graph_has_every_chain_once() {
+    let graph = run(
+        &["explain", "-o", "mermaid", "-f", path("kinds.yaml").to_str().unwrap(), "--direction", "both"],
+        "",
+    )
+    .output;
+    assert!(graph.starts_with("flowchart LR\n"));
+    assert_eq!(graph.matches("subgraph ").count(), 9, "{graph}");
+    assert_eq!(graph.matches("subgraph ").count(), graph.lines().filter(|line| line.trim() == "end").count());
+    for text in ["Deployment in-the-same-list", "w0_client([\"client\"])", "w0_app([\"application\"])"] {
+        assert!(graph.contains(text), "{text}: {graph}");
+    }
+}
+
+#[test]
+fn what_gets_no_chain_says_why() {
+    let text = piped(&["explain"], &POD.replace("lucid.io/secured", "app"));
+    assert!(text.contains("nothing in the pod asks for one"), "{text}");
+    let ran = run(&["explain", "-f", "-", "-o", "json"], &POD.replace("spec:", "spec:\n  hostNetwork: true"));
+    assert_eq!(ran.code, 1);
+    let reports: Value = serde_json::from_str(&ran.output).unwrap();
+    assert_eq!(reports[0]["decision"], "refused");
+    assert!(reports[0]["reason"].as_str().unwrap().contains("hostNetwork"));
+    assert_eq!(piped(&["explain"], &manifest("foreign.yaml")), "");
+}

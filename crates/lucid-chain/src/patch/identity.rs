@@ -1,0 +1,58 @@
+//! What a cloud's workload identity adds to every container of a pod: where the token is, and whose role it is for.
+//!
+//! Its webhook insists on that, as other injectors do not; an auditor is the same with or without. Other variables could
+//! change what it does, and other mounts what it runs.
+
+use serde_json::Value;
+
+use crate::pod::PodView;
+
+/// Variables of the Amazon EKS Pod Identity Webhook and of Azure AD Workload Identity.
+const VARIABLES: [&str; 11] = [
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_DEFAULT_REGION",
+    "AWS_REGION",
+    "AWS_ROLE_ARN",
+    "AWS_STS_REGIONAL_ENDPOINTS",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AZURE_AUTHORITY_HOST",
+    "AZURE_CLIENT_ID",
+    "AZURE_FEDERATED_TOKEN_FILE",
+    "AZURE_TENANT_ID",
+];
+
+/// Where they mount tokens.
+const PATHS: [&str; 3] = [
+    "/var/run/secrets/azure/tokens",
+    "/var/run/secrets/eks.amazonaws.com/serviceaccount",
+    "/var/run/secrets/pods.eks.amazonaws.com/serviceaccount",
+];
+
+/// Where the ServiceAccount admission plugin mounts the token into every container.
+const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// How the names of the volumes begin that the plugin mounts there.
+const TOKEN_VOLUME: &str = "kube-api-access-";
+
+/// Whether a variable of a container says whose identity it has.
+pub(super) fn is_variable(variable: &Value) -> bool {
+    variable["name"].as_str().is_some_and(|name| VARIABLES.contains(&name))
+        && variable
+            .as_object()
+            .is_some_and(|variable| variable.keys().all(|key| key == "name" || key == "value"))
+}
+
+/// Whether all `mounts` are of tokens, read-only and from projected volumes of `pod`.
+pub(super) fn are_tokens(mounts: &Value, pod: &PodView<'_>) -> bool {
+    mounts.as_array().is_some_and(|mounts| {
+        mounts.iter().all(|mount| {
+            let volume = mount["name"].as_str().unwrap_or_default();
+            let path = mount["mountPath"].as_str().unwrap_or_default();
+            (PATHS.contains(&path) || (path == TOKEN_PATH && volume.starts_with(TOKEN_VOLUME)))
+                && mount["readOnly"] == true
+                && mount.as_object().is_some_and(|mount| mount.len() == 3)
+                && pod.has_projected_volume(volume)
+        })
+    })
+}

@@ -1,0 +1,310 @@
+//! Nonsense in annotations never blocks a pod, is never taken as a setting, and is told.
+
+use crate::common::*;
+use lucid_chain::{
+    Auditor, Catalogue, Configuration, Decision, Inputs, NamespaceChain, Plan, PodView, keys, plan,
+};
+use serde_json::{Value, json};
+
+/// Every annotation that holds a setting, and what its warning must name as accepted.
+const SETTINGS: [(&str, &str); 8] = [
+    (keys::AUDITOR_CHAIN, "lucid-injection-auditor|auditor names separated by commas|at most 32"),
+    (keys::AUDITORS, "lucid-injection-auditor|auditor names separated by commas|at most 32"),
+    (keys::AUDIT_MODE, r#"accepted "enforce" or "observe""#),
+    (keys::SKIP_AUDIT, r#"accepted "true" or "false""#),
+    (keys::TARGET_PORT, "accepted a port from 1 to 65535"),
+    (keys::DIRECTION, r#"accepted "inbound", "outbound" or "both""#),
+    (keys::SIDECAR_MODE, r#"accepted "auto", "containers" or "native""#),
+    (keys::INTERCEPT, r#"accepted "redirect" or "env""#),
+];
+
+/// What is a value of no annotation.
+fn nonsense() -> Vec<String> {
+    let mut values: Vec<String> = [
+        "",
+        " ",
+        "\t\n\r",
+        ",",
+        ",,,",
+        " , ",
+        "injection,",
+        ",injection",
+        "injection;toxicity",
+        "injection toxicity",
+        "0",
+        "-1",
+        "+1",
+        "65536",
+        "70000",
+        "99999999999999999999",
+        "5000.0",
+        "0x1388",
+        "5e3",
+        "５０００",
+        "5 000",
+        "on",
+        "yes",
+        "1,2",
+        "TRUE",
+        "True",
+        "null",
+        "{}",
+        "[]",
+        "\"true\"",
+        "'enforce'",
+        "Enforce",
+        "OBSERVE",
+        "inbound,outbound",
+        "nativ",
+        "iptables",
+        "nft",
+        "enforce\u{0}",
+        "\u{0}",
+        "\u{1b}[31mred",
+        "a\u{202e}b",
+        "\u{feff}true",
+        "\u{200b}",
+        "аудитор",
+        "注入",
+        "🦀",
+        "e\u{301}",
+        "$(PATH)",
+        "${HOME}",
+        "%s%n",
+        "../../etc",
+        "lucid-",
+        "-auditor",
+        "lucid--auditor",
+        "lucid-injection-auditor-2",
+        "Injection",
+        "injektion",
+        "\\",
+        "\"",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    values.push("injection,".repeat(40));
+    values.push("\u{202e}".repeat(80));
+    values
+}
+
+/// The same as large as annotations can be.
+fn huge() -> Vec<String> {
+    vec![
+        "x".repeat(256 * 1024 - 64),
+        "🦀".repeat(64 * 1024 - 16),
+        ",".repeat(256 * 1024 - 64),
+        "injection,".repeat(26_000),
+        "9".repeat(256 * 1024 - 64),
+        " ".repeat(256 * 1024 - 64),
+        "\"\\\n".repeat(80_000),
+    ]
+}
+
+/// What is left of a plan but for who made what.
+fn injected_by(plan: &Plan) -> Vec<Value> {
+    plan.containers
+        .iter()
+        .map(|planned| planned.manifest())
+        .chain(plan.init.iter().map(|init| init.manifest()))
+        .collect()
+}
+
+#[test]
+fn each_annotation_with_nonsense_is_ignored_and_its_warning_names_key_value_and_what_is_accepted() {
+    let configuration = Configuration::new(Catalogue::builtin(), None).unwrap();
+    let untouched = injected_by(&planned_by(outcome_in(&pod(json!({}), &[5000]), &configuration, None)));
+    for value in nonsense().into_iter().chain(huge()) {
+        for (key, accepted) in SETTINGS {
+            let shown: String = value.chars().take(40).collect();
+            let outcome = outcome_in(&pod(json!({key: value}), &[5000]), &configuration, None);
+            let said = warnings(&outcome);
+            let [warning] = &said[..] else { panic!("{key} {shown}: {said:?}") };
+            assert!(warning.starts_with(&format!("annotation {key} is ignored: found \"")), "{warning}");
+            assert!(accepted.split('|').any(|accepted| warning.contains(accepted)), "{warning}");
+            let start: String =
+                shown.chars().take_while(|c| c.is_ascii_graphic() && !matches!(c, '"' | '\\')).collect();
+            assert!(warning.contains(&format!("found \"{start}")), "{warning}");
+            assert!(!warning.contains(char::is_control) && !warning.contains('\u{202e}'), "{warning}");
+            // From here on the API server cuts, when all warnings together are too long.
+            assert!(warning.chars().count() <= 256, "{} {warning}", warning.chars().count());
+            let plan = planned_by(outcome);
+            assert_eq!(injected_by(&plan), untouched, "{key} {shown}");
+        }
+    }
+}
+
+#[test]
+fn nonsense_in_all_annotations_at_once_gives_the_default_chain_and_a_warning_for_each() {
+    let configuration = Configuration::new(Catalogue::builtin(), None).unwrap();
+    let untouched = injected_by(&planned_by(outcome_in(&pod(json!({}), &[5000]), &configuration, None)));
+    for value in nonsense() {
+        let annotations: Value = SETTINGS
+            .iter()
+            .map(|(key, _)| ((*key).to_owned(), json!(value)))
+            .collect::<serde_json::Map<_, _>>()
+            .into();
+        let outcome = outcome_in(&pod(annotations, &[5000]), &configuration, None);
+        let said = warnings(&outcome);
+        for (key, _) in SETTINGS {
+            assert_eq!(
+                said.iter().filter(|warning| warning.contains(&format!("{key} is"))).count(),
+                1,
+                "{said:?}"
+            );
+        }
+        assert_eq!(injected_by(&planned_by(outcome)), untouched);
+    }
+}
+
+#[test]
+fn a_status_with_nonsense_changes_nothing() {
+    let honest = injected(&pod(json!({}), &[5000]));
+    for value in nonsense() {
+        let forged = pod(json!({keys::STATUS: value}), &[5000]);
+        assert_eq!(injected(&forged), honest);
+    }
+}
+
+#[test]
+fn a_name_that_comes_several_times_is_as_many_auditors() {
+    let plan = planned(&pod(
+        json!({keys::AUDITOR_CHAIN: "injection, lucid-injection-auditor,injection-auditor"}),
+        &[5000],
+    ));
+    let names: Vec<_> = plan.containers.iter().map(|planned| planned.name.as_str()).collect();
+    assert_eq!(names, ["lucid-injection-auditor", "lucid-injection-auditor-2", "lucid-injection-auditor-3"]);
+}
+
+#[test]
+fn a_namespace_gives_no_chain_for_nonsense_and_the_message_names_config_map_and_key() {
+    for value in nonsense() {
+        let data = [(keys::CHAIN_KEY.to_owned(), value.clone())].into();
+        let error =
+            NamespaceChain::from_data("team-a", &data, &Catalogue::builtin()).unwrap_err().to_string();
+        assert!(error.starts_with("ConfigMap team-a/lucid-auditor-chain, chain: "), "{error}");
+        assert!(!error.contains(char::is_control) && error.chars().count() <= 256, "{error}");
+    }
+}
+
+#[test]
+fn a_label_with_nonsense_asks_for_nothing_and_is_told() {
+    for value in nonsense() {
+        let mut pod = pod(json!({}), &[5000]);
+        pod["metadata"]["labels"][keys::SECURED_LABEL] = json!(value);
+        let outcome = outcome(&pod);
+        assert_eq!(outcome.decision, Decision::NotRequested);
+        let said = warnings(&outcome);
+        let [warning] = &said[..] else { panic!("{said:?}") };
+        assert!(
+            warning.contains(keys::SECURED_LABEL) && warning.contains(r#"accepted "true" or "false""#),
+            "{warning}"
+        );
+        assert!(!warning.contains(char::is_control) && warning.chars().count() <= 256, "{warning}");
+    }
+}
+
+/// Names that no API server would take, in every place from which a message takes one.
+#[test]
+fn hostile_names_stay_out_of_messages() {
+    let hostile =
+        ["\u{0}\u{1b}[2J\n", "\u{202e}gpj.exe", &"x".repeat(4096), &"\n".repeat(1000), "a\"b'c", ""];
+    for name in hostile {
+        let container = |port: u16| {
+            json!({"name": name, "image": name, name: {name: name},
+                   "ports": [{"name": name, "containerPort": port}, {"name": "http", "containerPort": 8090}],
+                   "env": [{"name": "AUDITOR_URL", "value": name}, {"name": name, "value": name}],
+                   "readinessProbe": {"grpc": {"port": 8090}}})
+        };
+        let ours = |name: &str| {
+            let mut container = container(1);
+            container["name"] = json!(name);
+            container
+        };
+        for direction in ["inbound", "both"] {
+            let pod = json!({
+                "metadata": {"labels": {keys::SECURED_LABEL: "true", name: name}, "annotations": {keys::DIRECTION: direction, name: name}},
+                "spec": {"containers": [container(5000), ours("lucid-guardrails-auditor"), ours("lucid-guardrails-auditor-2")],
+                         "initContainers": [container(8093), ours("lucid-init")], "imagePullSecrets": [{"name": name}],
+                         "resources": {"limits": {name: "1"}}, "restartPolicy": name},
+            });
+            let configuration = Configuration::new(Catalogue::builtin(), None).unwrap();
+            let outcome = outcome_in(&pod, &configuration, None);
+            let mut said = warnings(&outcome);
+            let plan = planned_by(outcome);
+            let patch = patch_in(&pod, &configuration);
+            said.extend(patch.warnings().iter().map(ToString::to_string));
+            said.extend(plan.containers.iter().map(|planned| planned.port_reason.explain(planned.port)));
+            said.push(plan.model_port.source.to_string());
+            for message in said {
+                assert!(!message.contains(char::is_control) && !message.contains('\u{202e}'), "{message:?}");
+                assert!(message.chars().count() <= 256, "{} {message}", message.chars().count());
+            }
+            assert!(patch_in(&apply(&pod, &patch), &configuration).is_empty());
+        }
+        for pod in [
+            json!({"metadata": {"labels": {name: 1}}}),
+            json!({"spec": {"restartPolicy": [name], "containers": {name: name}}}),
+            json!({"spec": {"containers": name}}),
+            json!({"spec": {"containers": [{"ports": [{"containerPort": name}]}]}}),
+        ] {
+            let json = pod.to_string();
+            let message = PodView::from_json(&json).unwrap_err().to_string();
+            assert!(!message.contains(char::is_control) && !message.contains('\u{202e}'), "{message:?}");
+            assert!(message.chars().count() <= 512, "{}", message.chars().count());
+        }
+    }
+}
+
+#[test]
+fn a_catalogue_with_a_fault_is_refused_whole_with_the_line() {
+    let good = "chain:\n- {name: one, image: a, port: 1}\n- {name: two, image: b, port: 2}\n";
+    let faults = [
+        ("- {name: one, image: c}\n", "found one twice"),
+        ("- {name: lucid-one-auditor, image: c}\n", "means the same as one"),
+        ("- {name: three}\n", "`image` is missing"),
+        ("- {name: three, image: ''}\n", "image"),
+        ("- {name: three, image: 'a b'}\n", "image"),
+        ("- {name: three, image: c, port: 2}\n", "found 2, the port of two"),
+        ("- {name: three, image: c, port: 0}\n", "accepted 1 to 65535"),
+        ("- {name: three, image: c, port: 70000}\n", "accepted 1 to 65535"),
+        ("- {image: c}\n", "`name` is missing"),
+        ("- {name: Three, image: c}\n", "name"),
+        ("- {name: three, image: c, env: {PORT: '1'}}\n", "PORT"),
+        ("- {name: three, image: c, imge: d}\n", "imge"),
+    ];
+    let whole = Catalogue::parse("auditors.yaml", good).unwrap();
+    assert_eq!(whole.auditors().iter().map(Auditor::name).collect::<Vec<_>>(), ["one", "two"]);
+    for (fault, problem) in faults {
+        let error = Catalogue::parse(
+            "ConfigMap lucid-system/lucid-auditors, auditors.yaml",
+            &format!("{good}{fault}"),
+        )
+        .expect_err(fault);
+        assert_eq!(error.line(), 4, "{error}");
+        let message = error.to_string();
+        assert!(
+            message.starts_with("ConfigMap lucid-system/lucid-auditors, auditors.yaml: line 4, "),
+            "{message}"
+        );
+        assert!(message.contains(problem), "{message}");
+    }
+}
+
+#[test]
+fn keys_that_come_twice_are_refused_where_planning_reads_them() {
+    for json in [
+        r#"{"spec": {"containers": [], "containers": [{"name": "web"}]}}"#,
+        r#"{"spec": {}, "spec": {"containers": []}}"#,
+        r#"{"spec": {"containers": [{"name": "web", "name": "lucid-init"}]}}"#,
+        r#"{"spec": {"containers": [{"ports": [{"containerPort": 1, "containerPort": 2}]}]}}"#,
+        r#"{"metadata": {"labels": {}, "labels": {}}}"#,
+    ] {
+        assert!(PodView::from_json(json).is_err(), "{json}");
+    }
+    // Of a label that comes twice the last one counts, as for the API server.
+    let json = r#"{"metadata": {"labels": {"lucid.io/secured": "false", "lucid.io/secured": "true"}}, "spec": {"containers": [{"name": "a"}]}}"#;
+    let configuration = builtin();
+    let decision = plan(&PodView::from_json(json).unwrap(), &Inputs::new(&configuration)).decision;
+    assert!(matches!(decision, Decision::Planned(_)));
+}

@@ -1,0 +1,182 @@
+//! What becomes of whole pods: each `goldens/NAME.yaml` holds a pod and, after `---`, what the cluster says; the snapshot
+//! beside it holds the plan with its reasons, the warnings, the patch and the patched pod.
+//!
+//! `INSTA_UPDATE=always cargo test -p lucid-chain goldens` writes them anew.
+
+use std::{collections::BTreeSet, fmt::Write, fs, path::Path};
+
+use lucid_chain::{
+    Catalogue, Configuration, Decision, Defaults, Inputs, NamespaceChain, Outcome, Overrides, Plan,
+    PodSecurity, PodView, SkipPolicy, plan,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::common::apply;
+
+/// What the cluster says; nothing but what is built in where it says nothing.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Cluster {
+    #[serde(rename = "auditors.yaml")]
+    catalogue: Option<String>,
+    chain: Option<Vec<String>>,
+    /// As `defaults` in an `auditors.yaml`.
+    operator: Option<Value>,
+    #[serde(rename = "imagePullSecrets")]
+    image_pull_secrets: Vec<String>,
+    #[serde(rename = "skipServiceAccounts")]
+    skip_service_accounts: BTreeSet<String>,
+    /// Data of the namespace's ConfigMap.
+    namespace: Option<std::collections::BTreeMap<String, String>>,
+    #[serde(rename = "podSecurity")]
+    pod_security: String,
+    forced: bool,
+}
+
+impl Cluster {
+    fn configuration(&self) -> Configuration {
+        let own = self.catalogue.as_ref().map(|yaml| Catalogue::parse("auditors.yaml", yaml).unwrap());
+        let builtin = Catalogue::builtin();
+        let catalogue = own.map_or(builtin.clone(), |own| builtin.overlay(&own));
+        let mut configuration = Configuration::new(catalogue, self.chain.as_deref()).unwrap();
+        // The same in every release.
+        configuration.init_image = "ghcr.io/lucid/lucid-init:1.0.0".parse().unwrap();
+        configuration.image_pull_secrets.clone_from(&self.image_pull_secrets);
+        if !self.skip_service_accounts.is_empty() {
+            configuration.skip = SkipPolicy::ServiceAccounts(self.skip_service_accounts.clone());
+        }
+        if let Some(settings) = &self.operator {
+            let yaml = json!({"defaults": settings}).to_string();
+            let Defaults {
+                audit_mode, direction, target_port, sidecar_mode, intercept, outbound_port, ..
+            } = *Catalogue::parse("operator", &yaml).unwrap().defaults();
+            configuration.overrides =
+                Overrides { audit_mode, target_port, direction, sidecar_mode, intercept, outbound_port };
+        }
+        configuration
+    }
+}
+
+#[test]
+fn each_pod_gets_the_plan_and_the_patch_that_were_agreed_upon() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/goldens");
+    let mut settings = insta::Settings::new();
+    settings.set_snapshot_path(&folder);
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    let _settings = settings.bind_to_scope();
+
+    let files = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    let (pods, others): (BTreeSet<_>, BTreeSet<_>) =
+        files.partition(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+    let mut failed = Vec::new();
+    for path in &pods {
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let document = document(&fs::read_to_string(path).unwrap());
+        let agreed = std::panic::catch_unwind(|| insta::assert_snapshot!(name, document));
+        if agreed.is_err() {
+            failed.push(name);
+        }
+    }
+    assert!(failed.is_empty(), "another outcome than agreed upon: {failed:?}");
+    for path in others.iter().filter(|path| path.extension().is_some_and(|extension| extension == "snap")) {
+        assert!(pods.contains(&path.with_extension("yaml")), "{} has no pod", path.display());
+    }
+}
+
+fn document(input: &str) -> String {
+    let mut documents = serde_yaml::Deserializer::from_str(input);
+    let pod = Value::deserialize(documents.next().unwrap()).unwrap();
+    let cluster = documents.next().map(|cluster| Cluster::deserialize(cluster).unwrap()).unwrap_or_default();
+    let configuration = cluster.configuration();
+    let namespace = cluster
+        .namespace
+        .as_ref()
+        .map(|data| NamespaceChain::from_data("team-a", data, configuration.catalogue()).unwrap());
+    let level = match cluster.pod_security.as_str() {
+        "" => PodSecurity::Privileged,
+        level => PodSecurity::of_label(level),
+    };
+    let mut inputs =
+        Inputs::new(&configuration).with_namespace_chain(namespace.as_ref()).with_pod_security(level);
+    if cluster.forced {
+        inputs = inputs.forced();
+    }
+
+    let json = pod.to_string();
+    let view = PodView::from_json(&json).unwrap();
+    let Outcome { decision, warnings, .. } = plan(&view, &inputs);
+    let mut text = String::new();
+    let Decision::Planned(planned) = decision else {
+        let decided = match decision {
+            Decision::NotRequested => "not requested".to_owned(),
+            Decision::Skipped { reason } => format!("skipped: {reason}"),
+            Decision::Impossible { reason } => format!("impossible: {reason}"),
+            other => panic!("{other:?}"),
+        };
+        writeln!(text, "{decided}").unwrap();
+        write_warnings(&mut text, warnings.iter());
+        return text;
+    };
+    write_plan(&mut text, &planned);
+    let patch = planned.patch(&view);
+    write_warnings(&mut text, warnings.iter().chain(patch.warnings()));
+    let patched = apply(&pod, &patch);
+    write!(text, "\npatch:\n{}\npod:\n{}", yaml(&json!(patch)), yaml(&patched)).unwrap();
+
+    let json = patched.to_string();
+    let view = PodView::from_json(&json).unwrap();
+    match plan(&view, &inputs).decision {
+        Decision::Planned(again) => {
+            assert_eq!((again.containers == planned.containers, again.patch(&view).is_empty()), (true, true))
+        }
+        other => panic!("{other:?}"),
+    }
+    // The same in every release.
+    text.replace(&format!(r#""version":"{}""#, env!("CARGO_PKG_VERSION")), r#""version":"1.0.0""#)
+}
+
+fn write_plan(text: &mut String, plan: &Plan) {
+    writeln!(text, "asked for by: {:?}", plan.trigger).unwrap();
+    writeln!(text, "chain from: {}", plan.source).unwrap();
+    for planned in &plan.containers {
+        let kind = if planned.native { "native sidecar" } else { "container" };
+        let (name, uid, next) = (&planned.name, planned.uid, planned.next_port);
+        let port = planned.port_reason.explain(planned.port);
+        writeln!(text, "  {kind} {name}, uid {uid}: {port}, forwards to {next}").unwrap();
+    }
+    writeln!(text, "model: port {} by {}", plan.model_port.port, plan.model_port.source).unwrap();
+    writeln!(text, "audit-mode: {} by {}", plan.audit_mode.value, plan.audit_mode.source).unwrap();
+    writeln!(text, "direction: {} by {}", plan.direction.value, plan.direction.source).unwrap();
+    writeln!(text, "sidecar-mode: {} by {}", plan.sidecar_mode.value, plan.sidecar_mode.source).unwrap();
+    writeln!(text, "intercept: {} by {}", plan.intercept.value, plan.intercept.source).unwrap();
+    writeln!(text, "outbound-port: {} by {}", plan.outbound_port.value, plan.outbound_port.source).unwrap();
+    if !plan.leftovers.is_empty() {
+        writeln!(text, "left over: {}", plan.leftovers.join(", ")).unwrap();
+    }
+}
+
+fn write_warnings<'w>(text: &mut String, warnings: impl Iterator<Item = &'w lucid_chain::Warning>) {
+    for warning in warnings {
+        writeln!(text, "warning: {warning}").unwrap();
+    }
+}
+
+/// YAML with the members of every object sorted, whatever serde_json was built with.
+fn yaml(value: &Value) -> String {
+    serde_yaml::to_string(&sorted(value)).unwrap()
+}
+
+fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Array(items) => items.iter().map(sorted).collect(),
+        Value::Object(members) => {
+            let mut members: Vec<_> =
+                members.iter().map(|(key, value)| (key.clone(), sorted(value))).collect();
+            members.sort_by(|(left, _), (right, _)| left.cmp(right));
+            Value::Object(members.into_iter().collect())
+        }
+        scalar => scalar.clone(),
+    }
+}

@@ -1,0 +1,336 @@
+//! Auditors as objects: kubectl, both versions, conversion, status, and the pods that get them.
+
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::{chain, cluster, config_map, create, env, expected, operator, pod, stored};
+use crate::installation::apply as apply_manifest;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use lucid_e2e::Verifier;
+use lucid_testbed::{Binaries, Cluster, Component};
+use serde_json::{Value, json};
+
+const NOTARIZED: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+const UNKNOWN_TO_IT: &str = "sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
+
+fn kubectl(cluster: &Cluster, arguments: &[&str], input: &str) -> Output {
+    use std::io::Write;
+    let binaries = Binaries::from_env().unwrap();
+    binaries.ensure(&[Component::Kubectl]).unwrap();
+    let mut child = Command::new(binaries.path(Component::Kubectl))
+        .args(arguments)
+        .arg("--cache-dir")
+        .arg(cluster.folder().join("kubectl-cache"))
+        .env("KUBECONFIG", cluster.kubeconfig_path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+pub(crate) fn said(cluster: &Cluster, arguments: &[&str], input: &str) -> String {
+    let output = kubectl(cluster, arguments, input);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+pub(crate) fn apply(cluster: &Cluster, object: &Value) {
+    said(cluster, &["apply", "-f", "-"], &object.to_string());
+}
+
+/// Waits until kubectl prints something of which `holds` is true.
+pub(crate) async fn until(cluster: &Cluster, arguments: &[&str], holds: impl Fn(&str) -> bool) -> String {
+    let begin = Instant::now();
+    loop {
+        let output = kubectl(cluster, arguments, "");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.status.success() && holds(&text) {
+            return text;
+        }
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(begin.elapsed() < Duration::from_secs(30), "{arguments:?}: {text} {error}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Installs the definition and waits until the operator's conversion works in it.
+pub(crate) async fn define(cluster: &Cluster) {
+    apply_manifest(cluster, "auditor-crd.yaml");
+    until(cluster, &["get", "auditors.v1alpha1.lucid.computing"], |_| true).await;
+    until(cluster, &["get", "crd", "auditors.lucid.computing", "-o", "json"], |text| {
+        text.contains("caBundle")
+    })
+    .await;
+}
+
+fn flat(name: &str, image: &str) -> Value {
+    json!({
+        "apiVersion": "lucid.computing/v1alpha1", "kind": "Auditor", "metadata": {"name": name},
+        "spec": {"image": image, "port": 9000, "env": {"B": "2", "A": "1"}, "description": "Finds names"},
+    })
+}
+
+pub(crate) fn structured(name: &str, image: &str) -> Value {
+    json!({
+        "apiVersion": "lucid.computing/v1", "kind": "Auditor", "metadata": {"name": name},
+        "spec": {
+            "image": image, "description": "Finds names",
+            "container": {"port": 9000, "env": [{"name": "B", "value": "2"}, {"name": "A", "value": "1"}]},
+        },
+    })
+}
+
+/// A pod that asks for `auditors` only.
+fn asking(name: &str, auditors: &str) -> Value {
+    let annotations = json!({"lucid.computing/auditor-chain": auditors, "lucid.computing/intercept": "env"});
+    pod(name, json!({"lucid.io/secured": "true"}), annotations)
+}
+
+/// Makes pods that ask for `auditors` until one holds these images; how long that took.
+async fn until_images(cluster: &Cluster, prefix: &str, auditors: &str, images: &[&str]) -> Duration {
+    until_pods(cluster, prefix, |name| asking(name, auditors), images).await
+}
+
+async fn until_pods(
+    cluster: &Cluster,
+    prefix: &str,
+    manifest: impl Fn(&str) -> Value,
+    images: &[&str],
+) -> Duration {
+    let begin = Instant::now();
+    for attempt in 0.. {
+        let name = format!("{prefix}-{attempt}");
+        create(cluster, "shop", &manifest(&name)).await.stored().unwrap();
+        let found = stored(cluster, "shop", &name).await.spec.unwrap();
+        let found: Vec<_> = found.containers[1..].iter().filter_map(|it| it.image.as_deref()).collect();
+        if found == images {
+            return begin.elapsed();
+        }
+        assert!(begin.elapsed() < Duration::from_secs(15), "{prefix}: {found:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    unreachable!("the loop has no end")
+}
+
+#[tokio::test]
+async fn an_auditor_is_one_in_both_versions_and_the_next_pod_gets_it() {
+    let cluster = cluster().await;
+    // Without a definition, and ready.
+    let mut operator = operator(&cluster, |operator| operator).await;
+    define(&cluster).await;
+
+    apply(&cluster, &flat("lucid-pii-auditor", "r.test/pii:1"));
+    let took = until_images(&cluster, "made", "pii", &["r.test/pii:1"]).await;
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    create(&cluster, "shop", &asking("whole", "pii")).await.stored().unwrap();
+    let whole = stored(&cluster, "shop", "whole").await;
+    assert_eq!(chain(&whole), expected(&[("lucid-pii-auditor", 9000, "http://localhost:5000")]));
+    assert_eq!(env(&whole.spec.unwrap().containers[1], "B").as_deref(), Some("2"));
+
+    // Written in one version, read in the other, with every field.
+    let read = |version: &str, name: &str| -> Value {
+        let resource = format!("auditors.{version}.lucid.computing");
+        serde_json::from_str(&said(&cluster, &["get", &resource, name, "-o", "json"], "")).unwrap()
+    };
+    let variables = |names: [&str; 2]| {
+        let value = |name: &str| if name == "A" { "1" } else { "2" };
+        names.map(|name| json!({"name": name, "value": value(name)}))
+    };
+    let v1 = read("v1", "lucid-pii-auditor");
+    assert_eq!(v1["spec"]["container"], json!({"port": 9000, "env": variables(["A", "B"])}));
+    apply(&cluster, &structured("ordered", "r.test/ordered:1"));
+    let v1alpha1 = read("v1alpha1", "ordered");
+    assert_eq!(v1alpha1["spec"], flat("ordered", "r.test/ordered:1")["spec"]);
+    assert_eq!(v1alpha1["metadata"]["annotations"]["lucid.computing/env-order"], r#"{"order":["B","A"]}"#);
+    // An edit in the flat form keeps the order.
+    let edit = [
+        "patch",
+        "auditors.v1alpha1.lucid.computing",
+        "ordered",
+        "--type=merge",
+        "-p",
+        r#"{"spec": {"description": "Finds more"}}"#,
+    ];
+    said(&cluster, &edit, "");
+    let v1 = read("v1", "ordered");
+    assert_eq!(v1["spec"]["container"]["env"], json!(variables(["B", "A"])));
+    assert_eq!(v1["spec"]["description"], "Finds more");
+    assert_eq!(v1["metadata"]["annotations"].get("lucid.computing/env-order"), None);
+
+    // An object under the name of a file's entry, or a built-in one, counts; without it that one does again.
+    apply(&cluster, &structured("lucid-toxicity-auditor", "r.test/toxicity:7"));
+    let took = until_images(&cluster, "over", "toxicity", &["r.test/toxicity:7"]).await;
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    said(&cluster, &["delete", "auditor", "lucid-toxicity-auditor"], "");
+    until_images(&cluster, "gone", "toxicity", &["ghcr.io/lucid/lucid-toxicity-auditor:latest"]).await;
+
+    // After a restart, and after somebody took the conversion out.
+    operator.restart().await.unwrap();
+    assert_eq!(read("v1alpha1", "ordered")["spec"]["port"], 9000);
+    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client());
+    let none = json!({"spec": {"conversion": {"strategy": "None", "webhook": null}}});
+    definitions
+        .patch("auditors.lucid.computing", &PatchParams::default(), &Patch::Merge(none))
+        .await
+        .unwrap();
+    let flat_port = ["get", "auditors.v1alpha1.lucid.computing", "ordered", "-o", "jsonpath={.spec.port}"];
+    until(&cluster, &flat_port, |text| text == "9000").await;
+
+    // Without the definition there are no objects.
+    definitions.delete("auditors.lucid.computing", &DeleteParams::default()).await.unwrap();
+    let begin = Instant::now();
+    while definitions.get_opt("auditors.lucid.computing").await.unwrap().is_some() {
+        assert!(begin.elapsed() < Duration::from_secs(30));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let guardrails = "ghcr.io/lucid/lucid-guardrails-auditor:latest";
+    until_images(&cluster, "undefined", "pii", &[guardrails, guardrails]).await;
+    define(&cluster).await;
+    apply(&cluster, &structured("pii", "r.test/pii:2"));
+    until_images(&cluster, "again", "pii", &["r.test/pii:2"]).await;
+}
+
+#[tokio::test]
+async fn a_change_of_a_config_map_is_seen_by_the_next_pod_within_a_second() {
+    let cluster = cluster().await;
+    let _operator = operator(&cluster, |operator| operator).await;
+    let file = |image: &str| format!("chain: [{{name: lucid-pii-auditor, image: {image}}}]");
+    let any = |name: &str| {
+        pod(name, json!({"lucid.io/secured": "true"}), json!({"lucid.computing/intercept": "env"}))
+    };
+    for round in 0..3 {
+        let image = format!("r.test/pii:{round}");
+        config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &file(&image)).await;
+        let took = until_images(&cluster, &format!("file-{round}"), "pii", &[&image]).await;
+        assert!(took < Duration::from_secs(1), "{took:?}");
+        let (chain, images) = match round {
+            1 => ("toxicity".to_owned(), vec!["ghcr.io/lucid/lucid-toxicity-auditor:latest".to_owned()]),
+            _ => ("pii,pii".to_owned(), vec![image.clone(), image]),
+        };
+        config_map(&cluster, "shop", "lucid-auditor-chain", "chain", &chain).await;
+        let images: Vec<_> = images.iter().map(String::as_str).collect();
+        let took = until_pods(&cluster, &format!("chain-{round}"), any, &images).await;
+        assert!(took < Duration::from_secs(1), "{took:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_first_pod_of_a_namespace_is_planned_by_its_labels() {
+    let cluster = cluster().await;
+    let _operator = operator(&cluster, |operator| operator).await;
+    let plain = pod("web", json!({"lucid.io/secured": "true"}), json!({}));
+    for round in 0..5 {
+        for (level, redirects) in [("privileged", true), ("baseline", false)] {
+            let name = format!("{level}-{round}");
+            let labels = [("lucid.computing/enabled", "true"), ("pod-security.kubernetes.io/enforce", level)];
+            cluster.create_namespace(&name, &labels).await.unwrap();
+            create(&cluster, &name, &plain).await.stored().unwrap();
+            let init = stored(&cluster, &name, "web").await.spec.unwrap().init_containers.unwrap_or_default();
+            assert_eq!(init.iter().any(|it| it.name == "lucid-init"), redirects, "{name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_object_that_goes_bad_stays_as_it_was_for_pods_and_says_why() {
+    let cluster = cluster().await;
+    let _operator = operator(&cluster, |operator| operator).await;
+    define(&cluster).await;
+    apply(&cluster, &structured("pii", "r.test/pii:1"));
+    until_images(&cluster, "good", "pii", &["r.test/pii:1"]).await;
+    // What the schema cannot see.
+    let resources = json!({"requests": {"cpu": "2"}, "limits": {"cpu": "1"}});
+    let mut bad = structured("pii", "r.test/pii:2");
+    bad["spec"]["container"]["resources"] = resources;
+    apply(&cluster, &bad);
+    let message = ["get", "aud", "pii", "-o", "jsonpath={.status.conditions[?(@.type==\"Ready\")].message}"];
+    let message = until(&cluster, &message, |text| text.contains("requests.cpu")).await;
+    assert!(message.starts_with("spec.container.resources: `requests.cpu` is 2"), "{message}");
+    until_images(&cluster, "bad", "pii", &["r.test/pii:1"]).await;
+    let answer = create(&cluster, "shop", &asking("warned", "pii")).await;
+    assert!(
+        answer.warnings.iter().any(|it| it.contains("Auditor pii: spec.container.resources")),
+        "{answer:?}"
+    );
+    // Of two that mean the same the older counts.
+    apply(&cluster, &structured("lucid-pii-auditor", "r.test/pii:3"));
+    let wide = until(&cluster, &["get", "auditors", "-o", "wide"], |text| text.contains("NameTaken")).await;
+    assert!(wide.contains("Invalid"), "{wide}");
+    said(&cluster, &["delete", "auditor", "pii"], "");
+    until_images(&cluster, "next", "pii", &["r.test/pii:3"]).await;
+}
+
+#[tokio::test]
+async fn kubectl_shows_image_port_and_whether_the_verifier_knows_it() {
+    let cluster = cluster().await;
+    let folder = tempfile::tempdir().unwrap();
+    let mut verifier = Verifier::start(folder.path(), &[NOTARIZED]).await.unwrap();
+    let url = verifier.url().to_owned();
+    let with = |operator: lucid_e2e::OperatorBuilder| operator.env("LUCID_VERIFIER_URL", url.clone());
+    let first = operator(&cluster, with).await;
+    // Replicas are registered under the same address.
+    let second =
+        |it: lucid_e2e::OperatorBuilder| with(it).named("second").env("LUCID_WEBHOOK_URL", first.url());
+    let _second = operator(&cluster, second).await;
+    define(&cluster).await;
+    for (name, image) in [
+        ("known", format!("r.test/known@{NOTARIZED}")),
+        ("unknown", format!("r.test/unknown@{UNKNOWN_TO_IT}")),
+        ("tagged", "r.test/tagged:1".to_owned()),
+    ] {
+        apply(&cluster, &structured(name, &image));
+    }
+    let rows = |text: &str| -> Vec<Vec<String>> {
+        text.lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
+    };
+    let notarized = |text: &str| -> Vec<String> {
+        rows(text)[1..].iter().map(|row| row.get(3).cloned().unwrap_or_default()).collect()
+    };
+    let wanted = ["True", "False", "False"];
+    let text = until(&cluster, &["get", "auditors"], |text| notarized(text) == wanted).await;
+    let table = rows(&text);
+    assert_eq!(table[0], ["NAME", "IMAGE", "PORT", "NOTARIZED", "AGE"]);
+    assert_eq!(table[1][..4], ["known", &format!("r.test/known@{NOTARIZED}"), "9000", "True"]);
+    // In the other version, by the short name and by the category, too.
+    for resource in ["auditors.v1alpha1.lucid.computing", "aud", "lucid"] {
+        assert_eq!(notarized(&said(&cluster, &["get", resource], "")), wanted, "{resource}");
+    }
+    let wide = rows(&said(&cluster, &["get", "auditors", "-o", "wide"], ""));
+    assert_eq!(wide[0][5..], ["READY", "REASON", "VERDICT"]);
+    let verdicts: Vec<_> = wide[1..].iter().map(|row| row[5..].join(" ")).collect();
+    assert_eq!(
+        verdicts,
+        ["True Accepted Notarized", "True Accepted MissingDigest", "True Accepted NotNotarized"]
+    );
+
+    // Nobody writes what stands there, though two replicas look after it.
+    let api = Api::<kube::api::DynamicObject>::all_with(
+        cluster.client(),
+        &kube::api::ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk(
+            "lucid.computing",
+            "v1",
+            "Auditor",
+        )),
+    );
+    let versions = async || -> Vec<String> {
+        api.list(&Default::default()).await.unwrap().iter().map(|it| it.resource_version().unwrap()).collect()
+    };
+    let before = versions().await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(versions().await, before);
+
+    // A new image is asked for at once; of what nobody answers nothing is known.
+    apply(&cluster, &structured("tagged", &format!("r.test/tagged@{NOTARIZED}")));
+    until(&cluster, &["get", "auditors"], |text| notarized(text) == ["True", "True", "False"]).await;
+    verifier.stop();
+    let other = format!("sha256:{}", "c".repeat(64));
+    apply(&cluster, &structured("tagged", &format!("r.test/tagged@{other}")));
+    until(&cluster, &["get", "auditors"], |text| notarized(text) == ["True", "Unknown", "False"]).await;
+    let wide = said(&cluster, &["get", "auditors", "-o", "wide"], "");
+    assert!(wide.contains("NoAnswer"), "{wide}");
+}

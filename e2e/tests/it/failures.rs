@@ -1,0 +1,89 @@
+//! What becomes of pods while the webhook is asked and cannot answer.
+
+use crate::common::{chain, config_map, create, expected, metric, operator, pod, prepare, secured, until};
+use crate::installation::{apply, kubeconfig_of};
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::Api;
+use kube::api::Patch;
+use lucid_e2e::{Answer, Operator};
+use lucid_testbed::Cluster;
+use serde_json::{Value, json};
+
+/// Takes away the right to read the chains of the namespaces, and gives back the role as it was.
+async fn hide_the_chains(cluster: &Cluster) -> ClusterRole {
+    let api: Api<ClusterRole> = Api::all(cluster.client());
+    let role = api.get("lucid-operator").await.unwrap();
+    let mut rules = role.rules.clone().unwrap();
+    rules
+        .retain(|rule| rule.resources.as_ref().is_none_or(|found| !found.contains(&"configmaps".to_owned())));
+    let fewer = Patch::Merge(json!({"rules": rules}));
+    api.patch("lucid-operator", &Default::default(), &fewer).await.unwrap();
+    role
+}
+
+#[tokio::test]
+async fn before_everything_was_read_the_failure_policy_answers() {
+    let cluster = Cluster::builder().start().await.unwrap();
+    apply(&cluster, "lucid.yaml");
+    let cluster = prepare(cluster).await;
+    let role = hide_the_chains(&cluster).await;
+    let user = kubeconfig_of(&cluster, "lucid-operator");
+    config_map(&cluster, "shop", "lucid-auditor-chain", "chain", "toxicity").await;
+
+    let closed = Operator::builder(&cluster).kubeconfig(user.clone()).spawn().unwrap();
+    let says_why = |answer: &Answer| answer.refusal().contains("the configuration is not known yet");
+    let answer = until(&cluster, "shop", |name| secured(&format!("closed-{name}")), says_why).await;
+    assert_eq!(answer.status, 503, "{answer:?}");
+    for part in ["mutate.lucid.computing", "lucid-auditor-chain", "try again in a moment"] {
+        assert!(answer.refusal().contains(part), "{part:?} is not in {:?}", answer.refusal());
+    }
+    // Not even a pod without auditors: nobody knows yet.
+    let plain = create(&cluster, "shop", &pod("plain", json!({}), json!({}))).await;
+    assert_eq!(plain.status, 503, "{plain:?}");
+    create(&cluster, "other", &secured("web")).await.stored().unwrap();
+    assert!(metric(&closed, r#"lucid_injections_total{outcome="failed",reason="NotSynced"}"#).await >= 2);
+    drop(closed);
+
+    // The webhook that validates never fails open; it is somebody else's here.
+    let open = Operator::builder(&cluster).kubeconfig(user).named("lucid-operator-open");
+    let open = open.env("LUCID_FAILURE_POLICY", "Ignore").env("LUCID_VALIDATE", "false").spawn().unwrap();
+    let warns = |answer: &Answer| answer.warnings.join("\n").contains("the configuration is not known yet");
+    let answer = until(&cluster, "shop", |name| secured(&format!("open-{name}")), warns).await;
+    assert!(answer.warnings.join("\n").contains("no auditors"), "{:?}", answer.warnings);
+    assert_eq!(chain(&answer.stored().unwrap()), expected(&[]));
+
+    // What is missing comes, and is used: no chain was guessed.
+    let rules = Patch::Merge(json!({"rules": role.rules}));
+    let api: Api<ClusterRole> = Api::all(cluster.client());
+    api.patch("lucid-operator", &Default::default(), &rules).await.unwrap();
+    let toxicity = [("lucid-toxicity-auditor", 8093, "http://localhost:5000")];
+    let is_injected =
+        |answer: &Answer| answer.result.as_ref().is_ok_and(|pod| chain(pod) == expected(&toxicity));
+    until(&cluster, "shop", |name| secured(&format!("ready-{name}")), is_injected).await;
+    drop(open);
+}
+
+#[tokio::test]
+async fn a_request_that_cannot_be_read_is_answered_by_the_failure_policy_too() {
+    let cluster = crate::common::cluster().await;
+    let of = |policy: &'static str| {
+        operator(&cluster, move |operator| operator.named(policy).env("LUCID_FAILURE_POLICY", policy))
+    };
+    for policy in ["Fail", "Ignore"] {
+        let operator = of(policy).await;
+        let deployment = json!({"group": "apps", "version": "v1", "kind": "Deployment"});
+        let review = crate::bad_input::request("CREATE", deployment, secured("web"));
+        let client = crate::bad_input::client(&cluster).await;
+        let request =
+            client.post(format!("{}/mutate", operator.url())).header("content-type", "application/json");
+        let response = request.body(review).send().await.unwrap();
+        assert_eq!(response.status(), 200, "{policy}");
+        let answer: Value = response.json().await.unwrap();
+        let answer = &answer["response"];
+        assert_eq!((&answer["uid"], &answer["allowed"]), (&json!("u-1"), &json!(policy == "Ignore")));
+        let said = if policy == "Fail" { &answer["status"]["message"] } else { &answer["warnings"][0] };
+        assert!(said.as_str().unwrap().contains("expected a core/v1 Pod"), "{policy}: {answer}");
+        let series = r#"lucid_injections_total{outcome="failed",reason="BadRequest"}"#;
+        assert_eq!(metric(&operator, series).await, 1);
+    }
+}

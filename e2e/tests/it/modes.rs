@@ -1,0 +1,286 @@
+//! Each way in which a chain can be in a pod, as the API server stores it.
+
+use std::time::{Duration, Instant};
+
+use crate::common::{ENABLED, cluster, create, env, operator, pod, prepare, unplanned};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::serde::Serialize;
+use k8s_openapi::serde::de::DeserializeOwned;
+use kube::api::{ListParams, Patch, PostParams};
+use kube::{Api, Resource, ResourceExt};
+use lucid_e2e::Answer;
+use lucid_testbed::Cluster;
+use serde_json::{Value, json};
+
+/// Settings of a pod, and what is expected of it.
+struct Case {
+    name: &'static str,
+    annotations: Value,
+    spec: Value,
+    is_native: bool,
+    is_redirected: bool,
+}
+
+fn manifest(name: &str, annotations: &Value, spec: &Value) -> Value {
+    let mut annotations = annotations.clone();
+    annotations["lucid.computing/auditor-chain"] = json!("injection,toxicity");
+    let mut pod = pod(name, json!({"lucid.io/secured": "true"}), annotations);
+    pod["spec"].as_object_mut().unwrap().append(&mut spec.as_object().unwrap().clone());
+    pod
+}
+
+fn inits(pod: &Pod) -> &[Container] {
+    pod.spec.as_ref().unwrap().init_containers.as_deref().unwrap_or_default()
+}
+
+fn names(containers: &[Container]) -> Vec<&str> {
+    containers.iter().map(|container| &*container.name).collect()
+}
+
+fn named<'p>(pod: &'p Pod, name: &str) -> &'p Container {
+    let containers = &pod.spec.as_ref().unwrap().containers;
+    containers
+        .iter()
+        .chain(inits(pod))
+        .find(|container| container.name == name)
+        .unwrap_or_else(|| panic!("{name}"))
+}
+
+const AUDITORS: [&str; 2] = ["lucid-injection-auditor", "lucid-toxicity-auditor"];
+
+#[tokio::test]
+async fn sidecar_mode_and_interception_follow_the_annotation_and_else_the_pod() {
+    let cluster = cluster().await;
+    let _operator = operator(&cluster, |operator| operator).await;
+    let case = |name, annotations, spec, is_native, is_redirected| Case {
+        name,
+        annotations,
+        spec,
+        is_native,
+        is_redirected,
+    };
+    let mode = |mode: &str| json!({"lucid.computing/sidecar-mode": mode});
+    let job = || json!({"restartPolicy": "Never"});
+    for Case { name, annotations, spec, is_native, is_redirected } in [
+        case("always", json!({}), json!({}), false, true),
+        case("never", json!({}), job(), true, true),
+        case("on-failure", json!({}), json!({"restartPolicy": "OnFailure"}), true, true),
+        case("auto", mode("auto"), job(), true, true),
+        case("native", mode("native"), json!({}), true, true),
+        case("containers", mode("containers"), job(), false, true),
+        case("env", json!({"lucid.computing/intercept": "env"}), json!({}), false, false),
+        case("env-native", json!({"lucid.computing/intercept": "env"}), job(), true, false),
+        case("redirect", json!({"lucid.computing/intercept": "redirect"}), json!({}), false, true),
+        case("host", json!({"lucid.computing/intercept": "env"}), json!({"hostNetwork": true}), false, false),
+    ] {
+        let answer = create(&cluster, "shop", &manifest(name, &annotations, &spec)).await;
+        let warnings = answer.warnings.join("\n");
+        let stored = answer.stored().unwrap_or_else(|error| panic!("{name}: {error}"));
+        let containers = names(&stored.spec.as_ref().unwrap().containers);
+        let init = is_redirected.then_some("lucid-init");
+        let native = AUDITORS.iter().copied().filter(|_| is_native);
+        let plain = AUDITORS.iter().copied().filter(|_| !is_native);
+        assert_eq!(containers, ["model"].into_iter().chain(plain).collect::<Vec<_>>(), "{name}");
+        let mut found = names(inits(&stored));
+        found.sort_unstable();
+        let mut expected: Vec<_> = native.chain(init).collect();
+        expected.sort_unstable();
+        assert_eq!(found, expected, "{name}");
+        for (auditor, port) in [("lucid-injection-auditor", 8090), ("lucid-toxicity-auditor", 8093)] {
+            let auditor = named(&stored, auditor);
+            assert_eq!(auditor.restart_policy.as_deref(), is_native.then_some("Always"), "{name}");
+            let probe = auditor.startup_probe.as_ref().and_then(|probe| probe.http_get.as_ref());
+            assert_eq!(probe.is_some(), is_native, "{name}: the model would not wait");
+            if let Some(probe) = probe {
+                assert_eq!(probe.path.as_deref(), Some("/health"), "{name}");
+                assert_eq!(serde_json::to_value(&probe.port).unwrap(), json!(port), "{name}");
+            }
+        }
+        if is_redirected {
+            let init = named(&stored, "lucid-init");
+            let plan: Value = serde_json::from_str(&env(init, "LUCID_REDIRECT").unwrap()).unwrap();
+            assert_eq!(
+                plan,
+                json!({"version": 1, "chain": [{"uid": 20001, "port": 8090}, {"uid": 20002, "port": 8093}],
+                    "model": 5000, "inbound": true, "outbound": []}),
+                "{name}"
+            );
+            let capabilities = init.security_context.as_ref().unwrap().capabilities.as_ref().unwrap();
+            assert_eq!(capabilities.add, Some(vec!["NET_ADMIN".to_owned()]), "{name}");
+            assert_eq!(capabilities.drop, Some(vec!["ALL".to_owned()]), "{name}");
+        }
+        assert_eq!(warnings.contains("completing"), name == "containers", "{name}: {warnings}");
+        assert_eq!(unplanned(&stored), "", "{name}");
+    }
+
+    // Rules in the node's own network would be for the whole node.
+    for annotations in [json!({}), json!({"lucid.computing/intercept": "redirect"})] {
+        let answer =
+            create(&cluster, "shop", &manifest("refused", &annotations, &json!({"hostNetwork": true}))).await;
+        assert_eq!(answer.status, 422, "{answer:?}");
+        for part in ["spec.hostNetwork is true", "lucid.computing/intercept", "\"env\""] {
+            assert!(answer.refusal().contains(part), "{part:?} is not in {:?}", answer.refusal());
+        }
+    }
+}
+
+#[tokio::test]
+async fn observe_never_holds_the_application_back() {
+    let cluster = cluster().await;
+    let _operator = operator(&cluster, |operator| operator).await;
+    let observe = json!({"lucid.computing/audit-mode": "observe"});
+    for (name, restart_policy) in [("plain", "Always"), ("native", "Never")] {
+        let spec = json!({"restartPolicy": restart_policy});
+        let stored = create(&cluster, "shop", &manifest(name, &observe, &spec)).await.stored().unwrap();
+        for auditor in AUDITORS {
+            let auditor = named(&stored, auditor);
+            assert_eq!(env(auditor, "LUCID_AUDIT_MODE").as_deref(), Some("observe"), "{name}");
+            assert_eq!((&auditor.startup_probe, &auditor.readiness_probe), (&None, &None), "{name}");
+        }
+        assert_eq!(unplanned(&stored), "", "{name}");
+    }
+}
+
+#[tokio::test]
+async fn the_direction_says_who_is_pointed_at_the_chain() {
+    let cluster = cluster().await;
+    let operator = operator(&cluster, |operator| {
+        operator
+            .env("LUCID_IMAGE_PULL_SECRETS", "registry,mirror")
+            .env("LUCID_INIT_IMAGE", "example.com/init:2")
+    });
+    let _operator = operator.await;
+    for (direction, inbound, outbound) in
+        [("inbound", true, json!([])), ("outbound", false, json!([8000])), ("both", true, json!([8000]))]
+    {
+        let annotations =
+            json!({"lucid.computing/direction": direction, "lucid.computing/target-port": "5000"});
+        let mut manifest = manifest(direction, &annotations, &json!({"imagePullSecrets": [{"name": "own"}]}));
+        let of_their_own = json!({"name": "chosen", "image": "example.com/x:1",
+            "env": [{"name": "AUDITOR_URL", "value": "http://elsewhere.test"}]});
+        manifest["spec"]["containers"].as_array_mut().unwrap().push(of_their_own);
+        let answer = create(&cluster, "shop", &manifest).await;
+        let warnings = answer.warnings.join("\n");
+        let stored = answer.stored().unwrap();
+        let is_outbound = outbound != json!([]);
+        let url = is_outbound.then(|| "http://localhost:8090".to_owned());
+        assert_eq!(env(named(&stored, "model"), "AUDITOR_URL"), url, "{direction}");
+        let chosen = env(named(&stored, "chosen"), "AUDITOR_URL");
+        assert_eq!(chosen.as_deref(), Some("http://elsewhere.test"), "{direction}");
+        assert_eq!(
+            warnings.contains("container \"chosen\" sets AUDITOR_URL itself"),
+            is_outbound,
+            "{warnings}"
+        );
+        let init = named(&stored, "lucid-init");
+        assert_eq!(init.image.as_deref(), Some("example.com/init:2"));
+        let plan: Value = serde_json::from_str(&env(init, "LUCID_REDIRECT").unwrap()).unwrap();
+        assert_eq!((&plan["inbound"], &plan["outbound"]), (&json!(inbound), &outbound), "{direction}");
+        let secrets = stored.spec.as_ref().unwrap().image_pull_secrets.as_ref().unwrap();
+        let secrets: Vec<_> = secrets.iter().map(|secret| &*secret.name).collect();
+        assert_eq!(secrets, ["own", "registry", "mirror"], "{direction}");
+    }
+}
+
+/// An application that satisfies Pod Security `restricted`.
+fn hardened(name: &str, annotations: &Value) -> Value {
+    let mut pod = manifest(name, annotations, &json!({}));
+    pod["spec"]["containers"][0]["securityContext"] = json!({
+        "runAsNonRoot": true, "runAsUser": 1000, "allowPrivilegeEscalation": false,
+        "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
+    });
+    pod
+}
+
+#[tokio::test]
+async fn where_pod_security_is_enforced_pods_are_let_in_without_rules() {
+    let cluster = cluster().await;
+    let _operator = operator(&cluster, |operator| operator).await;
+    for level in ["privileged", "baseline", "restricted"] {
+        let labels = [ENABLED, ("pod-security.kubernetes.io/enforce", level)];
+        cluster.create_namespace(level, &labels).await.unwrap();
+        let is_redirected = level == "privileged";
+        for (name, spec) in [("plain", json!({})), ("native", json!({"restartPolicy": "Never"}))] {
+            let mut pod = hardened(name, &json!({}));
+            pod["spec"].as_object_mut().unwrap().append(&mut spec.as_object().unwrap().clone());
+            let answer = create(&cluster, level, &pod).await;
+            let warnings = answer.warnings.join("\n");
+            let stored = answer.stored().unwrap_or_else(|error| panic!("{level}, {name}: {error}"));
+            assert_eq!(names(inits(&stored)).contains(&"lucid-init"), is_redirected, "{level}, {name}");
+            let is_said = warnings.contains(&format!("Pod Security level {level}"));
+            assert_eq!(is_said, !is_redirected, "{level}, {name}: {warnings}");
+            for auditor in AUDITORS {
+                named(&stored, auditor);
+            }
+        }
+        // Whoever asks for rules all the same is told by us and refused by the API server.
+        let redirect = json!({"lucid.computing/intercept": "redirect"});
+        let answer = create(&cluster, level, &hardened("asked", &redirect)).await;
+        if is_redirected {
+            answer.stored().unwrap();
+        } else {
+            let warnings = answer.warnings.join("\n");
+            assert_eq!(answer.status, 403, "{level}: {answer:?}");
+            assert!(answer.refusal().contains("violates PodSecurity"), "{level}: {answer:?}");
+            assert!(answer.refusal().contains("NET_ADMIN"), "{level}: {answer:?}");
+            assert!(warnings.contains("needs NET_ADMIN"), "{level}: {warnings}");
+        }
+    }
+    // The level may change: the next pod is planned for the new one.
+    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(cluster.client());
+    let stricter = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
+    namespaces.patch("privileged", &Default::default(), &Patch::Merge(stricter)).await.unwrap();
+    let is_let_in = |answer: &Answer| answer.status == 201;
+    let again = |name: &str| hardened(name, &json!({}));
+    crate::common::until(&cluster, "privileged", again, is_let_in).await;
+}
+
+async fn make<K>(cluster: &Cluster, manifest: Value) -> K
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
+{
+    let api: Api<K> = Api::namespaced(cluster.client(), "shop");
+    api.create(&PostParams::default(), &serde_json::from_value(manifest).unwrap()).await.unwrap()
+}
+
+#[tokio::test]
+async fn pods_of_a_job_and_of_a_cron_job_have_auditors_that_end_with_them() {
+    let cluster = prepare(Cluster::builder().controller_manager().start().await.unwrap()).await;
+    let _operator = operator(&cluster, |operator| operator).await;
+    let template = |app: &str| {
+        let pod = manifest("", &json!({}), &json!({"restartPolicy": "Never"}));
+        let mut labels = pod["metadata"]["labels"].clone();
+        labels["app"] = json!(app);
+        json!({"metadata": {"labels": labels, "annotations": pod["metadata"]["annotations"]}, "spec": pod["spec"]})
+    };
+    let job = json!({"metadata": {"name": "once"}, "spec": {"template": template("once")}});
+    make::<Job>(&cluster, job).await;
+    let spec = json!({"schedule": "* * * * *", "jobTemplate": {"spec": {"template": template("often")}}});
+    make::<CronJob>(&cluster, json!({"metadata": {"name": "often"}, "spec": spec})).await;
+    // A run was missed: the next one is due at once.
+    let last = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(120);
+    let status = Patch::Merge(json!({"status": {"lastScheduleTime": last.strftime("%FT%TZ").to_string()}}));
+    let cron_jobs: Api<CronJob> = Api::namespaced(cluster.client(), "shop");
+    cron_jobs.patch_status("often", &Default::default(), &status).await.unwrap();
+    let pods: Api<Pod> = Api::namespaced(cluster.client(), "shop");
+    for app in ["once", "often"] {
+        let begin = Instant::now();
+        let pod = loop {
+            let found = pods.list(&ListParams::default().labels(&format!("app={app}"))).await.unwrap();
+            if let Some(pod) = found.items.into_iter().next() {
+                break pod;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(90), "{app} has no pod");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        };
+        let spec = pod.spec.as_ref().unwrap();
+        assert_eq!(names(&spec.containers), ["model"], "{app}: a Job waits for all of these");
+        for auditor in AUDITORS {
+            assert_eq!(named(&pod, auditor).restart_policy.as_deref(), Some("Always"), "{app}");
+        }
+        assert!(names(inits(&pod)).contains(&"lucid-init"), "{app}");
+        assert_eq!(unplanned(&pod), "", "{app}: {}", pod.name_any());
+    }
+}

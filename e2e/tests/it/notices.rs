@@ -1,0 +1,262 @@
+//! What is wrong with a pod is told three times: as an admission warning, as an event on whoever made the pod, and as a
+//! metric.
+
+use std::time::{Duration, Instant};
+
+use crate::common::{ENABLED, chain, cluster, create, expected, metric, operator, pod, prepare, secured};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::PostParams;
+use kube::{Api, Resource};
+use lucid_e2e::Operator;
+use lucid_testbed::Cluster;
+
+use k8s_openapi::serde::Serialize;
+use k8s_openapi::serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+const GUARDRAILS: &[(&str, i32, &str)] = &[
+    ("lucid-guardrails-auditor", 8090, "http://localhost:8093"),
+    ("lucid-guardrails-auditor-2", 8093, "http://localhost:5000"),
+];
+
+/// What the operator has told in events about `kind` `name`, once `is_all` of it is there.
+async fn events_about(
+    cluster: &Cluster,
+    kind: &str,
+    name: &str,
+    is_all: impl Fn(&[Event]) -> bool,
+) -> Vec<Event> {
+    let api: Api<Event> = Api::namespaced(cluster.client(), "shop");
+    let begin = Instant::now();
+    loop {
+        let mut found = api.list(&Default::default()).await.unwrap().items;
+        found.retain(|event| {
+            let regarding = event.regarding.clone().unwrap_or_default();
+            event.reporting_controller.as_deref() == Some("lucid-operator")
+                && regarding.kind.as_deref() == Some(kind)
+                && regarding.name.as_deref() == Some(name)
+        });
+        if is_all(&found) {
+            return found;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(30), "events about {kind} {name}: {found:#?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+fn said(event: &Event) -> (&str, &str, &str, &str) {
+    (
+        event.type_.as_deref().unwrap_or_default(),
+        event.reason.as_deref().unwrap_or_default(),
+        event.action.as_deref().unwrap_or_default(),
+        event.note.as_deref().unwrap_or_default(),
+    )
+}
+
+async fn make<K>(cluster: &Cluster, manifest: Value) -> K
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
+{
+    let api: Api<K> = Api::namespaced(cluster.client(), "shop");
+    api.create(&PostParams::default(), &serde_json::from_value(manifest).unwrap()).await.unwrap()
+}
+
+fn template(annotations: &Value, spec: &Value) -> Value {
+    let mut template = pod("", json!({"app": "web", "lucid.io/secured": "true"}), annotations.clone());
+    template.as_object_mut().unwrap().remove("apiVersion");
+    template.as_object_mut().unwrap().remove("kind");
+    template["metadata"].as_object_mut().unwrap().remove("name");
+    template["spec"].as_object_mut().unwrap().append(&mut spec.as_object().unwrap().clone());
+    template
+}
+
+#[tokio::test]
+async fn whoever_made_a_pod_has_an_event_about_what_is_wrong_with_it() {
+    let cluster = prepare(Cluster::builder().controller_manager().start().await.unwrap()).await;
+    let operator = operator(&cluster, |operator| operator).await;
+
+    let loud = json!({"lucid.computing/audit-mode": "loud", "lucid.computing/target-port": "0"});
+    let deployment = json!({
+        "metadata": {"name": "web"},
+        "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template(&loud, &json!({}))},
+    });
+    make::<Deployment>(&cluster, deployment).await;
+    let is_all = |events: &[Event]| {
+        let times = |event: &Event| event.series.as_ref().map_or(1, |series| series.count);
+        // Who is asked again about a pod tells it again.
+        events.len() == 2 && events.iter().all(|event| times(event) >= 3)
+    };
+    let events = events_about(&cluster, "Deployment", "web", is_all).await;
+    for (key, found) in [("audit-mode", "\"loud\""), ("target-port", "\"0\"")] {
+        let event = events.iter().find(|event| said(event).3.contains(key)).unwrap();
+        let (severity, reason, action, note) = said(event);
+        assert_eq!((severity, reason, action), ("Warning", "InvalidAnnotation", "Inject"));
+        assert!(note.contains(found) && note.contains("accepted"), "{note}");
+        assert!(event.regarding.as_ref().unwrap().uid.is_some(), "kubectl describe would not show it");
+    }
+
+    // Refused: the Job says only that it cannot make its pod, until somebody looks at the CronJob.
+    let on_the_node = json!({"hostNetwork": true, "restartPolicy": "Never"});
+    let redirected = json!({"lucid.computing/intercept": "redirect"});
+    let job = json!({"backoffLimit": 0, "template": template(&redirected, &on_the_node)});
+    let cron_job = json!({
+        "metadata": {"name": "nightly"},
+        "spec": {"schedule": "0 0 1 1 *", "suspend": true, "jobTemplate": {"spec": job}},
+    });
+    let owner = make::<CronJob>(&cluster, cron_job).await.controller_owner_ref(&()).unwrap();
+    let job = json!({"metadata": {"name": "nightly-1", "ownerReferences": [owner]}, "spec": job});
+    make::<Job>(&cluster, job).await;
+    let events = events_about(&cluster, "CronJob", "nightly", |events| !events.is_empty()).await;
+    let (severity, reason, _, note) = said(&events[0]);
+    assert_eq!((severity, reason), ("Warning", "HostNetwork"));
+    assert!(note.contains("hostNetwork") && note.contains("intercept"), "{note}");
+
+    for (labels, at_least) in [
+        (r#"lucid_injections_total{outcome="injected",reason=""}"#, 3),
+        (r#"lucid_injections_total{outcome="refused",reason="HostNetwork"}"#, 1),
+        (r#"lucid_injection_warnings_total{reason="InvalidAnnotation"}"#, 6),
+        (r#"lucid_injection_events_total{outcome="sent"}"#, 7),
+    ] {
+        assert!(metric(&operator, labels).await >= at_least, "{labels}");
+    }
+    let zero = [
+        r#"lucid_injections_total{outcome="failed",reason="Panicked"}"#,
+        r#"lucid_injection_events_total{outcome="dropped"}"#,
+        r#"lucid_injection_events_total{outcome="failed"}"#,
+    ];
+    for labels in zero {
+        assert_eq!(metric(&operator, labels).await, 0, "{labels}");
+    }
+    let planned = metric(&operator, "lucid_injection_planning_seconds_count").await;
+    assert!(planned >= 4, "{planned}");
+}
+
+#[tokio::test]
+async fn a_bare_pod_has_its_event_by_name_and_a_dry_run_has_none() {
+    let cluster = cluster().await;
+    let operator = operator(&cluster, |operator| operator).await;
+    let on_the_node = |name: &str| {
+        let annotations = json!({"lucid.computing/intercept": "redirect"});
+        let mut pod = pod(name, json!({"lucid.io/secured": "true"}), annotations);
+        pod["spec"]["hostNetwork"] = json!(true);
+        pod
+    };
+    let api: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(cluster.client(), "shop");
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let refused = api.create(&dry_run, &serde_json::from_value(on_the_node("dry")).unwrap()).await;
+    assert!(refused.unwrap_err().to_string().contains("hostNetwork"));
+    let skip = json!({"lucid.computing/skip-audit": "true"});
+    let dry = pod("dry", json!({"lucid.io/secured": "true"}), skip.clone());
+    api.create(&dry_run, &serde_json::from_value(dry).unwrap()).await.unwrap();
+
+    let answer = create(&cluster, "shop", &on_the_node("wet")).await;
+    assert_eq!(answer.status, 422, "{answer:?}");
+    let skipped = pod("skipped", json!({"lucid.io/secured": "true"}), skip);
+    assert!(create(&cluster, "shop", &skipped).await.warnings.join("\n").contains("no auditors: annotation"));
+    let mut generated = on_the_node("x");
+    generated["metadata"] = json!({"generateName": "gen-", "labels": generated["metadata"]["labels"],
+        "annotations": generated["metadata"]["annotations"]});
+    assert_eq!(create(&cluster, "shop", &generated).await.status, 422);
+
+    // They are sent in the order in which they were asked about.
+    events_about(&cluster, "Pod", "gen-", |events| events.len() == 1).await;
+    let wet = events_about(&cluster, "Pod", "wet", |events| events.len() == 1).await;
+    assert_eq!((said(&wet[0]).0, said(&wet[0]).1), ("Warning", "HostNetwork"));
+    let skipped = events_about(&cluster, "Pod", "skipped", |events| events.len() == 1).await;
+    assert_eq!((said(&skipped[0]).0, said(&skipped[0]).1), ("Normal", "SkipAudit"));
+    events_about(&cluster, "Pod", "dry", |events| events.is_empty()).await;
+    assert_eq!(metric(&operator, r#"lucid_injection_events_total{outcome="sent"}"#).await, 3);
+    assert_eq!(metric(&operator, r#"lucid_injections_total{outcome="skipped",reason="SkipAudit"}"#).await, 2);
+}
+
+#[tokio::test]
+async fn skip_audit_is_honoured_only_for_the_service_accounts_that_are_listed() {
+    let cluster = cluster().await;
+    cluster.create_namespace("lab", &[ENABLED]).await.unwrap();
+    let builder =
+        Operator::builder(&cluster).env("LUCID_ALLOW_SKIP_SERVICE_ACCOUNTS", "shop/batch, lab/other");
+    let _operator = builder.start().await.unwrap();
+    for namespace in ["shop", "lab"] {
+        let api: Api<ServiceAccount> = Api::namespaced(cluster.client(), namespace);
+        let account = serde_json::from_value(json!({"metadata": {"name": "batch"}})).unwrap();
+        api.create(&PostParams::default(), &account).await.unwrap();
+    }
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": "u-1",
+        "controller": true}]);
+    for (namespace, account, owners, is_skipped) in [
+        ("shop", Some("batch"), json!([]), true),
+        ("shop", Some("batch"), owner.clone(), true),
+        ("shop", None, json!([]), false),
+        ("shop", None, owner.clone(), false),
+        ("shop", Some("other"), json!([]), false),
+        ("lab", Some("batch"), json!([]), false),
+        ("lab", Some("batch"), owner, false),
+    ] {
+        let annotations = json!({"lucid.computing/skip-audit": "true"});
+        let mut pod = pod("", json!({"lucid.io/secured": "true"}), annotations);
+        let metadata = pod["metadata"].as_object_mut().unwrap();
+        metadata.remove("name");
+        metadata.insert("generateName".into(), json!("web-"));
+        metadata.insert("ownerReferences".into(), owners.clone());
+        if let Some(account) = account {
+            pod["spec"]["serviceAccountName"] = json!(account);
+        }
+        let answer = create(&cluster, namespace, &pod).await;
+        let warnings = answer.warnings.join("\n");
+        let case = format!("{namespace}, {account:?}, {owners}: {warnings}");
+        let stored = answer.stored().unwrap_or_else(|error| panic!("{case}: {error}"));
+        if is_skipped {
+            assert_eq!(chain(&stored), expected(&[]), "{case}");
+            assert!(warnings.contains("no auditors: annotation lucid.computing/skip-audit"), "{case}");
+        } else {
+            assert_eq!(chain(&stored), expected(GUARDRAILS), "{case}");
+            assert!(warnings.contains("skip-audit: \"true\" is not allowed here"), "{case}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_leave_nobody_skips_and_the_same_flag_lets_everybody() {
+    let cluster = cluster().await;
+    let annotations = json!({"lucid.computing/skip-audit": "true"});
+    let manifest = |name: &str| pod(name, json!({"lucid.io/secured": "true"}), annotations.clone());
+    for (allowed, auditors) in [("false", GUARDRAILS), ("true", &[])] {
+        let builder = Operator::builder(&cluster).env("LUCID_ALLOW_SKIP", allowed);
+        let _operator = builder.start().await.unwrap();
+        let is_as_told = |answer: &lucid_e2e::Answer| {
+            answer.result.as_ref().is_ok_and(|pod| chain(pod) == expected(auditors))
+        };
+        crate::common::until(&cluster, "shop", |name| manifest(&format!("{allowed}-{name}")), is_as_told)
+            .await;
+    }
+}
+
+/// Requests to the API server so far but for those about pods.
+async fn requests(cluster: &Cluster) -> u64 {
+    let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+    let metrics = cluster.client().request_text(request).await.unwrap();
+    let lines = metrics
+        .lines()
+        .filter(|line| line.starts_with("apiserver_request_total{") && !line.contains(r#"resource="pods""#));
+    lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap() as u64).sum()
+}
+
+#[tokio::test]
+async fn no_pod_costs_a_request_to_the_api_server() {
+    const PODS: u64 = 60;
+    let cluster = cluster().await;
+    let operator = operator(&cluster, |operator| operator).await;
+    create(&cluster, "shop", &secured("first")).await.stored().unwrap();
+    let before = requests(&cluster).await;
+    for number in 0..PODS {
+        let answer = create(&cluster, "shop", &secured(&format!("web-{number}"))).await;
+        assert_eq!(chain(&answer.stored().unwrap()), expected(GUARDRAILS));
+    }
+    let made = requests(&cluster).await - before;
+    assert!(made < PODS / 2, "{made} requests for {PODS} pods");
+    assert_eq!(metric(&operator, r#"lucid_injections_total{outcome="injected",reason=""}"#).await, PODS + 1);
+}

@@ -1,0 +1,118 @@
+//! Which namespaces and pods the webhooks are called for.
+
+use std::process::Command;
+
+use crate::common::{chain, cluster, create, expected, operator, pod, secured, until};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::Api;
+use kube::api::Patch;
+use lucid_e2e::{Answer, program};
+use lucid_testbed::Cluster;
+use serde_json::{Value, json};
+
+const TOXICITY: &[(&str, i32, &str)] = &[("lucid-toxicity-auditor", 8093, "http://localhost:5000")];
+
+/// namespaceSelector and objectSelector of both webhooks, which are the same.
+async fn selectors(cluster: &Cluster) -> (Value, Value) {
+    let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
+    let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
+    let mutating = mutating.get("lucid-operator").await.unwrap().webhooks.unwrap().remove(0);
+    let validating = validating.get("lucid-operator").await.unwrap().webhooks.unwrap().remove(0);
+    let of = |namespaces: Option<LabelSelector>, objects: Option<LabelSelector>| {
+        (serde_json::to_value(namespaces).unwrap(), serde_json::to_value(objects).unwrap())
+    };
+    let found = of(mutating.namespace_selector, mutating.object_selector);
+    assert_eq!(of(validating.namespace_selector, validating.object_selector), found);
+    found
+}
+
+#[tokio::test]
+async fn other_namespaces_and_pods_can_be_selected_but_never_those_of_the_system() {
+    let cluster = cluster().await;
+    cluster.create_namespace("a", &[("team", "a")]).await.unwrap();
+    cluster.create_namespace("c", &[("team", "c")]).await.unwrap();
+    cluster.create_namespace("old", &[("team", "a"), ("legacy", "")]).await.unwrap();
+    let namespaces: Api<Namespace> = Api::all(cluster.client());
+    let system = ["kube-system", "kube-public", "kube-node-lease", "lucid-system"];
+    for name in system {
+        let label = Patch::Merge(json!({"metadata": {"labels": {"team": "a"}}}));
+        namespaces.patch(name, &Default::default(), &label).await.unwrap();
+    }
+    let first = operator(&cluster, |operator| {
+        let operator = operator.env("LUCID_CHAIN", "toxicity");
+        let operator = operator.env("LUCID_NAMESPACE_SELECTOR", "team in (a, b), !legacy");
+        operator.env("LUCID_OBJECT_SELECTOR", "audience!=nobody")
+    })
+    .await;
+    let excluded = json!({"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": system});
+    let (selected, objects) = selectors(&cluster).await;
+    let of_teams = json!([
+        excluded,
+        {"key": "team", "operator": "In", "values": ["a", "b"]},
+        {"key": "legacy", "operator": "DoesNotExist"},
+    ]);
+    let expressions = |selector: &Value| {
+        let mut found = selector["matchExpressions"].as_array().unwrap().clone();
+        found[0]["values"]
+            .as_array_mut()
+            .unwrap()
+            .sort_by_key(|name| system.iter().position(|known| name == known));
+        Value::Array(found)
+    };
+    assert_eq!(expressions(&selected), of_teams);
+    assert_eq!(
+        objects,
+        json!({"matchExpressions": [{"key": "audience", "operator": "NotIn", "values": ["nobody"]}]})
+    );
+
+    for (namespace, auditors) in [("a", TOXICITY), ("c", &[]), ("old", &[]), ("shop", &[])]
+        .into_iter()
+        .chain(system.map(|name| (name, &[][..])))
+    {
+        let stored = create(&cluster, namespace, &secured("web")).await.stored().unwrap();
+        assert_eq!(chain(&stored), expected(auditors), "{namespace}");
+    }
+    let nobody = pod("nobody", json!({"lucid.io/secured": "true", "audience": "nobody"}), json!({}));
+    let stored = create(&cluster, "a", &nobody).await.stored().unwrap();
+    assert_eq!(chain(&stored), expected(&[]));
+
+    // Another selector takes the place of the one before, whoever registered that.
+    drop(first);
+    let _second = operator(&cluster, |operator| {
+        let operator = operator.named("lucid-operator-2").env("LUCID_CHAIN", "toxicity");
+        operator.env("LUCID_NAMESPACE_SELECTOR", "kubernetes.io/metadata.name in (c, kube-system)")
+    })
+    .await;
+    let is_injected =
+        |answer: &Answer| answer.result.as_ref().is_ok_and(|pod| chain(pod) == expected(TOXICITY));
+    until(&cluster, "c", secured, is_injected).await;
+    let (selected, objects) = selectors(&cluster).await;
+    let by_name = json!([
+        excluded,
+        {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["c", "kube-system"]},
+    ]);
+    assert_eq!((expressions(&selected), objects), (by_name, json!({})));
+    for namespace in ["a", "kube-system"] {
+        let stored = create(&cluster, namespace, &secured("again")).await.stored().unwrap();
+        assert_eq!(chain(&stored), expected(&[]), "{namespace}");
+    }
+}
+
+#[tokio::test]
+async fn a_selector_that_is_none_is_refused_at_start_by_the_name_of_its_variable() {
+    for program_name in ["lucid-operator", "lucid-validator"] {
+        for variable in ["LUCID_NAMESPACE_SELECTOR", "LUCID_OBJECT_SELECTOR"] {
+            for text in ["", " ", "a in ()", "a=ä", "team=a,,b=c", "tier>1"] {
+                let mut command = Command::new(program(program_name).unwrap());
+                let output = command.arg("run").env(variable, text).output().unwrap();
+                let said = String::from_utf8_lossy(&output.stderr);
+                assert_eq!(output.status.code(), Some(2), "{variable}={text:?}: {said}");
+                assert!(said.contains(variable) && said.contains("accepted"), "{variable}={text:?}: {said}");
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Any text as `auditors.yaml`: read, or refused with a line that is there.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, plan};
+use serde_json::{Value, json};
+
+fuzz_target!(|yaml: &str| {
+    let catalogue = match Catalogue::parse("auditors.yaml", yaml) {
+        Ok(catalogue) => catalogue,
+        Err(error) => {
+            assert!(error.line() >= 1 && error.column() >= 1);
+            assert!(error.line() <= yaml.lines().count() + 1, "{error}");
+            assert!(!error.to_string().contains(char::is_control), "{error:?}");
+            return;
+        }
+    };
+    for auditor in catalogue.auditors() {
+        assert_eq!(catalogue.resolve(auditor.name()), Ok(auditor));
+        assert_eq!(catalogue.auditor_of_container(auditor.name()), Some(auditor));
+    }
+    assert_eq!(catalogue.overlay(&catalogue), catalogue);
+
+    let chain: Vec<_> = catalogue.auditors().iter().take(4).map(|auditor| auditor.name().to_owned()).collect();
+    let all = Catalogue::builtin().overlay(&catalogue);
+    let Ok(configuration) = Configuration::new(all, (!chain.is_empty()).then_some(&chain[..])) else {
+        panic!("a catalogue has its own auditors");
+    };
+    let pod = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "web", "ports": [{"containerPort": 5000}]}]}});
+    let json = pod.to_string();
+    let view = PodView::from_json(&json).expect("a pod");
+    let inputs = Inputs::new(&configuration).forced();
+    let Decision::Planned(planned) = plan(&view, &inputs).decision else { panic!("a chain fits into {json}") };
+    for container in &planned.containers {
+        let manifest = container.manifest();
+        let security = &manifest["securityContext"];
+        assert_eq!(security["runAsNonRoot"], true);
+        assert_eq!(security["allowPrivilegeEscalation"], false);
+        assert_eq!(security["readOnlyRootFilesystem"], true);
+        assert_eq!(security["capabilities"], json!({"drop": ["ALL"]}));
+        assert_ne!(security["seccompProfile"]["type"], "Unconfined");
+        assert_eq!(security["privileged"].as_bool().unwrap_or_default(), false);
+    }
+    let operations = serde_json::from_value(json!(planned.patch(&view))).expect("a patch is a patch");
+    let mut patched: Value = pod;
+    json_patch::patch(&mut patched, &operations).expect("the patch applies");
+    let json = patched.to_string();
+    let view = PodView::from_json(&json).expect("a pod");
+    let Decision::Planned(again) = plan(&view, &inputs).decision else { panic!("a chain fits into {json}") };
+    assert!(again.patch(&view).is_empty(), "{:?} {json}", again.patch(&view));
+});
