@@ -158,6 +158,7 @@ impl Warning {
             Self::TriggerMissing => "TriggerMissing",
             Self::SkipNotAllowed => "SkipNotAllowed",
             Self::NeverCompletes { .. } => "NeverCompletes",
+            Self::ModelStartsFirst { .. } => "ModelStartsFirst",
             Self::NotRedirected { .. } => "NotRedirected",
             Self::RedirectRefused { .. } => "RedirectRefused",
             Self::ProbeByGrpc { .. } => "ProbeByGrpc",
