@@ -17,7 +17,8 @@ const REDIRECT: &str = r#"{"version":1,"chain":[{"uid":20001,"port":8090},{"uid"
 
 /// Users are looked up in a file alone, as in an image: nft asks for the names of those in the rules, and on this
 /// machine that may go who knows where.
-const INSIDE: &str = "f=$(mktemp) && echo 'passwd: files' > $f && mount --bind $f /etc/nsswitch.conf && rm $f && exec \"$@\"";
+const INSIDE: &str =
+    "f=$(mktemp) && echo 'passwd: files' > $f && mount --bind $f /etc/nsswitch.conf && rm $f && exec \"$@\"";
 
 #[derive(Serialize)]
 pub(super) struct Figures {

@@ -97,7 +97,9 @@ impl Figures {
     pub(super) fn cells(&self) -> Vec<String> {
         let Summary { per_second, latency_us, .. } = &self.summary;
         let what = match self.share {
-            1.0 => format!("/mutate over TLS, saturated by {CONNECTIONS} connections: {per_second:.0} calls/s"),
+            1.0 => {
+                format!("/mutate over TLS, saturated by {CONNECTIONS} connections: {per_second:.0} calls/s")
+            }
             share => format!("/mutate over TLS, at {:.0} % of that: {per_second:.0} calls/s", share * 100.0),
         };
         let mut cells = vec![what, "10 KB".to_owned(), time(latency_us.p50), time(latency_us.p99)];
@@ -114,6 +116,7 @@ pub(super) fn goals(figures: &[Figures]) -> Vec<Goal> {
         reached: half.summary.latency_us.p99 < 1000.0,
     });
     let failed: u64 = figures.iter().map(|figures| figures.summary.failed).sum();
-    let fine = Goal { goal: "no call of /mutate fails", found: format!("{failed} failed"), reached: failed == 0 };
+    let fine =
+        Goal { goal: "no call of /mutate fails", found: format!("{failed} failed"), reached: failed == 0 };
     half.into_iter().chain([fine]).collect()
 }

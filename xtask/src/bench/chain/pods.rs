@@ -70,7 +70,8 @@ pub(super) fn measure(milliseconds: u64) -> Result<Vec<Figures>, Error> {
     }
     let mut figures: Vec<Figures> = Vec::new();
     for (times, memory) in times.into_iter().zip(memory) {
-        let mut same = figures.iter().map(|before| &before.times).filter(|before| before.group == times.group);
+        let mut same =
+            figures.iter().map(|before| &before.times).filter(|before| before.group == times.group);
         let each_more_us = same.next_back().filter(|before| before.size < times.size).map(|before| {
             (times.total_us.p50 - before.total_us.p50) / times.grows.units(times.size - before.size)
         });
@@ -105,7 +106,8 @@ impl Figures {
             Grows::Bytes => bytes(times.pod_bytes),
             Grows::Auditors => format!("{}, {}", times.size, bytes(times.pod_bytes)),
         };
-        let steps: Vec<_> = times.steps_us.iter().map(|step| format!("{step:.*}", usize::from(*step < 10.0))).collect();
+        let steps: Vec<_> =
+            times.steps_us.iter().map(|step| format!("{step:.*}", usize::from(*step < 10.0))).collect();
         vec![
             times.name.clone(),
             size,
@@ -154,8 +156,10 @@ pub(super) fn goals(figures: &[Figures]) -> Vec<Goal> {
 /// The exponent of the power of size that time follows best, by least squares over the logarithms: 1 is linear growth, 2
 /// quadratic. What does not grow at all makes it smaller, so it is that of the larger half.
 fn exponent(group: &[&Times]) -> f64 {
-    let points: Vec<_> =
-        group[group.len() / 2..].iter().map(|times| ((times.size as f64).ln(), times.total_us.p50.ln())).collect();
+    let points: Vec<_> = group[group.len() / 2..]
+        .iter()
+        .map(|times| ((times.size as f64).ln(), times.total_us.p50.ln()))
+        .collect();
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
     let (mean_size, mean_time) = (mean(|point| point.0), mean(|point| point.1));
