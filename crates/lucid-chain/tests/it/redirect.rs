@@ -59,7 +59,7 @@ fn a_plan_that_makes_no_sense_is_refused_with_what_is_wrong() {
         ("8093", "8090", "port 8090 of auditor 2 is the one of auditor 1 too"),
         ("8093", "5000", "port 5000 of auditor 2 is the one of the model too"),
         ("[8000]", "[8000,8000]", "outbound port 8000 comes twice"),
-        (r#"{"uid":20001,"port":8090},{"uid":20002,"port":8093}"#, "", "chain is empty, accepted 1 to 32"),
+        (r#"{"uid":20001,"port":8090},{"uid":20002,"port":8093}"#, "", "chain is empty, accepted 1 to 128"),
     ] {
         let plan = PLAN.replacen(from, to, 1);
         let error = Redirect::from_json(&plan).unwrap_err().to_string();
@@ -77,7 +77,7 @@ fn a_chain_has_as_many_auditors_as_a_pod_may_have() {
     let error = Redirect::new(chain(longest + 1), port(5000), true, []).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "failed to read the redirect: chain is too long, accepted 1 to 32 auditors"
+        "failed to read the redirect: chain is too long, accepted 1 to 128 auditors"
     );
 }
 
