@@ -90,7 +90,8 @@ fn of_count(shape: Shape, count: usize) -> Value {
         }
         Shape::Annotations => {
             for number in 0..count {
-                pod["metadata"]["labels"][format!("example.com/label-{number}")] = json!(format!("v{number}"));
+                pod["metadata"]["labels"][format!("example.com/label-{number}")] =
+                    json!(format!("v{number}"));
                 pod["metadata"]["annotations"][format!("example.com/annotation-{number}")] =
                     json!(format!("revision {number} of the \"orders\" service"));
             }
@@ -106,10 +107,13 @@ fn of_count(shape: Shape, count: usize) -> Value {
             }});
         }
         Shape::Text => {
-            let lines: String = (0..count).map(|number| format!("setting_{number}: \"value {number}\"\n")).collect();
+            let lines: String =
+                (0..count).map(|number| format!("setting_{number}: \"value {number}\"\n")).collect();
             pod["metadata"]["annotations"]["example.com/configuration"] = json!(lines);
         }
-        Shape::ManagedFields => pod["metadata"]["managedFields"] = managed_fields((0..count).map(managed_field)),
+        Shape::ManagedFields => {
+            pod["metadata"]["managedFields"] = managed_fields((0..count).map(managed_field))
+        }
     }
     pod
 }
@@ -195,9 +199,15 @@ fn container(name: &str, variables: usize, port: u16) -> Value {
 
 fn variable(number: usize) -> Value {
     match number % 8 {
-        7 => json!({"name": format!("ORDERS_SECRET_{number}"), "valueFrom": {"secretKeyRef": {"name": "orders", "key": format!("key-{number}")}}}),
-        5 => json!({"name": format!("ORDERS_SETTING_{number}"), "value": format!("\"{number}\" of https://config.example.com/")}),
-        _ => json!({"name": format!("ORDERS_SETTING_{number}"), "value": format!("https://config.example.com/{number}")}),
+        7 => {
+            json!({"name": format!("ORDERS_SECRET_{number}"), "valueFrom": {"secretKeyRef": {"name": "orders", "key": format!("key-{number}")}}})
+        }
+        5 => {
+            json!({"name": format!("ORDERS_SETTING_{number}"), "value": format!("\"{number}\" of https://config.example.com/")})
+        }
+        _ => {
+            json!({"name": format!("ORDERS_SETTING_{number}"), "value": format!("https://config.example.com/{number}")})
+        }
     }
 }
 

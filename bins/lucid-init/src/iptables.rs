@@ -54,9 +54,9 @@ impl IptablesVariant {
         self.name
     }
 
-    /// The rules of the table `nat`, as `iptables-save` prints them.
+    /// The rules of all tables, as `iptables-save` prints them.
     pub(crate) fn saved(&self, family: Family) -> Result<String, ToolError> {
-        tool::run(&self.programs(family)?.save, &["-t", "nat"], "")
+        tool::run(&self.programs(family)?.save, &[], "")
     }
 
     /// Installs the rules for IPv4, and for IPv6 where the pod has that.

@@ -95,7 +95,7 @@ async fn it_injects_until_sigterm_and_refuses_to_run_beside_cert_manager() {
     let log = fs::read_to_string(log).unwrap();
     assert!(status.success() && log.contains("SIGTERM") && log.contains("stopped"), "{log}");
 
-    let now = k8s_openapi::jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.000000Z").to_string();
+    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.000000Z").to_string();
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": { "name": "cert-manager-cainjector-leader-election" },

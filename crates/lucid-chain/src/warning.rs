@@ -171,7 +171,6 @@ impl Warning {
             Self::ContainerMoved { .. } => "ContainerMoved",
             Self::AuditorUrlKept { .. } => "AuditorUrlKept",
             Self::ProfileTakenAway { .. } => "ProfileTakenAway",
-            Self::ModelStartsFirst { .. } => "ModelStartsFirst",
             Self::StatusUnreadable { .. } => "StatusUnreadable",
             Self::NotInjected { .. } => "NotInjected",
             Self::InjectedMissing { .. } => "InjectedMissing",

@@ -4,13 +4,15 @@ use std::process::Command;
 
 use crate::auditor;
 use crate::common::{chain, create, expected, operator, prepare, secured, stored};
+use crate::notices::{events_about, make};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
-use kube::Api;
 use kube::api::Patch;
+use kube::{Api, Resource};
 use lucid_e2e::{Operator, OperatorBuilder, program};
 use lucid_testbed::{Binaries, Cluster, Component, can_use_namespaces};
 use serde_json::json;
@@ -45,6 +47,19 @@ async fn the_rights_in_the_manifests_are_enough() {
     auditor::define(&cluster).await;
     auditor::apply(&cluster, &auditor::structured("pii", "r.test/pii:1"));
     auditor::until(&cluster, &["get", "auditors"], |text| text.contains("False")).await;
+    // To tell a Deployment what is wrong with a pod of its ReplicaSet.
+    let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": secured("web")["spec"]});
+    let spec = json!({"selector": {"matchLabels": {"app": "web"}}, "template": template});
+    let deployment = json!({"metadata": {"name": "web"}, "spec": spec});
+    let deployment: Deployment = make(&cluster, deployment).await;
+    let owners = json!([deployment.controller_owner_ref(&())]);
+    let replica_set = json!({"metadata": {"name": "web-1", "ownerReferences": owners}, "spec": spec});
+    let replica_set: ReplicaSet = make(&cluster, replica_set).await;
+    let mut loud = secured("web-1-1");
+    loud["metadata"]["annotations"] = json!({"lucid.computing/audit-mode": "loud"});
+    loud["metadata"]["ownerReferences"] = json!([replica_set.controller_owner_ref(&())]);
+    create(&cluster, "shop", &loud).await.stored().unwrap();
+    events_about(&cluster, "Deployment", "web", |events| events.len() == 1).await;
     // Also those that only a repair needs: to change the Secret, to report it, to put the registration back.
     // Done at start, so that the operator does not end between a repair and its report.
     operator.kill();

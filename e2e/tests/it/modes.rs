@@ -3,12 +3,11 @@
 use std::time::{Duration, Instant};
 
 use crate::common::{ENABLED, cluster, create, env, operator, pod, prepare, unplanned};
+use crate::notices::make;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{Container, Pod};
-use k8s_openapi::serde::Serialize;
-use k8s_openapi::serde::de::DeserializeOwned;
-use kube::api::{ListParams, Patch, PostParams};
-use kube::{Api, Resource, ResourceExt};
+use kube::api::{ListParams, Patch};
+use kube::{Api, ResourceExt};
 use lucid_e2e::Answer;
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
@@ -234,15 +233,6 @@ async fn where_pod_security_is_enforced_pods_are_let_in_without_rules() {
     let is_let_in = |answer: &Answer| answer.status == 201;
     let again = |name: &str| hardened(name, &json!({}));
     crate::common::until(&cluster, "privileged", again, is_let_in).await;
-}
-
-async fn make<K>(cluster: &Cluster, manifest: Value) -> K
-where
-    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
-    K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
-{
-    let api: Api<K> = Api::namespaced(cluster.client(), "shop");
-    api.create(&PostParams::default(), &serde_json::from_value(manifest).unwrap()).await.unwrap()
 }
 
 #[tokio::test]

@@ -23,7 +23,7 @@ const GUARDRAILS: &[(&str, i32, &str)] = &[
 ];
 
 /// What the operator has told in events about `kind` `name`, once `is_all` of it is there.
-async fn events_about(
+pub(crate) async fn events_about(
     cluster: &Cluster,
     kind: &str,
     name: &str,
@@ -56,7 +56,7 @@ fn said(event: &Event) -> (&str, &str, &str, &str) {
     )
 }
 
-async fn make<K>(cluster: &Cluster, manifest: Value) -> K
+pub(crate) async fn make<K>(cluster: &Cluster, manifest: Value) -> K
 where
     K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
     K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,

@@ -123,7 +123,7 @@ async fn no_pod_is_refused_while_an_operator_of_a_deployment_is_uninstalled() {
     }
 
     // Once more, there is nothing to do.
-    let (status, said) = uninstall(&cluster, &["--yes", "--crds"]).await;
+    let (status, said) = uninstall(&cluster, &["--yes"]).await;
     assert_eq!(status, Some(0), "{said}");
     assert!(!said.contains("deleted") && !said.contains("scaled"), "{said}");
 }

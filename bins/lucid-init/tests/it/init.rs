@@ -57,7 +57,10 @@ impl Image {
         match self {
             Self::Nft => inside.run("nft list ruleset"),
             _ => ["iptables", "ip6tables"]
-                .map(|family| inside.run(&format!("{family}{} -t nat -S", &self.tool()["iptables".len()..])))
+                .map(|family| {
+                    let program = format!("{family}{}", &self.tool()["iptables".len()..]);
+                    inside.run(&format!("{program} -t nat -S")) + &inside.run(&format!("{program} -S"))
+                })
                 .concat(),
         }
     }

@@ -63,7 +63,7 @@ impl PlannedInit {
             "imagePullPolicy": self.image_pull_policy,
             "env": [{"name": keys::REDIRECT_ENV, "value": self.redirect.to_json()}],
             "resources": {
-                "requests": {"cpu": "10m", "memory": "16Mi"},
+                "requests": {"cpu": "100m", "memory": "32Mi"},
                 "limits": {"cpu": "500m", "memory": "64Mi"},
             },
             "securityContext": {

@@ -9,13 +9,13 @@ use serde_json::json;
 
 #[test]
 fn a_nonsense_value_is_ignored_with_a_warning_that_names_key_value_and_what_is_accepted() {
-    let too_many = vec!["injection"; 33].join(",");
+    let too_many = vec!["injection"; lucid_chain::MAX_CHAIN + 1].join(",");
     let cases = [
         (keys::AUDITOR_CHAIN, "", "names no auditor, accepted auditor names separated by commas"),
         (keys::AUDITOR_CHAIN, " \t", "names no auditor, accepted auditor names separated by commas"),
         (keys::AUDITOR_CHAIN, "injection,,toxicity", "item 2 is empty, accepted auditor names"),
         (keys::AUDITOR_CHAIN, "injection,", "item 2 is empty, accepted auditor names"),
-        (keys::AUDITOR_CHAIN, &too_many, "names more than 32 auditors, accepted at most 32"),
+        (keys::AUDITOR_CHAIN, &too_many, "names more than 128 auditors, accepted at most 128"),
         (keys::AUDITORS, "injection;toxicity", "unknown auditor \"injection;toxicity\""),
         (keys::AUDITORS, "toxcity", "unknown auditor \"toxcity\", did you mean lucid-toxicity-auditor?"),
         (keys::AUDITORS, "аудитор", "unknown auditor \"аудитор\" (known: lucid-guardrails-auditor,"),

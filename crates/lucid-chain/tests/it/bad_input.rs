@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 /// Every annotation that holds a setting, and what its warning must name as accepted.
 const SETTINGS: [(&str, &str); 8] = [
-    (keys::AUDITOR_CHAIN, "lucid-injection-auditor|auditor names separated by commas|at most 32"),
-    (keys::AUDITORS, "lucid-injection-auditor|auditor names separated by commas|at most 32"),
+    (keys::AUDITOR_CHAIN, "lucid-injection-auditor|auditor names separated by commas|at most 128"),
+    (keys::AUDITORS, "lucid-injection-auditor|auditor names separated by commas|at most 128"),
     (keys::AUDIT_MODE, r#"accepted "enforce" or "observe""#),
     (keys::SKIP_AUDIT, r#"accepted "true" or "false""#),
     (keys::TARGET_PORT, "accepted a port from 1 to 65535"),

@@ -206,7 +206,7 @@ fn a_namespace_chain_comes_from_either_key_or_both() {
 
 #[test]
 fn a_faulty_config_map_is_refused_with_its_name_and_key() {
-    let many = vec!["injection"; 33].join(",");
+    let many = vec!["injection"; lucid_chain::MAX_CHAIN + 1].join(",");
     let cases: [(&[(&str, &str)], &str); 7] = [
         (
             &[],
@@ -225,7 +225,7 @@ fn a_faulty_config_map_is_refused_with_its_name_and_key() {
             &[("chain", "injectoin")],
             r#"ConfigMap team-a/lucid-auditor-chain, chain: unknown auditor "injectoin", did you mean lucid-injection-auditor?"#,
         ),
-        (&[("chain", &many)], "ConfigMap team-a/lucid-auditor-chain, chain: names more than 32 auditors"),
+        (&[("chain", &many)], "ConfigMap team-a/lucid-auditor-chain, chain: names more than 128 auditors"),
         (
             &[("chain", "injection"), ("auditors.yaml", "chain:\n- name: a\n")],
             "ConfigMap team-a/lucid-auditor-chain, auditors.yaml: line 2, column 3: chain[0]: `image` is missing",

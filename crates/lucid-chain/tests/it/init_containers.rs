@@ -42,7 +42,7 @@ fn the_rules_come_from_an_init_container_that_may_do_nothing_else() {
                 "name": "LUCID_REDIRECT",
                 "value": r#"{"version":1,"chain":[{"uid":20001,"port":8090},{"uid":20002,"port":8093}],"model":5000,"inbound":true,"outbound":[]}"#,
             }],
-            "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"cpu": "500m", "memory": "64Mi"}},
+            "resources": {"requests": {"cpu": "100m", "memory": "32Mi"}, "limits": {"cpu": "500m", "memory": "64Mi"}},
             "securityContext": {
                 "runAsNonRoot": false, "runAsUser": 0, "runAsGroup": 0, "privileged": false,
                 "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,

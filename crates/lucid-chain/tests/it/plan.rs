@@ -1,8 +1,11 @@
 //! Names, ports, environment and hardening of the planned containers.
 
 use crate::common::*;
-use lucid_chain::{Catalogue, Configuration, Decision, ImpossibleReason, NamespaceChain, Plan, keys};
+use lucid_chain::{
+    Catalogue, Configuration, Decision, ImpossibleReason, MAX_CHAIN, NamespaceChain, Plan, keys,
+};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 fn names(plan: &Plan) -> Vec<&str> {
     plan.containers.iter().map(|planned| planned.name.as_str()).collect()
@@ -43,6 +46,16 @@ fn several_containers_of_one_auditor_are_numbered() {
         assert_eq!(names(&plan), expected);
         assert!(names(&plan).iter().all(|name| name.len() <= 63));
     }
+}
+
+#[test]
+fn the_longest_chain_has_names_and_ports_of_its_own() {
+    let chain = vec!["injection"; MAX_CHAIN].join(",");
+    let plan = planned(&pod(json!({keys::AUDITOR_CHAIN: chain}), &[5000]));
+    let (names, ports): (BTreeSet<_>, BTreeSet<_>) =
+        plan.containers.iter().map(|planned| (planned.name.as_str(), planned.port)).unzip();
+    assert_eq!((names.len(), ports.len()), (MAX_CHAIN, MAX_CHAIN));
+    assert_eq!(plan.containers.last().unwrap().name, format!("lucid-injection-auditor-{MAX_CHAIN}"));
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn a_plan_that_makes_no_sense_is_refused_with_what_is_wrong() {
         ("8093", "8090", "port 8090 of auditor 2 is the one of auditor 1 too"),
         ("8093", "5000", "port 5000 of auditor 2 is the one of the model too"),
         ("[8000]", "[8000,8000]", "outbound port 8000 comes twice"),
-        (r#"{"uid":20001,"port":8090},{"uid":20002,"port":8093}"#, "", "chain is empty, accepted 1 to 32"),
+        (r#"{"uid":20001,"port":8090},{"uid":20002,"port":8093}"#, "", "chain is empty, accepted 1 to 128"),
     ] {
         let plan = PLAN.replacen(from, to, 1);
         let error = Redirect::from_json(&plan).unwrap_err().to_string();
@@ -89,7 +89,7 @@ fn a_chain_has_as_many_auditors_as_a_pod_may_have() {
     let error = Redirect::new(chain(longest + 1), port(5000), true, []).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "failed to read the redirect: chain is too long, accepted 1 to 32 auditors"
+        "failed to read the redirect: chain is too long, accepted 1 to 128 auditors"
     );
 }
 
@@ -108,6 +108,10 @@ add rule inet lucid output oifname "lo" meta skuid 20002 tcp dport { 5000, 8093 
 add rule inet lucid output oifname "lo" tcp dport { 5000, 8093 } redirect to :8090
 add rule inet lucid output meta skuid { 20001, 20002 } return
 add rule inet lucid output oifname != "lo" tcp dport 8000 redirect to :8090
+add chain inet lucid older { type filter hook output priority 0; policy accept; }
+add rule inet lucid older oifname "lo" meta skuid 20001 tcp dport 8093 return
+add rule inet lucid older oifname "lo" meta skuid 20002 tcp dport { 5000, 8093 } return
+add rule inet lucid older oifname "lo" ct direction reply tcp dport { 5000, 8093 } reject with tcp reset
 "#;
     assert_eq!(redirect.nft_script(), script);
 }
@@ -121,7 +125,12 @@ fn one_auditor_of_outbound_traffic_guards_nothing_from_outside() {
         "{script}"
     );
     assert!(script.contains("oifname \"lo\" tcp dport 5000 redirect to :8090"), "{script}");
-    assert!(!redirect.iptables_restore().contains("PREROUTING"));
+    let restore = redirect.iptables_restore();
+    assert!(!restore.contains("PREROUTING") && !restore.contains("*filter"), "{restore}");
+    // Rules of an earlier plan go.
+    let over = redirect.iptables_restore_over(RESTORE);
+    assert!(over.contains("-D INPUT ! -i lo -p tcp -m tcp --dport 8093 -j LUCID_OLDER\n"), "{over}");
+    assert!(!over.contains("-A INPUT"), "{over}");
 }
 
 const RESTORE: &str = "*nat
@@ -132,6 +141,12 @@ const RESTORE: &str = "*nat
 -A OUTPUT -o lo -p tcp -m tcp --dport 8093 -m owner ! --uid-owner 20001-20002 -j LUCID_REDIRECT
 -A OUTPUT ! -o lo -p tcp -m tcp --dport 8000 -m owner ! --uid-owner 20001-20002 -j LUCID_REDIRECT
 -A LUCID_REDIRECT -p tcp -j REDIRECT --to-ports 8090
+COMMIT
+*filter
+:LUCID_OLDER - [0:0]
+-A INPUT ! -i lo -p tcp -m tcp --dport 5000 -j LUCID_OLDER
+-A INPUT ! -i lo -p tcp -m tcp --dport 8093 -j LUCID_OLDER
+-A LUCID_OLDER -p tcp -j DROP
 COMMIT
 ";
 
@@ -153,7 +168,8 @@ fn iptables_keep_what_is_installed_and_what_is_not_ours() {
     let saved = RESTORE.replace("-N LUCID_REDIRECT", ":LUCID_REDIRECT - [0:0]").replace("COMMIT", others);
     assert_eq!(
         redirect.iptables_restore_over(&saved),
-        "*nat\n:LUCID_REDIRECT - [0:0]\n-A LUCID_REDIRECT -p tcp -j REDIRECT --to-ports 8090\nCOMMIT\n"
+        "*nat\n:LUCID_REDIRECT - [0:0]\n-A LUCID_REDIRECT -p tcp -j REDIRECT --to-ports 8090\nCOMMIT\n\
+         *filter\n:LUCID_OLDER - [0:0]\n-A LUCID_OLDER -p tcp -j DROP\nCOMMIT\n"
     );
 
     // An earlier plan of another outbound port.
@@ -162,7 +178,8 @@ fn iptables_keep_what_is_installed_and_what_is_not_ours() {
     assert_eq!(old.matches("-D ").count(), 5, "{over}");
     assert!(old.contains("-D OUTPUT ! -o lo -p tcp -m tcp --dport 8001 "), "{over}");
     assert!(!over.contains("MESH") && !over.contains("-D LUCID_REDIRECT"), "{over}");
-    assert!(new.ends_with(RESTORE.split_once("-A PREROUTING").unwrap().1), "{over}");
+    let (nat, _) = RESTORE.split_once("*filter").unwrap();
+    assert!(new.starts_with(nat.split_once("-A PREROUTING").unwrap().1), "{over}");
 
     // Nothing is installed.
     let over = redirect.iptables_restore_over("*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n");
