@@ -110,8 +110,7 @@ fn of_two_containers_with_a_name_of_ours_the_first_is_ours() {
 
 #[test]
 fn a_container_of_ours_in_another_list_is_none_of_ours() {
-    let (original, _) = with_chain("Always");
-    let mut moved = original.clone();
+    let (mut moved, _) = with_chain("Always");
     let auditor = moved["spec"]["containers"].as_array_mut().unwrap().remove(1);
     moved["spec"]["initContainers"].as_array_mut().unwrap().push(auditor);
     let patched = injected_with_rules(&moved);

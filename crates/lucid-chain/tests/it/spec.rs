@@ -126,7 +126,8 @@ fn each_source_of_the_chain_wins_over_the_next_one() {
     let namespace = NamespaceChain::from_data("team-a", &data, &Catalogue::builtin()).unwrap();
     let auditors = json!({"lucid.computing/auditors": "guardrails"});
     let both = json!({"lucid.computing/auditors": "guardrails", "lucid.computing/auditor-chain": "toxicity,guardrails"});
-    let cases: [(Value, Option<&NamespaceChain>, &Configuration, ChainSource, &[&str]); 5] = [
+    type Case<'c> = (Value, Option<&'c NamespaceChain>, &'c Configuration, ChainSource, &'c [&'c str]);
+    let cases: [Case<'_>; 5] = [
         (both, Some(&namespace), &operator, ChainSource::AuditorChainAnnotation, &["toxicity", "guardrails"]),
         (auditors, Some(&namespace), &operator, ChainSource::AuditorsAnnotation, &["guardrails"]),
         (json!({}), Some(&namespace), &operator, ChainSource::Namespace, &["injection", "toxicity"]),
