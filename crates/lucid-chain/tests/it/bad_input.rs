@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use lucid_chain::{
-    Auditor, Catalogue, Configuration, Decision, Inputs, NamespaceChain, Plan, PodView, keys, plan,
+    Auditor, Catalogue, Configuration, Decision, Inputs, MAX_CHAIN, NamespaceChain, Plan, PodView, keys, plan,
 };
 use serde_json::{Value, json};
 
@@ -83,7 +83,7 @@ fn nonsense() -> Vec<String> {
     ]
     .map(str::to_owned)
     .to_vec();
-    values.push("injection,".repeat(40));
+    values.push("injection,".repeat(2 * MAX_CHAIN));
     values.push("\u{202e}".repeat(80));
     values
 }
