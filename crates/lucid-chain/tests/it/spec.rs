@@ -126,7 +126,7 @@ fn each_source_of_the_chain_wins_over_the_next_one() {
     let namespace = NamespaceChain::from_data("team-a", &data, &Catalogue::builtin()).unwrap();
     let auditors = json!({"lucid.computing/auditors": "guardrails"});
     let both = json!({"lucid.computing/auditors": "guardrails", "lucid.computing/auditor-chain": "toxicity,guardrails"});
-    type Case<'a> = (Value, Option<&'a NamespaceChain>, &'a Configuration, ChainSource, &'a [&'a str]);
+    type Case<'c> = (Value, Option<&'c NamespaceChain>, &'c Configuration, ChainSource, &'c [&'c str]);
     let cases: [Case<'_>; 5] = [
         (both, Some(&namespace), &operator, ChainSource::AuditorChainAnnotation, &["toxicity", "guardrails"]),
         (auditors, Some(&namespace), &operator, ChainSource::AuditorsAnnotation, &["guardrails"]),
