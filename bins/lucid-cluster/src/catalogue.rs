@@ -125,19 +125,11 @@ impl Layers {
     }
 
     fn configuration(&self, catalogue: Catalogue) -> Result<Configuration, String> {
-        let Settings { chain, overrides, skip, init_image, image_pull_secrets, .. } = &self.settings;
-        let mut configuration = Configuration::new(catalogue, chain.as_deref()).map_err(|error| {
+        self.settings.configuration(catalogue).map_err(|error| {
             format!(
                 "{error} (set by LUCID_CHAIN; auditors are defined in {}, and as objects of the kind Auditor)",
                 self.config_map()
             )
-        })?;
-        configuration.overrides = *overrides;
-        configuration.skip = skip.clone();
-        configuration.image_pull_secrets.clone_from(image_pull_secrets);
-        if let Some(image) = init_image {
-            configuration.init_image = image.clone();
-        }
-        Ok(configuration)
+        })
     }
 }

@@ -19,7 +19,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lucid_chain::{Catalogue, Configuration, NamespaceChain, Overrides, PodSecurity, SkipPolicy};
+use lucid_chain::{
+    Catalogue, Configuration, ConfigurationError, NamespaceChain, Overrides, PodSecurity, SkipPolicy,
+};
 use lucid_notary::ImageReference;
 use snafu::Snafu;
 use tokio::sync::watch as channel;
@@ -44,6 +46,24 @@ pub struct Settings {
     /// Whether the labels of namespaces are followed too, as [`ClusterConfiguration::namespace`] needs it. Takes the right
     /// to list and watch namespaces.
     pub namespaces: bool,
+}
+
+impl Settings {
+    /// The configuration of a cluster with this catalogue.
+    ///
+    /// # Errors
+    ///
+    /// When the chain names an auditor that the catalogue does not have.
+    pub fn configuration(&self, catalogue: Catalogue) -> Result<Configuration, ConfigurationError> {
+        let mut configuration = Configuration::new(catalogue, self.chain.as_deref())?;
+        configuration.overrides = self.overrides;
+        configuration.skip = self.skip.clone();
+        configuration.image_pull_secrets.clone_from(&self.image_pull_secrets);
+        if let Some(image) = &self.init_image {
+            configuration.init_image = image.clone();
+        }
+        Ok(configuration)
+    }
 }
 
 /// What would have to be known has not been read yet, or there is no chain to fall back to.

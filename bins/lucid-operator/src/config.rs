@@ -2,10 +2,8 @@
 
 use std::num::NonZeroU16;
 
-use lucid_chain::{
-    AuditMode, Catalogue, Configuration, ConfigurationError, Direction, Intercept, Overrides, SidecarMode,
-    SkipPolicy,
-};
+use lucid_chain::{AuditMode, Direction, Intercept, Overrides, SidecarMode, SkipPolicy};
+use lucid_cluster::Settings;
 use lucid_notary::ImageReference;
 use lucid_serving::ServingArgs;
 use lucid_validator::{DecisionArgs, SelectorArgs, ValidationArgs};
@@ -120,34 +118,26 @@ pub(crate) struct InjectionArgs {
 }
 
 impl InjectionArgs {
-    pub(crate) fn overrides(&self) -> Overrides {
-        Overrides {
-            audit_mode: self.audit_mode,
-            target_port: self.target_port,
-            direction: self.direction,
-            sidecar_mode: self.sidecar_mode,
-            intercept: self.intercept,
-            outbound_port: self.outbound_port,
+    /// What planning takes from the options.
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            chain: self.chain.clone(),
+            overrides: Overrides {
+                audit_mode: self.audit_mode,
+                target_port: self.target_port,
+                direction: self.direction,
+                sidecar_mode: self.sidecar_mode,
+                intercept: self.intercept,
+                outbound_port: self.outbound_port,
+            },
+            skip: self.skip(),
+            init_image: self.init_image.clone(),
+            image_pull_secrets: self.image_pull_secrets.clone(),
+            namespaces: true,
         }
     }
 
-    /// The configuration of an operator that is told so and has this catalogue.
-    ///
-    /// # Errors
-    ///
-    /// When the chain names an auditor that the catalogue does not have.
-    pub(crate) fn configuration(&self, catalogue: Catalogue) -> Result<Configuration, ConfigurationError> {
-        let mut configuration = Configuration::new(catalogue, self.chain.as_deref())?;
-        configuration.overrides = self.overrides();
-        configuration.skip = self.skip();
-        configuration.image_pull_secrets.clone_from(&self.image_pull_secrets);
-        if let Some(image) = &self.init_image {
-            configuration.init_image = image.clone();
-        }
-        Ok(configuration)
-    }
-
-    pub(crate) fn skip(&self) -> SkipPolicy {
+    fn skip(&self) -> SkipPolicy {
         match &self.allow_skip_service_accounts {
             _ if self.allow_skip => SkipPolicy::Always,
             listed if listed.is_empty() => SkipPolicy::Never,

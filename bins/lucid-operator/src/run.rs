@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lucid_cluster::{ClusterConfiguration, Settings, auditor};
+use lucid_cluster::{ClusterConfiguration, auditor};
 use lucid_serving::{Host, Program};
 use lucid_validator::{Calls, RunError, Scope, VALIDATE_NAME, VALIDATE_PATH, Validator};
 use lucid_webhook::{AdmissionRequest, FailureAction, Router, Webhook};
@@ -30,7 +30,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let metrics = Metrics::new(&mut registry);
     let host = Host::bind(PROGRAM, &args.serving, registry).await?;
     let host = if args.registration.validate { host } else { host.without_registering_validating() };
-    let cluster = ClusterConfiguration::new(settings(&args));
+    let cluster = ClusterConfiguration::new(args.injection.settings());
     let synced = cluster.keep(host.client(), &args.serving.namespace, host.condition("configuration"));
     let statuses = Statuses { cluster: cluster.clone(), client: host.client(), verifier: verifier.clone() };
     tokio::spawn(statuses.keep());
@@ -62,17 +62,4 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let router = router.convert(auditor::CONVERT_PATH, auditor::converter()?);
     let host = host.with_conversion(auditor::CRD_NAME, auditor::CONVERT_PATH);
     Ok(host.serve(router, synced).await?)
-}
-
-/// What planning takes from the options.
-pub(crate) fn settings(args: &RunArgs) -> Settings {
-    let injection = &args.injection;
-    Settings {
-        chain: injection.chain.clone(),
-        overrides: injection.overrides(),
-        skip: injection.skip(),
-        init_image: injection.init_image.clone(),
-        image_pull_secrets: injection.image_pull_secrets.clone(),
-        namespaces: true,
-    }
 }

@@ -146,8 +146,7 @@ async fn look(client: &Client, args: &CheckArgs) -> Result<Report, CheckError> {
         (Ok(_), None) => {}
     }
 
-    let (cluster, checks) =
-        configuration::read(client, namespace, crate::run::settings(&operator.args)).await;
+    let (cluster, checks) = configuration::read(client, namespace, operator.args.injection.settings()).await;
     report.extend(checks);
     let selected = || namespaces.iter().filter(|it| it.is_selected && scope.covers(&it.name));
     report.extend([reachable::check(client, cluster.as_ref(), mutating, &namespaces, &scope).await]);

@@ -95,7 +95,7 @@ impl Planner {
             let own = Catalogue::parse(&path.display().to_string(), &read(path)?).context(CatalogueSnafu)?;
             catalogue = catalogue.overlay(&own);
         }
-        let configuration = args.injection.configuration(catalogue)?;
+        let configuration = args.injection.settings().configuration(catalogue)?;
         let mut planner = Self {
             scope: Scope::new(&args.operator_namespace),
             configuration,
