@@ -12,6 +12,7 @@ fn operation(operation: &Operation) -> (&str, &str) {
     match operation {
         Operation::Add { path, .. } => ("add", path),
         Operation::Replace { path, .. } => ("replace", path),
+        Operation::Remove { path } => ("remove", path),
         other => panic!("{other:?}"),
     }
 }
@@ -175,6 +176,7 @@ fn a_container_that_only_carries_a_planned_name_is_replaced_and_reported() {
         ("volumeMounts", token(json!({"readOnly": null})), "volumeMounts"),
         ("volumeMounts", token(json!({"subPath": "x"})), "volumeMounts"),
         ("volumeMounts", token(json!({"mountPath": "/usr/local/bin"})), "volumeMounts"),
+        ("volumeMounts", vec![token(json!({}))[0].clone(); 5].into(), "volumeMounts"),
         ("resources", with_resource("limits", "example.com/gpu", "1"), "resources"),
         ("resources", with_resource("requests", "hugepages-2Mi", "2Mi"), "resources"),
         ("restartPolicy", json!("Never"), "restartPolicy"),
@@ -364,8 +366,14 @@ fn a_status_that_the_annotations_have_no_room_for_is_left_out() {
     let fits = with(256 * 1024 - status);
     assert!(patch_warnings(&patch_of(&fits)).is_empty());
     assert!(patch_of(&injected(&fits)).is_empty());
-    let patch = patch_of(&with(256 * 1024 - status + 1));
-    assert_eq!(paths(&patch), [("add", "/spec/containers/-"); 2]);
+    let full = with(256 * 1024 - status + 1);
+    let patch = patch_of(&full);
+    assert_eq!(
+        paths(&patch),
+        [("add", "/spec/containers/-"), ("add", "/spec/containers/-"), ("remove", STATUS_PATH)],
+        "the one that is there is somebody else's"
+    );
+    assert!(patch_of(&apply(&full, &patch)).is_empty());
     assert_eq!(
         patch_warnings(&patch),
         [
