@@ -55,6 +55,7 @@ fn parents_are_created_where_they_are_missing() {
 #[test]
 fn an_outbound_application_is_pointed_at_the_first_auditor_unless_it_chose_itself() {
     let own = json!([{"name": "AUDITOR_URL", "value": "http://elsewhere"}]);
+    let secret = json!([{"name": "AUDITOR_URL", "value": "https://me:pass@word@elsewhere:8443/v1?token=x"}]);
     let from = json!([{"name": "AUDITOR_URL", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]);
     let second = json!([{"name": "AUDITOR_URL", "value": "http://localhost:8093"}]);
     let ours = json!({"name": "AUDITOR_URL", "value": "http://localhost:8090"});
@@ -66,6 +67,7 @@ fn an_outbound_application_is_pointed_at_the_first_auditor_unless_it_chose_itsel
         ("both", json!([]), json!([ours]), None),
         ("both", json!([other]), json!([other, ours]), None),
         ("both", own.clone(), own, Some("\"http://elsewhere\"")),
+        ("both", secret.clone(), secret, Some("\"https://elsewhere:8443\"")),
         ("both", second.clone(), second, Some("\"http://localhost:8093\"")),
         ("outbound", from.clone(), from, Some("valueFrom")),
     ];
