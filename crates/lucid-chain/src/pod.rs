@@ -560,7 +560,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
             }
         }
 
-        deserializer.deserialize_str(TextVisitor)
+        // `deserialize_str` would take no `null`.
+        deserializer.deserialize_any(TextVisitor)
     }
 }
 

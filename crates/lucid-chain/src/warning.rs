@@ -1,6 +1,6 @@
 //! What a user should hear about although the pod is admitted.
 
-use std::{fmt, num::NonZeroU16};
+use std::{borrow::Cow, fmt, num::NonZeroU16};
 
 use crate::{
     keys,
@@ -179,6 +179,15 @@ impl Warning {
     }
 }
 
+/// Scheme and host of a URL: what stands before and behind the host may be a secret, and warnings are for many to read. A
+/// text that is no URL stays as it is.
+fn host(url: &str) -> Cow<'_, str> {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.into() };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}").into()
+}
+
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -274,8 +283,9 @@ impl fmt::Display for Warning {
                 write!(f, "annotation {key} is taken away: what an auditor may do is not for the pod to say")
             }
             Self::AuditorUrlKept { container, found, expected } => {
-                let found =
-                    found.as_ref().map_or_else(|| "valueFrom".to_owned(), |url| Excerpt(url).to_string());
+                let found = found
+                    .as_ref()
+                    .map_or_else(|| "valueFrom".to_owned(), |url| Excerpt(&host(url)).to_string());
                 write!(
                     f,
                     "container {} sets AUDITOR_URL itself and is not audited: found {found}, expected \"{expected}\"",

@@ -14,7 +14,13 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
+/// The longest name of an object, and of anything else that tells which one is meant, in bytes.
+const LONGEST: usize = 253;
+
 /// The pod of a request, and who made it.
+///
+/// Its size has a bound, and its owner could exist: who writes a pod writes both, and the API server looks at neither before
+/// it asks webhooks.
 #[derive(Clone, Debug)]
 pub(super) struct Subject {
     namespace: String,
@@ -42,10 +48,12 @@ impl Subject {
         let object = request.object.as_ref().and_then(|object| object.view::<Named>().ok());
         let Metadatum { name, generate_name, owner_references } = object.unwrap_or_default().metadata;
         let name = [request.name.clone(), name, generate_name].into_iter().find(|name| !name.is_empty());
+        let mut name = name.unwrap_or_default();
+        name.truncate(name.floor_char_boundary(LONGEST));
         Self {
             namespace: request.namespace.clone().unwrap_or_default(),
-            name: name.unwrap_or_default(),
-            controller: controller_of(owner_references),
+            name,
+            controller: controller_of(owner_references).filter(is_plausible),
         }
     }
 
@@ -69,6 +77,15 @@ impl Subject {
             ..ObjectReference::default()
         }
     }
+}
+
+/// Whether there could be such an owner. Its name becomes part of a path.
+fn is_plausible(owner: &OwnerReference) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b':');
+    let OwnerReference { api_version, kind, name, uid, .. } = owner;
+    [api_version, kind, name, uid].into_iter().all(|text| (1..=LONGEST).contains(&text.len()))
+        && name.bytes().all(plain)
+        && !matches!(&**name, "." | "..")
 }
 
 fn controller_of(owners: Vec<OwnerReference>) -> Option<OwnerReference> {
@@ -126,5 +143,51 @@ impl Owners {
         // A pod may claim an owner that is another by now, or never was.
         let found = found.filter(|found| found.metadata.uid.as_deref() == Some(&owner.uid));
         Some(found.and_then(|found| controller_of(found.metadata.owner_references.unwrap_or_default())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use serde_json::{Value, json};
+    use tokio::time::Instant;
+
+    use super::*;
+
+    fn subject(name: &str, owner: Value) -> Subject {
+        let mut reference = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": "u", "controller": true});
+        reference.as_object_mut().unwrap().extend(owner.as_object().unwrap().clone());
+        let review = json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+                "uid": "u-1", "kind": {"group": "", "version": "v1", "kind": "Pod"},
+                "resource": {"group": "", "version": "v1", "resource": "pods"}, "namespace": "shop",
+                "operation": "CREATE", "userInfo": {},
+                "object": {"metadata": {"generateName": name, "ownerReferences": [reference]}},
+            },
+        });
+        let deadline = Instant::now() + Duration::from_secs(10);
+        Subject::of(&AdmissionRequest::from_json(&Bytes::from(review.to_string()), deadline).unwrap())
+    }
+
+    #[test]
+    fn an_owner_that_cannot_exist_is_none_and_a_name_is_no_longer_than_names_are() {
+        let found = subject("web-", json!({}));
+        assert_eq!((&*found.name, &*found.controller.unwrap().name), ("web-", "web-1"));
+        let long = "x".repeat(1 << 20);
+        for owner in [
+            json!({"uid": long}),
+            json!({"kind": long}),
+            json!({"apiVersion": long}),
+            json!({"name": long}),
+            json!({"name": ""}),
+            json!({"name": ".."}),
+            json!({"name": "x/../../services/y/proxy"}),
+            json!({"name": "x?watch=true"}),
+            json!({"name": "x%2f.."}),
+        ] {
+            let found = subject(&long, owner.clone());
+            assert_eq!(found.controller, None, "{}", owner.to_string().get(..80).unwrap_or_default());
+            assert_eq!(found.name.len(), LONGEST);
+        }
     }
 }

@@ -46,13 +46,15 @@ pub(super) fn is_variable(variable: &Value) -> bool {
 /// Whether all `mounts` are of tokens, read-only and from projected volumes of `pod`.
 pub(super) fn are_tokens(mounts: &Value, pod: &PodView<'_>) -> bool {
     mounts.as_array().is_some_and(|mounts| {
-        mounts.iter().all(|mount| {
-            let volume = mount["name"].as_str().unwrap_or_default();
-            let path = mount["mountPath"].as_str().unwrap_or_default();
-            (PATHS.contains(&path) || (path == TOKEN_PATH && volume.starts_with(TOKEN_VOLUME)))
-                && mount["readOnly"] == true
-                && mount.as_object().is_some_and(|mount| mount.len() == 3)
-                && pod.has_projected_volume(volume)
-        })
+        // Of two mounts at one path the API server refuses the second, and for each all volumes are looked through.
+        mounts.len() <= PATHS.len() + 1
+            && mounts.iter().all(|mount| {
+                let volume = mount["name"].as_str().unwrap_or_default();
+                let path = mount["mountPath"].as_str().unwrap_or_default();
+                (PATHS.contains(&path) || (path == TOKEN_PATH && volume.starts_with(TOKEN_VOLUME)))
+                    && mount["readOnly"] == true
+                    && mount.as_object().is_some_and(|mount| mount.len() == 3)
+                    && pod.has_projected_volume(volume)
+            })
     })
 }

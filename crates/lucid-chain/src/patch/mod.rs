@@ -264,7 +264,7 @@ impl Plan {
                     continue;
                 }
                 Some((_, Some(value))) if value == url => {}
-                Some((place, Some(value))) if before.iter().any(|before| before == value) => {
+                Some((place, Some(value))) if before.contains(value) => {
                     patch.replace(&[&env[..], &[&place.to_string(), "value"]].concat(), json!(url));
                 }
                 Some((_, found)) => patch.warnings.push(Warning::AuditorUrlKept {
@@ -279,7 +279,7 @@ impl Plan {
     }
 
     /// The addresses of the first auditor as it stands in the pod.
-    fn application_urls_before(&self, pod: &PodView<'_>) -> Vec<String> {
+    fn application_urls_before(&self, pod: &PodView<'_>) -> BTreeSet<String> {
         let first = self.containers.first().map(|planned| planned.name.as_str());
         let found = pod.all_containers().filter(|found| Some(found.name()) == first);
         let ports = found.flat_map(ContainerView::ports).filter_map(|port| port.container_port());
@@ -344,6 +344,10 @@ impl Plan {
         let size = pod.annotations_size(keys::STATUS) + keys::STATUS.len() + status.len();
         if size > ANNOTATIONS_SIZE {
             patch.warnings.push(Warning::StatusLeftOut { size });
+            // Rather none than one that somebody forged, or that is of an earlier plan.
+            if pod.annotation(keys::STATUS).is_some() {
+                patch.remove(&["metadata", "annotations", keys::STATUS]);
+            }
         } else if !pod.has_metadata() {
             patch.add(&["metadata"], json!({"annotations": {keys::STATUS: status}}));
         } else if !pod.has_annotations() {

@@ -15,6 +15,9 @@ use crate::{
     redirect::RedirectError,
 };
 
+/// Who wrote no requests for the pod wonders: the API server fills them in before it asks webhooks.
+const DERIVED: &str = "; where only limits are written, the API server derives the requests from the containers: write them too";
+
 /// Why there is no plan for a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
 #[non_exhaustive]
@@ -50,7 +53,8 @@ pub enum ImpossibleReason {
     },
     /// `spec.resources`, which holds for the whole pod, leaves no room for the auditors.
     #[snafu(display(
-        "failed to fit the auditors into spec.resources of the pod: found {list}.{resource} {found}, accepted at least {needed}"
+        "failed to fit the auditors into spec.resources of the pod: found {list}.{resource} {found}, accepted at least {needed}{}",
+        if *list == "requests" { DERIVED } else { "" }
     ))]
     PodResources {
         /// `requests` or `limits`.

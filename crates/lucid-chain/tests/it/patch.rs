@@ -12,6 +12,7 @@ fn operation(operation: &Operation) -> (&str, &str) {
     match operation {
         Operation::Add { path, .. } => ("add", path),
         Operation::Replace { path, .. } => ("replace", path),
+        Operation::Remove { path } => ("remove", path),
         other => panic!("{other:?}"),
     }
 }
@@ -54,6 +55,7 @@ fn parents_are_created_where_they_are_missing() {
 #[test]
 fn an_outbound_application_is_pointed_at_the_first_auditor_unless_it_chose_itself() {
     let own = json!([{"name": "AUDITOR_URL", "value": "http://elsewhere"}]);
+    let secret = json!([{"name": "AUDITOR_URL", "value": "https://me:pass@word@elsewhere:8443/v1?token=x"}]);
     let from = json!([{"name": "AUDITOR_URL", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]);
     let second = json!([{"name": "AUDITOR_URL", "value": "http://localhost:8093"}]);
     let ours = json!({"name": "AUDITOR_URL", "value": "http://localhost:8090"});
@@ -65,6 +67,7 @@ fn an_outbound_application_is_pointed_at_the_first_auditor_unless_it_chose_itsel
         ("both", json!([]), json!([ours]), None),
         ("both", json!([other]), json!([other, ours]), None),
         ("both", own.clone(), own, Some("\"http://elsewhere\"")),
+        ("both", secret.clone(), secret, Some("\"https://elsewhere:8443\"")),
         ("both", second.clone(), second, Some("\"http://localhost:8093\"")),
         ("outbound", from.clone(), from, Some("valueFrom")),
     ];
@@ -175,6 +178,7 @@ fn a_container_that_only_carries_a_planned_name_is_replaced_and_reported() {
         ("volumeMounts", token(json!({"readOnly": null})), "volumeMounts"),
         ("volumeMounts", token(json!({"subPath": "x"})), "volumeMounts"),
         ("volumeMounts", token(json!({"mountPath": "/usr/local/bin"})), "volumeMounts"),
+        ("volumeMounts", vec![token(json!({}))[0].clone(); 5].into(), "volumeMounts"),
         ("resources", with_resource("limits", "example.com/gpu", "1"), "resources"),
         ("resources", with_resource("requests", "hugepages-2Mi", "2Mi"), "resources"),
         ("restartPolicy", json!("Never"), "restartPolicy"),
@@ -364,8 +368,14 @@ fn a_status_that_the_annotations_have_no_room_for_is_left_out() {
     let fits = with(256 * 1024 - status);
     assert!(patch_warnings(&patch_of(&fits)).is_empty());
     assert!(patch_of(&injected(&fits)).is_empty());
-    let patch = patch_of(&with(256 * 1024 - status + 1));
-    assert_eq!(paths(&patch), [("add", "/spec/containers/-"); 2]);
+    let full = with(256 * 1024 - status + 1);
+    let patch = patch_of(&full);
+    assert_eq!(
+        paths(&patch),
+        [("add", "/spec/containers/-"), ("add", "/spec/containers/-"), ("remove", STATUS_PATH)],
+        "the one that is there is somebody else's"
+    );
+    assert!(patch_of(&apply(&full, &patch)).is_empty());
     assert_eq!(
         patch_warnings(&patch),
         [

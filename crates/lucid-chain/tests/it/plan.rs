@@ -233,7 +233,7 @@ fn a_pod_that_no_chain_fits_into_is_impossible() {
         (
             room("requests", "cpu", "500m"),
             Some(
-                "failed to fit the auditors into spec.resources of the pod: found requests.cpu 500m, accepted at least 1200m",
+                "failed to fit the auditors into spec.resources of the pod: found requests.cpu 500m, accepted at least 1200m; where only limits are written, the API server derives the requests",
             ),
         ),
         (room("requests", "cpu", "1.2"), None),

@@ -48,6 +48,9 @@ fn what_is_absent_or_null_is_empty() {
     }
     let pod = PodView::from_json(r#"{"spec": {"containers": [{"name": null, "ports": null, "env": null}]}}"#);
     assert_eq!(pod.unwrap().containers()[0].name(), "");
+    let json = r#"{"metadata": {"labels": {"a": null}, "annotations": {"a": null}}}"#;
+    let pod = PodView::from_json(json).unwrap();
+    assert_eq!((pod.label("a"), pod.annotation("a")), (Some(""), Some("")));
 }
 
 #[test]
