@@ -19,7 +19,7 @@ use crate::text::Line;
 
 /// The bytes are no pod that can be planned for.
 #[derive(Debug, Snafu)]
-#[snafu(display("failed to read the pod at {}: {}", Line(path), Line(&source.to_string())))]
+#[snafu(display("failed to read the pod at {}: {}", Line(path), Line(&reason(source))))]
 pub struct PodError {
     /// JSON path of the offending value, such as `spec.containers[0].ports[1].containerPort`;
     /// `.` is the whole document.
@@ -31,6 +31,17 @@ impl PodError {
     /// JSON path of the offending value, such as `spec.containers[0].ports[1].containerPort`.
     pub fn path(&self) -> &str {
         &self.path
+    }
+}
+
+/// What is wrong, without the place in the JSON where the path tells it: no user has seen that text, for the manifest
+/// was YAML, and a container's is counted from its own start.
+fn reason(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    match text.strip_suffix(&place) {
+        Some(reason) if error.is_data() => reason.to_owned(),
+        _ => text,
     }
 }
 

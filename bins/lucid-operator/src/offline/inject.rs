@@ -88,7 +88,7 @@ pub(super) fn change<W: Write>(
     let mut result = Output::default();
     for input in inputs {
         let patch = match input.document.value() {
-            Ok(Some(value)) => patch(input, value, format, &mut messages, &operations),
+            Ok(Some(value)) => patch(input, value, &mut messages, &operations),
             Ok(None) => Some(Patch::default()),
             Err(error) => {
                 messages.refuse(format_args!("{}, document {}", input.file(), input.number()), error);
@@ -115,7 +115,6 @@ pub(super) fn change<W: Write>(
 fn patch<W: Write>(
     input: &Input<'_>,
     value: &Value,
-    format: Option<OutputFormat>,
     messages: &mut Messages<'_, W>,
     operations: &impl Fn(&Workload, &Value, &str, &mut Messages<'_, W>) -> Result<Vec<PatchOperation>, String>,
 ) -> Option<Patch> {
@@ -126,12 +125,7 @@ fn patch<W: Write>(
             Ok(operations) => all.push(operations),
             Err(reason) => {
                 messages.refuse(&place, reason);
-                // In the patch of what is there already it stays as it is.
-                let keeps = format == Some(OutputFormat::Patch);
-                match workload.removal() {
-                    Some(removal) => all.push((!keeps).then_some(removal).into_iter().collect()),
-                    None => return None,
-                }
+                all.push(vec![workload.removal()?]);
             }
         }
     }

@@ -39,9 +39,18 @@ fn a_refused_item_is_left_out_of_its_list() {
     let ran = run(&["inject", "-f", "-"], &list);
     assert_eq!(ran.code, 1);
     assert!(ran.messages.contains("Deployment shop/edge"), "{}", ran.messages);
-    let items = &values(&ran.output)[0]["items"];
+    let injected = values(&ran.output).remove(0);
+    let items = &injected["items"];
     assert_eq!(items.as_array().unwrap().len(), 1);
     assert_eq!(names(&items[0]["spec"]["containers"]).len(), 3);
+
+    // Whoever applies the patch gets the same: no item without its chain.
+    let ran = run(&["inject", "-f", "-", "-o", "patch"], &list);
+    assert_eq!(ran.code, 1);
+    let mut document = values(&list).remove(0);
+    let patch: json_patch::Patch = serde_json::from_str(&ran.output).unwrap();
+    json_patch::patch(&mut document, &patch).unwrap();
+    assert_eq!(&document["items"], items);
 }
 
 #[test]

@@ -25,11 +25,14 @@ pub struct UnknownAuditor {
 
 impl UnknownAuditor {
     pub(super) fn new(name: &str, auditors: &[Auditor]) -> Self {
-        let allowed = (stem(name).len() / 3).max(1);
+        // Names have no capital letters; who writes some means the same letters.
+        let lower = name.to_lowercase();
+        let found = stem(&lower);
+        let allowed = (found.len() / 3).max(1);
         let nearest = auditors
             .iter()
             .filter(|_| name.len() <= LONGEST)
-            .map(|auditor| (distance(stem(name), stem(auditor.name())), auditor))
+            .map(|auditor| (distance(found, stem(auditor.name())), auditor))
             .filter(|(distance, _)| *distance <= allowed)
             .min_by_key(|(distance, _)| *distance);
         Self {

@@ -289,6 +289,7 @@ fn an_unknown_name_is_reported_with_the_nearest_and_all_known_ones() {
         ("guardrail", Some("lucid-guardrails-auditor")),
         ("pii", None),
         ("Injection", Some("lucid-injection-auditor")),
+        ("LUCID-TOXICITY-AUDITOR", Some("lucid-toxicity-auditor")),
         ("", None),
         (&long, None),
     ];

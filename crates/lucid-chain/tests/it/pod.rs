@@ -75,6 +75,8 @@ fn an_error_names_the_json_path() {
         let error = PodView::from_json(json).unwrap_err();
         assert_eq!(error.path(), path, "{json}");
         assert!(error.to_string().starts_with(&format!("failed to read the pod at {path}: ")), "{error}");
+        // The path is the place; a column of the JSON is none in the manifest that the user wrote.
+        assert!(!error.to_string().contains(" column "), "{error}");
     }
 }
 
