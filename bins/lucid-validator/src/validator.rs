@@ -80,11 +80,19 @@ impl Validator {
             None => AdmissionResponse::allow().with_warnings(judgement.warnings()),
         };
         let mut decision = decision("validate", &request, &response);
-        decision.images = auditors.iter().map(|auditor| image_verdict(auditor, &verdicts)).collect();
+        let judged = auditors.iter().take(MOST_IMAGES).map(|auditor| image_verdict(auditor, &verdicts));
+        decision.images = judged.collect();
         record(&self.recorder, decision);
         Ok(response)
     }
 }
+
+/// How many images of a pod are recorded. A pod's author chooses how many there are, and a thousand decisions are kept in
+/// memory.
+const MOST_IMAGES: usize = 64;
+
+/// How much of an image reference is recorded; the API server takes longer ones than any registry does.
+const LONGEST_IMAGE: usize = 512;
 
 /// What is known about the digests of `auditors`, asked until shortly before `deadline`.
 pub(crate) async fn verdicts(
@@ -123,5 +131,6 @@ pub(crate) fn image_verdict(
             verdicts.get(digest).map_or_else(|| "not asked".to_owned(), Verdict::to_string)
         }
     };
-    ImageVerdict { container: auditor.name.to_owned(), image: auditor.image.to_owned(), verdict }
+    let cut = |text: &str| text.chars().take(LONGEST_IMAGE).collect::<String>();
+    ImageVerdict { container: cut(auditor.name), image: cut(auditor.image), verdict: cut(&verdict) }
 }

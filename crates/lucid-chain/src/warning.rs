@@ -91,6 +91,11 @@ pub enum Warning {
         /// The container.
         name: String,
     },
+    /// An init container is in the pod that installs the rules of another chain.
+    LeftoverRules {
+        /// The container.
+        name: String,
+    },
     /// A container carried the name of a planned one and was another.
     ContainerReplaced {
         /// The name.
@@ -166,6 +171,7 @@ impl Warning {
             Self::NameTaken { .. } => "NameTaken",
             Self::ModelPortAssumed { .. } => "ModelPortAssumed",
             Self::LeftoverAuditor { .. } => "LeftoverAuditor",
+            Self::LeftoverRules { .. } => "LeftoverRules",
             Self::ContainerReplaced { .. } => "ContainerReplaced",
             Self::ContainerReplanned { .. } => "ContainerReplanned",
             Self::ContainerMoved { .. } => "ContainerMoved",
@@ -267,6 +273,11 @@ impl fmt::Display for Warning {
                 "container {} is an auditor that is no part of the chain; nothing is forwarded to it: remove it",
                 Excerpt(name)
             ),
+            Self::LeftoverRules { name } => write!(
+                f,
+                "init container {} installs network rules of another chain, which lead elsewhere: remove it",
+                Excerpt(name)
+            ),
             Self::ContainerReplaced { name, difference } => write!(
                 f,
                 "container {name} is replaced: it carries the name of an auditor and differs from it in {difference}"
@@ -288,7 +299,7 @@ impl fmt::Display for Warning {
                     .map_or_else(|| "valueFrom".to_owned(), |url| Excerpt(&host(url)).to_string());
                 write!(
                     f,
-                    "container {} sets AUDITOR_URL itself and is not audited: found {found}, expected \"{expected}\"",
+                    "container {} sets AUDITOR_URL itself and may pass the auditors by: found {found}, expected \"{expected}\"",
                     Excerpt(container)
                 )
             }

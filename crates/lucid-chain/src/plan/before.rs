@@ -7,7 +7,9 @@ use lucid_notary::ImageReference;
 use super::container::local_port;
 use crate::{
     catalogue::{Auditor, Catalogue},
+    keys,
     pod::{ContainerView, PodView},
+    redirect::Redirect,
 };
 
 /// Whether the container is an auditor, though not of the present chain: a pod that was copied from a running one brings
@@ -16,6 +18,11 @@ pub(super) fn is_auditor(found: &ContainerView<'_>, catalogue: &Catalogue) -> bo
     let of_image = || catalogue.auditor_of_image(&found.image()?.parse::<ImageReference>().ok()?);
     found.env("LUCID_AUDITOR_ID").is_some()
         && catalogue.auditor_of_container(found.name()).or_else(of_image).is_some()
+}
+
+/// Whether the container installs network rules, as `lucid-init` does.
+pub(super) fn installs_rules(found: &ContainerView<'_>) -> bool {
+    found.env(keys::REDIRECT_ENV).is_some_and(|redirect| Redirect::from_json(redirect).is_ok())
 }
 
 /// Where the last auditor, if it is in the pod already, forwards to. Somebody may have forged that, to no avail: where

@@ -241,6 +241,9 @@ fn make(
         .map(|found| found.name())
         .collect();
     warnings.extend(leftovers.iter().map(|name| Warning::LeftoverAuditor { name: (*name).to_owned() }));
+    let old_rules =
+        others.iter().filter(|found| before::installs_rules(found)).map(|found| found.name().to_owned());
+    warnings.extend(old_rules.map(|name| Warning::LeftoverRules { name }));
     let left: BTreeSet<_> = leftovers.iter().copied().collect();
     let is_application =
         |found: &&ContainerView<'_>| !names.are_planned(found.name()) && !left.contains(found.name());

@@ -518,3 +518,17 @@ fn an_annotation_that_loosens_an_auditor_is_taken_away_and_reported() {
     assert_eq!(patched["metadata"]["annotations"][theirs], "unconfined");
     assert!(patch_in(&patched, &builtin()).is_empty());
 }
+
+#[test]
+fn rules_of_another_chain_that_a_copied_pod_brings_along_are_told() {
+    let mut copied = injected_with(&pod(json!({keys::AUDITORS: "injection"}), &[5000]), &with_rules());
+    copied["metadata"]["annotations"][keys::INTERCEPT] = json!("env");
+    let outcome = outcome_in(&copied, &with_rules(), None);
+    assert_eq!(
+        warnings(&outcome),
+        [
+            r#"init container "lucid-init" installs network rules of another chain, which lead elsewhere: remove it"#
+        ]
+    );
+    assert!(planned_by(outcome).init.is_none());
+}
