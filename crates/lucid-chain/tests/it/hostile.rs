@@ -190,7 +190,11 @@ fn of_a_variable_that_is_set_twice_the_last_one_counts_and_none_is_touched() {
             let env = &injected_with_rules(&pod)["spec"]["containers"][0]["env"];
             assert_eq!(*env, pod["spec"]["containers"][0]["env"]);
             let said = said_by(&pod);
-            assert_eq!(said.iter().any(|warning| warning.contains("may pass the auditors by")), told, "{said:?}");
+            assert_eq!(
+                said.iter().any(|warning| warning.contains("may pass the auditors by")),
+                told,
+                "{said:?}"
+            );
         }
     }
 }
