@@ -87,6 +87,9 @@ impl Serialize for Canonical<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
             Value::Array(items) => serializer.collect_seq(items.iter().map(Canonical)),
+            Value::Object(members) if members.keys().is_sorted() => {
+                serializer.collect_map(members.iter().map(|(key, value)| (key, Canonical(value))))
+            }
             Value::Object(members) => {
                 let mut members: Vec<_> = members.iter().collect();
                 members.sort_unstable_by_key(|(key, _)| key.as_str());
