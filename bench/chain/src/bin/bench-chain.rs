@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use bench_chain::cases::{self, Grows};
+use bench_chain::cases::{self, Case, Grows};
 use bench_chain::{Step, work};
 use clap::Parser;
 use rustix::time::{ClockId, clock_gettime};
@@ -42,47 +42,66 @@ struct Quantiles {
     p99: f64,
 }
 
+/// What is measured of one case.
+#[derive(Default)]
+struct Runs {
+    patch_bytes: usize,
+    totals: Vec<f64>,
+    steps: [Vec<f64>; STEPS.len()],
+}
+
+/// Each case comes once in each round, so that a machine that gets slower does so for all.
+const ROUNDS: u32 = 10;
+
 fn main() -> Result<(), Box<dyn Error>> {
     let Program { milliseconds, only } = Program::parse();
-    let time = Duration::from_millis(milliseconds);
-    let mut all = Vec::new();
-    for case in cases::all()?.iter().filter(|case| case.group.contains(&only) || case.name.contains(&only)) {
-        let mut runs: [Vec<f64>; STEPS.len()] = Default::default();
-        let mut totals = Vec::new();
-        let mut patch_bytes = 0;
-        let begin = Instant::now();
-        while begin.elapsed() < time + time / 4 || totals.len() < 10 {
-            let start = cpu_time();
-            let mut marks = [start; STEPS.len()];
-            let mut step = 0;
-            patch_bytes = work(case, |_| {
-                marks[step] = cpu_time();
-                step += 1;
-            })?;
-            if begin.elapsed() < time / 4 {
-                continue;
+    let time = Duration::from_millis(milliseconds) / ROUNDS;
+    let mut cases = cases::all()?;
+    cases.retain(|case| case.group.contains(&only) || case.name.contains(&only));
+    let mut all: Vec<_> = cases.iter().map(|_| Runs::default()).collect();
+    for _ in 0..ROUNDS {
+        for (case, runs) in cases.iter().zip(&mut all) {
+            let begin = Instant::now();
+            // The first run of a round makes the caches warm.
+            work(case, |_| ())?;
+            while begin.elapsed() < time || runs.totals.len() < 3 {
+                runs.measure(case)?;
             }
-            let mut before = start;
-            for (runs, mark) in runs.iter_mut().zip(marks) {
-                runs.push(microseconds(mark - before));
-                before = mark;
-            }
-            totals.push(microseconds(before - start));
         }
-        all.push(Figures {
-            group: case.group,
-            grows: case.grows,
-            name: case.name.clone(),
-            size: case.size,
-            pod_bytes: case.pod.len(),
-            patch_bytes,
-            runs: totals.len(),
-            total_us: Quantiles { p50: quantile(&mut totals, 50), p99: quantile(&mut totals, 99) },
-            steps_us: runs.map(|mut runs| quantile(&mut runs, 50)),
-        });
     }
-    println!("{}", serde_json::to_string(&all)?);
+    let figures = cases.iter().zip(all).map(|(case, mut runs)| Figures {
+        group: case.group,
+        grows: case.grows,
+        name: case.name.clone(),
+        size: case.size,
+        pod_bytes: case.pod.len(),
+        patch_bytes: runs.patch_bytes,
+        runs: runs.totals.len(),
+        total_us: Quantiles { p50: quantile(&mut runs.totals, 50), p99: quantile(&mut runs.totals, 99) },
+        steps_us: runs.steps.map(|mut runs| quantile(&mut runs, 50)),
+    });
+    println!("{}", serde_json::to_string(&figures.collect::<Vec<_>>())?);
     Ok(())
+}
+
+impl Runs {
+    /// One run as a whole and one step by step: to ask for the time takes time.
+    fn measure(&mut self, case: &Case) -> Result<(), Box<dyn Error>> {
+        let begin = cpu_time();
+        self.patch_bytes = work(case, |_| ())?;
+        self.totals.push(microseconds(cpu_time() - begin));
+
+        let mut before = cpu_time();
+        let mut steps = self.steps.iter_mut();
+        work(case, |_| {
+            let now = cpu_time();
+            if let Some(step) = steps.next() {
+                step.push(microseconds(now - before));
+            }
+            before = now;
+        })?;
+        Ok(())
+    }
 }
 
 /// The CPU time of this thread, which is the only one.

@@ -3,13 +3,11 @@
 use std::fs;
 
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
-use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
-use kube::api::PostParams;
 use lucid_e2e::{Error, Operator, create_pod};
 use lucid_testbed::Cluster;
 use serde::Serialize;
-use serde_json::{from_value, json};
+use serde_json::json;
 
 use super::super::build;
 use super::super::load::{Load, Summary};
@@ -41,6 +39,8 @@ pub(super) fn measure(seconds: u32) -> Result<Vec<Figures>, Error> {
     eprintln!("bench: starting a Kubernetes control plane and the operator");
     let (cluster, operator) = runtime.block_on(async {
         let cluster = Cluster::builder().start().await?;
+        cluster.create_namespace("lucid-system", &[]).await?;
+        cluster.create_namespace(NAMESPACE, &[("lucid.computing/enabled", "true")]).await?;
         let words = ["taskset".into(), "--cpu-list".into(), CORE.into(), program.into_os_string()];
         let operator = Operator::builder(&cluster).command(words).start().await?;
         check(&cluster).await?;
@@ -70,10 +70,6 @@ pub(super) fn measure(seconds: u32) -> Result<Vec<Figures>, Error> {
 /// Makes sure that it injects: a pod that the API server sends it comes back with a chain.
 async fn check(cluster: &Cluster) -> Result<(), Error> {
     let client = cluster.client();
-    let namespace: Namespace = from_value(json!({
-        "metadata": {"name": NAMESPACE, "labels": {"lucid.computing/enabled": "true"}},
-    }))?;
-    Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "orders", "labels": {"lucid.io/secured": "true"}},

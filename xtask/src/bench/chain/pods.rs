@@ -154,9 +154,9 @@ pub(super) fn goals(figures: &[Figures]) -> Vec<Goal> {
 }
 
 /// The exponent of the power of size that time follows best, by least squares over the logarithms: 1 is linear growth, 2
-/// quadratic. What does not grow at all makes it smaller, so it is that of the larger half.
+/// quadratic. What does not grow at all makes it smaller, so the smaller third is left out.
 fn exponent(group: &[&Times]) -> f64 {
-    let points: Vec<_> = group[group.len() / 2..]
+    let points: Vec<_> = group[group.len() / 3..]
         .iter()
         .map(|times| ((times.size as f64).ln(), times.total_us.p50.ln()))
         .collect();
