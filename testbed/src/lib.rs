@@ -47,7 +47,7 @@
 //! `binaries` finds or builds the programs, `builder` starts them, `cluster` is what a test holds.
 //! `components` has their command lines, `readiness` waits for them. Below: `process` (children that end
 //! with us), `network` (namespace and veth pair), `client`, `ports`, `pki`, `folder`. `objects` makes namespaces and
-//! Services. `page` runs the commands of a text for people. `atomic_writer` stands for the kubelet of a mounted Secret.
+//! Services. `page` runs the commands of a text for people, `kubectl` one of kubectl's. `atomic_writer` stands for the kubelet of a mounted Secret.
 
 mod atomic_writer;
 pub mod binaries;
@@ -57,6 +57,7 @@ mod cluster;
 mod components;
 mod error;
 mod folder;
+mod kubectl;
 mod network;
 mod objects;
 pub mod page;

@@ -161,10 +161,10 @@ impl<K: WebhookConfiguration> Registered<K> {
 
     /// Makes the configuration without webhooks, so that there is a version to depend on: an apply that creates cannot tell
     /// whether somebody was faster, and a POST cannot be allowed by name. By a manager of its own, or it would take away
-    /// what is there.
+    /// what is there. With the label, by which `uninstall` knows it as ours when we are ended right now.
     async fn make(&self) -> Result<String, TargetError> {
         let empty = serde_json::json!({
-            "apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": { "name": self.name },
+            "apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": { "name": self.name, "labels": { NAME_LABEL: self.name } },
         });
         let params = PatchParams::apply(&format!("{}-create", self.name));
         let made = self.api.patch(self.name, &params, &Patch::Apply(&empty)).await;
@@ -435,6 +435,21 @@ mod tests {
         api.delete(NAME, &DeleteParams::default()).await.unwrap();
         publish(&targets, &bundle).await;
         assert_eq!(api.get(NAME).await.unwrap().webhooks, first.webhooks);
+    }
+
+    #[tokio::test]
+    async fn a_configuration_that_is_not_filled_yet_is_known_as_ours() {
+        let cluster = lucid_testbed::Cluster::builder().start().await.unwrap();
+        let client = cluster.client();
+        let target = Registered::<MutatingWebhookConfiguration> {
+            name: NAME,
+            api: Api::all(client.clone()),
+            wanted: MutatingWebhookConfiguration::default(),
+            bundles: ObjectTarget::mutating_webhooks(client, NAME, NAME, Webhooks::All),
+        };
+        target.make().await.unwrap();
+        let made = target.get().await.unwrap().unwrap();
+        assert_eq!(made.labels()[NAME_LABEL], NAME);
     }
 
     #[tokio::test]

@@ -1,6 +1,5 @@
 //! Auditors as objects: kubectl, both versions, conversion, status, and the pods that get them.
 
-use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{chain, cluster, config_map, create, env, expected, operator, pod, stored};
@@ -9,32 +8,14 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use lucid_e2e::Verifier;
-use lucid_testbed::{Binaries, Cluster, Component};
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 const NOTARIZED: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 const UNKNOWN_TO_IT: &str = "sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
 
-fn kubectl(cluster: &Cluster, arguments: &[&str], input: &str) -> Output {
-    use std::io::Write;
-    let binaries = Binaries::from_env().unwrap();
-    binaries.ensure(&[Component::Kubectl]).unwrap();
-    let mut child = Command::new(binaries.path(Component::Kubectl))
-        .args(arguments)
-        .arg("--cache-dir")
-        .arg(cluster.folder().join("kubectl-cache"))
-        .env("KUBECONFIG", cluster.kubeconfig_path())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    child.wait_with_output().unwrap()
-}
-
 pub(crate) fn said(cluster: &Cluster, arguments: &[&str], input: &str) -> String {
-    let output = kubectl(cluster, arguments, input);
+    let output = cluster.kubectl(arguments, input).unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
@@ -47,7 +28,7 @@ pub(crate) fn apply(cluster: &Cluster, object: &Value) {
 pub(crate) async fn until(cluster: &Cluster, arguments: &[&str], holds: impl Fn(&str) -> bool) -> String {
     let begin = Instant::now();
     loop {
-        let output = kubectl(cluster, arguments, "");
+        let output = cluster.kubectl(arguments, "").unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         if output.status.success() && holds(&text) {
             return text;

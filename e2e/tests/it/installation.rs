@@ -14,7 +14,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::Patch;
 use kube::{Api, Resource};
 use lucid_e2e::{Operator, OperatorBuilder, program};
-use lucid_testbed::{Binaries, Cluster, Component, can_use_namespaces};
+use lucid_testbed::{Cluster, can_use_namespaces};
 use serde_json::json;
 
 const GUARDRAILS: &[(&str, i32, &str)] = &[
@@ -23,14 +23,8 @@ const GUARDRAILS: &[(&str, i32, &str)] = &[
 ];
 
 pub(crate) fn apply(cluster: &Cluster, manifest: &str) {
-    let binaries = Binaries::from_env().unwrap();
-    binaries.ensure(&[Component::Kubectl]).unwrap();
-    let output = Command::new(binaries.path(Component::Kubectl))
-        .args(["apply", "--server-side", "--filename"])
-        .arg(format!("{}/../deploy/{manifest}", env!("CARGO_MANIFEST_DIR")))
-        .env("KUBECONFIG", cluster.kubeconfig_path())
-        .output()
-        .unwrap();
+    let path = format!("{}/../deploy/{manifest}", env!("CARGO_MANIFEST_DIR"));
+    let output = cluster.kubectl(&["apply", "--server-side", "--filename", &path], "").unwrap();
     assert!(output.status.success(), "{manifest}: {}", String::from_utf8_lossy(&output.stderr));
 }
 

@@ -1,14 +1,13 @@
 //! `lucid-operator manifests`, applied as users do, and the rights in them.
 
-use std::io::Write as _;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
 use kube::Api;
 use lucid_e2e::{Operator, program};
-use lucid_testbed::{Binaries, Cluster, Component};
+use lucid_testbed::Cluster;
 use serde_json::Value;
 
 use crate::common::{ENABLED, chain, create, secured, stored};
@@ -21,15 +20,9 @@ fn manifests(arguments: &[&str]) -> Output {
 pub(crate) fn install(cluster: &Cluster, arguments: &[&str]) {
     let printed = manifests(arguments);
     assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
+    let text = String::from_utf8(printed.stdout).unwrap();
     for mode in [&["apply", "-f", "-"][..], &["apply", "--server-side", "--force-conflicts", "-f", "-"]] {
-        let binaries = Binaries::from_env().unwrap();
-        binaries.ensure(&[Component::Kubectl]).unwrap();
-        let mut kubectl = Command::new(binaries.path(Component::Kubectl));
-        kubectl.args(mode).env("KUBECONFIG", cluster.kubeconfig_path());
-        let mut kubectl =
-            kubectl.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        kubectl.stdin.take().unwrap().write_all(&printed.stdout).unwrap();
-        let output = kubectl.wait_with_output().unwrap();
+        let output = cluster.kubectl(mode, &text).unwrap();
         assert!(output.status.success(), "{mode:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 }

@@ -77,12 +77,7 @@ impl Registration {
             });
         }
         let webhooks = found.data["webhooks"].as_array().cloned().unwrap_or_default();
-        // As the operator makes it at first, to be filled right after.
-        let is_being_made = webhooks.is_empty()
-            && found.managed_fields().iter().any(|entry| {
-                entry.manager.as_deref().is_some_and(|manager| manager.starts_with(PROGRAM.name))
-            });
-        if !is_being_made && found.labels().get(NAME_LABEL).is_none_or(|label| label != PROGRAM.name) {
+        if found.labels().get(NAME_LABEL).is_none_or(|label| label != PROGRAM.name) {
             let why = format!("it has no label {NAME_LABEL}={}, so somebody else made it", PROGRAM.name);
             return Ok(Found::Foreign { why });
         }

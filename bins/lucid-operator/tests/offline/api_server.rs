@@ -1,29 +1,13 @@
 //! A real API server takes what is printed.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
-
-use lucid_testbed::{Binaries, Cluster, Component};
+use lucid_testbed::Cluster;
 use serde_json::Value;
 
 use crate::common::*;
 
 /// Runs kubectl with `input` at its standard input; it has to succeed.
 fn kubectl(cluster: &Cluster, arguments: &[&str], input: &str) -> String {
-    let binaries = Binaries::from_env().unwrap();
-    binaries.ensure(&[Component::Kubectl]).unwrap();
-    let mut child = Command::new(binaries.path(Component::Kubectl))
-        .args(arguments)
-        .env("KUBECONFIG", cluster.kubeconfig_path())
-        .arg("--cache-dir")
-        .arg(cluster.folder().join("kubectl-cache"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
+    let output = cluster.kubectl(arguments, input).unwrap();
     assert!(output.status.success(), "{arguments:?}: {}\n{input}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
