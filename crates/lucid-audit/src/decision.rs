@@ -34,12 +34,27 @@ pub struct Decision {
     pub dry_run: bool,
     /// Whether the request passed.
     pub allowed: bool,
+    /// Whether the policy refuses it, whatever became of it: in `audit` mode, or by break-glass, it passes all the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub would_deny: bool,
+    /// The mode that was in force: `audit`, `enforce` or `break-glass`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub mode: String,
+    /// The ticket of who broke the glass.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub ticket: String,
     /// Whether the object was changed on its way.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub patched: bool,
     /// Why, in one sentence.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
+    /// What the policy found wrong, each in one sentence.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<String>,
+    /// Exemptions that kept something from being found wrong.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exemptions: Vec<String>,
     /// The auditors of the pod's chain, by container name, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chain: Vec<String>,
@@ -66,8 +81,13 @@ impl Decision {
             user: String::new(),
             dry_run: false,
             allowed: true,
+            would_deny: false,
+            mode: String::new(),
+            ticket: String::new(),
             patched: false,
             message: String::new(),
+            findings: Vec::new(),
+            exemptions: Vec::new(),
             chain: Vec::new(),
             images: Vec::new(),
             warnings: Vec::new(),
