@@ -30,11 +30,13 @@
 
 #[cfg(feature = "client")]
 pub mod client;
+pub mod checked;
 pub mod digest;
 pub mod reference;
 mod text;
 pub mod verdict;
 
+pub use checked::{Checked, Provenance};
 pub use digest::Digest;
 pub use reference::ImageReference;
 pub use verdict::Verdict;
