@@ -28,9 +28,9 @@
 //! - `client` (feature `client`, on by default): the Verifier as a `tower::Service` from [`Digest`] to answer, and
 //!   `check_all` for the digests of one pod. Built without it, the crate depends on serde and snafu only.
 
+pub mod checked;
 #[cfg(feature = "client")]
 pub mod client;
-pub mod checked;
 pub mod digest;
 pub mod reference;
 mod text;

@@ -123,10 +123,18 @@ impl Metrics {
         registry.register("cache_look_ups", "What was found in the cache", m.look_ups.clone());
         registry.register("coalesced", "Callers who joined the ask of another", m.coalesced.clone());
         registry.register("last_known_good", "Answers from before an outage", m.last_known_good.clone());
-        registry.register("deadlines_exceeded", "Asks given up at their deadline", m.deadlines_exceeded.clone());
+        registry.register(
+            "deadlines_exceeded",
+            "Asks given up at their deadline",
+            m.deadlines_exceeded.clone(),
+        );
         registry.register("retries", "Asks that were made again", m.retries.clone());
         registry.register("breaker_state", "1 for the state in which the breaker is", m.breaker.clone());
-        registry.register("breaker_refused", "Asks not made while the breaker was open", m.breaker_refused.clone());
+        registry.register(
+            "breaker_refused",
+            "Asks not made while the breaker was open",
+            m.breaker_refused.clone(),
+        );
         registry.register("asks_waiting", "Asks waiting for their turn", m.waiting.clone());
         registry.register("asks_in_flight", "Asks that go on", m.in_flight.clone());
         registry.register("asks", "Calls of the Verifier by outcome", m.asks.clone());
@@ -228,16 +236,8 @@ impl Metrics {
     }
 }
 
-const OUTCOMES: [&str; 8] = [
-    "notarized",
-    "not_notarized",
-    "timeout",
-    "transport",
-    "status",
-    "too_long",
-    "malformed",
-    "other_digest",
-];
+const OUTCOMES: [&str; 8] =
+    ["notarized", "not_notarized", "timeout", "transport", "status", "too_long", "malformed", "other_digest"];
 
 fn name(verdict: &Verdict) -> &'static str {
     match verdict {

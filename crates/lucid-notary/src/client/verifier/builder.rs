@@ -126,7 +126,8 @@ where
         let allowlist = self.allowlist.map(|list| AllowlistLayer::new(list).metrics(metrics()));
         let last_known_good =
             self.last_known_good.map(|oldest| LastKnownGoodLayer::new(&cache, oldest).metrics(metrics()));
-        let breaker = self.breaker.map(|(failures, pause)| BreakerLayer::new(failures, pause).metrics(metrics()));
+        let breaker =
+            self.breaker.map(|(failures, pause)| BreakerLayer::new(failures, pause).metrics(metrics()));
 
         let ask = ServiceBuilder::new()
             .layer(DeadlineLayer::new(self.deadline).metrics(metrics()))
