@@ -3,8 +3,10 @@ use std::time::Duration;
 
 use lucid_audit::{OpenError, Recorder};
 use lucid_notary::client::{BuildError, HttpVerifier};
-use lucid_policy::Strictness;
+use lucid_policy::{Policy, Strictness};
 use snafu::{ResultExt, Snafu};
+
+use crate::policy_args::{PolicyArgs, PolicyArgsError};
 
 /// The options of validation, to be flattened into a binary's own arguments.
 #[derive(Clone, Debug, clap::Args)]
@@ -25,6 +27,10 @@ pub struct ValidationArgs {
     #[arg(long, env = "LUCID_VERIFIER_TIMEOUT_MS", value_name = "MILLISECONDS", default_value = "2000")]
     #[arg(value_parser = lucid_process::within(1_u64..=30_000))]
     pub verifier_timeout_ms: u64,
+
+    /// Options of what is judged besides images.
+    #[command(flatten)]
+    pub policy: PolicyArgs,
 }
 
 /// The options of validation contradict each other, or do not make a Verifier client.
@@ -43,13 +49,23 @@ pub enum ArgsError {
         /// What is wrong. The URL is not quoted: it may hold a password.
         source: BuildError,
     },
+    /// There is no policy.
+    #[snafu(transparent)]
+    Policy {
+        /// What is wrong.
+        source: PolicyArgsError,
+    },
 }
 
 impl ValidationArgs {
-    /// How strictly images are judged.
-    #[must_use]
-    pub const fn strictness(&self) -> Strictness {
-        if self.strict_notarization { Strictness::Strict } else { Strictness::Lenient }
+    /// How pods are judged.
+    ///
+    /// # Errors
+    ///
+    /// When the exemptions cannot be read.
+    pub fn policy(&self) -> Result<Policy, ArgsError> {
+        let strictness = if self.strict_notarization { Strictness::Strict } else { Strictness::Lenient };
+        Ok(self.policy.policy(strictness)?)
     }
 
     /// The client of the Verifier, if there is one.

@@ -178,27 +178,30 @@ impl FromStr for ImagePattern {
     type Err = ImagePatternError;
 
     fn from_str(text: &str) -> Result<Self, ImagePatternError> {
-        let (any_label, rest) = match text.strip_prefix("*.") {
-            Some(rest) => (true, rest),
-            None => (false, text),
+        let (any_label, written) = match text.strip_prefix('*') {
+            // A label has to be there for a host to be read, and a path for a repository; both are taken off again.
+            Some(rest) if rest.starts_with('.') => (true, format!("any{rest}")),
+            _ => (false, text.to_owned()),
         };
-        let (repository, all) = match rest.strip_suffix("/*") {
-            // A path has to be there to be read, and is taken off again.
-            Some(repository) => (format!("{repository}/all"), true),
-            None => (rest.to_owned(), false),
+        let (written, is_open) = match written.strip_suffix("/*") {
+            Some(parent) => (format!("{parent}/all"), true),
+            None => (written, false),
         };
-        let image: ImageReference = repository.parse().context(RepositorySnafu { text })?;
+        let image: ImageReference = written.parse().context(RepositorySnafu { text })?;
         ensure!(image.tag().is_none() && image.digest().is_none(), TaggedSnafu { text });
         // Without a registry docker.io is meant, which nobody sees who reads the pattern.
-        let written = repository.split('/').next().unwrap_or_default();
-        let names_registry = image.registry().eq_ignore_ascii_case(written) && repository.contains('/');
-        ensure!(names_registry, RegistrySnafu { text });
-        let mut path: Vec<_> = image.repository().split('/').map(str::to_owned).collect();
-        if all {
-            path = repository.split('/').skip(1).map(str::to_owned).collect();
+        let (host, path) = written.split_once('/').unwrap_or_default();
+        ensure!(image.registry().eq_ignore_ascii_case(host), RegistrySnafu { text });
+        let mut registry = Registry::of(&image);
+        if any_label {
+            registry.host =
+                registry.host.split_once('.').map_or(registry.host.clone(), |(_, rest)| rest.to_owned());
+        }
+        let mut path: Vec<_> = path.split('/').map(str::to_owned).collect();
+        if is_open {
             path.pop();
         }
-        Ok(Self { any_label, registry: Registry::of(&image), path })
+        Ok(Self { any_label, registry, path })
     }
 }
 

@@ -33,6 +33,9 @@ impl EffectiveMode {
     }
 }
 
+/// How many reasons a denial lists: a pod's author chooses how many there are.
+const MOST_REASONS: usize = 32;
+
 /// The outcome for a pod or a template of pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -81,11 +84,30 @@ impl Judgement {
         self.findings.iter().filter(move |finding| !is_open && is_enforced(self.configured, finding))
     }
 
+    /// Whether the pod is refused, or pods of the template will be.
+    #[must_use]
+    pub fn refuses(&self) -> bool {
+        self.refusing().next().is_some()
+    }
+
     /// Why the pod is refused; `None` when it may run. A template never is.
     #[must_use]
     pub fn denial(&self) -> Option<String> {
-        let reasons: Vec<_> = self.refusing().map(Finding::to_string).collect();
+        let mut reasons: Vec<_> = self.refusing().take(MOST_REASONS).map(Finding::to_string).collect();
+        match self.refusing().count() - reasons.len() {
+            0 => {}
+            more => reasons.push(format!("and {more} more")),
+        }
         (self.workload.is_pod() && !reasons.is_empty()).then(|| reasons.join("; "))
+    }
+
+    /// The findings that users are told of. Where nobody has chosen a mode, every pod of the cluster lacks the required label:
+    /// that is for the record only.
+    pub fn told(&self) -> impl Iterator<Item = &Finding> {
+        let is_told = |finding: &&Finding| {
+            self.configured != Mode::Images || !matches!(finding.problem, Problem::TierMissing { .. })
+        };
+        self.findings.iter().filter(is_told)
     }
 
     /// What the user is warned of: what is wrong and does not refuse, and that the glass is broken.
@@ -101,12 +123,9 @@ impl Judgement {
                 false => format!("break-glass: pods of this template will be admitted by ticket {ticket:?}"),
             });
         }
-        for finding in &self.findings {
+        for finding in self.told() {
             let is_enforced = is_enforced(self.configured, finding);
-            let is_quiet =
-                self.configured == Mode::Images && matches!(finding.problem, Problem::TierMissing { .. });
             warnings.push(match (self.break_glass, finding.severity) {
-                _ if is_quiet => continue,
                 (_, Severity::Warn) => finding.to_string(),
                 (BreakGlass::Opened, Severity::Refuse) => format!("break-glass: passed over: {finding}"),
                 (_, Severity::Refuse) if is_enforced && self.workload.is_pod() => continue,
