@@ -6,7 +6,7 @@ use lucid_chain::{AuditMode, Direction, Intercept, Overrides, SidecarMode, SkipP
 use lucid_cluster::Settings;
 use lucid_notary::ImageReference;
 use lucid_serving::ServingArgs;
-use lucid_validator::{DecisionArgs, SelectorArgs, ValidationArgs};
+use lucid_validator::{DecisionArgs, RingArgs, SelectorArgs, ValidationArgs};
 
 use crate::registration::FailurePolicy;
 
@@ -20,6 +20,10 @@ pub struct RunArgs {
     /// Options of the record.
     #[command(flatten)]
     pub(crate) decisions: DecisionArgs,
+
+    /// Options of `/audit`.
+    #[command(flatten)]
+    pub(crate) ring: RingArgs,
 
     /// Options of registration.
     #[command(flatten)]

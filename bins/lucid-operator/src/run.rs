@@ -26,6 +26,7 @@ pub(crate) const PROGRAM: Program = Program { name: "lucid-operator", service: "
 pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let verifier = args.validation.verifier()?;
     let recorder = Arc::new(args.decisions.recorder()?);
+    let ring = args.ring.service(Arc::clone(&recorder))?;
     let mut registry = lucid_serving::registry();
     let metrics = Metrics::new(&mut registry);
     let host = Host::bind(PROGRAM, &args.serving, registry).await?;
@@ -59,6 +60,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let validating =
         Webhook::validating(VALIDATE_NAME, validate).with_registration(|it| calls.validating(it));
     let router = Router::new().webhook(MUTATE_PATH, mutating).webhook(VALIDATE_PATH, validating);
+    let router = ring.mount(router);
     let router = router.convert(auditor::CONVERT_PATH, auditor::converter()?);
     let host = host.with_conversion(auditor::CRD_NAME, auditor::CONVERT_PATH);
     Ok(host.serve(router, synced).await?)

@@ -6,18 +6,22 @@
 
 mod args;
 mod calls;
+mod image;
 mod record;
 mod request;
 mod review;
+mod ring;
 mod run;
 mod scope;
 mod validator;
 
 pub use args::{ArgsError, DecisionArgs, DecisionLogError, ValidationArgs};
 pub use calls::{Calls, SelectorArgs, VALIDATE_NAME, VALIDATE_PATH};
+pub use image::{ImageArgs, ImageError, image};
 pub use record::{decision, record};
 pub use request::{RequestError, pod_of};
 pub use review::{ReviewArgs, ReviewError, review};
+pub use ring::{RingArgs, RingArgsError, RingService};
 pub use run::{RunArgs, RunError, run};
 pub use scope::Scope;
 pub use validator::{ValidateError, Validator};

@@ -9,6 +9,7 @@ use snafu::Snafu;
 
 use crate::args::{ArgsError, DecisionArgs, DecisionLogError, ValidationArgs};
 use crate::calls::{Calls, SelectorArgs, VALIDATE_NAME, VALIDATE_PATH};
+use crate::ring::{RingArgs, RingArgsError};
 use crate::scope::Scope;
 use crate::validator::Validator;
 
@@ -28,6 +29,10 @@ pub struct RunArgs {
     /// Options of the record.
     #[command(flatten)]
     decisions: DecisionArgs,
+
+    /// Options of `/audit`.
+    #[command(flatten)]
+    ring: RingArgs,
 
     /// Options of validation.
     #[command(flatten)]
@@ -50,6 +55,12 @@ pub enum RunError {
         /// What is wrong.
         source: DecisionLogError,
     },
+    /// No token.
+    #[snafu(transparent)]
+    Ring {
+        /// What is wrong.
+        source: RingArgsError,
+    },
     /// Objects of its custom resources cannot be converted.
     #[snafu(transparent)]
     Conversion {
@@ -71,9 +82,10 @@ pub enum RunError {
 /// When something that waiting does not cure is wrong at start. An API server that cannot be reached, or refuses, is
 /// asked again until it answers; `/readyz` tells what is missing.
 pub async fn run(args: RunArgs) -> Result<(), RunError> {
-    let RunArgs { serving, selectors, decisions, validation } = args;
+    let RunArgs { serving, selectors, decisions, ring, validation } = args;
     let verifier = validation.verifier()?;
     let recorder = Arc::new(decisions.recorder()?);
+    let ring = ring.service(Arc::clone(&recorder))?;
     let host = Host::bind(PROGRAM, &serving, lucid_serving::registry()).await?;
     // The chains are the operator's; who are auditors stands in the same ConfigMaps.
     let cluster = ClusterConfiguration::new(Settings::default());
@@ -83,5 +95,6 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let validator = Validator { scope, cluster, strictness: validation.strictness(), verifier, recorder };
     let validate = move |request: AdmissionRequest| validator.clone().validate(request);
     let webhook = Webhook::validating(VALIDATE_NAME, validate).with_registration(|it| calls.validating(it));
-    Ok(host.serve(Router::new().webhook(VALIDATE_PATH, webhook), synced).await?)
+    let router = ring.mount(Router::new().webhook(VALIDATE_PATH, webhook));
+    Ok(host.serve(router, synced).await?)
 }
