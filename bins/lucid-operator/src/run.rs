@@ -29,6 +29,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let mut registry = lucid_serving::registry();
     let verifier = args.validation.verifier(&VerifierMetrics::new(&mut registry))?;
     let recorder = Arc::new(args.decisions.recorder()?);
+    let ring = args.ring.service(Arc::clone(&recorder))?;
     let metrics = Metrics::new(&mut registry);
     let validation_metrics = lucid_validator::Metrics::new(&mut registry);
     let host = Host::bind(PROGRAM, &args.serving, registry).await?;
@@ -60,7 +61,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let mutating = Webhook::mutating(MUTATE_NAME, inject)
         .with_failure_action(FailureAction::call(move |request, failure| on_failure.fail(request, failure)))
         .with_registration(|it| registration::mutating(&calls, args.registration.failure_policy, it));
-    let router = validator.serve(Router::new().webhook(MUTATE_PATH, mutating), &calls);
+    let router = ring.mount(validator.serve(Router::new().webhook(MUTATE_PATH, mutating), &calls));
     let router = router.convert(auditor::CONVERT_PATH, auditor::converter()?);
     let host = host.with_conversion(auditor::CRD_NAME, auditor::CONVERT_PATH);
     Ok(host.serve(router, synced).await?)

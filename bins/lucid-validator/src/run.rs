@@ -12,6 +12,7 @@ use crate::args::{ArgsError, DecisionArgs, DecisionLogError, ValidationArgs};
 use crate::break_glass::BreakGlassReview;
 use crate::calls::{Calls, SelectorArgs};
 use crate::metrics::Metrics;
+use crate::ring::{RingArgs, RingArgsError};
 use crate::scope::Scope;
 use crate::validator::Validator;
 
@@ -31,6 +32,10 @@ pub struct RunArgs {
     /// Options of the record.
     #[command(flatten)]
     decisions: DecisionArgs,
+
+    /// Options of `/audit`.
+    #[command(flatten)]
+    ring: RingArgs,
 
     /// Options of injection, the same as the operator's: chains are planned again to be judged.
     #[command(flatten)]
@@ -57,6 +62,12 @@ pub enum RunError {
         /// What is wrong.
         source: DecisionLogError,
     },
+    /// No token.
+    #[snafu(transparent)]
+    Ring {
+        /// What is wrong.
+        source: RingArgsError,
+    },
     /// Objects of its custom resources cannot be converted.
     #[snafu(transparent)]
     Conversion {
@@ -78,11 +89,12 @@ pub enum RunError {
 /// When something that waiting does not cure is wrong at start. An API server that cannot be reached, or refuses, is
 /// asked again until it answers; `/readyz` tells what is missing.
 pub async fn run(args: RunArgs) -> Result<(), RunError> {
-    let RunArgs { serving, selectors, decisions, injection, validation } = args;
+    let RunArgs { serving, selectors, decisions, ring, injection, validation } = args;
     let policy = Arc::new(validation.policy()?);
     let mut registry = lucid_serving::registry();
     let verifier = validation.verifier(&VerifierMetrics::new(&mut registry))?;
     let recorder = Arc::new(decisions.recorder()?);
+    let ring = ring.service(Arc::clone(&recorder))?;
     let metrics = Metrics::new(&mut registry);
     let host = Host::bind(PROGRAM, &serving, registry).await?;
     let cluster = ClusterConfiguration::new(injection.settings());
@@ -92,5 +104,5 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let break_glass =
         validation.policy.break_glass_access_review.then(|| BreakGlassReview::new(host.client()));
     let validator = Validator { scope, cluster, policy, verifier, break_glass, recorder, metrics };
-    Ok(host.serve(validator.serve(Router::new(), &calls), synced).await?)
+    Ok(host.serve(ring.mount(validator.serve(Router::new(), &calls)), synced).await?)
 }
