@@ -17,12 +17,21 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod anchor;
+pub mod checkpoint;
 mod decision;
+pub mod layout;
+pub mod merkle;
+pub mod note;
 mod recorder;
+mod ring;
+pub mod tile;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub use anchor::Anchor;
 pub use decision::{Decision, ImageVerdict};
 pub use recorder::{OpenError, Recorder};
+pub use ring::Entry;

@@ -1,0 +1,4 @@
+//! Tests that need only the public API.
+
+mod merkle;
+mod notes;
