@@ -126,7 +126,7 @@ impl Log {
                     tree: sealed.tree,
                     durable: Arc::clone(&seal.durable),
                     interval: options.seal_interval,
-                    metrics: options.metrics.clone(),
+                    metrics: options.metrics,
                     lines: None,
                 };
                 Self::publish(directory, &mut sealer, sealed.signed)?;
