@@ -12,6 +12,7 @@ mod review;
 mod run;
 mod scope;
 mod validator;
+mod verifier;
 
 pub use args::{ArgsError, DecisionArgs, DecisionLogError, ValidationArgs};
 pub use calls::{Calls, SelectorArgs, VALIDATE_NAME, VALIDATE_PATH};
@@ -21,3 +22,4 @@ pub use review::{ReviewArgs, ReviewError, review};
 pub use run::{RunArgs, RunError, run};
 pub use scope::Scope;
 pub use validator::{ValidateError, Validator};
+pub use verifier::{VerifierArgs, VerifierArgsError};
