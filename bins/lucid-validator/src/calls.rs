@@ -28,6 +28,23 @@ pub struct SelectorArgs {
     pub object_selector: Option<LabelSelector>,
 }
 
+impl SelectorArgs {
+    /// The same without the namespaces that are never touched.
+    #[must_use]
+    pub fn in_scope(&self, scope: &Scope) -> Self {
+        let mut selectors = self.clone();
+        selectors.namespace_selector.match_expressions.get_or_insert_default().insert(
+            0,
+            LabelSelectorRequirement {
+                key: "kubernetes.io/metadata.name".to_owned(),
+                operator: "NotIn".to_owned(),
+                values: Some(scope.excluded().map(str::to_owned).collect()),
+            },
+        );
+        selectors
+    }
+}
+
 /// What Lucid's webhooks are called for.
 #[derive(Clone, Debug)]
 pub struct Calls {
@@ -57,19 +74,10 @@ impl Calls {
 
     /// What all of them have in common: the namespaces that are selected and may be looked at.
     pub fn of_pods(&self, registration: Registration) -> Registration {
-        let SelectorArgs { namespace_selector, object_selector } = self.selectors.clone();
-        let mut namespaces = namespace_selector;
-        namespaces.match_expressions.get_or_insert_default().insert(
-            0,
-            LabelSelectorRequirement {
-                key: "kubernetes.io/metadata.name".to_owned(),
-                operator: "NotIn".to_owned(),
-                values: Some(self.scope.excluded().map(str::to_owned).collect()),
-            },
-        );
+        let SelectorArgs { namespace_selector, object_selector } = self.selectors.in_scope(&self.scope);
         registration
             .with_timeout_seconds(self.timeout_seconds)
-            .with_namespace_selector(namespaces)
+            .with_namespace_selector(namespace_selector)
             .with_object_selector(object_selector.unwrap_or_default())
     }
 }
