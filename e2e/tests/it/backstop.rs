@@ -7,17 +7,21 @@ use std::time::{Duration, Instant};
 
 use http::Method;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use lucid_chain::{
-    Catalogue, Configuration, Decision, Inputs, NamespaceChain, Overrides, PodSecurity, PodView, SkipPolicy, plan,
+    Catalogue, Configuration, Decision, Inputs, NamespaceChain, Overrides, PodSecurity, PodView, SkipPolicy,
+    plan,
 };
-use lucid_e2e::{Answer, Operator, program, send};
+use lucid_e2e::{Answer, Operator, OperatorBuilder, program, send};
 use lucid_testbed::Cluster;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use crate::common::{ENABLED, cluster, config_map, create, pod, prepare, secured};
+use crate::common::{ENABLED, chain, cluster, config_map, create, pod, prepare, secured, unplanned, until};
+use crate::notices::make;
 
 /// The policy and its binding, as they are printed.
 fn printed(arguments: &[&str]) -> Vec<Value> {
@@ -75,7 +79,8 @@ fn planned(pod: &Value, inputs: &Inputs<'_>) -> Result<Value, String> {
         Decision::Planned(plan) => {
             let mut pod = pod.clone();
             let patch = serde_json::to_value(plan.patch(&view)).unwrap();
-            json_patch::patch(&mut pod, &serde_json::from_value::<json_patch::Patch>(patch).unwrap()).unwrap();
+            json_patch::patch(&mut pod, &serde_json::from_value::<json_patch::Patch>(patch).unwrap())
+                .unwrap();
             Ok(pod)
         }
         other => Err(format!("{other:?}")),
@@ -90,6 +95,551 @@ fn refused(answer: &Answer, parts: &[&str]) {
     assert!(matches!(answer.status, 403 | 422), "{answer:?}");
     for part in ["ValidatingAdmissionPolicy 'lucid-backstop'"].iter().chain(parts) {
         assert!(answer.refusal().contains(part), "{part:?} is not in {:?}", answer.refusal());
+    }
+}
+
+/// Registers a mutating webhook that may fail, and ends it.
+async fn dead_webhook(cluster: &Cluster) -> Operator {
+    let mut operator = ignoring(cluster).start().await.unwrap();
+    operator.kill();
+    operator
+}
+
+fn ignoring(cluster: &Cluster) -> OperatorBuilder {
+    let operator = Operator::builder(cluster).env("LUCID_FAILURE_POLICY", "Ignore");
+    operator.env("LUCID_WEBHOOK_TIMEOUT_SECONDS", "5")
+}
+
+/// Lets the validating webhook fail as well.
+async fn ignore_validation(cluster: &Cluster) {
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
+    let patch = json!([{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"}]);
+    let patch = Patch::Json::<()>(serde_json::from_value(patch).unwrap());
+    api.patch("lucid-operator", &PatchParams::default(), &patch).await.unwrap();
+}
+
+#[tokio::test]
+async fn while_every_webhook_is_down_no_pod_runs_without_the_chain_it_asks_for() {
+    let cluster = prepare(Cluster::builder().controller_manager().start().await.unwrap()).await;
+    let mut operator = dead_webhook(&cluster).await;
+    ignore_validation(&cluster).await;
+    let annotated =
+        |name: &str, chain: &str| pod(name, json!({}), json!({"lucid.computing/auditors": chain}));
+    // This is what the policy is for.
+    let answer = create(&cluster, "shop", &secured("open")).await;
+    assert_eq!(answer.status, 201, "{answer:?}");
+
+    install(&cluster, &[]).await;
+    let answer = create(&cluster, "shop", &secured("web")).await;
+    refused(&answer, &["does not have its chain", "found none", "may be down", "lucid-operator check"]);
+    refused(&dry_run(&cluster, "shop", &secured("web")).await, &["does not have its chain"]);
+    let answer = create(&cluster, "shop", &annotated("web", "toxicity, injection")).await;
+    refused(&answer, &["wanted toxicity, injection;"]);
+    for nonsense in ["", "nonsense", ",", "toxicity,nonsense"] {
+        let answer = create(&cluster, "shop", &annotated("web", nonsense)).await;
+        refused(&answer, &["wanted at least one auditor"]);
+    }
+    let plain =
+        create(&cluster, "shop", &pod("plain", json!({"lucid.io/secured": "false"}), json!({}))).await;
+    assert_eq!(plain.status, 201, "{plain:?}");
+    for namespace in ["other", "lucid-system", "kube-system"] {
+        let label = Patch::Merge(json!({"metadata": {"labels": {"lucid.computing/enabled": "true"}}}));
+        if namespace != "other" {
+            let api: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(cluster.client());
+            api.patch(namespace, &PatchParams::default(), &label).await.unwrap();
+        }
+        // The controller makes service accounts when it comes to it.
+        let made = |answer: &Answer| answer.status == 201;
+        until(&cluster, namespace, |name| secured(&format!("web-{name}")), made).await;
+    }
+
+    // What was there before can be changed and deleted.
+    let merge = "application/merge-patch+json";
+    let path = "/api/v1/namespaces/shop/pods/open";
+    let changes = [
+        json!({"metadata": {"labels": {"a": "b"}, "finalizers": ["example.com/wait"]}}),
+        json!({"metadata": {"finalizers": null}}),
+        json!({"spec": {"activeDeadlineSeconds": 3600}}),
+        json!({"spec": {"containers": [{"name": "model", "image": "example.com/model:2", "ports": [{"containerPort": 5000}]}]}}),
+    ];
+    for change in changes {
+        let answer = send(&cluster.client(), Method::PATCH, path, merge, &change).await.unwrap();
+        assert_eq!(answer.status, 200, "{change}: {answer:?}");
+    }
+    let answer = send(&cluster.client(), Method::DELETE, path, "application/json", &json!({})).await.unwrap();
+    assert_eq!(answer.status, 200, "{answer:?}");
+
+    // Who makes pods of a Deployment is told, and nothing is lost: they come when the operator does.
+    let mut template = secured("web");
+    template["metadata"].as_object_mut().unwrap().remove("name");
+    template["metadata"]["labels"]["app"] = json!("web");
+    let template = json!({"metadata": template["metadata"], "spec": template["spec"]});
+    let deployment = json!({"metadata": {"name": "web"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template}});
+    make::<Deployment>(&cluster, deployment).await;
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "shop");
+    let begin = Instant::now();
+    loop {
+        let status = deployments.get("web").await.unwrap().status.unwrap_or_default();
+        let conditions = status.conditions.unwrap_or_default();
+        if conditions.iter().any(|it| it.message.as_ref().is_some_and(|it| it.contains("lucid-backstop"))) {
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "{conditions:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    operator.restart().await.unwrap();
+    let with_chain = |answer: &Answer| answer.result.as_ref().is_ok_and(|pod| chain(pod).len() == 3);
+    until(&cluster, "shop", |name| secured(&format!("up-{name}")), with_chain).await;
+    let pods: Api<Pod> = Api::namespaced(cluster.client(), "shop");
+    let begin = Instant::now();
+    while pods.list(&ListParams::default().labels("app=web")).await.unwrap().items.is_empty() {
+        assert!(begin.elapsed() < Duration::from_secs(90), "the Deployment has no pod");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// What a person would make of pods in a cluster that works: the policy has nothing to say.
+#[tokio::test]
+async fn what_a_running_operator_has_injected_passes() {
+    let cluster = prepare(Cluster::builder().controller_manager().start().await.unwrap()).await;
+    let levels = ["baseline", "restricted"];
+    for level in levels {
+        let labels = [ENABLED, ("pod-security.kubernetes.io/enforce", level)];
+        cluster.create_namespace(level, &labels).await.unwrap();
+    }
+    let entry = |number: u32| {
+        format!(
+            "  - {{name: a-{number}, image: \"r.test:5000/team/a{number}:1\", port: {}, env: {{LEVEL: \"{number}\"}}}}\n",
+            9000 + number
+        )
+    };
+    let catalogue = format!("chain:\n{}", (1..=10).map(entry).collect::<String>());
+    let file = cluster.folder().join("auditors.yaml");
+    std::fs::write(&file, &catalogue).unwrap();
+    config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue).await;
+    config_map(&cluster, "baseline", "lucid-auditor-chain", "chain", "a-3,a-3,toxicity").await;
+    install(&cluster, &["--config", &file.display().to_string()]).await;
+    let _operator = ignoring(&cluster).start().await.unwrap();
+    let restricted = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": true,
+        "seccompProfile": {"type": "RuntimeDefault"}});
+    let everything = (1..=10).map(|number| format!("a-{number}")).collect::<Vec<_>>().join(",");
+    let mut number = 0;
+    for namespace in ["shop", "baseline", "restricted"] {
+        for (key, value) in [
+            ("none", ""),
+            ("auditor-chain", &*everything),
+            ("auditor-chain", "lucid-toxicity-auditor,injection,toxicity-auditor"),
+            ("auditors", "nonsense"),
+            ("direction", "outbound"),
+            ("direction", "both"),
+            ("audit-mode", "observe"),
+            ("sidecar-mode", "native"),
+            ("sidecar-mode", "containers"),
+            ("intercept", "env"),
+            ("target-port", "7777"),
+        ] {
+            for restart in ["Always", "Never"] {
+                number += 1;
+                let key = format!("lucid.computing/{key}");
+                let mut pod =
+                    pod(&format!("pod-{number}"), json!({"lucid.io/secured": "true"}), json!({key: value}));
+                pod["spec"]["restartPolicy"] = json!(restart);
+                pod["spec"]["containers"][0]["securityContext"] = restricted.clone();
+                let answer = create(&cluster, namespace, &pod).await;
+                assert_eq!(answer.status, 201, "{namespace}: {pod}: {answer:?}");
+                let stored = answer.stored().unwrap();
+                assert!(!unplanned(&stored).contains("NotRequested"), "{pod}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_chain_that_was_made_by_hand_has_to_be_one() {
+    let cluster = cluster().await;
+    install(&cluster, &[]).await;
+    let configuration = builtin();
+    let asking = |annotations: Value| pod("web", json!({"lucid.io/secured": "true"}), annotations);
+    let two = asking(json!({"lucid.computing/auditor-chain": "injection,toxicity"}));
+    let native = asking(
+        json!({"lucid.computing/auditor-chain": "injection,toxicity", "lucid.computing/sidecar-mode": "native"}),
+    );
+    let both = [injected(&two, &configuration), injected(&native, &configuration)];
+    let any = injected(&asking(json!({})), &configuration);
+    for pod in both.iter().chain([&any]) {
+        let answer = dry_run(&cluster, "shop", pod).await;
+        assert_eq!(answer.status, 201, "{answer:?}");
+    }
+
+    let chain = "does not have its chain";
+    let rules = "no init container lucid-init";
+    type Change = fn(&mut Value);
+    // `auditor` is the first one of the chain, `init` installs the rules.
+    let wrong: [(&str, &str, Change); 30] = [
+        ("image of somebody else", chain, |it| {
+            auditor(it)["image"] = json!("example.com/lucid-injection-auditor:1")
+        }),
+        ("another registry", chain, |it| {
+            auditor(it)["image"] = json!("ghcr.io.example.com/lucid/lucid-injection-auditor:1")
+        }),
+        ("below another path", chain, |it| {
+            auditor(it)["image"] = json!("example.com/ghcr.io/lucid/lucid-injection-auditor:1")
+        }),
+        ("a longer path", chain, |it| {
+            auditor(it)["image"] = json!("ghcr.io/lucid/lucid-injection-auditor/x:1")
+        }),
+        ("a port like a tag", chain, |it| {
+            auditor(it)["image"] = json!("ghcr.io:5000/lucid/lucid-injection-auditor")
+        }),
+        ("another auditor's image", chain, |it| {
+            auditor(it)["image"] = json!("ghcr.io/lucid/lucid-toxicity-auditor:latest")
+        }),
+        ("command", chain, |it| auditor(it)["command"] = json!(["sleep", "inf"])),
+        ("arguments", chain, |it| auditor(it)["args"] = json!(["--off"])),
+        ("hook", chain, |it| {
+            auditor(it)["lifecycle"] = json!({"postStart": {"exec": {"command": ["kill", "1"]}}})
+        }),
+        ("probe", chain, |it| auditor(it)["livenessProbe"] = json!({"exec": {"command": ["kill", "1"]}})),
+        ("files", chain, |it| {
+            it["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
+            auditor(it)["volumeMounts"] = json!([{"name": "v", "mountPath": "/app"}]);
+        }),
+        ("variable", chain, |it| variables(auditor(it)).push(json!({"name": "THRESHOLD", "value": "9"}))),
+        ("variables", chain, |it| auditor(it)["envFrom"] = json!([{"configMapRef": {"name": "x"}}])),
+        ("next hop twice", chain, |it| {
+            variables(auditor(it))
+                .push(json!({"name": "LUCID_CHAIN_NEXT", "value": "http://localhost:5000"}));
+        }),
+        ("past the next auditor", chain, |it| {
+            for variable in variables(auditor(it)) {
+                if variable["name"] == "LUCID_CHAIN_NEXT" || variable["name"] == "AUDITOR_URL" {
+                    variable["value"] = json!("http://localhost:5000");
+                }
+            }
+        }),
+        ("out of the pod", chain, |it| {
+            for variable in variables(auditor(it)) {
+                if variable["name"] == "LUCID_CHAIN_NEXT" || variable["name"] == "AUDITOR_URL" {
+                    variable["value"] = json!("http://example.com:8093");
+                }
+            }
+        }),
+        ("other mode", chain, |it| {
+            for variable in variables(auditor(it)) {
+                if variable["name"] == "LUCID_AUDIT_MODE" {
+                    variable["value"] = json!("off");
+                }
+            }
+        }),
+        ("other port", chain, |it| auditor(it)["ports"] = json!([{"containerPort": 8091}])),
+        ("no marker", chain, |it| variables(auditor(it)).retain(|it| it["name"] != "LUCID_AUDITOR_ID")),
+        ("marker alone", chain, |it| {
+            *variables(auditor(it)) =
+                vec![json!({"name": "LUCID_AUDITOR_ID", "value": "lucid-injection-auditor"})];
+        }),
+        ("uid of an application", chain, |it| auditor(it)["securityContext"]["runAsUser"] = json!(1000)),
+        ("uid of the next", chain, |it| auditor(it)["securityContext"]["runAsUser"] = json!(20002)),
+        ("escalation", chain, |it| auditor(it)["securityContext"]["allowPrivilegeEscalation"] = json!(true)),
+        ("capability", chain, |it| {
+            auditor(it)["securityContext"]["capabilities"]["add"] = json!(["NET_ADMIN"])
+        }),
+        ("order", chain, |it| {
+            it["metadata"]["annotations"]["lucid.computing/auditor-chain"] = json!("toxicity,injection")
+        }),
+        ("one is missing", chain, |it| {
+            it["metadata"]["annotations"]["lucid.computing/auditor-chain"] =
+                json!("injection,toxicity,guardrails")
+        }),
+        ("no rules", rules, |it| inits(it).retain(|it| it["name"] != "lucid-init")),
+        ("rules by somebody else", rules, |it| init(it)["image"] = json!("example.com/lucid-init:1")),
+        ("rules past the second", rules, |it| rule(it, r#",{"uid":20002,"port":8093}"#, "")),
+        ("rules for nothing", rules, |it| rule(it, r#""inbound":true"#, r#""inbound":false"#)),
+    ];
+    for (name, part, change) in wrong {
+        for pod in &both {
+            let mut pod = pod.clone();
+            change(&mut pod);
+            let answer = dry_run(&cluster, "shop", &pod).await;
+            assert!(answer.refusal().contains(part), "{name}: {answer:?}");
+            refused(&answer, &[]);
+        }
+    }
+    // One that ends before the pod does.
+    let mut ends = both[1].clone();
+    auditor(&mut ends).as_object_mut().unwrap().remove("restartPolicy");
+    for probe in ["startupProbe", "readinessProbe", "livenessProbe"] {
+        auditor(&mut ends).as_object_mut().unwrap().remove(probe);
+    }
+    refused(&dry_run(&cluster, "shop", &ends).await, &[chain]);
+
+    // Without a chain that is told, one broken one is none.
+    let broken: [(&str, Change); 3] = [
+        ("no first one", |it| containers(it).retain(|it| it["securityContext"]["runAsUser"] != 20001)),
+        ("hop to nobody else", |it| {
+            let variables = variables(&mut containers(it)[1]);
+            for variable in variables {
+                if variable["name"] == "LUCID_CHAIN_NEXT" || variable["name"] == "AUDITOR_URL" {
+                    variable["value"] = json!("http://localhost:8090");
+                }
+            }
+        }),
+        ("image of somebody else", |it| containers(it)[1]["image"] = json!("example.com/x:1")),
+    ];
+    for (name, change) in broken {
+        let mut pod = any.clone();
+        change(&mut pod);
+        let answer = dry_run(&cluster, "shop", &pod).await;
+        assert!(answer.refusal().contains(chain), "{name}: {answer:?}");
+    }
+
+    // What may differ.
+    let fine: [(&str, Change); 7] = [
+        ("tag", |it| auditor(it)["image"] = json!("ghcr.io/lucid/lucid-injection-auditor:2")),
+        ("digest", |it| {
+            auditor(it)["image"] =
+                json!(format!("ghcr.io/lucid/lucid-injection-auditor@sha256:{}", "1".repeat(64)))
+        }),
+        ("pull policy", |it| auditor(it)["imagePullPolicy"] = json!("Never")),
+        ("resources", |it| auditor(it)["resources"] = json!({"limits": {"cpu": "1"}})),
+        ("identity", |it| variables(auditor(it)).push(json!({"name": "AWS_REGION", "value": "eu-1"}))),
+        ("sidecars", |it| {
+            containers(it)
+                .push(json!({"name": "proxy", "image": "example.com/proxy:1", "env": [{"name": "A"}]}))
+        }),
+        ("status", |it| {
+            drop(it["metadata"]["annotations"].as_object_mut().unwrap().remove("lucid.computing/status"))
+        }),
+    ];
+    for (name, change) in fine {
+        for pod in &both {
+            let mut pod = pod.clone();
+            change(&mut pod);
+            let answer = dry_run(&cluster, "shop", &pod).await;
+            assert_eq!(answer.status, 201, "{name}: {answer:?}");
+        }
+    }
+}
+
+fn containers(pod: &mut Value) -> &mut Vec<Value> {
+    pod["spec"]["containers"].as_array_mut().unwrap()
+}
+
+fn inits(pod: &mut Value) -> &mut Vec<Value> {
+    pod["spec"]["initContainers"].as_array_mut().unwrap()
+}
+
+/// The first auditor of the chain, in whichever list.
+fn auditor(pod: &mut Value) -> &mut Value {
+    let name = "lucid-injection-auditor";
+    let list = if containers(pod).iter().any(|it| it["name"] == name) { containers(pod) } else { inits(pod) };
+    list.iter_mut().find(|it| it["name"] == name).unwrap()
+}
+
+fn init(pod: &mut Value) -> &mut Value {
+    inits(pod).iter_mut().find(|it| it["name"] == "lucid-init").unwrap()
+}
+
+fn variables(container: &mut Value) -> &mut Vec<Value> {
+    container["env"].as_array_mut().unwrap()
+}
+
+fn rule(pod: &mut Value, from: &str, to: &str) {
+    let value = &mut variables(init(pod))[0]["value"];
+    let text = value.as_str().unwrap();
+    assert!(text.contains(from), "{text}");
+    *value = json!(text.replace(from, to));
+}
+
+#[tokio::test]
+async fn strict_notarization_takes_no_auditor_without_digest_and_no_auditor_becomes_something_else() {
+    let cluster = cluster().await;
+    let digest = format!("sha256:{}", "1".repeat(64));
+    let catalogue = format!(
+        "chain:\n  - {{name: good, image: \"example.com/good:1@{digest}\"}}\n  - {{name: tagged, image: \"example.com/tagged:1\"}}\n"
+    );
+    let file = cluster.folder().join("auditors.yaml");
+    std::fs::write(&file, &catalogue).unwrap();
+    let catalogue = Catalogue::builtin().overlay(&Catalogue::parse("auditors.yaml", &catalogue).unwrap());
+    let configuration = Configuration::new(catalogue, None).unwrap();
+    install(&cluster, &["--config", &file.display().to_string(), "--strict-notarization"]).await;
+    let asking = |name: &str, chain: &str| {
+        let annotations = json!({"lucid.computing/auditor-chain": chain});
+        injected(&pod(name, json!({"lucid.io/secured": "true"}), annotations), &configuration)
+    };
+    let unpinned = "auditor containers without digest: ";
+    let answer = create(&cluster, "shop", &asking("tagged", "tagged")).await;
+    refused(&answer, &[unpinned, "tagged"]);
+    for image in
+        ["example.com/good:1", "EXAMPLE.com:443/good", "example.com/other:1", "example.com/good@sha256:1"]
+    {
+        let mut pod = asking("web", "good");
+        let more =
+            json!({"name": "more", "image": image, "env": [{"name": "LUCID_AUDITOR_ID", "value": "x"}]});
+        containers(&mut pod).push(more);
+        refused(&create(&cluster, "shop", &pod).await, &[unpinned, "more"]);
+    }
+    create(&cluster, "shop", &asking("web", "good")).await.stored().unwrap();
+
+    let change = |path: &'static str, patch: Value| {
+        let client = cluster.client();
+        async move {
+            let path = format!("/api/v1/namespaces/shop/pods/{path}");
+            let kind = "application/strategic-merge-patch+json";
+            send(&client, Method::PATCH, &path, kind, &patch).await.unwrap()
+        }
+    };
+    let image = |name: &str, image: &str| json!({"spec": {"containers": [{"name": name, "image": image}]}});
+    let ephemeral =
+        |name: &str, image: &str| json!({"spec": {"ephemeralContainers": [{"name": name, "image": image}]}});
+    let other = format!("example.com/good@sha256:{}", "2".repeat(64));
+    let foreign = format!("example.com/model@sha256:{}", "2".repeat(64));
+    let none_of_theirs = "auditor containers with an image that is none of theirs: good";
+    for secured in ["true", "false"] {
+        // Who takes the label away first gains nothing by it.
+        let label = json!({"metadata": {"labels": {"lucid.io/secured": secured}}});
+        assert_eq!(change("web", label).await.status, 200);
+        refused(&change("web", image("good", "example.com/good:2")).await, &[unpinned, "good"]);
+        refused(&change("web", image("good", &foreign)).await, &[none_of_theirs]);
+        refused(
+            &change("web/ephemeralcontainers", ephemeral("e", "example.com/good:2")).await,
+            &[unpinned, "e"],
+        );
+        refused(
+            &change("web/ephemeralcontainers", ephemeral("lucid-toxicity-auditor-2", "a:2")).await,
+            &[unpinned],
+        );
+        let answer = change("web", image("model", "example.com/model:2")).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let answer = change("web", image("model", "example.com/model:1")).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+    let answer = change("web", image("good", &other)).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let answer = change("web/ephemeralcontainers", ephemeral("shell", "example.com/shell:1")).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+
+    // A pod that is not secured.
+    create(&cluster, "shop", &pod("plain", json!({}), json!({}))).await.stored().unwrap();
+    let answer = change("plain", image("model", "example.com/good:2")).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+}
+
+#[tokio::test]
+async fn skip_audit_is_honoured_where_the_operator_honours_it() {
+    let cluster = cluster().await;
+    install(&cluster, &["--allow-skip-service-accounts", "shop/batch,shop/default"]).await;
+    let skipping = |account: Option<&str>, value: &str| {
+        let labels = json!({"lucid.io/secured": "true"});
+        let mut pod = pod("web", labels, json!({"lucid.computing/skip-audit": value}));
+        if let Some(account) = account {
+            pod["spec"]["serviceAccountName"] = json!(account);
+        }
+        pod
+    };
+    for (account, value, is_skipped) in [
+        (None, "true", true),
+        (Some("batch"), " true ", true),
+        (Some("batch"), "false", false),
+        (Some("batch"), "yes", false),
+        (Some("builder"), "true", false),
+        (Some("shop/batch"), "true", false),
+    ] {
+        let answer = dry_run(&cluster, "shop", &skipping(account, value)).await;
+        assert_eq!(
+            answer.refusal().contains("lucid-backstop"),
+            !is_skipped && answer.status != 422,
+            "{account:?}: {answer:?}"
+        );
+    }
+}
+
+/// Whatever is in it: refused or made slow by the policy it is not.
+#[tokio::test]
+async fn a_pod_that_is_not_secured_is_never_refused_and_a_big_one_that_is_has_room() {
+    let cluster = cluster().await;
+    install(&cluster, &["--strict-notarization", "--allow-skip-service-accounts", "shop/batch"]).await;
+    let with = |labels: Value, annotations: Value, containers: Vec<Value>| {
+        let mut pod = pod("web", labels, annotations);
+        pod["spec"]["containers"].as_array_mut().unwrap().extend(containers);
+        pod
+    };
+    let variables =
+        |count: usize| -> Value { (0..count).map(|number| json!({"name": format!("V{number}")})).collect() };
+    let forged = |count: usize| {
+        let one = |number: usize| {
+            json!({"name": format!("lucid-toxicity-auditor-{number}"), "image": "ghcr.io/lucid/lucid-toxicity-auditor",
+            "env": [{"name": "LUCID_AUDITOR_ID"}], "securityContext": {"runAsUser": 20001}})
+        };
+        (0..count).map(one).collect::<Vec<_>>()
+    };
+    let long = "true,".repeat(50_000);
+    let unsecured = [
+        with(json!({"lucid.io/secured": "True"}), json!({"lucid.computing/skip-audit": long}), vec![]),
+        with(json!({}), json!({"lucid.computing/auditor-chain": long}), vec![]),
+        with(json!({}), json!({"lucid.computing/skip-audit": "true"}), forged(4_000)),
+        with(json!({}), json!({}), vec![json!({"name": "env", "image": "a", "env": variables(100_000)})]),
+        json!({"metadata": {"name": "bare"}, "spec": {"containers": [{"name": "a", "image": "b"}]}}),
+    ];
+    for (number, pod) in unsecured.iter().enumerate() {
+        let answer = dry_run(&cluster, "shop", pod).await;
+        assert_eq!(
+            answer.status,
+            201,
+            "{number}: {}",
+            answer.refusal().chars().take(500).collect::<String>()
+        );
+    }
+    // Changing one of these looks for auditors in it.
+    for (number, count) in [10, 299, 1_000].into_iter().enumerate() {
+        let mut pod = with(json!({}), json!({}), forged(count));
+        pod["metadata"]["name"] = json!(format!("big-{number}"));
+        create(&cluster, "shop", &pod).await.stored().unwrap();
+        let path = format!("/api/v1/namespaces/shop/pods/big-{number}");
+        let patch = json!({"spec": {"containers": [{"name": "model", "image": "example.com/model:2"}], "activeDeadlineSeconds": 60}});
+        let kind = "application/strategic-merge-patch+json";
+        let answer = send(&cluster.client(), Method::PATCH, &path, kind, &patch).await.unwrap();
+        assert_eq!(answer.status, 200, "{count}: {}", answer.refusal().chars().take(500).collect::<String>());
+    }
+
+    let digest = "1".repeat(64);
+    let entry =
+        |name: &str| format!("  - {{name: {name}, image: \"ghcr.io/lucid/{name}@sha256:{digest}\"}}\n");
+    let names = ["lucid-injection-auditor", "lucid-toxicity-auditor", "lucid-guardrails-auditor"];
+    let yaml = format!("chain:\n{}", names.map(entry).concat());
+    let yaml = yaml.replacen("@sha256", ":1@sha256", 1);
+    let catalogue = yaml.lines().enumerate().map(|(number, line)| {
+        if number == 0 {
+            format!("{line}\n")
+        } else {
+            line.replace('}', &format!(", port: {}}}\n", 9000 + number))
+        }
+    });
+    let catalogue = Catalogue::parse("auditors.yaml", &catalogue.collect::<String>()).unwrap();
+    let configuration = Configuration::new(Catalogue::builtin().overlay(&catalogue), None).unwrap();
+    let longest = vec!["injection,toxicity"; 64].join(", ");
+    let secured = |chain: &str, more: Vec<Value>| {
+        let annotations = json!({"lucid.computing/auditor-chain": chain});
+        injected(&with(json!({"lucid.io/secured": "true"}), annotations, more), &configuration)
+    };
+    let apps = |count: usize| {
+        (0..count).map(|number| json!({"name": format!("app-{number}"), "image": "example.com/app:1", "env": variables(20)})).collect::<Vec<_>>()
+    };
+    let room = [
+        secured(&longest, vec![]),
+        secured("injection,toxicity,guardrails", apps(500)),
+        secured("injection", vec![json!({"name": "env", "image": "a", "env": variables(50_000)})]),
+    ];
+    for (number, pod) in room.iter().enumerate() {
+        let begin = Instant::now();
+        let answer = dry_run(&cluster, "shop", pod).await;
+        eprintln!("{number}: {:?}", begin.elapsed());
+        assert_eq!(
+            answer.status,
+            201,
+            "{number}: {}",
+            answer.refusal().chars().take(1500).collect::<String>()
+        );
     }
 }
 
@@ -109,7 +659,9 @@ async fn what_the_planner_makes_of_any_pod_passes_and_what_it_was_before_does_no
         let mut documents = serde_yaml::Deserializer::from_str(&text);
         let mut pod = Value::deserialize(documents.next().unwrap()).unwrap();
         let said = documents.next().map(|said| Value::deserialize(said).unwrap()).unwrap_or_default();
-        let Some(metadata) = pod["metadata"].as_object_mut().filter(|_| said["forced"] != true) else { continue };
+        let Some(metadata) = pod["metadata"].as_object_mut().filter(|_| said["forced"] != true) else {
+            continue;
+        };
         metadata.remove("namespace");
         // There are none.
         pod["spec"].as_object_mut().unwrap().remove("runtimeClassName");
@@ -136,11 +688,12 @@ async fn what_the_planner_makes_of_any_pod_passes_and_what_it_was_before_does_no
             Ok(after) => {
                 let after = dry_run(&cluster, name, &after).await;
                 assert!(!stopped(&after), "{name}: {after:?}");
-                eprintln!("{name}: {} / {} {}", before.refusal(), after.status, after.refusal());
-                assert!(before.status == 422 || stopped(&before) || after.status == 403, "{name}: {before:?}");
+                assert!(
+                    before.status == 422 || stopped(&before) || after.status == 403,
+                    "{name}: {before:?}"
+                );
             }
             Err(why) => {
-                eprintln!("{name}: {why}: {} {}", before.status, before.refusal());
                 assert_eq!(stopped(&before), why.starts_with("Impossible"), "{name}: {before:?}");
             }
         }
