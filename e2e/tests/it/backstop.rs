@@ -154,11 +154,11 @@ async fn while_every_webhook_is_down_no_pod_runs_without_the_chain_it_asks_for()
     }
 
     // What was there before can be changed and deleted.
-    let merge = "application/merge-patch+json";
+    let merge = "application/strategic-merge-patch+json";
     let path = "/api/v1/namespaces/shop/pods/open";
     let changes = [
         json!({"metadata": {"labels": {"a": "b"}, "finalizers": ["example.com/wait"]}}),
-        json!({"metadata": {"finalizers": null}}),
+        json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.com/wait"]}}),
         json!({"spec": {"activeDeadlineSeconds": 3600}}),
         json!({"spec": {"containers": [{"name": "model", "image": "example.com/model:2", "ports": [{"containerPort": 5000}]}]}}),
     ];
@@ -578,7 +578,7 @@ async fn a_pod_that_is_not_secured_is_never_refused_and_a_big_one_that_is_has_ro
         with(json!({"lucid.io/secured": "True"}), json!({"lucid.computing/skip-audit": long}), vec![]),
         with(json!({}), json!({"lucid.computing/auditor-chain": long}), vec![]),
         with(json!({}), json!({"lucid.computing/skip-audit": "true"}), forged(4_000)),
-        with(json!({}), json!({}), vec![json!({"name": "env", "image": "a", "env": variables(100_000)})]),
+        with(json!({}), json!({}), vec![json!({"name": "env", "image": "a", "env": variables(20_000)})]),
         json!({"metadata": {"name": "bare"}, "spec": {"containers": [{"name": "a", "image": "b"}]}}),
     ];
     for (number, pod) in unsecured.iter().enumerate() {
@@ -625,15 +625,15 @@ async fn a_pod_that_is_not_secured_is_never_refused_and_a_big_one_that_is_has_ro
     let apps = |count: usize| {
         (0..count).map(|number| json!({"name": format!("app-{number}"), "image": "example.com/app:1", "env": variables(20)})).collect::<Vec<_>>()
     };
+    let crowd = dry_run(&cluster, "shop", &secured("injection", apps(600))).await;
+    refused(&crowd, &["more than 512 containers"]);
     let room = [
         secured(&longest, vec![]),
         secured("injection,toxicity,guardrails", apps(500)),
-        secured("injection", vec![json!({"name": "env", "image": "a", "env": variables(50_000)})]),
+        secured("injection", vec![json!({"name": "env", "image": "a", "env": variables(20_000)})]),
     ];
     for (number, pod) in room.iter().enumerate() {
-        let begin = Instant::now();
         let answer = dry_run(&cluster, "shop", pod).await;
-        eprintln!("{number}: {:?}", begin.elapsed());
         assert_eq!(
             answer.status,
             201,
