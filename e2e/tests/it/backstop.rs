@@ -118,6 +118,18 @@ async fn ignore_validation(cluster: &Cluster) {
     api.patch("lucid-operator", &PatchParams::default(), &patch).await.unwrap();
 }
 
+/// What `lucid-operator check` says of the policy.
+async fn checked(cluster: &Cluster, status: &str, part: &str) {
+    let mut command = Command::new(program("lucid-operator").unwrap());
+    command.args(["check", "-o", "json"]).env("KUBECONFIG", cluster.kubeconfig_path());
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let checks = report["checks"].as_array().unwrap();
+    let found = checks.iter().find(|it| it["check"] == "backstop").unwrap_or_else(|| panic!("{report}"));
+    assert_eq!(found["status"], status, "{found}");
+    assert!(found["found"].as_str().unwrap().contains(part), "{found}");
+}
+
 #[tokio::test]
 async fn while_every_webhook_is_down_no_pod_runs_without_the_chain_it_asks_for() {
     let cluster = prepare(Cluster::builder().controller_manager().start().await.unwrap()).await;
@@ -129,7 +141,9 @@ async fn while_every_webhook_is_down_no_pod_runs_without_the_chain_it_asks_for()
     let answer = create(&cluster, "shop", &secured("open")).await;
     assert_eq!(answer.status, 201, "{answer:?}");
 
+    checked(&cluster, "warning", "there is no ValidatingAdmissionPolicy lucid-backstop").await;
     install(&cluster, &[]).await;
+    checked(&cluster, "ok", "lucid-backstop refuses").await;
     let answer = create(&cluster, "shop", &secured("web")).await;
     refused(&answer, &["does not have its chain", "found none", "may be down", "lucid-operator check"]);
     refused(&dry_run(&cluster, "shop", &secured("web")).await, &["does not have its chain"]);
@@ -168,6 +182,11 @@ async fn while_every_webhook_is_down_no_pod_runs_without_the_chain_it_asks_for()
     }
     let answer = send(&cluster.client(), Method::DELETE, path, "application/json", &json!({})).await.unwrap();
     assert_eq!(answer.status, 200, "{answer:?}");
+
+    // The configuration moves on, the policy does not.
+    let pii = "chain: [{name: pii, image: example.com/pii}]";
+    config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", pii).await;
+    checked(&cluster, "warning", "another configuration: catalogue, names, stems;").await;
 
     // Who makes pods of a Deployment is told, and nothing is lost: they come when the operator does.
     let mut template = secured("web");

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 use lucid_chain::{
     Auditor, Catalogue, CatalogueError, ConfigurationError, FIRST_UID, MAX_CHAIN, NamespaceChain,
     NamespaceChainError, SkipPolicy, keys, short_name,
@@ -214,6 +215,42 @@ impl Backstop {
         Ok(documents)
     }
 
+    /// In what `installed` differs from this, as far as it can be known: what it was told of single namespaces, and whether
+    /// it takes any chain, is left out.
+    ///
+    /// # Errors
+    ///
+    /// When the chain names an unknown auditor.
+    pub(crate) fn differences(
+        &self,
+        installed: &ValidatingAdmissionPolicy,
+    ) -> Result<Vec<String>, BackstopError> {
+        let wanted = self.documents()?;
+        let spec = &wanted[0]["spec"];
+        let installed = serde_yaml::to_value(&installed.spec).context(ParseSnafu)?;
+        let expressions = |of: &Value| -> BTreeMap<String, String> {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let variables = of["variables"].as_sequence().into_iter().flatten();
+            variables.map(|it| (text(&it["name"]), text(&it["expression"]))).collect()
+        };
+        let (wanted, found) = (expressions(spec), expressions(&installed));
+        let is_same = |name: &String| match (wanted.get(name), found.get(name)) {
+            (Some(wanted), Some(found)) => {
+                let (_, everywhere) =
+                    found.rsplit_once("[?request.namespace].orValue(").unwrap_or(("", found));
+                let everywhere = if everywhere == found { found } else { everywhere.trim_end_matches(')') };
+                wanted == everywhere || name == "chain" && everywhere == "[]"
+            }
+            _ => false,
+        };
+        let names: BTreeSet<_> = wanted.keys().chain(found.keys()).collect();
+        let mut differences: Vec<_> = names.into_iter().filter(|name| !is_same(name)).cloned().collect();
+        let parts = ["matchConditions", "matchConstraints", "validations", "failurePolicy"];
+        let others = parts.into_iter().filter(|part| plain(&spec[*part]) != plain(&installed[*part]));
+        differences.extend(others.map(str::to_owned));
+        Ok(differences)
+    }
+
     /// The configuration, each with its expression.
     fn variables(&self) -> Result<Vec<(&'static str, String)>, BackstopError> {
         let configuration = self.settings.configuration(self.catalogue.clone())?;
@@ -281,6 +318,21 @@ impl Backstop {
             _ => return None,
         };
         Some(named("not-skipped", &format!("!({asks} && {may})")))
+    }
+}
+
+/// Without what is empty, which the API server fills in.
+fn plain(value: &Value) -> Value {
+    match value {
+        Value::Mapping(members) => {
+            let members = members.iter().map(|(key, value)| (key.clone(), plain(value)));
+            let is_empty = |value: &Value| {
+                value.is_null() || value.as_mapping().is_some_and(serde_yaml::Mapping::is_empty)
+            };
+            Value::Mapping(members.filter(|(_, value)| !is_empty(value)).collect())
+        }
+        Value::Sequence(items) => items.iter().map(plain).collect(),
+        scalar => scalar.clone(),
     }
 }
 

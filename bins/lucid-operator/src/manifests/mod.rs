@@ -1,6 +1,6 @@
 //! `lucid-operator manifests`: everything to install, made from the files of deploy/.
 
-mod backstop;
+pub(crate) mod backstop;
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
