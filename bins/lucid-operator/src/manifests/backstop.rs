@@ -418,3 +418,85 @@ fn repositories(image: &ImageReference) -> BTreeSet<String> {
     }
     written
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn backstop(namespaces: BTreeMap<String, NamespaceChain>, exact: bool) -> Backstop {
+        let parse = |text: &str| lucid_webhook::registration::parse_selector(text).unwrap();
+        Backstop {
+            scope: Scope::new("audit"),
+            selectors: SelectorArgs {
+                namespace_selector: parse("lucid.computing/enabled=true"),
+                object_selector: None,
+            },
+            settings: Settings::default(),
+            catalogue: Catalogue::builtin(),
+            namespaces,
+            strict: false,
+            exact,
+        }
+    }
+
+    fn installed(of: &Backstop) -> ValidatingAdmissionPolicy {
+        serde_yaml::from_value(of.documents().unwrap().swap_remove(0)).unwrap()
+    }
+
+    #[test]
+    fn a_repository_is_found_however_it_is_written() {
+        for (image, written) in [
+            ("ghcr.io/lucid/a:1", &["ghcr.io/lucid/a", "ghcr.io:443/lucid/a"][..]),
+            ("GHCR.io:443/lucid/a", &["ghcr.io/lucid/a", "ghcr.io:443/lucid/a"]),
+            ("r.test:5000/a", &["r.test:5000/a"]),
+            (
+                "a",
+                &[
+                    "a",
+                    "docker.io/a",
+                    "docker.io/library/a",
+                    "index.docker.io/a",
+                    "index.docker.io/library/a",
+                    "library/a",
+                ],
+            ),
+            ("team/a", &["docker.io/team/a", "index.docker.io/team/a", "team/a"]),
+        ] {
+            let found = repositories(&image.parse().unwrap());
+            assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), written, "{image}");
+        }
+    }
+
+    #[test]
+    fn a_long_name_is_known_when_it_was_cut_for_its_number() {
+        let name = format!("{}-{}", "a".repeat(60), "bb");
+        let entry = format!("{{name: {name}, image: r.test/a}}");
+        let names = called(&Catalogue::parse_entry("test", &entry).unwrap());
+        assert_eq!(names, BTreeSet::from([name, "a".repeat(60), "a".repeat(59)]));
+    }
+
+    #[test]
+    fn what_was_told_of_namespaces_and_any_chain_are_no_differences_but_the_rest_is() {
+        let exact = backstop(BTreeMap::new(), true);
+        assert_eq!(exact.differences(&installed(&exact)).unwrap(), [""; 0]);
+        assert_eq!(exact.differences(&installed(&backstop(BTreeMap::new(), false))).unwrap(), [""; 0]);
+        let data = [("auditors.yaml".to_owned(), "chain: [{name: pii, image: r.test/pii}]".to_owned())];
+        let own = NamespaceChain::from_data("a", &data.into(), &Catalogue::builtin()).unwrap();
+        let told = backstop([("a".to_owned(), own)].into(), true);
+        assert!(
+            told.by_namespace(json!([]), |_| json!(["x"])).starts_with(r#"{"a":["x"]}[?request.namespace]"#)
+        );
+        assert_eq!(exact.differences(&installed(&told)).unwrap(), [""; 0]);
+
+        let strict = Backstop { strict: true, ..exact.clone() };
+        assert_eq!(strict.differences(&installed(&exact)).unwrap(), ["strict"]);
+        let elsewhere = Backstop { scope: Scope::new("other"), ..exact.clone() };
+        assert_eq!(elsewhere.differences(&installed(&exact)).unwrap(), ["matchConstraints"]);
+        let skip = Settings { skip: SkipPolicy::Always, ..Settings::default() };
+        let skips = Backstop { settings: skip, ..exact.clone() };
+        assert_eq!(skips.differences(&installed(&exact)).unwrap(), ["matchConditions"]);
+        let chain = Settings { chain: Some(vec!["toxicity".to_owned()]), ..Settings::default() };
+        let other = Backstop { settings: chain, ..exact.clone() };
+        assert_eq!(other.differences(&installed(&exact)).unwrap(), ["chain"]);
+    }
+}
