@@ -10,6 +10,7 @@
 
 mod auditor;
 mod auditors_yaml;
+mod backstop;
 mod bad_input;
 mod certificates;
 mod check;
