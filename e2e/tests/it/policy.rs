@@ -174,6 +174,7 @@ async fn what_gets_around_a_chain_is_refused_and_ordinary_pods_are_not() {
     let operator = enforcing(&cluster, &verifier).await;
 
     let context = "/spec/containers/0/securityContext";
+    let skip = json!({"lucid.computing/skip-audit": "true"});
     for (what, pod, says) in [
         ("uid", with(secured("a"), context, json!({"runAsUser": 20001})), "user 20001"),
         (
@@ -189,17 +190,8 @@ async fn what_gets_around_a_chain_is_refused_and_ordinary_pods_are_not() {
             with(secured("a"), "/spec/shareProcessNamespace", json!(true)),
             "shareProcessNamespace",
         ),
-        (
-            "skip",
-            with(secured("a"), "/metadata/annotations/lucid.computing~1skip-audit", json!("true")),
-            "skip-audit",
-        ),
+        ("skip", pod("a", json!({"lucid.io/secured": "true"}), skip), "skip-audit"),
     ] {
-        let pod = if what == "skip" {
-            with(secured("a"), "/metadata/annotations", json!({"lucid.computing/skip-audit": "true"}))
-        } else {
-            pod
-        };
         assert_refused(what, &post(&cluster, PODS, &pod).await, &[says]);
     }
     for (name, pod) in [
