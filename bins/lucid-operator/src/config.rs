@@ -2,7 +2,7 @@
 
 use lucid_cluster::InjectionArgs;
 use lucid_serving::ServingArgs;
-use lucid_validator::{DecisionArgs, SelectorArgs, ValidationArgs};
+use lucid_validator::{DecisionArgs, RingArgs, SelectorArgs, ValidationArgs};
 
 use crate::registration::FailurePolicy;
 
@@ -16,6 +16,10 @@ pub struct RunArgs {
     /// Options of the record.
     #[command(flatten)]
     pub(crate) decisions: DecisionArgs,
+
+    /// Options of `/audit`.
+    #[command(flatten)]
+    pub(crate) ring: RingArgs,
 
     /// Options of registration.
     #[command(flatten)]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use lucid_cluster::{ClusterConfiguration, auditor};
+use lucid_notary::client::Metrics as VerifierMetrics;
 use lucid_serving::{Host, Program};
 use lucid_validator::{BreakGlassReview, Calls, RunError, Scope, Validator};
 use lucid_webhook::{AdmissionRequest, FailureAction, Router, Webhook};
@@ -24,9 +25,11 @@ pub(crate) const PROGRAM: Program = Program { name: "lucid-operator", service: "
 /// When something that waiting does not cure is wrong at start. An API server that cannot be reached, or refuses, is
 /// asked again until it answers; `/readyz` tells what is missing.
 pub async fn run(args: RunArgs) -> Result<(), RunError> {
-    let (verifier, policy) = (args.validation.verifier()?, Arc::new(args.validation.policy()?));
-    let recorder = Arc::new(args.decisions.recorder()?);
+    let policy = Arc::new(args.validation.policy()?);
     let mut registry = lucid_serving::registry();
+    let verifier = args.validation.verifier(&VerifierMetrics::new(&mut registry))?;
+    let recorder = Arc::new(args.decisions.recorder()?);
+    let ring = args.ring.service(Arc::clone(&recorder))?;
     let metrics = Metrics::new(&mut registry);
     let validation_metrics = lucid_validator::Metrics::new(&mut registry);
     let host = Host::bind(PROGRAM, &args.serving, registry).await?;
@@ -58,7 +61,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let mutating = Webhook::mutating(MUTATE_NAME, inject)
         .with_failure_action(FailureAction::call(move |request, failure| on_failure.fail(request, failure)))
         .with_registration(|it| registration::mutating(&calls, args.registration.failure_policy, it));
-    let router = validator.serve(Router::new().webhook(MUTATE_PATH, mutating), &calls);
+    let router = ring.mount(validator.serve(Router::new().webhook(MUTATE_PATH, mutating), &calls));
     let router = router.convert(auditor::CONVERT_PATH, auditor::converter()?);
     let host = host.with_conversion(auditor::CRD_NAME, auditor::CONVERT_PATH);
     Ok(host.serve(router, synced).await?)

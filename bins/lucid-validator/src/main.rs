@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use lucid_process::LogArgs;
-use lucid_validator::{ReviewArgs, RunArgs};
+use lucid_validator::{ImageArgs, ReviewArgs, RunArgs};
 
 /// Tells whether a pod may run with the auditors that it has.
 #[derive(Debug, Parser)]
@@ -26,6 +26,9 @@ enum Command {
     /// Say of a pod or a workload what the webhook would say, without a cluster: for pipelines, and for finding out why. Exit
     /// code 0: it may run; 3: it is refused, or the pods of the workload would be.
     Review(Box<ReviewArgs>),
+
+    /// Image references, as they are read here.
+    Image(ImageArgs),
 }
 
 /// Apart from 1 (it could not be told) and 2 (wrong arguments).
@@ -41,6 +44,10 @@ async fn main() -> ExitCode {
             Command::Run(args) => lucid_validator::run(*args).await?,
             Command::Review(args) => {
                 allowed = lucid_validator::review(&args, &mut std::io::stdout().lock()).await?;
+            }
+            Command::Image(args) => {
+                allowed =
+                    lucid_validator::image(&args, std::io::stdin().lock(), &mut std::io::stdout().lock())?;
             }
         }
         Ok(())

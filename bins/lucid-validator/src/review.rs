@@ -8,6 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use lucid_chain::{Catalogue, CatalogueError, ConfigurationError, Inputs};
 use lucid_cluster::InjectionArgs;
+use lucid_notary::client::Metrics;
 use lucid_policy::{Case, Check, Operation, Permission, Request, SubjectError, Workload};
 use serde::Deserialize;
 use serde_json::Value;
@@ -16,7 +17,7 @@ use snafu::{OptionExt, ResultExt, Snafu, ensure};
 use tokio::time::Instant;
 
 use crate::args::{ArgsError, ValidationArgs};
-use crate::validator::{image_verdict, verdicts};
+use crate::validator::{image_verdict, plain, verdicts};
 
 /// How long the Verifier may take for all images of the pod.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -118,7 +119,8 @@ pub enum ReviewError {
 /// When pod or catalogue cannot be read.
 pub async fn review(args: &ReviewArgs, output: &mut impl Write) -> Result<bool, ReviewError> {
     let path = &args.file;
-    let (verifier, policy) = (args.validation.verifier()?, args.validation.policy()?);
+    let verifier = args.validation.verifier(&Metrics::default())?;
+    let policy = args.validation.policy()?;
     let mut catalogues = vec![Catalogue::builtin()];
     for path in &args.catalogue {
         let yaml = read(path)?;
@@ -156,7 +158,7 @@ pub async fn review(args: &ReviewArgs, output: &mut impl Write) -> Result<bool, 
     let asked: Vec<_> =
         auditors.iter().filter(|auditor| policy.asks_about(&case, auditor)).cloned().collect();
     let verdicts = verdicts(verifier.as_ref(), &asked, Instant::now() + PATIENCE).await;
-    let judgement = policy.judge(&case, &auditors, &verdicts, &Permission::NotAsked);
+    let judgement = policy.judge(&case, &auditors, &plain(&verdicts), &Permission::NotAsked);
     let mut write = || {
         if auditors.is_empty() {
             writeln!(output, "no auditor containers")?;

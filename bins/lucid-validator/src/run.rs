@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use lucid_cluster::{ClusterConfiguration, InjectionArgs};
+use lucid_notary::client::Metrics as VerifierMetrics;
 use lucid_serving::{Host, HostError, Program, ServingArgs};
 use lucid_webhook::{ConverterError, Router};
 use snafu::Snafu;
@@ -11,6 +12,7 @@ use crate::args::{ArgsError, DecisionArgs, DecisionLogError, ValidationArgs};
 use crate::break_glass::BreakGlassReview;
 use crate::calls::{Calls, SelectorArgs};
 use crate::metrics::Metrics;
+use crate::ring::{RingArgs, RingArgsError};
 use crate::scope::Scope;
 use crate::validator::Validator;
 
@@ -30,6 +32,10 @@ pub struct RunArgs {
     /// Options of the record.
     #[command(flatten)]
     decisions: DecisionArgs,
+
+    /// Options of `/audit`.
+    #[command(flatten)]
+    ring: RingArgs,
 
     /// Options of injection, the same as the operator's: chains are planned again to be judged.
     #[command(flatten)]
@@ -56,6 +62,12 @@ pub enum RunError {
         /// What is wrong.
         source: DecisionLogError,
     },
+    /// No token.
+    #[snafu(transparent)]
+    Ring {
+        /// What is wrong.
+        source: RingArgsError,
+    },
     /// Objects of its custom resources cannot be converted.
     #[snafu(transparent)]
     Conversion {
@@ -77,10 +89,12 @@ pub enum RunError {
 /// When something that waiting does not cure is wrong at start. An API server that cannot be reached, or refuses, is
 /// asked again until it answers; `/readyz` tells what is missing.
 pub async fn run(args: RunArgs) -> Result<(), RunError> {
-    let RunArgs { serving, selectors, decisions, injection, validation } = args;
-    let (verifier, policy) = (validation.verifier()?, Arc::new(validation.policy()?));
-    let recorder = Arc::new(decisions.recorder()?);
+    let RunArgs { serving, selectors, decisions, ring, injection, validation } = args;
+    let policy = Arc::new(validation.policy()?);
     let mut registry = lucid_serving::registry();
+    let verifier = validation.verifier(&VerifierMetrics::new(&mut registry))?;
+    let recorder = Arc::new(decisions.recorder()?);
+    let ring = ring.service(Arc::clone(&recorder))?;
     let metrics = Metrics::new(&mut registry);
     let host = Host::bind(PROGRAM, &serving, registry).await?;
     let cluster = ClusterConfiguration::new(injection.settings());
@@ -90,5 +104,5 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let break_glass =
         validation.policy.break_glass_access_review.then(|| BreakGlassReview::new(host.client()));
     let validator = Validator { scope, cluster, policy, verifier, break_glass, recorder, metrics };
-    Ok(host.serve(validator.serve(Router::new(), &calls), synced).await?)
+    Ok(host.serve(ring.mount(validator.serve(Router::new(), &calls)), synced).await?)
 }

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use lucid_audit::{Decision, ImageVerdict, Recorder};
 use lucid_chain::Inputs;
 use lucid_cluster::{ClusterConfiguration, NotSynced};
-use lucid_notary::client::{HttpVerifier, check_all};
-use lucid_notary::{Digest, Verdict};
+use lucid_notary::client::Verifier;
+use lucid_notary::{Checked, Digest, Provenance, Verdict};
 use lucid_policy::{
     AuditorContainer, Case, Judgement, Operation, Permission, Policy, Request, SubjectError, Workload,
 };
@@ -60,7 +60,7 @@ pub struct Validator {
     /// How pods are judged.
     pub policy: Arc<Policy>,
     /// Who knows which images are notarized; without it nothing can be verified.
-    pub verifier: Option<HttpVerifier>,
+    pub verifier: Option<Verifier>,
     /// Who knows who may break the glass; without it everybody may who has a ticket.
     pub break_glass: Option<BreakGlassReview>,
     /// Where decisions are kept.
@@ -130,7 +130,7 @@ impl Validator {
             verdicts(self.verifier.as_ref(), &asked, request.deadline),
             self.permission(&case, &request),
         );
-        let judgement = self.policy.judge(&case, &auditors, &verdicts, &permission);
+        let judgement = self.policy.judge(&case, &auditors, &plain(&verdicts), &permission);
         self.metrics.count(&judgement);
         let response = match judgement.denial() {
             Some(reason) => AdmissionResponse::deny(403, "Forbidden", reason),
@@ -187,19 +187,24 @@ fn cut(text: &str) -> String {
 
 /// What is known about the digests of `auditors`, asked until shortly before `deadline`.
 pub(crate) async fn verdicts(
-    verifier: Option<&HttpVerifier>,
+    verifier: Option<&Verifier>,
     auditors: &[AuditorContainer<'_>],
     deadline: Instant,
-) -> BTreeMap<Digest, Verdict> {
+) -> BTreeMap<Digest, Checked> {
     let digests: BTreeSet<Digest> = auditors.iter().filter_map(|auditor| auditor.digest().cloned()).collect();
     match verifier {
-        Some(verifier) => check_all(verifier.clone(), digests, give_up(deadline).into_std()).await,
+        Some(verifier) => verifier.check_all(digests, give_up(deadline).into_std()).await,
         None => {
             let reason = "no Verifier is configured (LUCID_VERIFIER_URL)".to_owned();
-            let unknown = Verdict::Unknown { reason };
+            let unknown = Checked::new(Verdict::Unknown { reason }, Provenance::Asked);
             digests.into_iter().map(|digest| (digest, unknown.clone())).collect()
         }
     }
+}
+
+/// The verdicts without where they come from.
+pub(crate) fn plain(checked: &BTreeMap<Digest, Checked>) -> BTreeMap<Digest, Verdict> {
+    checked.iter().map(|(digest, checked)| (digest.clone(), checked.verdict.clone())).collect()
 }
 
 /// When who is asked is given up: shortly before the answer has to leave, or earlier when there is little time, so that the
@@ -213,13 +218,13 @@ fn give_up(deadline: Instant) -> Instant {
 /// What the record says of one image.
 pub(crate) fn image_verdict(
     auditor: &AuditorContainer<'_>,
-    verdicts: &BTreeMap<Digest, Verdict>,
+    verdicts: &BTreeMap<Digest, Checked>,
 ) -> ImageVerdict {
     let verdict = match (&auditor.reference, auditor.digest()) {
         (Err(error), _) => error.to_string(),
         (Ok(_), None) => "missing digest".to_owned(),
         (Ok(_), Some(digest)) => {
-            verdicts.get(digest).map_or_else(|| "not asked".to_owned(), Verdict::to_string)
+            verdicts.get(digest).map_or_else(|| "not asked".to_owned(), Checked::to_string)
         }
     };
     ImageVerdict { container: cut(&auditor.name), image: cut(&auditor.image), verdict: cut(&verdict) }

@@ -19,6 +19,7 @@
 
 mod decision;
 mod recorder;
+mod ring;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
@@ -26,3 +27,4 @@ struct Readme;
 
 pub use decision::{Decision, ImageVerdict};
 pub use recorder::{OpenError, Recorder};
+pub use ring::Entry;

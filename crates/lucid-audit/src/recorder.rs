@@ -1,12 +1,13 @@
-use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use snafu::{ResultExt, Snafu};
+use tokio::sync::watch;
 
 use crate::decision::Decision;
+use crate::ring::{Entry, Ring};
 
 /// The file for the decisions could not be opened.
 #[derive(Debug, Snafu)]
@@ -21,8 +22,7 @@ pub struct OpenError {
 /// All methods take `&self`; share it in an [`Arc`].
 #[derive(Debug)]
 pub struct Recorder {
-    capacity: usize,
-    ring: Mutex<VecDeque<Arc<Decision>>>,
+    ring: Ring,
     file: Option<Mutex<File>>,
 }
 
@@ -30,7 +30,7 @@ impl Recorder {
     /// Keeps the latest `capacity` decisions in memory.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        Self { capacity, ring: Mutex::new(VecDeque::with_capacity(capacity)), file: None }
+        Self { ring: Ring::new(capacity), file: None }
     }
 
     /// Also appends each decision to the file at `path`, one line of JSON each. The file is created when absent.
@@ -51,20 +51,26 @@ impl Recorder {
     /// When it cannot be written to the file; it is in memory all the same.
     pub fn record(&self, decision: Decision) -> io::Result<()> {
         let written = self.append(&decision);
-        let mut ring = lock(&self.ring);
-        if ring.len() == self.capacity {
-            ring.pop_front();
-        }
-        if self.capacity > 0 {
-            ring.push_back(Arc::new(decision));
-        }
+        self.ring.push(decision);
         written
     }
 
-    /// The decisions in memory, oldest first.
+    /// The decisions in memory, oldest first. Nobody who records waits for who reads.
     #[must_use]
-    pub fn latest(&self) -> Vec<Arc<Decision>> {
-        lock(&self.ring).iter().cloned().collect()
+    pub fn latest(&self) -> Vec<Arc<Entry>> {
+        self.ring.since(0)
+    }
+
+    /// The decisions in memory that came after the one with this [number](Entry::number), oldest first.
+    #[must_use]
+    pub fn since(&self, number: u64) -> Vec<Arc<Entry>> {
+        self.ring.since(number)
+    }
+
+    /// The number of the latest decision, to wait for the next; 0 before the first.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<u64> {
+        self.ring.watch()
     }
 
     fn append(&self, decision: &Decision) -> io::Result<()> {
@@ -72,11 +78,6 @@ impl Recorder {
         let mut line = serde_json::to_vec(decision)?;
         line.push(b'\n');
         // One write per line: a reader never sees two of them mixed.
-        lock(file).write_all(&line)
+        file.lock().unwrap_or_else(PoisonError::into_inner).write_all(&line)
     }
-}
-
-/// A panic elsewhere does not make the record unusable.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,0 +1,119 @@
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use reqwest::header::{AUTHORIZATION, HeaderValue};
+use reqwest::{Client, Response, StatusCode, Url};
+use snafu::{IntoError, ensure};
+use tower::Service;
+
+use super::answer::{Answer, AnswerBody};
+use super::builder::HttpVerifierBuilder;
+use super::error::{
+    MalformedSnafu, OtherDigestSnafu, StatusSnafu, TimeoutSnafu, TooLongSnafu, TransportSnafu, VerifierError,
+};
+use crate::client::file::Reread;
+use crate::client::metrics::Metrics;
+use crate::digest::Digest;
+use crate::text::excerpt;
+
+/// A longer answer is not read to its end. A right one has some 200 bytes.
+const ANSWER_LIMIT: usize = 64 * 1024;
+
+/// The Verifier, asked over HTTP: a [`Service`] from [`Digest`] to [`Answer`].
+///
+/// One call is one `GET {base}/registry/check?digest=sha256:…`. Only an answer with status 200 and the very digest
+/// that was asked for counts; redirects are not followed, the system's proxy settings are not used, and a call that
+/// is dropped is cancelled. TLS is rustls with aws-lc-rs.
+///
+/// A clone is cheap and shares the connections, of which [`MAX_IN_FLIGHT`](crate::client::MAX_IN_FLIGHT) are kept for
+/// 10 s after their last use. How many calls go on at the same time is up to the caller. When files of certificates have
+/// changed, new connections are made with them, and those that are in use come to their end.
+#[derive(Clone, Debug)]
+pub struct HttpVerifier {
+    pub(super) endpoint: Arc<Endpoint>,
+    pub(super) metrics: Metrics,
+}
+
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    /// The URL to ask, without its query.
+    pub(super) check: Url,
+    pub(super) origin: String,
+    pub(super) timeout: Duration,
+    pub(super) client: Reread<Client>,
+    pub(super) token: Option<Reread<HeaderValue>>,
+}
+
+impl HttpVerifier {
+    /// Starts with the Verifier's base URL, `http[s]://host[:port][/path]`; `/registry/check` is appended to it.
+    pub fn builder(base_url: &str) -> HttpVerifierBuilder {
+        HttpVerifierBuilder::new(base_url)
+    }
+}
+
+impl Endpoint {
+    async fn ask(&self, digest: &Digest) -> Result<Answer, VerifierError> {
+        let origin = &self.origin;
+        let mut url = self.check.clone();
+        url.set_query(Some(&format!("digest={digest}")));
+        let mut request = self.client.get().await.get(url);
+        if let Some(token) = &self.token {
+            request = request.header(AUTHORIZATION, &*token.get().await);
+        }
+        let response = request.send().await.map_err(|error| self.transport_error(error))?;
+        let status = response.status();
+        ensure!(status == StatusCode::OK, StatusSnafu { origin, status });
+
+        let body = self.read(response).await?;
+        let body: AnswerBody = serde_json::from_slice(&body)
+            .map_err(|error| MalformedSnafu { origin, fault: excerpt(&error.to_string()) }.build())?;
+        ensure!(
+            body.digest == digest.as_str(),
+            OtherDigestSnafu { origin, asked: digest.clone(), answered: excerpt(&body.digest) }
+        );
+        Ok(if body.notarized { Answer::Notarized } else { Answer::NotNotarized })
+    }
+
+    async fn read(&self, mut response: Response) -> Result<Vec<u8>, VerifierError> {
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.transport_error(error))? {
+            ensure!(
+                body.len() + chunk.len() <= ANSWER_LIMIT,
+                TooLongSnafu { origin: &self.origin, limit: ANSWER_LIMIT }
+            );
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body)
+    }
+
+    fn transport_error(&self, error: reqwest::Error) -> VerifierError {
+        let Self { origin, timeout, .. } = self;
+        if error.is_timeout() {
+            TimeoutSnafu { origin, timeout: *timeout }.build()
+        } else {
+            TransportSnafu { origin }.into_error(error.without_url())
+        }
+    }
+}
+
+impl Service<Digest> for HttpVerifier {
+    type Response = Answer;
+    type Error = VerifierError;
+    type Future = Pin<Box<dyn Future<Output = Result<Answer, VerifierError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), VerifierError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, digest: Digest) -> Self::Future {
+        let Self { endpoint, metrics } = self.clone();
+        Box::pin(async move {
+            let begun = Instant::now();
+            let answer = endpoint.ask(&digest).await;
+            metrics.asked(&answer, begun.elapsed());
+            answer
+        })
+    }
+}

@@ -1,0 +1,271 @@
+//! The client of the Verifier against a real server that misbehaves as told.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use lucid_notary::client::{Answer, HttpVerifier, MAX_IN_FLIGHT, VerifierError, check_all};
+use lucid_notary::{Digest, Verdict};
+
+use tokio::net::TcpListener;
+use tower::Service;
+
+use crate::common::{digest, honest, in_time, many};
+use crate::server::{Reply, Server};
+
+/// One call; this service is always ready.
+async fn ask(verifier: &HttpVerifier, digest: &Digest) -> Result<Answer, VerifierError> {
+    let mut verifier = verifier.clone();
+    verifier.call(digest.clone()).await
+}
+
+#[tokio::test]
+async fn the_answer_of_the_verifier_is_the_answer_of_the_service() {
+    let server = Server::start(honest).await;
+    let verifier = HttpVerifier::builder(&server.url()).build().unwrap();
+    assert_eq!(ask(&verifier, &digest('a')).await.unwrap(), Answer::Notarized);
+    assert_eq!(ask(&verifier, &digest('b')).await.unwrap(), Answer::NotNotarized);
+    let expected = ['a', 'b'].map(|c| format!("/registry/check?digest={}", digest(c)));
+    assert_eq!(server.asked(), expected);
+}
+
+#[tokio::test]
+async fn the_path_of_the_base_url_is_kept() {
+    let server = Server::start(honest).await;
+    for (base, path) in [("", ""), ("/", ""), ("/notary", "/notary"), ("/a%2Fb/c/", "/a%2Fb/c")] {
+        let verifier = HttpVerifier::builder(&format!("{}{base}", server.url())).build().unwrap();
+        ask(&verifier, &digest('a')).await.unwrap();
+        assert_eq!(*server.asked().last().unwrap(), format!("{path}/registry/check?digest={}", digest('a')));
+    }
+}
+
+#[tokio::test]
+async fn a_base_url_that_would_mislead_is_refused() {
+    for (url, reason) in [
+        ("", "accepted is http[s]://host[:port][/path]"),
+        ("verifier.example", "accepted is http[s]://host[:port][/path]"),
+        ("http://", "accepted is http[s]://host[:port][/path]"),
+        ("ftp://verifier.example", "the scheme \"ftp\"; accepted are http and https"),
+        ("localhost:8080", "the scheme \"localhost\""),
+        ("https://user:hunter2@verifier.example", "a user or password"),
+        ("https://user@verifier.example", "a user or password"),
+        ("https://verifier.example/?a=b", "a query"),
+        ("https://verifier.example/#part", "a fragment"),
+    ] {
+        let builder = HttpVerifier::builder(url);
+        assert!(!format!("{builder:?}").contains("hunter2"));
+        let message = builder.build().unwrap_err().to_string();
+        assert!(message.contains(reason) && !message.contains("hunter2"), "{url}: {message}");
+    }
+}
+
+#[tokio::test]
+async fn root_certificates_that_are_none_are_refused() {
+    let with_roots =
+        |pem: &str| HttpVerifier::builder("https://verifier.example").root_certificates(pem).build();
+    for pem in ["", "not PEM", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+        let message = with_roots(pem).expect_err(pem).to_string();
+        assert!(message.contains("Verifier"), "{message}");
+    }
+    assert!(with_roots("").unwrap_err().to_string().contains("there is no root certificate"));
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_trusted_is_an_error_that_names_the_fault() {
+    let asked = digest('a');
+    let about = |digest: &Digest| Reply::notarized(digest.as_str(), true);
+    let status = |status, body: &Reply| match body.clone() {
+        Reply::Response { body, .. } => Reply::Response { status, header: None, body },
+        _ => unreachable!(),
+    };
+    let redirect = |status| Reply::Response {
+        status,
+        header: Some(("location", "/elsewhere".to_owned())),
+        body: String::new(),
+    };
+    let digest_only = format!(r#"{{"digest":"{asked}"}}"#);
+    let cases = [
+        ("500", status(500, &about(&asked)), "status 500 Internal Server Error; accepted is 200 OK"),
+        ("404", status(404, &about(&asked)), "status 404 Not Found"),
+        ("201", status(201, &about(&asked)), "status 201 Created"),
+        ("204", status(204, &Reply::ok("")), "status 204 No Content"),
+        ("302", redirect(302), "status 302 Found"),
+        ("307", redirect(307), "status 307 Temporary Redirect"),
+        ("empty", Reply::ok(""), "failed to read the answer"),
+        ("garbage", Reply::ok("<html>"), "accepted is {\"digest\":\"sha256:…\",\"notarized\":true}"),
+        (
+            "other type",
+            Reply::ok(format!(r#"{{"digest":"{asked}","notarized":"yes"}}"#)),
+            "invalid type: string",
+        ),
+        ("no verdict", Reply::ok(digest_only), "missing field `notarized`"),
+        ("no digest", Reply::ok(r#"{"notarized":true}"#), "missing field `digest`"),
+        ("list", Reply::ok(format!(r#"["{asked}",true]"#)), "invalid type: sequence, expected an object"),
+        (
+            "two verdicts",
+            Reply::ok(format!(r#"{{"digest":"{asked}","notarized":false,"notarized":true}}"#)),
+            "duplicate field `notarized`",
+        ),
+        (
+            "two answers",
+            Reply::ok(format!(r#"{{"digest":"{asked}","notarized":true}} {{}}"#)),
+            "trailing characters",
+        ),
+        ("other digest", about(&digest('c')), "it is about \"sha256:cccc"),
+        (
+            "upper case",
+            Reply::ok(format!(r#"{{"digest":"sha256:{}","notarized":true}}"#, "A".repeat(64))),
+            "not about",
+        ),
+        ("huge", Reply::ok(" ".repeat(10 << 20)), "its answer is too long; accepted are at most 65536 bytes"),
+        (
+            "long string",
+            Reply::ok(format!(r#"{{"digest":"{}","notarized":true}}"#, "x".repeat(60_000))),
+            "not about",
+        ),
+        ("not HTTP", Reply::Raw(b"SSH-2.0-x\r\n"), "invalid HTTP"),
+        ("closed", Reply::Raw(b""), "connection closed before message completed"),
+        (
+            "cut",
+            Reply::Raw(b"HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{\"digest\":\"sha256:"),
+            "end of file",
+        ),
+    ];
+    for (name, reply, reason) in cases {
+        let server = Server::start(move |_| reply.clone()).await;
+        let verifier = HttpVerifier::builder(&server.url()).timeout(Duration::from_secs(20)).build().unwrap();
+        let message = ask(&verifier, &asked).await.expect_err(name).to_string();
+        assert!(message.contains(reason), "{name}: {message}");
+        assert!(message.contains(&server.url()), "{name}: the message names the origin: {message}");
+        assert!(message.len() < 1_000, "{name}: the message is short: {message}");
+        assert!(server.asked().len() <= 1, "{name}: nothing is followed: {:?}", server.asked());
+    }
+}
+
+#[tokio::test]
+async fn a_verifier_that_hangs_is_given_up_after_the_timeout() {
+    let server = Server::start(|_| Reply::Hang).await;
+    let verifier = HttpVerifier::builder(&server.url()).timeout(Duration::from_millis(100)).build().unwrap();
+    let started = Instant::now();
+    let error = ask(&verifier, &digest('a')).await.unwrap_err();
+    assert!(matches!(error, VerifierError::Timeout { .. }), "{error}");
+    assert_eq!(
+        error.to_string(),
+        format!("failed to ask the Verifier at {}: no answer within 100ms", server.url())
+    );
+    assert!((Duration::from_millis(100)..Duration::from_secs(5)).contains(&started.elapsed()));
+}
+
+#[tokio::test]
+async fn a_refused_connection_is_named() {
+    let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let verifier = HttpVerifier::builder(&format!("http://{free}")).build().unwrap();
+    let message = ask(&verifier, &digest('a')).await.unwrap_err().to_string();
+    assert!(
+        message.starts_with(&format!("failed to ask the Verifier at http://{free}: Connection refused")),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn an_own_root_certificate_is_trusted_only_when_given() {
+    let server = Server::start_tls(honest).await;
+    let builder = HttpVerifier::builder(&server.tls_url());
+    let verifier = builder.clone().root_certificates(server.root.clone()).build().unwrap();
+    assert_eq!(ask(&verifier, &digest('a')).await.unwrap(), Answer::Notarized);
+
+    let other = Server::start_tls(honest).await;
+    let verifier = builder.root_certificates(other.root.clone()).build().unwrap();
+    let message = ask(&verifier, &digest('a')).await.unwrap_err().to_string();
+    assert!(message.contains("invalid peer certificate"), "{message}");
+}
+
+#[tokio::test]
+async fn each_distinct_digest_is_asked_once_and_gets_its_own_verdict() {
+    let server = Server::start(|target| match target {
+        broken if broken.ends_with('c') => Reply::ok("broken"),
+        target => honest(target),
+    })
+    .await;
+    let verifier = HttpVerifier::builder(&server.url()).build().unwrap();
+    let digests = ['a', 'b', 'a', 'c', 'b', 'a'].map(digest);
+    let mut verdicts = check_all(verifier, digests, in_time()).await;
+    let Some(Verdict::Unknown { reason }) = verdicts.remove(&digest('c')) else { panic!("{verdicts:?}") };
+    assert!(reason.starts_with("failed to read the answer of the Verifier at"), "{reason}");
+    let expected = [(digest('a'), Verdict::Notarized), (digest('b'), Verdict::NotNotarized)];
+    assert_eq!(verdicts, BTreeMap::from(expected));
+    assert_eq!(server.asked().len(), 3);
+}
+
+#[tokio::test]
+async fn the_digests_are_asked_at_the_same_time_and_a_missed_deadline_is_unknown_for_the_late_ones() {
+    let server = Server::start(|target| match target {
+        late if !late.ends_with('f') => Reply::Hang,
+        target => honest(target),
+    })
+    .await;
+    let verifier = HttpVerifier::builder(&server.url()).timeout(Duration::from_secs(60)).build().unwrap();
+    let started = Instant::now();
+    let digests = ['a', 'b', 'c', 'd', 'e', 'f'].map(digest);
+    let mut verdicts = check_all(verifier, digests, started + Duration::from_millis(700)).await;
+    assert!(started.elapsed() < Duration::from_secs(5));
+    assert_eq!(server.asked().len(), 6, "the ones that hang hold up nobody");
+    assert_eq!(verdicts.remove(&digest('f')), Some(Verdict::Notarized));
+    for (digest, verdict) in verdicts {
+        let late = Verdict::Unknown { reason: "the Verifier did not answer before the deadline".to_owned() };
+        assert_eq!(verdict, late, "{digest}");
+    }
+}
+
+#[tokio::test]
+async fn only_a_few_asks_are_in_flight_however_many_digests_there_are() {
+    let server = Server::start(|_| Reply::Hang).await;
+    let verifier = HttpVerifier::builder(&server.url()).timeout(Duration::from_secs(60)).build().unwrap();
+    let verdicts = check_all(verifier, many(4_000), Instant::now() + Duration::from_millis(700)).await;
+    assert_eq!(verdicts.len(), 4_000);
+    assert!(verdicts.values().all(|verdict| matches!(verdict, Verdict::Unknown { .. })));
+    assert_eq!(server.asked().len(), MAX_IN_FLIGHT);
+}
+
+#[tokio::test]
+async fn many_digests_are_all_asked_over_a_few_connections() {
+    let server = Server::start(honest).await;
+    let verifier = HttpVerifier::builder(&server.url()).build().unwrap();
+    let verdicts = check_all(verifier, many(500), in_time()).await;
+    assert!(verdicts.len() == 500 && verdicts.values().all(Verdict::is_notarized), "{verdicts:?}");
+    assert_eq!(server.asked().len(), 500);
+    assert!(server.connections() <= MAX_IN_FLIGHT, "{} connections", server.connections());
+}
+
+#[tokio::test]
+async fn few_connections_are_kept_after_many_asks_at_once() {
+    let server = Server::start(honest).await;
+    let verifier = HttpVerifier::builder(&server.url()).timeout(Duration::from_secs(20)).build().unwrap();
+    let digests = many(100);
+    join_all(digests.iter().map(|digest| ask(&verifier, digest))).await;
+    let started = Instant::now();
+    while server.open_connections() > MAX_IN_FLIGHT {
+        assert!(started.elapsed() < Duration::from_secs(5), "{} are open", server.open_connections());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn nothing_to_ask_gives_no_verdicts_even_after_the_deadline() {
+    let verifier = HttpVerifier::builder("http://127.0.0.1:1").build().unwrap();
+    assert!(check_all(verifier, [], Instant::now() - Duration::from_secs(1)).await.is_empty());
+}
+
+/// The environment of a process cannot be changed safely while it runs, so the test runs in a process of its own.
+#[test]
+fn the_proxy_of_the_environment_is_not_used() {
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "http::the_answer_of_the_verifier_is_the_answer_of_the_service"])
+        .envs(["http_proxy", "HTTP_PROXY", "ALL_PROXY"].map(|name| (name, "http://127.0.0.1:1")))
+        .env_remove("NO_PROXY")
+        .env_remove("no_proxy")
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
