@@ -23,6 +23,7 @@ mod lifecycle;
 mod manifests;
 mod modes;
 mod notices;
+mod policy;
 mod reinvocation;
 mod selectors;
 mod uninstall;
