@@ -20,7 +20,7 @@ use serde_json::json;
 use serde_yaml::Value;
 use snafu::{OptionExt, ResultExt, Snafu};
 
-use crate::config::InjectionArgs;
+use lucid_cluster::InjectionArgs;
 
 const RULES: &str = include_str!("backstop.yaml");
 
