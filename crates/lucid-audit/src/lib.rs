@@ -23,9 +23,12 @@ mod decision;
 pub mod layout;
 pub mod merkle;
 pub mod note;
+pub mod proof;
+mod read;
 mod recorder;
 mod ring;
 pub mod tile;
+pub mod verify;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
@@ -33,5 +36,6 @@ struct Readme;
 
 pub use anchor::Anchor;
 pub use decision::{Decision, ImageVerdict};
+pub use read::ReadError;
 pub use recorder::{OpenError, Recorder};
 pub use ring::Entry;
