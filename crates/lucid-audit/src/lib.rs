@@ -19,7 +19,9 @@
 
 mod anchor;
 pub mod checkpoint;
+pub mod correlate;
 mod decision;
+pub mod follow;
 pub mod layout;
 pub mod merkle;
 pub mod note;

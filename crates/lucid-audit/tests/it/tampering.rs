@@ -293,7 +293,7 @@ fn a_checkpoint_that_was_rolled_back_is_noticed_by_who_kept_a_later_one() {
     forge::write(log.path(), &log.lines[..600], PER_SEGMENT, Some(&log.key));
     assert!(log.verify().is_intact(), "the directory alone cannot tell");
     let mut expected = log.expected();
-    expected.since.push(Since::Checkpoint(later.clone()));
+    expected.since.push(Since::Checkpoint(later));
     let at = log.offset(599) + log.lines[599].len() + 1;
     let shrink = format!("shrink: seq 600 to 699, {} at byte {at}", log.name(500));
     assert_eq!(brief(&verify(log.path(), &expected).unwrap()), [shrink]);
