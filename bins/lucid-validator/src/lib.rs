@@ -5,6 +5,7 @@
 //! and the record of decisions.
 
 mod args;
+mod audit;
 mod calls;
 mod record;
 mod request;
@@ -14,6 +15,7 @@ mod scope;
 mod validator;
 
 pub use args::{ArgsError, DecisionArgs, DecisionLogError, ValidationArgs};
+pub use audit::{AuditArgs, AuditError, audit};
 pub use calls::{Calls, SelectorArgs, VALIDATE_NAME, VALIDATE_PATH};
 pub use record::{decision, record};
 pub use request::{RequestError, pod_of};

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use lucid_process::LogArgs;
-use lucid_validator::{ReviewArgs, RunArgs};
+use lucid_validator::{AuditArgs, ReviewArgs, RunArgs};
 
 /// Tells whether the auditors of a pod may run.
 #[derive(Debug, Parser)]
@@ -26,6 +26,9 @@ enum Command {
     /// Say of a pod what the webhook would say, without a cluster: for pipelines, and for finding out why. Exit code 0:
     /// it may run; 3: it is refused.
     Review(ReviewArgs),
+
+    /// Read the log of decisions: verify it, prove a record, compare it with the API server's audit log, follow it.
+    Audit(AuditArgs),
 }
 
 /// Apart from 1 (it could not be told) and 2 (wrong arguments).
@@ -41,6 +44,9 @@ async fn main() -> ExitCode {
             Command::Run(args) => lucid_validator::run(*args).await?,
             Command::Review(args) => {
                 allowed = lucid_validator::review(&args, &mut std::io::stdout().lock()).await?;
+            }
+            Command::Audit(args) => {
+                allowed = lucid_validator::audit(args, &mut std::io::stdout().lock()).await?;
             }
         }
         Ok(())
