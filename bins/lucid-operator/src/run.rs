@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use lucid_cluster::{ClusterConfiguration, auditor};
+use lucid_notary::client::Metrics as VerifierMetrics;
 use lucid_serving::{Host, Program};
 use lucid_validator::{Calls, RunError, Scope, VALIDATE_NAME, VALIDATE_PATH, Validator};
 use lucid_webhook::{AdmissionRequest, FailureAction, Router, Webhook};
@@ -24,9 +25,9 @@ pub(crate) const PROGRAM: Program = Program { name: "lucid-operator", service: "
 /// When something that waiting does not cure is wrong at start. An API server that cannot be reached, or refuses, is
 /// asked again until it answers; `/readyz` tells what is missing.
 pub async fn run(args: RunArgs) -> Result<(), RunError> {
-    let verifier = args.validation.verifier()?;
-    let recorder = Arc::new(args.decisions.recorder()?);
     let mut registry = lucid_serving::registry();
+    let verifier = args.validation.verifier(&VerifierMetrics::new(&mut registry))?;
+    let recorder = Arc::new(args.decisions.recorder()?);
     let metrics = Metrics::new(&mut registry);
     let host = Host::bind(PROGRAM, &args.serving, registry).await?;
     let host = if args.registration.validate { host } else { host.without_registering_validating() };

@@ -4,12 +4,14 @@
 //! internal: nothing under `crates/` depends on it.
 
 mod arguments;
+mod bearer;
 mod exit;
 mod logging;
 mod names;
 mod shutdown;
 
 pub use arguments::{parse, parse_address, try_parse_from, within};
+pub use bearer::{TokenFile, TokenFileError};
 pub use exit::{end, with_causes};
 pub use logging::{LogArgs, LogFormat, init_logging};
 pub use names::{parse_namespace, parse_object_name};

@@ -13,6 +13,7 @@ mod review;
 mod run;
 mod scope;
 mod validator;
+mod verifier;
 
 pub use args::{ArgsError, DecisionArgs, DecisionLogError, ValidationArgs};
 pub use audit::{AuditArgs, AuditError, audit};
@@ -23,3 +24,4 @@ pub use review::{ReviewArgs, ReviewError, review};
 pub use run::{RunArgs, RunError, run};
 pub use scope::Scope;
 pub use validator::{ValidateError, Validator};
+pub use verifier::{VerifierArgs, VerifierArgsError};

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lucid_chain::{Catalogue, CatalogueError, PodError, PodView};
+use lucid_notary::client::Metrics;
 use lucid_policy::{auditor_containers, judge};
 use serde::Deserialize;
 use snafu::{ResultExt, Snafu, ensure};
 use tokio::time::Instant;
 
 use crate::args::{ArgsError, ValidationArgs};
-use crate::validator::{image_verdict, verdicts};
+use crate::validator::{image_verdict, plain, verdicts};
 
 /// How long the Verifier may take for all images of the pod.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -87,7 +88,7 @@ pub enum ReviewError {
 ///
 /// When pod or catalogue cannot be read.
 pub async fn review(args: &ReviewArgs, output: &mut impl Write) -> Result<bool, ReviewError> {
-    let verifier = args.validation.verifier()?;
+    let verifier = args.validation.verifier(&Metrics::default())?;
     let mut catalogues = vec![Catalogue::builtin()];
     for path in &args.catalogue {
         let yaml = read(path)?;
@@ -105,7 +106,7 @@ pub async fn review(args: &ReviewArgs, output: &mut impl Write) -> Result<bool, 
 
     let auditors = auditor_containers(&pod, &catalogues);
     let verdicts = verdicts(verifier.as_ref(), &auditors, Instant::now() + PATIENCE).await;
-    let judgement = judge(&auditors, &verdicts, args.validation.strictness());
+    let judgement = judge(&auditors, &plain(&verdicts), args.validation.strictness());
     let mut write = || {
         if auditors.is_empty() {
             writeln!(output, "no auditor containers")?;

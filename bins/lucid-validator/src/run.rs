@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use lucid_cluster::{ClusterConfiguration, Settings};
+use lucid_notary::client::Metrics;
 use lucid_serving::{Host, HostError, Program, ServingArgs};
 use lucid_webhook::{AdmissionRequest, ConverterError, Router, Webhook};
 use snafu::Snafu;
@@ -72,9 +73,10 @@ pub enum RunError {
 /// asked again until it answers; `/readyz` tells what is missing.
 pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let RunArgs { serving, selectors, decisions, validation } = args;
-    let verifier = validation.verifier()?;
+    let mut registry = lucid_serving::registry();
+    let verifier = validation.verifier(&Metrics::new(&mut registry))?;
     let recorder = Arc::new(decisions.recorder()?);
-    let host = Host::bind(PROGRAM, &serving, lucid_serving::registry()).await?;
+    let host = Host::bind(PROGRAM, &serving, registry).await?;
     // The chains are the operator's; who are auditors stands in the same ConfigMaps.
     let cluster = ClusterConfiguration::new(Settings::default());
     let synced = cluster.keep(host.client(), &serving.namespace, host.condition("configuration"));

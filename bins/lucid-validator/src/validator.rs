@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use lucid_audit::{ImageVerdict, Recorder};
 use lucid_cluster::{ClusterConfiguration, NotSynced};
-use lucid_notary::client::{HttpVerifier, check_all};
-use lucid_notary::{Digest, Verdict};
+use lucid_notary::client::Verifier;
+use lucid_notary::{Checked, Digest, Provenance, Verdict};
 use lucid_policy::{AuditorContainer, Strictness, auditor_containers, changed_since, judge};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse};
 use snafu::Snafu;
@@ -45,7 +45,7 @@ pub struct Validator {
     /// What becomes of an image that is not known to be notarized.
     pub strictness: Strictness,
     /// Who knows; without it nothing can be verified.
-    pub verifier: Option<HttpVerifier>,
+    pub verifier: Option<Verifier>,
     /// Where decisions are kept.
     pub recorder: Arc<Recorder>,
 }
@@ -74,7 +74,7 @@ impl Validator {
             return Ok(AdmissionResponse::allow());
         }
         let verdicts = verdicts(self.verifier.as_ref(), &auditors, request.deadline).await;
-        let judgement = judge(&auditors, &verdicts, self.strictness);
+        let judgement = judge(&auditors, &plain(&verdicts), self.strictness);
         let response = match judgement.denial() {
             Some(reason) => AdmissionResponse::deny(403, "Forbidden", reason),
             None => AdmissionResponse::allow().with_warnings(judgement.warnings()),
@@ -96,23 +96,28 @@ const LONGEST_IMAGE: usize = 512;
 
 /// What is known about the digests of `auditors`, asked until shortly before `deadline`.
 pub(crate) async fn verdicts(
-    verifier: Option<&HttpVerifier>,
+    verifier: Option<&Verifier>,
     auditors: &[AuditorContainer<'_>],
     deadline: Instant,
-) -> BTreeMap<Digest, Verdict> {
+) -> BTreeMap<Digest, Checked> {
     let digests: BTreeSet<Digest> = auditors.iter().filter_map(|auditor| auditor.digest().cloned()).collect();
     match verifier {
         Some(verifier) => {
             let left = deadline.saturating_duration_since(Instant::now());
             let give_up = deadline.checked_sub(VERIFIER_MARGIN.min(left / 4)).unwrap_or(deadline);
-            check_all(verifier.clone(), digests, give_up.into_std()).await
+            verifier.check_all(digests, give_up.into_std()).await
         }
         None => {
             let reason = "no Verifier is configured (LUCID_VERIFIER_URL)".to_owned();
-            let unknown = Verdict::Unknown { reason };
+            let unknown = Checked::new(Verdict::Unknown { reason }, Provenance::Asked);
             digests.into_iter().map(|digest| (digest, unknown.clone())).collect()
         }
     }
+}
+
+/// The verdicts without where they come from.
+pub(crate) fn plain(checked: &BTreeMap<Digest, Checked>) -> BTreeMap<Digest, Verdict> {
+    checked.iter().map(|(digest, checked)| (digest.clone(), checked.verdict.clone())).collect()
 }
 
 /// The Verifier is given up this long before the answer has to leave, or earlier when there is little time, so that the
@@ -122,13 +127,13 @@ const VERIFIER_MARGIN: Duration = Duration::from_millis(500);
 /// What the record says of one image.
 pub(crate) fn image_verdict(
     auditor: &AuditorContainer<'_>,
-    verdicts: &BTreeMap<Digest, Verdict>,
+    verdicts: &BTreeMap<Digest, Checked>,
 ) -> ImageVerdict {
     let verdict = match (&auditor.reference, auditor.digest()) {
         (Err(error), _) => error.to_string(),
         (Ok(_), None) => "missing digest".to_owned(),
         (Ok(_), Some(digest)) => {
-            verdicts.get(digest).map_or_else(|| "not asked".to_owned(), Verdict::to_string)
+            verdicts.get(digest).map_or_else(|| "not asked".to_owned(), Checked::to_string)
         }
     };
     let cut = |text: &str| text.chars().take(LONGEST_IMAGE).collect::<String>();

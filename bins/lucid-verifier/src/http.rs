@@ -1,9 +1,10 @@
-//! The endpoints, over plain HTTP/1.1.
+//! The endpoints, over HTTP/1.1, with TLS and a token where these are wanted.
 //!
 //! | request | answer |
 //! |---|---|
 //! | `GET /registry/check?digest=sha256:…` | 200 `{"digest":"sha256:…","notarized":true}` |
 //! | the same with `digest` missing, repeated or malformed | 400 `{"error":"…"}` |
+//! | the same without the token, where there is one | 401 `{"error":"…"}` |
 //! | `GET /healthz` | 200 `ok` |
 //! | another method | 405 `{"error":"…"}` |
 //! | another path | 404 `{"error":"…"}` |
@@ -13,22 +14,27 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use lucid_notary::Digest;
+use lucid_process::TokenFile;
+use rustls::ServerConfig;
 use serde_json::{Value, json};
 use snafu::{ResultExt, Snafu};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 use url::form_urlencoded;
 
 use crate::registry::Registry;
@@ -37,6 +43,9 @@ use crate::reload::CurrentRegistry;
 /// A connection on which no request begins, or none gets through its headers, is closed after this. It is above the
 /// idle limits of common clients, so that they close first and no request meets a closing connection.
 const IDLE_LIMIT: Duration = Duration::from_secs(120);
+
+/// How long a TLS handshake may take.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long requests in progress may go on after the shutdown.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
@@ -61,60 +70,95 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     TcpListener::bind(address).await.context(BindSnafu { address })
 }
 
-/// Serves the registry on `listener` until `shutdown` completes, then lets the requests in progress end.
-pub async fn serve(listener: TcpListener, registry: CurrentRegistry, shutdown: impl Future<Output = ()>) {
-    let connections = GracefulShutdown::new();
-    tokio::pin!(shutdown);
-    loop {
-        let stream = tokio::select! {
-            () = &mut shutdown => break,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    tracing::warn!(%error, "failed to accept a connection");
-                    // Out of file descriptors, the next attempt would fail at once.
-                    sleep(Duration::from_millis(100)).await;
-                    continue;
+/// What is served, and to whom.
+#[derive(Clone, Debug)]
+pub struct Service {
+    /// Which digests are notarized.
+    pub registry: CurrentRegistry,
+    /// Who asks has to show it; without it everybody may ask.
+    pub token: Option<TokenFile>,
+    /// Without it, plain HTTP.
+    pub tls: Option<Arc<ServerConfig>>,
+}
+
+impl Service {
+    /// Serves on `listener` until `shutdown` completes, then lets the requests in progress end.
+    pub async fn serve(self, listener: TcpListener, shutdown: impl Future<Output = ()>) {
+        let connections = GracefulShutdown::new();
+        tokio::pin!(shutdown);
+        loop {
+            let stream = tokio::select! {
+                () = &mut shutdown => break,
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) => stream,
+                    Err(error) => {
+                        tracing::warn!(%error, "failed to accept a connection");
+                        // Out of file descriptors, the next attempt would fail at once.
+                        sleep(Duration::from_millis(100)).await;
+                        continue;
+                    }
+                },
+            };
+            let (service, watcher) = (self.clone(), connections.watcher());
+            tokio::spawn(async move {
+                let Some(tls) = service.tls.clone() else { return service.connection(stream, watcher).await };
+                match timeout(HANDSHAKE_LIMIT, TlsAcceptor::from(tls).accept(stream)).await {
+                    Ok(Ok(stream)) => service.connection(stream, watcher).await,
+                    Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+                    Err(_elapsed) => tracing::debug!("a TLS handshake took too long"),
                 }
-            },
-        };
-        let registry = registry.clone();
+            });
+        }
+        drop(listener);
+        if timeout(DRAIN_LIMIT, connections.shutdown()).await.is_err() {
+            tracing::warn!("some requests did not end in time");
+        }
+    }
+
+    async fn connection(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        watcher: Watcher,
+    ) {
         let service = service_fn(move |request: Request<Incoming>| {
-            let response = respond(&request, &registry.load());
-            async { Ok::<_, Infallible>(response) }
+            let service = self.clone();
+            async move { Ok::<_, Infallible>(service.respond(&request).await) }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(IDLE_LIMIT)
             .serve_connection(TokioIo::new(stream), service);
-        let connection = connections.watch(connection);
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection ended early");
-            }
-        });
+        if let Err(error) = watcher.watch(connection).await {
+            tracing::debug!(%error, "a connection ended early");
+        }
     }
-    drop(listener);
-    if timeout(DRAIN_LIMIT, connections.shutdown()).await.is_err() {
-        tracing::warn!("some requests did not end in time");
-    }
-}
 
-/// The answer to a request; its body does not matter.
-fn respond<B>(request: &Request<B>, registry: &Registry) -> Response<Full<Bytes>> {
-    let answer: fn(&str, &Registry) -> Response<Full<Bytes>> = match request.uri().path() {
-        "/registry/check" => check,
-        "/healthz" => |_, _| text("ok"),
-        _ => return error(StatusCode::NOT_FOUND, "no such path; accepted are /registry/check and /healthz"),
-    };
-    // For HEAD, hyper sends the headers alone.
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut response =
-            error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed; accepted are GET and HEAD");
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return response;
+    /// The answer to a request; its body does not matter.
+    async fn respond<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
+        let path = request.uri().path();
+        if !matches!(path, "/registry/check" | "/healthz") {
+            return error(StatusCode::NOT_FOUND, "no such path; accepted are /registry/check and /healthz");
+        }
+        // For HEAD, hyper sends the headers alone.
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let mut response =
+                error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed; accepted are GET and HEAD");
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return response;
+        }
+        if path == "/healthz" {
+            return text("ok");
+        }
+        if let Some(token) = &self.token
+            && !token.authorizes(request.headers()).await
+        {
+            let message = "accepted is the header `Authorization: Bearer TOKEN` with this registry's token";
+            let mut response = error(StatusCode::UNAUTHORIZED, message);
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            return response;
+        }
+        check(request.uri().query().unwrap_or_default(), &self.registry.load())
     }
-    answer(request.uri().query().unwrap_or_default(), registry)
 }
 
 fn check(query: &str, registry: &Registry) -> Response<Full<Bytes>> {

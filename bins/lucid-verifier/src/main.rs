@@ -1,23 +1,28 @@
 //! `lucid-verifier`: arguments and wiring; what it does is in the library.
 
 use std::error::Error;
+use std::fs;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
-use lucid_process::LogArgs;
-use lucid_verifier::http;
-use lucid_verifier::reload::RegistryFile;
+use clap::{Parser, Subcommand, ValueEnum};
+use lucid_process::{LogArgs, TokenFile};
+use lucid_verifier::http::{self, Service};
+use lucid_verifier::listing;
+use lucid_verifier::registry::Entry;
+use lucid_verifier::reload::{self, RegistryFile};
+use lucid_verifier::tls::CertificateFiles;
+use lucid_verifier::{Named, edit, store};
 
 const POLL: Duration = Duration::from_secs(2);
 
 /// A small notarization registry: tells which image digests are notarized, from a file.
 ///
-/// It is meant for development and for air-gapped clusters: plain HTTP, no users, one file. Who can write the file
-/// decides which images may run.
+/// It is meant for development and for air-gapped clusters: one file, no users, no history. Who can write the file decides
+/// which images may run.
 #[derive(Debug, Parser)]
 #[command(name = "lucid-verifier", version)]
 struct Args {
@@ -32,43 +37,167 @@ struct Args {
 enum Command {
     /// Answers GET /registry/check?digest=sha256:... from a registry file.
     ///
-    /// It is meant for development and for air-gapped clusters: plain HTTP, no users, one file. The file is read
-    /// again when it changes; a broken version is logged and the last good one stays in force. SIGTERM or SIGINT
-    /// ends the process.
+    /// It is meant for development and for air-gapped clusters: one file, no users. The file is read again when it
+    /// changes; a broken version is logged and the last good one stays in force. SIGTERM or SIGINT ends the process.
     Serve(ServeArgs),
+
+    /// Writes a digest into a registry file, which is made when there is none.
+    ///
+    /// A digest that is listed already gets the new image and note. The file is replaced in one step, and what else stands
+    /// in it stays as it was written, comments too. Processes that serve the file notice.
+    Notarize {
+        #[command(flatten)]
+        registry: RegistryArgs,
+
+        /// The digest, or an image with its digest, which is written down as well.
+        #[arg(value_name = "DIGEST|IMAGE@DIGEST")]
+        named: Named,
+
+        /// Why, or by whom; text for people.
+        #[arg(long, value_name = "TEXT")]
+        note: Option<String>,
+    },
+
+    /// Takes a digest out of a registry file.
+    ///
+    /// Pods that run already go on running. Validators may remember the answer of before for as long as they cache it.
+    Revoke {
+        #[command(flatten)]
+        registry: RegistryArgs,
+
+        /// The digest, or an image with its digest.
+        #[arg(value_name = "DIGEST|IMAGE@DIGEST")]
+        named: Named,
+    },
+
+    /// Prints what a registry file notarizes, in the order of digests.
+    List {
+        #[command(flatten)]
+        registry: RegistryArgs,
+
+        /// A table for people, or JSON, which is a registry file as well.
+        #[arg(long, short, value_name = "FORMAT", default_value = "table")]
+        output: Output,
+    },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Output {
+    Table,
+    Json,
 }
 
 #[derive(Debug, clap::Args)]
-struct ServeArgs {
+struct RegistryArgs {
     /// The registry file: YAML with the key `notarized` and a list of digests, or of mappings with the keys digest,
     /// image and note.
     #[arg(long, env = "LUCID_VERIFIER_REGISTRY", value_name = "FILE")]
     registry: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+struct ServeArgs {
+    #[command(flatten)]
+    registry: RegistryArgs,
 
     /// The IP address and port to listen on. With port 0 the system picks a free one; the address is printed.
     #[arg(long, env = "LUCID_VERIFIER_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     #[arg(value_parser = lucid_process::parse_address)]
     listen: SocketAddr,
+
+    /// Speak TLS, with the certificate and its chain in this PEM file. It is read again when it changes; while it does
+    /// not match the key, the last good pair stays in force.
+    #[arg(long, env = "LUCID_VERIFIER_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// The certificate's private key, in PEM.
+    #[arg(long, env = "LUCID_VERIFIER_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// Answer only who shows the token in this file, as `Authorization: Bearer TOKEN`. It is read again at each question.
+    /// /healthz is open to all.
+    #[arg(long, env = "LUCID_VERIFIER_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let Args { command: Command::Serve(args), log } = lucid_process::parse();
+    let Args { command, log } = lucid_process::parse();
     lucid_process::end(async {
         lucid_process::init_logging(&log)?;
-        serve(args).await
+        match command {
+            Command::Serve(args) => serve(args).await,
+            Command::Notarize { registry, named, note } => notarize(&registry, named, note),
+            Command::Revoke { registry, named } => revoke(&registry, &named),
+            Command::List { registry, output } => list(&registry, output),
+        }
     })
     .await
 }
 
-async fn serve(ServeArgs { registry, listen }: ServeArgs) -> Result<(), Box<dyn Error>> {
+async fn serve(args: ServeArgs) -> Result<(), Box<dyn Error>> {
     let shutdown = lucid_process::shutdown_signal()?;
-    let file = RegistryFile::open(registry).await?;
-    let listener = http::bind(listen).await?;
-    writeln!(io::stdout(), "listening on http://{}", listener.local_addr()?)?;
+    let file = RegistryFile::open(args.registry.registry).await?;
+    let token = args.token_file.map(TokenFile::open).transpose()?;
+    let certificate = match (args.tls_cert, args.tls_key) {
+        (Some(certificate), Some(key)) => Some(CertificateFiles::open(certificate, key).await?),
+        _ => None,
+    };
+    let tls = certificate.as_ref().map(CertificateFiles::server_config).transpose()?;
+    if token.is_some() && tls.is_none() {
+        tracing::warn!("the token travels in the clear: without --tls-cert and --tls-key there is no TLS");
+    }
+    let listener = http::bind(args.listen).await?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    writeln!(io::stdout(), "listening on {scheme}://{}", listener.local_addr()?)?;
 
-    let registry = file.current();
+    let service = Service { registry: file.current(), token, tls };
     tokio::spawn(file.follow(POLL));
-    http::serve(listener, registry, shutdown).await;
+    if let Some(certificate) = certificate {
+        tokio::spawn(certificate.follow(POLL));
+    }
+    service.serve(listener, shutdown).await;
+    Ok(())
+}
+
+fn notarize(args: &RegistryArgs, named: Named, note: Option<String>) -> Result<(), Box<dyn Error>> {
+    let Named { digest, image } = named;
+    let entry = Entry { image, note };
+    let mut said = "is notarized already, as it is said";
+    store::change(&args.registry, edit::EMPTY, |text| {
+        let new = edit::notarize(text, &digest, &entry)?;
+        said = if new.is_some() { "is notarized" } else { said };
+        Ok::<_, edit::EditError>(new)
+    })?;
+    writeln!(io::stdout(), "{digest} {said}")?;
+    Ok(())
+}
+
+fn revoke(args: &RegistryArgs, named: &Named) -> Result<(), Box<dyn Error>> {
+    let digest = &named.digest;
+    // Not one that is made for the purpose of being without the digest.
+    fs::metadata(&args.registry)
+        .map_err(|error| format!("failed to read {}: {error}", args.registry.display()))?;
+    let mut is_listed = false;
+    store::change(&args.registry, edit::EMPTY, |text| {
+        let new = edit::revoke(text, digest)?;
+        is_listed = new.is_some();
+        Ok::<_, edit::EditError>(new)
+    })?;
+    if !is_listed {
+        // Perhaps it is misspelt, and another one is still notarized.
+        return Err(format!("{digest} is not notarized in {}", args.registry.display()).into());
+    }
+    writeln!(io::stdout(), "{digest} is notarized no longer")?;
+    Ok(())
+}
+
+fn list(args: &RegistryArgs, output: Output) -> Result<(), Box<dyn Error>> {
+    let registry = reload::load(&args.registry)?;
+    let text = match output {
+        Output::Table => listing::table(&registry),
+        Output::Json => listing::json(&registry)?,
+    };
+    io::stdout().write_all(text.as_bytes())?;
     Ok(())
 }

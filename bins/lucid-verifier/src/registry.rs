@@ -14,7 +14,7 @@ use std::fmt;
 use lucid_notary::{Digest, ImageReference};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use snafu::Snafu;
 
 /// The notarized digests.
@@ -24,12 +24,13 @@ pub struct Registry {
 }
 
 /// What the file says about a notarized digest, for people.
-#[derive(Debug, Default)]
-#[non_exhaustive]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Entry {
     /// The image with this digest.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<ImageReference>,
     /// Why, or by whom, it was notarized.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
@@ -70,6 +71,11 @@ impl Registry {
     #[must_use]
     pub fn entry(&self, digest: &Digest) -> Option<&Entry> {
         self.entries.get(digest)
+    }
+
+    /// The notarized digests and what is known about them, in the order of digests.
+    pub fn entries(&self) -> impl Iterator<Item = (&Digest, &Entry)> {
+        self.entries.iter()
     }
 
     /// How many digests are notarized.

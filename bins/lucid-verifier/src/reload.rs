@@ -1,9 +1,4 @@
 //! Keeps a registry in step with its file.
-//!
-//! The file's *directory* is watched: a mounted ConfigMap is updated by swapping the symbolic link `..data` beside
-//! the file, and an editor often replaces a file by another; a watch on the file itself would end there. Whatever
-//! happens in the directory only means "read again and compare", and the content is compared from time to time
-//! besides, for file systems that announce nothing.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,16 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use notify::event::{AccessKind, AccessMode};
-use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use snafu::{ResultExt, Snafu};
-use tokio::sync::mpsc;
-use tokio::time::{MissedTickBehavior, interval, sleep};
 
+use crate::changes::Changes;
 use crate::registry::{ParseError, Registry};
-
-/// How long a writer that does not replace the file at once is given to finish.
-const SETTLE: Duration = Duration::from_millis(50);
 
 /// The registry in force, shared between who reloads it and who reads it.
 pub type CurrentRegistry = Arc<ArcSwap<Registry>>;
@@ -89,21 +78,9 @@ impl RegistryFile {
     /// Follows the file until the future is dropped: each event in its directory, and every `poll`, it is read and
     /// compared. A version that is broken or cannot be read is logged once and leaves the last good one in force.
     pub async fn follow(mut self, poll: Duration) {
-        let (changed, mut changes) = mpsc::channel(1);
-        let _watcher = watch_directory(&self.path, changed.clone()).inspect_err(|error| {
-            tracing::warn!(file = %self.path.display(), %error, ?poll, "failed to watch for changes, polling only");
-        });
-        let mut ticks = interval(poll);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut changes = Changes::of(&[&self.path], poll);
         loop {
-            tokio::select! {
-                _ = ticks.tick() => {}
-                _ = changes.recv() => {
-                    sleep(SETTLE).await;
-                    // One reading covers all that happened before it.
-                    let _ = changes.try_recv();
-                }
-            }
+            changes.next().await;
             self.refresh().await;
         }
     }
@@ -131,6 +108,16 @@ impl RegistryFile {
     }
 }
 
+/// Reads a registry file once.
+///
+/// # Errors
+///
+/// When the file cannot be read or is no registry.
+pub fn load(path: &Path) -> Result<Registry, LoadError> {
+    let bytes = std::fs::read(path).context(ReadSnafu { path })?;
+    parse(path, &bytes)
+}
+
 fn parse(path: &Path, bytes: &[u8]) -> Result<Registry, LoadError> {
     let text = std::str::from_utf8(bytes).context(NotTextSnafu { path })?;
     Registry::parse(text).context(ParseSnafu { path })
@@ -140,36 +127,13 @@ fn log_in_force(path: &Path, registry: &Registry) {
     tracing::info!(file = %path.display(), notarized = registry.count(), "registry in force");
 }
 
-/// Sends to `changed` after each event in the directory of `path`, until the watcher is dropped.
-fn watch_directory(path: &Path, changed: mpsc::Sender<()>) -> notify::Result<RecommendedWatcher> {
-    let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
-        if event.is_ok_and(|event| is_reading(event.kind)) {
-            return;
-        }
-        // A full channel holds a notice already.
-        let _ = changed.try_send(());
-    })?;
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    watcher.watch(directory, RecursiveMode::NonRecursive)?;
-    Ok(watcher)
-}
-
-/// Reading the file is an event too: to answer it by reading again would never end.
-fn is_reading(kind: EventKind) -> bool {
-    match kind {
-        EventKind::Access(AccessKind::Close(AccessMode::Write)) => false,
-        EventKind::Access(_) => true,
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
     use std::time::Instant;
 
-    use notify::event::{CreateKind, DataChange, ModifyKind};
+    use tokio::time::sleep;
 
     use super::*;
 
@@ -219,15 +183,5 @@ mod tests {
             counts_soon(&current, count).await;
         }
         task.abort();
-    }
-
-    #[test]
-    fn only_events_of_reading_are_ignored() {
-        assert!(is_reading(EventKind::Access(AccessKind::Open(AccessMode::Any))));
-        assert!(is_reading(EventKind::Access(AccessKind::Close(AccessMode::Read))));
-        assert!(!is_reading(EventKind::Access(AccessKind::Close(AccessMode::Write))));
-        assert!(!is_reading(EventKind::Create(CreateKind::File)));
-        assert!(!is_reading(EventKind::Modify(ModifyKind::Data(DataChange::Any))));
-        assert!(!is_reading(EventKind::Any));
     }
 }

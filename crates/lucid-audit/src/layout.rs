@@ -5,6 +5,7 @@
 //!   segments/00000000000000000000.jsonl   records, one a line; the name is the first one's seq
 //!   segments/00000000000000081920.jsonl
 //!   checkpoint                            size and root, signed
+//!   checkpoint.cosigned                   the latest one that witnesses have cosigned, if there are any
 //!   vkey                                  who signs
 //!   tile/0/000, tile/0/001.p/17, …        the tree
 //!   tile/entries/000, …                   the records once more, as its leaves
@@ -23,6 +24,8 @@ use crate::tile::LONGEST_ENTRY;
 
 /// The checkpoint's file.
 pub const CHECKPOINT: &str = "checkpoint";
+/// The file of the latest checkpoint that witnesses have cosigned.
+pub const COSIGNED: &str = "checkpoint.cosigned";
 /// The file of the key that verifies checkpoints.
 pub const VKEY: &str = "vkey";
 /// The file that the writing process has locked.

@@ -1,9 +1,14 @@
 //! Tests that need only the public API.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
 
+mod common;
+mod crash;
 mod forge;
+mod log;
 mod merkle;
 mod notes;
+mod opening;
 mod proof;
+mod recorder;
 mod tampering;

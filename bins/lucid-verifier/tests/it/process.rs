@@ -1,112 +1,21 @@
 //! The real process, over HTTP.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "what fails in a helper fails the test")]
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Arc, Mutex};
-use std::thread;
+use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
 use lucid_notary::client::{HttpVerifier, check_all};
 use lucid_notary::{Digest, Verdict};
 use reqwest::{Method, StatusCode};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::{Value, json};
+use serde_json::json;
 use tempfile::TempDir;
 
-const PATIENCE: Duration = Duration::from_secs(20);
-
-struct Verifier {
-    child: Child,
-    url: String,
-    log: Arc<Mutex<String>>,
-}
-
-impl Drop for Verifier {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lucid-verifier"));
-    command.env_clear();
-    command
-}
-
-impl Verifier {
-    /// Starts `serve` on a free port, which it reads from the first line of the output.
-    fn start(registry: &Path) -> Self {
-        let mut command = command();
-        command.args(["serve", "--listen", "127.0.0.1:0", "--registry"]).arg(registry);
-        Self::start_command(command)
-    }
-
-    fn start_command(mut command: Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let log = Arc::new(Mutex::new(String::new()));
-        let (lines, sink) = (BufReader::new(child.stderr.take().unwrap()).lines(), log.clone());
-        thread::spawn(move || lines.for_each(|line| sink.lock().unwrap().push_str(&(line.unwrap() + "\n"))));
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let url = line.strip_prefix("listening on ").expect("the address").trim_end().to_owned();
-        Self { child, url, log }
-    }
-
-    async fn get(&self, path_and_query: &str) -> (StatusCode, Value) {
-        let response = reqwest::get(format!("{}{path_and_query}", self.url)).await.unwrap();
-        assert_eq!(response.headers()["content-type"], "application/json");
-        (response.status(), response.json().await.unwrap())
-    }
-
-    async fn is_notarized(&self, digest: &str) -> bool {
-        let (status, answer) = self.get(&format!("/registry/check?digest={digest}")).await;
-        assert_eq!(status, StatusCode::OK, "{answer}");
-        assert_eq!(answer["digest"], digest);
-        answer["notarized"].as_bool().unwrap()
-    }
-
-    async fn notarizes_soon(&self, digest: &str) {
-        let started = Instant::now();
-        while !self.is_notarized(digest).await {
-            assert!(started.elapsed() < PATIENCE, "{digest} is never notarized; log:\n{}", self.log());
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-
-    async fn logs_soon(&self, text: &str) {
-        let started = Instant::now();
-        while !self.log().contains(text) {
-            assert!(started.elapsed() < PATIENCE, "{text:?} is never logged; log:\n{}", self.log());
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-
-    fn log(&self) -> String {
-        self.log.lock().unwrap().clone()
-    }
-}
-
-fn sha256(hex_digit: char) -> String {
-    format!("sha256:{}", hex_digit.to_string().repeat(64))
-}
-
-fn registry_of(digests: &[char]) -> String {
-    let entries: Vec<String> = digests.iter().map(|digit| sha256(*digit)).collect();
-    json!({ "notarized": entries }).to_string()
-}
-
-/// A folder with a `registry.yaml` that notarizes `digests`.
-fn folder_with(digests: &[char]) -> TempDir {
-    let folder = TempDir::new().unwrap();
-    fs::write(folder.path().join("registry.yaml"), registry_of(digests)).unwrap();
-    folder
-}
+use crate::server::{PATIENCE, Verifier, command, folder_with, registry_of, sha256};
 
 #[tokio::test]
 async fn a_listed_digest_is_notarized_and_another_is_not() {

@@ -1,5 +1,4 @@
 //! The registry file's format: what is read from it, and what is said about a wrong one.
-#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
 use lucid_notary::Digest;
 use lucid_verifier::registry::Registry;

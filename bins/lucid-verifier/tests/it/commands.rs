@@ -1,0 +1,198 @@
+//! `notarize`, `revoke` and `list` as processes, on real files.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use lucid_verifier::registry::Registry;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+fn command(registry: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lucid-verifier"));
+    command.env_clear().env("LUCID_VERIFIER_REGISTRY", registry).args(arguments);
+    command
+}
+
+/// Exit code, standard output and standard error.
+fn run(registry: &Path, arguments: &[&str]) -> (i32, String, String) {
+    let output = command(registry, arguments).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+fn done(registry: &Path, arguments: &[&str]) {
+    let (code, _, error) = run(registry, arguments);
+    assert_eq!(code, 0, "{arguments:?}: {error}");
+}
+
+fn digest(digit: char) -> String {
+    format!("sha256:{}", digit.to_string().repeat(64))
+}
+
+fn listed(registry: &Path) -> Value {
+    let (code, output, error) = run(registry, &["list", "-o", "json"]);
+    assert_eq!(code, 0, "{error}");
+    serde_json::from_str(&output).unwrap()
+}
+
+fn folder(text: &str) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("registry.yaml");
+    fs::write(&path, text).unwrap();
+    (folder, path)
+}
+
+#[test]
+fn what_is_notarized_is_listed_until_it_is_revoked() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = folder.path().join("registry.yaml");
+    let [a, b, c] = ['a', 'b', 'c'].map(digest);
+    let image = format!("ghcr.io/lucid/lucid-pii-auditor:1.4.2@{b}");
+    done(&registry, &["notarize", &a]);
+    done(&registry, &["notarize", &image, "--note", "reviewed: \"twice\" # by us\nyes"]);
+    done(&registry, &["notarize", &c, "--note", "c"]);
+    let entry_b = json!({"digest": b, "image": image, "note": "reviewed: \"twice\" # by us\nyes"});
+    assert_eq!(listed(&registry), json!({"notarized": [{"digest": a}, entry_b, {"digest": c, "note": "c"}]}));
+    // What is known stays, what is new replaces it.
+    done(&registry, &["notarize", &b]);
+    done(&registry, &["notarize", &format!("registry.example/c@{c}")]);
+    done(&registry, &["notarize", &a, "--note", "later"]);
+    let entry_c = json!({"digest": c, "image": format!("registry.example/c@{c}"), "note": "c"});
+    let entry_a = json!({"digest": a, "note": "later"});
+    assert_eq!(listed(&registry), json!({"notarized": [entry_a, entry_b, entry_c]}));
+    done(&registry, &["revoke", &image]);
+    done(&registry, &["revoke", &c]);
+    assert_eq!(listed(&registry), json!({"notarized": [entry_a]}));
+    done(&registry, &["revoke", &a]);
+    assert_eq!(fs::read_to_string(&registry).unwrap(), "notarized: []\n");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside the registry");
+}
+
+#[test]
+fn what_is_not_concerned_stays_as_it_was_written() {
+    let [a, b, c] = ['a', 'b', 'c'].map(digest);
+    let text = format!(
+        "# Reviewed images.\nnotarized: # by the platform team\n  # the first\n  - {a}   # since May\n\n  - note: 'two'\n    digest: \"{b}\"\n# end\n"
+    );
+    let (_folder, registry) = folder(&text);
+    done(&registry, &["notarize", &c, "--note", "three"]);
+    let with_c = text.replace("\n# end", &format!("\n  - digest: {c}\n    note: three\n# end"));
+    assert_eq!(fs::read_to_string(&registry).unwrap(), with_c);
+    done(&registry, &["revoke", &c]);
+    assert_eq!(fs::read_to_string(&registry).unwrap(), text);
+    done(&registry, &["notarize", &b, "--note", "2"]);
+    assert_eq!(
+        fs::read_to_string(&registry).unwrap(),
+        text.replace(&format!("note: 'two'\n    digest: \"{b}\""), &format!("digest: {b}\n    note: \"2\""))
+    );
+    fs::write(&registry, format!(r#"{{"notarized":["{a}"]}}"#)).unwrap();
+    done(&registry, &["notarize", &b]);
+    assert_eq!(fs::read_to_string(&registry).unwrap(), format!(r#"{{"notarized":["{a}","{b}"]}}"#));
+    // Nothing to change: not even the file's identity.
+    let inode = fs::metadata(&registry).unwrap().ino();
+    done(&registry, &["notarize", &b]);
+    assert_eq!(fs::metadata(&registry).unwrap().ino(), inode);
+}
+
+#[test]
+fn mode_owner_and_symbolic_links_stay() {
+    let (folder, registry) = folder("notarized: []\n");
+    fs::set_permissions(&registry, Permissions::from_mode(0o640)).unwrap();
+    let is_root = chown(&registry, Some(10_001), Some(10_002)).is_ok();
+    let link = folder.path().join("link");
+    symlink("registry.yaml", &link).unwrap();
+    done(&link, &["notarize", &digest('a')]);
+    assert!(link.is_symlink());
+    let metadata = fs::metadata(&registry).unwrap();
+    assert_eq!(metadata.mode() & 0o7777, 0o640);
+    if is_root {
+        assert_eq!((metadata.uid(), metadata.gid()), (10_001, 10_002));
+    }
+    assert_eq!(listed(&registry)["notarized"][0]["digest"], digest('a'));
+}
+
+#[test]
+fn writers_at_once_lose_nothing() {
+    let (_folder, registry) = folder("# ours\nnotarized: []\n");
+    let digests: Vec<_> = (0..24).map(|number| format!("sha256:{number:064x}")).collect();
+    let start =
+        |digest: &String| command(&registry, &["notarize", digest]).stdout(Stdio::null()).spawn().unwrap();
+    for mut writer in digests.iter().map(start).collect::<Vec<_>>() {
+        assert!(writer.wait().unwrap().success());
+    }
+    let text = fs::read_to_string(&registry).unwrap();
+    assert!(text.contains("# ours"), "{text}");
+    let known = Registry::parse(&text).unwrap();
+    assert_eq!(known.entries().map(|(digest, _)| digest.to_string()).collect::<Vec<_>>(), digests);
+}
+
+#[test]
+fn a_reader_sees_one_text_or_the_other_and_never_half_of_one() {
+    let (_folder, registry) = folder(&format!("notarized:\n- {}\n", digest('a')));
+    let reader = std::thread::spawn({
+        let registry = registry.clone();
+        move || {
+            let mut counts = Vec::new();
+            while counts.last() != Some(&9) {
+                counts.push(Registry::parse(&fs::read_to_string(&registry).unwrap()).unwrap().count());
+            }
+            counts
+        }
+    });
+    for number in 0..8 {
+        done(&registry, &["notarize", &format!("sha256:{number:064x}")]);
+    }
+    assert!(reader.join().unwrap().is_sorted());
+}
+
+#[test]
+fn what_cannot_be_done_is_an_error_and_changes_nothing() {
+    let a = digest('a');
+    let text = format!("notarized:\n- {a}\n");
+    let (folder, registry) = folder(&text);
+    for (arguments, code, says) in [
+        (&["notarize", "ghcr.io/lucid/pii:1.4.2"][..], 2, "the image has no digest"),
+        (&["notarize", "latest"], 2, "accepted are sha256:HEX"),
+        (&["notarize", "a/B@sha256:00"], 2, "accepted are sha256:HEX"),
+        (&["notarize"], 2, "DIGEST|IMAGE@DIGEST"),
+        (&["revoke", &digest('b')], 1, "is not notarized in"),
+        (&["list", "-o", "xml"], 2, "table, json"),
+        (&["list", "--registry", "/nonexistent/registry.yaml"], 1, "/nonexistent/registry.yaml"),
+        (&["notarize", &a, "--registry", "/nonexistent/registry.yaml"], 1, "/nonexistent/registry.yaml"),
+        (&["revoke", &a, "--registry", "/nonexistent/registry.yaml"], 1, "/nonexistent/registry.yaml"),
+    ] {
+        let (found, _, error) = run(&registry, arguments);
+        assert_eq!(found, code, "{arguments:?}: {error}");
+        assert!(error.contains(says), "{arguments:?}: {error}");
+        assert_eq!(fs::read_to_string(&registry).unwrap(), text);
+    }
+    let absent = folder.path().join("absent.yaml");
+    assert_eq!(run(&absent, &["revoke", &a]).0, 1);
+    assert!(!absent.exists());
+    for broken in
+        ["", "notarized: {}\n", "notarized: [x]\n", "notarised: []\n", "notarized: []\n---\nnotarized: []\n"]
+    {
+        fs::write(&registry, broken).unwrap();
+        for command in ["notarize", "revoke"] {
+            let (code, _, error) = run(&registry, &[command, &a]);
+            assert!(code == 1 && error.contains("registry.yaml"), "{command} {broken:?}: {error}");
+            assert_eq!(fs::read_to_string(&registry).unwrap(), broken);
+        }
+    }
+}
+
+#[test]
+fn the_table_is_aligned_and_does_nothing_to_a_terminal() {
+    let [a, b] = ['a', 'b'].map(digest);
+    let text = json!({"notarized": [a, {"digest": b, "image": "web:1", "note": "red \u{1b}[31m\nand \u{202e}back"}]});
+    let (_folder, registry) = folder(&text.to_string());
+    let (_, output, _) = run(&registry, &["list"]);
+    let lines: Vec<_> = output.lines().collect();
+    assert_eq!(lines.len(), 3, "{output}");
+    let space = " ".repeat(65);
+    assert!(lines[0].starts_with(&format!("DIGEST{space}  IMAGE")), "{output}");
+    assert!(lines[1].starts_with(&format!("{a}  -    ")), "{output}");
+    assert!(lines[2].ends_with("  red \\u{1b}[31m\\nand \\u{202e}back"), "{output}");
+}
