@@ -168,8 +168,11 @@ impl Correlator {
         };
         self.tally.events += 1;
         let (from, to) = (event.request_received_timestamp, event.stage_timestamp);
-        self.first_event = Some(self.first_event.map_or(from, |first| first.min(from)));
-        self.last_event = Some(self.last_event.map_or(to, |last| last.max(to)));
+        // One without times says nothing of how far the log reaches.
+        if from != Timestamp::UNIX_EPOCH && to != Timestamp::UNIX_EPOCH {
+            self.first_event = Some(self.first_event.map_or(from, |first| first.min(from)));
+            self.last_event = Some(self.last_event.map_or(to, |last| last.max(to)));
+        }
         let request = event.request();
         if !self.resources.contains(&request.resource) {
             self.resources.insert(request.resource.clone());
@@ -264,7 +267,11 @@ impl Correlator {
             self.logs.iter_mut().flat_map(|log| std::mem::take(&mut log.drifts)).collect();
         drifts.sort();
         let told = &mut self.told;
-        drifts.retain(|it| told.insert((it.class, it.log.clone(), it.seq, it.audit_id.clone())));
+        drifts.retain(|it| {
+            // What is said of a record is said once, whoever noticed it.
+            let by = if it.log.is_empty() || it.seq.is_none() { it.audit_id.clone() } else { String::new() };
+            told.insert((it.class, it.log.clone(), it.seq, by))
+        });
         drifts
     }
 

@@ -519,3 +519,53 @@ fn what_is_no_log_is_an_error() {
     fs::create_dir(empty.path().join("segments")).unwrap();
     assert!(verify(empty.path(), &Expectations::default()).unwrap().is_intact());
 }
+
+#[tokio::test]
+async fn what_is_tampered_with_here_is_what_the_writer_writes() {
+    let (real, forged) = (tempfile::tempdir().unwrap(), Log::new());
+    let options = lucid_audit::log::Options::new()
+        .key(crate::common::again(&forged.key.named(crate::common::ORIGIN).unwrap()));
+    let log = lucid_audit::Log::open(real.path(), options).unwrap();
+    for line in &forged.lines {
+        log.append(forge::record(line).into_bytes()).await.unwrap();
+    }
+    log.close();
+    for name in
+        ["tile/0/000", "tile/0/002.p/188", "tile/1/000.p/2", "tile/entries/001", "tile/entries/002.p/188"]
+    {
+        assert_eq!(
+            fs::read(real.path().join(name)).unwrap(),
+            fs::read(forged.path().join(name)).unwrap(),
+            "{name}"
+        );
+    }
+    let lines = crate::common::lines(real.path());
+    assert_eq!(lines, forged.lines);
+    let report = verify(real.path(), &Expectations::default()).unwrap();
+    assert_eq!((brief(&report), report.sealed, report.unsealed), (vec![], Some(700), 0));
+}
+
+#[tokio::test]
+async fn a_log_that_is_being_written_is_intact_at_any_moment() {
+    let directory = tempfile::tempdir().unwrap();
+    let options =
+        lucid_audit::log::Options::new().key(SigningKey::generate(ORIGIN).unwrap()).segment_bytes(5_000);
+    let log = std::sync::Arc::new(lucid_audit::Log::open(directory.path(), options).unwrap());
+    let writer = std::sync::Arc::clone(&log);
+    let writing = tokio::spawn(async move {
+        for number in 0..300 {
+            writer.append(crate::common::record(number)).await.unwrap();
+        }
+    });
+    let mut verified = 0;
+    while !writing.is_finished() {
+        let report = verify(directory.path(), &Expectations::default()).unwrap();
+        assert_eq!(brief(&report), Vec::<String>::new());
+        verified += 1;
+        tokio::task::yield_now().await;
+    }
+    writing.await.unwrap();
+    log.close();
+    let report = verify(directory.path(), &Expectations::default()).unwrap();
+    assert_eq!((brief(&report), report.sealed), (vec![], Some(300)), "after {verified} looks");
+}
