@@ -252,7 +252,7 @@ async fn what_is_normal_is_no_drift() {
     let mut deployment = decision(42);
     deployment.kind = "Deployment".to_owned();
     log.append(serde_json::to_vec(&deployment).unwrap()).await.unwrap();
-    log.close();
+    drop(log);
     pair.events.extend([event(41), event(45)]);
     // A torn end, and one that the writer has cut off and said so.
     let last = crate::common::segments(pair.path()).pop().unwrap();
