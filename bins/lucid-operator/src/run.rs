@@ -27,7 +27,7 @@ pub(crate) const PROGRAM: Program = Program { name: "lucid-operator", service: "
 pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let mut registry = lucid_serving::registry();
     let verifier = args.validation.verifier(&VerifierMetrics::new(&mut registry))?;
-    let recorder = Arc::new(args.decisions.recorder()?);
+    let recorder = Arc::new(args.decisions.recorder(&mut registry)?);
     let metrics = Metrics::new(&mut registry);
     let host = Host::bind(PROGRAM, &args.serving, registry).await?;
     let host = if args.registration.validate { host } else { host.without_registering_validating() };
@@ -50,17 +50,21 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
         events: Events::start(host.client(), PROGRAM.reporter(), metrics.clone()),
         metrics,
     };
-    let validator = Validator { scope, cluster, strictness, verifier, recorder };
+    let validator = Validator { scope, cluster, strictness, verifier, recorder: Arc::clone(&recorder) };
     let on_failure = injector.clone();
     let inject = move |request: AdmissionRequest| injector.clone().inject(request);
     let validate = move |request: AdmissionRequest| validator.clone().validate(request);
     let mutating = Webhook::mutating(MUTATE_NAME, inject)
-        .with_failure_action(FailureAction::call(move |request, failure| on_failure.fail(request, failure)))
+        .with_failure_action(FailureAction::call_async(move |request, failure| {
+            on_failure.fail(request, failure)
+        }))
         .with_registration(|it| registration::mutating(&calls, args.registration.failure_policy, it));
     let validating =
         Webhook::validating(VALIDATE_NAME, validate).with_registration(|it| calls.validating(it));
     let router = Router::new().webhook(MUTATE_PATH, mutating).webhook(VALIDATE_PATH, validating);
     let router = router.convert(auditor::CONVERT_PATH, auditor::converter()?);
     let host = host.with_conversion(auditor::CRD_NAME, auditor::CONVERT_PATH);
-    Ok(host.serve(router, synced).await?)
+    let served = host.serve(router, synced).await;
+    lucid_validator::close(recorder).await;
+    Ok(served?)
 }

@@ -7,6 +7,7 @@
 mod args;
 mod audit;
 mod calls;
+mod decisions;
 mod record;
 mod request;
 mod review;
@@ -15,9 +16,10 @@ mod scope;
 mod validator;
 mod verifier;
 
-pub use args::{ArgsError, DecisionArgs, DecisionLogError, ValidationArgs};
+pub use args::{ArgsError, ValidationArgs};
 pub use audit::{AuditArgs, AuditError, audit};
 pub use calls::{Calls, SelectorArgs, VALIDATE_NAME, VALIDATE_PATH};
+pub use decisions::{DecisionArgs, DecisionLogError, close};
 pub use record::{decision, record};
 pub use request::{RequestError, pod_of};
 pub use review::{ReviewArgs, ReviewError, review};

@@ -27,7 +27,8 @@ enum Command {
     /// it may run; 3: it is refused.
     Review(ReviewArgs),
 
-    /// Read the log of decisions: verify it, prove a record, compare it with the API server's audit log, follow it.
+    /// The log of decisions: verify it, prove a record, compare it with the API server's audit log, follow it; make its keys, and
+    /// seal it.
     Audit(AuditArgs),
 }
 
@@ -42,11 +43,11 @@ async fn main() -> ExitCode {
         lucid_process::init_logging(&log)?;
         match command {
             Command::Run(args) => lucid_validator::run(*args).await?,
-            Command::Review(args) => {
-                allowed = lucid_validator::review(&args, &mut std::io::stdout().lock()).await?;
-            }
             Command::Audit(args) => {
                 allowed = lucid_validator::audit(args, &mut std::io::stdout().lock()).await?;
+            }
+            Command::Review(args) => {
+                allowed = lucid_validator::review(&args, &mut std::io::stdout().lock()).await?;
             }
         }
         Ok(())

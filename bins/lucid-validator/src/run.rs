@@ -8,8 +8,9 @@ use lucid_serving::{Host, HostError, Program, ServingArgs};
 use lucid_webhook::{AdmissionRequest, ConverterError, Router, Webhook};
 use snafu::Snafu;
 
-use crate::args::{ArgsError, DecisionArgs, DecisionLogError, ValidationArgs};
+use crate::args::{ArgsError, ValidationArgs};
 use crate::calls::{Calls, SelectorArgs, VALIDATE_NAME, VALIDATE_PATH};
+use crate::decisions::{DecisionArgs, DecisionLogError, close};
 use crate::scope::Scope;
 use crate::validator::Validator;
 
@@ -45,7 +46,7 @@ pub enum RunError {
         /// Which, and what is accepted.
         source: ArgsError,
     },
-    /// No file for decisions.
+    /// No log for decisions.
     #[snafu(transparent)]
     DecisionLog {
         /// What is wrong.
@@ -75,15 +76,18 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let RunArgs { serving, selectors, decisions, validation } = args;
     let mut registry = lucid_serving::registry();
     let verifier = validation.verifier(&Metrics::new(&mut registry))?;
-    let recorder = Arc::new(decisions.recorder()?);
+    let recorder = Arc::new(decisions.recorder(&mut registry)?);
     let host = Host::bind(PROGRAM, &serving, registry).await?;
     // The chains are the operator's; who are auditors stands in the same ConfigMaps.
     let cluster = ClusterConfiguration::new(Settings::default());
     let synced = cluster.keep(host.client(), &serving.namespace, host.condition("configuration"));
     let scope = Scope::new(&serving.namespace);
     let calls = Calls { scope: scope.clone(), selectors, timeout_seconds: serving.webhook_timeout_seconds };
-    let validator = Validator { scope, cluster, strictness: validation.strictness(), verifier, recorder };
+    let strictness = validation.strictness();
+    let validator = Validator { scope, cluster, strictness, verifier, recorder: Arc::clone(&recorder) };
     let validate = move |request: AdmissionRequest| validator.clone().validate(request);
     let webhook = Webhook::validating(VALIDATE_NAME, validate).with_registration(|it| calls.validating(it));
-    Ok(host.serve(Router::new().webhook(VALIDATE_PATH, webhook), synced).await?)
+    let served = host.serve(Router::new().webhook(VALIDATE_PATH, webhook), synced).await;
+    close(recorder).await;
+    Ok(served?)
 }

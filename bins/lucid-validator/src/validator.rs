@@ -82,8 +82,7 @@ impl Validator {
         let mut decision = decision("validate", &request, &response);
         let judged = auditors.iter().take(MOST_IMAGES).map(|auditor| image_verdict(auditor, &verdicts));
         decision.images = judged.collect();
-        record(&self.recorder, decision);
-        Ok(response)
+        Ok(record(&self.recorder, decision, response, request.deadline).await)
     }
 }
 

@@ -168,9 +168,23 @@ impl Recorder {
     /// When the log does not keep it and the policy is [`OnFailure::Deny`]. It is not in the ring then: what is decided
     /// instead belongs there, by [`Self::remember`].
     pub async fn record(&self, decision: Decision) -> Result<Option<Anchor>, RecordError> {
+        self.record_within(decision, self.patience).await
+    }
+
+    /// As [`Self::record`], for who can wait only that long, if that is shorter.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::record`].
+    pub async fn record_within(
+        &self,
+        decision: Decision,
+        patience: Duration,
+    ) -> Result<Option<Anchor>, RecordError> {
+        let patience = patience.min(self.patience);
         let mut entry = Unfinished { ring: &self.ring, decision: Some(decision) };
         let Some(decision) = &entry.decision else { return Ok(None) };
-        let error = match self.append(decision).await {
+        let error = match self.append(decision, patience).await {
             Ok(anchor) => {
                 entry.finish(anchor);
                 return Ok(anchor);
@@ -247,15 +261,15 @@ impl Recorder {
         }
     }
 
-    async fn append(&self, decision: &Decision) -> Result<Option<Anchor>, RecordError> {
+    async fn append(&self, decision: &Decision, patience: Duration) -> Result<Option<Anchor>, RecordError> {
         let log = match &self.sink {
             Sink::None => return Ok(None),
             Sink::Unavailable { reason } => return UnavailableSnafu { reason }.fail(),
             Sink::Log(log) => log,
         };
         let record = decision.to_record().map_err(|error| RecordError::Json { reason: error.to_string() })?;
-        let kept = time::timeout(self.patience, log.append(record)).await.ok();
-        kept.context(LateSnafu { patience: self.patience })?.context(AppendSnafu).map(Some)
+        let kept = time::timeout(patience, log.append(record)).await.ok();
+        kept.context(LateSnafu { patience })?.context(AppendSnafu).map(Some)
     }
 }
 

@@ -1,18 +1,23 @@
-//! `lucid-validator audit`: reading the log of decisions, without a cluster.
+//! `lucid-validator audit`: what is done with the log of decisions, without a cluster.
 
 mod alert;
 mod correlate;
+mod key;
 mod keys;
 mod metrics;
 mod proof;
+mod seal;
 mod tail;
 mod verify;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use lucid_audit::log::OpenError;
+use lucid_audit::note::KeyError;
 use snafu::Snafu;
 
+use crate::decisions::DecisionLogError;
 use keys::KeyArgError;
 
 /// The options of `lucid-validator audit`.
@@ -24,6 +29,13 @@ pub struct AuditArgs {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Command {
+    /// Make a key that seals a log, and print the key that verifies it.
+    Key(key::KeyArgs),
+
+    /// Seal a log that was never sealed, or with another key than before, and print the key that verifies it. The change
+    /// stands in the log. What was sealed before has to be what is there.
+    Seal(seal::SealArgs),
+
     /// Tell whether logs still are what was sealed: every fault with its class, record, file and byte offset. Exit code 0: all
     /// are intact; 3: there are faults.
     Verify(verify::VerifyArgs),
@@ -47,10 +59,36 @@ enum Format {
     Json,
 }
 
-/// Why a log could not be read.
+/// Why a command failed.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum AuditError {
+    /// A key cannot be made.
+    #[snafu(display("failed to make a key: {source}"))]
+    MakeKey {
+        /// What is wrong.
+        source: KeyError,
+    },
+    /// A key cannot be read.
+    #[snafu(transparent)]
+    ReadKey {
+        /// What is wrong.
+        source: DecisionLogError,
+    },
+    /// The log cannot be opened.
+    #[snafu(display("failed to seal: {source}"))]
+    Open {
+        /// What is wrong.
+        source: OpenError,
+    },
+    /// A file cannot be written.
+    #[snafu(display("failed to write {}: {source}", path.display()))]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// A key that is none.
     #[snafu(transparent)]
     Key {
@@ -112,6 +150,8 @@ pub enum AuditError {
 /// When that cannot be told.
 pub async fn audit(args: AuditArgs, output: &mut impl Write) -> Result<bool, AuditError> {
     match args.command {
+        Command::Key(args) => key::key(&args, output).map(|()| true),
+        Command::Seal(args) => seal::seal(&args, output).map(|()| true),
         Command::Verify(args) => verify::verify(&args, output),
         Command::Proof(args) => proof::proof(&args, output),
         Command::Correlate(args) => correlate::correlate(&args, output).await,

@@ -235,6 +235,12 @@ impl Log {
         }
     }
 
+    /// Who verifies its checkpoints; none when it is not sealed.
+    #[must_use]
+    pub fn vkey(&self) -> Option<&VerifierKey> {
+        self.seal.as_ref().map(|seal| &seal.key)
+    }
+
     /// Its directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
