@@ -15,6 +15,7 @@ mod bad_input;
 mod certificates;
 mod check;
 mod common;
+mod correlation;
 mod docs;
 mod failures;
 mod injection;
