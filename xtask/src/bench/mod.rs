@@ -1,6 +1,7 @@
-//! `cargo xtask bench`: figures of lucid-webhook and its peers, of lucid-certs and of injection. docs/benchmarks.md tells
+//! `cargo xtask bench`: figures of lucid-webhook and its peers, of lucid-certs, of injection and of the record. docs/benchmarks.md tells
 //! how and why.
 
+mod audit;
 mod build;
 mod chain;
 mod handshake;
@@ -22,6 +23,8 @@ pub(crate) enum Task {
     Chain(chain::Chain),
     /// TLS handshakes with lucid-certs' resolver and with a certificate that stays.
     Handshake(handshake::Handshake),
+    /// The record of decisions: how many are kept a second, and how long each takes, by when the disk has to have it.
+    Audit(audit::Audit),
 }
 
 pub(crate) fn run(task: &Task) -> Result<(), Error> {
@@ -30,5 +33,6 @@ pub(crate) fn run(task: &Task) -> Result<(), Error> {
         Task::Restart(restart) => restart::run(restart),
         Task::Chain(chain) => chain::run(chain),
         Task::Handshake(handshake) => handshake::run(handshake),
+        Task::Audit(audit) => audit::run(audit),
     }
 }
