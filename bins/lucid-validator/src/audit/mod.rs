@@ -46,7 +46,7 @@ enum Command {
     /// Compare logs with the audit log of the API server, and name each drift. Exit code 0: there is none; 3: there is.
     Correlate(Box<correlate::CorrelateArgs>),
 
-    /// Print the latest decisions of a log, or of a running webhook, and those that follow.
+    /// Print the latest decisions of a log, and those that follow.
     Tail(tail::TailArgs),
 }
 
@@ -123,7 +123,7 @@ pub enum AuditError {
         /// What the system said.
         source: io::Error,
     },
-    /// A webhook cannot be asked for its decisions.
+    /// There is nothing to follow.
     #[snafu(transparent)]
     Tail {
         /// What is wrong.

@@ -1,0 +1,141 @@
+//! `lucid-validator audit` as a process.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use lucid_audit::log::Options;
+use lucid_audit::note::SigningKey;
+use lucid_audit::{Decision, Log};
+use serde_json::{Value, json};
+
+/// Exit code, standard output and standard error.
+fn audit(arguments: &[&str]) -> (i32, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_lucid-validator"))
+        .arg("audit")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+/// A log of 30 decisions in `folder`, and the file with the API server's events of them; returns the key.
+async fn log(folder: &Path) -> String {
+    let key = SigningKey::generate("lucid.computing/test/0").unwrap();
+    let vkey = key.verifier().to_string();
+    let log = Log::open(&folder.join("log"), Options::new().key(key)).unwrap();
+    let mut events = String::new();
+    for number in 0..30 {
+        let mut decision = Decision::new("validate", format!("u-{number}"));
+        decision.kind = "Pod".to_owned();
+        decision.namespace = if number % 2 == 0 { "shop" } else { "bank" }.to_owned();
+        decision.name = format!("web-{number}");
+        decision.allowed = number % 3 > 0;
+        let time = decision.time.to_string();
+        let anchor = log.append(serde_json::to_vec(&decision).unwrap()).await.unwrap();
+        let anchor = json!({"seq": anchor.seq, "leaf": anchor.leaf, "size": anchor.size, "log": "lucid.computing/test/0"});
+        let event = json!({
+            "kind": "Event", "auditID": format!("a-{number}"), "stage": "ResponseComplete", "verb": "create",
+            "objectRef": {"resource": "pods", "namespace": decision.namespace, "name": decision.name},
+            "requestReceivedTimestamp": time, "stageTimestamp": time,
+            "annotations": {"validate.lucid.computing/anchor": anchor.to_string()},
+        });
+        events += &format!("{event}\n");
+    }
+    log.close();
+    fs::write(folder.join("audit.log"), events).unwrap();
+    vkey
+}
+
+#[tokio::test]
+async fn an_intact_log_is_0_a_changed_one_3_and_what_is_none_1() {
+    let folder = tempfile::tempdir().unwrap();
+    let vkey = log(folder.path()).await;
+    let directory = folder.path().join("log").display().to_string();
+    let events = folder.path().join("audit.log").display().to_string();
+    let metrics = folder.path().join("drift.prom").display().to_string();
+    let correlate =
+        ["correlate", "--log", &directory, "--apiserver-audit", &events, "--metrics-file", &metrics];
+
+    let (code, output, _) = audit(&["verify", &directory, "--key", &vkey, "--sealed"]);
+    assert_eq!(code, 0, "{output}");
+    assert!(
+        output.contains(": intact (lucid.computing/test/0)\n  30 records in 1 segments, 30 sealed"),
+        "{output}"
+    );
+    assert!(audit(&["verify", &directory]).1.contains("give --key"));
+    let (code, output, _) = audit(&correlate);
+    assert_eq!(
+        (code, output.contains("no drift: 30 records, 30 events with 30 anchors, 30 match")),
+        (0, true),
+        "{output}"
+    );
+    assert!(fs::read_to_string(&metrics).unwrap().contains("lucid_audit_drift_total{class=\"orphan\"} 0\n"));
+
+    let checkpoint = folder.path().join("checkpoint").display().to_string();
+    fs::copy(format!("{directory}/checkpoint"), &checkpoint).unwrap();
+    assert_eq!(audit(&["verify", &directory, "--since", &checkpoint]).0, 0);
+
+    let segment = format!("{directory}/segments/00000000000000000000.jsonl");
+    let text = fs::read_to_string(&segment).unwrap();
+    fs::write(&segment, text.replacen("\"name\":\"web-7\"", "\"name\":\"web-8\"", 1)).unwrap();
+    let (code, output, _) = audit(&["verify", &directory, "--key", &vkey, "-ojson"]);
+    let json: Value = serde_json::from_str(&output).unwrap();
+    let fault = &json["logs"][0]["faults"][0];
+    let offset: usize = text.split_inclusive('\n').take(7).map(str::len).sum();
+    assert_eq!((code, &fault["class"], &fault["seq"]), (3, &json!("rewritten"), &json!(7)), "{output}");
+    assert_eq!(
+        (fault["offset"].as_u64(), json["logs"][0]["intact"].as_bool()),
+        (Some(offset as u64), Some(false))
+    );
+    let (code, output, _) = audit(&correlate);
+    assert_eq!(code, 3, "{output}");
+    assert!(output.contains("rewritten: ") && output.contains(", seq 7: "), "{output}");
+    assert!(
+        fs::read_to_string(&metrics).unwrap().contains("lucid_audit_drift_total{class=\"rewritten\"} 1\n")
+    );
+
+    assert_eq!(audit(&["verify", "/nonexistent"]).0, 1);
+    assert_eq!(audit(&["verify"]).0, 2);
+    assert_eq!(audit(&["verify", &directory, "--key", "no key"]).0, 2);
+    let missing = ["correlate", "--log", &directory, "--apiserver-audit", "/nonexistent"];
+    assert_eq!(audit(&missing).0, 1);
+}
+
+#[tokio::test]
+async fn a_proof_is_checked_without_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let vkey = log(folder.path()).await;
+    let directory = folder.path().join("log").display().to_string();
+    let (code, proof, _) = audit(&["proof", "7", "--log", &directory]);
+    assert!(code == 0 && proof.starts_with("c2sp.org/tlog-proof@v1\nextra "), "{proof}");
+    let file = folder.path().join("record.tlog-proof").display().to_string();
+    fs::write(&file, &proof).unwrap();
+    let (code, output, _) = audit(&["proof", "--check", &file, "--key", &vkey]);
+    assert_eq!((code, output.contains("proven: record 7 of lucid.computing/test/0")), (0, true), "{output}");
+    let line = output.lines().nth(1).unwrap().to_owned();
+    assert_eq!(audit(&["proof", "--check", &file, "--key", &vkey, "--record", &line]).0, 0);
+    assert_eq!(audit(&["proof", "--check", &file, "--key", &vkey, "--record", "{}"]).0, 3);
+    let other = SigningKey::generate("lucid.computing/test/0").unwrap().verifier().to_string();
+    assert_eq!(audit(&["proof", "--check", &file, "--key", &other]).0, 3);
+    assert_eq!(audit(&["proof", "--check", &file]).0, 2, "whom to trust is to be said");
+    assert_eq!(audit(&["proof", "30", "--log", &directory]).0, 1);
+}
+
+#[tokio::test]
+async fn tail_prints_the_latest_of_those_that_are_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    log(folder.path()).await;
+    let directory = folder.path().join("log").display().to_string();
+    let (_, output, _) = audit(&["tail", &directory, "-n2"]);
+    assert!(output.lines().count() == 2 && output.contains("bank/web-29"), "{output}");
+    let (_, output, _) = audit(&["tail", &directory, "--namespace=shop", "--decision=denied", "-ojson"]);
+    let names: Vec<Value> =
+        output.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["name"].clone()).collect();
+    assert_eq!(names, ["web-0", "web-6", "web-12", "web-18", "web-24"]);
+    assert_eq!(audit(&["tail", "/nonexistent"]).0, 1);
+}
