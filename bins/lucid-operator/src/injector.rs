@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, PatchOperation, RemoveOperation, ReplaceOperation};
 use lucid_audit::Recorder;
-use lucid_chain::{Decision, Inputs, PodView, plan};
+use lucid_chain::{Decision, Inputs, Patch, PodView, plan};
 use lucid_cluster::{ClusterConfiguration, NotSynced};
 use lucid_validator::{RequestError, Scope, decision, pod_of, record};
-use lucid_webhook::{AdmissionRequest, AdmissionResponse, Failure, InvalidPatch, JsonPatch, Operation};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, Failure, JsonPatch, Operation};
 use snafu::Snafu;
 
 use crate::events::Events;
@@ -33,11 +35,14 @@ pub(crate) enum InjectError {
     /// The planner decided something that is not known here.
     #[snafu(display("failed to act on the plan: its decision is unknown"))]
     UnknownDecision,
+    /// The planner made an operation that is not known here.
+    #[snafu(display("failed to act on the plan: an operation of its patch is unknown"))]
+    UnknownOperation,
     /// The plan made no patch.
-    #[snafu(transparent)]
-    Patch {
+    #[snafu(display("failed to act on the plan: a path of its patch is no JSON pointer: {reason}"))]
+    Path {
         /// What is wrong with it.
-        source: InvalidPatch,
+        reason: String,
     },
 }
 
@@ -146,7 +151,7 @@ pub(crate) fn answer(
             notices.extend(patch.warnings().iter().map(Notice::from));
             chain.extend(plan.containers.into_iter().map(|container| container.name));
             let outcome = if patch.is_empty() { Outcome::Unchanged } else { Outcome::Injected };
-            (AdmissionResponse::patch(JsonPatch::from_operations(&patch)?), outcome)
+            (AdmissionResponse::patch(json_patch(patch)?), outcome)
         }
         Decision::Impossible { reason } => {
             notices.push(Notice::of_refusal(&reason));
@@ -159,4 +164,27 @@ pub(crate) fn answer(
     let warnings = notices.iter().map(|notice| &notice.text).filter(|text| denial.as_ref() != Some(text));
     let response = response.with_warnings(warnings);
     Ok(Answer { response, outcome, notices, chain })
+}
+
+/// The operations as lucid-webhook sends them. Their values, whole containers, are moved and not copied.
+fn json_patch(patch: Patch) -> Result<JsonPatch, InjectError> {
+    let operations = patch.into_operations().into_iter().map(|operation| {
+        Ok(match operation {
+            lucid_chain::Operation::Add { path, value } => {
+                PatchOperation::Add(AddOperation { path: pointer(path)?, value })
+            }
+            lucid_chain::Operation::Replace { path, value } => {
+                PatchOperation::Replace(ReplaceOperation { path: pointer(path)?, value })
+            }
+            lucid_chain::Operation::Remove { path } => {
+                PatchOperation::Remove(RemoveOperation { path: pointer(path)? })
+            }
+            _ => return UnknownOperationSnafu.fail(),
+        })
+    });
+    Ok(JsonPatch::from(json_patch::Patch(operations.collect::<Result<_, _>>()?)))
+}
+
+fn pointer(path: String) -> Result<PointerBuf, InjectError> {
+    PointerBuf::parse(path).map_err(|error| PathSnafu { reason: error.to_string() }.build())
 }

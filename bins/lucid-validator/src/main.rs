@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 use lucid_process::LogArgs;
 use lucid_validator::{ImageArgs, ReviewArgs, RunArgs};
 
-/// Tells whether the auditors of a pod may run.
+/// Tells whether a pod may run with the auditors that it has.
 #[derive(Debug, Parser)]
 #[command(name = "lucid-validator", version)]
 struct Args {
@@ -23,9 +23,9 @@ enum Command {
     /// does so unless LUCID_VALIDATE is false.
     Run(Box<RunArgs>),
 
-    /// Say of a pod what the webhook would say, without a cluster: for pipelines, and for finding out why. Exit code 0:
-    /// it may run; 3: it is refused.
-    Review(ReviewArgs),
+    /// Say of a pod or a workload what the webhook would say, without a cluster: for pipelines, and for finding out why. Exit
+    /// code 0: it may run; 3: it is refused, or the pods of the workload would be.
+    Review(Box<ReviewArgs>),
 
     /// Image references, as they are read here.
     Image(ImageArgs),

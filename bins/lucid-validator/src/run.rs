@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use lucid_cluster::{ClusterConfiguration, Settings};
+use lucid_cluster::{ClusterConfiguration, InjectionArgs};
+use lucid_notary::client::Metrics as VerifierMetrics;
 use lucid_serving::{Host, HostError, Program, ServingArgs};
-use lucid_webhook::{AdmissionRequest, ConverterError, Router, Webhook};
+use lucid_webhook::{ConverterError, Router};
 use snafu::Snafu;
 
 use crate::args::{ArgsError, DecisionArgs, DecisionLogError, ValidationArgs};
-use crate::calls::{Calls, SelectorArgs, VALIDATE_NAME, VALIDATE_PATH};
+use crate::break_glass::BreakGlassReview;
+use crate::calls::{Calls, SelectorArgs};
+use crate::metrics::Metrics;
 use crate::ring::{RingArgs, RingArgsError};
 use crate::scope::Scope;
 use crate::validator::Validator;
@@ -33,6 +36,10 @@ pub struct RunArgs {
     /// Options of `/audit`.
     #[command(flatten)]
     ring: RingArgs,
+
+    /// Options of injection, the same as the operator's: chains are planned again to be judged.
+    #[command(flatten)]
+    injection: InjectionArgs,
 
     /// Options of validation.
     #[command(flatten)]
@@ -82,19 +89,20 @@ pub enum RunError {
 /// When something that waiting does not cure is wrong at start. An API server that cannot be reached, or refuses, is
 /// asked again until it answers; `/readyz` tells what is missing.
 pub async fn run(args: RunArgs) -> Result<(), RunError> {
-    let RunArgs { serving, selectors, decisions, ring, validation } = args;
-    let verifier = validation.verifier()?;
+    let RunArgs { serving, selectors, decisions, ring, injection, validation } = args;
+    let policy = Arc::new(validation.policy()?);
+    let mut registry = lucid_serving::registry();
+    let verifier = validation.verifier(&VerifierMetrics::new(&mut registry))?;
     let recorder = Arc::new(decisions.recorder()?);
     let ring = ring.service(Arc::clone(&recorder))?;
-    let host = Host::bind(PROGRAM, &serving, lucid_serving::registry()).await?;
-    // The chains are the operator's; who are auditors stands in the same ConfigMaps.
-    let cluster = ClusterConfiguration::new(Settings::default());
+    let metrics = Metrics::new(&mut registry);
+    let host = Host::bind(PROGRAM, &serving, registry).await?;
+    let cluster = ClusterConfiguration::new(injection.settings());
     let synced = cluster.keep(host.client(), &serving.namespace, host.condition("configuration"));
     let scope = Scope::new(&serving.namespace);
     let calls = Calls { scope: scope.clone(), selectors, timeout_seconds: serving.webhook_timeout_seconds };
-    let validator = Validator { scope, cluster, strictness: validation.strictness(), verifier, recorder };
-    let validate = move |request: AdmissionRequest| validator.clone().validate(request);
-    let webhook = Webhook::validating(VALIDATE_NAME, validate).with_registration(|it| calls.validating(it));
-    let router = ring.mount(Router::new().webhook(VALIDATE_PATH, webhook));
-    Ok(host.serve(router, synced).await?)
+    let break_glass =
+        validation.policy.break_glass_access_review.then(|| BreakGlassReview::new(host.client()));
+    let validator = Validator { scope, cluster, policy, verifier, break_glass, recorder, metrics };
+    Ok(host.serve(ring.mount(validator.serve(Router::new(), &calls)), synced).await?)
 }

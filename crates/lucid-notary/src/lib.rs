@@ -28,6 +28,7 @@
 //! - `client` (feature `client`, on by default): the Verifier as a `tower::Service` from [`Digest`] to answer, and
 //!   `check_all` for the digests of one pod. Built without it, the crate depends on serde and snafu only.
 
+pub mod checked;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod digest;
@@ -35,6 +36,7 @@ pub mod reference;
 mod text;
 pub mod verdict;
 
+pub use checked::{Checked, Provenance};
 pub use digest::Digest;
 pub use reference::ImageReference;
 pub use verdict::Verdict;

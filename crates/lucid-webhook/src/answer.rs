@@ -12,7 +12,7 @@ use snafu::{OptionExt, ResultExt, Snafu};
 
 use crate::kind::WebhookKind;
 use crate::names::is_name;
-use crate::patch::{AllowedPaths, ApplyError, ForbiddenPath, JsonPatch};
+use crate::patch::{AllowedPaths, ApplyError, ForbiddenPath, JsonPatch, touched};
 use crate::response::{AdmissionResponse, Cause, Denial};
 use crate::review::{API_VERSION, DecodeError, KIND, RawObject};
 
@@ -83,7 +83,13 @@ fn check_patch(
     allowed_paths: &[AllowedPaths],
     patch: &JsonPatch,
 ) -> Result<(), AnswerError> {
-    let object: Value = object.context(PatchWithoutObjectSnafu)?.decode().context(ObjectSnafu)?;
+    let object = object.context(PatchWithoutObjectSnafu)?;
+    let object: Value = match allowed_paths {
+        [] => touched::read(object, patch),
+        // What is not touched is compared as well.
+        _ => object.decode(),
+    }
+    .context(ObjectSnafu)?;
     let after = patch.apply_to_object(&object).context(PatchDoesNotApplySnafu)?;
     allowed_paths.iter().try_for_each(|paths| paths.check_change(&object, &after).context(ForbiddenSnafu))
 }

@@ -15,7 +15,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client};
 use lucid_cluster::{AuditorObject, ClusterConfiguration, auditor};
-use lucid_notary::client::{HttpVerifier, check_all};
+use lucid_notary::client::Verifier;
 use lucid_notary::{Digest, Verdict};
 use serde_json::json;
 use tokio::time::Instant;
@@ -45,7 +45,7 @@ pub(crate) struct Statuses {
     pub(crate) cluster: ClusterConfiguration,
     pub(crate) client: Client,
     /// Who knows which images are notarized; without it nobody does.
-    pub(crate) verifier: Option<HttpVerifier>,
+    pub(crate) verifier: Option<Verifier>,
 }
 
 /// What the Verifier said of a digest.
@@ -118,7 +118,9 @@ impl Statuses {
         let due: Vec<_> = due.into_iter().collect();
         for batch in due.chunks(BATCH) {
             let deadline = std::time::Instant::now() + BATCH_PATIENCE;
-            for (digest, verdict) in check_all(verifier.clone(), batch.iter().cloned(), deadline).await {
+            // What is written is what the Verifier says now, and not what it said to this replica before.
+            for (digest, checked) in verifier.recheck_all(batch.iter().cloned(), deadline).await {
+                let verdict = checked.verdict;
                 let asked = Instant::now();
                 let unanswered_since = matches!(verdict, Verdict::Unknown { .. }).then(|| {
                     answers.get(&digest).and_then(|before| before.unanswered_since).unwrap_or(asked)

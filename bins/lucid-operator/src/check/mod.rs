@@ -21,11 +21,11 @@ use std::io::{self, IsTerminal, Write};
 
 use kube::Client;
 use lucid_chain::keys;
+use lucid_cluster::InjectionArgs;
 use lucid_validator::Scope;
 use serde_json::json;
 use snafu::{ResultExt, Snafu};
 
-use crate::config::InjectionArgs;
 use endpoint::Endpoint;
 use operator::Operator;
 use pods::Survey;

@@ -41,6 +41,11 @@ impl Patch {
         &self.operations
     }
 
+    /// The operations themselves, without a copy of their values.
+    pub fn into_operations(self) -> Vec<Operation> {
+        self.operations
+    }
+
     /// What of the pod had to give way, or keeps the plan from taking effect. These come on top of
     /// [`Outcome::warnings`](crate::Outcome::warnings): tell the user both.
     pub fn warnings(&self) -> &[Warning] {

@@ -5,7 +5,8 @@ use futures::{StreamExt, stream};
 use tokio::time::timeout_at;
 use tower::{BoxError, Service, ServiceExt};
 
-use super::answer::Answer;
+use super::failure;
+use crate::checked::{Checked, Provenance};
 use crate::digest::Digest;
 use crate::verdict::Verdict;
 
@@ -24,12 +25,25 @@ pub async fn check_all<S>(
     deadline: Instant,
 ) -> BTreeMap<Digest, Verdict>
 where
-    S: Service<Digest, Response = Answer> + Clone,
-    S::Error: Into<BoxError>,
+    S: Service<Digest, Response: Into<Checked>, Error: Into<BoxError>> + Clone,
+{
+    let checked = checked_all(service, digests, deadline).await;
+    checked.into_iter().map(|(digest, checked)| (digest, checked.verdict)).collect()
+}
+
+/// The same with the provenance of each verdict.
+pub(super) async fn checked_all<S>(
+    service: S,
+    digests: impl IntoIterator<Item = Digest>,
+    deadline: Instant,
+) -> BTreeMap<Digest, Checked>
+where
+    S: Service<Digest, Response: Into<Checked>, Error: Into<BoxError>> + Clone,
 {
     let late = Verdict::Unknown { reason: "the Verifier did not answer before the deadline".to_owned() };
-    let mut verdicts: BTreeMap<_, _> = digests.into_iter().map(|digest| (digest, late.clone())).collect();
-    let distinct: Vec<Digest> = verdicts.keys().cloned().collect();
+    let late = Checked::new(late, Provenance::Asked);
+    let mut all: BTreeMap<_, _> = digests.into_iter().map(|digest| (digest, late.clone())).collect();
+    let distinct: Vec<Digest> = all.keys().cloned().collect();
     let mut answers = stream::iter(distinct)
         .map(|digest| {
             let ask = service.clone().oneshot(digest.clone());
@@ -38,11 +52,11 @@ where
         .buffer_unordered(MAX_IN_FLIGHT);
     // One limit for all: at the deadline nothing is begun any more.
     while let Ok(Some((digest, answer))) = timeout_at(deadline.into(), answers.next()).await {
-        let verdict = match answer {
+        let checked = match answer {
             Ok(answer) => answer.into(),
-            Err(error) => Verdict::Unknown { reason: error.into().to_string() },
+            Err(error) => failure::unknown(&*error.into()),
         };
-        verdicts.insert(digest, verdict);
+        all.insert(digest, checked);
     }
-    verdicts
+    all
 }

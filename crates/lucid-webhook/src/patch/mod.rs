@@ -6,6 +6,7 @@ mod change;
 mod diff;
 mod merge;
 mod paths;
+pub(crate) mod touched;
 
 use json_patch::PatchOperation;
 use serde::Serialize;

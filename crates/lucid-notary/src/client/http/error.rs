@@ -75,8 +75,63 @@ pub enum VerifierError {
     },
 }
 
+impl VerifierError {
+    /// Whether the Verifier is out of order, so that asks about other digests would fare no better: it does not answer in
+    /// time, cannot be reached, answers with status 408, 429 or 5xx, or with something that is no answer at all.
+    ///
+    /// Other statuses are none: what is asked for is chosen by whoever writes a pod, and must not look like an outage.
+    #[must_use]
+    pub fn is_outage(&self) -> bool {
+        match self {
+            Self::Timeout { .. } | Self::Transport { .. } | Self::Malformed { .. } => true,
+            Self::Status { status, .. } => is_of_overload(*status) || status.is_server_error(),
+            Self::TooLong { .. } | Self::OtherDigest { .. } => false,
+        }
+    }
+
+    /// Whether the same ask, made again, may fare better: not when TLS failed or the answer made no sense.
+    pub(in crate::client) fn is_worth_a_retry(&self) -> bool {
+        match self {
+            Self::Timeout { .. } => true,
+            Self::Transport { source, .. } => !is_of_tls(source),
+            Self::Status { status, .. } => is_of_overload(*status) || status.is_server_error(),
+            Self::Malformed { .. } | Self::TooLong { .. } | Self::OtherDigest { .. } => false,
+        }
+    }
+
+    /// One word for labels of metrics.
+    pub(in crate::client) fn name(&self) -> &'static str {
+        match self {
+            Self::Timeout { .. } => "timeout",
+            Self::Transport { .. } => "transport",
+            Self::Status { .. } => "status",
+            Self::TooLong { .. } => "too_long",
+            Self::Malformed { .. } => "malformed",
+            Self::OtherDigest { .. } => "other_digest",
+        }
+    }
+}
+
+fn is_of_overload(status: StatusCode) -> bool {
+    matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS)
+}
+
+/// Whether the two could not agree on TLS, in contrast to a connection that broke. The causes of one are not public types
+/// of the HTTP client, but their kind is: what rustls refuses comes as invalid data.
+fn is_of_tls(error: &reqwest::Error) -> bool {
+    let mut cause: &dyn Error = error;
+    while let Some(next) = cause.source() {
+        let kind = next.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        if error.is_connect() && kind == Some(std::io::ErrorKind::InvalidData) {
+            return true;
+        }
+        cause = next;
+    }
+    false
+}
+
 /// The last error of the chain. An HTTP client wraps "connection refused" several times; this is what helps.
-fn root_cause(error: &reqwest::Error) -> String {
+pub(super) fn root_cause(error: &reqwest::Error) -> String {
     let mut cause: &dyn Error = error;
     while let Some(next) = cause.source() {
         cause = next;

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
+use crate::checked::{Checked, Provenance};
 use crate::verdict::Verdict;
 
 /// What the Verifier answered about a digest.
@@ -21,6 +22,13 @@ impl From<Answer> for Verdict {
             Answer::Notarized => Self::Notarized,
             Answer::NotNotarized => Self::NotNotarized,
         }
+    }
+}
+
+/// As the Verifier answers it now.
+impl From<Answer> for Checked {
+    fn from(answer: Answer) -> Self {
+        Self::new(answer.into(), Provenance::Asked)
     }
 }
 

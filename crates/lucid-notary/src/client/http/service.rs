@@ -1,8 +1,9 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::{Client, Response, StatusCode, Url};
 use snafu::{IntoError, ensure};
 use tower::Service;
@@ -12,6 +13,8 @@ use super::builder::HttpVerifierBuilder;
 use super::error::{
     MalformedSnafu, OtherDigestSnafu, StatusSnafu, TimeoutSnafu, TooLongSnafu, TransportSnafu, VerifierError,
 };
+use crate::client::file::Reread;
+use crate::client::metrics::Metrics;
 use crate::digest::Digest;
 use crate::text::excerpt;
 
@@ -24,12 +27,13 @@ const ANSWER_LIMIT: usize = 64 * 1024;
 /// that was asked for counts; redirects are not followed, the system's proxy settings are not used, and a call that
 /// is dropped is cancelled. TLS is rustls with aws-lc-rs.
 ///
-/// A clone is cheap and shares the connections, of which [`MAX_IN_FLIGHT`](super::MAX_IN_FLIGHT) are kept for 10 s after
-/// their last use. How many calls go on at the same time is up to the caller.
+/// A clone is cheap and shares the connections, of which [`MAX_IN_FLIGHT`](crate::client::MAX_IN_FLIGHT) are kept for
+/// 10 s after their last use. How many calls go on at the same time is up to the caller. When files of certificates have
+/// changed, new connections are made with them, and those that are in use come to their end.
 #[derive(Clone, Debug)]
 pub struct HttpVerifier {
-    pub(super) client: Client,
     pub(super) endpoint: Arc<Endpoint>,
+    pub(super) metrics: Metrics,
 }
 
 #[derive(Debug)]
@@ -38,6 +42,8 @@ pub(super) struct Endpoint {
     pub(super) check: Url,
     pub(super) origin: String,
     pub(super) timeout: Duration,
+    pub(super) client: Reread<Client>,
+    pub(super) token: Option<Reread<HeaderValue>>,
 }
 
 impl HttpVerifier {
@@ -45,12 +51,18 @@ impl HttpVerifier {
     pub fn builder(base_url: &str) -> HttpVerifierBuilder {
         HttpVerifierBuilder::new(base_url)
     }
+}
 
+impl Endpoint {
     async fn ask(&self, digest: &Digest) -> Result<Answer, VerifierError> {
-        let origin = &self.endpoint.origin;
-        let mut url = self.endpoint.check.clone();
+        let origin = &self.origin;
+        let mut url = self.check.clone();
         url.set_query(Some(&format!("digest={digest}")));
-        let response = self.client.get(url).send().await.map_err(|error| self.transport_error(error))?;
+        let mut request = self.client.get().await.get(url);
+        if let Some(token) = &self.token {
+            request = request.header(AUTHORIZATION, &*token.get().await);
+        }
+        let response = request.send().await.map_err(|error| self.transport_error(error))?;
         let status = response.status();
         ensure!(status == StatusCode::OK, StatusSnafu { origin, status });
 
@@ -69,7 +81,7 @@ impl HttpVerifier {
         while let Some(chunk) = response.chunk().await.map_err(|error| self.transport_error(error))? {
             ensure!(
                 body.len() + chunk.len() <= ANSWER_LIMIT,
-                TooLongSnafu { origin: &self.endpoint.origin, limit: ANSWER_LIMIT }
+                TooLongSnafu { origin: &self.origin, limit: ANSWER_LIMIT }
             );
             body.extend_from_slice(&chunk);
         }
@@ -77,7 +89,7 @@ impl HttpVerifier {
     }
 
     fn transport_error(&self, error: reqwest::Error) -> VerifierError {
-        let Endpoint { origin, timeout, .. } = &*self.endpoint;
+        let Self { origin, timeout, .. } = self;
         if error.is_timeout() {
             TimeoutSnafu { origin, timeout: *timeout }.build()
         } else {
@@ -96,7 +108,12 @@ impl Service<Digest> for HttpVerifier {
     }
 
     fn call(&mut self, digest: Digest) -> Self::Future {
-        let verifier = self.clone();
-        Box::pin(async move { verifier.ask(&digest).await })
+        let Self { endpoint, metrics } = self.clone();
+        Box::pin(async move {
+            let begun = Instant::now();
+            let answer = endpoint.ask(&digest).await;
+            metrics.asked(&answer, begun.elapsed());
+            answer
+        })
     }
 }

@@ -1,0 +1,137 @@
+//! What is made of files, and made again when they change.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use snafu::{ResultExt, Snafu};
+use tokio::sync::Mutex;
+use tower::BoxError;
+
+use super::metrics::Metrics;
+
+/// For how long what was read is taken to be what the files hold.
+const PACE: Duration = Duration::from_secs(1);
+
+/// Why a file is of no use.
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub enum FileError {
+    /// It cannot be read.
+    #[snafu(display("failed to read {}: {source}", path.display()))]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It holds something else than is accepted.
+    #[snafu(display("failed to use {what}: {source}"))]
+    Content {
+        /// Which file or files.
+        what: String,
+        /// What was found, and what is accepted.
+        source: BoxError,
+    },
+}
+
+type Make<T> = Box<dyn Fn(&[Vec<u8>]) -> Result<T, BoxError> + Send + Sync>;
+
+/// A value made of the contents of files. Who asks for it a second or more after the files have changed gets the new
+/// one. While they cannot be used, the last good value stays: a rotation that is half done must not end what works.
+///
+/// The files are read and compared, not watched: a mounted Secret changes by swapped links, which watches of files miss.
+pub(super) struct Reread<T> {
+    kind: &'static str,
+    files: Vec<PathBuf>,
+    make: Make<T>,
+    hasher: RandomState,
+    known: ArcSwap<Known<T>>,
+    turn: Mutex<()>,
+    metrics: Metrics,
+}
+
+struct Known<T> {
+    value: Arc<T>,
+    /// When the files were looked at.
+    at: Instant,
+    /// The hash of what was found then, usable or not; none when it could not be read. Not the content: it may be a secret.
+    found: Option<u64>,
+}
+
+impl<T> fmt::Debug for Reread<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reread").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+impl<T> Reread<T> {
+    /// Reads the files, `kind` being their name in metrics, and makes the first value.
+    pub(super) fn new(
+        kind: &'static str,
+        files: Vec<PathBuf>,
+        metrics: Metrics,
+        make: impl Fn(&[Vec<u8>]) -> Result<T, BoxError> + Send + Sync + 'static,
+    ) -> Result<Self, FileError> {
+        let at = Instant::now();
+        let read = |path: &PathBuf| std::fs::read(path).context(ReadSnafu { path });
+        let contents = files.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        let value = make(&contents).context(ContentSnafu { what: names(&files) })?;
+        let hasher = RandomState::new();
+        let found = Some(hasher.hash_one(&contents));
+        let known = ArcSwap::from_pointee(Known { value: Arc::new(value), at, found });
+        Ok(Self { kind, files, make: Box::new(make), hasher, known, turn: Mutex::new(()), metrics })
+    }
+
+    /// The value.
+    pub(super) async fn get(&self) -> Arc<T> {
+        let is_recent = |known: &Known<T>| self.files.is_empty() || known.at.elapsed() < PACE;
+        let known = self.known.load();
+        if is_recent(&known) {
+            return Arc::clone(&known.value);
+        }
+        drop(known);
+        let _turn = self.turn.lock().await;
+        let known = self.known.load_full();
+        if is_recent(&known) {
+            return Arc::clone(&known.value);
+        }
+        let at = Instant::now();
+        let contents = read_all(&self.files).await;
+        let found = contents.as_ref().ok().map(|contents| self.hasher.hash_one(contents));
+        let value = if found == known.found {
+            Arc::clone(&known.value)
+        } else {
+            let made = contents.and_then(|contents| {
+                (self.make)(&contents).context(ContentSnafu { what: names(&self.files) })
+            });
+            self.metrics.file_reloaded(self.kind, made.is_ok());
+            match made {
+                Ok(value) => Arc::new(value),
+                Err(error) => {
+                    tracing::warn!(%error, "what was read before stays in use");
+                    Arc::clone(&known.value)
+                }
+            }
+        };
+        self.known.store(Arc::new(Known { value: Arc::clone(&value), at, found }));
+        value
+    }
+}
+
+async fn read_all(files: &[PathBuf]) -> Result<Vec<Vec<u8>>, FileError> {
+    let mut contents = Vec::with_capacity(files.len());
+    for path in files {
+        contents.push(tokio::fs::read(path).await.context(ReadSnafu { path })?);
+    }
+    Ok(contents)
+}
+
+fn names(files: &[impl AsRef<Path>]) -> String {
+    let names: Vec<_> = files.iter().map(|path| path.as_ref().display().to_string()).collect();
+    names.join(" and ")
+}

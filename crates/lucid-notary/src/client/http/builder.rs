@@ -1,0 +1,260 @@
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::{Client, ClientBuilder, Url, redirect};
+use snafu::{ResultExt, Snafu, ensure};
+use tower::BoxError;
+
+use super::credentials;
+use super::service::{Endpoint, HttpVerifier};
+use crate::client::batch::MAX_IN_FLIGHT;
+use crate::client::file::{FileError, Reread};
+use crate::client::metrics::Metrics;
+
+/// How long a connection is kept for the next ask: for the next pods of a rollout, not for the next rollout.
+const IDLE_LIMIT: Duration = Duration::from_secs(10);
+
+/// The settings of an [`HttpVerifier`]; made by [`HttpVerifier::builder`].
+#[derive(Clone)]
+#[must_use]
+pub struct HttpVerifierBuilder {
+    base_url: String,
+    timeout: Duration,
+    roots: Option<Roots>,
+    token_file: Option<PathBuf>,
+    token_over_plain_http: bool,
+    identity_files: Option<(PathBuf, PathBuf)>,
+    metrics: Metrics,
+}
+
+#[derive(Clone)]
+enum Roots {
+    Pem(Vec<u8>),
+    File(PathBuf),
+}
+
+// The URL may hold credentials until `build` has refused them.
+impl fmt::Debug for HttpVerifierBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpVerifierBuilder").field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+/// Why an [`HttpVerifier`] cannot be built.
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The base URL does not parse.
+    #[snafu(display(
+        "failed to read the base URL of the Verifier: {source}; accepted is http[s]://host[:port][/path]"
+    ))]
+    ParseUrl {
+        /// What is wrong with it.
+        source: <Url as std::str::FromStr>::Err,
+    },
+    /// The base URL's scheme is neither http nor https.
+    #[snafu(display("the base URL of the Verifier has the scheme {scheme:?}; accepted are http and https"))]
+    Scheme {
+        /// The scheme found.
+        scheme: String,
+    },
+    /// The base URL has a part that has no place in it.
+    #[snafu(display("the base URL of the Verifier has {part}; accepted is http[s]://host[:port][/path]"))]
+    UrlPart {
+        /// The part found: a user or password, a query, or a fragment.
+        part: &'static str,
+    },
+    /// Root certificates or a client's certificate without TLS.
+    #[snafu(display("the base URL of the Verifier is plain http, which has no {what}; accepted is https"))]
+    NeedsTls {
+        /// What was given.
+        what: &'static str,
+    },
+    /// Everybody on the way could read the token.
+    #[snafu(display(
+        "the base URL of the Verifier is plain http to {host}, where a bearer token could be read on its way; \
+         accepted are https, http to a loopback address, and plain http that is asked for explicitly"
+    ))]
+    TokenInClear {
+        /// The host of the URL.
+        host: String,
+    },
+    /// The root certificates cannot be used.
+    #[snafu(display("failed to use the root certificates for the Verifier: {source}"))]
+    Roots {
+        /// What is wrong with them.
+        source: BoxError,
+    },
+    /// A file cannot be used.
+    #[snafu(transparent)]
+    File {
+        /// Which, and what is wrong with it.
+        source: FileError,
+    },
+    /// The HTTP client cannot be made.
+    #[snafu(display("failed to set up the HTTP client for the Verifier: {source}"))]
+    Client {
+        /// What the HTTP client said.
+        source: BoxError,
+    },
+}
+
+impl HttpVerifierBuilder {
+    pub(super) fn new(base_url: &str) -> Self {
+        Self {
+            base_url: base_url.to_owned(),
+            timeout: Duration::from_secs(2),
+            roots: None,
+            token_file: None,
+            token_over_plain_http: false,
+            identity_files: None,
+            metrics: Metrics::default(),
+        }
+    }
+
+    /// How long one ask may take, from looking up the host to the last byte of the answer. Default: 2 s.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Root certificates, in PEM, to trust in place of those of the system.
+    pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.roots = Some(Roots::Pem(pem.into()));
+        self
+    }
+
+    /// The same from a file, which is read again when it changes.
+    pub fn root_certificates_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.roots = Some(Roots::File(path.into()));
+        self
+    }
+
+    /// A file with a bearer token (RFC 6750) to send with each ask. It is read again when it changes.
+    ///
+    /// The token goes to the origin of the base URL alone.
+    pub fn bearer_token_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.token_file = Some(path.into());
+        self
+    }
+
+    /// Send the token over plain http to any host. By default only https, `localhost` and loopback addresses are accepted.
+    pub fn bearer_token_over_plain_http(mut self, is_accepted: bool) -> Self {
+        self.token_over_plain_http = is_accepted;
+        self
+    }
+
+    /// Files with the client's certificate chain and its private key, in PEM, to show to a Verifier that asks for one.
+    /// They are read again when they change.
+    pub fn client_certificate_files(
+        mut self,
+        certificate: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Self {
+        self.identity_files = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// Counts asks there.
+    pub fn metrics(mut self, metrics: Metrics) -> Self {
+        self.metrics = metrics;
+        self
+    }
+
+    /// Makes the client. Nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// When the base URL, the root certificates or a file is not acceptable, or an `https` URL is to be verified with
+    /// the system's root certificates and the system has none.
+    pub fn build(self) -> Result<HttpVerifier, BuildError> {
+        let base = parse_base_url(&self.base_url)?;
+        let is_plain = base.scheme() == "http";
+        ensure!(!is_plain || self.roots.is_none(), NeedsTlsSnafu { what: "root certificates" });
+        ensure!(!is_plain || self.identity_files.is_none(), NeedsTlsSnafu { what: "client certificate" });
+        let is_hidden = !is_plain || is_loopback(&base) || self.token_over_plain_http;
+        let host = base.host_str().unwrap_or_default();
+        ensure!(self.token_file.is_none() || is_hidden, TokenInClearSnafu { host });
+
+        let token = self.token_file.as_ref().map(|path| {
+            Reread::new("token", vec![path.clone()], self.metrics.clone(), |files| {
+                credentials::authorization(files.first().map_or(&[], Vec::as_slice))
+            })
+        });
+        let token = token.transpose()?;
+        let client = self.client(is_plain)?;
+        let mut check = base.clone();
+        check.set_path(&format!("{}/registry/check", base.path().trim_end_matches('/')));
+        let origin = base.origin().ascii_serialization();
+        let endpoint = Endpoint { check, origin, timeout: self.timeout, client, token };
+        Ok(HttpVerifier { endpoint: Arc::new(endpoint), metrics: self.metrics })
+    }
+
+    fn client(&self, is_plain: bool) -> Result<Reread<Client>, BuildError> {
+        let timeout = self.timeout;
+        let base = move || {
+            Client::builder()
+                .user_agent(concat!("lucid-notary/", env!("CARGO_PKG_VERSION")))
+                .redirect(redirect::Policy::none())
+                .referer(false)
+                .no_proxy()
+                .pool_max_idle_per_host(MAX_IN_FLIGHT)
+                .pool_idle_timeout(IDLE_LIMIT)
+                .timeout(timeout)
+        };
+        let mut files = Vec::new();
+        let mut pem = None;
+        match &self.roots {
+            Some(Roots::Pem(roots)) => {
+                // To say of them that they are wrong, and not of some file.
+                drop(credentials::with_roots(base(), roots).context(RootsSnafu)?);
+                pem = Some(roots.clone());
+            }
+            Some(Roots::File(path)) => files.push(path.clone()),
+            None => {}
+        }
+        let has_root_file = matches!(self.roots, Some(Roots::File(_)));
+        if let Some((certificate, key)) = &self.identity_files {
+            files.extend([certificate.clone(), key.clone()]);
+        }
+        let make = move |files: &[Vec<u8>]| {
+            let (root_file, identity) = files.split_at(usize::from(has_root_file));
+            let roots = root_file.first().or(pem.as_ref());
+            let client: ClientBuilder = match roots {
+                Some(roots) => credentials::with_roots(base(), roots)?,
+                // Loading the system's roots fails where there are none, which must not matter to plain HTTP.
+                None if is_plain => base().tls_certs_only([]),
+                None => base(),
+            };
+            let client = match identity {
+                [certificate, key] => credentials::with_identity(client, certificate, key)?,
+                _ => client,
+            };
+            credentials::finish(client)
+        };
+        if files.is_empty() {
+            make(&[]).context(ClientSnafu)?;
+        }
+        Ok(Reread::new("tls", files, self.metrics.clone(), make)?)
+    }
+}
+
+fn parse_base_url(text: &str) -> Result<Url, BuildError> {
+    let url = Url::parse(text).context(ParseUrlSnafu)?;
+    ensure!(matches!(url.scheme(), "http" | "https"), SchemeSnafu { scheme: url.scheme() });
+    let has_credentials = !url.username().is_empty() || url.password().is_some();
+    ensure!(!has_credentials, UrlPartSnafu { part: "a user or password" });
+    ensure!(url.query().is_none(), UrlPartSnafu { part: "a query" });
+    ensure!(url.fragment().is_none(), UrlPartSnafu { part: "a fragment" });
+    Ok(url)
+}
+
+/// Whether what is sent there stays on this machine, whatever a name server says.
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.to_canonical().is_loopback())
+}

@@ -1,0 +1,264 @@
+//! What a monitoring system gets to know.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+use tower::BoxError;
+
+use super::breaker::State;
+use super::http::{Answer, VerifierError};
+use crate::checked::Checked;
+use crate::verdict::Verdict;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CheckLabels {
+    verdict: &'static str,
+    provenance: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LookUpLabels {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabels {
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReloadLabels {
+    file: &'static str,
+    result: &'static str,
+}
+
+/// Seconds.
+const BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
+
+/// The metrics of the client, from the checks that are wanted inwards to the asks that are made.
+///
+/// | metric | labels | |
+/// |---|---|---|
+/// | `verifier_checks_total` | verdict, provenance | digests that were checked |
+/// | `verifier_allowlisted_total` | | decided by the allowlist |
+/// | `verifier_allowlist_entries` | | digests on it |
+/// | `verifier_cache_look_ups_total` | result | `notarized`, `not_notarized` or `unknown` when it was found, or `miss` |
+/// | `verifier_coalesced_total` | | callers who joined the ask of another |
+/// | `verifier_last_known_good_total` | | answers from before an outage |
+/// | `verifier_deadlines_exceeded_total` | | asks given up, with all their retries |
+/// | `verifier_retries_total` | | |
+/// | `verifier_breaker_state` | state | 1 for the state in which the breaker is, 0 for the others: `closed`, `open`, `half_open` |
+/// | `verifier_breaker_refused_total` | | asks that were not made while it was open |
+/// | `verifier_asks_waiting` | | waiting for their turn |
+/// | `verifier_asks_in_flight` | | |
+/// | `verifier_asks_total` | outcome | calls of the Verifier: `notarized`, `not_notarized`, `timeout`, `transport`, `status`, `too_long`, `malformed`, `other_digest` |
+/// | `verifier_ask_duration_seconds` | | how long they took |
+/// | `verifier_file_reloads_total` | file, result | changes of the files `token`, `tls` and `allowlist`: `ok`, or `error` when what was there before stays |
+///
+/// Verdicts are `notarized`, `not_notarized` and `unknown`; provenances those of [`Provenance::name`](crate::Provenance::name). Labels are fixed sets.
+///
+/// Cheap to clone; clones count the same. A [`Default`] one counts without being registered anywhere.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    checks: Family<CheckLabels, Counter>,
+    allowlisted: Counter,
+    allowlist_entries: Gauge,
+    look_ups: Family<LookUpLabels, Counter>,
+    coalesced: Counter,
+    last_known_good: Counter,
+    deadlines_exceeded: Counter,
+    retries: Counter,
+    breaker: Family<StateLabels, Gauge>,
+    breaker_refused: Counter,
+    waiting: Gauge,
+    in_flight: Gauge,
+    asks: Family<OutcomeLabels, Counter>,
+    durations: Histogram,
+    reloads: Family<ReloadLabels, Counter>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            checks: Family::default(),
+            allowlisted: Counter::default(),
+            allowlist_entries: Gauge::default(),
+            look_ups: Family::default(),
+            coalesced: Counter::default(),
+            last_known_good: Counter::default(),
+            deadlines_exceeded: Counter::default(),
+            retries: Counter::default(),
+            breaker: Family::default(),
+            breaker_refused: Counter::default(),
+            waiting: Gauge::default(),
+            in_flight: Gauge::default(),
+            asks: Family::default(),
+            durations: Histogram::new(BUCKETS),
+            reloads: Family::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// Registers the metrics. What an alert may be about exists from now on, at 0.
+    #[must_use]
+    pub fn new(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        metrics.exist();
+        let registry = registry.sub_registry_with_prefix("verifier");
+        let m = &metrics;
+        registry.register("checks", "Digests that were checked", m.checks.clone());
+        registry.register("allowlisted", "Digests decided by the allowlist", m.allowlisted.clone());
+        registry.register("allowlist_entries", "Digests on the allowlist", m.allowlist_entries.clone());
+        registry.register("cache_look_ups", "What was found in the cache", m.look_ups.clone());
+        registry.register("coalesced", "Callers who joined the ask of another", m.coalesced.clone());
+        registry.register("last_known_good", "Answers from before an outage", m.last_known_good.clone());
+        registry.register(
+            "deadlines_exceeded",
+            "Asks given up at their deadline",
+            m.deadlines_exceeded.clone(),
+        );
+        registry.register("retries", "Asks that were made again", m.retries.clone());
+        registry.register("breaker_state", "1 for the state in which the breaker is", m.breaker.clone());
+        registry.register(
+            "breaker_refused",
+            "Asks not made while the breaker was open",
+            m.breaker_refused.clone(),
+        );
+        registry.register("asks_waiting", "Asks waiting for their turn", m.waiting.clone());
+        registry.register("asks_in_flight", "Asks that go on", m.in_flight.clone());
+        registry.register("asks", "Calls of the Verifier by outcome", m.asks.clone());
+        registry.register_with_unit(
+            "ask_duration",
+            "How long calls of the Verifier took",
+            Unit::Seconds,
+            m.durations.clone(),
+        );
+        registry.register("file_reloads", "Changes of files that were taken, or not", m.reloads.clone());
+        metrics
+    }
+
+    fn exist(&self) {
+        for verdict in ["notarized", "not_notarized", "unknown"] {
+            drop(self.checks.get_or_create(&CheckLabels { verdict, provenance: "asked" }));
+        }
+        for outcome in OUTCOMES {
+            drop(self.asks.get_or_create(&OutcomeLabels { outcome }));
+        }
+        for file in ["token", "tls", "allowlist"] {
+            for result in ["ok", "error"] {
+                drop(self.reloads.get_or_create(&ReloadLabels { file, result }));
+            }
+        }
+        self.breaker(State::Closed);
+    }
+
+    pub(super) fn checked(&self, checked: &Checked) {
+        let (verdict, provenance) = (name(&checked.verdict), checked.provenance.name());
+        self.checks.get_or_create(&CheckLabels { verdict, provenance }).inc();
+    }
+
+    pub(super) fn allowlisted(&self) {
+        self.allowlisted.inc();
+    }
+
+    pub(super) fn allowlist_entries(&self, entries: usize) {
+        self.allowlist_entries.set(i64::try_from(entries).unwrap_or(i64::MAX));
+    }
+
+    pub(super) fn looked_up(&self, found: Option<&Result<Checked, BoxError>>) {
+        let result = match found {
+            None => "miss",
+            Some(Ok(checked)) => name(&checked.verdict),
+            Some(Err(_)) => "unknown",
+        };
+        self.look_ups.get_or_create(&LookUpLabels { result }).inc();
+    }
+
+    pub(super) fn coalesced(&self) {
+        self.coalesced.inc();
+    }
+
+    pub(super) fn served_last_known_good(&self) {
+        self.last_known_good.inc();
+    }
+
+    pub(super) fn deadline_exceeded(&self) {
+        self.deadlines_exceeded.inc();
+    }
+
+    pub(super) fn retried(&self) {
+        self.retries.inc();
+    }
+
+    pub(super) fn breaker(&self, state: State) {
+        for each in State::ALL {
+            let labels = StateLabels { state: each.name() };
+            self.breaker.get_or_create(&labels).set(i64::from(each == state));
+        }
+    }
+
+    pub(super) fn breaker_refused(&self) {
+        self.breaker_refused.inc();
+    }
+
+    pub(super) fn waiting(&self) -> Counted {
+        Counted::new(&self.waiting)
+    }
+
+    pub(super) fn in_flight(&self) -> Counted {
+        Counted::new(&self.in_flight)
+    }
+
+    pub(super) fn asked(&self, answer: &Result<Answer, VerifierError>, took: Duration) {
+        let outcome = match answer {
+            Ok(Answer::Notarized) => "notarized",
+            Ok(Answer::NotNotarized) => "not_notarized",
+            Err(error) => error.name(),
+        };
+        self.asks.get_or_create(&OutcomeLabels { outcome }).inc();
+        self.durations.observe(took.as_secs_f64());
+    }
+
+    pub(super) fn file_reloaded(&self, file: &'static str, is_ok: bool) {
+        let result = if is_ok { "ok" } else { "error" };
+        self.reloads.get_or_create(&ReloadLabels { file, result }).inc();
+    }
+}
+
+const OUTCOMES: [&str; 8] =
+    ["notarized", "not_notarized", "timeout", "transport", "status", "too_long", "malformed", "other_digest"];
+
+fn name(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Notarized => "notarized",
+        Verdict::NotNotarized => "not_notarized",
+        Verdict::Unknown { .. } => "unknown",
+    }
+}
+
+/// Counts as long as it lives.
+pub(super) struct Counted(Gauge);
+
+impl Counted {
+    fn new(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}

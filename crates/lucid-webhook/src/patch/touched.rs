@@ -1,0 +1,263 @@
+//! What of an object a patch looks at: enough to tell whether it applies.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use json_patch::PatchOperation;
+use json_patch::jsonptr::Pointer;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+use super::JsonPatch;
+use crate::review::{DecodeError, RawObject};
+
+/// Reads of `object` what `patch` looks at, and what makes it the object it is. Members elsewhere are left out, and what
+/// stands in their place in lists is empty: the patch applies to the outcome as it does to the object, and fails as it
+/// does there.
+///
+/// A pod is long, and a patch touches little of it: this is a small part of the time that the whole takes.
+///
+/// # Errors
+///
+/// When the object is no JSON.
+pub(crate) fn read(object: &RawObject, patch: &JsonPatch) -> Result<Value, DecodeError> {
+    let mut touched = Touched::default();
+    touched.member("apiVersion").whole = true;
+    touched.member("kind").whole = true;
+    touched.member("metadata");
+    for operation in patch.operations().iter() {
+        let place = touched.place(operation.path());
+        match operation {
+            PatchOperation::Test(_) => place.whole = true,
+            PatchOperation::Move(moving) => touched.place(&moving.from).whole = true,
+            PatchOperation::Copy(copying) => touched.place(&copying.from).whole = true,
+            PatchOperation::Add(_) | PatchOperation::Remove(_) | PatchOperation::Replace(_) => {}
+        }
+    }
+    let mut deserializer = serde_json::Deserializer::from_slice(object.as_bytes());
+    match touched.deserialize(&mut deserializer) {
+        Ok(part) if deserializer.end().is_ok() => Ok(part),
+        // It says where.
+        _ => object.decode(),
+    }
+}
+
+/// One place in the object.
+#[derive(Clone, Debug, Default)]
+struct Touched {
+    /// All that is in it matters, not only what is in `members`.
+    whole: bool,
+    /// Places in it, by the names that the patch has for them: keys, or indices.
+    members: HashMap<String, Touched>,
+}
+
+impl Touched {
+    fn member(&mut self, name: &str) -> &mut Self {
+        self.members.entry(name.to_owned()).or_default()
+    }
+
+    fn place(&mut self, pointer: &Pointer) -> &mut Self {
+        pointer.tokens().fold(self, |place, token| place.member(&token.decoded()))
+    }
+
+    /// What matters of each element, were it a list. Elements move when others come and go, so they are all alike.
+    fn element(&self) -> Self {
+        let mut element = Self::default();
+        self.members.values().for_each(|member| element.merge(member));
+        element
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.whole |= other.whole;
+        for (name, member) in &other.members {
+            self.member(name).merge(member);
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for &Touched {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        if self.whole {
+            serde::Deserialize::deserialize(deserializer)
+        } else {
+            deserializer.deserialize_any(self)
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for &Touched {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let mut read = Map::new();
+        while let Some(key) = members.next_key::<std::borrow::Cow<'de, str>>()? {
+            match self.members.get(&*key) {
+                Some(member) => drop(read.insert(key.into_owned(), members.next_value_seed(member)?)),
+                None => drop(members.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(Value::Object(read))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Value, A::Error> {
+        let element = self.element();
+        let mut read = Vec::new();
+        while let Some(value) = elements.next_element_seed(&element)? {
+            read.push(value);
+        }
+        Ok(Value::Array(read))
+    }
+
+    // Only that it is none of the two above matters of what else there is.
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            (0..3).prop_map(Value::from),
+            Just(json!(0.5)),
+            "[ab]{0,2}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 40, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::hash_map(key(), inner, 0..4).prop_map(|it| it.into_iter().collect()),
+            ]
+        })
+    }
+
+    /// Few, so that paths often lead somewhere.
+    fn key() -> impl Strategy<Value = String> {
+        prop::sample::select(vec!["a", "b", "0", "1", "-", "~/", "metadata", "kind"]).prop_map(str::to_owned)
+    }
+
+    /// An operation, and which of the places that there are its paths begin with.
+    type Drawn = (&'static str, [(prop::sample::Index, String); 2], Value);
+
+    fn operation() -> impl Strategy<Value = Drawn> {
+        let name = prop::sample::select(vec!["add", "remove", "replace", "move", "copy", "test"]);
+        let rest = || prop::sample::select(vec!["", "", "/a", "/0", "/1", "/-", "/~0~1", "/kind", "/01"]);
+        let path = || (any::<prop::sample::Index>(), rest().prop_map(str::to_owned));
+        (name, [path(), path()], value())
+    }
+
+    fn places(value: &Value, at: &str, found: &mut Vec<String>) {
+        found.push(at.to_owned());
+        match value {
+            Value::Array(elements) => {
+                elements.iter().enumerate().for_each(|(i, it)| places(it, &format!("{at}/{i}"), found));
+            }
+            Value::Object(members) => members.iter().for_each(|(key, it)| {
+                let key = key.replace('~', "~0").replace('/', "~1");
+                places(it, &format!("{at}/{key}"), found);
+            }),
+            _ => {}
+        }
+    }
+
+    /// Patches of which the first operations apply.
+    fn patched() -> impl Strategy<Value = (Value, Vec<Value>)> {
+        let object = prop::collection::hash_map(key(), value(), 2..5);
+        (object, prop::collection::vec(operation(), 1..20)).prop_map(|(object, drawn)| {
+            let object = Value::from_iter(object);
+            let (mut now, mut kept) = (object.clone(), Vec::new());
+            for (name, paths, value) in drawn {
+                let mut found = Vec::new();
+                places(&now, "", &mut found);
+                let [path, from] = paths.map(|(which, rest)| format!("{}{rest}", which.get(&found)));
+                let value = match (name, now.pointer(&path)) {
+                    ("test", Some(found)) => found.clone(),
+                    _ => value,
+                };
+                kept.push(json!({"op": name, "path": path, "from": from, "value": value}));
+                match JsonPatch::from_operations(&[kept.last()]).unwrap().apply(&now) {
+                    Ok(after) => now = after,
+                    // One that fails may end the patch.
+                    Err(_) if kept.len() > 3 => break,
+                    Err(_) => drop(kept.pop()),
+                }
+            }
+            (object, kept)
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(500))]
+
+        #[test]
+        fn a_patch_applies_or_fails_as_it_does_with_the_whole_object((object, operations) in patched()) {
+            let patch = JsonPatch::from_operations(&operations).unwrap();
+            let part = read(&RawObject::from_value(&object), &patch).unwrap();
+            let outcome = |object: &Value| {
+                patch.apply_to_object(object).map(drop).map_err(|error| error.to_string())
+            };
+            prop_assert_eq!(outcome(&part), outcome(&object), "{}", part);
+        }
+    }
+
+    #[test]
+    fn only_what_the_patch_looks_at_is_read() {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "web", "labels": {"a": "b"}, "annotations": {"c": "d"}},
+            "spec": {"volumes": [{"name": "v"}], "containers": [{"name": "web", "image": "i"}, {"name": "log"}]},
+        });
+        let patch = JsonPatch::from_operations(&json!([
+            {"op": "add", "path": "/spec/containers/-", "value": {"name": "auditor"}},
+            {"op": "add", "path": "/spec/containers/0/env", "value": []},
+            {"op": "replace", "path": "/metadata/annotations/c", "value": "e"},
+        ]))
+        .unwrap();
+        let expected = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"annotations": {"c": null}},
+            "spec": {"containers": [{}, {}]},
+        });
+        assert_eq!(read(&RawObject::from_value(&pod), &patch).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_is_no_json_is_told_with_its_place() {
+        let broken = RawObject::new(r#"{"spec": {"a": tru}}"#.into());
+        let patch = JsonPatch::from_operations(&json!([{"op": "remove", "path": "/metadata"}])).unwrap();
+        assert_eq!(read(&broken, &patch).unwrap_err().path, broken.decode::<Value>().unwrap_err().path);
+    }
+}
