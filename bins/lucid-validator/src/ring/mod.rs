@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `GET /audit` | decisions, filtered and in pages; see `query` |
 //! | `GET /audit/status` | what is kept where, and the drift that was reported |
-//! | `POST /audit/alerts` | 204; a drift is reported, see `alerts` |
+//! | `POST /audit/alerts` | 204; drifts are reported, as `{"drifts": [...]}`, see `alerts` |
 //! | `GET /audit/ui` | a page for people, which asks for the token and shows the rest |
 //!
 //! Each but the page, which holds nothing, needs `Authorization: Bearer TOKEN`: 401 without. Where no token is configured
@@ -32,7 +32,7 @@ use serde::Serialize;
 use serde_json::json;
 use snafu::{ResultExt, Snafu};
 
-use self::alerts::{Alert, Alerts};
+use self::alerts::{Alert, Alerts, Report};
 use self::page::Page;
 use self::query::{Format, Query, QueryError};
 
@@ -210,14 +210,14 @@ impl RingService {
     }
 
     fn alert(&self, body: &[u8]) -> Response<Full<Bytes>> {
-        match serde_json::from_slice::<Alert>(body) {
-            Ok(alert) => {
-                self.0.alerts.raise(alert);
+        match serde_json::from_slice::<Report>(body) {
+            Ok(report) => {
+                report.drifts.into_iter().for_each(|alert| self.0.alerts.raise(alert));
                 let mut response = Response::new(Full::default());
                 *response.status_mut() = StatusCode::NO_CONTENT;
                 response
             }
-            Err(wrong) => error(StatusCode::BAD_REQUEST, &format!("failed to read the alert: {wrong}")),
+            Err(wrong) => error(StatusCode::BAD_REQUEST, &format!("failed to read the drifts: {wrong}")),
         }
     }
 }

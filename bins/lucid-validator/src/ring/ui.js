@@ -207,8 +207,9 @@ function drift(alerts) {
     section.dataset.key = key;
     section.querySelector("ul").replaceChildren(...alerts.map((alert) => {
       const item = make("li");
-      const where = [alert.log, alert.seq === undefined ? "" : `seq ${alert.seq}`].filter(Boolean).join(", ");
-      item.append(make("b", alert.class || "drift"), ` ${shown(alert.message)} `,
+      const seq = alert.seq === undefined ? "" : `seq ${alert.seq}${alert.last === undefined ? "" : ` to ${alert.last}`}`;
+      const where = [alert.log, seq, alert.auditID && `auditID ${alert.auditID}`].filter(Boolean).join(", ");
+      item.append(make("b", alert.class || "drift"), ` ${shown(alert.detail)} `,
         make("span", `${where}${where ? ", " : ""}${clock(alert.time)}${alert.count > 1 ? `, ${alert.count} times` : ""}`, "tag"));
       return item;
     }));

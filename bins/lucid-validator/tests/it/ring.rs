@@ -98,7 +98,7 @@ async fn without_the_token_nobody_sees_anything_but_the_page() {
         (Method::DELETE, "/audit"),
     ] {
         for token in [None, Some("another"), Some(&TOKEN[1..]), Some("")] {
-            let answer = ask(&ring.router, method.clone(), uri, token, r#"{"message":"x"}"#).await;
+            let answer = ask(&ring.router, method.clone(), uri, token, r#"{"drifts":[]}"#).await;
             assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{method} {uri} {token:?}");
             assert_eq!(answer.headers["www-authenticate"], "Bearer");
             assert!(!answer.body.contains("uid") && !answer.body.contains(TOKEN), "{}", answer.body);
@@ -283,13 +283,16 @@ async fn reported_drift_is_in_the_status() {
     let ring = Ring::new(10);
     ring.record(0..12);
     for (body, status) in [
-        (r#"{"class":"rewritten","log":"lucid.computing/a","seq":7,"message":"the leaf differs"}"#, 204),
-        (r#"{"message":"again"}"#, 204),
-        (r#"{"message":"again"}"#, 204),
+        (
+            r#"{"drifts":[{"class":"rewritten","log":"a","seq":7,"auditID":"u","detail":"the leaf differs"},{"detail":"again"}]}"#,
+            204,
+        ),
+        (r#"{"drifts":[{"detail":"again","time":"never","count":9}]}"#, 204),
+        (r#"{"drifts":[]}"#, 204),
         ("{}", 400),
         ("[]", 400),
         ("", 400),
-        (r#"{"message":"x","seq":-1}"#, 400),
+        (r#"{"drifts":[{"detail":"x","seq":-1}]}"#, 400),
     ] {
         let answer = ask(&ring.router, Method::POST, "/audit/alerts", Some(TOKEN), body).await;
         assert_eq!(answer.status, status, "{body}: {}", answer.body);
@@ -298,6 +301,6 @@ async fn reported_drift_is_in_the_status() {
     assert_eq!((&status["decided"], &status["inMemory"]), (&json!(12), &json!(10)));
     let alerts = status["alerts"].as_array().unwrap();
     assert_eq!(alerts.len(), 2);
-    assert_eq!((&alerts[0]["message"], &alerts[0]["count"]), (&json!("again"), &json!(2)));
+    assert_eq!((&alerts[0]["detail"], &alerts[0]["count"]), (&json!("again"), &json!(2)));
     assert_eq!((&alerts[1]["class"], &alerts[1]["seq"]), (&json!("rewritten"), &json!(7)));
 }

@@ -12,10 +12,7 @@ use lucid_validator::RingArgs;
 use lucid_webhook::{Router, Server};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use thirtyfour::{
-    BrowserCapabilitiesHelper, By, CapabilitiesHelper, ChromiumLikeCapabilities, DesiredCapabilities, Key,
-    WebDriver,
-};
+use thirtyfour::{By, CapabilitiesHelper, ChromiumLikeCapabilities, DesiredCapabilities, Key, TypingData, WebDriver};
 
 const TOKEN: &str = "a-token-of-tests";
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -67,7 +64,7 @@ impl Site {
             rest.split_once('.').map(|(port, _)| port.to_owned())
         })
         .await;
-        let mut browser = DesiredCapabilities::chromium();
+        let mut browser = DesiredCapabilities::chrome();
         browser.accept_insecure_certs(true).unwrap();
         let profile = format!("--user-data-dir={}", folder.path().join("profile").display());
         for argument in [
@@ -84,7 +81,6 @@ impl Site {
         ] {
             browser.add_arg(argument).unwrap();
         }
-        browser.insert_base_capability("goog:loggingPrefs".to_owned(), json!({"browser": "ALL"}));
         let driver = WebDriver::new(format!("http://127.0.0.1:{port}"), browser).await.unwrap();
         let emulated = json!({"features": [{"name": "prefers-color-scheme", "value": theme}]});
         driver.cdp().send_raw("Emulation.setEmulatedMedia", emulated).await.unwrap();
@@ -98,6 +94,11 @@ impl Site {
         let field = self.driver.find(By::Id("token")).await.unwrap();
         field.send_keys(token).await.unwrap();
         field.send_keys(Key::Enter + "").await.unwrap();
+    }
+
+    /// Types where the focus is.
+    async fn press(&self, keys: impl Into<TypingData>) {
+        self.driver.active_element().await.unwrap().send_keys(keys).await.unwrap();
     }
 
     /// What an expression of the page's script is.
@@ -120,7 +121,7 @@ impl Site {
 
     async fn raise(&self, alert: Value) {
         let request = self.client.post(format!("{}/audit/alerts", self.url)).bearer_auth(TOKEN);
-        assert_eq!(request.body(alert.to_string()).send().await.unwrap().status(), 204);
+        assert_eq!(request.body(json!({"drifts": [alert]}).to_string()).send().await.unwrap().status(), 204);
     }
 
     /// Leaves a picture where `LUCID_SCREENSHOTS` says.
@@ -242,7 +243,7 @@ async fn it_asks_for_the_token_and_then_shows_what_is_decided_and_what_comes() {
 
     assert_eq!(site.value("document.getElementById('drift').hidden").await, json!(true));
     let class = json!({"class": "rewritten", "log": "lucid.computing/prod/lucid-operator-0", "seq": 81_934,
-        "message": "the record differs from the anchor in the API server's audit log"});
+        "detail": "the record differs from the anchor in the API server's audit log"});
     site.raise(class).await;
     site.becomes("document.getElementById('drift').textContent.includes('seq 81934')", json!(true)).await;
     site.becomes("document.title.startsWith('⚠ (1 denied)')", json!(true)).await;
@@ -272,20 +273,17 @@ async fn filters_and_pages_work_by_keyboard_alone() {
     evening().into_iter().for_each(|decision| site.recorder.record(decision).unwrap());
     site.enter(TOKEN).await;
     site.becomes(ROWS, json!(100)).await;
-    let press = async |keys: &str| {
-        site.driver.active_element().await.unwrap().send_keys(keys).await.unwrap();
-    };
     // The field for the token is gone, and so is its focus.
-    press("j").await;
+    site.press("j").await;
     site.becomes(
         "document.activeElement.closest('tr') === document.querySelector('tr.decision')",
         json!(true),
     )
     .await;
-    press("j").await;
-    press(&(Key::Enter + "")).await;
+    site.press("j").await;
+    site.press(Key::Enter + "").await;
     site.becomes("document.querySelectorAll('tr.details:not([hidden])').length", json!(1)).await;
-    press("k").await;
+    site.press("k").await;
     site.becomes(
         "document.activeElement.closest('tr') === document.querySelector('tr.decision')",
         json!(true),
@@ -293,30 +291,30 @@ async fn filters_and_pages_work_by_keyboard_alone() {
     .await;
     site.picture("audit-ui-dark.png").await;
 
-    press("/").await;
+    site.press("/").await;
     site.becomes("document.activeElement.name", json!("namespace")).await;
-    press("team-1").await;
+    site.press("team-1").await;
     site.becomes(ROWS, json!(50)).await;
-    press(&(Key::Escape + "")).await;
+    site.press(Key::Escape + "").await;
     site.driver.execute("document.querySelector('[type=reset]').focus()", Vec::new()).await.unwrap();
-    press(&(Key::Enter + "")).await;
+    site.press(Key::Enter + "").await;
     site.becomes(ROWS, json!(100)).await;
     site.driver.execute("document.getElementById('older').focus()", Vec::new()).await.unwrap();
-    press(&(Key::Enter + "")).await;
+    site.press(Key::Enter + "").await;
     site.becomes(ROWS, json!(164)).await;
     site.becomes("document.getElementById('older').hidden", json!(true)).await;
 
     site.driver.execute("document.querySelector('[name=decision]').focus()", Vec::new()).await.unwrap();
-    press(&(Key::Right + "")).await;
+    site.press(Key::Right + "").await;
     site.becomes(ROWS, json!(1)).await;
-    press(&(Key::Right + "")).await;
+    site.press(Key::Right + "").await;
     site.becomes(ROWS, json!(2)).await;
     assert_eq!(site.value("document.querySelectorAll('.badge.break-glass').length").await, json!(1));
 
     // What is paused stands still, and what was missed meanwhile comes after.
-    press("p").await;
+    site.press("p").await;
     site.becomes("document.getElementById('live').dataset.state", json!("paused")).await;
-    press(&(Key::Left + "")).await;
+    site.press(Key::Left + "").await;
     site.becomes(ROWS, json!(1)).await;
     site.close().await;
 }
@@ -352,7 +350,7 @@ async fn what_a_pods_author_writes_is_text() {
         verdict: attack.to_owned(),
     }];
     site.recorder.record(hostile).unwrap();
-    site.raise(json!({"class": attack, "log": attack, "message": attack})).await;
+    site.raise(json!({"class": attack, "log": attack, "detail": attack})).await;
     site.enter(TOKEN).await;
     site.becomes(ROWS, json!(1)).await;
     site.driver.execute("document.querySelector('tr.decision button').click()", Vec::new()).await.unwrap();
