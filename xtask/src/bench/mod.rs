@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: figures of lucid-webhook and its peers, of lucid-certs and of injection. docs/benchmarks.md tells
+//! `cargo xtask bench`: figures of lucid-webhook and its peers, of lucid-certs, of injection and of image trust. docs/benchmarks.md tells
 //! how and why.
 
 mod build;
@@ -7,6 +7,7 @@ mod handshake;
 mod load;
 mod restart;
 mod server;
+mod trust;
 mod webhook;
 
 use clap::Subcommand;
@@ -20,6 +21,8 @@ pub(crate) enum Task {
     Restart(restart::Restart),
     /// Injection: planning and patching pods, a call of the operator's webhook, and lucid-init.
     Chain(chain::Chain),
+    /// Image trust: verdicts from the cache, asks at the same time, an open breaker, and a call of the validator's webhook.
+    Trust(trust::Trust),
     /// TLS handshakes with lucid-certs' resolver and with a certificate that stays.
     Handshake(handshake::Handshake),
 }
@@ -29,6 +32,7 @@ pub(crate) fn run(task: &Task) -> Result<(), Error> {
         Task::Webhook(webhook) => webhook::run(webhook),
         Task::Restart(restart) => restart::run(restart),
         Task::Chain(chain) => chain::run(chain),
+        Task::Trust(trust) => trust::run(trust),
         Task::Handshake(handshake) => handshake::run(handshake),
     }
 }

@@ -5,14 +5,18 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use lucid_audit::{Decision, ImageVerdict, Recorder};
+use lucid_audit::log::Options;
+use lucid_audit::note::SigningKey;
+use lucid_audit::{Decision, ImageVerdict, Log, Recorder};
 use lucid_certs::{CertificateAuthority, ServerTls, ServingCertificateResolver, ServingNames};
 use lucid_testbed::Process;
 use lucid_validator::RingArgs;
 use lucid_webhook::{Router, Server};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use thirtyfour::{By, CapabilitiesHelper, ChromiumLikeCapabilities, DesiredCapabilities, Key, TypingData, WebDriver};
+use thirtyfour::{
+    By, CapabilitiesHelper, ChromiumLikeCapabilities, DesiredCapabilities, Key, TypingData, WebDriver,
+};
 
 const TOKEN: &str = "a-token-of-tests";
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -43,7 +47,9 @@ impl Site {
     async fn open(capacity: usize, theme: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("token"), TOKEN).unwrap();
-        let recorder = Arc::new(Recorder::new(capacity));
+        let key = SigningKey::generate("lucid.computing/prod/lucid-operator-0").unwrap();
+        let log = Log::open(&folder.path().join("log"), Options::new().key(key)).unwrap();
+        let recorder = Arc::new(Recorder::new(capacity).with_log(log));
         let args = RingArgs { audit_token_file: Some(folder.path().join("token")) };
         let router = args.service(Arc::clone(&recorder)).unwrap().mount(Router::new());
         let server = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
@@ -94,6 +100,12 @@ impl Site {
         let field = self.driver.find(By::Id("token")).await.unwrap();
         field.send_keys(token).await.unwrap();
         field.send_keys(Key::Enter + "").await.unwrap();
+    }
+
+    async fn record(&self, decisions: impl IntoIterator<Item = Decision>) {
+        for decision in decisions {
+            self.recorder.record(decision).await.unwrap();
+        }
     }
 
     /// Types where the focus is.
@@ -211,7 +223,7 @@ async fn it_asks_for_the_token_and_then_shows_what_is_decided_and_what_comes() {
         return;
     }
     let site = Site::open(1000, "light").await;
-    evening().into_iter().for_each(|decision| site.recorder.record(decision).unwrap());
+    site.record(evening()).await;
     site.driver.execute("window.complaints = []; addEventListener('securitypolicyviolation', (it) => complaints.push(it.violatedDirective + ' ' + it.blockedURI))", Vec::new()).await.unwrap();
     site.becomes("document.activeElement.id", json!("token")).await;
     site.picture("audit-ui-login.png").await;
@@ -237,7 +249,7 @@ async fn it_asks_for_the_token_and_then_shows_what_is_decided_and_what_comes() {
     .await;
     let mut late = decision(99);
     late.name = "late".to_owned();
-    site.recorder.record(late).unwrap();
+    site.record([late]).await;
     site.becomes("document.querySelector('tr.decision td.object').textContent", json!("shop/late")).await;
     assert_eq!(site.value("document.querySelector('tr.denied + tr.details').hidden").await, json!(false));
 
@@ -268,9 +280,9 @@ async fn filters_and_pages_work_by_keyboard_alone() {
     for number in 0..150 {
         let mut decision = decision(number);
         decision.namespace = format!("team-{}", number % 3);
-        site.recorder.record(decision).unwrap();
+        site.record([decision]).await;
     }
-    evening().into_iter().for_each(|decision| site.recorder.record(decision).unwrap());
+    site.record(evening()).await;
     site.enter(TOKEN).await;
     site.becomes(ROWS, json!(100)).await;
     // The field for the token is gone, and so is its focus.
@@ -349,12 +361,12 @@ async fn what_a_pods_author_writes_is_text() {
         image: attack.to_owned(),
         verdict: attack.to_owned(),
     }];
-    site.recorder.record(hostile).unwrap();
+    site.record([hostile]).await;
     site.raise(json!({"class": attack, "log": attack, "detail": attack})).await;
     site.enter(TOKEN).await;
     site.becomes(ROWS, json!(1)).await;
     site.driver.execute("document.querySelector('tr.decision button').click()", Vec::new()).await.unwrap();
-    site.becomes("document.querySelectorAll('tr.details dd').length", json!(11)).await;
+    site.becomes("document.querySelectorAll('tr.details dd').length", json!(12)).await;
     site.becomes("document.getElementById('drift').hidden", json!(false)).await;
     let shown = "[document.querySelector('td.object').textContent.includes('<img src=x'), document.body.textContent.includes('\\u202e'), document.querySelectorAll('main img, main b[onclick], main script').length, window.hacked ?? 0]";
     assert_eq!(site.value(shown).await, json!([true, false, 0, 0]));
@@ -369,7 +381,7 @@ async fn what_a_pods_author_writes_is_text() {
 
     // What came and went between two looks is said.
     site.driver.execute("document.getElementById('pause').click()", Vec::new()).await.unwrap();
-    (10..20).for_each(|number| site.recorder.record(decision(number)).unwrap());
+    site.record((10..20).map(decision)).await;
     site.driver.execute("document.getElementById('pause').click()", Vec::new()).await.unwrap();
     site.becomes("document.querySelector('tr.gap')?.textContent.startsWith('7 decisions')", json!(true))
         .await;
