@@ -30,7 +30,8 @@ enum Command {
     /// Image references, as they are read here.
     Image(ImageArgs),
 
-    /// Make keys of the log of decisions, and seal it.
+    /// The log of decisions: verify it, prove a record, compare it with the API server's audit log, follow it; make its keys, and
+    /// seal it.
     Audit(AuditArgs),
 }
 

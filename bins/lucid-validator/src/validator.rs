@@ -29,7 +29,8 @@ use crate::scope::Scope;
 pub enum ValidateError {
     /// It is about something else.
     #[snafu(display(
-        "expected a pod or a workload with a template of pods, found {found}; is the webhook registered for something else?"
+        "found {found}, accepted is a core/v1 Pod by {VALIDATE_NAME}, and a workload with a template of pods by \
+         {WORKLOADS_NAME}; is the webhook registered for something else?"
     ))]
     UnknownKind {
         /// What it is about.
@@ -73,9 +74,9 @@ impl Validator {
     #[must_use]
     pub fn serve(self, router: Router, calls: &Calls) -> Router {
         let validator = self.clone();
-        let judge = move |request: AdmissionRequest| validator.clone().validate(request);
+        let judge = move |request: AdmissionRequest| validator.clone().validate(request, Workload::is_pod);
         let pods = Webhook::validating(VALIDATE_NAME, judge).with_registration(|it| calls.validating(it));
-        let warn = move |request: AdmissionRequest| self.clone().validate(request);
+        let warn = move |request: AdmissionRequest| self.clone().validate(request, |it| !it.is_pod());
         let workloads = Webhook::validating(WORKLOADS_NAME, warn)
             .with_registration(|it| calls.of_workloads(it))
             // Whoever applies a workload is told what is known; their pods are judged when they come.
@@ -83,18 +84,23 @@ impl Validator {
         router.webhook(VALIDATE_PATH, pods).webhook(WORKLOADS_PATH, workloads)
     }
 
-    /// Judges one request.
+    /// Judges one request about a kind that is `expected`.
     ///
     /// # Errors
     ///
     /// When it cannot be judged; a pod that is refused is an answer, not an error.
-    pub async fn validate(self, request: AdmissionRequest) -> Result<AdmissionResponse, ValidateError> {
+    async fn validate(
+        self,
+        request: AdmissionRequest,
+        expected: fn(Workload) -> bool,
+    ) -> Result<AdmissionResponse, ValidateError> {
         let namespace = request.namespace.as_deref().unwrap_or_default();
         if !self.scope.covers(namespace) {
             return Ok(AdmissionResponse::allow());
         }
         let found = || UnknownKindSnafu { found: request.kind.to_string() };
-        let workload = Workload::of(&request.kind.group, &request.kind.kind).with_context(found)?;
+        let workload = Workload::of(&request.kind.group, &request.kind.kind);
+        let workload = workload.filter(|workload| expected(*workload)).with_context(found)?;
         let asked = Request {
             operation: match request.operation {
                 lucid_webhook::Operation::Create => Operation::Create,

@@ -1,6 +1,7 @@
 //! Which containers are auditors.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 
 use lucid_chain::{ContainerView, PodView, keys};
@@ -106,12 +107,12 @@ impl Case<'_> {
         let planned = self.planned();
         let will_be_injected = |place, name: &str| !self.is_pod() && planned.contains(&(name, place));
         let mut auditors = Vec::new();
-        let mut mounted = Vec::new();
+        let mut mounted = BTreeSet::new();
         for place in Place::CONTAINERS {
             for container in place.of(pod) {
                 let image = container.image().unwrap_or_default();
                 let reference = image.parse::<ImageReference>();
-                if !self.is_auditor(container, reference.as_ref().ok())
+                if !self.is_auditor(container, reference.as_ref().ok(), &planned)
                     || will_be_injected(place, container.name())
                 {
                     continue;
@@ -126,7 +127,7 @@ impl Case<'_> {
             let reference = image.parse::<ImageReference>();
             let known = reference.as_ref().is_ok_and(|image| self.is_image_of_auditor(image));
             // Volumes do not change after a pod is created.
-            if (known || mounted.contains(&name)) && (self.is_created() || !self.is_pod()) {
+            if (known || mounted.contains(name)) && (self.is_created() || !self.is_pod()) {
                 auditors.push(AuditorContainer::new(Place::ImageVolumes, name, image, reference));
             }
         }
@@ -140,14 +141,19 @@ impl Case<'_> {
         auditors
     }
 
-    fn is_auditor(&self, container: &ContainerView<'_>, image: Option<&ImageReference>) -> bool {
+    fn is_auditor(
+        &self,
+        container: &ContainerView<'_>,
+        image: Option<&ImageReference>,
+        planned: &[(&str, Place)],
+    ) -> bool {
         let name = container.name();
         image.is_some_and(|image| self.is_image_of_auditor(image))
             || self.catalogues.iter().any(|catalogue| catalogue.auditor_of_container(name).is_some())
             || name == keys::INIT_CONTAINER
             || container.env(AUDITOR_ID).is_some()
             || container.env(keys::REDIRECT_ENV).is_some()
-            || self.planned().iter().any(|(planned, _)| *planned == name)
+            || planned.iter().any(|(planned, _)| *planned == name)
     }
 
     fn is_image_of_auditor(&self, image: &ImageReference) -> bool {

@@ -1,5 +1,7 @@
 //! What can get around a chain.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use lucid_chain::{ContainerView, Plan, Warning};
 
 use crate::auditors::Place;
@@ -11,6 +13,13 @@ const CAPABILITIES: [&str; 6] = ["ALL", "NET_ADMIN", "SETUID", "SYS_ADMIN", "SYS
 /// Those that are worth a warning. NET_RAW every container has that does not drop it, so to refuse who writes it down would
 /// stop nobody; SYS_PTRACE, which `kubectl debug` asks for, reaches only processes that the container sees anyway.
 const DOUBTFUL: [&str; 2] = ["NET_RAW", "SYS_PTRACE"];
+
+/// What containers are compared with.
+struct Chain<'p> {
+    plan: &'p Plan,
+    /// Names of auditors by the ports that they listen on.
+    listeners: BTreeMap<i32, &'p str>,
+}
 
 impl Case<'_> {
     /// What of a secured pod can get around its chain. `require_non_root` asks of containers that they cannot be root.
@@ -32,6 +41,7 @@ impl Case<'_> {
             let found = of_pod.into_iter().filter(|(is_set, _)| *is_set);
             findings.extend(found.map(|(_, problem)| Finding::new(None, problem)));
         }
+        let chain = Chain { plan, listeners: self.listeners(plan) };
         let planned = self.planned();
         let is_planned = |place: Place, name: &str| planned.contains(&(name, place));
         let first =
@@ -46,7 +56,14 @@ impl Case<'_> {
                     && !found.is_native_sidecar()
                     && first.map_or(!self.is_pod(), |first| number < first);
                 let location = location(place, found);
-                self.container_findings(plan, found, &location, ends_before, require_non_root, &mut findings);
+                self.container_findings(
+                    &chain,
+                    found,
+                    &location,
+                    ends_before,
+                    require_non_root,
+                    &mut findings,
+                );
             }
         }
         findings
@@ -54,7 +71,7 @@ impl Case<'_> {
 
     fn container_findings(
         &self,
-        plan: &Plan,
+        chain: &Chain<'_>,
         found: &ContainerView<'_>,
         location: &Location,
         ends_before: bool,
@@ -78,7 +95,7 @@ impl Case<'_> {
         }
         if !ends_before {
             let user = own.and_then(|own| own.run_as_user()).or(of_pod.and_then(|pod| pod.run_as_user()));
-            let auditor = plan.containers.iter().find(|planned| user == Some(i64::from(planned.uid)));
+            let auditor = chain.plan.containers.iter().find(|planned| user == Some(i64::from(planned.uid)));
             if let (Some(uid), Some(auditor)) = (user, auditor) {
                 add(Problem::AuditorUid { uid, auditor: auditor.name.clone() }, false);
             }
@@ -92,19 +109,22 @@ impl Case<'_> {
             }
         }
         for port in found.ports().filter(|port| port.is_tcp()).filter_map(|port| port.container_port()) {
-            if let Some(auditor) = self.listener(plan, port) {
-                add(Problem::AuditorPort { port, auditor: auditor.to_owned() }, false);
+            if let Some(auditor) = chain.listeners.get(&port) {
+                add(Problem::AuditorPort { port, auditor: (*auditor).to_owned() }, false);
             }
         }
     }
 
-    /// The auditor that listens on this port, as it stands in the pod: planning again would give it another one.
-    fn listener<'p>(&self, plan: &'p Plan, port: i32) -> Option<&'p str> {
+    /// The auditors by the ports that they listen on as they stand in the pod: planning again would give them others where an
+    /// application has taken theirs.
+    fn listeners<'p>(&self, plan: &'p Plan) -> BTreeMap<i32, &'p str> {
         let place = if plan.is_native() { Place::InitContainers } else { Place::Containers };
-        let listens = |name: &str| {
-            let mut auditors = place.of(self.pod()).iter().filter(|found| found.name() == name);
-            auditors.any(|found| found.ports().any(|its| its.container_port() == Some(port)))
-        };
-        plan.containers.iter().map(|planned| planned.name.as_str()).find(|name| listens(name))
+        let names = plan.containers.iter().map(|planned| planned.name.as_str());
+        let names: BTreeSet<_> = names.collect();
+        let auditors =
+            place.of(self.pod()).iter().filter_map(|found| Some((names.get(found.name())?, found)));
+        let ports =
+            auditors.flat_map(|(name, found)| found.ports().map(|port| (port.container_port(), *name)));
+        ports.filter_map(|(port, name)| Some((port?, name))).collect()
     }
 }

@@ -83,15 +83,13 @@ impl Exemption {
         of_image && (namespaces.is_empty() || namespaces.iter().any(|name| name == namespace))
     }
 
-    pub(crate) fn covers(&self, namespace: &str, finding: &Finding) -> bool {
+    /// Whether it covers the finding, which is about a container with this image.
+    pub(crate) fn covers(&self, namespace: &str, finding: &Finding, image: Option<&ImageReference>) -> bool {
         let is_of_namespace = self.0.images.is_empty() && self.0.digests.is_empty();
         match finding.problem.check() {
             Check::BreakGlass => false,
             Check::Chain | Check::Labels if !is_of_namespace => false,
-            _ => {
-                let image = finding.location.as_ref().and_then(|location| location.image.parse().ok());
-                self.covers_image(namespace, image.as_ref())
-            }
+            _ => self.covers_image(namespace, image),
         }
     }
 }

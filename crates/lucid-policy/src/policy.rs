@@ -116,7 +116,10 @@ impl Policy {
             if finding.problem.check() == Check::Images && self.strictness == Strictness::Lenient {
                 finding.severity = Severity::Warn;
             }
-            match self.exemptions.iter().find(|exemption| exemption.covers(namespace, &finding)) {
+            let image = finding.location.as_ref().filter(|_| !self.exemptions.is_empty());
+            let image = image.and_then(|location| location.image.parse().ok());
+            let covers = |exemption: &&Exemption| exemption.covers(namespace, &finding, image.as_ref());
+            match self.exemptions.iter().find(covers) {
                 Some(exemption) => {
                     exempted.push(Exempted { by: exemption.name().to_owned(), what: finding.to_string() });
                 }

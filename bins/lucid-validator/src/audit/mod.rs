@@ -1,7 +1,14 @@
 //! `lucid-validator audit`: what is done with the log of decisions, without a cluster.
 
+mod alert;
+mod correlate;
 mod key;
+mod keys;
+mod metrics;
+mod proof;
 mod seal;
+mod tail;
+mod verify;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -11,6 +18,7 @@ use lucid_audit::note::KeyError;
 use snafu::Snafu;
 
 use crate::decisions::DecisionLogError;
+use keys::KeyArgError;
 
 /// The options of `lucid-validator audit`.
 #[derive(Clone, Debug, clap::Args)]
@@ -27,6 +35,28 @@ enum Command {
     /// Seal a log that was never sealed, or with another key than before, and print the key that verifies it. The change
     /// stands in the log. What was sealed before has to be what is there.
     Seal(seal::SealArgs),
+
+    /// Tell whether logs still are what was sealed: every fault with its class, record, file and byte offset. Exit code 0: all
+    /// are intact; 3: there are faults.
+    Verify(verify::VerifyArgs),
+
+    /// Print the proof that a record is in a log (C2SP tlog-proof), or check one. Exit code 0: it is proven; 3: it is not.
+    Proof(proof::ProofArgs),
+
+    /// Compare logs with the audit log of the API server, and name each drift. Exit code 0: there is none; 3: there is.
+    Correlate(Box<correlate::CorrelateArgs>),
+
+    /// Print the latest decisions of a log, or of a running webhook, and those that follow.
+    Tail(tail::TailArgs),
+}
+
+/// How something is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// For people.
+    Text,
+    /// For machines: one JSON object, or one a line where there are several over time.
+    Json,
 }
 
 /// Why a command failed.
@@ -59,7 +89,59 @@ pub enum AuditError {
         /// What the system said.
         source: io::Error,
     },
-    /// Nobody reads the answer.
+    /// A key that is none.
+    #[snafu(transparent)]
+    Key {
+        /// What is wrong.
+        source: KeyArgError,
+    },
+    /// A log cannot be verified.
+    #[snafu(transparent)]
+    Verify {
+        /// What is wrong.
+        source: lucid_audit::verify::VerifyError,
+    },
+    /// There is no proof.
+    #[snafu(transparent)]
+    Proof {
+        /// What is wrong.
+        source: lucid_audit::proof::ProofError,
+    },
+    /// A file of a log cannot be read.
+    #[snafu(transparent)]
+    Log {
+        /// Which.
+        source: lucid_audit::ReadError,
+    },
+    /// Another file cannot be read or written.
+    #[snafu(display("failed to {what} {}: {source}", path.display()))]
+    File {
+        /// What was to be done with it.
+        what: &'static str,
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A webhook cannot be asked for its decisions.
+    #[snafu(transparent)]
+    Tail {
+        /// What is wrong.
+        source: tail::TailError,
+    },
+    /// There is no token to show to who gets alerts.
+    #[snafu(display("--alert-token-file: {source}"))]
+    AlertToken {
+        /// What is wrong.
+        source: lucid_process::TokenFileError,
+    },
+    /// The alert cannot be sent at all.
+    #[snafu(display("failed to make a client for alerts: {source}"))]
+    Alert {
+        /// What is wrong.
+        source: reqwest::Error,
+    },
+    /// Nobody reads what was found.
     #[snafu(display("failed to write: {source}"))]
     Output {
         /// What the system said.
@@ -76,5 +158,9 @@ pub async fn audit(args: AuditArgs, output: &mut impl Write) -> Result<bool, Aud
     match args.command {
         Command::Key(args) => key::key(&args, output).map(|()| true),
         Command::Seal(args) => seal::seal(&args, output).map(|()| true),
+        Command::Verify(args) => verify::verify(&args, output),
+        Command::Proof(args) => proof::proof(&args, output),
+        Command::Correlate(args) => correlate::correlate(&args, output).await,
+        Command::Tail(args) => tail::tail(&args, output).await.map(|()| true),
     }
 }

@@ -182,3 +182,21 @@ fn templates_are_warned_of_the_same() {
         }
     }
 }
+
+#[test]
+fn a_pod_that_its_author_made_large_is_judged_before_anybody_gives_up() {
+    let ports: Vec<_> = (10_000..10_060).map(|port| json!({"containerPort": port})).collect();
+    let mut pod = injected(&secured());
+    let mounts: Vec<_> =
+        (0..20).map(|number| json!({"name": format!("v{number}"), "mountPath": "/x"})).collect();
+    let containers = (0..1000).map(|number| {
+        json!({"name": format!("c{number}"), "image": "reg.test/first:1", "ports": ports, "volumeMounts": mounts,
+            "securityContext": {"privileged": true}})
+    });
+    pod["spec"]["containers"].as_array_mut().unwrap().extend(containers);
+    let volumes = (0..5000).map(|number| json!({"name": format!("w{number}"), "image": {"reference": "a"}}));
+    pod["spec"]["volumes"] = volumes.collect();
+    // It would take minutes, were these multiplied with each other.
+    let reasons = Ask::create(&pod).reasons();
+    assert!(reasons.iter().filter(|reason| **reason == "Privileged").count() == 1000, "{}", reasons.len());
+}
