@@ -24,6 +24,7 @@ pub struct Builder {
     controller_manager: bool,
     scheduler: bool,
     webhooks_by_service: bool,
+    webhook_client: Option<String>,
     keep_files: bool,
 }
 
@@ -52,6 +53,13 @@ impl Builder {
     /// also those registered by URL, listen on [`Cluster::host_address`].
     pub fn webhooks_by_service(mut self) -> Self {
         self.webhooks_by_service = true;
+        self
+    }
+
+    /// Has the API server show a certificate with this common name to webhooks that ask for one. It is of the cluster's own
+    /// authority, see [`Cluster::authority_path`].
+    pub fn webhook_client(mut self, common_name: &str) -> Self {
+        self.webhook_client = Some(common_name.to_owned());
         self
     }
 
@@ -130,6 +138,9 @@ impl Builder {
         let client = client::with_user(&server, &authority, client::user_of(&kubeconfig)?)?;
         let serving = authority.serving_pair(address).context(PkiSnafu)?;
         components::write_files(&folder, &authority, &serving)?;
+        if let Some(name) = &self.webhook_client {
+            components::write_admission(&folder, &authority, name)?;
+        }
 
         Ok(Cluster {
             processes: process::Processes::default(),
@@ -143,6 +154,7 @@ impl Builder {
             kubeconfig,
             client,
             controller_manager: self.controller_manager,
+            shows_certificates: self.webhook_client.is_some(),
         })
     }
 }

@@ -10,7 +10,7 @@ use kube::Client;
 use snafu::ResultExt as _;
 
 use crate::{
-    Builder, Error,
+    Builder, Error, components,
     error::{AuditEventSnafu, AuditLogSnafu, PkiSnafu},
     folder::Folder,
     network::Network,
@@ -47,12 +47,19 @@ pub struct Cluster {
     pub(crate) kubeconfig: String,
     pub(crate) client: Client,
     pub(crate) controller_manager: bool,
+    pub(crate) shows_certificates: bool,
 }
 
 impl Cluster {
     /// An API server with etcd, and what is added to it.
     pub fn builder() -> Builder {
         Builder::default()
+    }
+
+    /// The file with the certificate of the cluster's authority, which issues the certificates of users, and that of the API
+    /// server for webhooks.
+    pub fn authority_path(&self) -> PathBuf {
+        self.folder.path().join(components::CA)
     }
 
     /// A client that may do everything. It does not retry: a test sees each answer.

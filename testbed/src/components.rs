@@ -13,12 +13,14 @@ use crate::{
     pki::{Authority, Pair},
 };
 
-const CA: &str = "pki/ca.crt";
+pub(crate) const CA: &str = "pki/ca.crt";
 const SERVING_CERTIFICATE: &str = "pki/serving.crt";
 const SERVING_KEY: &str = "pki/serving.key";
 const SERVICE_ACCOUNT_KEY: &str = "pki/service-account.key";
 const SERVICE_ACCOUNT_PUBLIC_KEY: &str = "pki/service-account.pub";
 const AUDIT_POLICY: &str = "audit-policy.yaml";
+const ADMISSION: &str = "admission.yaml";
+const WEBHOOK_CLIENT: &str = "webhook-client.kubeconfig";
 
 const AUDIT_POLICY_TEXT: &str = "apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -41,6 +43,31 @@ pub(crate) fn write_files(folder: &Folder, authority: &Authority, serving: &Pair
     ] {
         folder.write(name, content).context(FolderSnafu)?;
     }
+    Ok(())
+}
+
+/// What has the API server show a certificate to webhooks, all of them.
+pub(crate) fn write_admission(
+    folder: &Folder,
+    authority: &Authority,
+    common_name: &str,
+) -> Result<(), Error> {
+    let kubeconfig = authority.webhook_client(common_name).context(PkiSnafu)?;
+    folder.write(WEBHOOK_CLIENT, &kubeconfig).context(FolderSnafu)?;
+    let mut admission =
+        "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n".to_owned();
+    for plugin in ["MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"] {
+        admission.push_str(&format!(
+            "- name: {plugin}
+  configuration:
+    apiVersion: apiserver.config.k8s.io/v1
+    kind: WebhookAdmissionConfiguration
+    kubeConfigFile: {}
+",
+            folder.path().join(WEBHOOK_CLIENT).display()
+        ));
+    }
+    folder.write(ADMISSION, &admission).context(FolderSnafu)?;
     Ok(())
 }
 
@@ -77,6 +104,9 @@ pub(crate) fn api_server(cluster: &Cluster, etcd_port: u16) -> Vec<String> {
         format!("--audit-policy-file={}", file(AUDIT_POLICY)),
         format!("--audit-log-path={}", file(AUDIT_LOG)),
     ]);
+    if cluster.shows_certificates {
+        args.push(format!("--admission-control-config-file={}", file(ADMISSION)));
+    }
     if !cluster.controller_manager {
         args.push("--disable-admission-plugins=ServiceAccount".into());
     }

@@ -64,6 +64,22 @@ impl Authority {
         Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 
+    /// A kubeconfig of an API server that calls webhooks: any of them.
+    pub(crate) fn webhook_client(&self, common_name: &str) -> Result<String, Error> {
+        let Pair { certificate, key } = self.client_pair(common_name, None)?;
+        let (certificate, key) = (STANDARD.encode(certificate), STANDARD.encode(key));
+        Ok(format!(
+            "apiVersion: v1
+kind: Config
+users:
+- name: '*'
+  user:
+    client-certificate-data: {certificate}
+    client-key-data: {key}
+"
+        ))
+    }
+
     /// A kubeconfig with everything inline.
     pub(crate) fn kubeconfig(&self, server: &str, user: &str, group: Option<&str>) -> Result<String, Error> {
         let Pair { certificate, key } = self.client_pair(user, group)?;

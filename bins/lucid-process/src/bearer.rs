@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
-use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use snafu::{ResultExt, Snafu, ensure};
+use http::{HeaderMap, HeaderValue};
+use snafu::{OptionExt, ResultExt, Snafu, ensure};
 
 /// The longest token, in bytes: what servers take of one header line.
 const LONGEST: usize = 8 * 1024;
@@ -62,6 +62,18 @@ impl TokenFile {
         let path = path.into();
         read(&path)?;
         Ok(Self { path })
+    }
+
+    /// The value of an `Authorization` header that shows the token, as it is now.
+    ///
+    /// # Errors
+    ///
+    /// When there is none.
+    pub fn header(&self) -> Result<HeaderValue, TokenFileError> {
+        let value = [b"Bearer ", &*read(&self.path)?].concat();
+        let mut value = HeaderValue::from_bytes(&value).ok().context(NoTokenSnafu { path: &self.path })?;
+        value.set_sensitive(true);
+        Ok(value)
     }
 
     /// Whether `headers` show the token, as `Authorization: Bearer TOKEN`, once. How long the answer takes tells nothing of
@@ -133,6 +145,8 @@ mod tests {
         let path = folder.path().join("token");
         fs::write(&path, "s3cret\n").unwrap();
         let token = TokenFile::open(&path).unwrap();
+        let own = HeaderMap::from_iter([(AUTHORIZATION, token.header().unwrap())]);
+        assert!(token.authorizes(&own).await && !format!("{own:?}").contains("s3cret"));
         for (shown, let_in) in [
             (&["Bearer s3cret"][..], true),
             (&["bearer s3cret"], true),

@@ -14,7 +14,7 @@ use lucid_audit::note::VerifierKey;
 use serde_json::json;
 use snafu::ResultExt;
 
-use super::alert::Alerts;
+use super::alert::AlertArgs;
 use super::keys::parse_key;
 use super::{AuditError, FileSnafu, Format, OutputSnafu, metrics};
 
@@ -43,9 +43,9 @@ pub(super) struct CorrelateArgs {
     #[arg(long, value_name = "SECONDS", default_value = "30")]
     grace_seconds: u32,
 
-    /// Also posts each drift to this URL, as {"drifts":[…]}.
-    #[arg(long, value_name = "URL")]
-    alert_url: Option<reqwest::Url>,
+    /// Options of alerts.
+    #[command(flatten)]
+    alert: AlertArgs,
 
     /// Also keeps counters in this file, for node exporter's textfile collector; its name ends with .prom.
     #[arg(long, value_name = "FILE")]
@@ -61,7 +61,7 @@ const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Compares, prints and alerts; returns whether there is no drift.
 pub(super) async fn correlate(args: &CorrelateArgs, output: &mut impl Write) -> Result<bool, AuditError> {
-    let alerts = args.alert_url.clone().map(Alerts::new).transpose()?;
+    let alerts = args.alert.alerts()?;
     let shutdown = lucid_process::shutdown_signal()
         .context(FileSnafu { what: "wait for signals instead of", path: Path::new("-") })?;
     let mut shutdown = std::pin::pin!(shutdown);

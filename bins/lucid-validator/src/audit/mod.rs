@@ -129,6 +129,12 @@ pub enum AuditError {
         /// What is wrong.
         source: tail::TailError,
     },
+    /// There is no token to show to who gets alerts.
+    #[snafu(display("--alert-token-file: {source}"))]
+    AlertToken {
+        /// What is wrong.
+        source: lucid_process::TokenFileError,
+    },
     /// The alert cannot be sent at all.
     #[snafu(display("failed to make a client for alerts: {source}"))]
     Alert {

@@ -11,24 +11,36 @@ const KEPT: usize = 100;
 /// How much of each text is kept, in bytes.
 const LONGEST: usize = 1024;
 
-/// One drift. Only `message` has to be there when it is reported.
+/// What is posted.
+#[derive(Debug, Deserialize)]
+pub(super) struct Report {
+    pub(super) drifts: Vec<Alert>,
+}
+
+/// One drift, as `lucid_audit::correlate::Drift` is written. Only `detail` has to be there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Alert {
-    /// When it was reported last.
-    #[serde(default = "Timestamp::now")]
-    pub(super) time: Timestamp,
     /// Which class of drift, such as `missing`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) class: String,
-    /// In which log: its origin.
+    /// In which log, as whoever compares calls it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) log: String,
-    /// At which record of it.
+    /// At which record of it, or at the first of several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) seq: Option<u64>,
-    /// For people.
-    pub(super) message: String,
+    /// At the last of several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) last: Option<u64>,
+    /// The request, by its id in the API server's audit log.
+    #[serde(default, rename = "auditID", skip_serializing_if = "String::is_empty")]
+    pub(super) audit_id: String,
+    /// What was found, for people.
+    pub(super) detail: String,
+    /// When it was reported last.
+    #[serde(default = "Timestamp::now", skip_deserializing)]
+    pub(super) time: Timestamp,
     /// How often the same was reported.
     #[serde(default, skip_deserializing)]
     pub(super) count: u64,
@@ -41,14 +53,14 @@ pub(super) struct Alerts(Mutex<VecDeque<Alert>>);
 impl Alerts {
     /// Keeps an alert; one that is there already is counted, and the latest then.
     pub(super) fn raise(&self, mut alert: Alert) {
-        for text in [&mut alert.class, &mut alert.log, &mut alert.message] {
+        for text in [&mut alert.class, &mut alert.log, &mut alert.audit_id, &mut alert.detail] {
             text.truncate(text.floor_char_boundary(LONGEST));
         }
-        tracing::error!(class = alert.class, log = alert.log, seq = alert.seq, "drift: {}", alert.message);
+        tracing::error!(class = alert.class, log = alert.log, seq = alert.seq, "drift: {}", alert.detail);
         let mut alerts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_same = |other: &Alert| {
-            (&other.class, &other.log, other.seq, &other.message)
-                == (&alert.class, &alert.log, alert.seq, &alert.message)
+            (&other.class, &other.log, other.seq, &other.audit_id, &other.detail)
+                == (&alert.class, &alert.log, alert.seq, &alert.audit_id, &alert.detail)
         };
         let known = alerts.iter().position(is_same).and_then(|place| alerts.remove(place));
         alert.count = known.map_or(0, |known| known.count) + 1;
@@ -75,17 +87,17 @@ mod tests {
     #[test]
     fn the_latest_are_kept_and_the_same_is_counted() {
         let alerts = Alerts::default();
-        alerts.raise(alert(r#"{"class":"gap","log":"a","seq":3,"message":"first","unknown":1}"#));
+        alerts.raise(alert(r#"{"class":"gap","log":"a","seq":3,"detail":"first","unknown":1}"#));
         for number in 1..=KEPT {
-            alerts.raise(alert(&format!(r#"{{"message":"{number}","count":9}}"#)));
+            alerts.raise(alert(&format!(r#"{{"detail":"{number}","count":9}}"#)));
         }
-        alerts.raise(alert(r#"{"message":"50"}"#));
+        alerts.raise(alert(r#"{"detail":"50"}"#));
         let latest = alerts.latest();
         assert_eq!(latest.len(), KEPT);
-        assert_eq!((latest[0].message.as_str(), latest[0].count), ("50", 2));
-        assert_eq!((latest[1].message.as_str(), latest[1].count), ("100", 1));
-        alerts.raise(alert(&format!(r#"{{"message":"{}"}}"#, "é".repeat(10_000))));
-        assert_eq!(alerts.latest()[0].message.len(), LONGEST);
+        assert_eq!((latest[0].detail.as_str(), latest[0].count), ("50", 2));
+        assert_eq!((latest[1].detail.as_str(), latest[1].count), ("100", 1));
+        alerts.raise(alert(&format!(r#"{{"detail":"{}"}}"#, "é".repeat(10_000))));
+        assert_eq!(alerts.latest()[0].detail.len(), LONGEST);
         assert!(serde_json::from_str::<Alert>("{}").is_err());
     }
 }

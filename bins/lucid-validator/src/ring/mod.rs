@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `GET /audit` | decisions, filtered and in pages; see `query` |
 //! | `GET /audit/status` | what is kept where, and the drift that was reported |
-//! | `POST /audit/alerts` | 204; a drift is reported, see `alerts` |
+//! | `POST /audit/alerts` | 204; drifts are reported, as `{"drifts": [...]}`, see `alerts` |
 //! | `GET /audit/ui` | a page for people, which asks for the token and shows the rest |
 //!
 //! Each but the page, which holds nothing, needs `Authorization: Bearer TOKEN`: 401 without. Where no token is configured
@@ -32,7 +32,7 @@ use serde::Serialize;
 use serde_json::json;
 use snafu::{ResultExt, Snafu};
 
-use self::alerts::{Alert, Alerts};
+use self::alerts::{Alert, Alerts, Report};
 use self::page::Page;
 use self::query::{Format, Query, QueryError};
 
@@ -86,6 +86,23 @@ struct Shared {
     page: ui::Ui,
 }
 
+/// How the log is that this process writes.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct LogState {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    origin: Option<String>,
+    size: u64,
+    /// How many of them the checkpoint covers, where there is one, and a witness has cosigned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sealed: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cosigned: Option<u64>,
+    /// Why the latest decision is not in it, if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failing: Option<String>,
+}
+
 /// What is kept where.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -95,6 +112,8 @@ struct Status<'a> {
     /// How many decisions were made since the start, and how many of them are in memory.
     decided: u64,
     in_memory: usize,
+    /// None where decisions are in memory only.
+    log: Option<LogState>,
     alerts: Vec<Alert>,
 }
 
@@ -205,20 +224,38 @@ impl RingService {
             version: env!("CARGO_PKG_VERSION"),
             decided: *recorder.watch().borrow(),
             in_memory: recorder.latest().len(),
+            log: log_state(recorder),
             alerts: alerts.latest(),
         }
     }
 
     fn alert(&self, body: &[u8]) -> Response<Full<Bytes>> {
-        match serde_json::from_slice::<Alert>(body) {
-            Ok(alert) => {
-                self.0.alerts.raise(alert);
+        match serde_json::from_slice::<Report>(body) {
+            Ok(report) => {
+                report.drifts.into_iter().for_each(|alert| self.0.alerts.raise(alert));
                 let mut response = Response::new(Full::default());
                 *response.status_mut() = StatusCode::NO_CONTENT;
                 response
             }
-            Err(wrong) => error(StatusCode::BAD_REQUEST, &format!("failed to read the alert: {wrong}")),
+            Err(wrong) => error(StatusCode::BAD_REQUEST, &format!("failed to read the drifts: {wrong}")),
         }
+    }
+}
+
+fn log_state(recorder: &Recorder) -> Option<LogState> {
+    match recorder.log_status() {
+        Ok(None) => None,
+        Ok(Some(log)) => {
+            let sealed = log.vkey.is_some();
+            Some(LogState {
+                origin: log.vkey.as_ref().map(|key| key.name().to_owned()),
+                size: log.size,
+                sealed: sealed.then_some(log.sealed_size),
+                cosigned: Some(log.cosigned_size).filter(|size| *size > 0),
+                failing: log.failure,
+            })
+        }
+        Err(reason) => Some(LogState { failing: Some(reason.to_owned()), ..LogState::default() }),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lucid_audit::{Decision, Entry};
+use lucid_audit::{Anchor, Decision, Entry};
 use serde::Serialize;
 
 use super::query::{Order, Query};
@@ -28,6 +28,9 @@ struct Line<'a> {
     number: u64,
     #[serde(flatten)]
     decision: &'a Decision,
+    /// Where it is in the log
+    #[serde(skip_serializing_if = "Option::is_none")]
+    anchor: Option<Anchor>,
 }
 
 impl Page {
@@ -47,7 +50,11 @@ impl Page {
         };
         let (mut lines, mut length, mut last, mut more) = (Vec::new(), 0, None, false);
         for entry in chosen.filter(|entry| query.takes(entry)) {
-            let line = serde_json::to_vec(&Line { number: entry.number, decision: &entry.decision })?;
+            let line = serde_json::to_vec(&Line {
+                number: entry.number,
+                decision: &entry.decision,
+                anchor: entry.anchor,
+            })?;
             length += line.len();
             more = lines.len() == query.limit || (length > LONGEST && !lines.is_empty());
             if more {

@@ -190,14 +190,15 @@ async function status() {
 const number = (value) => Number(value ?? 0).toLocaleString("en");
 
 function seal(log) {
-  if (!log) return ["Log", "none: decisions are in memory only", "warn"];
+  if (!log) return ["Log", "none: decisions are in memory only", ""];
   const kept = `${number(log.size)} records`;
   if (log.failing) return ["Log", `FAILING: ${log.failing}`, "bad"];
   if (log.sealed === undefined || log.sealed === null) return ["Log", `${kept}, not sealed: no key`, "warn"];
+  const cosigned = log.cosigned ? `, ${number(log.cosigned)} cosigned` : "";
   const behind = log.size - log.sealed;
   return behind > 0
-    ? ["Log", `${kept}, ${number(behind)} of them not sealed yet`, ""]
-    : ["Log", `${kept}, all sealed`, "good"];
+    ? [`Log ${log.origin}`, `${kept}, ${number(behind)} of them not sealed yet${cosigned}`, ""]
+    : [`Log ${log.origin}`, `${kept}, all sealed${cosigned}`, "good"];
 }
 
 function drift(alerts) {
@@ -207,8 +208,9 @@ function drift(alerts) {
     section.dataset.key = key;
     section.querySelector("ul").replaceChildren(...alerts.map((alert) => {
       const item = make("li");
-      const where = [alert.log, alert.seq === undefined ? "" : `seq ${alert.seq}`].filter(Boolean).join(", ");
-      item.append(make("b", alert.class || "drift"), ` ${shown(alert.message)} `,
+      const seq = alert.seq === undefined ? "" : `seq ${alert.seq}${alert.last === undefined ? "" : ` to ${alert.last}`}`;
+      const where = [alert.log, seq, alert.auditID && `auditID ${alert.auditID}`].filter(Boolean).join(", ");
+      item.append(make("b", alert.class || "drift"), ` ${shown(alert.detail)} `,
         make("span", `${where}${where ? ", " : ""}${clock(alert.time)}${alert.count > 1 ? `, ${alert.count} times` : ""}`, "tag"));
       return item;
     }));
@@ -230,7 +232,7 @@ function clock(time) {
 
 function verdict(decision) {
   if (!decision.allowed) return ["denied", "✕ denied"];
-  if (decision.mode === "break-glass" || decision.ticket) return ["break-glass", "⚿ break-glass"];
+  if (decision.mode === "break-glass" || decision.ticket) return ["break-glass", "! break-glass"];
   if (decision.wouldDeny) return ["would-deny", "△ would deny"];
   return ["allowed", "✓ allowed"];
 }
@@ -255,13 +257,15 @@ function rows(decision) {
   const badge = make("td");
   badge.append(make("span", text, `badge ${kind}`));
   if (decision.ticket) badge.append(" ", make("div", decision.ticket, "tag"));
-  const request = make("td", `${decision.operation ?? ""} ${decision.kind ?? ""}`);
-  request.append(" ", make("div", decision.webhook + (decision.patched ? ", patched" : "") +
+  const request = make("td");
+  request.append(make("div", `${decision.operation ?? ""} ${decision.kind ?? ""}`), make("div", decision.webhook + (decision.patched ? ", patched" : "") +
     (decision.dryRun ? ", dry run" : ""), "tag"));
   const name = [decision.namespace, decision.name].filter(Boolean).join("/");
+  const object = make("td", undefined, "object");
+  object.append(make("div", name));
   const reason = make("td", undefined, "why");
   reason.append(make("div", why(decision)));
-  row.append(time, badge, request, make("td", name, "object"), make("td", decision.user ?? ""), reason);
+  row.append(time, badge, request, object, caller(decision.user ?? ""), reason);
   const toggle = () => {
     const open = details.hidden;
     if (open && !details.firstChild) details.append(describe(decision));
@@ -274,6 +278,15 @@ function rows(decision) {
   });
   remember(decision.namespace);
   return [row, details];
+}
+
+// Of a ServiceAccount, which most are, what tells them apart; all of it is among the details.
+function caller(user) {
+  const account = /^system:serviceaccount:([^:]+):([^:]+)$/.exec(user);
+  const cell = make("td", undefined, "user");
+  cell.append(make("div", account ? account[2] : user));
+  if (account) cell.append(make("div", `of ${account[1]}`, "tag"));
+  return cell;
 }
 
 function describe(decision) {

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
-use lucid_audit::{Decision, Recorder};
+use lucid_audit::log::Options;
+use lucid_audit::note::SigningKey;
+use lucid_audit::{Decision, Log, Recorder};
 use lucid_validator::RingArgs;
 use lucid_webhook::Router;
 use serde_json::{Value, json};
@@ -36,7 +38,7 @@ impl Answer {
     }
 }
 
-fn router(token_file: Option<&Path>, recorder: &Arc<Recorder>) -> Router {
+fn router_of(token_file: Option<&Path>, recorder: &Arc<Recorder>) -> Router {
     let args = RingArgs { audit_token_file: token_file.map(Path::to_owned) };
     args.service(Arc::clone(recorder)).unwrap().mount(Router::new())
 }
@@ -59,17 +61,17 @@ impl Ring {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("token"), TOKEN).unwrap();
         let recorder = Arc::new(Recorder::new(capacity));
-        Self { router: router(Some(&folder.path().join("token")), &recorder), recorder, folder }
+        Self { router: router_of(Some(&folder.path().join("token")), &recorder), recorder, folder }
     }
 
     /// Records decisions with these uids.
-    fn record(&self, uids: impl IntoIterator<Item = u64>) {
+    async fn record(&self, uids: impl IntoIterator<Item = u64>) {
         for uid in uids {
             let mut decision =
                 Decision::new(if uid % 2 == 0 { "mutate" } else { "validate" }, uid.to_string());
             decision.namespace = format!("n{}", uid % 3);
             decision.allowed = uid % 4 != 0;
-            self.recorder.record(decision).unwrap();
+            self.recorder.record(decision).await.unwrap();
         }
     }
 
@@ -87,7 +89,7 @@ impl Ring {
 #[tokio::test]
 async fn without_the_token_nobody_sees_anything_but_the_page() {
     let ring = Ring::new(10);
-    ring.record(0..3);
+    ring.record(0..3).await;
     for (method, uri) in [
         (Method::GET, "/audit"),
         (Method::GET, "/audit?format=jsonl"),
@@ -98,7 +100,7 @@ async fn without_the_token_nobody_sees_anything_but_the_page() {
         (Method::DELETE, "/audit"),
     ] {
         for token in [None, Some("another"), Some(&TOKEN[1..]), Some("")] {
-            let answer = ask(&ring.router, method.clone(), uri, token, r#"{"message":"x"}"#).await;
+            let answer = ask(&ring.router, method.clone(), uri, token, r#"{"drifts":[]}"#).await;
             assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{method} {uri} {token:?}");
             assert_eq!(answer.headers["www-authenticate"], "Bearer");
             assert!(!answer.body.contains("uid") && !answer.body.contains(TOKEN), "{}", answer.body);
@@ -123,8 +125,8 @@ async fn without_the_token_nobody_sees_anything_but_the_page() {
 #[tokio::test]
 async fn where_no_token_is_configured_the_reason_is_the_answer() {
     let recorder = Arc::new(Recorder::new(10));
-    recorder.record(Decision::new("validate", "secret")).unwrap();
-    let router = router(None, &recorder);
+    recorder.record(Decision::new("validate", "secret")).await.unwrap();
+    let router = router_of(None, &recorder);
     for (method, uri) in [
         (Method::GET, "/audit"),
         (Method::GET, "/audit/status"),
@@ -145,12 +147,12 @@ async fn where_no_token_is_configured_the_reason_is_the_answer() {
 #[tokio::test]
 async fn pages_are_stable_while_new_decisions_come() {
     let ring = Ring::new(100);
-    ring.record(0..10);
+    ring.record(0..10).await;
     let (mut seen, mut uri) = (Vec::new(), "/audit?limit=3".to_owned());
     for round in 0.. {
         let (uids, page) = ring.page(&uri).await;
         seen.extend(uids);
-        ring.record([100 + round]);
+        ring.record([100 + round]).await;
         let Some(next) = page["next"].as_str() else { break };
         uri = format!("/audit?limit=3&cursor={next}");
     }
@@ -164,7 +166,7 @@ async fn in_the_order_of_age_a_cursor_goes_on_with_what_comes() {
     assert_eq!((uids, &page["missed"]), (Vec::new(), &json!(0)));
     let follow =
         |page: &Value| format!("/audit?order=oldest&limit=2&cursor={}", page["next"].as_str().unwrap());
-    ring.record(0..3);
+    ring.record(0..3).await;
     let (uids, page) = ring.page(&follow(&page)).await;
     assert_eq!(uids, [0, 1]);
     let (uids, page) = ring.page(&follow(&page)).await;
@@ -172,13 +174,13 @@ async fn in_the_order_of_age_a_cursor_goes_on_with_what_comes() {
     let (uids, page) = ring.page(&follow(&page)).await;
     assert_eq!((uids, &page["missed"]), (Vec::new(), &json!(0)));
     // 3 to 6 are gone when it asks again.
-    ring.record(3..12);
+    ring.record(3..12).await;
     let (uids, page) = ring.page(&follow(&page)).await;
     assert_eq!((uids, &page["missed"]), (vec![7, 8], &json!(4)));
 
     // From the newest page, too.
     let (_, page) = ring.page("/audit?limit=1").await;
-    ring.record([12]);
+    ring.record([12]).await;
     let latest = page["latest"].as_str().unwrap();
     assert_eq!(ring.page(&format!("/audit?order=oldest&cursor={latest}")).await.0, [12]);
 }
@@ -186,7 +188,7 @@ async fn in_the_order_of_age_a_cursor_goes_on_with_what_comes() {
 #[tokio::test]
 async fn filters_choose_and_pages_are_of_what_is_chosen() {
     let ring = Ring::new(100);
-    ring.record(0..24);
+    ring.record(0..24).await;
     for (filter, holds) in [
         ("namespace=n1", (|uid| uid % 3 == 1) as fn(u64) -> bool),
         ("decision=denied", |uid| uid % 4 == 0),
@@ -213,7 +215,7 @@ async fn filters_choose_and_pages_are_of_what_is_chosen() {
 #[tokio::test]
 async fn lines_are_decisions_and_the_next_page_is_in_a_header() {
     let ring = Ring::new(10);
-    ring.record(0..3);
+    ring.record(0..3).await;
     let first = ring.get("/audit?format=jsonl&limit=2&namespace=").await;
     assert_eq!(first.headers["content-type"], "application/jsonl");
     let lines: Vec<Decision> = first.body.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -234,7 +236,7 @@ async fn lines_are_decisions_and_the_next_page_is_in_a_header() {
 #[tokio::test]
 async fn what_makes_no_sense_is_told_and_a_cursor_of_another_process_is_gone() {
     let ring = Ring::new(10);
-    ring.record(0..2);
+    ring.record(0..2).await;
     for (uri, status, says) in [
         ("/audit?limit=0", StatusCode::BAD_REQUEST, "1 to 1000"),
         ("/audit?nothing=1", StatusCode::BAD_REQUEST, "no such parameter"),
@@ -262,7 +264,7 @@ async fn a_page_has_a_bound_in_bytes_and_nothing_is_lost_by_it() {
     for uid in 0..60 {
         let mut decision = Decision::new("validate", uid.to_string());
         decision.message = "<".repeat(100_000);
-        ring.recorder.record(decision).unwrap();
+        ring.recorder.record(decision).await.unwrap();
     }
     let (mut seen, mut uri) = (BTreeSet::new(), "/audit?limit=1000".to_owned());
     loop {
@@ -279,25 +281,61 @@ async fn a_page_has_a_bound_in_bytes_and_nothing_is_lost_by_it() {
 }
 
 #[tokio::test]
+async fn the_status_says_how_the_log_is_and_decisions_where_they_are_in_it() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("token"), TOKEN).unwrap();
+    let token = folder.path().join("token");
+    let key = SigningKey::generate("lucid.computing/test/0").unwrap();
+    let log = Log::open(&folder.path().join("log"), Options::new().key(key)).unwrap();
+    let recorder = Arc::new(Recorder::new(10).with_log(log));
+    let router = router_of(Some(&token), &recorder);
+    for uid in 0..3 {
+        recorder.record(Decision::new("validate", uid.to_string())).await.unwrap();
+    }
+    let page = ask(&router, Method::GET, "/audit", Some(TOKEN), "").await.json();
+    let anchor = &page["decisions"][0]["anchor"];
+    assert_eq!(anchor["seq"], 2);
+    assert_eq!(anchor["leaf"].as_str().unwrap().len(), 64);
+    let begin = std::time::Instant::now();
+    loop {
+        let log = &ask(&router, Method::GET, "/audit/status", Some(TOKEN), "").await.json()["log"];
+        assert_eq!((&log["origin"], &log["size"]), (&json!("lucid.computing/test/0"), &json!(3)));
+        if log["sealed"] == 3 {
+            break;
+        }
+        assert!(begin.elapsed() < std::time::Duration::from_secs(30), "it is never sealed: {log}");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let recorder = Arc::new(Recorder::new(10).with_unavailable_log("the disk is gone"));
+    let router = router_of(Some(&token), &recorder);
+    let status = ask(&router, Method::GET, "/audit/status", Some(TOKEN), "").await.json();
+    assert_eq!(status["log"]["failing"], "the disk is gone");
+}
+
+#[tokio::test]
 async fn reported_drift_is_in_the_status() {
     let ring = Ring::new(10);
-    ring.record(0..12);
+    ring.record(0..12).await;
     for (body, status) in [
-        (r#"{"class":"rewritten","log":"lucid.computing/a","seq":7,"message":"the leaf differs"}"#, 204),
-        (r#"{"message":"again"}"#, 204),
-        (r#"{"message":"again"}"#, 204),
+        (
+            r#"{"drifts":[{"class":"rewritten","log":"a","seq":7,"auditID":"u","detail":"the leaf differs"},{"detail":"again"}]}"#,
+            204,
+        ),
+        (r#"{"drifts":[{"detail":"again","time":"never","count":9}]}"#, 204),
+        (r#"{"drifts":[]}"#, 204),
         ("{}", 400),
         ("[]", 400),
         ("", 400),
-        (r#"{"message":"x","seq":-1}"#, 400),
+        (r#"{"drifts":[{"detail":"x","seq":-1}]}"#, 400),
     ] {
         let answer = ask(&ring.router, Method::POST, "/audit/alerts", Some(TOKEN), body).await;
         assert_eq!(answer.status, status, "{body}: {}", answer.body);
     }
     let status = ring.get("/audit/status").await.json();
     assert_eq!((&status["decided"], &status["inMemory"]), (&json!(12), &json!(10)));
+    assert_eq!(status["log"], Value::Null);
     let alerts = status["alerts"].as_array().unwrap();
     assert_eq!(alerts.len(), 2);
-    assert_eq!((&alerts[0]["message"], &alerts[0]["count"]), (&json!("again"), &json!(2)));
+    assert_eq!((&alerts[0]["detail"], &alerts[0]["count"]), (&json!("again"), &json!(2)));
     assert_eq!((&alerts[1]["class"], &alerts[1]["seq"]), (&json!("rewritten"), &json!(7)));
 }

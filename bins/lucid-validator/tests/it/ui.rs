@@ -5,7 +5,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use lucid_audit::{Decision, ImageVerdict, Recorder};
+use lucid_audit::log::Options;
+use lucid_audit::note::SigningKey;
+use lucid_audit::{Decision, ImageVerdict, Log, Recorder};
 use lucid_certs::{CertificateAuthority, ServerTls, ServingCertificateResolver, ServingNames};
 use lucid_testbed::Process;
 use lucid_validator::RingArgs;
@@ -13,8 +15,7 @@ use lucid_webhook::{Router, Server};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use thirtyfour::{
-    BrowserCapabilitiesHelper, By, CapabilitiesHelper, ChromiumLikeCapabilities, DesiredCapabilities, Key,
-    WebDriver,
+    By, CapabilitiesHelper, ChromiumLikeCapabilities, DesiredCapabilities, Key, TypingData, WebDriver,
 };
 
 const TOKEN: &str = "a-token-of-tests";
@@ -46,7 +47,9 @@ impl Site {
     async fn open(capacity: usize, theme: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("token"), TOKEN).unwrap();
-        let recorder = Arc::new(Recorder::new(capacity));
+        let key = SigningKey::generate("lucid.computing/prod/lucid-operator-0").unwrap();
+        let log = Log::open(&folder.path().join("log"), Options::new().key(key)).unwrap();
+        let recorder = Arc::new(Recorder::new(capacity).with_log(log));
         let args = RingArgs { audit_token_file: Some(folder.path().join("token")) };
         let router = args.service(Arc::clone(&recorder)).unwrap().mount(Router::new());
         let server = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
@@ -67,7 +70,7 @@ impl Site {
             rest.split_once('.').map(|(port, _)| port.to_owned())
         })
         .await;
-        let mut browser = DesiredCapabilities::chromium();
+        let mut browser = DesiredCapabilities::chrome();
         browser.accept_insecure_certs(true).unwrap();
         let profile = format!("--user-data-dir={}", folder.path().join("profile").display());
         for argument in [
@@ -84,7 +87,6 @@ impl Site {
         ] {
             browser.add_arg(argument).unwrap();
         }
-        browser.insert_base_capability("goog:loggingPrefs".to_owned(), json!({"browser": "ALL"}));
         let driver = WebDriver::new(format!("http://127.0.0.1:{port}"), browser).await.unwrap();
         let emulated = json!({"features": [{"name": "prefers-color-scheme", "value": theme}]});
         driver.cdp().send_raw("Emulation.setEmulatedMedia", emulated).await.unwrap();
@@ -98,6 +100,17 @@ impl Site {
         let field = self.driver.find(By::Id("token")).await.unwrap();
         field.send_keys(token).await.unwrap();
         field.send_keys(Key::Enter + "").await.unwrap();
+    }
+
+    async fn record(&self, decisions: impl IntoIterator<Item = Decision>) {
+        for decision in decisions {
+            self.recorder.record(decision).await.unwrap();
+        }
+    }
+
+    /// Types where the focus is.
+    async fn press(&self, keys: impl Into<TypingData>) {
+        self.driver.active_element().await.unwrap().send_keys(keys).await.unwrap();
     }
 
     /// What an expression of the page's script is.
@@ -120,7 +133,7 @@ impl Site {
 
     async fn raise(&self, alert: Value) {
         let request = self.client.post(format!("{}/audit/alerts", self.url)).bearer_auth(TOKEN);
-        assert_eq!(request.body(alert.to_string()).send().await.unwrap().status(), 204);
+        assert_eq!(request.body(json!({"drifts": [alert]}).to_string()).send().await.unwrap().status(), 204);
     }
 
     /// Leaves a picture where `LUCID_SCREENSHOTS` says.
@@ -210,7 +223,7 @@ async fn it_asks_for_the_token_and_then_shows_what_is_decided_and_what_comes() {
         return;
     }
     let site = Site::open(1000, "light").await;
-    evening().into_iter().for_each(|decision| site.recorder.record(decision).unwrap());
+    site.record(evening()).await;
     site.driver.execute("window.complaints = []; addEventListener('securitypolicyviolation', (it) => complaints.push(it.violatedDirective + ' ' + it.blockedURI))", Vec::new()).await.unwrap();
     site.becomes("document.activeElement.id", json!("token")).await;
     site.picture("audit-ui-login.png").await;
@@ -236,13 +249,13 @@ async fn it_asks_for_the_token_and_then_shows_what_is_decided_and_what_comes() {
     .await;
     let mut late = decision(99);
     late.name = "late".to_owned();
-    site.recorder.record(late).unwrap();
+    site.record([late]).await;
     site.becomes("document.querySelector('tr.decision td.object').textContent", json!("shop/late")).await;
     assert_eq!(site.value("document.querySelector('tr.denied + tr.details').hidden").await, json!(false));
 
     assert_eq!(site.value("document.getElementById('drift').hidden").await, json!(true));
     let class = json!({"class": "rewritten", "log": "lucid.computing/prod/lucid-operator-0", "seq": 81_934,
-        "message": "the record differs from the anchor in the API server's audit log"});
+        "detail": "the record differs from the anchor in the API server's audit log"});
     site.raise(class).await;
     site.becomes("document.getElementById('drift').textContent.includes('seq 81934')", json!(true)).await;
     site.becomes("document.title.startsWith('⚠ (1 denied)')", json!(true)).await;
@@ -267,25 +280,22 @@ async fn filters_and_pages_work_by_keyboard_alone() {
     for number in 0..150 {
         let mut decision = decision(number);
         decision.namespace = format!("team-{}", number % 3);
-        site.recorder.record(decision).unwrap();
+        site.record([decision]).await;
     }
-    evening().into_iter().for_each(|decision| site.recorder.record(decision).unwrap());
+    site.record(evening()).await;
     site.enter(TOKEN).await;
     site.becomes(ROWS, json!(100)).await;
-    let press = async |keys: &str| {
-        site.driver.active_element().await.unwrap().send_keys(keys).await.unwrap();
-    };
     // The field for the token is gone, and so is its focus.
-    press("j").await;
+    site.press("j").await;
     site.becomes(
         "document.activeElement.closest('tr') === document.querySelector('tr.decision')",
         json!(true),
     )
     .await;
-    press("j").await;
-    press(&(Key::Enter + "")).await;
+    site.press("j").await;
+    site.press(Key::Enter + "").await;
     site.becomes("document.querySelectorAll('tr.details:not([hidden])').length", json!(1)).await;
-    press("k").await;
+    site.press("k").await;
     site.becomes(
         "document.activeElement.closest('tr') === document.querySelector('tr.decision')",
         json!(true),
@@ -293,30 +303,30 @@ async fn filters_and_pages_work_by_keyboard_alone() {
     .await;
     site.picture("audit-ui-dark.png").await;
 
-    press("/").await;
+    site.press("/").await;
     site.becomes("document.activeElement.name", json!("namespace")).await;
-    press("team-1").await;
+    site.press("team-1").await;
     site.becomes(ROWS, json!(50)).await;
-    press(&(Key::Escape + "")).await;
+    site.press(Key::Escape + "").await;
     site.driver.execute("document.querySelector('[type=reset]').focus()", Vec::new()).await.unwrap();
-    press(&(Key::Enter + "")).await;
+    site.press(Key::Enter + "").await;
     site.becomes(ROWS, json!(100)).await;
     site.driver.execute("document.getElementById('older').focus()", Vec::new()).await.unwrap();
-    press(&(Key::Enter + "")).await;
+    site.press(Key::Enter + "").await;
     site.becomes(ROWS, json!(164)).await;
     site.becomes("document.getElementById('older').hidden", json!(true)).await;
 
     site.driver.execute("document.querySelector('[name=decision]').focus()", Vec::new()).await.unwrap();
-    press(&(Key::Right + "")).await;
+    site.press(Key::Right + "").await;
     site.becomes(ROWS, json!(1)).await;
-    press(&(Key::Right + "")).await;
+    site.press(Key::Right + "").await;
     site.becomes(ROWS, json!(2)).await;
     assert_eq!(site.value("document.querySelectorAll('.badge.break-glass').length").await, json!(1));
 
     // What is paused stands still, and what was missed meanwhile comes after.
-    press("p").await;
+    site.press("p").await;
     site.becomes("document.getElementById('live').dataset.state", json!("paused")).await;
-    press(&(Key::Left + "")).await;
+    site.press(Key::Left + "").await;
     site.becomes(ROWS, json!(1)).await;
     site.close().await;
 }
@@ -351,12 +361,12 @@ async fn what_a_pods_author_writes_is_text() {
         image: attack.to_owned(),
         verdict: attack.to_owned(),
     }];
-    site.recorder.record(hostile).unwrap();
-    site.raise(json!({"class": attack, "log": attack, "message": attack})).await;
+    site.record([hostile]).await;
+    site.raise(json!({"class": attack, "log": attack, "detail": attack})).await;
     site.enter(TOKEN).await;
     site.becomes(ROWS, json!(1)).await;
     site.driver.execute("document.querySelector('tr.decision button').click()", Vec::new()).await.unwrap();
-    site.becomes("document.querySelectorAll('tr.details dd').length", json!(11)).await;
+    site.becomes("document.querySelectorAll('tr.details dd').length", json!(12)).await;
     site.becomes("document.getElementById('drift').hidden", json!(false)).await;
     let shown = "[document.querySelector('td.object').textContent.includes('<img src=x'), document.body.textContent.includes('\\u202e'), document.querySelectorAll('main img, main b[onclick], main script').length, window.hacked ?? 0]";
     assert_eq!(site.value(shown).await, json!([true, false, 0, 0]));
@@ -371,7 +381,7 @@ async fn what_a_pods_author_writes_is_text() {
 
     // What came and went between two looks is said.
     site.driver.execute("document.getElementById('pause').click()", Vec::new()).await.unwrap();
-    (10..20).for_each(|number| site.recorder.record(decision(number)).unwrap());
+    site.record((10..20).map(decision)).await;
     site.driver.execute("document.getElementById('pause').click()", Vec::new()).await.unwrap();
     site.becomes("document.querySelector('tr.gap')?.textContent.startsWith('7 decisions')", json!(true))
         .await;

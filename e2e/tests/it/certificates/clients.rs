@@ -1,18 +1,27 @@
 //! Who is let in.
 
 use lucid_e2e::Operator;
+use lucid_testbed::Cluster;
 
 use super::{Authority, Pair, eventually, is_admitted, logged};
-use crate::common::{cluster, operator};
+use crate::common::{cluster, create, operator, prepare, secured};
 
 /// What a client gets to hear with this certificate: the status of the answer, or nothing without a handshake.
 async fn call(operator: &Operator, client: Option<&Pair>) -> Option<u16> {
+    ask(operator, client, "/mutate", None).await
+}
+
+async fn ask(operator: &Operator, client: Option<&Pair>, path: &str, token: Option<&str>) -> Option<u16> {
     let mut builder = reqwest::Client::builder().tls_danger_accept_invalid_certs(true).no_proxy();
     if let Some(pair) = client {
         let pem = format!("{}{}", pair.certificate, pair.key);
         builder = builder.identity(reqwest::Identity::from_pem(pem.as_bytes()).unwrap());
     }
-    let answer = builder.build().unwrap().get(format!("{}/mutate", operator.url())).send().await.ok()?;
+    let mut request = builder.build().unwrap().get(format!("{}{path}", operator.url()));
+    if let Some(token) = token {
+        request = request.bearer_auth(token);
+    }
+    let answer = request.send().await.ok()?;
     Some(answer.status().as_u16())
 }
 
@@ -31,12 +40,12 @@ async fn only_clients_with_a_certificate_of_the_authorities_in_the_file_are_let_
     let good = first.issue("kube-apiserver", Vec::new());
     let is_in = |status| status == Some(405);
     assert!(is_in(call(&operator, Some(&good)).await));
+    assert_eq!(call(&operator, None).await, Some(403), "no certificate is let in");
     for (what, client) in [
-        ("no certificate", None),
-        ("another name", Some(first.issue("somebody", Vec::new()))),
-        ("another authority", Some(second.issue("kube-apiserver", Vec::new()))),
+        ("another name", first.issue("somebody", Vec::new())),
+        ("another authority", second.issue("kube-apiserver", Vec::new())),
     ] {
-        assert_eq!(call(&operator, client.as_ref()).await, None, "{what} is let in");
+        assert_eq!(call(&operator, Some(&client)).await, None, "{what} is let in");
     }
 
     // An authority in place of the other counts at once, and what cannot be read changes nothing.
@@ -47,6 +56,46 @@ async fn only_clients_with_a_certificate_of_the_authorities_in_the_file_are_let_
     std::fs::write(&file, "no certificate").unwrap();
     logged(&operator, "clients.crt").await;
     assert!(is_in(call(&operator, Some(&new)).await));
+}
+
+#[tokio::test]
+async fn an_api_server_with_its_certificate_is_answered_and_others_have_only_what_needs_none() {
+    let cluster = prepare(Cluster::builder().webhook_client("kube-apiserver").start().await.unwrap()).await;
+    let token = cluster.folder().join("audit-token");
+    std::fs::write(&token, "a-token-of-tests").unwrap();
+    let authority = cluster.authority_path().to_str().unwrap().to_owned();
+    let operator = operator(&cluster, |operator| {
+        operator
+            .env("LUCID_CLIENT_CA", authority)
+            .env("LUCID_CLIENT_NAMES", "kube-apiserver")
+            .env("LUCID_AUDIT_TOKEN_FILE", token.to_str().unwrap())
+    })
+    .await;
+    is_admitted(&cluster, "web").await;
+    for (path, token, status) in [
+        ("/mutate", None, 403),
+        ("/validate", None, 403),
+        ("/validate", Some("a-token-of-tests"), 403),
+        ("/healthz", None, 200),
+        ("/audit", None, 401),
+        ("/audit", Some("another"), 401),
+        ("/audit", Some("a-token-of-tests"), 200),
+        ("/audit?namespace=shop&decision=allowed", Some("a-token-of-tests"), 200),
+        ("/audit/ui", None, 200),
+    ] {
+        assert_eq!(ask(&operator, None, path, token).await, Some(status), "{path} {token:?}");
+    }
+    let open = reqwest::get(operator.admin_url("/audit")).await.unwrap();
+    assert_eq!(open.status(), 404, "the token would travel in the clear");
+}
+
+#[tokio::test]
+async fn an_api_server_without_a_certificate_is_refused_and_nothing_is_let_through() {
+    let cluster = cluster().await;
+    let authority = cluster.authority_path().to_str().unwrap().to_owned();
+    let _operator = operator(&cluster, |operator| operator.env("LUCID_CLIENT_CA", authority)).await;
+    let refused = create(&cluster, "shop", &secured("web")).await;
+    assert!(refused.refusal().contains("failed calling webhook"), "{refused:?}");
 }
 
 #[tokio::test]
