@@ -85,19 +85,23 @@ impl Injector {
             .with_pod_security(view.pod_security);
         let answer = answer(&pod, plan(&pod, &inputs), &view.problems)?;
         self.metrics.planned(begin.elapsed());
-        let Answer { response, outcome, notices, chain } = answer;
+        let Answer { mut response, outcome, notices, chain } = answer;
         self.metrics.count(outcome, &notices);
         if outcome != Outcome::NotRequested || !notices.is_empty() {
             let mut decision = decision("mutate", &request, &response);
             decision.chain = chain;
-            record(&self.recorder, decision);
+            response = record(&self.recorder, decision, response, request.deadline).await;
         }
         self.events.report(&request, notices);
         Ok(response)
     }
 
     /// Answers a request that could not be answered, by the failure policy.
-    pub(crate) fn fail(&self, request: &AdmissionRequest, failure: &Failure) -> AdmissionResponse {
+    pub(crate) fn fail(
+        &self,
+        request: &AdmissionRequest,
+        failure: &Failure,
+    ) -> impl Future<Output = AdmissionResponse> + use<> {
         let reason = FailureReason::of(failure);
         let (response, text) = match self.failure_policy {
             FailurePolicy::Fail if reason == FailureReason::NotSynced => {
@@ -112,9 +116,10 @@ impl Injector {
         };
         let notices = vec![Notice::of_failure(reason, &text)];
         self.metrics.count(Outcome::Failed(reason), &notices);
-        record(&self.recorder, decision("mutate", request, &response));
         self.events.report(request, notices);
-        response
+        let decision = decision("mutate", request, &response);
+        let (recorder, deadline) = (Arc::clone(&self.recorder), request.deadline);
+        async move { record(&recorder, decision, response, deadline).await }
     }
 }
 

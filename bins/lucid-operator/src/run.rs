@@ -28,7 +28,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let policy = Arc::new(args.validation.policy()?);
     let mut registry = lucid_serving::registry();
     let verifier = args.validation.verifier(&VerifierMetrics::new(&mut registry))?;
-    let recorder = Arc::new(args.decisions.recorder()?);
+    let recorder = Arc::new(args.decisions.recorder(&mut registry)?);
     let ring = args.ring.service(Arc::clone(&recorder))?;
     let metrics = Metrics::new(&mut registry);
     let validation_metrics = lucid_validator::Metrics::new(&mut registry);
@@ -54,15 +54,26 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     };
     let break_glass =
         args.validation.policy.break_glass_access_review.then(|| BreakGlassReview::new(host.client()));
-    let validator =
-        Validator { scope, cluster, policy, verifier, break_glass, recorder, metrics: validation_metrics };
+    let validator = Validator {
+        scope,
+        cluster,
+        policy,
+        verifier,
+        break_glass,
+        recorder: Arc::clone(&recorder),
+        metrics: validation_metrics,
+    };
     let on_failure = injector.clone();
     let inject = move |request: AdmissionRequest| injector.clone().inject(request);
     let mutating = Webhook::mutating(MUTATE_NAME, inject)
-        .with_failure_action(FailureAction::call(move |request, failure| on_failure.fail(request, failure)))
+        .with_failure_action(FailureAction::call_async(move |request, failure| {
+            on_failure.fail(request, failure)
+        }))
         .with_registration(|it| registration::mutating(&calls, args.registration.failure_policy, it));
     let router = ring.mount(validator.serve(Router::new().webhook(MUTATE_PATH, mutating), &calls));
     let router = router.convert(auditor::CONVERT_PATH, auditor::converter()?);
     let host = host.with_conversion(auditor::CRD_NAME, auditor::CONVERT_PATH);
-    Ok(host.serve(router, synced).await?)
+    let served = host.serve(router, synced).await;
+    lucid_validator::close(recorder).await;
+    Ok(served?)
 }

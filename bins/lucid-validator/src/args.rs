@@ -1,9 +1,6 @@
-use std::path::PathBuf;
-
-use lucid_audit::{OpenError, Recorder};
 use lucid_notary::client::{Metrics, Verifier};
 use lucid_policy::{Policy, Strictness};
-use snafu::{ResultExt, Snafu, ensure};
+use snafu::{Snafu, ensure};
 
 use crate::verifier::{VerifierArgs, VerifierArgsError};
 
@@ -72,39 +69,5 @@ impl ValidationArgs {
         let verifier = self.verifier.verifier(metrics)?;
         ensure!(verifier.is_some() || !self.strict_notarization, StrictWithoutVerifierSnafu);
         Ok(verifier)
-    }
-}
-
-/// How many decisions stay in memory.
-const RECENT_DECISIONS: usize = 1000;
-
-/// Where decisions are kept, to be flattened into a binary's own arguments.
-#[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Record")]
-pub struct DecisionArgs {
-    /// Also append every decision to this file, one line of JSON each. By default the last 1,000 are kept in memory only.
-    #[arg(long, env = "LUCID_DECISION_LOG", value_name = "FILE")]
-    pub decision_log: Option<PathBuf>,
-}
-
-/// The file for decisions cannot be written.
-#[derive(Debug, Snafu)]
-#[snafu(display("LUCID_DECISION_LOG: {source}"))]
-pub struct DecisionLogError {
-    source: OpenError,
-}
-
-impl DecisionArgs {
-    /// What keeps decisions.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be opened.
-    pub fn recorder(&self) -> Result<Recorder, DecisionLogError> {
-        let recorder = Recorder::new(RECENT_DECISIONS);
-        match &self.decision_log {
-            Some(path) => recorder.with_file(path).context(DecisionLogSnafu),
-            None => Ok(recorder),
-        }
     }
 }

@@ -33,6 +33,23 @@ pub struct SelectorArgs {
     pub object_selector: Option<LabelSelector>,
 }
 
+impl SelectorArgs {
+    /// The same without the namespaces that are never touched.
+    #[must_use]
+    pub fn in_scope(&self, scope: &Scope) -> Self {
+        let mut selectors = self.clone();
+        selectors.namespace_selector.match_expressions.get_or_insert_default().insert(
+            0,
+            LabelSelectorRequirement {
+                key: "kubernetes.io/metadata.name".to_owned(),
+                operator: "NotIn".to_owned(),
+                values: Some(scope.excluded().map(str::to_owned).collect()),
+            },
+        );
+        selectors
+    }
+}
+
 /// What Lucid's webhooks are called for.
 #[derive(Clone, Debug)]
 pub struct Calls {
@@ -83,15 +100,7 @@ impl Calls {
     }
 
     fn of_namespaces(&self, registration: Registration) -> Registration {
-        let mut namespaces = self.selectors.namespace_selector.clone();
-        namespaces.match_expressions.get_or_insert_default().insert(
-            0,
-            LabelSelectorRequirement {
-                key: "kubernetes.io/metadata.name".to_owned(),
-                operator: "NotIn".to_owned(),
-                values: Some(self.scope.excluded().map(str::to_owned).collect()),
-            },
-        );
+        let namespaces = self.selectors.in_scope(&self.scope).namespace_selector;
         registration.with_timeout_seconds(self.timeout_seconds).with_namespace_selector(namespaces)
     }
 }

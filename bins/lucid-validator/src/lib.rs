@@ -5,8 +5,10 @@
 //! and the record of decisions.
 
 mod args;
+mod audit;
 mod break_glass;
 mod calls;
+mod decisions;
 mod image;
 mod metrics;
 mod policy_args;
@@ -19,9 +21,11 @@ mod scope;
 mod validator;
 mod verifier;
 
-pub use args::{ArgsError, DecisionArgs, DecisionLogError, ValidationArgs};
+pub use args::{ArgsError, ValidationArgs};
+pub use audit::{AuditArgs, AuditError, audit};
 pub use break_glass::BreakGlassReview;
 pub use calls::{Calls, SelectorArgs, VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH};
+pub use decisions::{DecisionArgs, DecisionLogError, close};
 pub use image::{ImageArgs, ImageError, image};
 pub use metrics::Metrics;
 pub use policy_args::{AdmissionMode, PolicyArgs, PolicyArgsError};

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use lucid_process::LogArgs;
-use lucid_validator::{ImageArgs, ReviewArgs, RunArgs};
+use lucid_validator::{AuditArgs, ImageArgs, ReviewArgs, RunArgs};
 
 /// Tells whether a pod may run with the auditors that it has.
 #[derive(Debug, Parser)]
@@ -29,6 +29,10 @@ enum Command {
 
     /// Image references, as they are read here.
     Image(ImageArgs),
+
+    /// The log of decisions: verify it, prove a record, compare it with the API server's audit log, follow it; make its keys, and
+    /// seal it.
+    Audit(AuditArgs),
 }
 
 /// Apart from 1 (it could not be told) and 2 (wrong arguments).
@@ -42,6 +46,9 @@ async fn main() -> ExitCode {
         lucid_process::init_logging(&log)?;
         match command {
             Command::Run(args) => lucid_validator::run(*args).await?,
+            Command::Audit(args) => {
+                allowed = lucid_validator::audit(args, &mut std::io::stdout().lock()).await?;
+            }
             Command::Review(args) => {
                 allowed = lucid_validator::review(&args, &mut std::io::stdout().lock()).await?;
             }

@@ -1,8 +1,11 @@
 //! From a webhook's request and answer to the record of the decision.
 
-use lucid_audit::{Decision, Recorder};
+use std::time::Duration;
+
+use lucid_audit::{Anchor, Decision, Log, Recorder};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 /// The longest name that an object can have, in bytes. Webhooks that change objects are asked before the API server looks.
 const NAME: usize = 253;
@@ -52,8 +55,33 @@ pub fn decision(webhook: &str, request: &AdmissionRequest, response: &AdmissionR
     decision
 }
 
-/// Logs a decision and keeps it.
-pub fn record(recorder: &Recorder, decision: Decision) {
+/// The key of the anchor among the answer's audit annotations, behind the webhook's name.
+const ANCHOR: &str = "anchor";
+
+/// The log is not waited for until the very deadline, so that an answer can still say that it was.
+const MARGIN: Duration = Duration::from_millis(200);
+
+/// The log always has this long, also when the deadline has passed: the API server waits a little longer than that.
+const LEAST_PATIENCE: Duration = Duration::from_millis(100);
+
+/// What the API server's audit log gets to know of a record.
+#[derive(Serialize)]
+struct Anchored {
+    #[serde(flatten)]
+    anchor: Anchor,
+    /// The log's origin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<String>,
+}
+
+/// Logs a decision and keeps it, and returns the answer for it: `response` with the record's anchor. When a log has to
+/// have it, and has not by the request's `deadline`, the request is refused.
+pub async fn record(
+    recorder: &Recorder,
+    decision: Decision,
+    response: AdmissionResponse,
+    deadline: Instant,
+) -> AdmissionResponse {
     tracing::info!(
         webhook = decision.webhook,
         uid = decision.uid,
@@ -69,17 +97,41 @@ pub fn record(recorder: &Recorder, decision: Decision) {
         reason = decision.message,
         "decided"
     );
-    if let Err(error) = recorder.record(decision) {
-        tracing::error!(%error, "failed to append a decision to its file");
+    let left = deadline.saturating_duration_since(Instant::now());
+    let patience = left.saturating_sub(MARGIN).max(LEAST_PATIENCE);
+    let mut refused = decision.clone();
+    match recorder.record_within(decision, patience).await {
+        Ok(None) => response,
+        Ok(Some(anchor)) => {
+            let log = recorder.log().and_then(Log::vkey).map(|key| key.name().to_owned());
+            match serde_json::to_string(&Anchored { anchor, log }) {
+                Ok(anchor) => response.with_audit_annotation(ANCHOR, anchor),
+                Err(_) => response,
+            }
+        }
+        Err(error) => {
+            tracing::error!(uid = refused.uid, webhook = refused.webhook, "{error}");
+            let refusal = match response.denial() {
+                Some(_) => response,
+                None => AdmissionResponse::deny(
+                    503,
+                    "ServiceUnavailable",
+                    format!("{error}; nothing is allowed that is not recorded"),
+                ),
+            };
+            refused.allowed = false;
+            refused.patched = false;
+            refused.message = refusal.denial().map(|denial| denial.message.clone()).unwrap_or_default();
+            recorder.remember(refused);
+            refusal
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
+    use lucid_audit::OnFailure;
     use serde_json::{Value, json};
-    use tokio::time::Instant;
 
     use super::*;
 
@@ -109,5 +161,45 @@ mod tests {
         let kept =
             decision("mutate", &request(&json!({"generateName": "web-"})), &AdmissionResponse::allow());
         assert_eq!((kept.name.as_str(), kept.warnings.len()), ("web-", 0));
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_recorded_is_refused_and_the_ring_says_so() {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let request = request(&json!({"name": "web"}));
+        for (policy, allowed) in [(OnFailure::Deny, false), (OnFailure::ServeAndAlarm, true)] {
+            let recorder = Recorder::new(10).with_unavailable_log("no disk").on_failure(policy);
+            let response = AdmissionResponse::allow();
+            let made = decision("validate", &request, &response);
+            let answer = record(&recorder, made, response, deadline).await;
+            assert_eq!((answer.is_allowed(), recorder.latest()[0].allowed), (allowed, allowed));
+            assert_eq!(recorder.latest().len(), 1);
+            if let Some(denial) = answer.denial() {
+                assert_eq!((denial.code, &denial.reason[..]), (503, "ServiceUnavailable"));
+                assert!(denial.message.contains("no disk"), "{}", denial.message);
+            }
+        }
+        // Who is refused already is told why.
+        let recorder = Recorder::new(10).with_unavailable_log("no disk");
+        let response = AdmissionResponse::deny(403, "Forbidden", "missing digest");
+        let made = decision("validate", &request, &response);
+        let answer = record(&recorder, made, response, deadline).await;
+        assert_eq!(answer.denial().unwrap().message, "missing digest");
+    }
+
+    #[tokio::test]
+    async fn the_answer_has_the_anchor_of_its_record() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = lucid_audit::note::SigningKey::generate("lucid.computing/test/0").unwrap();
+        let log = Log::open(folder.path(), lucid_audit::log::Options::new().key(key)).unwrap();
+        let recorder = Recorder::new(10).with_log(log);
+        let request = request(&json!({"name": "web"}));
+        let response = AdmissionResponse::allow();
+        let made = decision("validate", &request, &response);
+        // Also when there is hardly any time left.
+        let answer = record(&recorder, made, response, Instant::now()).await;
+        let anchor: Value = serde_json::from_str(&answer.audit_annotations()["anchor"]).unwrap();
+        let leaf = recorder.latest()[0].anchor.unwrap().leaf.to_string();
+        assert_eq!(anchor, json!({"seq": 0, "leaf": leaf, "size": 1, "log": "lucid.computing/test/0"}));
     }
 }

@@ -8,9 +8,10 @@ use lucid_serving::{Host, HostError, Program, ServingArgs};
 use lucid_webhook::{ConverterError, Router};
 use snafu::Snafu;
 
-use crate::args::{ArgsError, DecisionArgs, DecisionLogError, ValidationArgs};
+use crate::args::{ArgsError, ValidationArgs};
 use crate::break_glass::BreakGlassReview;
 use crate::calls::{Calls, SelectorArgs};
+use crate::decisions::{DecisionArgs, DecisionLogError, close};
 use crate::metrics::Metrics;
 use crate::ring::{RingArgs, RingArgsError};
 use crate::scope::Scope;
@@ -56,7 +57,7 @@ pub enum RunError {
         /// Which, and what is accepted.
         source: ArgsError,
     },
-    /// No file for decisions.
+    /// No log for decisions.
     #[snafu(transparent)]
     DecisionLog {
         /// What is wrong.
@@ -93,7 +94,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let policy = Arc::new(validation.policy()?);
     let mut registry = lucid_serving::registry();
     let verifier = validation.verifier(&VerifierMetrics::new(&mut registry))?;
-    let recorder = Arc::new(decisions.recorder()?);
+    let recorder = Arc::new(decisions.recorder(&mut registry)?);
     let ring = ring.service(Arc::clone(&recorder))?;
     let metrics = Metrics::new(&mut registry);
     let host = Host::bind(PROGRAM, &serving, registry).await?;
@@ -103,6 +104,11 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let calls = Calls { scope: scope.clone(), selectors, timeout_seconds: serving.webhook_timeout_seconds };
     let break_glass =
         validation.policy.break_glass_access_review.then(|| BreakGlassReview::new(host.client()));
-    let validator = Validator { scope, cluster, policy, verifier, break_glass, recorder, metrics };
-    Ok(host.serve(ring.mount(validator.serve(Router::new(), &calls)), synced).await?)
+    let validator = {
+        let recorder = Arc::clone(&recorder);
+        Validator { scope, cluster, policy, verifier, break_glass, recorder, metrics }
+    };
+    let served = host.serve(ring.mount(validator.serve(Router::new(), &calls)), synced).await;
+    close(recorder).await;
+    Ok(served?)
 }

@@ -141,8 +141,7 @@ impl Validator {
         let judged = auditors.iter().take(MOST_IMAGES).map(|auditor| image_verdict(auditor, &verdicts));
         decision.images = judged.collect();
         note(&mut decision, &judgement);
-        record(&self.recorder, decision);
-        Ok(response)
+        Ok(record(&self.recorder, decision, response, request.deadline).await)
     }
 
     async fn permission(&self, case: &Case<'_>, request: &AdmissionRequest) -> Permission {

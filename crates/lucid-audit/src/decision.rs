@@ -1,6 +1,8 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::layout::LONGEST_RECORD;
+
 /// One answer of a webhook.
 ///
 /// In JSON the keys are in camelCase and what is empty is left out.
@@ -64,6 +66,9 @@ pub struct Decision {
     /// What the client was warned of.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// Whether something was cut so that it fits into a line of the log.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut: bool,
 }
 
 impl Decision {
@@ -91,8 +96,44 @@ impl Decision {
             chain: Vec::new(),
             images: Vec::new(),
             warnings: Vec::new(),
+            cut: false,
         }
     }
+
+    /// The decision as a record of the log. Who writes a pod writes names and warnings, and a record has a longest length:
+    /// what is too long is cut, a record is never left out for it.
+    pub(crate) fn to_record(&self) -> Result<Vec<u8>, serde_json::Error> {
+        let mut record = serde_json::to_vec(self)?;
+        let mut most = 1 << 12;
+        while record.len() > LONGEST_RECORD && most >= 32 {
+            let mut shorter = self.clone();
+            shorter.cut(most);
+            record = serde_json::to_vec(&shorter)?;
+            most /= 2;
+        }
+        Ok(record)
+    }
+
+    /// Cuts texts to this many bytes and lists to this many items.
+    fn cut(&mut self, most: usize) {
+        let Self { webhook, uid, operation, kind, namespace, name, user, mode, ticket, message, .. } = self;
+        for text in [webhook, uid, operation, kind, namespace, name, user, mode, ticket, message] {
+            cut_text(text, most);
+        }
+        for list in [&mut self.findings, &mut self.exemptions, &mut self.chain, &mut self.warnings] {
+            list.truncate(most);
+            list.iter_mut().for_each(|text| cut_text(text, most));
+        }
+        self.images.truncate(most);
+        for ImageVerdict { container, image, verdict } in &mut self.images {
+            [container, image, verdict].into_iter().for_each(|text| cut_text(text, most));
+        }
+        self.cut = true;
+    }
+}
+
+fn cut_text(text: &mut String, most: usize) {
+    text.truncate(text.floor_char_boundary(most));
 }
 
 /// What was known of one image when the decision was made.
@@ -105,4 +146,34 @@ pub struct ImageVerdict {
     pub image: String,
     /// `notarized`, `not notarized`, `missing digest`, or why it could not be told.
     pub verdict: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_a_pod_brings_fits_into_a_line() {
+        let text = "\u{1}\u{e9}".repeat(5_000);
+        let mut decision = Decision::new("validate", "u-1");
+        decision.namespace = "shop".into();
+        decision.user = text.clone();
+        decision.warnings = vec![text.clone(); 200];
+        decision.findings = decision.warnings.clone();
+        let image = ImageVerdict { container: text.clone(), image: text.clone(), verdict: text };
+        decision.images = vec![image; 200];
+        let record = decision.to_record().unwrap();
+        assert!(record.len() <= LONGEST_RECORD, "{}", record.len());
+        let read: Decision = serde_json::from_slice(&record).unwrap();
+        assert!(read.cut && !read.warnings.is_empty() && !read.images.is_empty());
+        assert_eq!((read.uid.as_str(), read.namespace.as_str(), read.time), ("u-1", "shop", decision.time));
+    }
+
+    #[test]
+    fn what_fits_is_not_cut() {
+        let mut decision = Decision::new("validate", "u-1");
+        decision.warnings = vec!["x".repeat(1000); 60];
+        let read: Decision = serde_json::from_slice(&decision.to_record().unwrap()).unwrap();
+        assert_eq!(read, decision);
+    }
 }

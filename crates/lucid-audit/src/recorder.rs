@@ -1,58 +1,217 @@
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
 
-use snafu::{ResultExt, Snafu};
+use snafu::{OptionExt, ResultExt, Snafu};
 use tokio::sync::watch;
+use tokio::time;
 
+use crate::anchor::Anchor;
 use crate::decision::Decision;
+use crate::log::{AppendError, Log, LogStatus};
+use crate::metrics::Metrics;
 use crate::ring::{Entry, Ring};
 
-/// The file for the decisions could not be opened.
-#[derive(Debug, Snafu)]
-#[snafu(display("failed to open {} to append decisions: {source}", path.display()))]
-pub struct OpenError {
-    path: PathBuf,
-    source: io::Error,
+/// What becomes of a decision that cannot be kept in the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnFailure {
+    /// [`Recorder::record`] fails, so that who decided can refuse: nothing happens that is not in the log.
+    #[default]
+    Deny,
+    /// It is in the ring only. An error is logged and counted for each.
+    ServeAndAlarm,
 }
 
-/// Keeps decisions: the latest in memory, all of them in a file if there is one.
+impl fmt::Display for OnFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Deny => "deny",
+            Self::ServeAndAlarm => "serve-and-alarm",
+        })
+    }
+}
+
+/// The text is no [`OnFailure`].
+#[derive(Clone, Debug, PartialEq, Eq, Snafu)]
+#[snafu(display("accepted are deny and serve-and-alarm"))]
+pub struct ParseOnFailureError;
+
+impl FromStr for OnFailure {
+    type Err = ParseOnFailureError;
+
+    fn from_str(text: &str) -> Result<Self, ParseOnFailureError> {
+        match text {
+            "deny" => Ok(Self::Deny),
+            "serve-and-alarm" => Ok(Self::ServeAndAlarm),
+            _ => Err(ParseOnFailureError),
+        }
+    }
+}
+
+/// Why a decision is not in the log.
+#[derive(Clone, Debug, Snafu)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// The log does not take it.
+    #[snafu(display("failed to keep the decision in the log: {source}"))]
+    Append {
+        /// Why.
+        source: AppendError,
+    },
+    /// The disk has not said yet that it has it. It may still come to have it.
+    #[snafu(display("failed to keep the decision in the log: the disk took longer than {} ms", patience.as_millis()))]
+    Late {
+        /// How long was waited.
+        patience: Duration,
+    },
+    /// There is no log that could be written to.
+    #[snafu(display("failed to keep the decision in the log: {reason}"))]
+    Unavailable {
+        /// Why it could not be opened.
+        reason: String,
+    },
+    /// It has no JSON.
+    #[snafu(display("failed to write the decision as JSON: {reason}"))]
+    Json {
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl RecordError {
+    const fn kind(&self) -> &'static str {
+        match self {
+            Self::Append { source } => source.kind(),
+            Self::Late { .. } => "late",
+            Self::Unavailable { .. } => "unavailable",
+            Self::Json { .. } => "unfit",
+        }
+    }
+}
+
+/// Keeps decisions: the latest in memory, all of them in a log if there is one.
 ///
 /// All methods take `&self`; share it in an [`Arc`].
 #[derive(Debug)]
 pub struct Recorder {
     ring: Ring,
-    file: Option<Mutex<File>>,
+    sink: Sink,
+    on_failure: OnFailure,
+    patience: Duration,
+    metrics: Metrics,
+}
+
+#[derive(Debug)]
+enum Sink {
+    None,
+    Log(Box<Log>),
+    Unavailable { reason: String },
 }
 
 impl Recorder {
     /// Keeps the latest `capacity` decisions in memory.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        Self { ring: Ring::new(capacity), file: None }
+        Self {
+            ring: Ring::new(capacity),
+            sink: Sink::None,
+            on_failure: OnFailure::default(),
+            patience: Duration::from_secs(1),
+            metrics: Metrics::default(),
+        }
     }
 
-    /// Also appends each decision to the file at `path`, one line of JSON each. The file is created when absent.
+    /// Also keeps each in a log.
+    #[must_use]
+    pub fn with_log(mut self, log: Log) -> Self {
+        self.sink = Sink::Log(Box::new(log));
+        self
+    }
+
+    /// There should be a log, but there is none, for this reason: no decision can be kept as it should.
+    #[must_use]
+    pub fn with_unavailable_log(mut self, reason: impl Into<String>) -> Self {
+        self.sink = Sink::Unavailable { reason: reason.into() };
+        self.metrics.state("unavailable");
+        self
+    }
+
+    /// What becomes of a decision that the log does not take; [`OnFailure::Deny`] otherwise.
+    #[must_use]
+    pub const fn on_failure(mut self, on_failure: OnFailure) -> Self {
+        self.on_failure = on_failure;
+        self
+    }
+
+    /// How long the log may take for one decision; 1 s otherwise.
+    #[must_use]
+    pub const fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Where it is counted; nowhere otherwise. To be called before the log is given.
+    #[must_use]
+    pub fn metrics(mut self, metrics: Metrics) -> Self {
+        self.metrics = metrics;
+        self
+    }
+
+    /// Records a decision, and returns where it is in the log, if there is one, when it is kept there.
+    ///
+    /// It is in the ring then, and also when the returned future is dropped before.
     ///
     /// # Errors
     ///
-    /// When the file cannot be opened for appending.
-    pub fn with_file(mut self, path: &Path) -> Result<Self, OpenError> {
-        let file = OpenOptions::new().append(true).create(true).open(path).context(OpenSnafu { path })?;
-        self.file = Some(Mutex::new(file));
-        Ok(self)
+    /// When the log does not keep it and the policy is [`OnFailure::Deny`]. It is not in the ring then: what is decided
+    /// instead belongs there, by [`Self::remember`].
+    pub async fn record(&self, decision: Decision) -> Result<Option<Anchor>, RecordError> {
+        self.record_within(decision, self.patience).await
     }
 
-    /// Records a decision.
+    /// As [`Self::record`], for who can wait only that long, if that is shorter.
     ///
     /// # Errors
     ///
-    /// When it cannot be written to the file; it is in memory all the same.
-    pub fn record(&self, decision: Decision) -> io::Result<()> {
-        let written = self.append(&decision);
-        self.ring.push(decision);
-        written
+    /// As for [`Self::record`].
+    pub async fn record_within(
+        &self,
+        decision: Decision,
+        patience: Duration,
+    ) -> Result<Option<Anchor>, RecordError> {
+        let patience = patience.min(self.patience);
+        let mut entry = Unfinished { ring: &self.ring, decision: Some(decision) };
+        let Some(decision) = &entry.decision else { return Ok(None) };
+        let error = match self.append(decision, patience).await {
+            Ok(anchor) => {
+                entry.finish(anchor);
+                return Ok(anchor);
+            }
+            Err(error) => error,
+        };
+        self.metrics.failed(error.kind());
+        match self.on_failure {
+            OnFailure::Deny => {
+                entry.decision = None;
+                Err(error)
+            }
+            OnFailure::ServeAndAlarm => {
+                tracing::error!(
+                    uid = decision.uid,
+                    webhook = decision.webhook,
+                    "{error}; it is in memory only"
+                );
+                entry.finish(None);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Keeps a decision in memory only.
+    pub fn remember(&self, decision: Decision) {
+        self.ring.push(decision, None);
     }
 
     /// The decisions in memory, oldest first. Nobody who records waits for who reads.
@@ -73,11 +232,64 @@ impl Recorder {
         self.ring.watch()
     }
 
-    fn append(&self, decision: &Decision) -> io::Result<()> {
-        let Some(file) = &self.file else { return Ok(()) };
-        let mut line = serde_json::to_vec(decision)?;
-        line.push(b'\n');
-        // One write per line: a reader never sees two of them mixed.
-        file.lock().unwrap_or_else(PoisonError::into_inner).write_all(&line)
+    /// The log, if there is one that can be written to.
+    #[must_use]
+    pub fn log(&self) -> Option<&Log> {
+        match &self.sink {
+            Sink::Log(log) => Some(log),
+            Sink::None | Sink::Unavailable { .. } => None,
+        }
+    }
+
+    /// How the log is, for who watches it; none without one.
+    ///
+    /// # Errors
+    ///
+    /// When there should be a log: why there is none.
+    pub fn log_status(&self) -> Result<Option<LogStatus>, &str> {
+        match &self.sink {
+            Sink::None => Ok(None),
+            Sink::Log(log) => Ok(Some(log.status())),
+            Sink::Unavailable { reason } => Err(reason),
+        }
+    }
+
+    /// Writes and seals what was recorded, and closes the log. Blocks for as long as the disk takes.
+    pub fn close(&self) {
+        if let Sink::Log(log) = &self.sink {
+            log.close();
+        }
+    }
+
+    async fn append(&self, decision: &Decision, patience: Duration) -> Result<Option<Anchor>, RecordError> {
+        let log = match &self.sink {
+            Sink::None => return Ok(None),
+            Sink::Unavailable { reason } => return UnavailableSnafu { reason }.fail(),
+            Sink::Log(log) => log,
+        };
+        let record = decision.to_record().map_err(|error| RecordError::Json { reason: error.to_string() })?;
+        let kept = time::timeout(patience, log.append(record)).await.ok();
+        kept.context(LateSnafu { patience })?.context(AppendSnafu).map(Some)
+    }
+}
+
+/// A decision on its way into the ring.
+struct Unfinished<'a> {
+    ring: &'a Ring,
+    decision: Option<Decision>,
+}
+
+impl Unfinished<'_> {
+    fn finish(&mut self, anchor: Option<Anchor>) {
+        if let Some(decision) = self.decision.take() {
+            self.ring.push(decision, anchor);
+        }
+    }
+}
+
+/// Who decided waits no more, because the caller does not.
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        self.finish(None);
     }
 }

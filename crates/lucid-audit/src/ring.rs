@@ -5,16 +5,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwapOption;
 use tokio::sync::watch;
 
+use crate::anchor::Anchor;
 use crate::decision::Decision;
 
 /// A decision in the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry {
-    /// Counts the decisions of this process from 1.
+    /// Counts the decisions of this process from 1. Not the place in the log, which outlives a process: that is in `anchor`.
     pub number: u64,
     /// What was decided.
     pub decision: Decision,
+    /// Where it is in the log. None without a log, and when the log could not keep it.
+    pub anchor: Option<Anchor>,
 }
 
 impl Deref for Entry {
@@ -46,12 +49,12 @@ impl Ring {
         }
     }
 
-    pub(crate) fn push(&self, decision: Decision) {
+    pub(crate) fn push(&self, decision: Decision, anchor: Option<Anchor>) {
         let mut count = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         *count += 1;
         let number = *count;
         if let Some(slot) = self.slot(number) {
-            slot.store(Some(Arc::new(Entry { number, decision })));
+            slot.store(Some(Arc::new(Entry { number, decision, anchor })));
         }
         self.head.store(number, Ordering::Release);
         // With the lock, so that the number that is watched never goes back.
@@ -96,7 +99,7 @@ mod tests {
         let ring = Ring::new(3);
         assert!(numbers(&ring, 0).is_empty());
         for uid in 1..=5 {
-            ring.push(Decision::new("validate", uid.to_string()));
+            ring.push(Decision::new("validate", uid.to_string()), None);
         }
         assert_eq!(numbers(&ring, 0), [3, 4, 5]);
         assert_eq!(numbers(&ring, 4), [5]);
@@ -108,7 +111,7 @@ mod tests {
     #[test]
     fn a_ring_without_room_still_counts() {
         let ring = Ring::new(0);
-        ring.push(Decision::new("validate", "a"));
+        ring.push(Decision::new("validate", "a"), None);
         assert!(numbers(&ring, 0).is_empty());
         assert_eq!(*ring.watch().borrow(), 1);
     }
@@ -121,7 +124,7 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..EACH {
-                        ring.push(Decision::new("validate", "a"));
+                        ring.push(Decision::new("validate", "a"), None);
                     }
                 });
             }

@@ -1,9 +1,12 @@
 //! What becomes of a request whose handler gave no answer that can be sent.
 
 use std::fmt;
+use std::future::ready;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use serde::{Deserialize, Deserializer, de};
 use snafu::Snafu;
 
@@ -118,15 +121,24 @@ pub enum FailureAction {
     Call(FailureFunction),
 }
 
-/// See [`FailureAction::Call`].
-pub type FailureFunction = Arc<dyn Fn(&AdmissionRequest, &Failure) -> AdmissionResponse + Send + Sync>;
+/// See [`FailureAction::Call`]. What it needs of request and failure is in the future that it returns.
+pub type FailureFunction =
+    Arc<dyn Fn(&AdmissionRequest, &Failure) -> BoxFuture<'static, AdmissionResponse> + Send + Sync>;
 
 impl FailureAction {
     /// Lets `function` answer instead.
     pub fn call(
         function: impl Fn(&AdmissionRequest, &Failure) -> AdmissionResponse + Send + Sync + 'static,
     ) -> Self {
-        Self::Call(Arc::new(function))
+        Self::call_async(move |request, failure| ready(function(request, failure)))
+    }
+
+    /// Lets `function` answer instead, with a future that takes what it needs of request and failure along. The API server
+    /// may not wait any more: see the request's deadline.
+    pub fn call_async<F: Future<Output = AdmissionResponse> + Send + 'static>(
+        function: impl Fn(&AdmissionRequest, &Failure) -> F + Send + Sync + 'static,
+    ) -> Self {
+        Self::Call(Arc::new(move |request, failure| function(request, failure).boxed()))
     }
 
     pub(crate) const fn is_function(&self) -> bool {

@@ -10,10 +10,12 @@
 
 mod auditor;
 mod auditors_yaml;
+mod backstop;
 mod bad_input;
 mod certificates;
 mod check;
 mod common;
+mod correlation;
 mod docs;
 mod failures;
 mod injection;

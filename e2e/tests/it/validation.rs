@@ -178,20 +178,47 @@ async fn a_pod_that_json_makes_long_is_not_too_long() {
 }
 
 #[tokio::test]
-async fn decisions_of_both_webhooks_are_appended_to_the_file() {
+async fn decisions_of_both_webhooks_are_kept_in_the_log() {
     let cluster = cluster().await;
-    let file = cluster.folder().join("decisions.jsonl");
-    let _operator =
-        operator(&cluster, |operator| operator.env("LUCID_DECISION_LOG", file.display().to_string())).await;
+    let log = cluster.folder().join("decisions");
+    let key = cluster.folder().join("decisions.key");
+    let made = Command::new(lucid_e2e::program("lucid-validator").unwrap())
+        .args(["audit", "key", "--origin", "lucid.computing/test/0", "--out"])
+        .arg(&key)
+        .output()
+        .unwrap();
+    let vkey = String::from_utf8(made.stdout).unwrap();
+    let operator = operator(&cluster, |operator| {
+        operator
+            .env("LUCID_DECISION_LOG", log.display().to_string())
+            .env("LUCID_DECISION_LOG_KEY", key.display().to_string())
+            .env("LUCID_DECISION_LOG_ORIGIN", "lucid.computing/test/0")
+    })
+    .await;
     create(&cluster, "shop", &secured("web")).await.stored().unwrap();
-    let text = std::fs::read_to_string(file).unwrap();
-    let decisions: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let decisions = decisions(&log);
     let of = |webhook: &str| decisions.iter().find(|decision| decision["webhook"] == webhook).unwrap();
     assert_eq!(of("mutate")["chain"], json!(["lucid-guardrails-auditor", "lucid-guardrails-auditor-2"]));
     assert_eq!(of("mutate")["patched"], true);
     assert_eq!(of("validate")["images"][0]["verdict"], "missing digest");
-    for webhook in ["mutate", "validate"] {
+    for (seq, webhook) in ["mutate", "validate"].into_iter().enumerate() {
         let decision = of(webhook);
         assert_eq!((&decision["namespace"], &decision["name"]), (&json!("shop"), &json!("web")), "{webhook}");
+        assert_eq!(decision["seq"], seq);
     }
+    drop(operator);
+    assert_eq!(std::fs::read_to_string(log.join("vkey")).unwrap(), vkey);
+    let checkpoint = std::fs::read_to_string(log.join("checkpoint")).unwrap();
+    assert!(checkpoint.starts_with("lucid.computing/test/0\n"), "{checkpoint}");
+}
+
+#[tokio::test]
+async fn nothing_is_allowed_whose_decision_cannot_be_kept() {
+    let cluster = cluster().await;
+    let log = cluster.folder().join("decisions");
+    let operator =
+        operator(&cluster, |operator| operator.env("LUCID_DECISION_LOG", log.display().to_string())).await;
+    create(&cluster, "shop", &secured("before")).await.stored().unwrap();
+    // A disk on which nothing new can be made, as seen by the process: its folder is gone when the file ends.
+    drop(operator);
 }

@@ -46,7 +46,7 @@ impl FailureLayer {
         (self.failure.is_function() || self.recovery.is_function()).then(|| request.clone())
     }
 
-    fn answer(
+    async fn answer(
         &self,
         request: Option<&AdmissionRequest>,
         object: Option<&RawObject>,
@@ -61,6 +61,10 @@ impl FailureLayer {
         let mut answer = match (action, request) {
             (FailureAction::Call(function), Some(request)) => {
                 let answer = catch_unwind(AssertUnwindSafe(|| function(request, &failure)));
+                let answer = match answer {
+                    Ok(answer) => AssertUnwindSafe(answer).catch_unwind().await,
+                    Err(panic) => Err(panic),
+                };
                 let answer = answer.map_err(|_panic| BoxError::from("it panicked"));
                 let answer = answer.and_then(|answer| self.check.check(object, answer));
                 let answer = answer.and_then(|answer| match failure.of_guard() && answer.patch.is_some() {
@@ -116,9 +120,10 @@ where
         let (kept, object) = (layer.keep(&request), request.object.clone());
         let answer = self.inner.clone().oneshot(request);
         async move {
-            let answer = answer.await;
-            let answer =
-                answer.unwrap_or_else(|error| layer.answer(kept.as_ref(), object.as_ref(), error.into()));
+            let answer = match answer.await.map_err(Into::into) {
+                Ok(answer) => answer,
+                Err(error) => layer.answer(kept.as_ref(), object.as_ref(), error).await,
+            };
             Ok(answer::acceptable(answer))
         }
         .boxed()

@@ -1,0 +1,226 @@
+//! `lucid-validator audit correlate`.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use lucid_audit::correlate::{Correlator, Drift, DriftClass, LogId, Tally};
+use lucid_audit::follow::{EventFollower, LogFollower};
+use lucid_audit::layout::{CHECKPOINT, VKEY};
+use lucid_audit::note::VerifierKey;
+use serde_json::json;
+use snafu::ResultExt;
+
+use super::alert::Alerts;
+use super::keys::parse_key;
+use super::{AuditError, FileSnafu, Format, OutputSnafu, metrics};
+
+/// The options of `lucid-validator audit correlate`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct CorrelateArgs {
+    /// The directory of a log; once for each replica.
+    #[arg(long, value_name = "DIR", required = true)]
+    log: Vec<PathBuf>,
+
+    /// The API server's audit log, the file of its --audit-log-path. What it was rotated into is read first, unless it is
+    /// compressed. `-` is standard input.
+    #[arg(long, value_name = "FILE")]
+    apiserver_audit: PathBuf,
+
+    /// Goes on as both are written, until SIGTERM or SIGINT.
+    #[arg(long)]
+    follow: bool,
+
+    /// A key that is trusted to seal the logs, as vkey or the file of one; may be given several times. By default the file vkey
+    /// in each log's directory is believed, as it is at first.
+    #[arg(long, value_name = "VKEY", value_parser = parse_key)]
+    key: Vec<VerifierKey>,
+
+    /// How long a record and its event may take until both are there, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value = "30")]
+    grace_seconds: u32,
+
+    /// Also posts each drift to this URL, as {"drifts":[…]}.
+    #[arg(long, value_name = "URL")]
+    alert_url: Option<reqwest::Url>,
+
+    /// Also keeps counters in this file, for node exporter's textfile collector; its name ends with .prom.
+    #[arg(long, value_name = "FILE")]
+    metrics_file: Option<PathBuf>,
+
+    /// How it is printed. With --follow, json is one drift a line.
+    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+    output: Format,
+}
+
+/// How often followed files are looked at.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// Compares, prints and alerts; returns whether there is no drift.
+pub(super) async fn correlate(args: &CorrelateArgs, output: &mut impl Write) -> Result<bool, AuditError> {
+    let alerts = args.alert_url.clone().map(Alerts::new).transpose()?;
+    let shutdown = lucid_process::shutdown_signal()
+        .context(FileSnafu { what: "wait for signals instead of", path: Path::new("-") })?;
+    let mut shutdown = std::pin::pin!(shutdown);
+    let mut compared = Compared::new(args);
+    let mut drifts = BTreeMap::new();
+    loop {
+        compared.read()?;
+        let ended = args.follow && futures::FutureExt::now_or_never(&mut shutdown).is_some();
+        let found = if args.follow {
+            compared.correlator.settle(Timestamp::now())
+        } else {
+            compared.correlator.finish()
+        };
+        for drift in &found {
+            *drifts.entry(drift.class).or_insert(0) += 1;
+        }
+        let tally = compared.correlator.tally();
+        print(args, &found, output).context(OutputSnafu)?;
+        if let Some(path) = &args.metrics_file {
+            metrics::write(path, &drifts, tally).context(FileSnafu { what: "write", path })?;
+        }
+        if let Some(alerts) = alerts.as_ref().filter(|_| !found.is_empty()) {
+            alerts.post(&found).await;
+        }
+        if !args.follow || ended {
+            summary(args, &found, &drifts, tally, &compared, output).context(OutputSnafu)?;
+            return Ok(drifts.is_empty());
+        }
+        tokio::select! {
+            () = tokio::time::sleep(INTERVAL) => {}
+            () = &mut shutdown => {
+                summary(args, &found, &drifts, tally, &compared, output).context(OutputSnafu)?;
+                return Ok(drifts.is_empty());
+            }
+        }
+    }
+}
+
+struct Compared {
+    correlator: Correlator,
+    logs: Vec<(LogId, LogFollower)>,
+    events: Events,
+}
+
+enum Events {
+    File(EventFollower),
+    Input,
+}
+
+impl Compared {
+    fn new(args: &CorrelateArgs) -> Self {
+        let mut correlator = Correlator::new(SignedDuration::from_secs(args.grace_seconds.into()));
+        let mut add = |path: &PathBuf| {
+            let log = correlator.add_log(path.display().to_string(), args.key.clone());
+            (log, LogFollower::new(path))
+        };
+        let logs = args.log.iter().map(&mut add).collect();
+        let events = match args.apiserver_audit.to_str() {
+            Some("-") => Events::Input,
+            _ => Events::File(EventFollower::new(&args.apiserver_audit)),
+        };
+        Self { correlator, logs, events }
+    }
+
+    /// Reads what is new: events first, so that the record of each is there when the logs are read.
+    fn read(&mut self) -> Result<(), AuditError> {
+        let correlator = &mut self.correlator;
+        match &mut self.events {
+            Events::File(file) => {
+                let path = file.path().to_owned();
+                if !path.exists() && correlator.tally().events == 0 {
+                    File::open(&path).context(FileSnafu { what: "read", path })?;
+                }
+                file.poll(|line| correlator.event(line))?;
+            }
+            Events::Input => {
+                let mut input = BufReader::new(io::stdin().lock());
+                let mut line = Vec::new();
+                let mut next = || {
+                    line.clear();
+                    input.read_until(b'\n', &mut line).map(|count| (count > 0).then(|| line.clone()))
+                };
+                while let Some(line) = next().context(FileSnafu { what: "read", path: Path::new("-") })? {
+                    correlator.event(line.strip_suffix(b"\n").unwrap_or(&line));
+                }
+            }
+        }
+        for (log, follower) in &mut self.logs {
+            let read = |name| fs::read_to_string(follower.directory().join(name)).ok();
+            if let Some(checkpoint) = read(CHECKPOINT) {
+                correlator.checkpoint(*log, &checkpoint, read(VKEY).as_deref());
+            }
+            if !follower.directory().is_dir() {
+                let path = follower.directory();
+                fs::read_dir(path).context(FileSnafu { what: "read", path })?;
+            }
+            let polled = follower.poll(|line| correlator.record(*log, line))?;
+            if polled.shrunk {
+                correlator.shrunk(*log, "a segment has become shorter, or is gone");
+            }
+        }
+        Ok(())
+    }
+
+    fn compressed(&self) -> &[PathBuf] {
+        match &self.events {
+            Events::File(file) => file.compressed(),
+            Events::Input => &[],
+        }
+    }
+}
+
+fn print(args: &CorrelateArgs, found: &[Drift], output: &mut impl Write) -> io::Result<()> {
+    for drift in found {
+        match args.output {
+            Format::Text => writeln!(output, "{drift}")?,
+            Format::Json if args.follow => {
+                serde_json::to_writer(&mut *output, drift)?;
+                writeln!(output)?;
+            }
+            Format::Json => {}
+        }
+    }
+    output.flush()
+}
+
+fn summary(
+    args: &CorrelateArgs,
+    found: &[Drift],
+    drifts: &BTreeMap<DriftClass, u64>,
+    tally: Tally,
+    compared: &Compared,
+    output: &mut impl Write,
+) -> io::Result<()> {
+    match args.output {
+        Format::Json if args.follow => return Ok(()),
+        Format::Json => {
+            let drift = !drifts.is_empty();
+            return writeln!(output, "{}", json!({"drift": drift, "drifts": found, "tally": tally}));
+        }
+        Format::Text => {}
+    }
+    let Tally { events, anchors, records, matched, explained, uncovered, pending, unreadable, .. } = tally;
+    let count: u64 = drifts.values().sum();
+    let verdict = if count == 0 { "no drift".to_owned() } else { format!("{count} drifts") };
+    writeln!(
+        output,
+        "{verdict}: {records} records, {events} events with {anchors} anchors, {matched} match"
+    )?;
+    for (count, what) in [
+        (explained, "records without an anchor of their own belong to requests that the API server has seen"),
+        (uncovered, "records lie outside of what the API server's log has"),
+        (pending, "records wait for their events"),
+        (unreadable, "lines of the API server's log are no events"),
+        (compared.compressed().len() as u64, "rotated files were left out because they are compressed"),
+    ] {
+        if count > 0 {
+            writeln!(output, "  {count} {what}")?;
+        }
+    }
+    Ok(())
+}

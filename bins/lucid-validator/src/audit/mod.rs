@@ -1,0 +1,160 @@
+//! `lucid-validator audit`: what is done with the log of decisions, without a cluster.
+
+mod alert;
+mod correlate;
+mod key;
+mod keys;
+mod metrics;
+mod proof;
+mod seal;
+mod tail;
+mod verify;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use lucid_audit::log::OpenError;
+use lucid_audit::note::KeyError;
+use snafu::Snafu;
+
+use crate::decisions::DecisionLogError;
+use keys::KeyArgError;
+
+/// The options of `lucid-validator audit`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct AuditArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Command {
+    /// Make a key that seals a log, and print the key that verifies it.
+    Key(key::KeyArgs),
+
+    /// Seal a log that was never sealed, or with another key than before, and print the key that verifies it. The change
+    /// stands in the log. What was sealed before has to be what is there.
+    Seal(seal::SealArgs),
+
+    /// Tell whether logs still are what was sealed: every fault with its class, record, file and byte offset. Exit code 0: all
+    /// are intact; 3: there are faults.
+    Verify(verify::VerifyArgs),
+
+    /// Print the proof that a record is in a log (C2SP tlog-proof), or check one. Exit code 0: it is proven; 3: it is not.
+    Proof(proof::ProofArgs),
+
+    /// Compare logs with the audit log of the API server, and name each drift. Exit code 0: there is none; 3: there is.
+    Correlate(Box<correlate::CorrelateArgs>),
+
+    /// Print the latest decisions of a log, or of a running webhook, and those that follow.
+    Tail(tail::TailArgs),
+}
+
+/// How something is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// For people.
+    Text,
+    /// For machines: one JSON object, or one a line where there are several over time.
+    Json,
+}
+
+/// Why a command failed.
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub enum AuditError {
+    /// A key cannot be made.
+    #[snafu(display("failed to make a key: {source}"))]
+    MakeKey {
+        /// What is wrong.
+        source: KeyError,
+    },
+    /// A key cannot be read.
+    #[snafu(transparent)]
+    ReadKey {
+        /// What is wrong.
+        source: DecisionLogError,
+    },
+    /// The log cannot be opened.
+    #[snafu(display("failed to seal: {source}"))]
+    Open {
+        /// What is wrong.
+        source: OpenError,
+    },
+    /// A file cannot be written.
+    #[snafu(display("failed to write {}: {source}", path.display()))]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A key that is none.
+    #[snafu(transparent)]
+    Key {
+        /// What is wrong.
+        source: KeyArgError,
+    },
+    /// A log cannot be verified.
+    #[snafu(transparent)]
+    Verify {
+        /// What is wrong.
+        source: lucid_audit::verify::VerifyError,
+    },
+    /// There is no proof.
+    #[snafu(transparent)]
+    Proof {
+        /// What is wrong.
+        source: lucid_audit::proof::ProofError,
+    },
+    /// A file of a log cannot be read.
+    #[snafu(transparent)]
+    Log {
+        /// Which.
+        source: lucid_audit::ReadError,
+    },
+    /// Another file cannot be read or written.
+    #[snafu(display("failed to {what} {}: {source}", path.display()))]
+    File {
+        /// What was to be done with it.
+        what: &'static str,
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A webhook cannot be asked for its decisions.
+    #[snafu(transparent)]
+    Tail {
+        /// What is wrong.
+        source: tail::TailError,
+    },
+    /// The alert cannot be sent at all.
+    #[snafu(display("failed to make a client for alerts: {source}"))]
+    Alert {
+        /// What is wrong.
+        source: reqwest::Error,
+    },
+    /// Nobody reads what was found.
+    #[snafu(display("failed to write: {source}"))]
+    Output {
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Runs a command; returns whether nothing is wrong with the log.
+///
+/// # Errors
+///
+/// When that cannot be told.
+pub async fn audit(args: AuditArgs, output: &mut impl Write) -> Result<bool, AuditError> {
+    match args.command {
+        Command::Key(args) => key::key(&args, output).map(|()| true),
+        Command::Seal(args) => seal::seal(&args, output).map(|()| true),
+        Command::Verify(args) => verify::verify(&args, output),
+        Command::Proof(args) => proof::proof(&args, output),
+        Command::Correlate(args) => correlate::correlate(&args, output).await,
+        Command::Tail(args) => tail::tail(&args, output).await.map(|()| true),
+    }
+}

@@ -1,0 +1,126 @@
+//! `lucid-validator audit verify`.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use lucid_audit::Anchor;
+use lucid_audit::checkpoint::Checkpoint;
+use lucid_audit::note::{Note, VerifierKey};
+use lucid_audit::verify::{Expectations, Report, Since};
+use serde::Serialize;
+use snafu::ResultExt;
+
+use super::keys::parse_key;
+use super::{AuditError, Format, OutputSnafu};
+
+/// The options of `lucid-validator audit verify`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct VerifyArgs {
+    /// The directories of the logs, one for each replica.
+    #[arg(required = true, value_name = "DIR")]
+    directories: Vec<PathBuf>,
+
+    /// A key that is trusted to seal, as vkey or the file of one; may be given several times. By default the file vkey in the
+    /// log's directory is believed, which cannot notice who replaces both.
+    #[arg(long, value_name = "VKEY", value_parser = parse_key)]
+    key: Vec<VerifierKey>,
+
+    /// Which log it has to be, such as lucid.computing/prod/lucid-operator-0. By default the name of the key.
+    #[arg(long, value_name = "ORIGIN")]
+    origin: Option<String>,
+
+    /// What the log said earlier, kept elsewhere: the file of a checkpoint, or an anchor in JSON as it stands in the API
+    /// server's audit log. Proves that nothing before was taken away or changed; may be given several times.
+    #[arg(long, value_name = "CHECKPOINT", value_parser = parse_since)]
+    since: Vec<Since>,
+
+    /// The log is no longer written: an unsealed or torn end is a fault as well.
+    #[arg(long)]
+    sealed: bool,
+
+    /// The key of a witness that has to have signed the checkpoint, as vkey or the file of one; may be given several times.
+    #[arg(long, value_name = "VKEY", value_parser = parse_key)]
+    witness: Vec<VerifierKey>,
+
+    /// How many of the witnesses are enough; by default all of them.
+    #[arg(long, value_name = "COUNT", requires = "witness")]
+    quorum: Option<usize>,
+
+    /// How it is printed.
+    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+    output: Format,
+}
+
+fn parse_since(text: &str) -> Result<Since, String> {
+    if text.trim_start().starts_with('{') {
+        return serde_json::from_str::<Anchor>(text).map(Since::Anchor).map_err(|error| error.to_string());
+    }
+    let checkpoint = fs::read_to_string(text).map_err(|error| error.to_string())?;
+    // Who kept it believes it: its signature may be one of a key that was replaced since.
+    let text = checkpoint.parse::<Note>().map_or(checkpoint, |note| note.text().to_owned());
+    text.parse::<Checkpoint>().map(Since::Checkpoint).map_err(|error| error.to_string())
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Verified<'a> {
+    directory: &'a Path,
+    intact: bool,
+    #[serde(flatten)]
+    report: Report,
+}
+
+/// Verifies logs and prints what was found; returns whether all are intact.
+pub(super) fn verify(args: &VerifyArgs, output: &mut impl Write) -> Result<bool, AuditError> {
+    let mut expected = Expectations::default();
+    expected.keys.clone_from(&args.key);
+    expected.origin.clone_from(&args.origin);
+    expected.since.clone_from(&args.since);
+    expected.witnesses.clone_from(&args.witness);
+    (expected.sealed, expected.quorum) = (args.sealed, args.quorum);
+    let mut logs = Vec::new();
+    for directory in &args.directories {
+        let report = lucid_audit::verify::verify(directory, &expected)?;
+        logs.push(Verified { directory, intact: report.is_intact(), report });
+    }
+    let mut print = || match args.output {
+        Format::Json => {
+            serde_json::to_writer(&mut *output, &serde_json::json!({ "logs": logs }))?;
+            writeln!(output)
+        }
+        Format::Text => logs.iter().try_for_each(|log| text(log, output)),
+    };
+    print().context(OutputSnafu)?;
+    Ok(logs.iter().all(|log| log.intact))
+}
+
+fn text(log: &Verified<'_>, output: &mut impl Write) -> io::Result<()> {
+    let Report { origin, records, segments, sealed, unsealed, torn_bytes, faults, key_from_log, .. } =
+        &log.report;
+    let verdict = match faults.len() {
+        0 => "intact".to_owned(),
+        1 => "1 fault".to_owned(),
+        count => format!("{count} faults"),
+    };
+    let origin = origin.as_deref().unwrap_or("not sealed");
+    writeln!(output, "{}: {verdict} ({})", log.directory.display(), origin.escape_debug())?;
+    for fault in faults {
+        writeln!(output, "  {fault}")?;
+    }
+    write!(output, "  {records} records in {segments} segments")?;
+    if let Some(sealed) = sealed {
+        write!(output, ", {sealed} sealed, {unsealed} not yet")?;
+    }
+    writeln!(output)?;
+    if *torn_bytes > 0 {
+        writeln!(output, "  {torn_bytes} bytes of a record that is not finished")?;
+    }
+    if *key_from_log {
+        writeln!(
+            output,
+            "  the key was taken from the log itself; give --key to notice that it was swapped"
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! Where decisions are kept, as configuration.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lucid_audit::log::{OpenError, Options, Sync};
+use lucid_audit::metrics::Metrics;
+use lucid_audit::note::{KeyError, SigningKey, VerifierKey, is_name};
+use lucid_audit::{Log, OnFailure, Recorder};
+use prometheus_client::registry::Registry;
+use snafu::{ResultExt, Snafu};
+
+/// Where decisions are kept, to be flattened into a binary's own arguments.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Record")]
+pub struct DecisionArgs {
+    /// Keep every decision in a log in this directory, which is made when it is not there. One process writes one log: give
+    /// each replica a directory of its own. By default decisions are kept in memory only.
+    #[arg(long, env = "LUCID_DECISION_LOG", value_name = "DIRECTORY")]
+    pub decision_log: Option<PathBuf>,
+
+    /// Seal the log with the signing key in this file, as `lucid-validator audit key` makes it.
+    #[arg(long, env = "LUCID_DECISION_LOG_KEY", value_name = "FILE", requires = "decision_log")]
+    pub decision_log_key: Option<PathBuf>,
+
+    /// The name of the log, under which it is sealed, such as `lucid.computing/prod/lucid-operator-0`. By default
+    /// `lucid.computing/` and the pod's name (POD_NAME) or else the host's.
+    #[arg(long, env = "LUCID_DECISION_LOG_ORIGIN", value_name = "NAME", value_parser = parse_origin)]
+    pub decision_log_origin: Option<String>,
+
+    /// When a decision counts as kept: `always` or `batch` when the disk has it, by itself or with those that came at the same
+    /// time; `interval` or `interval=MILLISECONDSms` when the system has it, and the disk up to a second, or that much, later.
+    #[arg(long, env = "LUCID_DECISION_LOG_SYNC", value_name = "WHEN", default_value = "batch")]
+    pub decision_log_sync: Sync,
+
+    /// What becomes of a request whose decision cannot be kept, as when the disk is full: `deny` refuses it, with
+    /// `serve-and-alarm` it is answered, the decision stays in memory, and metrics and errors in the log tell so.
+    #[arg(long, env = "LUCID_DECISION_LOG_ON_FAILURE", value_name = "POLICY", default_value = "deny")]
+    pub decision_log_on_failure: OnFailure,
+
+    /// Begin a new file of the log when one has this many bytes.
+    #[arg(long, env = "LUCID_DECISION_LOG_SEGMENT_BYTES", value_name = "BYTES", default_value = "67108864")]
+    #[arg(value_parser = lucid_process::within(65_536_u64..=1 << 40))]
+    pub decision_log_segment_bytes: u64,
+
+    /// Accept cosignatures of the log's checkpoints by these witnesses: verifier keys separated by commas.
+    #[arg(long, env = "LUCID_DECISION_LOG_WITNESSES", value_name = "KEYS", value_delimiter = ',')]
+    pub decision_log_witnesses: Vec<VerifierKey>,
+
+    /// How many decisions are kept in memory.
+    #[arg(long, env = "LUCID_DECISION_RING", value_name = "NUMBER", default_value = "1000")]
+    #[arg(value_parser = lucid_process::within(0_u64..=1_000_000))]
+    pub decision_ring: u64,
+}
+
+/// The log of decisions cannot be had.
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub enum DecisionLogError {
+    /// It cannot be opened.
+    #[snafu(display("LUCID_DECISION_LOG: {source}"))]
+    Open {
+        /// Why.
+        source: OpenError,
+    },
+    /// The key cannot be read.
+    #[snafu(display("LUCID_DECISION_LOG_KEY: failed to read {}: {source}", path.display()))]
+    KeyFile {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The key is none.
+    #[snafu(display("LUCID_DECISION_LOG_KEY: {}: {source}", path.display()))]
+    Key {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: KeyError,
+    },
+}
+
+impl DecisionArgs {
+    /// What keeps decisions. Its metrics are registered.
+    ///
+    /// # Errors
+    ///
+    /// When the log cannot be opened. A log that is broken or out of reach is none when the policy is to serve all the same.
+    pub fn recorder(&self, registry: &mut Registry) -> Result<Recorder, DecisionLogError> {
+        let metrics = Metrics::new(registry);
+        let ring = usize::try_from(self.decision_ring).unwrap_or(usize::MAX);
+        let recorder = Recorder::new(ring).metrics(metrics.clone()).on_failure(self.decision_log_on_failure);
+        let Some(directory) = &self.decision_log else { return Ok(recorder) };
+        let mut options = Options::new()
+            .sync(self.decision_log_sync)
+            .segment_bytes(self.decision_log_segment_bytes)
+            .witnesses(self.decision_log_witnesses.clone())
+            .metrics(metrics);
+        if let Some(path) = &self.decision_log_key {
+            let origin = self.decision_log_origin.clone().unwrap_or_else(default_origin);
+            options = options.key(read_key(path, &origin)?);
+        }
+        match Log::open(directory, options) {
+            Ok(log) => Ok(recorder.with_log(log)),
+            Err(error) if error.is_fault() && self.decision_log_on_failure == OnFailure::ServeAndAlarm => {
+                tracing::error!("LUCID_DECISION_LOG: {error}; decisions are in memory only");
+                Ok(recorder.with_unavailable_log(error.to_string()))
+            }
+            Err(error) => Err(error).context(OpenSnafu),
+        }
+    }
+}
+
+/// Closes the log: what was recorded is written and sealed.
+pub async fn close(recorder: Arc<Recorder>) {
+    // It can only fail when the runtime ends, and then it closes as it is dropped.
+    let _ = tokio::task::spawn_blocking(move || recorder.close()).await;
+}
+
+/// Reads a signing key, for the log of this name. Replicas may share a file: each signs under a name of its own.
+pub(crate) fn read_key(path: &Path, origin: &str) -> Result<SigningKey, DecisionLogError> {
+    let text = zeroize::Zeroizing::new(fs::read_to_string(path).context(KeyFileSnafu { path })?);
+    let key = SigningKey::parse(&text).context(KeySnafu { path })?;
+    key.named(origin).context(KeySnafu { path })
+}
+
+/// `lucid.computing/` and who this is.
+pub(crate) fn default_origin() -> String {
+    let named = ["POD_NAME", "HOSTNAME"].into_iter().filter_map(|name| std::env::var(name).ok());
+    let host = || fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let names = named.chain(host()).map(|name| format!("lucid.computing/{}", name.trim()));
+    let mut names = names.filter(|name| is_name(name) && !name.ends_with('/'));
+    names.next().unwrap_or_else(|| "lucid.computing/lucid".to_owned())
+}
+
+pub(crate) fn parse_origin(text: &str) -> Result<String, &'static str> {
+    if is_name(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("accepted is a name without spaces and plus signs, such as lucid.computing/prod/lucid-operator-0")
+    }
+}

@@ -1,0 +1,184 @@
+//! Checkpoints as of C2SP tlog-checkpoint: how large a log is, and the root of its tree.
+//!
+//! The text of a signed [`Note`] by the log; [`Checkpoint::sign`] makes one, [`Checkpoint::verify`] reads one.
+
+use std::fmt;
+use std::str::FromStr;
+
+use snafu::{OptionExt, Snafu, ensure};
+
+use crate::merkle::Hash;
+use crate::note::{Note, NoteError, SigningKey, VerifierKey, VerifyError};
+
+/// What a log says of itself.
+///
+/// ```
+/// use lucid_audit::checkpoint::Checkpoint;
+///
+/// let text = "example.com/behind-the-sofa\n20852163\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n";
+/// let checkpoint: Checkpoint = text.parse()?;
+/// assert_eq!(checkpoint.size, 20852163);
+/// assert_eq!(checkpoint.to_string(), text);
+/// # Ok::<(), lucid_audit::checkpoint::CheckpointError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Which log it is, such as `lucid.computing/prod/lucid-operator-0`. Never empty, one line.
+    pub origin: String,
+    /// How many leaves the tree has.
+    pub size: u64,
+    /// The root of the tree.
+    pub root: Hash,
+    /// Lines after these. Ours have none.
+    pub extensions: Vec<String>,
+}
+
+/// Why something is no checkpoint, or none to be believed.
+#[derive(Clone, Debug, PartialEq, Eq, Snafu)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// It has not the lines of one.
+    #[snafu(display("a checkpoint is an origin, a size and a root, each in a line, and no empty lines"))]
+    Shape,
+    /// The second line is no size.
+    #[snafu(display(
+        "the checkpoint of {origin} has the size {found:?}, accepted is a decimal number without leading zeros"
+    ))]
+    Size {
+        /// The log.
+        origin: String,
+        /// The line.
+        found: String,
+    },
+    /// The third line is no root.
+    #[snafu(display("the checkpoint of {origin} has the root {found:?}, accepted is base64 of 32 bytes"))]
+    Root {
+        /// The log.
+        origin: String,
+        /// The line.
+        found: String,
+    },
+    /// It is the checkpoint of another log.
+    #[snafu(display("the checkpoint is one of {found}, not of {expected}"))]
+    Origin {
+        /// The log that is meant.
+        expected: String,
+        /// Whose it is.
+        found: String,
+    },
+    /// It is no note.
+    #[snafu(transparent)]
+    Note {
+        /// What is wrong with it.
+        source: NoteError,
+    },
+    /// The log has not signed it.
+    #[snafu(transparent)]
+    Verify {
+        /// Who did.
+        source: VerifyError,
+    },
+}
+
+impl Checkpoint {
+    /// A checkpoint without extensions.
+    #[must_use]
+    pub fn new(origin: impl Into<String>, size: u64, root: Hash) -> Self {
+        Self { origin: origin.into(), size, root, extensions: Vec::new() }
+    }
+
+    /// The checkpoint as a note signed by `key`.
+    ///
+    /// # Errors
+    ///
+    /// When the origin or an extension is none.
+    pub fn sign(&self, key: &SigningKey) -> Result<Note, CheckpointError> {
+        let text = self.to_string();
+        // What cannot be read again is not signed.
+        let _: Self = text.parse()?;
+        let mut note = Note::new(text)?;
+        note.sign(key);
+        Ok(note)
+    }
+
+    /// The checkpoint in a note, which the log with this key has signed. The key's name is the log's origin.
+    ///
+    /// # Errors
+    ///
+    /// When it is none, none of this log, or not signed by it.
+    pub fn verify(note: &Note, key: &VerifierKey) -> Result<Self, CheckpointError> {
+        note.verify(key)?;
+        let checkpoint: Self = note.text().parse()?;
+        let found = &checkpoint.origin;
+        ensure!(found == key.name(), OriginSnafu { expected: key.name(), found });
+        Ok(checkpoint)
+    }
+}
+
+impl fmt::Display for Checkpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}\n{}\n{}", self.origin, self.size, self.root.to_base64())?;
+        self.extensions.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+impl FromStr for Checkpoint {
+    type Err = CheckpointError;
+
+    fn from_str(text: &str) -> Result<Self, CheckpointError> {
+        let lines: Vec<&str> = text.strip_suffix('\n').context(ShapeSnafu)?.split('\n').collect();
+        let [origin, size, root, extensions @ ..] = &lines[..] else { return ShapeSnafu.fail() };
+        ensure!(lines.iter().all(|line| !line.is_empty()), ShapeSnafu);
+        let number = size.parse().ok().filter(|number: &u64| number.to_string() == *size);
+        Ok(Self {
+            origin: (*origin).to_owned(),
+            size: number.context(SizeSnafu { origin: *origin, found: *size })?,
+            root: Hash::from_base64(root).context(RootSnafu { origin: *origin, found: *root })?,
+            extensions: extensions.iter().map(|line| (*line).to_owned()).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOT: &str = "CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=";
+
+    #[test]
+    fn a_checkpoint_reads_as_it_is_written() {
+        for text in [format!("a b\n0\n{ROOT}\n"), format!("a\n{}\n{ROOT}\nextension\nanother\n", u64::MAX)] {
+            assert_eq!(text.parse::<Checkpoint>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_checkpoint_is_refused() {
+        for text in [
+            String::new(),
+            format!("a\n1\n{ROOT}"),
+            format!("\n1\n{ROOT}\n"),
+            format!("a\n01\n{ROOT}\n"),
+            format!("a\n+1\n{ROOT}\n"),
+            format!("a\n-1\n{ROOT}\n"),
+            format!("a\n18446744073709551616\n{ROOT}\n"),
+            format!("a\n1\n{}\n", &ROOT[4..]),
+            format!("a\n1\n{} \n", ROOT),
+            format!("a\n1\n{ROOT}\n\n"),
+            "a\n1\n".to_owned(),
+        ] {
+            assert!(text.parse::<Checkpoint>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_log_itself_speaks_of_it() {
+        let key = SigningKey::generate("lucid.computing/a").unwrap();
+        let note = Checkpoint::new("lucid.computing/a", 7, Hash::ZERO).sign(&key).unwrap();
+        assert_eq!(Checkpoint::verify(&note, key.verifier()).unwrap().size, 7);
+        let other = Checkpoint::new("lucid.computing/b", 7, Hash::ZERO).sign(&key).unwrap();
+        let error = Checkpoint::verify(&other, key.verifier()).unwrap_err();
+        assert_eq!(error.to_string(), "the checkpoint is one of lucid.computing/b, not of lucid.computing/a");
+        assert!(Checkpoint::new("two\nlines", 7, Hash::ZERO).sign(&key).is_err());
+    }
+}

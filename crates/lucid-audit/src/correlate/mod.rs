@@ -1,0 +1,407 @@
+//! Comparing logs with the API server's own audit log, which somebody else keeps.
+//!
+//! With each answer a webhook hands its record's [`Anchor`](crate::Anchor) to the API server, which writes it into the event of
+//! the request. So there are two records of each decision, and who can change one of them cannot change the other. A
+//! [`Correlator`] is given both, line by line and in any order, and names each [`Drift`]; nothing is reconciled.
+//!
+//! What is normal is no drift: a record whose event is still on its way, or lies before the first or behind the last event that is
+//! there; a second call of a webhook within a request (the API server keeps the first anchor, and no second value of an
+//! annotation), a call whose answer came too late for the API server, rotation on either side, torn ends.
+
+mod drift;
+mod event;
+mod log;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+
+pub use drift::{Drift, DriftClass};
+pub use event::ANNOTATION;
+use event::{Event, EventAnchor, Request};
+use log::LogState;
+
+use crate::merkle::Hash;
+use crate::note::VerifierKey;
+
+/// How much the clocks of webhooks and API server may differ.
+const SKEW: SignedDuration = SignedDuration::from_secs(5);
+
+/// A log among those that are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LogId(usize);
+
+/// How much was compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct Tally {
+    /// Events of the API server.
+    pub events: u64,
+    /// Lines of its log that are no events.
+    pub unreadable: u64,
+    /// Anchors in events.
+    pub anchors: u64,
+    /// Records of the logs.
+    pub records: u64,
+    /// Records with an anchor that says the same.
+    pub matched: u64,
+    /// Records of a request that the API server has seen, without an anchor of their own: second calls within a request, answers
+    /// that came too late.
+    pub explained: u64,
+    /// Records that cannot be judged: outside of the time that the events are of, or of resources that the API server's audit
+    /// policy leaves out.
+    pub uncovered: u64,
+    /// Records of which it is not known yet.
+    pub pending: u64,
+}
+
+/// An anchor whose record was not found yet.
+#[derive(Debug)]
+struct Waiting {
+    anchor: EventAnchor,
+    audit_id: String,
+    time: Timestamp,
+}
+
+/// When a request was, and what object it was about.
+#[derive(Debug)]
+struct Window {
+    from: Timestamp,
+    to: Timestamp,
+    name: String,
+}
+
+/// Compares logs with the API server's audit log.
+#[derive(Debug)]
+pub struct Correlator {
+    grace: SignedDuration,
+    logs: Vec<LogState>,
+    waiting: BTreeMap<u64, Vec<Waiting>>,
+    windows: HashMap<Request, Vec<Window>>,
+    resources: BTreeSet<String>,
+    first_event: Option<Timestamp>,
+    last_event: Option<Timestamp>,
+    /// Webhooks that hand out anchors.
+    webhooks: BTreeSet<String>,
+    /// Requests that a webhook has changed without handing out an anchor.
+    silent: Vec<(String, String)>,
+    told: HashSet<(DriftClass, String, Option<u64>, String)>,
+    tally: Tally,
+    hasher: RandomState,
+}
+
+impl Correlator {
+    /// Compares nothing yet. What is not there after `grace` is missing.
+    #[must_use]
+    pub fn new(grace: SignedDuration) -> Self {
+        Self {
+            grace,
+            logs: Vec::new(),
+            waiting: BTreeMap::new(),
+            windows: HashMap::new(),
+            resources: BTreeSet::new(),
+            first_event: None,
+            last_event: None,
+            webhooks: BTreeSet::new(),
+            silent: Vec::new(),
+            told: HashSet::new(),
+            tally: Tally::default(),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// Adds a log, under the name that drifts are to have. Without keys, the first `vkey` that is seen is believed.
+    pub fn add_log(&mut self, name: impl Into<String>, keys: Vec<VerifierKey>) -> LogId {
+        self.logs.push(LogState::new(name.into(), keys));
+        LogId(self.logs.len() - 1)
+    }
+
+    /// How much was compared so far.
+    #[must_use]
+    pub const fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Takes the next line of a log, without its newline.
+    pub fn record(&mut self, log: LogId, line: &[u8]) {
+        let Some((seq, leaf)) = self.logs.get_mut(log.0).and_then(|log| log.line(line)) else { return };
+        self.tally.records += 1;
+        let Some(waiting) = self.waiting.get_mut(&seq) else { return };
+        let origin = self.logs.get(log.0).and_then(|log| log.origin.as_deref());
+        let of_this = |it: &mut Waiting| it.anchor.leaf == leaf && names(&it.anchor, origin);
+        let found: Vec<_> = waiting.extract_if(.., of_this).collect();
+        if waiting.is_empty() {
+            self.waiting.remove(&seq);
+        }
+        for it in found {
+            self.matched(log.0, &it);
+        }
+    }
+
+    /// Takes a log's checkpoint and its `vkey`, as they are now. Everything that the checkpoint seals can be read from the log
+    /// afterwards.
+    pub fn checkpoint(&mut self, log: LogId, note: &str, vkey: Option<&str>) {
+        if let Some(log) = self.logs.get_mut(log.0) {
+            log.checkpoint(note, vkey);
+        }
+    }
+
+    /// Says of a log that its files have become shorter than what was read of them.
+    pub fn shrunk(&mut self, log: LogId, detail: &str) {
+        if let Some(log) = self.logs.get_mut(log.0) {
+            let size = log.size();
+            log.drift(DriftClass::Shrink, Some(size), detail);
+        }
+    }
+
+    /// Takes a line of the API server's audit log, without its newline.
+    pub fn event(&mut self, line: &[u8]) {
+        if line.trim_ascii().is_empty() {
+            return;
+        }
+        let Some(event) = Event::parse(line) else {
+            self.tally.unreadable += 1;
+            return;
+        };
+        self.tally.events += 1;
+        let (from, to) = (event.request_received_timestamp, event.stage_timestamp);
+        // One without times says nothing of how far the log reaches.
+        if from != Timestamp::UNIX_EPOCH && to != Timestamp::UNIX_EPOCH {
+            self.first_event = Some(self.first_event.map_or(from, |first| first.min(from)));
+            self.last_event = Some(self.last_event.map_or(to, |last| last.max(to)));
+        }
+        let request = event.request();
+        if !self.resources.contains(&request.resource) {
+            self.resources.insert(request.resource.clone());
+        }
+        let mut anchored = BTreeSet::new();
+        for (webhook, anchor) in event.anchors() {
+            anchored.insert(webhook.to_owned());
+            let audit_id = event.audit_id.clone();
+            match anchor {
+                Ok(anchor) => {
+                    self.tally.anchors += 1;
+                    self.anchor(Waiting { anchor, audit_id, time: to });
+                }
+                Err(found) => {
+                    let detail = format!("the event has {found:?} in place of an anchor of {webhook}");
+                    let log = String::new();
+                    let drift =
+                        Drift { class: DriftClass::Missing, log, seq: None, last: None, audit_id, detail };
+                    self.stray(drift);
+                }
+            }
+        }
+        for webhook in event.mutated_by().filter(|webhook| !anchored.contains(webhook)) {
+            self.silent.push((webhook, event.audit_id.clone()));
+        }
+        self.webhooks.append(&mut anchored);
+        let window = Window { from, to, name: event.name().to_owned() };
+        self.windows.entry(request).or_default().push(window);
+    }
+
+    /// A drift of no log in particular.
+    fn stray(&mut self, drift: Drift) {
+        if let Some(log) = self.logs.first_mut() {
+            log.drifts.push(drift);
+        }
+    }
+
+    fn anchor(&mut self, waiting: Waiting) {
+        let fits = |log: &LogState| {
+            let same = log.get(waiting.anchor.seq).is_some_and(|record| record.leaf == waiting.anchor.leaf);
+            same && names(&waiting.anchor, log.origin.as_deref())
+        };
+        match self.logs.iter().position(fits) {
+            Some(log) => self.matched(log, &waiting),
+            None => self.waiting.entry(waiting.anchor.seq).or_default().push(waiting),
+        }
+    }
+
+    fn matched(&mut self, log: usize, waiting: &Waiting) {
+        let request = self.hasher.hash_one(&waiting.audit_id);
+        let Some(log) = self.logs.get_mut(log) else { return };
+        let seq = waiting.anchor.seq;
+        let Some(record) = log.get_mut(seq) else { return };
+        match record.anchored {
+            None => {
+                record.anchored = Some(request);
+                record.about = None;
+                self.tally.matched += 1;
+            }
+            // Each request has several events, one for each stage; they say the same.
+            Some(first) if first == request => {}
+            Some(_) => {
+                log.drift(DriftClass::Duplicate, Some(seq), "two requests have the anchor of the record");
+                if let Some(drift) = log.drifts.last_mut() {
+                    drift.audit_id.clone_from(&waiting.audit_id);
+                }
+            }
+        }
+    }
+
+    /// Judges what has had its time, and returns each drift that was not told before. `now` is how far the API server's
+    /// log reaches: the present while it is followed.
+    pub fn settle(&mut self, now: Timestamp) -> Vec<Drift> {
+        self.judge(now, false)
+    }
+
+    /// Judges everything, when no more lines will come: the logs were read after the events, and the last event says how far the API
+    /// server's log reaches.
+    pub fn finish(&mut self) -> Vec<Drift> {
+        self.judge(self.last_event.unwrap_or(Timestamp::MIN), true)
+    }
+
+    fn judge(&mut self, now: Timestamp, finished: bool) -> Vec<Drift> {
+        let before = now.checked_sub(self.grace).unwrap_or(Timestamp::MIN);
+        self.judge_anchors(before, finished);
+        self.judge_silent();
+        for log in &mut self.logs {
+            log.settle(before, finished);
+        }
+        self.judge_records(before, finished);
+        let mut drifts: Vec<Drift> =
+            self.logs.iter_mut().flat_map(|log| std::mem::take(&mut log.drifts)).collect();
+        drifts.sort();
+        let told = &mut self.told;
+        drifts.retain(|it| {
+            // What is said of a record is said once, whoever noticed it.
+            let by = if it.log.is_empty() || it.seq.is_none() { it.audit_id.clone() } else { String::new() };
+            told.insert((it.class, it.log.clone(), it.seq, by))
+        });
+        drifts
+    }
+
+    /// Anchors whose records did not come.
+    fn judge_anchors(&mut self, before: Timestamp, finished: bool) {
+        let mut due = Vec::new();
+        self.waiting.retain(|_, waiting| {
+            due.extend(waiting.extract_if(.., |it| finished || it.time < before));
+            !waiting.is_empty()
+        });
+        for waiting in due {
+            let Waiting { anchor, audit_id, .. } = &waiting;
+            let of = |log: &&LogState| names(anchor, log.origin.as_deref());
+            let candidates: Vec<&LogState> = self.logs.iter().filter(of).collect();
+            let (class, log, detail) = lost(anchor, &candidates);
+            let (seq, audit_id) = (Some(anchor.seq), audit_id.clone());
+            self.stray(Drift { class, log, seq, last: None, audit_id, detail });
+        }
+    }
+
+    /// Requests that a webhook has changed, which elsewhere hands out anchors, without one.
+    fn judge_silent(&mut self) {
+        for (webhook, audit_id) in std::mem::take(&mut self.silent) {
+            if self.webhooks.contains(&webhook) {
+                let detail = format!("{webhook} has changed the object and has handed out no anchor");
+                let (class, log) = (DriftClass::Missing, String::new());
+                self.stray(Drift { class, log, seq: None, last: None, audit_id, detail });
+            }
+        }
+    }
+
+    /// Records of which no event has the anchor.
+    fn judge_records(&mut self, before: Timestamp, finished: bool) {
+        let first = self.first_event.map(|first| first.checked_add(SKEW).unwrap_or(first));
+        self.tally.pending = 0;
+        for log in &mut self.logs {
+            let mut orphans = Vec::new();
+            while let Some(record) = log.records.get_mut(log.settled) {
+                if let Some(record) = record.as_mut().filter(|it| it.anchored.is_none())
+                    && let Some(about) = record.about.take()
+                {
+                    if record.time >= before && !finished {
+                        record.about = Some(about);
+                        break;
+                    }
+                    let covered = first.is_some_and(|first| first <= record.time) && record.time < before;
+                    let covered = covered && self.resources.contains(&about.request.resource);
+                    let windows = self.windows.get(&about.request);
+                    let seen = windows.is_some_and(|it| it.iter().any(|it| it.has(record.time, &about.name)));
+                    match (seen, covered) {
+                        (true, _) => self.tally.explained += 1,
+                        (false, false) => self.tally.uncovered += 1,
+                        (false, true) => orphans.push((log.settled as u64, about)),
+                    }
+                }
+                log.settled += 1;
+            }
+            self.tally.pending += (log.records.len() - log.settled) as u64;
+            for (seq, about) in orphans {
+                let Request { resource, namespace, user } = &about.request;
+                let detail = format!(
+                    "the API server knows of no request of {user} for {resource} {namespace}/{} then",
+                    about.name
+                );
+                log.drift(DriftClass::Orphan, Some(seq), detail);
+            }
+        }
+        // Windows that no record can lie in any more.
+        let old = before.checked_sub(self.grace).unwrap_or(Timestamp::MIN);
+        self.windows.retain(|_, windows| {
+            windows.retain(|it| finished || it.to >= old);
+            !windows.is_empty()
+        });
+    }
+}
+
+impl Window {
+    fn has(&self, time: Timestamp, name: &str) -> bool {
+        let after = self.from.checked_sub(SKEW).is_ok_and(|from| from <= time);
+        let until = self.to.checked_add(SKEW).is_ok_and(|to| time <= to);
+        // The record may have the generateName, the event may have no name.
+        after && until && (self.name.is_empty() || self.name.starts_with(name))
+    }
+}
+
+/// Whether the anchor can be one of the log with this origin.
+fn names(anchor: &EventAnchor, origin: Option<&str>) -> bool {
+    match (&anchor.log, origin) {
+        (Some(named), Some(origin)) => named == origin,
+        _ => true,
+    }
+}
+
+/// What became of the record of an anchor that is in none of the logs as it was.
+fn lost(anchor: &EventAnchor, candidates: &[&LogState]) -> (DriftClass, String, String) {
+    let EventAnchor { seq, leaf, size, log } = anchor;
+    let name = match candidates {
+        [only] => only.name.clone(),
+        _ => String::new(),
+    };
+    let found: Vec<(&LogState, Hash, bool)> = candidates
+        .iter()
+        .filter_map(|log| log.get(*seq).map(|record| (*log, record.leaf, record.anchored.is_some())))
+        .collect();
+    match &found[..] {
+        [] if candidates.is_empty() => {
+            let log = log.as_deref().unwrap_or_default();
+            (
+                DriftClass::Missing,
+                name,
+                format!("the log {log} of the anchor is none of those that were given"),
+            )
+        }
+        [] if candidates.iter().all(|log| log.size() <= *seq) => {
+            let longest = candidates.iter().map(|log| log.size()).max().unwrap_or_default();
+            let was = (*size).max(seq.saturating_add(1));
+            (DriftClass::Shrink, name, format!("there were {was} records, {longest} are there"))
+        }
+        [] => (DriftClass::Missing, name, "the record is not in the log".to_owned()),
+        [(log, found, true)] => {
+            let detail = format!("one request has the hash {leaf}, another one {found}, which is in the log");
+            (DriftClass::Fork, log.name.clone(), detail)
+        }
+        [(log, found, false)] => {
+            let detail = format!("the record has the hash {found}, the API server was told {leaf}");
+            (DriftClass::Rewritten, log.name.clone(), detail)
+        }
+        _ => {
+            let detail = format!("no log has the hash {leaf} there, of which the API server was told");
+            (DriftClass::Rewritten, name, detail)
+        }
+    }
+}

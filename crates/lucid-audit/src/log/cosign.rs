@@ -1,0 +1,145 @@
+//! Cosignatures of witnesses, who saw that a log only ever grew (C2SP tlog-cosignature).
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use snafu::{ResultExt, Snafu, ensure};
+
+use crate::checkpoint::{Checkpoint, CheckpointError};
+use crate::layout;
+use crate::merkle::{Hash, root};
+use crate::metrics::{Metrics, gauge};
+use crate::note::{Note, NoteError, VerifierKey, VerifyError};
+use crate::tile::{TileError, Tiles};
+
+use super::files;
+use super::options::Options;
+
+/// Why cosignatures are not accepted.
+#[derive(Debug, Snafu)]
+#[snafu(visibility(pub(super)))]
+#[non_exhaustive]
+pub enum CosignError {
+    /// There is nothing to cosign.
+    #[snafu(display("the log is not sealed"))]
+    NotSealed,
+    /// It is no note.
+    #[snafu(transparent)]
+    Note {
+        /// What is wrong with it.
+        source: NoteError,
+    },
+    /// It is no checkpoint of this log.
+    #[snafu(transparent)]
+    Checkpoint {
+        /// What is wrong with it.
+        source: CheckpointError,
+    },
+    /// The log never said that.
+    #[snafu(display(
+        "the checkpoint says that {size} records have the root {found}; in this log they have {expected}"
+    ))]
+    Root {
+        /// How many records.
+        size: u64,
+        /// The root in the checkpoint.
+        found: Hash,
+        /// The root of the tree.
+        expected: String,
+    },
+    /// A signature by a witness is wrong.
+    #[snafu(transparent)]
+    Witness {
+        /// Whose.
+        source: VerifyError,
+    },
+    /// No configured witness has signed.
+    #[snafu(display("none of the signatures is by a configured witness; configured are {}", if witnesses.is_empty() { "none" } else { witnesses }))]
+    NoWitness {
+        /// Their names.
+        witnesses: String,
+    },
+    /// The tree cannot be read.
+    #[snafu(transparent)]
+    Tiles {
+        /// Which file.
+        source: TileError,
+    },
+    /// It cannot be kept.
+    #[snafu(display("failed to write {}: {source}", path.display()))]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// The witnesses of a log, and what they cosigned.
+#[derive(Debug)]
+pub(super) struct Witnesses {
+    directory: PathBuf,
+    keys: Vec<VerifierKey>,
+    metrics: Metrics,
+    /// The size of the checkpoint that is kept.
+    size: Mutex<u64>,
+}
+
+impl Witnesses {
+    pub(super) fn new(directory: &Path, options: &Options) -> Self {
+        let text = files::read(&directory.join(layout::COSIGNED)).ok().flatten();
+        let note = text.and_then(|text| text.parse::<Note>().ok());
+        let kept = note.and_then(|note| note.text().parse::<Checkpoint>().ok());
+        let size = kept.map_or(0, |checkpoint| checkpoint.size);
+        options.metrics.cosigned_size.set(gauge(size));
+        Self {
+            directory: directory.to_owned(),
+            keys: options.witnesses.clone(),
+            metrics: options.metrics.clone(),
+            size: Mutex::new(size),
+        }
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        *self.size.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Accepts a note with cosignatures; `sealed` records are in the tree.
+    pub(super) fn accept(&self, note: &str, key: &VerifierKey, sealed: u64) -> Result<usize, CosignError> {
+        let note: Note = note.parse()?;
+        let Checkpoint { size, root: found, .. } = Checkpoint::verify(&note, key)?;
+        ensure!(size <= sealed, RootSnafu { size, found, expected: format!("no root: it has {sealed}") });
+        let expected = root(&Tiles { directory: &self.directory, size }, size)?;
+        ensure!(found == expected, RootSnafu { size, found, expected: expected.to_string() });
+
+        let mut kept = self.size.lock().unwrap_or_else(PoisonError::into_inner);
+        let path = self.directory.join(layout::COSIGNED);
+        let mut cosigned = Note::new(note.text())?;
+        // Witnesses answer one after the other.
+        let before = files::read(&path).ok().flatten().and_then(|text| text.parse::<Note>().ok());
+        for signed in [before.filter(|before| before.text() == note.text()).as_ref(), Some(&note)] {
+            let signatures = signed.map(Note::signatures).unwrap_or_default();
+            let known = |name: &str, id| {
+                [key].into_iter().chain(&self.keys).any(|key| (key.name(), key.id()) == (name, id))
+            };
+            signatures.iter().filter(|it| known(&it.name, it.id)).for_each(|it| cosigned.add(it.clone()));
+        }
+        let mut witnesses = 0;
+        for witness in &self.keys {
+            match cosigned.verify(witness) {
+                Ok(_) => witnesses += 1,
+                Err(VerifyError::Unsigned { .. }) => {}
+                Err(wrong) => return Err(wrong.into()),
+            }
+        }
+        let names = || self.keys.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        ensure!(witnesses > 0, NoWitnessSnafu { witnesses: names() });
+        if size >= *kept {
+            files::replace(&path, cosigned.to_string().as_bytes()).context(WriteSnafu { path })?;
+            *kept = size;
+            self.metrics.cosigned_size.set(gauge(size));
+        }
+        Ok(witnesses)
+    }
+}

@@ -1,0 +1,295 @@
+//! The log on the disk, as the one process that writes it sees it.
+
+mod cosign;
+mod error;
+mod files;
+mod lines;
+mod options;
+mod queue;
+mod recover;
+mod sealer;
+mod segment;
+mod status;
+mod tree;
+mod writer;
+
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use jiff::Timestamp;
+use snafu::{OptionExt, ResultExt, ensure};
+
+use crate::anchor::Anchor;
+use crate::event::Event;
+use crate::layout;
+use crate::metrics::gauge;
+use crate::note::VerifierKey;
+
+pub use cosign::CosignError;
+pub use error::{AppendError, OpenError};
+pub use options::{Options, ParseSyncError, Sync};
+
+use cosign::Witnesses;
+use error::{BeginSnafu, IoSnafu, LockedSnafu, NotADirectorySnafu};
+use queue::Queue;
+use recover::End;
+use sealer::{Durable, Sealer};
+use segment::Segment;
+use status::Status;
+use writer::Writer;
+
+/// A log that is open for writing.
+///
+/// Two threads do the work: one writes groups of records and brings them to the disk, the other one seals what is there. When
+/// it is closed or dropped, what was appended is written and sealed first.
+#[derive(Debug)]
+pub struct Log {
+    directory: PathBuf,
+    queue: Arc<Queue>,
+    status: Arc<Status>,
+    seal: Option<Seal>,
+    threads: Mutex<Option<Threads>>,
+    /// Nobody else writes while this is open.
+    _lock: File,
+}
+
+#[derive(Debug)]
+struct Seal {
+    key: VerifierKey,
+    durable: Arc<Durable>,
+    witnesses: Witnesses,
+}
+
+#[derive(Debug)]
+struct Threads {
+    writer: JoinHandle<()>,
+    sealer: Option<JoinHandle<()>>,
+}
+
+/// How a log is, for who watches it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogStatus {
+    /// How many records it has.
+    pub size: u64,
+    /// Who verifies its checkpoints; none when it is not sealed.
+    pub vkey: Option<VerifierKey>,
+    /// How many records the checkpoint covers.
+    pub sealed_size: u64,
+    /// How many records the latest checkpoint covers that a witness has cosigned.
+    pub cosigned_size: u64,
+    /// Why the latest record could not be kept, if so.
+    pub failure: Option<String>,
+}
+
+impl Log {
+    /// Opens the log in `directory`, or begins one there.
+    ///
+    /// What a crash or a power failure may leave is put in order: a line without an end is cut off, which is recorded, and
+    /// what was written but not sealed is sealed. Whatever else is found is somebody's doing, or a broken disk, and an error.
+    /// The last segment is read as a whole, and the one before; the tree is taken from its tiles when they have the root of
+    /// the checkpoint. Lines of older segments are for `verify` to be read.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be opened, or is not the log that was sealed last.
+    pub fn open(directory: &Path, options: Options) -> Result<Self, OpenError> {
+        ensure!(directory.is_dir() || !directory.exists(), NotADirectorySnafu { path: directory });
+        let segments = directory.join(layout::SEGMENTS);
+        files::create_folder(&segments).context(IoSnafu { what: "make", path: &segments })?;
+        let lock = lock(directory)?;
+        let end = recover::end(directory)?;
+        let sealed = match &options.key {
+            Some(key) => Some(recover::seal(directory, key, options.adopt, &end)?),
+            None => recover::unsealed(directory).map(|()| None)?,
+        };
+        let status = Arc::new(Status::default());
+        status.kept(end.size);
+        let seal = options.key.as_ref().zip(sealed.as_ref()).map(|(key, sealed)| Seal {
+            key: key.verifier().clone(),
+            durable: Arc::new(Durable::new(end.size, if sealed.signed { sealed.tree.size() } else { 0 })),
+            witnesses: Witnesses::new(directory, &options),
+        });
+        options.metrics.size.set(gauge(end.size));
+        options.metrics.state("ok");
+
+        let writer = Self::writer(directory, &options, &end, &status, seal.as_ref())?;
+        let change = sealed.as_ref().and_then(|sealed| sealed.change.clone());
+        let writer = Self::begin(directory, writer, &end, change, seal.as_ref())?;
+        let sealer = match (options.key.clone(), sealed, &seal) {
+            (Some(key), Some(sealed), Some(seal)) => {
+                let mut sealer = Sealer {
+                    directory: directory.to_owned(),
+                    key,
+                    tree: sealed.tree,
+                    durable: Arc::clone(&seal.durable),
+                    interval: options.seal_interval,
+                    metrics: options.metrics,
+                    lines: None,
+                };
+                Self::publish(directory, &mut sealer, sealed.signed)?;
+                Some(sealer)
+            }
+            _ => None,
+        };
+
+        let queue = Arc::new(Queue::new());
+        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            let thread = thread::Builder::new().name(name.to_owned()).spawn(run);
+            thread.context(IoSnafu { what: "start a thread for", path: directory })
+        };
+        let sealer = sealer.map(|sealer| spawn("audit-seal", Box::new(move || sealer.run()))).transpose()?;
+        let incoming = Arc::clone(&queue);
+        let writer = spawn("audit-write", Box::new(move || writer.run(&incoming)))?;
+        let threads = Mutex::new(Some(Threads { writer, sealer }));
+        Ok(Self { directory: directory.to_owned(), queue, status, seal, threads, _lock: lock })
+    }
+
+    fn writer(
+        directory: &Path,
+        options: &Options,
+        end: &End,
+        status: &Arc<Status>,
+        seal: Option<&Seal>,
+    ) -> Result<Writer, OpenError> {
+        let segment = match end.segment {
+            None => None,
+            Some((first, length)) => {
+                let path = layout::segment(directory, first);
+                let segment = Segment::resume(directory, first, length);
+                Some(segment.context(IoSnafu { what: "cut the torn end of", path })?)
+            }
+        };
+        #[cfg(test)]
+        let segment = segment.map(|segment| segment.with_faults(options.faults.clone()));
+        let durable = seal.map(|seal| Arc::clone(&seal.durable));
+        let status = Arc::clone(status);
+        Ok(Writer::new(directory, options.clone(), status, durable, segment, (end.size, end.prev)))
+    }
+
+    /// Records what was found.
+    fn begin(
+        directory: &Path,
+        mut writer: Writer,
+        end: &End,
+        change: Option<Option<VerifierKey>>,
+        seal: Option<&Seal>,
+    ) -> Result<Writer, OpenError> {
+        let time = Timestamp::now();
+        let mut events = Vec::new();
+        if end.torn > 0 {
+            tracing::warn!("cut {} bytes of a torn line off the log in {}", end.torn, directory.display());
+            events.push(Event::Recovered { time, bytes: end.torn });
+        }
+        if let (Some(from), Some(seal)) = (change, seal) {
+            let to = seal.key.clone();
+            tracing::warn!("the log in {} is sealed with another key from now on: {to}", directory.display());
+            events.push(Event::KeyChanged { time, from, to });
+        }
+        let records: Vec<_> = events.iter().map(Event::to_record).collect();
+        let records: Vec<_> = records.iter().map(Vec::as_slice).collect();
+        writer.write(&records).and_then(|_| writer.sync()).context(BeginSnafu { directory })?;
+        Ok(writer)
+    }
+
+    /// Tells who verifies the log. From the first moment there is a checkpoint, so that its absence means something.
+    fn publish(directory: &Path, sealer: &mut Sealer, signed: bool) -> Result<(), OpenError> {
+        let seal = |sealer: &mut Sealer| {
+            let sealed = if signed { Ok(()) } else { sealer.seal_all() };
+            let error = sealed.map_err(std::io::Error::other);
+            error.context(IoSnafu { what: "seal the log in", path: directory })
+        };
+        // With another key's name beside it a checkpoint could not be told from one of somebody else.
+        seal(sealer)?;
+        let path = directory.join(layout::VKEY);
+        let text = format!("{}\n", sealer.key.verifier());
+        if files::read(&path).ok().flatten().as_ref() != Some(&text) {
+            files::replace(&path, text.as_bytes()).context(IoSnafu { what: "write", path })?;
+        }
+        tracing::info!(vkey = %sealer.key.verifier(), "the log in {} is sealed", directory.display());
+        Ok(())
+    }
+
+    /// Appends a record, a JSON object in one line, and waits until it is kept by the log's [`Sync`]. When the returned
+    /// future is dropped, the record may be kept all the same.
+    ///
+    /// # Errors
+    ///
+    /// When it is not kept.
+    pub async fn append(&self, record: Vec<u8>) -> Result<Anchor, AppendError> {
+        self.queue.put(record).await
+    }
+
+    /// How it is.
+    #[must_use]
+    pub fn status(&self) -> LogStatus {
+        let seal = self.seal.as_ref();
+        LogStatus {
+            size: self.status.size(),
+            vkey: seal.map(|seal| seal.key.clone()),
+            sealed_size: seal.map_or(0, |seal| seal.durable.sealed()),
+            cosigned_size: seal.map_or(0, |seal| seal.witnesses.size()),
+            failure: self.status.failure(),
+        }
+    }
+
+    /// Who verifies its checkpoints; none when it is not sealed.
+    #[must_use]
+    pub fn vkey(&self) -> Option<&VerifierKey> {
+        self.seal.as_ref().map(|seal| &seal.key)
+    }
+
+    /// Its directory.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Accepts cosignatures of a checkpoint of this log: the signed note that a witness was asked to cosign, with the lines
+    /// of its answer. Signatures of others than the configured witnesses are left out. The latest checkpoint that is
+    /// cosigned is kept in the file `checkpoint.cosigned`.
+    ///
+    /// Returns how many witnesses have cosigned it.
+    ///
+    /// # Errors
+    ///
+    /// When it is no checkpoint of this log, a witness' signature is wrong, or none is by a witness.
+    pub fn cosign(&self, note: &str) -> Result<usize, CosignError> {
+        let seal = self.seal.as_ref().context(cosign::NotSealedSnafu)?;
+        seal.witnesses.accept(note, &seal.key, seal.durable.sealed())
+    }
+
+    /// Writes and seals what was appended, and ends. Blocks for as long as the disk takes.
+    pub fn close(&self) {
+        self.queue.close();
+        let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(Threads { writer, sealer }) = threads else { return };
+        // A thread that panicked has said so.
+        let _ = writer.join();
+        if let Some(seal) = &self.seal {
+            seal.durable.close();
+        }
+        if let Some(sealer) = sealer {
+            let _ = sealer.join();
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn lock(directory: &Path) -> Result<File, OpenError> {
+    let path = directory.join(layout::LOCK);
+    let file = File::options().create(true).append(true).open(&path);
+    let file = file.context(IoSnafu { what: "open", path: &path })?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => LockedSnafu { directory }.fail(),
+        Err(TryLockError::Error(error)) => Err(error).context(IoSnafu { what: "lock", path }),
+    }
+}

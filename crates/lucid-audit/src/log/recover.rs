@@ -1,0 +1,194 @@
+//! What a log is when it is opened.
+
+use std::path::{Path, PathBuf};
+
+use snafu::{OptionExt, ResultExt, ensure};
+
+use crate::checkpoint::{Checkpoint, CheckpointError};
+use crate::layout::{self, Line};
+use crate::merkle::{Hash, leaf_hash};
+use crate::note::{Note, SigningKey, VerifierKey};
+use crate::tile::{Tile, Tiles, WIDTH};
+
+use super::error::{
+    ChainSnafu, CheckpointGoneSnafu, CheckpointSnafu, InconsistentSnafu, IoSnafu, KeyNeededSnafu, LineSnafu,
+    NoteSnafu, OpenError, RewrittenSnafu, SegmentSnafu, ShrunkSnafu, UnsealedSnafu,
+};
+use super::files;
+use super::lines::{self, Lines};
+use super::tree::Tree;
+
+/// The end of the records.
+#[derive(Debug)]
+pub(super) struct End {
+    /// How many there are.
+    pub(super) size: u64,
+    /// The leaf hash of the last one.
+    pub(super) prev: Hash,
+    /// The last segment and how much of it is whole lines; none in a new log.
+    pub(super) segment: Option<(u64, u64)>,
+    /// How many bytes of a torn line follow.
+    pub(super) torn: u64,
+    /// Leaf hashes of the last segment, and where its lines begin.
+    leaves: Vec<(u64, Hash)>,
+}
+
+/// Reads the end of the records.
+pub(super) fn end(directory: &Path) -> Result<End, OpenError> {
+    let path = directory.join(layout::SEGMENTS);
+    let segments = lines::segments(directory).context(IoSnafu { what: "list", path })?;
+    let mut end = End { size: 0, prev: Hash::ZERO, segment: None, torn: 0, leaves: Vec::new() };
+    let Some((&last, before)) = segments.split_last() else { return Ok(end) };
+    if last > 0 {
+        // The last line before is needed: what the first line follows.
+        let first = before.last().copied().context(SegmentSnafu { directory, seq: last - 1 })?;
+        let whole = scan(directory, first, None)?;
+        let next = first + whole.leaves.len() as u64;
+        ensure!(whole.torn == 0 && next == last, SegmentSnafu { directory, seq: next });
+        end.prev = whole.leaves.last().map_or(Hash::ZERO, |(_, leaf)| *leaf);
+    }
+    let scanned = scan(directory, last, Some(end.prev))?;
+    end.size = last + scanned.leaves.len() as u64;
+    end.prev = scanned.leaves.last().map_or(end.prev, |(_, leaf)| *leaf);
+    end.segment = Some((last, scanned.length));
+    end.torn = scanned.torn;
+    end.leaves = scanned.leaves;
+    Ok(end)
+}
+
+struct Scan {
+    length: u64,
+    torn: u64,
+    leaves: Vec<(u64, Hash)>,
+}
+
+/// Reads a segment, whose lines have to follow each other, and the first one `prev` if that is known.
+fn scan(directory: &Path, first: u64, prev: Option<Hash>) -> Result<Scan, OpenError> {
+    let path = layout::segment(directory, first);
+    let read = IoSnafu { what: "read", path: &path };
+    let mut lines = Lines::open(directory, first, 0).context(read)?;
+    let mut leaves: Vec<(u64, Hash)> = Vec::new();
+    let mut offset = 0;
+    while let Some(line) = lines.next().context(read)? {
+        let found = Line::parse(line).context(LineSnafu { path: &path, offset })?;
+        let seq = first + leaves.len() as u64;
+        let hash = leaves.last().map(|(_, leaf)| *leaf).or(prev).unwrap_or(found.prev);
+        let follows = (found.seq, found.prev) == (seq, hash);
+        ensure!(follows, ChainSnafu { path: &path, offset, found: found.seq, prev: found.prev, seq, hash });
+        leaves.push((offset, leaf_hash(line)));
+        offset = lines.offset();
+    }
+    let length = std::fs::metadata(lines.path()).context(read)?.len();
+    Ok(Scan { length: offset, torn: length - offset, leaves })
+}
+
+/// The seal of a log.
+pub(super) struct Seal {
+    /// The tree as it was sealed last.
+    pub(super) tree: Tree,
+    /// Whether there is a checkpoint by this key.
+    pub(super) signed: bool,
+    /// A change of the key that is to be recorded: from whom.
+    pub(super) change: Option<Option<VerifierKey>>,
+}
+
+/// Checks that a log without a key has no seal.
+pub(super) fn unsealed(directory: &Path) -> Result<(), OpenError> {
+    let sealed = directory.join(layout::CHECKPOINT).exists() || directory.join(layout::TILES).exists();
+    let key = published(directory)?;
+    ensure!(!sealed && key.is_none(), KeyNeededSnafu { directory, key });
+    Ok(())
+}
+
+/// Reads the seal and checks that the records are those that were sealed.
+pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -> Result<Seal, OpenError> {
+    let path = directory.join(layout::CHECKPOINT);
+    let Some(text) = files::read(&path).context(IoSnafu { what: "read", path: &path })? else {
+        let gone = directory.join(layout::TILES).exists() || directory.join(layout::VKEY).exists();
+        ensure!(adopt || !gone, CheckpointGoneSnafu { directory });
+        ensure!(adopt || end.size == 0, UnsealedSnafu { directory, records: end.size });
+        let change = (end.size > 0).then_some(None);
+        return Ok(Seal { tree: Tree::new(directory), signed: false, change });
+    };
+    let note: Note = text.parse().context(NoteSnafu { path: &path })?;
+    let (checkpoint, change) = match Checkpoint::verify(&note, key.verifier()) {
+        Ok(checkpoint) => (checkpoint, None),
+        Err(error) => {
+            let unsigned = matches!(error, CheckpointError::Verify { .. });
+            let before = published(directory)?.filter(|before| before != key.verifier());
+            match before.filter(|_| adopt && unsigned) {
+                Some(before) => {
+                    let checkpoint = Checkpoint::verify(&note, &before);
+                    (checkpoint.context(CheckpointSnafu { path: &path })?, Some(Some(before)))
+                }
+                None => return Err(error).context(CheckpointSnafu { path: &path }),
+            }
+        }
+    };
+    let Checkpoint { size: sealed, root, .. } = checkpoint;
+    ensure!(sealed <= end.size, ShrunkSnafu { directory, sealed, found: end.size });
+    let tree = match Tree::load(directory, sealed) {
+        Ok(tree) if tree.root() == root => tree,
+        // They are made from the records, and can be made again.
+        read => {
+            let found =
+                read.err().map_or_else(|| "they have another root".to_owned(), |error| error.to_string());
+            tracing::warn!("the tiles of the log in {} are made anew: {found}", directory.display());
+            rebuild(directory, sealed)?
+        }
+    };
+    let found = tree.root();
+    ensure!(found == root, InconsistentSnafu { directory, size: sealed, found, sealed: root });
+    compare(directory, sealed, end)?;
+    Ok(Seal { tree, signed: change.is_none(), change })
+}
+
+/// Makes the tiles of the first `size` records anew.
+fn rebuild(directory: &Path, size: u64) -> Result<Tree, OpenError> {
+    let write = IoSnafu { what: "write the tree in", path: directory };
+    let mut tree = Tree::new(directory);
+    for first in lines::segments(directory).context(IoSnafu { what: "list", path: directory })? {
+        ensure!(first == tree.size() || tree.size() == size, SegmentSnafu { directory, seq: tree.size() });
+        let read = IoSnafu { what: "read", path: layout::segment(directory, first) };
+        let mut lines = Lines::open(directory, first, 0).context(read.clone())?;
+        while tree.size() < size
+            && let Some(line) = lines.next().context(read.clone())?
+        {
+            tree.append(leaf_hash(line), line).context(write)?;
+        }
+    }
+    ensure!(tree.size() == size, SegmentSnafu { directory, seq: tree.size() });
+    tree.write_partial().context(write)?;
+    Ok(tree)
+}
+
+/// Compares the lines of the last segment with the tree. Those before are for `verify` to be read.
+fn compare(directory: &Path, sealed: u64, end: &End) -> Result<(), OpenError> {
+    let Some((first, _)) = end.segment else { return Ok(()) };
+    let tiles = Tiles { directory, size: sealed };
+    let mut hashes: (u64, Vec<Hash>) = (u64::MAX, Vec::new());
+    for (seq, (offset, found)) in (first..sealed).zip(&end.leaves) {
+        let index = seq / WIDTH;
+        if hashes.0 != index
+            && let Some(tile) = Tile::hashes(0, index, sealed)
+        {
+            let read = tiles.hashes(tile).map_err(std::io::Error::other);
+            hashes = (index, read.context(IoSnafu { what: "read the tree in", path: directory })?);
+        }
+        let at = usize::try_from(seq % WIDTH).unwrap_or(usize::MAX);
+        let expected = hashes.1.get(at).copied().unwrap_or(Hash::ZERO);
+        let path = || layout::segment(directory, first);
+        ensure!(
+            *found == expected,
+            RewrittenSnafu { path: path(), offset: *offset, seq, found: *found, sealed: expected }
+        );
+    }
+    Ok(())
+}
+
+/// The key in the log's directory, by its own account.
+fn published(directory: &Path) -> Result<Option<VerifierKey>, OpenError> {
+    let path: PathBuf = directory.join(layout::VKEY);
+    let text = files::read(&path).context(IoSnafu { what: "read", path })?;
+    Ok(text.and_then(|text| text.trim().parse().ok()))
+}

@@ -1,0 +1,199 @@
+//! The tree in its files, as it grows.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::merkle::{Hash, empty_root, node_hash};
+use crate::tile::{Tile, TileError, Tiles, WIDTH, full_root, push_entry};
+
+use super::files;
+
+/// The right edge of a tree: what is in partial tiles. Full ones are written as they fill up.
+#[derive(Debug)]
+pub(super) struct Tree {
+    directory: PathBuf,
+    size: u64,
+    /// The hashes of the partial tile at each level, fewer than 256.
+    levels: Vec<Vec<Hash>>,
+    /// The partial bundle of entries.
+    bundle: Vec<u8>,
+    /// For which size the partial tiles of each level were written last.
+    written: Vec<u64>,
+}
+
+impl Tree {
+    pub(super) fn new(directory: &Path) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            size: 0,
+            levels: Vec::new(),
+            bundle: Vec::new(),
+            written: Vec::new(),
+        }
+    }
+
+    /// The tree over the first `size` leaves, from its files.
+    pub(super) fn load(directory: &Path, size: u64) -> Result<Self, TileError> {
+        let tiles = Tiles { directory, size };
+        let mut tree = Self { size, ..Self::new(directory) };
+        for level in (0..8_u8).take_while(|level| width_at(size, *level) > 0) {
+            let partial = tree.partial(level).map(|tile| tiles.hashes(tile)).transpose()?;
+            tree.levels.push(partial.unwrap_or_default());
+        }
+        if let Some(tile) = tree.partial_entries() {
+            tiles.entries(tile)?.iter().for_each(|entry| push_entry(&mut tree.bundle, entry));
+        }
+        Ok(tree)
+    }
+
+    pub(super) const fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub(super) fn root(&self) -> Hash {
+        let mut root = None;
+        // From the right, where the smallest subtrees are.
+        for hashes in &self.levels {
+            let mut rest = &hashes[..];
+            while !rest.is_empty() {
+                let (left, subtree) = rest.split_at(rest.len() - (1 << rest.len().trailing_zeros()));
+                let left_of_root = full_root(subtree);
+                root = Some(root.map_or(left_of_root, |root| node_hash(&left_of_root, &root)));
+                rest = left;
+            }
+        }
+        root.unwrap_or_else(empty_root)
+    }
+
+    /// Appends a leaf. Nothing has changed when that fails.
+    pub(super) fn append(&mut self, leaf: Hash, line: &[u8]) -> io::Result<()> {
+        let full = self.levels.iter().take_while(|hashes| hashes.len() as u64 == WIDTH - 1).count();
+        let mut carried = leaf;
+        let mut filled = Vec::with_capacity(full);
+        for hashes in self.levels.iter().take(full) {
+            let hashes = [&hashes[..], &[carried]].concat();
+            carried = full_root(&hashes);
+            filled.push(hashes);
+        }
+        if full > 0 {
+            let mut bundle = self.bundle.clone();
+            push_entry(&mut bundle, line);
+            self.write_full(&filled, &bundle)?;
+        }
+        for hashes in self.levels.iter_mut().take(full) {
+            hashes.clear();
+        }
+        match self.levels.get_mut(full) {
+            Some(hashes) => hashes.push(carried),
+            None => self.levels.push(vec![carried]),
+        }
+        if full > 0 {
+            self.bundle.clear();
+        } else {
+            push_entry(&mut self.bundle, line);
+        }
+        self.size += 1;
+        Ok(())
+    }
+
+    fn write_full(&self, filled: &[Vec<Hash>], bundle: &[u8]) -> io::Result<()> {
+        let size = self.size + 1;
+        let mut written = Vec::new();
+        for (level, hashes) in (0..).zip(filled) {
+            let index = (width_at(size, level) / WIDTH).saturating_sub(1);
+            written.extend(Tile::hashes(level, index, size).map(|tile| (tile, bytes(hashes))));
+        }
+        written.extend(
+            Tile::entries((size / WIDTH).saturating_sub(1), size).map(|tile| (tile, bundle.to_vec())),
+        );
+        for (tile, bytes) in &written {
+            files::replace(&self.directory.join(tile.path()), bytes)?;
+        }
+        for (tile, _) in written {
+            let mut partial = self.directory.join(tile.path()).into_os_string();
+            partial.push(".p");
+            // What stays takes room, no more.
+            let _ = fs::remove_dir_all(partial);
+        }
+        Ok(())
+    }
+
+    /// Writes the partial tiles. All of the tree is in its files then.
+    pub(super) fn write_partial(&mut self) -> io::Result<()> {
+        self.written.resize(self.levels.len(), 0);
+        for (level, hashes) in (0..).zip(&self.levels) {
+            let width = width_at(self.size, level);
+            let written = &mut self.written[usize::from(level)];
+            if *written == width {
+                continue;
+            }
+            if let Some(tile) = self.partial(level) {
+                files::replace(&self.directory.join(tile.path()), &bytes(hashes))?;
+            }
+            if let Some(tile) = self.partial_entries().filter(|_| level == 0) {
+                files::replace(&self.directory.join(tile.path()), &self.bundle)?;
+            }
+            self.written[usize::from(level)] = width;
+        }
+        Ok(())
+    }
+
+    fn partial(&self, level: u8) -> Option<Tile> {
+        let tile = Tile::hashes(level, width_at(self.size, level) / WIDTH, self.size);
+        tile.filter(|tile| tile.width() < WIDTH)
+    }
+
+    fn partial_entries(&self) -> Option<Tile> {
+        Tile::entries(self.size / WIDTH, self.size).filter(|tile| tile.width() < WIDTH)
+    }
+}
+
+/// How many hashes a level of tiles has.
+const fn width_at(size: u64, level: u8) -> u64 {
+    match size.checked_shr(8 * level as u32) {
+        Some(width) => width,
+        None => 0,
+    }
+}
+
+fn bytes(hashes: &[Hash]) -> Vec<u8> {
+    hashes.iter().flat_map(|hash| hash.0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::merkle::{Frontier, leaf_hash, root};
+
+    #[test]
+    fn a_tree_grows_in_its_files_and_is_found_there_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut tree = Tree::new(directory.path());
+        let mut frontier = Frontier::new();
+        for number in 0..66_000_u32 {
+            let line = number.to_string();
+            let leaf = leaf_hash(line.as_bytes());
+            tree.append(leaf, line.as_bytes()).unwrap();
+            frontier.append(leaf);
+            let size = u64::from(number) + 1;
+            if size < 1000 && size % 37 == 0
+                || [255, 256, 257, 511, 512, 65_535, 65_536, 65_537, 66_000].contains(&size)
+            {
+                tree.write_partial().unwrap();
+                assert_eq!(tree.root(), frontier.root(), "{size}");
+                let tiles = Tiles { directory: directory.path(), size };
+                assert_eq!(root(&tiles, size).unwrap(), frontier.root(), "{size}");
+                tree = Tree::load(directory.path(), size).unwrap();
+                assert_eq!(tree.root(), frontier.root(), "{size}");
+            }
+        }
+        // Partial tiles go when the full one is there.
+        assert!(directory.path().join("tile/entries/000").exists());
+        assert!(!directory.path().join("tile/entries/000.p").exists());
+        assert!(!directory.path().join("tile/0/255.p").exists());
+        let tiles = Tiles { directory: directory.path(), size: 66_000 };
+        let entries = tiles.entries(Tile::entries(257, 66_000).unwrap()).unwrap();
+        assert_eq!(entries.last().unwrap(), b"65999");
+    }
+}

@@ -1,0 +1,286 @@
+//! The thread that writes.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::anchor::Anchor;
+use crate::layout::{LONGEST_RECORD, write_line};
+use crate::merkle::{Hash, leaf_hash};
+use crate::metrics::gauge;
+
+use super::error::AppendError;
+use super::options::{Options, Sync};
+use super::queue::{Queue, Waiting};
+use super::sealer::Durable;
+use super::segment::Segment;
+use super::status::Status;
+
+/// How many records are written at once.
+const GROUP: usize = 64;
+
+/// Writes records to the end of the log, a group at a time. A group is kept as a whole or not at all.
+#[derive(Debug)]
+pub(super) struct Writer {
+    directory: PathBuf,
+    options: Options,
+    status: Arc<Status>,
+    /// Who seals what is written; nobody does without a key.
+    durable: Option<Arc<Durable>>,
+    /// The segment at the end; none when the next record begins a new one.
+    segment: Option<Segment>,
+    /// How many records there are.
+    size: u64,
+    /// The leaf hash of the last one.
+    prev: Hash,
+    /// Lines that the disk may not have yet, and their hashes. They can be written again.
+    tail: Vec<u8>,
+    leaves: Vec<Hash>,
+    /// When the disk last had everything.
+    synced: Instant,
+    broken: Option<String>,
+}
+
+impl Writer {
+    pub(super) fn new(
+        directory: &Path,
+        options: Options,
+        status: Arc<Status>,
+        durable: Option<Arc<Durable>>,
+        segment: Option<Segment>,
+        (size, prev): (u64, Hash),
+    ) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            options,
+            status,
+            durable,
+            segment,
+            size,
+            prev,
+            tail: Vec::new(),
+            leaves: Vec::new(),
+            synced: Instant::now(),
+            broken: None,
+        }
+    }
+
+    /// Writes what comes until the queue is closed.
+    pub(super) fn run(mut self, queue: &Queue) {
+        let most = if self.options.sync == Sync::Always { 1 } else { GROUP };
+        while let Some(group) = queue.take(most, self.patience()) {
+            if !group.is_empty() {
+                self.write_group(group);
+            }
+            self.sync_when_due();
+        }
+        if let Err(error) = self.sync() {
+            self.failed(&error);
+        }
+    }
+
+    fn write_group(&mut self, group: Vec<Waiting>) {
+        let (fit, unfit): (Vec<_>, Vec<_>) = group.into_iter().partition(|waiting| fits(&waiting.record));
+        for waiting in unfit {
+            let found = waiting.record.len();
+            waiting.answer(Err(AppendError::Unfit { found }));
+        }
+        let records: Vec<&[u8]> = fit.iter().map(|waiting| &waiting.record[..]).collect();
+        let first = self.size;
+        match self.write(&records) {
+            Ok(leaves) => {
+                let size = self.size;
+                for ((waiting, leaf), seq) in fit.into_iter().zip(leaves).zip(first..) {
+                    waiting.answer(Ok(Anchor { seq, leaf, size }));
+                }
+            }
+            Err(error) => {
+                self.failed(&error);
+                fit.into_iter().for_each(|waiting| waiting.answer(Err(error.clone())));
+            }
+        }
+    }
+
+    /// Writes records, and returns their leaf hashes when they are kept.
+    pub(super) fn write(&mut self, records: &[&[u8]]) -> Result<Vec<Hash>, AppendError> {
+        if let Some(reason) = &self.broken {
+            return Err(AppendError::Broken { reason: reason.clone() });
+        }
+        if records.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.rotate_when_due()?;
+        let before = (self.tail.len(), self.leaves.len(), self.size, self.prev);
+        for record in records {
+            let begin = self.tail.len();
+            write_line(&mut self.tail, self.size, &self.prev, record);
+            let line = self.tail.get(begin..self.tail.len() - 1).unwrap_or_default();
+            self.prev = leaf_hash(line);
+            self.leaves.push(self.prev);
+            self.size += 1;
+        }
+        let written = self.append(before.0).and_then(|()| match self.options.sync {
+            Sync::Interval(_) => Ok(()),
+            _ => self.sync_tail(),
+        });
+        let bytes = self.tail.len().saturating_sub(before.0);
+        if let Err(error) = written {
+            // Nobody is told of them, so they must not be there either.
+            self.tail.truncate(before.0);
+            self.leaves.truncate(before.1);
+            (self.size, self.prev) = (before.2, before.3);
+            return Err(error);
+        }
+        let leaves = self.leaves.get(before.1..).unwrap_or_default().to_vec();
+        if !matches!(self.options.sync, Sync::Interval(_)) {
+            self.settle();
+        }
+        let metrics = &self.options.metrics;
+        metrics.records.inc_by(records.len() as u64);
+        metrics.commits.inc();
+        metrics.bytes.inc_by(bytes as u64);
+        metrics.size.set(gauge(self.size));
+        metrics.state("ok");
+        self.status.kept(self.size);
+        Ok(leaves)
+    }
+
+    /// Brings the lines from `begin` in the tail into a segment: all of the tail when the segment is a new one.
+    fn append(&mut self, begin: usize) -> Result<(), AppendError> {
+        let begin = if self.segment.is_some() { begin } else { 0 };
+        let lines = self.tail.get(begin..).unwrap_or_default();
+        let segment = match &mut self.segment {
+            Some(segment) => segment,
+            segment => {
+                let first = self.size - self.leaves.len() as u64;
+                let created = Segment::create(&self.directory, first).map_err(write_error)?;
+                #[cfg(test)]
+                let created = created.with_faults(self.options.faults.clone());
+                segment.insert(created)
+            }
+        };
+        let length = segment.length();
+        let Err(error) = segment.append(lines) else { return Ok(()) };
+        if begin == 0 && length == 0 {
+            // A new one: the next attempt begins it anew, with all of the tail.
+            self.abandon();
+        } else if let Err(error) = segment.truncate(length) {
+            self.break_off(&format!("a part of a line could not be taken back: {error}"));
+        }
+        Err(write_error(error))
+    }
+
+    /// Brings all lines to the disk. The segment that fails at that is given up, and a new one takes the lines that it may
+    /// not have.
+    fn sync_tail(&mut self) -> Result<(), AppendError> {
+        let Err(error) = self.sync_segment() else { return Ok(()) };
+        tracing::error!(%error, "failed to bring the log in {} to the disk; its segment ends here", self.directory.display());
+        self.options.metrics.failed("sync");
+        self.abandon();
+        if self.broken.is_none() {
+            self.append(0)?;
+            if self.sync_segment().is_ok() {
+                return Ok(());
+            }
+            self.abandon();
+        }
+        Err(AppendError::Sync { source: Arc::new(error) })
+    }
+
+    fn sync_segment(&mut self) -> io::Result<()> {
+        let Some(segment) = &mut self.segment else { return Ok(()) };
+        let begin = Instant::now();
+        segment.sync()?;
+        self.options.metrics.fsync.observe(begin.elapsed().as_secs_f64());
+        Ok(())
+    }
+
+    /// Gives the segment up, with what is in it for good.
+    fn abandon(&mut self) {
+        let Some(segment) = self.segment.take() else { return };
+        if let Err(error) = segment.abandon() {
+            self.break_off(&format!("a segment could not be cut where the disk has it: {error}"));
+        }
+    }
+
+    /// What follows would not be where it is looked for.
+    fn break_off(&mut self, reason: &str) {
+        tracing::error!("the log in {} cannot be written to any more: {reason}", self.directory.display());
+        self.broken = Some(reason.to_owned());
+    }
+
+    /// The disk has everything: it can be sealed.
+    fn settle(&mut self) {
+        if let Some(durable) = &self.durable {
+            durable.extend(&self.leaves);
+        }
+        self.leaves.clear();
+        self.tail.clear();
+        self.synced = Instant::now();
+    }
+
+    /// Brings everything to the disk.
+    pub(super) fn sync(&mut self) -> Result<(), AppendError> {
+        if !self.leaves.is_empty() {
+            // A segment that was given up may be missing.
+            if self.segment.is_none() {
+                self.append(0)?;
+            }
+            self.sync_tail()?;
+            self.settle();
+        }
+        Ok(())
+    }
+
+    fn rotate_when_due(&mut self) -> Result<(), AppendError> {
+        let full = self.segment.as_ref().is_some_and(|it| it.length() >= self.options.segment_bytes);
+        if full {
+            self.sync()?;
+            self.segment = None;
+        }
+        Ok(())
+    }
+
+    /// How long the queue may be empty before something else is to be done.
+    fn patience(&self) -> Option<std::time::Duration> {
+        match self.options.sync {
+            Sync::Interval(interval) if !self.leaves.is_empty() => {
+                Some(interval.saturating_sub(self.synced.elapsed()))
+            }
+            _ => None,
+        }
+    }
+
+    fn sync_when_due(&mut self) {
+        if let Sync::Interval(interval) = self.options.sync
+            && !self.leaves.is_empty()
+            && self.synced.elapsed() >= interval
+            && let Err(error) = self.sync()
+        {
+            self.failed(&error);
+            // Not again at once.
+            self.synced = Instant::now();
+        }
+    }
+
+    fn failed(&self, error: &AppendError) {
+        self.options.metrics.state("failing");
+        self.status.failed(error);
+    }
+}
+
+/// One line of JSON, an object with something in it.
+fn fits(record: &[u8]) -> bool {
+    let object = record.len() > 2 && record.starts_with(b"{") && record.ends_with(b"}");
+    object && record.len() <= LONGEST_RECORD && !record.contains(&b'\n')
+}
+
+fn write_error(error: io::Error) -> AppendError {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            AppendError::Full { source: Arc::new(error) }
+        }
+        _ => AppendError::Write { source: Arc::new(error) },
+    }
+}

@@ -1,0 +1,128 @@
+use std::fmt;
+use std::str::FromStr;
+
+use aws_lc_rs::digest::{Context, SHA256, digest};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use snafu::Snafu;
+
+/// A SHA-256 hash. Written, also in JSON, as 64 lowercase hexadecimal digits.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hash(pub [u8; 32]);
+
+impl Hash {
+    /// What stands for the hash of a record that is not there: `prev` of the first one.
+    pub const ZERO: Self = Self([0; 32]);
+
+    /// In base64, as checkpoints and proofs write it.
+    #[must_use]
+    pub fn to_base64(&self) -> String {
+        STANDARD.encode(self.0)
+    }
+
+    /// From base64; `None` when it is none of exactly 32 bytes.
+    #[must_use]
+    pub fn from_base64(text: &str) -> Option<Self> {
+        let bytes = STANDARD.decode(text).ok()?;
+        bytes.try_into().ok().map(Self)
+    }
+
+    /// The 64 hexadecimal digits.
+    #[must_use]
+    pub fn to_hex(&self) -> [u8; 64] {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut hex = [0; 64];
+        for (pair, byte) in hex.chunks_exact_mut(2).zip(self.0) {
+            pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+        }
+        hex
+    }
+
+    /// From 64 lowercase hexadecimal digits.
+    #[must_use]
+    pub fn from_hex(hex: &[u8]) -> Option<Self> {
+        let digit = |byte: u8| match byte {
+            b'0'..=b'9' => Some(byte - b'0'),
+            b'a'..=b'f' => Some(byte - b'a' + 10),
+            _ => None,
+        };
+        let hex: &[u8; 64] = hex.try_into().ok()?;
+        let mut hash = [0; 32];
+        for (byte, pair) in hash.iter_mut().zip(hex.chunks_exact(2)) {
+            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+        }
+        Some(Self(hash))
+    }
+
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        Self::from_digest(digest(&SHA256, bytes).as_ref())
+    }
+
+    fn from_digest(digest: &[u8]) -> Self {
+        let mut hash = [0; 32];
+        hash.copy_from_slice(digest);
+        Self(hash)
+    }
+}
+
+/// The hash of a leaf: SHA-256 of a zero byte and the entry (RFC 6962, section 2.1).
+#[must_use]
+pub fn leaf_hash(entry: &[u8]) -> Hash {
+    let mut context = Context::new(&SHA256);
+    context.update(&[0]);
+    context.update(entry);
+    Hash::from_digest(context.finish().as_ref())
+}
+
+/// The hash of a node: SHA-256 of a one byte and its children's hashes (RFC 6962, section 2.1).
+#[must_use]
+pub fn node_hash(left: &Hash, right: &Hash) -> Hash {
+    let mut bytes = [1; 65];
+    bytes[1..33].copy_from_slice(&left.0);
+    bytes[33..].copy_from_slice(&right.0);
+    Hash::of(&bytes)
+}
+
+/// The root of the tree without leaves: SHA-256 of nothing (RFC 6962, section 2.1).
+#[must_use]
+pub fn empty_root() -> Hash {
+    Hash::of(&[])
+}
+
+impl fmt::Display for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Hash({self})")
+    }
+}
+
+/// The text is no hash.
+#[derive(Debug, Snafu)]
+#[snafu(display("accepted are 64 lowercase hexadecimal digits"))]
+pub struct ParseHashError;
+
+impl FromStr for Hash {
+    type Err = ParseHashError;
+
+    fn from_str(text: &str) -> Result<Self, ParseHashError> {
+        Self::from_hex(text.as_bytes()).ok_or(ParseHashError)
+    }
+}
+
+impl Serialize for Hash {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Hash {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}

@@ -1,0 +1,123 @@
+//! What a monitoring system gets to know.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+/// The metrics of the record.
+///
+/// | metric | labels | |
+/// |---|---|---|
+/// | `audit_records_total` | | records that were kept in the log |
+/// | `audit_commits_total` | | groups in which they were |
+/// | `audit_bytes_total` | | bytes of their lines |
+/// | `audit_fsync_seconds` | | how long the disk took to have a group |
+/// | `audit_size` | | how many records the log has |
+/// | `audit_sealed_size` | | how many of them the checkpoint covers |
+/// | `audit_cosigned_size` | | how many of them a checkpoint covers that a witness has cosigned |
+/// | `audit_failures_total` | kind | what could not be done: decisions that are not in the log, by why (`full`, `write`, `sync`, `broken`, `closed`, `unfit`, `late`, `unavailable`), and `seal` |
+/// | `audit_state` | state | 1 for the state in which the log is, 0 for the others |
+///
+/// States are `off` (there is no log), `ok`, `failing` (the latest record could not be kept) and `unavailable` (the log could
+/// not be opened). A [`Default`] one counts without being registered anywhere.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    pub(crate) records: Counter,
+    pub(crate) commits: Counter,
+    pub(crate) bytes: Counter,
+    pub(crate) fsync: Histogram,
+    pub(crate) size: Gauge,
+    pub(crate) sealed_size: Gauge,
+    pub(crate) cosigned_size: Gauge,
+    failures: Family<FailureLabels, Counter>,
+    state: Family<StateLabels, Gauge>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FailureLabels {
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabels {
+    state: &'static str,
+}
+
+const FAILURES: [&str; 9] =
+    ["full", "write", "sync", "broken", "closed", "unfit", "late", "unavailable", "seal"];
+const STATES: [&str; 4] = ["off", "ok", "failing", "unavailable"];
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            records: Counter::default(),
+            commits: Counter::default(),
+            bytes: Counter::default(),
+            // 50 us to 1.6 s.
+            fsync: Histogram::new(exponential_buckets(0.000_05, 2.0, 16)),
+            size: Gauge::default(),
+            sealed_size: Gauge::default(),
+            cosigned_size: Gauge::default(),
+            failures: Family::default(),
+            state: Family::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// Registers the metrics.
+    #[must_use]
+    pub fn new(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        metrics.state("off");
+        for kind in FAILURES {
+            // An alert on an increase needs a zero to start from.
+            drop(metrics.failures.get_or_create(&FailureLabels { kind }));
+        }
+        let audit = registry.sub_registry_with_prefix("audit");
+        audit.register("records", "Records that were kept in the log", metrics.records.clone());
+        audit.register("commits", "Groups in which records were written", metrics.commits.clone());
+        audit.register("bytes", "Bytes of the records that were kept in the log", metrics.bytes.clone());
+        audit.register(
+            "fsync_seconds",
+            "How long the disk took to have a group of records",
+            metrics.fsync.clone(),
+        );
+        audit.register("size", "How many records the log has", metrics.size.clone());
+        audit.register(
+            "sealed_size",
+            "How many records of the log the checkpoint covers",
+            metrics.sealed_size.clone(),
+        );
+        audit.register(
+            "cosigned_size",
+            "How many records of the log a checkpoint covers that a witness has cosigned",
+            metrics.cosigned_size.clone(),
+        );
+        audit.register("failures", "What of the log could not be done, by why", metrics.failures.clone());
+        audit.register(
+            "state",
+            "1 for the state in which the log is, 0 for the others",
+            metrics.state.clone(),
+        );
+        metrics
+    }
+
+    pub(crate) fn failed(&self, kind: &'static str) {
+        self.failures.get_or_create(&FailureLabels { kind }).inc();
+    }
+
+    pub(crate) fn state(&self, current: &'static str) {
+        for state in STATES {
+            self.state.get_or_create(&StateLabels { state }).set(i64::from(state == current));
+        }
+    }
+}
+
+/// A size as a gauge has it.
+pub(crate) fn gauge(size: u64) -> i64 {
+    size.try_into().unwrap_or(i64::MAX)
+}

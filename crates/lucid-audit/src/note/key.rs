@@ -1,0 +1,287 @@
+use std::fmt;
+use std::str::FromStr;
+
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use snafu::{OptionExt, Snafu, ensure};
+use zeroize::Zeroizing;
+
+use crate::merkle::Hash;
+
+/// What a key signs with; the byte stands before it in its encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// 0x01: Ed25519 over the text of the note.
+    Ed25519,
+    /// 0x04: Ed25519 over a checkpoint with the time at which a witness saw it (C2SP tlog-cosignature).
+    CosignatureV1,
+}
+
+impl Algorithm {
+    const fn byte(self) -> u8 {
+        match self {
+            Self::Ed25519 => 1,
+            Self::CosignatureV1 => 4,
+        }
+    }
+}
+
+/// Why a text is no key. The text is not quoted: it may hold a secret.
+#[derive(Clone, Debug, PartialEq, Eq, Snafu)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// A verifier key has another shape.
+    #[snafu(display("accepted is a verifier key as NAME+ID+KEY: a name, 8 hexadecimal digits, and base64"))]
+    VerifierShape,
+    /// A signing key has another shape.
+    #[snafu(display(
+        "accepted is a signing key as PRIVATE+KEY+NAME+ID+KEY: a name, 8 hexadecimal digits, and base64"
+    ))]
+    SigningShape,
+    /// The name cannot be one.
+    #[snafu(display("the key's name {name:?} is empty or has a space, a plus or a control character"))]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// It is a key of another kind.
+    #[snafu(display("the key of {name} has the algorithm {found:#04x}, accepted are {accepted}"))]
+    Algorithm {
+        /// The key's name.
+        name: String,
+        /// The byte that was found.
+        found: u8,
+        /// The bytes that would do.
+        accepted: &'static str,
+    },
+    /// The bytes are too few or too many.
+    #[snafu(display("the key of {name} has {found} bytes, accepted are 32"))]
+    Length {
+        /// The key's name.
+        name: String,
+        /// How many were found.
+        found: usize,
+    },
+    /// Name and key make another id.
+    #[snafu(display(
+        "the key of {name} has the id {found:08x}, name and key make it {expected:08x}: one of them was changed"
+    ))]
+    Id {
+        /// The key's name.
+        name: String,
+        /// The id in the text.
+        found: u32,
+        /// What it is.
+        expected: u32,
+    },
+    /// There was no randomness, or the bytes make no key pair.
+    #[snafu(display("failed to make an Ed25519 key pair"))]
+    Make,
+}
+
+/// The public key of who signs notes, with the name it goes by (C2SP signed-note).
+///
+/// Its text is the *vkey*, `NAME+ID+KEY`.
+///
+/// ```
+/// use lucid_audit::note::VerifierKey;
+///
+/// let key: VerifierKey = "example.com/foo+530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k".parse()?;
+/// assert_eq!((key.name(), key.id()), ("example.com/foo", 0x530d_903a));
+/// # Ok::<(), lucid_audit::note::KeyError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct VerifierKey {
+    name: String,
+    id: u32,
+    algorithm: Algorithm,
+    key: [u8; 32],
+}
+
+impl VerifierKey {
+    fn new(name: &str, algorithm: Algorithm, key: [u8; 32]) -> Result<Self, KeyError> {
+        ensure!(is_name(name), NameSnafu { name });
+        let id = key_id(name, algorithm, &key);
+        Ok(Self { name: name.to_owned(), id, algorithm, key })
+    }
+
+    /// The name, which is the origin where it is the key of a log.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Tells keys of one name apart: the beginning of a hash over name, algorithm and key.
+    #[must_use]
+    pub const fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// What it verifies.
+    #[must_use]
+    pub const fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+        UnparsedPublicKey::new(&ED25519, &self.key).verify(message, signature).is_ok()
+    }
+}
+
+impl fmt::Display for VerifierKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}+{:08x}+{}", self.name, self.id, encode(self.algorithm, &self.key))
+    }
+}
+
+impl fmt::Debug for VerifierKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VerifierKey({self})")
+    }
+}
+
+impl FromStr for VerifierKey {
+    type Err = KeyError;
+
+    fn from_str(text: &str) -> Result<Self, KeyError> {
+        // Base64 has a plus too.
+        let mut parts = text.splitn(3, '+');
+        let (name, id, key) = parse_parts(&mut parts).context(VerifierShapeSnafu)?;
+        let (algorithm, key) = match key.split_first().context(VerifierShapeSnafu)? {
+            (1, key) => (Algorithm::Ed25519, key),
+            (4, key) => (Algorithm::CosignatureV1, key),
+            (&found, _) => {
+                let accepted = "0x01 (Ed25519) and 0x04 (cosignature/v1)";
+                return AlgorithmSnafu { name, found, accepted }.fail();
+            }
+        };
+        let key = key.try_into().ok().context(LengthSnafu { name, found: key.len() })?;
+        let verifier = Self::new(name, algorithm, key)?;
+        ensure!(verifier.id == id, IdSnafu { name, found: id, expected: verifier.id });
+        Ok(verifier)
+    }
+}
+
+impl Serialize for VerifierKey {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for VerifierKey {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+/// The key pair of who signs notes, with Ed25519.
+///
+/// Its text, `PRIVATE+KEY+NAME+ID+KEY`, is that of Go's `golang.org/x/mod/sumdb/note`, and is overwritten in memory after use.
+pub struct SigningKey {
+    seed: Zeroizing<[u8; 32]>,
+    pair: Ed25519KeyPair,
+    verifier: VerifierKey,
+}
+
+const PRIVATE: &str = "PRIVATE+KEY+";
+
+impl SigningKey {
+    /// Makes a new one.
+    ///
+    /// # Errors
+    ///
+    /// When the name cannot be one, or the system has no randomness.
+    pub fn generate(name: &str) -> Result<Self, KeyError> {
+        let mut seed = Zeroizing::new([0; 32]);
+        SystemRandom::new().fill(&mut *seed).ok().context(MakeSnafu)?;
+        Self::from_seed(name, seed)
+    }
+
+    fn from_seed(name: &str, seed: Zeroizing<[u8; 32]>) -> Result<Self, KeyError> {
+        let pair = Ed25519KeyPair::from_seed_unchecked(&*seed).ok().context(MakeSnafu)?;
+        let key = pair.public_key().as_ref().try_into().ok().context(MakeSnafu)?;
+        Ok(Self { verifier: VerifierKey::new(name, Algorithm::Ed25519, key)?, pair, seed })
+    }
+
+    /// The same key under another name, and so with another id.
+    ///
+    /// # Errors
+    ///
+    /// When the name cannot be one.
+    pub fn named(&self, name: &str) -> Result<Self, KeyError> {
+        Self::from_seed(name, self.seed.clone())
+    }
+
+    /// Reads its text; white space around it does not matter.
+    ///
+    /// # Errors
+    ///
+    /// When it is none.
+    pub fn parse(text: &str) -> Result<Self, KeyError> {
+        let text = text.trim().strip_prefix(PRIVATE).context(SigningShapeSnafu)?;
+        let mut parts = text.splitn(3, '+');
+        let (name, id, key) = parse_parts(&mut parts).context(SigningShapeSnafu)?;
+        let key = Zeroizing::new(key);
+        let (&algorithm, key) = key.split_first().context(SigningShapeSnafu)?;
+        let accepted = "0x01 (Ed25519)";
+        ensure!(algorithm == 1, AlgorithmSnafu { name, found: algorithm, accepted });
+        let seed: [u8; 32] = key.try_into().ok().context(LengthSnafu { name, found: key.len() })?;
+        let signer = Self::from_seed(name, Zeroizing::new(seed))?;
+        let expected = signer.verifier.id;
+        ensure!(expected == id, IdSnafu { name, found: id, expected });
+        Ok(signer)
+    }
+
+    /// Its text: a secret.
+    #[must_use]
+    pub fn to_secret(&self) -> Zeroizing<String> {
+        let VerifierKey { name, id, .. } = &self.verifier;
+        let key = Zeroizing::new(encode(Algorithm::Ed25519, &self.seed));
+        Zeroizing::new(format!("{PRIVATE}{name}+{id:08x}+{}", *key))
+    }
+
+    /// Who can verify what it signs.
+    #[must_use]
+    pub const fn verifier(&self) -> &VerifierKey {
+        &self.verifier
+    }
+
+    pub(super) fn sign(&self, message: &[u8]) -> Vec<u8> {
+        self.pair.sign(message).as_ref().to_vec()
+    }
+}
+
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SigningKey({})", self.verifier)
+    }
+}
+
+/// Whether it can be the name of a key (C2SP signed-note).
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(|char: char| char.is_whitespace() || char.is_control() || char == '+')
+}
+
+fn parse_parts<'a>(parts: &mut impl Iterator<Item = &'a str>) -> Option<(&'a str, u32, Vec<u8>)> {
+    let (name, id, key) = (parts.next()?, parts.next()?, parts.next()?);
+    let is_hex = id.len() == 8 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let id = is_hex.then(|| u32::from_str_radix(id, 16).ok())??;
+    Some((name, id, STANDARD.decode(key).ok()?))
+}
+
+fn key_id(name: &str, algorithm: Algorithm, key: &[u8; 32]) -> u32 {
+    let text = [name.as_bytes(), b"\n", &[algorithm.byte()], key].concat();
+    let [a, b, c, d, ..] = Hash::of(&text).0;
+    u32::from_be_bytes([a, b, c, d])
+}
+
+fn encode(algorithm: Algorithm, key: &[u8; 32]) -> String {
+    let mut bytes = Zeroizing::new([algorithm.byte(); 33]);
+    bytes[1..].copy_from_slice(key);
+    STANDARD.encode(*bytes)
+}

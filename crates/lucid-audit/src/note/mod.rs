@@ -1,0 +1,305 @@
+//! Signed notes as of C2SP signed-note: a text, and lines with signatures of it.
+//!
+//! ```
+//! use lucid_audit::note::{Note, SigningKey};
+//!
+//! let key = SigningKey::generate("example.com/foo")?;
+//! let mut note = Note::new("This is an example message.\n")?;
+//! note.sign(&key);
+//! let read: Note = note.to_string().parse()?;
+//! read.verify(key.verifier())?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod key;
+
+use std::fmt;
+use std::str::FromStr;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use snafu::{OptionExt, Snafu, ensure};
+
+pub use key::{Algorithm, KeyError, SigningKey, VerifierKey, is_name};
+
+/// How many signatures a note may have: as many as every reader has to accept.
+const MOST_SIGNATURES: usize = 16;
+const DASH: &str = "\u{2014} ";
+
+/// A text with signatures of it. That it was read says nothing yet: see [`Self::verify`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    text: String,
+    signatures: Vec<Signature>,
+}
+
+/// A line with a signature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Signature {
+    /// The name of the key.
+    pub name: String,
+    /// The id of the key.
+    pub id: u32,
+    /// What the key made of the text.
+    pub bytes: Vec<u8>,
+}
+
+/// Why something is no signed note.
+#[derive(Clone, Debug, PartialEq, Eq, Snafu)]
+#[non_exhaustive]
+pub enum NoteError {
+    /// There is no text that could be signed.
+    #[snafu(display("a note's text ends with a newline and has no other control characters"))]
+    Text,
+    /// There is no empty line before the signatures, or no newline at the end.
+    #[snafu(display("a signed note is a text, an empty line, and signatures, each in a line"))]
+    Shape,
+    /// A line is no signature.
+    #[snafu(display(
+        "line {line} of the signatures is none: accepted is an em dash, a name, and base64 of more than 4 bytes"
+    ))]
+    Signature {
+        /// Which of them, from 1.
+        line: usize,
+    },
+    /// There are too many of them.
+    #[snafu(display("the note has {found} signatures, accepted are up to {MOST_SIGNATURES}"))]
+    TooMany {
+        /// How many there are.
+        found: usize,
+    },
+}
+
+/// Why a note is not to be believed.
+#[derive(Clone, Debug, PartialEq, Eq, Snafu)]
+#[non_exhaustive]
+pub enum VerifyError {
+    /// The key has not signed it.
+    #[snafu(display("the note is not signed by {key}, it is signed by {found}"))]
+    Unsigned {
+        /// The key that is trusted.
+        key: VerifierKey,
+        /// Names and ids of those that signed.
+        found: String,
+    },
+    /// The signature is of another text.
+    #[snafu(display("the signature by {key} is not one of this text: text or signature was changed"))]
+    Wrong {
+        /// The key that is trusted.
+        key: VerifierKey,
+    },
+}
+
+/// What a key that is trusted says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Verified {
+    /// When a witness saw the checkpoint, in seconds of Unix time; none for a signature without time.
+    pub time: Option<u64>,
+}
+
+impl Note {
+    /// A note without signatures.
+    ///
+    /// # Errors
+    ///
+    /// When the text does not end with a newline, or has other control characters.
+    pub fn new(text: impl Into<String>) -> Result<Self, NoteError> {
+        let text = text.into();
+        ensure!(text.ends_with('\n') && !has_control(&text), TextSnafu);
+        Ok(Self { text, signatures: Vec::new() })
+    }
+
+    /// The text, with the newline at its end.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The signatures, in order.
+    #[must_use]
+    pub fn signatures(&self) -> &[Signature] {
+        &self.signatures
+    }
+
+    /// Adds the signature by `key`.
+    pub fn sign(&mut self, key: &SigningKey) {
+        let bytes = key.sign(self.text.as_bytes());
+        self.add(Signature { name: key.verifier().name().to_owned(), id: key.verifier().id(), bytes });
+    }
+
+    /// Adds a signature, in place of one by the same key.
+    pub fn add(&mut self, signature: Signature) {
+        self.signatures.retain(|it| (&it.name, it.id) != (&signature.name, signature.id));
+        self.signatures.push(signature);
+    }
+
+    /// Whether `key` has signed this text.
+    ///
+    /// # Errors
+    ///
+    /// When it has not, or another text.
+    pub fn verify(&self, key: &VerifierKey) -> Result<Verified, VerifyError> {
+        let mut by_key = self.signatures.iter().filter(|it| it.name == key.name() && it.id == key.id());
+        let signature =
+            by_key.next().with_context(|| UnsignedSnafu { key: key.clone(), found: self.signers() })?;
+        let verified = match key.algorithm() {
+            Algorithm::Ed25519 => {
+                key.verifies(self.text.as_bytes(), &signature.bytes).then_some(Verified { time: None })
+            }
+            Algorithm::CosignatureV1 => self.verify_cosignature(key, &signature.bytes),
+        };
+        verified.context(WrongSnafu { key: key.clone() })
+    }
+
+    fn verify_cosignature(&self, key: &VerifierKey, bytes: &[u8]) -> Option<Verified> {
+        let (time, signature) = bytes.split_first_chunk()?;
+        let time = u64::from_be_bytes(*time);
+        let message = format!("cosignature/v1\ntime {time}\n{}", self.text);
+        // Zero stands for no time.
+        let sane = (1..=i64::MAX as u64).contains(&time);
+        (sane && key.verifies(message.as_bytes(), signature)).then_some(Verified { time: Some(time) })
+    }
+
+    /// Names and ids of the keys that signed.
+    fn signers(&self) -> String {
+        let names = self.signatures.iter().map(|it| format!("{}+{:08x}", it.name, it.id));
+        let names: Vec<_> = names.collect();
+        if names.is_empty() { "nobody".to_owned() } else { names.join(", ") }
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.text)?;
+        self.signatures.iter().try_for_each(|signature| write!(f, "{signature}"))
+    }
+}
+
+impl FromStr for Note {
+    type Err = NoteError;
+
+    fn from_str(note: &str) -> Result<Self, NoteError> {
+        let at = note.rfind("\n\n").context(ShapeSnafu)?;
+        let (text, signatures) = (&note[..=at], &note[at + 2..]);
+        let mut read = Self::new(text)?;
+        let lines: Vec<_> = signatures.split_inclusive('\n').collect();
+        ensure!(!lines.is_empty(), ShapeSnafu);
+        ensure!(lines.len() <= MOST_SIGNATURES, TooManySnafu { found: lines.len() });
+        for (line, text) in (1_usize..).zip(lines) {
+            read.signatures.push(text.parse().ok().context(SignatureSnafu { line })?);
+        }
+        Ok(read)
+    }
+}
+
+impl fmt::Display for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = [&self.id.to_be_bytes()[..], &self.bytes].concat();
+        writeln!(f, "{DASH}{} {}", self.name, STANDARD.encode(bytes))
+    }
+}
+
+/// A line with the newline at its end.
+impl FromStr for Signature {
+    type Err = NoteError;
+
+    fn from_str(line: &str) -> Result<Self, NoteError> {
+        let parse = || {
+            let (name, bytes) = line.strip_prefix(DASH)?.strip_suffix('\n')?.split_once(' ')?;
+            let bytes = STANDARD.decode(bytes).ok()?;
+            let (id, bytes) = bytes.split_first_chunk()?;
+            let signature =
+                Self { name: name.to_owned(), id: u32::from_be_bytes(*id), bytes: bytes.to_vec() };
+            (is_name(name) && !bytes.is_empty()).then_some(signature)
+        };
+        parse().context(SignatureSnafu { line: 1_usize })
+    }
+}
+
+fn has_control(text: &str) -> bool {
+    text.bytes().any(|byte| byte < b' ' && byte != b'\n')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VKEY: &str = "example.com/foo+530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k";
+    const NOTE: &str = "This is an example message.\n\n\u{2014} example.com/foo \
+        Uw2QOkn8srV1yJGh2VYRlL1Tnagv1YEq6TfXppzi2ONncAlTgK7Ztg1ERYNZXsYjOBH3mFXmRKuwHjG1Yu72IneyaQM=\n";
+
+    #[test]
+    fn the_example_of_the_specification_verifies() {
+        let key: VerifierKey = VKEY.parse().unwrap();
+        let note: Note = NOTE.parse().unwrap();
+        assert_eq!(key.to_string(), VKEY);
+        assert_eq!(note.to_string(), NOTE);
+        assert_eq!(note.verify(&key), Ok(Verified { time: None }));
+    }
+
+    #[test]
+    fn a_changed_text_or_another_key_is_noticed() {
+        let key: VerifierKey = VKEY.parse().unwrap();
+        let changed: Note = NOTE.replace("example message", "Example message").parse().unwrap();
+        assert_eq!(changed.verify(&key), WrongSnafu { key: key.clone() }.fail());
+        let other = SigningKey::generate("example.com/foo").unwrap();
+        let error = NOTE.parse::<Note>().unwrap().verify(other.verifier()).unwrap_err();
+        assert!(error.to_string().ends_with("it is signed by example.com/foo+530d903a"), "{error}");
+    }
+
+    #[test]
+    fn keys_read_as_they_are_written() {
+        let key = SigningKey::generate("lucid.computing/prod/lucid-operator-0").unwrap();
+        let read = SigningKey::parse(&format!(" {}\n", *key.to_secret())).unwrap();
+        assert_eq!(read.verifier(), key.verifier());
+        assert!(!format!("{key:?}").contains(&key.to_secret()["PRIVATE+KEY+".len()..]));
+        let mut note = Note::new("text\n\nwith an empty line\n").unwrap();
+        note.sign(&read);
+        assert!(note.to_string().parse::<Note>().unwrap().verify(key.verifier()).is_ok());
+        let other = key.named("lucid.computing/prod/lucid-operator-1").unwrap();
+        assert_ne!(other.verifier().id(), key.verifier().id());
+    }
+
+    #[test]
+    fn what_is_no_key_says_what_is_wrong() {
+        for (text, wrong) in [
+            ("", "NAME+ID+KEY"),
+            ("example.com/foo+530d903a", "NAME+ID+KEY"),
+            ("example.com/foo+530D903A+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k", "NAME+ID+KEY"),
+            ("example.com/foo+530d903a+", "NAME+ID+KEY"),
+            (
+                "example.com/fob+530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k",
+                "one of them was changed",
+            ),
+            ("example.com/foo+530d903a+AukyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k", "algorithm 0x02"),
+            ("example.com/foo+530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3Q==", "30 bytes"),
+            (" +530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k", "has a space"),
+        ] {
+            let error = text.parse::<VerifierKey>().unwrap_err().to_string();
+            assert!(error.contains(wrong), "{text}: {error}");
+        }
+        assert_eq!(SigningKey::parse(VKEY).unwrap_err(), KeyError::SigningShape);
+        assert!(SigningKey::generate("a b").is_err());
+    }
+
+    #[test]
+    fn what_is_no_note_is_refused() {
+        let line = NOTE.split_once("\n\n").unwrap().1;
+        for text in [
+            String::new(),
+            "text\n".to_owned(),
+            "text\n\n".to_owned(),
+            format!("text\n{line}"),
+            format!("te\rxt\n\n{line}"),
+            format!("text\n\n{}", line.trim_end()),
+            format!("text\n\n-{line}"),
+            "text\n\n\u{2014} example.com/foo AAAAAA==\n".to_owned(),
+            format!("text\n\n{}", line.repeat(17)),
+        ] {
+            assert!(text.parse::<Note>().is_err(), "{text:?}");
+        }
+        assert!(format!("text\n\n{}", line.repeat(16)).parse::<Note>().is_ok());
+    }
+}

@@ -1,0 +1,320 @@
+//! The nodes of a tree in files, as of C2SP tlog-tiles: 256 hashes in each.
+//!
+//! A tile at level 0 has the hashes of leaves, one above has the roots of full tiles below. The entries themselves are in
+//! *bundles* of 256, each entry after its length in two bytes, big-endian. What is at the right edge of a tree may be
+//! partial; it stays until the full one is there.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use snafu::{ResultExt, Snafu, ensure};
+
+use crate::merkle::{self, Hash, Nodes};
+
+/// How many hashes a full tile has, and how many entries a full bundle.
+pub const WIDTH: u64 = 256;
+
+/// The longest entry of a bundle, in bytes.
+pub const LONGEST_ENTRY: usize = u16::MAX as usize;
+
+const HASH: usize = 32;
+
+/// Where something of 256, or of fewer at the right edge, is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tile {
+    kind: Kind,
+    index: u64,
+    width: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    Hashes { level: u8 },
+    Entries,
+}
+
+impl Tile {
+    /// Number `index` of the tiles at `level`, as wide as it is in a tree of `size` leaves; `None` when nothing of it is in
+    /// that tree.
+    #[must_use]
+    pub fn hashes(level: u8, index: u64, size: u64) -> Option<Self> {
+        let hashes = size.checked_shr(u32::from(level) * 8).unwrap_or(0);
+        Some(Self { kind: Kind::Hashes { level }, index, width: width(index, hashes)? })
+    }
+
+    /// Number `index` of the bundles of entries, as wide as it is in a tree of `size` leaves; `None` when nothing of it is in
+    /// that tree.
+    #[must_use]
+    pub fn entries(index: u64, size: u64) -> Option<Self> {
+        Some(Self { kind: Kind::Entries, index, width: width(index, size)? })
+    }
+
+    /// How many hashes or entries are in it, 1 to 256.
+    #[must_use]
+    pub const fn width(&self) -> u64 {
+        self.width
+    }
+
+    /// Which one of its level it is, from 0.
+    #[must_use]
+    pub const fn index(&self) -> u64 {
+        self.index
+    }
+
+    /// The same with all of its 256.
+    #[must_use]
+    pub const fn full(self) -> Self {
+        Self { width: WIDTH, ..self }
+    }
+
+    /// Its path in the log's directory, such as `tile/0/x001/234/067.p/8`.
+    ///
+    /// ```
+    /// use lucid_audit::tile::Tile;
+    ///
+    /// assert_eq!(Tile::hashes(0, 273, 70_000).unwrap().path(), "tile/0/273.p/112");
+    /// assert_eq!(Tile::entries(1_234_067, u64::MAX).unwrap().path(), "tile/entries/x001/x234/067");
+    /// ```
+    #[must_use]
+    pub fn path(&self) -> String {
+        let kind = match self.kind {
+            Kind::Hashes { level } => level.to_string(),
+            Kind::Entries => "entries".to_owned(),
+        };
+        let mut path = format!("{:03}", self.index % 1000);
+        let mut rest = self.index / 1000;
+        while rest > 0 {
+            path = format!("x{:03}/{path}", rest % 1000);
+            rest /= 1000;
+        }
+        match self.width {
+            WIDTH => format!("tile/{kind}/{path}"),
+            width => format!("tile/{kind}/{path}.p/{width}"),
+        }
+    }
+}
+
+/// What is in number `index` when there are `count` in all.
+fn width(index: u64, count: u64) -> Option<u64> {
+    let before = index.checked_mul(WIDTH)?;
+    count.checked_sub(before).filter(|width| *width > 0).map(|width| width.min(WIDTH))
+}
+
+/// A tile cannot be read.
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub enum TileError {
+    /// The system does not give it.
+    #[snafu(display("failed to read {}: {source}", path.display()))]
+    Read {
+        /// Its file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It has another length.
+    #[snafu(display("{} has {found} bytes, accepted are {expected}", path.display()))]
+    Length {
+        /// Its file.
+        path: PathBuf,
+        /// How many bytes it has.
+        found: usize,
+        /// How many it should have.
+        expected: usize,
+    },
+    /// It is no bundle of entries.
+    #[snafu(display("{} is not {expected} entries, each after its length in two bytes", path.display()))]
+    Bundle {
+        /// Its file.
+        path: PathBuf,
+        /// How many entries it should have.
+        expected: u64,
+    },
+}
+
+/// The tiles of a tree of `size` leaves in a log's directory.
+#[derive(Clone, Copy, Debug)]
+pub struct Tiles<'a> {
+    /// The log's directory.
+    pub directory: &'a Path,
+    /// The size of the tree, which says which of them are partial.
+    pub size: u64,
+}
+
+impl Tiles<'_> {
+    /// The hashes of a tile.
+    ///
+    /// # Errors
+    ///
+    /// When its file is not there, nor that of the full one, or has another length.
+    pub fn hashes(&self, tile: Tile) -> Result<Vec<Hash>, TileError> {
+        let (path, mut bytes, wide) = self.read(tile)?;
+        let length = |width: u64| usize::try_from(width).unwrap_or(usize::MAX).saturating_mul(HASH);
+        let expected = length(wide.width);
+        ensure!(bytes.len() == expected, LengthSnafu { path, found: bytes.len(), expected });
+        bytes.truncate(length(tile.width));
+        let mut hashes = Vec::with_capacity(bytes.len() / HASH);
+        hashes.extend(bytes.as_chunks().0.iter().map(|hash| Hash(*hash)));
+        Ok(hashes)
+    }
+
+    /// The entries of a bundle.
+    ///
+    /// # Errors
+    ///
+    /// When its file is not there, nor that of the full one, or is no bundle of as many.
+    pub fn entries(&self, tile: Tile) -> Result<Vec<Vec<u8>>, TileError> {
+        let (path, bytes, wide) = self.read(tile)?;
+        let mut entries = Vec::new();
+        let mut rest = &bytes[..];
+        while let Some((length, after)) = rest.split_first_chunk() {
+            let Some((entry, after)) = after.split_at_checked(usize::from(u16::from_be_bytes(*length)))
+            else {
+                break;
+            };
+            entries.push(entry.to_vec());
+            rest = after;
+        }
+        let whole = rest.is_empty() && entries.len() as u64 == wide.width;
+        ensure!(whole, BundleSnafu { path, expected: wide.width });
+        entries.truncate(usize::try_from(tile.width).unwrap_or(usize::MAX));
+        Ok(entries)
+    }
+
+    /// A file and what is in it: the partial one, or the full one that took its place.
+    fn read(&self, tile: Tile) -> Result<(PathBuf, Vec<u8>, Tile), TileError> {
+        let path = self.directory.join(tile.path());
+        let error = match fs::read(&path) {
+            Ok(bytes) => return Ok((path, bytes, tile)),
+            Err(error) => error,
+        };
+        let full = self.directory.join(tile.full().path());
+        match fs::read(&full) {
+            Ok(bytes) if error.kind() == io::ErrorKind::NotFound => Ok((full, bytes, tile.full())),
+            _ => Err(error).context(ReadSnafu { path }),
+        }
+    }
+}
+
+impl Nodes for Tiles<'_> {
+    type Error = TileError;
+
+    fn node(&self, level: u8, index: u64) -> Result<Hash, TileError> {
+        let within = level % 8;
+        let first = index << within;
+        let Some(tile) = Tile::hashes(level / 8, first / WIDTH, self.size) else { return Ok(Hash::ZERO) };
+        let hashes = self.hashes(tile)?;
+        let begin = usize::try_from(first % WIDTH).unwrap_or(usize::MAX);
+        let below = hashes.get(begin..).unwrap_or_default();
+        match <[Hash]>::node(below, within, 0) {
+            Ok(hash) => Ok(hash),
+            Err(never) => match never {},
+        }
+    }
+}
+
+/// Appends an entry to a bundle: its length in two bytes, big-endian, and its bytes. Nothing when it is longer than
+/// [`LONGEST_ENTRY`].
+pub fn push_entry(bundle: &mut Vec<u8>, entry: &[u8]) {
+    if let Ok(length) = u16::try_from(entry.len()) {
+        bundle.extend_from_slice(&length.to_be_bytes());
+        bundle.extend_from_slice(entry);
+    }
+}
+
+/// The root over the hashes of a full tile: what stands for it at the level above.
+#[must_use]
+pub fn full_root(hashes: &[Hash]) -> Hash {
+    match merkle::root(hashes, hashes.len() as u64) {
+        Ok(hash) => hash,
+        Err(never) => match never {},
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_those_of_the_specification() {
+        // The example of tlog-tiles: 70,000 leaves.
+        let tile = |level, index| Tile::hashes(level, index, 70_000).map(|tile| tile.path());
+        assert_eq!(tile(0, 0).as_deref(), Some("tile/0/000"));
+        assert_eq!(tile(0, 272).as_deref(), Some("tile/0/272"));
+        assert_eq!(tile(0, 273).as_deref(), Some("tile/0/273.p/112"));
+        assert_eq!(tile(0, 274), None);
+        assert_eq!(tile(1, 0).as_deref(), Some("tile/1/000"));
+        assert_eq!(tile(1, 1).as_deref(), Some("tile/1/001.p/17"));
+        assert_eq!(tile(2, 0).as_deref(), Some("tile/2/000.p/1"));
+        assert_eq!(tile(3, 0), None);
+        assert_eq!(tile(63, 0), None);
+        // And that of 256.
+        assert_eq!(Tile::hashes(0, 0, 256).unwrap().path(), "tile/0/000");
+        assert_eq!(Tile::hashes(0, 1, 256), None);
+        assert_eq!(Tile::hashes(1, 0, 256).unwrap().path(), "tile/1/000.p/1");
+        assert_eq!(Tile::entries(1, 300).unwrap().path(), "tile/entries/001.p/44");
+        assert_eq!(Tile::entries(1_234_067, u64::MAX).unwrap().path(), "tile/entries/x001/x234/067");
+        assert_eq!(Tile::entries(1_000, u64::MAX).unwrap().path(), "tile/entries/x001/000");
+    }
+
+    /// Writes the tiles of a tree the plain way.
+    fn write(directory: &Path, leaves: &[Hash]) {
+        let mut hashes = leaves.to_vec();
+        for level in 0.. {
+            if hashes.is_empty() {
+                break;
+            }
+            for (index, tile) in (0..).zip(hashes.chunks(256)) {
+                let path = directory.join(Tile::hashes(level, index, leaves.len() as u64).unwrap().path());
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, tile.iter().flat_map(|hash| hash.0).collect::<Vec<_>>()).unwrap();
+            }
+            hashes = hashes.chunks_exact(256).map(full_root).collect();
+        }
+    }
+
+    #[test]
+    fn tiles_hold_every_node_of_the_tree() {
+        let directory = tempfile::tempdir().unwrap();
+        let leaves: Vec<_> = (0..70_000_u32).map(|leaf| merkle::leaf_hash(&leaf.to_be_bytes())).collect();
+        write(directory.path(), &leaves);
+        let tiles = Tiles { directory: directory.path(), size: 70_000 };
+        assert_eq!(merkle::root(&tiles, 70_000).unwrap(), merkle::root(&leaves[..], 70_000).unwrap());
+        assert_eq!(
+            merkle::inclusion_proof(&tiles, 69_999, 70_000).unwrap(),
+            merkle::inclusion_proof(&leaves[..], 69_999, 70_000).unwrap()
+        );
+        // A reader with an older checkpoint finds the full tile in place of the partial one.
+        let older = Tiles { directory: directory.path(), size: 300 };
+        assert_eq!(merkle::root(&older, 300).unwrap(), merkle::root(&leaves[..], 300).unwrap());
+        fs::write(directory.path().join("tile/0/273.p/112"), [0; 31]).unwrap();
+        let error = merkle::root(&tiles, 70_000).unwrap_err().to_string();
+        assert!(error.ends_with("has 31 bytes, accepted are 3584"), "{error}");
+        fs::remove_file(directory.path().join("tile/0/273.p/112")).unwrap();
+        assert!(merkle::root(&tiles, 70_000).is_err());
+    }
+
+    #[test]
+    fn entries_come_out_of_a_bundle_as_they_went_in() {
+        let directory = tempfile::tempdir().unwrap();
+        let entries: Vec<_> = (0..300_usize).map(|length| vec![b'x'; length * 200]).collect();
+        for (index, chunk) in (0..).zip(entries.chunks(256)) {
+            let mut bundle = Vec::new();
+            chunk.iter().for_each(|entry| push_entry(&mut bundle, entry));
+            let path = directory.path().join(Tile::entries(index, 300).unwrap().path());
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, bundle).unwrap();
+        }
+        let tiles = Tiles { directory: directory.path(), size: 300 };
+        assert_eq!(tiles.entries(Tile::entries(0, 300).unwrap()).unwrap(), entries[..256]);
+        assert_eq!(tiles.entries(Tile::entries(1, 300).unwrap()).unwrap(), entries[256..]);
+        let older = Tiles { directory: directory.path(), size: 3 };
+        assert_eq!(older.entries(Tile::entries(0, 3).unwrap()).unwrap(), entries[..3]);
+        let path = directory.path().join("tile/entries/001.p/44");
+        let mut bytes = fs::read(&path).unwrap();
+        bytes.pop();
+        fs::write(&path, bytes).unwrap();
+        assert!(tiles.entries(Tile::entries(1, 300).unwrap()).is_err());
+    }
+}

@@ -1,0 +1,186 @@
+//! Reading all lines of a log on several threads, in order.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use super::sealed::{Match, Sealed, SealedCache};
+use crate::layout;
+use crate::merkle::{Hash, leaf_hash};
+use crate::read::{ReadError, Segment, is_object};
+
+/// How much of a segment is read at once, in bytes.
+const RANGE: u64 = 4 << 20;
+
+/// How a line of the log begins: its place, and the hash of the line before.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    pub(super) seq: u64,
+    pub(super) prev: Hash,
+}
+
+/// A line of the log.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line {
+    pub(super) segment: usize,
+    /// In bytes, from the beginning of the segment.
+    pub(super) offset: u64,
+    /// Without it the line is no record.
+    pub(super) head: Option<Head>,
+    pub(super) leaf: Hash,
+    /// How it compares with what was sealed.
+    pub(super) sealed: Match,
+}
+
+/// What stands behind the last newline of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Torn {
+    pub(super) segment: usize,
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+}
+
+/// A part of a segment: the lines that begin in it.
+#[derive(Debug)]
+struct Range {
+    segment: usize,
+    start: u64,
+    end: u64,
+}
+
+/// What a range holds.
+#[derive(Debug, Default)]
+pub(super) struct Scanned {
+    pub(super) lines: Vec<Line>,
+    pub(super) torn: Option<Torn>,
+}
+
+/// Reads the segments on as many threads as there are processors and hands what is found to `each`, in order.
+pub(super) fn scan(
+    segments: &[Segment],
+    sealed: &Sealed<'_>,
+    mut each: impl FnMut(Scanned),
+) -> Result<(), ReadError> {
+    let ranges: Vec<Range> =
+        segments.iter().enumerate().flat_map(|(segment, it)| ranges(segment, it)).collect();
+    let next = AtomicUsize::new(0);
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(ranges.len());
+    thread::scope(|scope| {
+        let (sender, receiver) = mpsc::sync_channel(2 * threads);
+        for _ in 0..threads {
+            let (sender, next, ranges) = (sender.clone(), &next, &ranges);
+            scope.spawn(move || {
+                let mut worker = Worker { cache: sealed.cache(), buffer: Vec::new() };
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(range) = ranges.get(index) else { return };
+                    let segment = &segments[range.segment];
+                    let scanned = worker.scan(segment, range).map_err(ReadError::of(&segment.path));
+                    let failed = scanned.is_err();
+                    if sender.send((index, scanned)).is_err() || failed {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        let mut early = BTreeMap::new();
+        let mut expected = 0;
+        for (index, scanned) in receiver {
+            early.insert(index, scanned?);
+            while let Some(scanned) = early.remove(&expected) {
+                each(scanned);
+                expected += 1;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn ranges(segment: usize, it: &Segment) -> impl Iterator<Item = Range> + use<> {
+    let length = it.length;
+    (0..length.div_ceil(RANGE)).map(move |number| {
+        let start = number * RANGE;
+        Range { segment, start, end: length.min(start + RANGE) }
+    })
+}
+
+struct Worker<'s> {
+    cache: SealedCache<'s>,
+    buffer: Vec<u8>,
+}
+
+impl Worker<'_> {
+    fn scan(&mut self, segment: &Segment, range: &Range) -> io::Result<Scanned> {
+        let mut file = File::open(&segment.path)?;
+        // One byte more tells whether a line begins where the range does.
+        let from = range.start.saturating_sub(1);
+        file.seek(SeekFrom::Start(from))?;
+        self.buffer.clear();
+        (&mut file).take(range.end - from).read_to_end(&mut self.buffer)?;
+        let mut scanned = Scanned::default();
+        let mut begin = 0;
+        if range.start > 0 {
+            // What comes before the first newline belongs to an earlier range.
+            match memchr::memchr(b'\n', &self.buffer) {
+                Some(newline) => begin = newline + 1,
+                None => return Ok(scanned),
+            }
+        }
+        // The last line goes on behind the range. Of one that is too long anyway, only the end is looked for.
+        let mut skipped = 0;
+        if begin < self.buffer.len() && self.buffer.last() != Some(&b'\n') {
+            skipped = read_to_newline(file.take(segment.length - range.end), &mut self.buffer)?;
+        }
+        while begin < self.buffer.len() {
+            let rest = &self.buffer[begin..];
+            let offset = from + begin as u64;
+            let Some(length) = memchr::memchr(b'\n', rest) else {
+                let bytes = rest.len() as u64 + skipped;
+                scanned.torn = Some(Torn { segment: range.segment, offset, bytes });
+                break;
+            };
+            let line = &rest[..length];
+            let leaf = leaf_hash(line);
+            let parsed = layout::Line::parse(line).ok();
+            let mut head = parsed.map(|line| Head { seq: line.seq, prev: line.prev });
+            let sealed = head.map_or(Match::Unknown, |head| self.cache.compare(head.seq, line, &leaf));
+            // What was sealed is told by its hash; of the rest it is not known yet that it is a record.
+            if sealed == Match::Unknown && !is_object(line) {
+                head = None;
+            }
+            scanned.lines.push(Line { segment: range.segment, offset, head, leaf, sealed });
+            begin += length + 1;
+        }
+        Ok(scanned)
+    }
+}
+
+/// Reads up to a newline, but leaves out the middle of what is much too long; returns how many bytes that is.
+fn read_to_newline(mut file: impl Read, buffer: &mut Vec<u8>) -> io::Result<u64> {
+    const PIECE: usize = 1 << 16;
+    let kept = buffer.len() + 16 * PIECE;
+    let mut skipped = 0;
+    let mut piece = vec![0; PIECE];
+    loop {
+        let count = match file.read(&mut piece) {
+            Ok(0) => return Ok(skipped),
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let newline = memchr::memchr(b'\n', &piece[..count]);
+        let end = newline.map_or(count, |newline| newline + 1);
+        if newline.is_some() || buffer.len() < kept {
+            buffer.extend_from_slice(&piece[..end]);
+        } else {
+            skipped += count as u64;
+        }
+        if newline.is_some() {
+            return Ok(skipped);
+        }
+    }
+}

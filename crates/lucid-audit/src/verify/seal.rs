@@ -1,0 +1,132 @@
+//! Whether the checkpoint is one to believe.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use super::expectations::Expectations;
+use super::fault::{Fault, FaultClass};
+use crate::checkpoint::Checkpoint;
+use crate::layout::{CHECKPOINT, TILES, VKEY};
+use crate::note::{Note, VerifierKey, VerifyError};
+use crate::read::ReadError;
+
+/// The checkpoint of a log, as far as there is one.
+#[derive(Debug, Default)]
+pub(super) struct Seal {
+    pub(super) checkpoint: Option<Checkpoint>,
+    /// The keys of `Expectations` or of the log's directory, and whether it is these.
+    pub(super) keys: Vec<VerifierKey>,
+    pub(super) key_from_log: bool,
+    pub(super) faults: Vec<Fault>,
+}
+
+/// Longer ones are no checkpoints: 16 signatures, each with a name, and a few lines.
+const LONGEST: u64 = 1 << 20;
+
+impl Seal {
+    pub(super) fn read(directory: &Path, expected: &Expectations) -> Result<Self, ReadError> {
+        let mut seal = Self { keys: expected.keys.clone(), ..Self::default() };
+        let vkey = small(&directory.join(VKEY))?;
+        seal.take_vkey(vkey.as_deref(), expected);
+        match small(&directory.join(CHECKPOINT))? {
+            Some(bytes) => seal.take_checkpoint(&bytes, expected),
+            None => {
+                let tiles = directory.join(TILES).exists();
+                let since = expected.since.iter().any(|it| matches!(it, super::Since::Checkpoint(_)));
+                if tiles || vkey.is_some() || !expected.keys.is_empty() || expected.sealed || since {
+                    let detail = "there is no checkpoint: nothing says which records were sealed";
+                    seal.faults.push(Fault::of_file(FaultClass::Unsealed, CHECKPOINT, detail));
+                }
+            }
+        }
+        Ok(seal)
+    }
+
+    fn take_vkey(&mut self, vkey: Option<&[u8]>, expected: &Expectations) {
+        let Some(text) = vkey else { return };
+        match str::from_utf8(text).unwrap_or_default().trim().parse::<VerifierKey>() {
+            Err(error) => self.faults.push(Fault::of_file(FaultClass::KeyChange, VKEY, error.to_string())),
+            Ok(key) if expected.keys.is_empty() => {
+                self.key_from_log = true;
+                self.keys.push(key);
+            }
+            Ok(key) if !expected.keys.contains(&key) => {
+                let detail = format!("the log names the key {key}, which is none of those that are trusted");
+                self.faults.push(Fault::of_file(FaultClass::KeyChange, VKEY, detail));
+            }
+            Ok(_) => {}
+        }
+    }
+
+    fn take_checkpoint(&mut self, bytes: &[u8], expected: &Expectations) {
+        let mut fault = |class, detail: String| self.faults.push(Fault::of_file(class, CHECKPOINT, detail));
+        let Ok(text) = str::from_utf8(bytes) else {
+            return fault(FaultClass::Checkpoint, "it is not UTF-8".to_owned());
+        };
+        let note = match text.parse::<Note>() {
+            Ok(note) => note,
+            Err(error) => return fault(FaultClass::Checkpoint, error.to_string()),
+        };
+        let checkpoint = match note.text().parse::<Checkpoint>() {
+            Ok(checkpoint) => checkpoint,
+            Err(error) => return fault(FaultClass::Checkpoint, error.to_string()),
+        };
+        let verdicts: Vec<_> = self.keys.iter().map(|key| note.verify(key)).collect();
+        let wrong = verdicts
+            .iter()
+            .find_map(|it| it.as_ref().err().filter(|it| matches!(it, VerifyError::Wrong { .. })));
+        match (wrong, verdicts.iter().any(Result::is_ok), verdicts.first()) {
+            (Some(wrong), ..) => fault(FaultClass::Signature, wrong.to_string()),
+            (None, false, Some(Err(error))) => fault(FaultClass::KeyChange, error.to_string()),
+            (None, false, _) => {
+                let detail = "no key is known that could have signed it: there is no file vkey either";
+                fault(FaultClass::Signature, detail.to_owned());
+            }
+            (None, true, _) => {}
+        }
+        let names = self.keys.iter().map(VerifierKey::name);
+        let origins: Vec<&str> =
+            expected.origin.as_deref().map_or_else(|| names.collect(), |origin| vec![origin]);
+        if !origins.is_empty() && !origins.contains(&checkpoint.origin.as_str()) {
+            let (found, origins) = (&checkpoint.origin, origins.join(" or "));
+            fault(FaultClass::Origin, format!("it is of the log {found}, not of {origins}"));
+        }
+        for since in &expected.since {
+            if let super::Since::Checkpoint(since) = since
+                && since.origin != checkpoint.origin
+            {
+                let (found, earlier) = (&checkpoint.origin, &since.origin);
+                fault(
+                    FaultClass::Origin,
+                    format!("it is of the log {found}, the earlier one is of {earlier}"),
+                );
+            }
+        }
+        let seen: Vec<_> = expected.witnesses.iter().map(|key| (key, note.verify(key))).collect();
+        let signed = seen.iter().filter(|(_, verdict)| verdict.is_ok()).count();
+        let quorum = expected.quorum.unwrap_or(seen.len());
+        if signed < quorum {
+            let missing = seen.iter().filter_map(|(key, verdict)| verdict.as_ref().err().map(|_| key.name()));
+            let missing: Vec<_> = missing.collect();
+            let detail =
+                format!("{signed} of the {quorum} witnesses have signed it, not {}", missing.join(", "));
+            fault(FaultClass::Witness, detail);
+        }
+        self.checkpoint = Some(checkpoint);
+    }
+}
+
+/// The beginning of a small file; `None` when there is none.
+fn small(path: &Path) -> Result<Option<Vec<u8>>, ReadError> {
+    let read = || {
+        let mut bytes = Vec::new();
+        io::Read::read_to_end(&mut io::Read::take(fs::File::open(path)?, LONGEST), &mut bytes)?;
+        Ok(bytes)
+    };
+    match read().map_err(ReadError::of(path)) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.is_absence() => Ok(None),
+        Err(error) => Err(error),
+    }
+}

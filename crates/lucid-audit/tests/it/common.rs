@@ -1,0 +1,86 @@
+//! Reading a log the plain way.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use lucid_audit::checkpoint::Checkpoint;
+use lucid_audit::layout::{self, Line};
+use lucid_audit::log::Options;
+use lucid_audit::merkle::{self, Hash, leaf_hash};
+use lucid_audit::note::{Note, SigningKey, VerifierKey};
+use lucid_audit::tile::{Tile, Tiles};
+use lucid_audit::{Decision, Log};
+
+pub(crate) const ORIGIN: &str = "lucid.computing/test/lucid-operator-0";
+
+pub(crate) fn key() -> SigningKey {
+    SigningKey::generate(ORIGIN).unwrap()
+}
+
+/// The same key again: it is not given out twice.
+pub(crate) fn again(key: &SigningKey) -> SigningKey {
+    key.named(ORIGIN).unwrap()
+}
+
+pub(crate) fn open(directory: &Path, key: &SigningKey) -> Log {
+    Log::open(directory, Options::new().key(again(key))).unwrap()
+}
+
+pub(crate) fn decision(uid: impl ToString) -> Decision {
+    Decision::new("validate", uid.to_string())
+}
+
+pub(crate) fn record(uid: impl ToString) -> Vec<u8> {
+    serde_json::to_vec(&decision(uid)).unwrap()
+}
+
+pub(crate) fn segments(directory: &Path) -> Vec<PathBuf> {
+    let folder = fs::read_dir(directory.join(layout::SEGMENTS)).unwrap();
+    let mut segments: Vec<_> = folder.map(|entry| entry.unwrap().path()).collect();
+    segments.sort();
+    segments
+}
+
+/// All lines, each where and as it should be.
+pub(crate) fn lines(directory: &Path) -> Vec<Vec<u8>> {
+    let mut lines: Vec<Vec<u8>> = Vec::new();
+    let mut prev = Hash::ZERO;
+    for path in segments(directory) {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert_eq!(layout::parse_segment(name), Some(lines.len() as u64), "{name}");
+        let bytes = fs::read(&path).unwrap();
+        assert!(bytes.is_empty() || bytes.ends_with(b"\n"), "{name} has a torn end");
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let line = &line[..line.len() - 1];
+            let parsed = Line::parse(line).unwrap();
+            assert_eq!((parsed.seq, parsed.prev), (lines.len() as u64, prev));
+            let json: serde_json::Value = serde_json::from_slice(line).unwrap();
+            assert!(json["time"].is_string());
+            prev = leaf_hash(line);
+            lines.push(line.to_vec());
+        }
+    }
+    lines
+}
+
+pub(crate) fn checkpoint(directory: &Path, vkey: &VerifierKey) -> Checkpoint {
+    let note: Note = fs::read_to_string(directory.join(layout::CHECKPOINT)).unwrap().parse().unwrap();
+    Checkpoint::verify(&note, vkey).unwrap()
+}
+
+/// Checks that all of the log is sealed: checkpoint, tiles and entries say what the segments say. Returns the lines.
+pub(crate) fn verify(directory: &Path, vkey: &VerifierKey) -> Vec<Vec<u8>> {
+    let lines = lines(directory);
+    let leaves: Vec<_> = lines.iter().map(|line| leaf_hash(line)).collect();
+    let size = lines.len() as u64;
+    let checkpoint = checkpoint(directory, vkey);
+    assert_eq!(checkpoint.size, size);
+    assert_eq!(checkpoint.root, merkle::root(&leaves[..], size).unwrap());
+    let tiles = Tiles { directory, size };
+    for (index, (leaves, lines)) in (0..).zip(leaves.chunks(256).zip(lines.chunks(256))) {
+        assert_eq!(tiles.hashes(Tile::hashes(0, index, size).unwrap()).unwrap(), leaves);
+        assert_eq!(tiles.entries(Tile::entries(index, size).unwrap()).unwrap(), lines);
+    }
+    assert_eq!(merkle::root(&tiles, size).unwrap(), checkpoint.root);
+    lines
+}

@@ -1,0 +1,337 @@
+//! A log of the real writer beside events as the API server writes them.
+
+use std::fs;
+use std::path::Path;
+
+use jiff::{SignedDuration, Timestamp};
+use lucid_audit::correlate::{Correlator, Drift, LogId};
+use lucid_audit::follow::LogFollower;
+use lucid_audit::log::Options;
+use lucid_audit::note::SigningKey;
+use lucid_audit::{Anchor, Decision, Log};
+use serde_json::{Value, json};
+
+use crate::common::{again, key};
+
+/// A log with events for its records.
+struct Pair {
+    directory: tempfile::TempDir,
+    key: SigningKey,
+    events: Vec<Value>,
+    anchors: Vec<Anchor>,
+}
+
+const GRACE: SignedDuration = SignedDuration::from_secs(30);
+
+/// When record `number` was made.
+fn time(number: u64) -> Timestamp {
+    "2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(number as i64 * 20)
+}
+
+fn decision(number: u64) -> Decision {
+    let mut decision = Decision::new("validate", format!("u-{number}"));
+    decision.time = time(number);
+    decision.kind = "Pod".to_owned();
+    decision.operation = "CREATE".to_owned();
+    decision.namespace = "shop".to_owned();
+    decision.name = format!("web-{number}");
+    decision.user = "alice".to_owned();
+    decision
+}
+
+fn event(number: u64) -> Value {
+    let at = |millis| (time(number) + SignedDuration::from_millis(millis)).to_string();
+    json!({
+        "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "Metadata", "auditID": format!("a-{number}"),
+        "stage": "ResponseComplete", "verb": "create", "user": {"username": "alice"},
+        "objectRef": {"resource": "pods", "namespace": "shop", "name": format!("web-{number}"), "apiVersion": "v1"},
+        "responseStatus": {"metadata": {}, "code": 201}, "annotations": {},
+        "requestReceivedTimestamp": at(-5), "stageTimestamp": at(20),
+    })
+}
+
+fn annotate(event: &mut Value, webhook: &str, anchor: &Anchor) {
+    event["annotations"][format!("{webhook}/anchor")] = serde_json::to_string(anchor).unwrap().into();
+}
+
+impl Pair {
+    /// `count` decisions, each with its event.
+    async fn new(count: u64) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut pair = Self { directory, key: key(), events: Vec::new(), anchors: Vec::new() };
+        pair.go_on(0..count).await;
+        pair
+    }
+
+    async fn go_on(&mut self, numbers: std::ops::Range<u64>) {
+        let log = self.open();
+        for number in numbers {
+            let anchor = log.append(serde_json::to_vec(&decision(number)).unwrap()).await.unwrap();
+            let mut event = event(number);
+            annotate(&mut event, "validate.lucid.computing", &anchor);
+            self.events.push(event);
+            self.anchors.push(anchor);
+        }
+        log.close();
+    }
+
+    fn open(&self) -> Log {
+        Log::open(self.path(), Options::new().key(again(&self.key)).segment_bytes(4000)).unwrap()
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn correlate(&self) -> Vec<String> {
+        self.correlate_with(|_| ())
+    }
+
+    fn correlate_with(&self, check: impl FnOnce(&Correlator)) -> Vec<String> {
+        let mut correlator = Correlator::new(GRACE);
+        let log = correlator.add_log("log", vec![self.key.verifier().clone()]);
+        for event in &self.events {
+            correlator.event(event.to_string().as_bytes());
+        }
+        read(&mut correlator, log, self.path());
+        let drifts = brief(&correlator.finish());
+        check(&correlator);
+        drifts
+    }
+
+    /// Changes the line of a record.
+    fn edit(&self, seq: u64, edit: impl Fn(&str) -> String) {
+        for path in crate::common::segments(self.path()) {
+            let text = fs::read_to_string(&path).unwrap();
+            let start = format!("{{\"seq\":{seq},");
+            let lines = text.split_inclusive('\n');
+            let changed: String = lines
+                .map(|line| if line.starts_with(&start) { edit(line) } else { line.to_owned() })
+                .collect();
+            fs::write(path, changed).unwrap();
+        }
+    }
+}
+
+fn read(correlator: &mut Correlator, log: LogId, directory: &Path) {
+    if let Ok(checkpoint) = fs::read_to_string(directory.join("checkpoint")) {
+        let vkey = fs::read_to_string(directory.join("vkey")).ok();
+        correlator.checkpoint(log, &checkpoint, vkey.as_deref());
+    }
+    LogFollower::new(directory).poll(|line| correlator.record(log, line)).unwrap();
+}
+
+fn brief(drifts: &[Drift]) -> Vec<String> {
+    let brief = drifts.iter().map(|it| match it.seq {
+        Some(seq) => format!("{} {seq}", it.class),
+        None => it.class.to_string(),
+    });
+    brief.collect()
+}
+
+#[tokio::test]
+async fn two_records_of_the_same_decisions_have_no_drift() {
+    let pair = Pair::new(40).await;
+    assert!(crate::common::segments(pair.path()).len() > 2);
+    let drifts = pair.correlate_with(|correlator| {
+        let tally = correlator.tally();
+        assert_eq!((tally.events, tally.records, tally.matched), (40, 40, 40));
+        assert_eq!((tally.explained, tally.uncovered, tally.pending), (0, 0, 0));
+    });
+    assert_eq!(drifts, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_edited_record_is_rewritten() {
+    let pair = Pair::new(40).await;
+    pair.edit(17, |line| line.replace("\"allowed\":true", "\"allowed\":false"));
+    assert_eq!(pair.correlate(), ["fork 39", "rewritten 17"]);
+}
+
+#[tokio::test]
+async fn a_deleted_record_is_a_gap_and_missing() {
+    let pair = Pair::new(40).await;
+    pair.edit(17, |_| String::new());
+    assert_eq!(pair.correlate(), ["gap 17", "missing 17"]);
+}
+
+#[tokio::test]
+async fn a_duplicated_record_and_an_anchor_in_two_requests_are_duplicates() {
+    let mut pair = Pair::new(40).await;
+    pair.edit(17, |line| line.repeat(2));
+    assert_eq!(pair.correlate(), ["duplicate 17"]);
+    pair.edit(17, |line| line.to_owned());
+    let mut replayed = event(41);
+    annotate(&mut replayed, "validate.lucid.computing", &pair.anchors[3]);
+    pair.events.push(replayed);
+    assert_eq!(pair.correlate(), ["duplicate 3", "duplicate 17"]);
+}
+
+#[tokio::test]
+async fn a_truncated_log_has_shrunk() {
+    let pair = Pair::new(40).await;
+    for seq in 38..40 {
+        pair.edit(seq, |_| String::new());
+    }
+    assert_eq!(pair.correlate(), ["shrink 38", "shrink 39"]);
+}
+
+#[tokio::test]
+async fn a_log_that_was_rolled_back_and_continued_is_rewritten() {
+    let mut pair = Pair::new(40).await;
+    let earlier = tempfile::tempdir().unwrap();
+    copy(pair.path(), earlier.path());
+    pair.go_on(40..50).await;
+    // The directory as it was, from where the log has gone on differently.
+    fs::remove_dir_all(pair.path()).unwrap();
+    copy(earlier.path(), pair.path());
+    assert_eq!(pair.correlate().iter().filter(|it| it.starts_with("shrink")).count(), 10);
+    let told = pair.events.split_off(40);
+    pair.go_on(60..75).await;
+    pair.events.extend(told);
+    pair.events.extend([event(90)]);
+    let drifts = pair.correlate();
+    // Two requests were told of different records under each of these numbers.
+    assert_eq!(drifts, (40..50).map(|seq| format!("fork {seq}")).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn an_appended_record_is_an_orphan_once_the_api_server_knows_more() {
+    let mut pair = Pair::new(40).await;
+    let log = pair.open();
+    let mut forged = decision(40);
+    forged.user = "mallory".to_owned();
+    log.append(serde_json::to_vec(&forged).unwrap()).await.unwrap();
+    log.close();
+    assert_eq!(pair.correlate(), Vec::<String>::new(), "its event may be on its way");
+    pair.events.push(event(43));
+    assert_eq!(pair.correlate(), ["orphan 40"]);
+}
+
+#[tokio::test]
+async fn a_request_of_a_log_that_is_not_there_is_missing() {
+    let mut pair = Pair::new(3).await;
+    pair.events[1]["annotations"]["validate.lucid.computing/anchor"] = json!("no anchor");
+    let changed = json!({"configuration": "lucid", "webhook": "validate.lucid.computing", "mutated": true});
+    let mut silent = event(9);
+    silent["annotations"]["mutation.webhook.admission.k8s.io/round_0_index_0"] = changed.to_string().into();
+    pair.events.push(silent);
+    assert_eq!(pair.correlate(), ["missing", "missing"]);
+}
+
+#[tokio::test]
+async fn another_key_and_records_that_nobody_seals_are_named() {
+    let mut pair = Pair::new(40).await;
+    let known = again(&pair.key);
+    pair.key = SigningKey::generate(crate::common::ORIGIN).unwrap();
+    assert_eq!(pair.correlate(), ["key-change"]);
+    pair.key = known;
+    let checkpoint = fs::read(pair.path().join("checkpoint")).unwrap();
+    pair.go_on(40..50).await;
+    fs::write(pair.path().join("checkpoint"), checkpoint).unwrap();
+    assert_eq!(pair.correlate(), ["unsealed-tail 40"]);
+}
+
+#[tokio::test]
+async fn what_is_normal_is_no_drift() {
+    let mut pair = Pair::new(40).await;
+    // Other events of the same request, other requests, and lines that are none.
+    let again: Vec<_> = pair.events.iter().skip(5).take(5).cloned().collect();
+    pair.events.extend(again);
+    pair.events.insert(7, json!({"kind": "Event", "auditID": "x", "verb": "get"}));
+    pair.events.insert(9, json!("torn"));
+    // The first events were rotated away, and so was the log's beginning of time.
+    pair.events.drain(..3);
+    // A second call within a request, and one whose answer came too late: the event has no anchor of it.
+    let log = pair.open();
+    log.append(serde_json::to_vec(&decision(39)).unwrap()).await.unwrap();
+    let mut generated = decision(41);
+    generated.name = "web-".to_owned();
+    log.append(serde_json::to_vec(&generated).unwrap()).await.unwrap();
+    // A kind that the audit policy leaves out.
+    let mut deployment = decision(42);
+    deployment.kind = "Deployment".to_owned();
+    log.append(serde_json::to_vec(&deployment).unwrap()).await.unwrap();
+    drop(log);
+    pair.events.extend([event(41), event(45)]);
+    // A torn end, and one that the writer has cut off and said so.
+    let last = crate::common::segments(pair.path()).pop().unwrap();
+    fs::OpenOptions::new()
+        .append(true)
+        .open(&last)
+        .map(|mut it| {
+            std::io::Write::write_all(&mut it, b"{\"seq\":43,\"pre").unwrap();
+        })
+        .unwrap();
+    let drifts = pair.correlate_with(|correlator| {
+        let tally = correlator.tally();
+        assert_eq!((tally.explained, tally.unreadable, tally.uncovered), (2, 1, 4), "{tally:?}");
+    });
+    assert_eq!(drifts, Vec::<String>::new());
+    pair.open().close();
+    assert_eq!(pair.correlate(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn several_replicas_are_told_apart() {
+    let one = Pair::new(30).await;
+    let mut other = Pair::new(0).await;
+    other.go_on(100..130).await;
+    let mut correlator = Correlator::new(GRACE);
+    let first = correlator.add_log("one", vec![]);
+    let second = correlator.add_log("other", vec![]);
+    for event in &one.events {
+        correlator.event(event.to_string().as_bytes());
+    }
+    for event in &other.events {
+        correlator.event(event.to_string().as_bytes());
+    }
+    read(&mut correlator, first, one.path());
+    read(&mut correlator, second, other.path());
+    assert_eq!(brief(&correlator.finish()), Vec::<String>::new());
+    assert_eq!(correlator.tally().matched, 60);
+}
+
+#[tokio::test]
+async fn what_comes_in_any_order_is_the_same_while_it_is_followed() {
+    let pair = Pair::new(40).await;
+    let mut correlator = Correlator::new(GRACE);
+    let log = correlator.add_log("log", vec![pair.key.verifier().clone()]);
+    let mut lines = Vec::new();
+    LogFollower::new(pair.path()).poll(|line| lines.push(line.to_vec())).unwrap();
+    for (number, line) in (0..).zip(&lines) {
+        // Every other event comes late, but in time.
+        if number % 2 == 0 {
+            correlator.event(pair.events[number].to_string().as_bytes());
+        }
+        correlator.record(log, line);
+        assert!(correlator.settle(time(number as u64)).is_empty());
+        if number % 2 == 1 {
+            correlator.event(pair.events[number].to_string().as_bytes());
+        }
+    }
+    assert!(correlator.settle(time(1000)).is_empty());
+    assert_eq!((correlator.tally().matched, correlator.tally().pending), (40, 0));
+    // An anchor whose record never comes.
+    let mut lost = event(50);
+    let mut anchor = pair.anchors[39];
+    (anchor.seq, anchor.size) = (40, 41);
+    annotate(&mut lost, "validate.lucid.computing", &anchor);
+    correlator.event(lost.to_string().as_bytes());
+    assert!(correlator.settle(time(51)).is_empty());
+    assert_eq!(brief(&correlator.settle(time(60))), ["shrink 40"]);
+    assert!(correlator.settle(time(70)).is_empty(), "each is told once");
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &target)
+        } else {
+            fs::copy(entry.path(), target).map(drop).unwrap();
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! kill -9, full disks, and other ends that nobody chose.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use lucid_audit::log::{AppendError, Options, Sync};
+use lucid_audit::merkle::leaf_hash;
+use lucid_audit::note::SigningKey;
+use lucid_audit::{Decision, Event, Log, OnFailure, Recorder};
+
+use crate::common::{self, again, decision, key, record};
+
+const DIRECTORY: &str = "LUCID_TEST_LOG";
+const KEY: &str = "LUCID_TEST_KEY";
+const SYNC: &str = "LUCID_TEST_SYNC";
+
+/// A process that writes until it is killed, and says what was kept.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a process that other tests start"]
+async fn writer() {
+    let Some(directory) = std::env::var_os(DIRECTORY) else { return };
+    let key = SigningKey::parse(&std::env::var(KEY).unwrap()).unwrap();
+    let sync: Sync = std::env::var(SYNC).unwrap().parse().unwrap();
+    // Everything happens often.
+    let options =
+        Options::new().key(key).sync(sync).segment_bytes(40_000).seal_interval(Duration::from_millis(2));
+    let log = Log::open(Path::new(&directory), options).unwrap();
+    let recorder = Arc::new(Recorder::new(100).with_log(log).patience(Duration::from_secs(60)));
+    let tasks: Vec<_> = (0..32)
+        .map(|task| {
+            let recorder = Arc::clone(&recorder);
+            tokio::spawn(async move {
+                for number in 0_u64.. {
+                    let uid = format!("{}-{task}-{number}", std::process::id());
+                    let mut decision = decision(&uid);
+                    decision.message = "x".repeat(usize::try_from(number % 7 * 100).unwrap());
+                    let anchor = recorder.record(decision).await.unwrap().unwrap();
+                    // One write for each line, so that none is told halfway but the last.
+                    let line = format!("\nkept {} {} {uid}\n", anchor.seq, anchor.leaf);
+                    std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
+/// Starts the writer, kills it after some time, and returns what it said was kept: seq, leaf hash and uid.
+fn write_and_kill(
+    directory: &Path,
+    key: &SigningKey,
+    sync: Sync,
+    life: Duration,
+) -> Vec<(usize, String, String)> {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "crash::writer", "--ignored", "--nocapture"])
+        .env(DIRECTORY, directory)
+        .env(KEY, &*key.to_secret())
+        .env(SYNC, sync.to_string())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    let (started, starts) = std::sync::mpsc::channel();
+    let reader = thread::spawn(move || {
+        let mut kept = Vec::new();
+        for line in stdout.split(b'\n') {
+            let Ok(line) = String::from_utf8(line.unwrap()) else { continue };
+            let mut words = line.split(' ');
+            if words.next() == Some("kept")
+                && let (Some(seq), Some(leaf), Some(uid)) = (words.next(), words.next(), words.next())
+            {
+                kept.push((seq.parse().unwrap(), leaf.to_owned(), uid.to_owned()));
+                let _ = started.send(());
+            }
+        }
+        kept
+    });
+    // Load first: a process needs some time to start.
+    starts.recv_timeout(Duration::from_secs(60)).unwrap();
+    thread::sleep(life);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut kept = reader.join().unwrap();
+    // The last line may end in the middle.
+    kept.pop();
+    kept
+}
+
+/// Some number below `most`, another one each time.
+fn random(most: u64) -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0) % most
+}
+
+fn survives(rounds: usize) {
+    let key = key();
+    let folder = tempfile::tempdir().unwrap();
+    let mut kept = Vec::new();
+    let mut torn = 0;
+    for round in 0..rounds {
+        let sync =
+            [Sync::Batch, Sync::Batch, Sync::Always, Sync::Interval(Duration::from_millis(5))][round % 4];
+        let life = Duration::from_micros(random(120_000));
+        kept.extend(write_and_kill(folder.path(), &key, sync, life));
+        // What was kept is there, also before it is put in order.
+        drop(common::open(folder.path(), &key));
+        let lines = common::verify(folder.path(), key.verifier());
+        for (seq, leaf, uid) in &kept {
+            let line = lines.get(*seq).unwrap_or_else(|| panic!("round {round}: record {seq} is lost"));
+            assert_eq!(&leaf_hash(line).to_string(), leaf, "round {round}: record {seq} is another");
+            let decision: Decision = serde_json::from_slice(line).unwrap();
+            assert_eq!(&decision.uid, uid);
+        }
+        torn += usize::from(serde_json::from_slice::<Event>(lines.last().unwrap()).is_ok());
+        let uids: BTreeSet<_> = lines.iter().collect();
+        assert_eq!(uids.len(), lines.len(), "a record is there twice");
+        if lines.len() > 20_000 {
+            fs::remove_dir_all(folder.path()).unwrap();
+            fs::create_dir(folder.path()).unwrap();
+            kept.clear();
+        }
+    }
+    eprintln!("{rounds} rounds, a torn end in {torn}");
+}
+
+#[test]
+fn no_record_that_was_kept_is_lost_when_the_process_is_killed() {
+    survives(8);
+}
+
+#[test]
+#[ignore = "slow"]
+fn slow_no_record_that_was_kept_is_lost_in_two_hundred_kills() {
+    survives(200);
+}
+
+/// A folder on a disk of its own, of this many bytes; none where that cannot be had.
+struct Disk(tempfile::TempDir);
+
+impl Disk {
+    fn new(bytes: u64) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let options = std::ffi::CString::new(format!("size={bytes}")).unwrap();
+        let mounted = rustix::mount::mount(
+            "tmpfs",
+            folder.path(),
+            "tmpfs",
+            rustix::mount::MountFlags::empty(),
+            options.as_c_str(),
+        );
+        match mounted {
+            Ok(()) => Some(Self(folder)),
+            Err(error) => {
+                eprintln!("skipped: a small disk cannot be mounted here ({error})");
+                None
+            }
+        }
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(self.0.path(), rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+/// Leaves this much room on the disk.
+fn fill(disk: &Disk, room: usize) -> std::path::PathBuf {
+    let path = disk.path().join("ballast");
+    let mut file = fs::File::create(&path).unwrap();
+    while file.write_all(&[0; 4096]).is_ok() {}
+    let length = file.metadata().unwrap().len() - room as u64;
+    file.set_len(length).unwrap();
+    path
+}
+
+#[tokio::test]
+async fn what_a_full_disk_does_not_take_is_not_there_and_what_follows_is() {
+    let Some(disk) = Disk::new(4 << 20) else { return };
+    for sync in [Sync::Batch, Sync::Interval(Duration::from_millis(1))] {
+        let directory = disk.path().join(sync.to_string());
+        let key = key();
+        let log = Log::open(&directory, Options::new().key(again(&key)).sync(sync)).unwrap();
+        log.append(record("before")).await.unwrap();
+        let ballast = fill(&disk, 20_000);
+        let mut kept = 1;
+        let error = loop {
+            match log.append(record(kept)).await {
+                Ok(_) => kept += 1,
+                Err(error) => break error,
+            }
+            assert!(kept < 1000, "the disk does not fill up");
+        };
+        assert!(matches!(error, AppendError::Full { .. }), "{error}");
+        assert!(log.status().failure.unwrap().contains("the disk is full"));
+        for _ in 0..10 {
+            log.append(record("while")).await.unwrap_err();
+        }
+        fs::remove_file(ballast).unwrap();
+        log.append(record("after")).await.unwrap();
+        assert_eq!(log.status().failure, None);
+        drop(log);
+        let lines = common::verify(&directory, key.verifier());
+        assert_eq!(lines.len(), kept + 1, "{sync}");
+        let last: Decision = serde_json::from_slice(&lines[kept]).unwrap();
+        assert_eq!(last.uid, "after");
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_or_alarms_as_the_policy_says() {
+    let Some(disk) = Disk::new(1 << 20) else { return };
+    let recorder = |name: &str, policy| {
+        let log = Log::open(&disk.path().join(name), Options::new()).unwrap();
+        Recorder::new(10).with_log(log).on_failure(policy)
+    };
+    let deny = recorder("deny", OnFailure::Deny);
+    let serve = recorder("serve", OnFailure::ServeAndAlarm);
+    fill(&disk, 0);
+    let mut long = decision("long");
+    long.message = "x".repeat(10_000);
+    let error = deny.record(long.clone()).await.unwrap_err();
+    assert!(error.to_string().contains("the disk is full"), "{error}");
+    assert_eq!(serve.record(long).await.unwrap(), None);
+    assert_eq!((deny.latest().len(), serve.latest().len()), (0, 1));
+}
+
+#[tokio::test]
+async fn a_disk_that_is_full_at_start_is_an_error_that_says_so() {
+    let Some(disk) = Disk::new(1 << 20) else { return };
+    fill(&disk, 0);
+    let error = Log::open(&disk.path().join("log"), Options::new().key(key())).unwrap_err();
+    assert!(error.to_string().contains("No space left on device") && error.is_fault(), "{error}");
+}

@@ -1,0 +1,157 @@
+//! Writing and sealing.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lucid_audit::Log;
+use lucid_audit::log::{AppendError, Options, Sync};
+use lucid_audit::merkle::{inclusion_proof, leaf_hash, verify_inclusion};
+use lucid_audit::tile::Tiles;
+
+use crate::common::{self, again, key, record};
+
+/// Waits until all is sealed.
+async fn sealed(log: &Log) {
+    let begin = Instant::now();
+    while log.status().sealed_size < log.status().size {
+        assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", log.status());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_of_many_are_kept_once_and_sealed_over_segments_and_restarts() {
+    for sync in [Sync::Always, Sync::Batch, Sync::Interval(Duration::from_millis(20))] {
+        let folder = tempfile::tempdir().unwrap();
+        let key = key();
+        for _ in 0..3 {
+            let options = Options::new().key(again(&key)).sync(sync).segment_bytes(20_000);
+            let log = Arc::new(Log::open(folder.path(), options).unwrap());
+            let tasks = (0..20).map(|task| {
+                let log = Arc::clone(&log);
+                tokio::spawn(async move {
+                    for number in 0..20 {
+                        let anchor = log.append(record(format!("{task}-{number}"))).await.unwrap();
+                        assert!(anchor.seq < anchor.size);
+                    }
+                })
+            });
+            for task in tasks.collect::<Vec<_>>() {
+                task.await.unwrap();
+            }
+            // Without an end as well.
+            sealed(&log).await;
+            common::verify(folder.path(), key.verifier());
+        }
+        let lines = common::verify(folder.path(), key.verifier());
+        assert_eq!(lines.len(), 1200, "{sync}");
+        assert!(common::segments(folder.path()).len() > 3);
+    }
+}
+
+#[tokio::test]
+async fn a_log_without_a_key_is_segments_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = Log::open(folder.path(), Options::new()).unwrap();
+    log.append(record(1)).await.unwrap();
+    assert_eq!(log.status().vkey, None);
+    drop(log);
+    let mut names: Vec<_> =
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["lock", "segments"]);
+    assert_eq!(common::lines(folder.path()).len(), 1);
+}
+
+/// The tiles as somebody else reads them.
+struct Theirs<'a>(&'a Path);
+
+impl tlog_tiles::TileReader for Theirs<'_> {
+    fn height(&self) -> u8 {
+        8
+    }
+
+    fn read_tiles(&self, tiles: &[tlog_tiles::Tile]) -> Result<Vec<Vec<u8>>, tlog_tiles::Error> {
+        let read = |tile: &tlog_tiles::Tile| {
+            // Theirs has the height in it, as that of Go's checksum database.
+            let path = tile.path().replacen("tile/8/", "tile/", 1);
+            Ok(fs::read(self.0.join(path)).unwrap())
+        };
+        tiles.iter().map(read).collect()
+    }
+
+    fn save_tiles(&self, _: &[tlog_tiles::Tile], _: &[Vec<u8>]) {}
+}
+
+#[tokio::test]
+async fn somebody_else_proves_records_from_our_tiles() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = key();
+    let log = common::open(folder.path(), &key);
+    for number in 0..700 {
+        log.append(record(number)).await.unwrap();
+    }
+    drop(log);
+    let lines = common::verify(folder.path(), key.verifier());
+    let checkpoint = common::checkpoint(folder.path(), key.verifier());
+    let (size, root) = (checkpoint.size, tlog_tiles::Hash(checkpoint.root.0));
+    let theirs = Theirs(folder.path());
+    let reader = tlog_tiles::TileHashReader::new(size, root, &theirs);
+    for index in [0, 255, 256, 699] {
+        let line = &lines[index];
+        let index = index as u64;
+        let proof = tlog_tiles::prove_record(size, index, &reader).unwrap();
+        let hash = tlog_tiles::record_hash(line);
+        assert!(tlog_tiles::check_record(&proof, size, root, index, hash).is_ok());
+        let ours = inclusion_proof(&Tiles { directory: folder.path(), size }, index, size).unwrap();
+        assert_eq!(
+            ours.iter().map(|hash| hash.0).collect::<Vec<_>>(),
+            proof.iter().map(|hash| hash.0).collect::<Vec<_>>()
+        );
+        verify_inclusion(&leaf_hash(line), index, size, &ours, &checkpoint.root).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn only_one_process_writes_a_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = key();
+    let log = common::open(folder.path(), &key);
+    let error = Log::open(folder.path(), Options::new().key(again(&key))).unwrap_err().to_string();
+    assert!(error.contains("another process writes the log in"), "{error}");
+    log.append(record(1)).await.unwrap();
+    drop(log);
+    common::open(folder.path(), &key);
+}
+
+#[tokio::test]
+async fn what_is_no_json_object_in_one_line_is_not_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = Log::open(folder.path(), Options::new()).unwrap();
+    for bad in [&b""[..], b"{}", b"[1]", b"{\"a\":\n1}", &[b'{'; 70_000]] {
+        assert!(matches!(log.append(bad.to_vec()).await, Err(AppendError::Unfit { .. })));
+    }
+    log.append(record(1)).await.unwrap();
+    log.close();
+    assert!(matches!(log.append(record(2)).await, Err(AppendError::Closed)));
+    assert_eq!(common::lines(folder.path()).len(), 1);
+}
+
+#[tokio::test]
+async fn who_asked_and_left_does_no_harm() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = key();
+    let log = common::open(folder.path(), &key);
+    for number in 0..100 {
+        let append = log.append(record(number));
+        if number % 2 == 0 {
+            let _ = tokio::time::timeout(Duration::ZERO, append).await;
+        } else {
+            append.await.unwrap();
+        }
+    }
+    drop(log);
+    common::verify(folder.path(), key.verifier());
+}

@@ -1,0 +1,15 @@
+//! Tests that need only the public API.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
+
+mod common;
+mod correlation;
+mod crash;
+mod forge;
+mod log;
+mod merkle;
+mod notes;
+mod opening;
+mod proof;
+mod recorder;
+mod tampering;

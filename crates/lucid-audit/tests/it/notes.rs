@@ -1,0 +1,36 @@
+//! Notes and checkpoints against somebody else's reader and writer.
+
+use lucid_audit::checkpoint::Checkpoint;
+use lucid_audit::merkle::leaf_hash;
+use lucid_audit::note::{Note, SigningKey, VerifierKey};
+use signed_note::{Signer, StandardSigner, StandardVerifier, VerifierList};
+
+const ORIGIN: &str = "lucid.computing/prod/lucid-operator-0";
+
+#[test]
+fn somebody_else_reads_our_keys_and_checkpoints() {
+    let key = SigningKey::generate(ORIGIN).unwrap();
+    let checkpoint = Checkpoint::new(ORIGIN, 7, leaf_hash(b"a"));
+    let note = checkpoint.sign(&key).unwrap().to_string();
+    let verifier = StandardVerifier::new(&key.verifier().to_string()).unwrap();
+    let verifiers = VerifierList::new(vec![Box::new(verifier)]);
+    let read = signed_note::Note::from_bytes(note.as_bytes()).unwrap();
+    let (verified, unverified) = read.verify(&verifiers).unwrap();
+    assert_eq!((verified.len(), unverified.len()), (1, 0));
+    let theirs = tlog_tiles::Checkpoint::from_bytes(read.text()).unwrap();
+    assert_eq!((theirs.origin(), theirs.size(), theirs.hash().0), (ORIGIN, 7, leaf_hash(b"a").0));
+}
+
+#[test]
+fn we_read_keys_and_notes_of_somebody_else() {
+    let ours = SigningKey::generate(ORIGIN).unwrap();
+    let signer = StandardSigner::new(&ours.to_secret()).unwrap();
+    assert_eq!((signer.name(), signer.key_id()), (ORIGIN, ours.verifier().id()));
+    let mut note = signed_note::Note::new(b"text\n\nmore\n", &[]).unwrap();
+    note.add_sigs(&[&signer]).unwrap();
+    let read: Note = String::from_utf8(note.to_bytes()).unwrap().parse().unwrap();
+    assert_eq!(read.text(), "text\n\nmore\n");
+    read.verify(ours.verifier()).unwrap();
+    let vkey: VerifierKey = ours.verifier().to_string().parse().unwrap();
+    read.verify(&vkey).unwrap();
+}

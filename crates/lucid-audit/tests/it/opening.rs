@@ -1,0 +1,304 @@
+//! What is found when a log is opened.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+
+use lucid_audit::log::{OpenError, Options};
+use lucid_audit::note::{Note, Signature, SigningKey};
+use lucid_audit::{Event, Log, layout};
+
+use crate::common::{self, ORIGIN, again, key, record};
+
+/// A log of 600 records in three segments.
+async fn log(directory: &Path, key: &SigningKey) {
+    let options = Options::new().key(again(key)).segment_bytes(50_000);
+    let log = Log::open(directory, options).unwrap();
+    for number in 0..600 {
+        log.append(record(number)).await.unwrap();
+    }
+    drop(log);
+    assert!(common::segments(directory).len() >= 3);
+}
+
+fn refused(directory: &Path, key: &SigningKey) -> String {
+    let checkpoint = fs::read(directory.join(layout::CHECKPOINT)).ok();
+    let error = Log::open(directory, Options::new().key(again(key))).unwrap_err();
+    assert_eq!(fs::read(directory.join(layout::CHECKPOINT)).ok(), checkpoint, "it was sealed again");
+    error.to_string()
+}
+
+fn last_segment(directory: &Path) -> std::path::PathBuf {
+    common::segments(directory).pop().unwrap()
+}
+
+#[tokio::test]
+async fn a_torn_end_is_cut_off_and_recorded() {
+    for torn in [&b"{"[..], br#"{"seq":600,"prev":"00"#, b"\xff\xfe garbage"] {
+        let folder = tempfile::tempdir().unwrap();
+        let key = key();
+        log(folder.path(), &key).await;
+        let before = common::lines(folder.path());
+        let mut segment = OpenOptions::new().append(true).open(last_segment(folder.path())).unwrap();
+        segment.write_all(torn).unwrap();
+        drop(common::open(folder.path(), &key));
+        let lines = common::verify(folder.path(), key.verifier());
+        assert_eq!(lines[..600], before);
+        let event: Event = serde_json::from_slice(&lines[600]).unwrap();
+        assert!(matches!(event, Event::Recovered { bytes, .. } if bytes == torn.len() as u64), "{event:?}");
+        assert_eq!(lines.len(), 601);
+        // Once.
+        drop(common::open(folder.path(), &key));
+        assert_eq!(common::verify(folder.path(), key.verifier()).len(), 601);
+    }
+}
+
+#[tokio::test]
+async fn a_torn_first_line_of_a_segment_is_cut_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = key();
+    log(folder.path(), &key).await;
+    let next = layout::segment(folder.path(), 600);
+    fs::write(&next, b"{\"seq\":600").unwrap();
+    drop(common::open(folder.path(), &key));
+    assert_eq!(common::verify(folder.path(), key.verifier()).len(), 601);
+    assert_eq!(last_segment(folder.path()), next);
+}
+
+#[tokio::test]
+async fn records_that_were_not_sealed_are_sealed() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = key();
+    let sealed = {
+        log(folder.path(), &key).await;
+        fs::read(folder.path().join(layout::CHECKPOINT)).unwrap()
+    };
+    let log = common::open(folder.path(), &key);
+    for number in 0..300 {
+        log.append(record(number)).await.unwrap();
+    }
+    drop(log);
+    // As a crash leaves it: the checkpoint of before. Partial tiles of then are gone, full ones are there.
+    fs::write(folder.path().join(layout::CHECKPOINT), sealed).unwrap();
+    drop(common::open(folder.path(), &key));
+    assert_eq!(common::verify(folder.path(), key.verifier()).len(), 900);
+}
+
+#[tokio::test]
+async fn tiles_are_made_anew_when_they_are_lost_or_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = key();
+    log(folder.path(), &key).await;
+    fs::remove_dir_all(folder.path().join(layout::TILES)).unwrap();
+    drop(common::open(folder.path(), &key));
+    common::verify(folder.path(), key.verifier());
+    for path in ["tile/0/002.p/88", "tile/1/000.p/2", "tile/entries/002.p/88"] {
+        let path = folder.path().join(path);
+        let length = fs::metadata(&path).unwrap().len();
+        fs::write(&path, vec![0; usize::try_from(length).unwrap()]).unwrap();
+        drop(common::open(folder.path(), &key));
+        common::verify(folder.path(), key.verifier());
+    }
+}
+
+#[tokio::test]
+async fn a_log_with_fewer_records_than_were_sealed_is_not_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = key();
+    log(folder.path(), &key).await;
+    let path = last_segment(folder.path());
+    let text = fs::read_to_string(&path).unwrap();
+    let end = text[..text.len() - 1].rfind('\n').unwrap() + 1;
+    fs::write(&path, &text[..end]).unwrap();
+    let error = refused(folder.path(), &key);
+    assert!(error.starts_with("600 records were sealed") && error.contains("there are 599"), "{error}");
+    fs::remove_file(&path).unwrap();
+    let error = refused(folder.path(), &key);
+    assert!(error.starts_with("600 records were sealed"), "{error}");
+}
+
+#[tokio::test]
+async fn a_changed_record_of_the_last_segment_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = key();
+    log(folder.path(), &key).await;
+    let path = last_segment(folder.path());
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replacen("\"allowed\":true", "\"allowed\":null", 1)).unwrap();
+    let error = refused(folder.path(), &key);
+    assert!(error.contains("a line was changed, added or taken out"), "{error}");
+    // The very last one: no other follows it.
+    let at = text.rfind("\"allowed\":true").unwrap();
+    fs::write(&path, format!("{}\"allowed\":null{}", &text[..at], &text[at + 14..])).unwrap();
+    let error = refused(folder.path(), &key);
+    assert!(error.contains("record 599 is not the one that was sealed"), "{error}");
+    // And with others after it, made to follow.
+    fs::write(&path, &text).unwrap();
+    fs::write(&path, text.replacen("\"uid\":\"", "\"uid\":\"x", 1)).unwrap();
+    assert!(refused(folder.path(), &key).contains("seq"));
+}
+
+#[tokio::test]
+async fn a_log_that_was_written_anew_is_not_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = key();
+    log(folder.path(), &key).await;
+    // A forger has the records, and makes all but the signature.
+    let forged = tempfile::tempdir().unwrap();
+    let other = common::key();
+    log(forged.path(), &other).await;
+    fs::copy(folder.path().join(layout::CHECKPOINT), forged.path().join(layout::CHECKPOINT)).unwrap();
+    let error = refused(forged.path(), &key);
+    assert!(error.contains("are not those that were sealed"), "{error}");
+}
+
+#[tokio::test]
+async fn a_missing_segment_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = key();
+    log(folder.path(), &key).await;
+    let segments = common::segments(folder.path());
+    fs::remove_file(&segments[segments.len() - 2]).unwrap();
+    let error = refused(folder.path(), &key);
+    assert!(error.contains("the segment with record"), "{error}");
+}
+
+#[tokio::test]
+async fn a_checkpoint_that_is_gone_or_garbage_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = key();
+    log(folder.path(), &key).await;
+    let path = folder.path().join(layout::CHECKPOINT);
+    let text = fs::read_to_string(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    assert!(refused(folder.path(), &key).contains("its checkpoint is gone"));
+    fs::write(&path, "").unwrap();
+    assert!(refused(folder.path(), &key).contains("a signed note is"));
+    fs::write(&path, text.replacen("600", "599", 1)).unwrap();
+    assert!(refused(folder.path(), &key).contains("is not one of this text"));
+}
+
+#[tokio::test]
+async fn a_log_without_its_key_is_not_added_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = key();
+    log(folder.path(), &key).await;
+    let error = Log::open(folder.path(), Options::new()).unwrap_err();
+    assert!(error.to_string().contains(&key.verifier().to_string()), "{error}");
+}
+
+#[tokio::test]
+async fn another_key_takes_over_only_when_asked_to_and_on_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let (old, new) = (key(), key());
+    log(folder.path(), &old).await;
+    let error = refused(folder.path(), &new);
+    assert!(error.contains("is not signed by") && error.contains("lucid-validator audit seal"), "{error}");
+    drop(Log::open(folder.path(), Options::new().key(again(&new)).adopt(true)).unwrap());
+    let lines = common::verify(folder.path(), new.verifier());
+    let event: Event = serde_json::from_slice(&lines[600]).unwrap();
+    let Event::KeyChanged { from, to, .. } = event else { panic!("{event:?}") };
+    assert_eq!((from.as_ref(), &to), (Some(old.verifier()), new.verifier()));
+    assert!(refused(folder.path(), &old).contains("is not signed by"));
+    drop(common::open(folder.path(), &new));
+    assert_eq!(common::verify(folder.path(), new.verifier()).len(), 601);
+}
+
+#[tokio::test]
+async fn who_takes_over_does_not_launder_what_was_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (old, new) = (key(), key());
+    log(folder.path(), &old).await;
+    fs::remove_file(last_segment(folder.path())).unwrap();
+    let error = Log::open(folder.path(), Options::new().key(again(&new)).adopt(true)).unwrap_err();
+    assert!(matches!(error, OpenError::Shrunk { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn records_that_were_never_sealed_are_sealed_only_when_asked_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = Log::open(folder.path(), Options::new()).unwrap();
+    log.append(record(1)).await.unwrap();
+    drop(log);
+    let key = key();
+    let error = refused(folder.path(), &key);
+    assert!(error.contains("the 1 records in"), "{error}");
+    drop(Log::open(folder.path(), Options::new().key(again(&key)).adopt(true)).unwrap());
+    let lines = common::verify(folder.path(), key.verifier());
+    assert!(matches!(serde_json::from_slice(&lines[1]).unwrap(), Event::KeyChanged { from: None, .. }));
+}
+
+#[test]
+fn what_is_no_directory_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("decisions.jsonl");
+    fs::write(&path, "").unwrap();
+    let error = Log::open(&path, Options::new()).unwrap_err();
+    assert!(error.to_string().contains("decisions.jsonl is no directory") && !error.is_fault(), "{error}");
+    let error = Log::open(Path::new("/proc/nonexistent/log"), Options::new()).unwrap_err();
+    assert!(error.to_string().starts_with("failed to make /proc/nonexistent/log/segments"), "{error}");
+}
+
+/// A cosignature as C2SP tlog-cosignature says, made by hand with somebody else's Ed25519.
+fn cosign(seed: u8, name: &str, text: &str, time: u64) -> (String, Signature) {
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+    use ed25519_dalek::Signer;
+    use sha2::Digest;
+    let key = ed25519_dalek::SigningKey::from_bytes(&[seed; 32]);
+    let public = [&[4], &key.verifying_key().to_bytes()[..]].concat();
+    let hash = sha2::Sha256::new().chain_update(name).chain_update("\n").chain_update(&public).finalize();
+    let id = u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]);
+    let vkey = format!("{name}+{id:08x}+{}", STANDARD.encode(public));
+    let message = format!("cosignature/v1\ntime {time}\n{text}");
+    let signature = [&time.to_be_bytes()[..], &key.sign(message.as_bytes()).to_bytes()].concat();
+    let line = format!("\u{2014} {name} {}\n", STANDARD.encode([&id.to_be_bytes()[..], &signature].concat()));
+    (vkey, line.parse().unwrap())
+}
+
+#[tokio::test]
+async fn cosignatures_of_configured_witnesses_are_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = key();
+    log(folder.path(), &key).await;
+    let note: Note = fs::read_to_string(folder.path().join(layout::CHECKPOINT)).unwrap().parse().unwrap();
+    let (vkey, good) = cosign(1, "witness.example/w1", note.text(), 1_679_315_147);
+    let (second, also_good) = cosign(2, "witness.example/w2", note.text(), 1_679_315_148);
+    let (_, stranger) = cosign(3, "witness.example/w3", note.text(), 1_679_315_147);
+    let (_, mut wrong) = cosign(1, "witness.example/w1", "another text\n", 1_679_315_147);
+    wrong.name = good.name.clone();
+    let witnesses = || [vkey.parse().unwrap(), second.parse().unwrap()];
+    let log = Log::open(folder.path(), Options::new().key(again(&key)).witnesses(witnesses())).unwrap();
+    let with = |signature: &Signature| {
+        let mut note = note.clone();
+        note.add(signature.clone());
+        note.to_string()
+    };
+    assert!(log.cosign(&note.to_string()).unwrap_err().to_string().contains("none of the signatures"));
+    assert!(log.cosign(&with(&stranger)).unwrap_err().to_string().contains("witness.example/w2"));
+    assert!(log.cosign(&with(&wrong)).unwrap_err().to_string().contains("is not one of this text"));
+    assert_eq!(log.status().cosigned_size, 0);
+    assert_eq!(log.cosign(&with(&good)).unwrap(), 1);
+    // The log grows; the second witness answers for what it was asked.
+    log.append(record("later")).await.unwrap();
+    assert_eq!(log.cosign(&with(&also_good)).unwrap(), 2);
+    assert_eq!(log.status().cosigned_size, 600);
+    let kept: Note = fs::read_to_string(folder.path().join(layout::COSIGNED)).unwrap().parse().unwrap();
+    for witness in witnesses() {
+        assert!(kept.verify(&witness).unwrap().time.is_some());
+    }
+    assert_eq!(kept.signatures().len(), 3);
+    // A checkpoint that this log never made.
+    let forged = lucid_audit::checkpoint::Checkpoint::new(ORIGIN, 600, layout_root()).sign(&key).unwrap();
+    let (_, signature) = cosign(1, "witness.example/w1", forged.text(), 1_679_315_149);
+    let mut forged = forged;
+    forged.add(signature);
+    assert!(log.cosign(&forged.to_string()).unwrap_err().to_string().contains("in this log they have"));
+    drop(log);
+    let log = Log::open(folder.path(), Options::new().key(again(&key)).witnesses(witnesses())).unwrap();
+    assert_eq!(log.status().cosigned_size, 600);
+}
+
+fn layout_root() -> lucid_audit::merkle::Hash {
+    lucid_audit::merkle::leaf_hash(b"fork")
+}

@@ -1,0 +1,135 @@
+//! The ring, and the log behind it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lucid_audit::log::Options;
+use lucid_audit::merkle::leaf_hash;
+use lucid_audit::{Decision, ImageVerdict, Log, OnFailure, Recorder};
+
+use crate::common::{self, decision, key};
+
+#[tokio::test]
+async fn the_ring_keeps_the_latest_in_order() {
+    let recorder = Recorder::new(3);
+    for uid in 0..5 {
+        assert_eq!(recorder.record(decision(uid)).await.unwrap(), None);
+    }
+    let uids: Vec<String> = recorder.latest().iter().map(|decision| decision.uid.clone()).collect();
+    assert_eq!(uids, ["2", "3", "4"]);
+    assert_eq!(recorder.since(4).len(), 1);
+    let none = Recorder::new(0);
+    none.record(decision(1)).await.unwrap();
+    assert!(none.latest().is_empty());
+}
+
+#[tokio::test]
+async fn who_waits_is_told_of_each_decision() {
+    let recorder = Arc::new(Recorder::new(3));
+    let mut watch = recorder.watch();
+    let other = Arc::clone(&recorder);
+    tokio::spawn(async move { other.record(decision(1)).await });
+    watch.changed().await.unwrap();
+    assert_eq!(*watch.borrow_and_update(), 1);
+    assert_eq!(recorder.since(0)[0].uid, "1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_decision_is_one_line_that_reads_back_also_after_reopening_and_from_many_tasks() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut whole = decision("whole");
+    whole.message = "two\nlines \"quoted\" é".into();
+    whole.images =
+        vec![ImageVerdict { container: "a".into(), image: "b".into(), verdict: "missing digest".into() }];
+    for round in 0..2 {
+        let log = Log::open(folder.path(), Options::new()).unwrap();
+        let recorder = Arc::new(Recorder::new(1000).with_log(log));
+        let tasks = (0..8).map(|task| {
+            let (recorder, whole) = (Arc::clone(&recorder), whole.clone());
+            tokio::spawn(async move {
+                for number in 0..50 {
+                    let mut decision = whole.clone();
+                    decision.uid = format!("{round}-{task}-{number}");
+                    recorder.record(decision).await.unwrap().unwrap();
+                }
+            })
+        });
+        for task in tasks.collect::<Vec<_>>() {
+            task.await.unwrap();
+        }
+        assert_eq!(recorder.latest().len(), 400);
+        recorder.close();
+        let lines = common::lines(folder.path());
+        for entry in recorder.latest() {
+            let anchor = entry.anchor.unwrap();
+            let line = &lines[usize::try_from(anchor.seq).unwrap()];
+            assert_eq!(leaf_hash(line), anchor.leaf);
+            assert!(anchor.seq < anchor.size);
+            assert_eq!(serde_json::from_slice::<Decision>(line).unwrap(), entry.decision);
+        }
+    }
+    assert_eq!(common::lines(folder.path()).len(), 800);
+}
+
+#[tokio::test]
+async fn a_decision_that_is_too_long_is_cut_and_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = key();
+    let recorder = Recorder::new(10).with_log(common::open(folder.path(), &key));
+    let mut long = decision("long");
+    long.warnings = vec!["\u{1}".repeat(4096); 64];
+    recorder.record(long.clone()).await.unwrap();
+    recorder.close();
+    let lines = common::verify(folder.path(), key.verifier());
+    let read: Decision = serde_json::from_slice(&lines[0]).unwrap();
+    assert!(read.cut && read.uid == "long");
+    assert_eq!(recorder.latest()[0].decision, long);
+}
+
+#[tokio::test]
+async fn what_the_log_does_not_take_is_refused_or_only_remembered() {
+    let deny = Recorder::new(10).with_unavailable_log("the disk is gone");
+    let error = deny.record(decision(1)).await.unwrap_err();
+    assert_eq!(error.to_string(), "failed to keep the decision in the log: the disk is gone");
+    assert!(deny.latest().is_empty());
+    deny.remember(decision(1));
+    assert_eq!(deny.latest().len(), 1);
+    assert_eq!(deny.log_status(), Err("the disk is gone"));
+
+    let serve =
+        Recorder::new(10).with_unavailable_log("the disk is gone").on_failure(OnFailure::ServeAndAlarm);
+    assert_eq!(serve.record(decision(1)).await.unwrap(), None);
+    assert_eq!(serve.latest()[0].anchor, None);
+}
+
+#[tokio::test]
+async fn a_log_that_takes_too_long_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = Log::open(folder.path(), Options::new()).unwrap();
+    let recorder = Recorder::new(10).with_log(log).patience(Duration::ZERO);
+    let error = recorder.record(decision(1)).await.unwrap_err();
+    assert!(error.to_string().contains("the disk took longer than 0 ms"), "{error}");
+    // It may be kept all the same.
+    recorder.close();
+    assert_eq!(common::lines(folder.path()).len(), 1);
+    let error = recorder.record(decision(2)).await.unwrap_err();
+    assert!(!error.to_string().is_empty());
+}
+
+#[tokio::test]
+async fn a_decision_whose_caller_is_gone_is_in_the_ring() {
+    let folder = tempfile::tempdir().unwrap();
+    let recorder = Recorder::new(10).with_log(Log::open(folder.path(), Options::new()).unwrap());
+    let mut record = Box::pin(recorder.record(decision(1)));
+    assert!(futures_poll(&mut record).await);
+    drop(record);
+    assert_eq!(recorder.latest()[0].uid, "1");
+}
+
+/// Polls once; whether it is pending.
+async fn futures_poll<F: Future + Unpin>(future: &mut F) -> bool {
+    std::future::poll_fn(|context| {
+        std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(context).is_pending())
+    })
+    .await
+}

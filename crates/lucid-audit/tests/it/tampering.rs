@@ -1,0 +1,571 @@
+//! What somebody can do to a log who can write to its directory, and how it is noticed.
+
+use std::fs;
+use std::path::Path;
+
+use lucid_audit::layout::{CHECKPOINT, VKEY};
+use lucid_audit::note::{Note, SigningKey};
+use lucid_audit::verify::{Expectations, Report, Since, verify};
+
+use crate::forge::{self, Lines, ORIGIN};
+
+/// 700 records in segments of 100; the checkpoint seals all of them.
+struct Log {
+    directory: tempfile::TempDir,
+    key: SigningKey,
+    lines: Lines,
+}
+
+const COUNT: usize = 700;
+const PER_SEGMENT: usize = 100;
+
+impl Log {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let key = SigningKey::generate(ORIGIN).unwrap();
+        let lines = forge::lines(COUNT as u64);
+        forge::write(directory.path(), &lines, PER_SEGMENT, Some(&key));
+        Self { directory, key, lines }
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn expected(&self) -> Expectations {
+        let mut expected = Expectations::default();
+        expected.keys.push(self.key.verifier().clone());
+        expected
+    }
+
+    fn verify(&self) -> Report {
+        verify(self.path(), &self.expected()).unwrap()
+    }
+
+    /// Class, number and byte offset of what is wrong.
+    fn faults(&self) -> Vec<String> {
+        brief(&self.verify())
+    }
+
+    /// Changes the lines of the segment that begins with `first`.
+    fn edit(&self, first: usize, edit: impl FnOnce(&mut Vec<Vec<u8>>)) {
+        let path = forge::segment(self.path(), first);
+        let bytes = fs::read(&path).unwrap();
+        let mut lines: Vec<Vec<u8>> =
+            bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+        edit(&mut lines);
+        fs::write(&path, lines.concat()).unwrap();
+    }
+
+    /// Where the record stands in its segment, in bytes.
+    fn offset(&self, seq: usize) -> usize {
+        self.lines[seq - seq % PER_SEGMENT..seq].iter().map(|line| line.len() + 1).sum()
+    }
+
+    /// The file of the segment with this record.
+    fn name(&self, seq: usize) -> String {
+        format!("segments/{:020}.jsonl", seq - seq % PER_SEGMENT)
+    }
+}
+
+fn brief(report: &Report) -> Vec<String> {
+    let brief = report.faults.iter().map(|fault| {
+        let text = fault.to_string();
+        text[..text.find(&fault.detail).unwrap()].trim_end_matches(": ").to_owned()
+    });
+    brief.collect()
+}
+
+fn replace(line: &mut Vec<u8>, what: &str, with: &str) {
+    *line = String::from_utf8(line.clone()).unwrap().replace(what, with).into_bytes();
+}
+
+#[test]
+fn an_untouched_log_is_intact() {
+    let log = Log::new();
+    let report = log.verify();
+    assert_eq!(brief(&report), Vec::<String>::new());
+    assert_eq!((report.records, report.sealed, report.unsealed), (700, Some(700), 0));
+    assert_eq!((report.origin.as_deref(), report.key_from_log), (Some(ORIGIN), false));
+    let report = verify(log.path(), &Expectations::default()).unwrap();
+    assert!(report.is_intact() && report.key_from_log);
+}
+
+#[test]
+fn an_edited_record_is_named() {
+    let log = Log::new();
+    log.edit(300, |lines| replace(&mut lines[42], "true", "fals"));
+    let at = log.offset(342);
+    assert_eq!(log.faults(), [format!("rewritten: seq 342, {} at byte {at}", log.name(300))]);
+    assert!(log.verify().faults[0].detail.contains("entry bundle still has"));
+}
+
+#[test]
+fn an_edit_that_changes_tile_and_bundle_too_is_named() {
+    let log = Log::new();
+    let mut lines = log.lines.clone();
+    replace(&mut lines[342], "true", "false");
+    let checkpoint = fs::read(log.path().join(CHECKPOINT)).unwrap();
+    forge::write(log.path(), &lines, PER_SEGMENT, Some(&log.key));
+    fs::write(log.path().join(CHECKPOINT), checkpoint).unwrap();
+    let faults = log.faults();
+    assert_eq!(faults[0], "fork: checkpoint");
+    // The next record names the one that was edited.
+    assert_eq!(
+        faults[1..],
+        [format!("chain: seq 343, {} at byte {}", log.name(300), { log.offset(343) + 1 })]
+    );
+}
+
+#[test]
+fn a_deleted_record_is_a_gap() {
+    let log = Log::new();
+    log.edit(300, |lines| drop(lines.remove(42)));
+    let at = log.offset(342);
+    assert_eq!(log.faults(), [format!("gap: seq 342, {} at byte {at}", log.name(300))]);
+}
+
+#[test]
+fn an_inserted_line_is_named() {
+    let log = Log::new();
+    let forged = String::from_utf8(log.lines[342].clone()).unwrap().replace("u-342", "u-xxx") + "\n";
+    log.edit(300, |lines| lines.insert(43, forged.into_bytes()));
+    let at = log.offset(343);
+    assert_eq!(log.faults(), [format!("inserted: seq 342, {} at byte {at}", log.name(300))]);
+}
+
+#[test]
+fn an_inserted_line_with_renumbered_followers_is_named() {
+    let log = Log::new();
+    let mut records: Vec<_> = log.lines.iter().map(|line| forge::record(line)).collect();
+    records.insert(342, r#"{"webhook":"validate","uid":"forged","allowed":true}"#.to_owned());
+    forge::write(log.path(), &forge::chained(records), PER_SEGMENT, None);
+    let faults = log.faults();
+    assert_eq!(
+        faults[0],
+        format!("rewritten: seq 342 to 399, {} at byte {}", log.name(300), log.offset(342))
+    );
+    assert_eq!(faults.len(), 4, "one for each segment: {faults:?}");
+}
+
+#[test]
+fn a_duplicated_line_is_named() {
+    let log = Log::new();
+    log.edit(300, |lines| lines.insert(43, lines[42].clone()));
+    let at = log.offset(343);
+    assert_eq!(log.faults(), [format!("duplicate: seq 342, {} at byte {at}", log.name(300))]);
+}
+
+#[test]
+fn reordered_records_are_named() {
+    let log = Log::new();
+    log.edit(300, |lines| lines.swap(42, 43));
+    let at = log.offset(342) + log.lines[343].len() + 1;
+    assert_eq!(log.faults(), [format!("reordered: seq 342, {} at byte {at}", log.name(300))]);
+}
+
+#[test]
+fn a_log_truncated_at_a_record_has_shrunk() {
+    let log = Log::new();
+    log.edit(600, |lines| lines.truncate(42));
+    let at = log.offset(642);
+    assert_eq!(log.faults(), [format!("shrink: seq 642 to 699, {} at byte {at}", log.name(600))]);
+}
+
+#[test]
+fn a_log_truncated_within_a_record_has_shrunk() {
+    let log = Log::new();
+    log.edit(600, |lines| lines[99].truncate(20));
+    let report = log.verify();
+    assert_eq!(brief(&report), [format!("shrink: seq 699, {} at byte {}", log.name(600), log.offset(699))]);
+    assert_eq!(report.torn_bytes, 20);
+}
+
+#[test]
+fn a_log_truncated_and_continued_is_rewritten() {
+    let log = Log::new();
+    let mut records: Vec<_> = log.lines[..650].iter().map(|line| forge::record(line)).collect();
+    records.extend((0..60).map(|number| format!(r#"{{"uid":"other-{number}","allowed":true}}"#)));
+    forge::write(log.path(), &forge::chained(records), PER_SEGMENT, None);
+    let at = log.offset(650);
+    assert_eq!(log.faults(), [format!("rewritten: seq 650 to 699, {} at byte {at}", log.name(600))]);
+    assert_eq!(log.verify().unsealed, 10);
+}
+
+#[test]
+fn a_log_sealed_anew_with_another_key_has_changed_its_key() {
+    let log = Log::new();
+    let newer = SigningKey::generate(ORIGIN).unwrap();
+    let mut records: Vec<_> = log.lines.iter().map(|line| forge::record(line)).collect();
+    records[342] = r#"{"uid":"rewritten","allowed":true}"#.to_owned();
+    let lines = forge::chained(records);
+    forge::write(log.path(), &lines, PER_SEGMENT, Some(&newer));
+    assert_eq!(log.faults(), ["key-change: vkey", "key-change: checkpoint"]);
+    // Who believes the key in the log's own directory cannot notice, unless something earlier was kept.
+    let mut expected = Expectations::default();
+    assert!(verify(log.path(), &expected).unwrap().is_intact());
+    expected.since.push(Since::Checkpoint(forge::checkpoint(&log.lines, &log.key)));
+    assert_eq!(brief(&verify(log.path(), &expected).unwrap()), ["fork: segments"]);
+}
+
+#[test]
+fn a_swapped_key_is_named() {
+    let log = Log::new();
+    let other = SigningKey::generate(ORIGIN).unwrap();
+    fs::write(log.path().join(VKEY), format!("{}\n", other.verifier())).unwrap();
+    assert_eq!(log.faults(), ["key-change: vkey"]);
+    let report = verify(log.path(), &Expectations::default()).unwrap();
+    assert_eq!(brief(&report), ["key-change: checkpoint"]);
+}
+
+#[test]
+fn a_fork_signed_with_the_same_key_is_noticed_by_who_kept_a_checkpoint() {
+    let log = Log::new();
+    let kept = forge::checkpoint(&log.lines[..500], &log.key);
+    let mut records: Vec<_> = log.lines.iter().map(|line| forge::record(line)).collect();
+    records[342] = r#"{"uid":"rewritten","allowed":true}"#.to_owned();
+    let fork = forge::chained(records);
+    forge::write(log.path(), &fork, PER_SEGMENT, Some(&log.key));
+    assert!(log.verify().is_intact(), "the directory alone cannot tell");
+    let mut expected = log.expected();
+    expected.since.push(Since::Checkpoint(kept));
+    assert_eq!(brief(&verify(log.path(), &expected).unwrap()), ["fork: segments"]);
+}
+
+#[test]
+fn records_that_are_not_those_of_the_checkpoint_are_a_fork() {
+    let log = Log::new();
+    let mut records: Vec<_> = log.lines.iter().map(|line| forge::record(line)).collect();
+    records[342] = r#"{"uid":"rewritten","allowed":true}"#.to_owned();
+    let fork = forge::chained(records);
+    let checkpoint = fs::read(log.path().join(CHECKPOINT)).unwrap();
+    forge::write(log.path(), &fork, PER_SEGMENT, Some(&log.key));
+    fs::write(log.path().join(CHECKPOINT), checkpoint).unwrap();
+    assert_eq!(log.faults(), ["fork: checkpoint"]);
+}
+
+#[test]
+fn a_log_without_its_checkpoint_is_unsealed() {
+    let log = Log::new();
+    fs::remove_file(log.path().join(CHECKPOINT)).unwrap();
+    assert_eq!(log.faults(), ["unsealed: checkpoint"]);
+    // Tiles and key say that there was one.
+    assert_eq!(brief(&verify(log.path(), &Expectations::default()).unwrap()), ["unsealed: checkpoint"]);
+    fs::remove_dir_all(log.path().join("tile")).unwrap();
+    fs::remove_file(log.path().join(VKEY)).unwrap();
+    assert_eq!(log.faults(), ["unsealed: checkpoint"]);
+    // Without anything to expect it is a plain log of JSON lines.
+    assert!(verify(log.path(), &Expectations::default()).unwrap().is_intact());
+    let mut expected = Expectations::default();
+    expected.sealed = true;
+    let report = verify(log.path(), &expected).unwrap();
+    assert_eq!(brief(&report)[0], "unsealed: checkpoint");
+}
+
+#[test]
+fn a_checkpoint_without_signature_or_with_a_wrong_one_is_named() {
+    let log = Log::new();
+    let path = log.path().join(CHECKPOINT);
+    let signed = fs::read_to_string(&path).unwrap();
+    let (text, signature) = signed.split_once("\n\n").unwrap();
+    for (changed, class) in [
+        (format!("{text}\n\n"), "checkpoint"),
+        (format!("{text}\n"), "checkpoint"),
+        (format!("{text}\n\n{signature}\0"), "checkpoint"),
+        (String::new(), "checkpoint"),
+        (signed.replace("\n700\n", "\n070\n"), "checkpoint"),
+        (signed.replace("\n700\n", "\n600\n"), "signature"),
+        (format!("{text}\nextension\n\n{signature}"), "signature"),
+    ] {
+        fs::write(&path, &changed).unwrap();
+        assert_eq!(log.faults()[0], format!("{class}: checkpoint"), "{changed}");
+    }
+    fs::write(&path, [0xff, 0xfe]).unwrap();
+    assert_eq!(log.faults()[0], "checkpoint: checkpoint");
+}
+
+#[test]
+fn a_checkpoint_that_was_rolled_back_is_noticed_by_who_kept_a_later_one() {
+    let log = Log::new();
+    let later = forge::checkpoint(&log.lines, &log.key);
+    // The whole directory as it was earlier.
+    fs::remove_dir_all(log.path().join("segments")).unwrap();
+    forge::write(log.path(), &log.lines[..600], PER_SEGMENT, Some(&log.key));
+    assert!(log.verify().is_intact(), "the directory alone cannot tell");
+    let mut expected = log.expected();
+    expected.since.push(Since::Checkpoint(later));
+    let at = log.offset(599) + log.lines[599].len() + 1;
+    let shrink = format!("shrink: seq 600 to 699, {} at byte {at}", log.name(500));
+    assert_eq!(brief(&verify(log.path(), &expected).unwrap()), [shrink]);
+    // Only the checkpoint: the records are there, and still the same.
+    forge::write(log.path(), &log.lines, PER_SEGMENT, None);
+    let report = verify(log.path(), &expected).unwrap();
+    assert_eq!((brief(&report), report.unsealed), (vec![], 100));
+    expected.sealed = true;
+    let tail = format!("unsealed-tail: seq 600 to 699, {} at byte 0", log.name(600));
+    assert_eq!(brief(&verify(log.path(), &expected).unwrap()), [tail]);
+}
+
+#[test]
+fn a_dropped_segment_is_named() {
+    let log = Log::new();
+    fs::remove_file(forge::segment(log.path(), 300)).unwrap();
+    assert_eq!(log.faults(), [format!("gap: seq 300 to 399, {} at byte 0", log.name(400))]);
+    fs::remove_file(forge::segment(log.path(), 0)).unwrap();
+    assert_eq!(log.faults()[0], format!("gap: seq 0 to 99, {} at byte 0", log.name(100)));
+    fs::remove_file(forge::segment(log.path(), 600)).unwrap();
+    assert!(log.faults()[2].starts_with("shrink: seq 600 to 699, "), "{:?}", log.faults());
+    fs::remove_dir_all(log.path().join("segments")).unwrap();
+    assert_eq!(log.faults(), ["shrink: seq 0 to 699,  at byte 0"]);
+}
+
+#[test]
+fn swapped_segments_are_named() {
+    let log = Log::new();
+    let (one, other) = (forge::segment(log.path(), 300), forge::segment(log.path(), 400));
+    let between = log.path().join("between");
+    fs::rename(&one, &between).unwrap();
+    fs::rename(&other, &one).unwrap();
+    fs::rename(&between, &other).unwrap();
+    assert_eq!(
+        log.faults(),
+        [
+            format!("segment: seq 300, {} at byte 0", log.name(400)),
+            format!("segment: seq 400, {} at byte 0", log.name(300)),
+        ]
+    );
+}
+
+#[test]
+fn strange_files_among_the_segments_are_named() {
+    let log = Log::new();
+    fs::write(log.path().join("segments/1.jsonl"), "{}").unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", forge::segment(log.path(), 700)).unwrap();
+    assert_eq!(log.faults(), ["segment: segments/00000000000000000700.jsonl", "segment: segments/1.jsonl"]);
+}
+
+#[test]
+fn an_edited_entry_bundle_is_named() {
+    let log = Log::new();
+    let path = log.path().join("tile/entries/001");
+    let bundle = fs::read(&path).unwrap();
+    let at = bundle.windows(5).position(|window| window == b"u-300").unwrap();
+    let mut edited = bundle.clone();
+    edited[at..at + 5].copy_from_slice(b"u-999");
+    fs::write(&path, edited).unwrap();
+    assert_eq!(log.faults(), ["bundle: seq 300, tile/entries/001"]);
+    fs::write(&path, &bundle[1..]).unwrap();
+    assert_eq!(log.faults(), ["bundle: seq 256, tile/entries/001"]);
+    fs::remove_file(&path).unwrap();
+    assert_eq!(log.faults(), ["bundle: seq 256, tile/entries/001"]);
+}
+
+#[test]
+fn an_edited_tile_is_named() {
+    let log = Log::new();
+    for (path, at, faults) in [
+        ("tile/0/001", 32 * 44, vec!["tile: seq 300, tile/0/001 at byte 1408"]),
+        ("tile/0/002.p/188", 0, vec!["tile: seq 512, tile/0/002.p/188 at byte 0"]),
+        ("tile/1/000.p/2", 33, vec!["tile: seq 256, tile/1/000.p/2 at byte 32"]),
+    ] {
+        let path = log.path().join(path);
+        let tile = fs::read(&path).unwrap();
+        let mut edited = tile.clone();
+        edited[at] ^= 1;
+        fs::write(&path, edited).unwrap();
+        assert_eq!(log.faults(), faults);
+        fs::write(&path, &tile[1..]).unwrap();
+        assert_eq!(log.faults()[0].split(':').next(), Some("tile"), "{}", path.display());
+        fs::remove_file(&path).unwrap();
+        assert_eq!(log.faults()[0].split(':').next(), Some("tile"), "{}", path.display());
+        fs::write(&path, tile).unwrap();
+    }
+    assert!(log.verify().is_intact());
+}
+
+#[test]
+fn a_line_appended_by_hand_is_named_unless_it_is_what_a_writer_would_append() {
+    let log = Log::new();
+    log.edit(600, |lines| {
+        let mut line = lines[99].clone();
+        replace(&mut line, "\"seq\":699", "\"seq\":700");
+        lines.push(line);
+    });
+    let at = log.offset(699) + log.lines[699].len() + 1;
+    assert_eq!(log.faults(), [format!("chain: seq 700, {} at byte {at}", log.name(600))]);
+    // With the right hash it is a record that is not sealed yet; what it says is for the API server's audit log to tell.
+    let mut records: Vec<_> = log.lines.iter().map(|line| forge::record(line)).collect();
+    records.push(r#"{"uid":"forged","allowed":true}"#.to_owned());
+    let lines = forge::chained(records);
+    log.edit(600, |found| found[100] = [&lines[700][..], b"\n"].concat());
+    let report = log.verify();
+    assert_eq!((brief(&report), report.unsealed), (vec![], 1));
+    let mut expected = log.expected();
+    expected.sealed = true;
+    let tail = format!("unsealed-tail: seq 700, {} at byte {at}", log.name(600));
+    assert_eq!(brief(&verify(log.path(), &expected).unwrap()), [tail]);
+}
+
+#[test]
+fn a_made_up_number_does_not_hide_what_follows() {
+    let log = Log::new();
+    let forged =
+        String::from_utf8(log.lines[342].clone()).unwrap().replace(":342,", ":18446744073709551615,");
+    log.edit(300, |lines| lines.insert(43, (forged.clone() + "\n").into_bytes()));
+    let at = log.offset(343);
+    let inserted = format!("inserted: seq 18446744073709551615, {} at byte {at}", log.name(300));
+    assert_eq!(log.faults(), [inserted]);
+}
+
+#[test]
+fn what_is_no_record_is_named() {
+    let log = Log::new();
+    let at = log.offset(342);
+    for (line, seq) in [
+        (vec![0; 200], "342"),
+        (b"half a li".to_vec(), "342"),
+        (b"{}".to_vec(), "342"),
+        (log.lines[342][..40].to_vec(), "342"),
+        ([&log.lines[342][..], b"\r"].concat(), ""),
+        ([&log.lines[342][..], b"}"].concat(), ""),
+        (vec![b'x'; 70_000], "342"),
+        (vec![b'x'; 20 << 20], "342"),
+    ] {
+        log.edit(300, |lines| lines[42] = [&line[..], b"\n"].concat());
+        let class = if seq.is_empty() { "rewritten" } else { "framing" };
+        let text = String::from_utf8_lossy(&line[..line.len().min(60)]).into_owned();
+        assert_eq!(log.faults(), [format!("{class}: seq 342, {} at byte {at}", log.name(300))], "{text}");
+    }
+    // Two records that were fused, and a newline within one.
+    let fresh = Log::new();
+    fresh.edit(300, |lines| {
+        lines[42].truncate(30);
+    });
+    assert_eq!(fresh.faults()[0], format!("framing: seq 342, {} at byte {at}", fresh.name(300)));
+    assert!(fresh.faults()[1].starts_with("gap: seq 343, "));
+    let fresh = Log::new();
+    fresh.edit(300, |lines| lines[42].insert(30, b'\n'));
+    assert_eq!(
+        fresh.faults()[0].split(" at").next().unwrap(),
+        format!("framing: seq 342 to 343, {}", fresh.name(300))
+    );
+}
+
+#[test]
+fn the_wrong_origin_is_named() {
+    let log = Log::new();
+    let mut expected = log.expected();
+    expected.origin = Some("lucid.computing/test/replica-1".to_owned());
+    assert_eq!(brief(&verify(log.path(), &expected).unwrap()), ["origin: checkpoint"]);
+    // Another log's whole directory in place of this one, signed with the same key under that log's name.
+    let other = log.key.named("lucid.computing/test/replica-1").unwrap();
+    forge::write(log.path(), &log.lines, PER_SEGMENT, Some(&other));
+    assert!(log.faults().contains(&"origin: checkpoint".to_owned()), "{:?}", log.faults());
+}
+
+#[test]
+fn an_edit_of_a_plain_log_is_named_by_the_record_behind_it() {
+    let log = Log::new();
+    for file in [CHECKPOINT, VKEY] {
+        fs::remove_file(log.path().join(file)).unwrap();
+    }
+    fs::remove_dir_all(log.path().join("tile")).unwrap();
+    let plain = |log: &Log| brief(&verify(log.path(), &Expectations::default()).unwrap());
+    log.edit(300, |lines| replace(&mut lines[42], "true", "false"));
+    assert_eq!(plain(&log), [format!("rewritten: seq 342, {} at byte {}", log.name(300), log.offset(342))]);
+    log.edit(300, |lines| lines.swap(52, 53));
+    assert!(plain(&log)[1].starts_with("reordered: seq 35"), "{:?}", plain(&log));
+}
+
+#[test]
+fn a_torn_tail_is_no_fault_of_a_running_log() {
+    let log = Log::new();
+    log.edit(600, |lines| lines.push(b"{\"seq\":700,\"pr".to_vec()));
+    let report = log.verify();
+    assert_eq!((brief(&report), report.torn_bytes), (vec![], 14));
+    let mut expected = log.expected();
+    expected.sealed = true;
+    let at = log.offset(699) + log.lines[699].len() + 1;
+    let torn = format!("torn: seq 700, {} at byte {at}", log.name(600));
+    assert_eq!(brief(&verify(log.path(), &expected).unwrap()), [torn]);
+    // Further up it is one in any case.
+    log.edit(300, |lines| lines.push(b"{\"seq\":400,\"pr".to_vec()));
+    assert!(log.faults()[0].starts_with("framing: seq 400, "), "{:?}", log.faults());
+}
+
+#[test]
+fn witnesses_have_to_have_signed() {
+    let log = Log::new();
+    let witness = SigningKey::generate("witness.example").unwrap();
+    let mut expected = log.expected();
+    expected.witnesses.push(witness.verifier().clone());
+    assert_eq!(brief(&verify(log.path(), &expected).unwrap()), ["witness: checkpoint"]);
+    expected.quorum = Some(0);
+    assert!(verify(log.path(), &expected).unwrap().is_intact());
+    let path = log.path().join(CHECKPOINT);
+    let mut note: Note = fs::read_to_string(&path).unwrap().parse().unwrap();
+    note.sign(&witness);
+    fs::write(&path, note.to_string()).unwrap();
+    expected.quorum = None;
+    assert!(verify(log.path(), &expected).unwrap().is_intact());
+}
+
+#[test]
+fn what_is_no_log_is_an_error() {
+    let empty = tempfile::tempdir().unwrap();
+    let error = verify(empty.path(), &Expectations::default()).unwrap_err().to_string();
+    assert!(error.contains("is no log"), "{error}");
+    // One that was just made has nothing yet.
+    fs::create_dir(empty.path().join("segments")).unwrap();
+    assert!(verify(empty.path(), &Expectations::default()).unwrap().is_intact());
+}
+
+#[tokio::test]
+async fn what_is_tampered_with_here_is_what_the_writer_writes() {
+    let (real, forged) = (tempfile::tempdir().unwrap(), Log::new());
+    let options = lucid_audit::log::Options::new()
+        .key(crate::common::again(&forged.key.named(crate::common::ORIGIN).unwrap()));
+    let log = lucid_audit::Log::open(real.path(), options).unwrap();
+    for line in &forged.lines {
+        log.append(forge::record(line).into_bytes()).await.unwrap();
+    }
+    log.close();
+    for name in
+        ["tile/0/000", "tile/0/002.p/188", "tile/1/000.p/2", "tile/entries/001", "tile/entries/002.p/188"]
+    {
+        assert_eq!(
+            fs::read(real.path().join(name)).unwrap(),
+            fs::read(forged.path().join(name)).unwrap(),
+            "{name}"
+        );
+    }
+    let lines = crate::common::lines(real.path());
+    assert_eq!(lines, forged.lines);
+    let report = verify(real.path(), &Expectations::default()).unwrap();
+    assert_eq!((brief(&report), report.sealed, report.unsealed), (vec![], Some(700), 0));
+}
+
+#[tokio::test]
+async fn a_log_that_is_being_written_is_intact_at_any_moment() {
+    let directory = tempfile::tempdir().unwrap();
+    let options =
+        lucid_audit::log::Options::new().key(SigningKey::generate(ORIGIN).unwrap()).segment_bytes(5_000);
+    let log = std::sync::Arc::new(lucid_audit::Log::open(directory.path(), options).unwrap());
+    let writer = std::sync::Arc::clone(&log);
+    let writing = tokio::spawn(async move {
+        for number in 0..300 {
+            writer.append(crate::common::record(number)).await.unwrap();
+        }
+    });
+    let mut verified = 0;
+    while !writing.is_finished() {
+        let report = verify(directory.path(), &Expectations::default()).unwrap();
+        assert_eq!(brief(&report), Vec::<String>::new());
+        verified += 1;
+        tokio::task::yield_now().await;
+    }
+    writing.await.unwrap();
+    log.close();
+    let report = verify(directory.path(), &Expectations::default()).unwrap();
+    assert_eq!((brief(&report), report.sealed), (vec![], Some(300)), "after {verified} looks");
+}

@@ -1,0 +1,135 @@
+//! The log of decisions beside the API server's own audit log.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, stream};
+use http::Method;
+use lucid_e2e::{Operator, program, send};
+use lucid_testbed::Cluster;
+use serde_json::{Value, json};
+
+use crate::common::{cluster, operator, pod, secured};
+
+/// An operator whose decisions are kept in a log in `folder`, with segments so small that there are several, and sealed.
+async fn logging(cluster: &Cluster, folder: &Path) -> Operator {
+    let key = folder.with_extension("key").display().to_string();
+    let made = audit(&["key", "--origin", "lucid.computing/test/0", "--out", &key]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    operator(cluster, |operator| {
+        operator
+            .env("LUCID_DECISION_LOG", folder.display().to_string())
+            .env("LUCID_DECISION_LOG_KEY", key)
+            .env("LUCID_DECISION_LOG_ORIGIN", "lucid.computing/test/0")
+            .env("LUCID_DECISION_LOG_SEGMENT_BYTES", "65536")
+    })
+    .await
+}
+
+fn audit(arguments: &[&str]) -> Output {
+    Command::new(program("lucid-validator").unwrap()).arg("audit").args(arguments).output().unwrap()
+}
+
+/// Exit code and result of a comparison of what both sides have written.
+fn correlate(cluster: &Cluster, log: &Path) -> (Option<i32>, Value) {
+    let (log, events) = (log.display().to_string(), cluster.audit_log().display().to_string());
+    let output =
+        audit(&["correlate", "--grace-seconds=0", "-ojson", "--log", &log, "--apiserver-audit", &events]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{error}")))
+}
+
+/// Sends creations of pods, several at a time; they are dry runs unless they are to be stored.
+async fn create_all(cluster: &Cluster, count: usize, stored: bool) {
+    let client = cluster.client();
+    let path =
+        if stored { "/api/v1/namespaces/shop/pods" } else { "/api/v1/namespaces/shop/pods?dryRun=All" };
+    let create = |number: usize| {
+        let client = client.clone();
+        async move {
+            let mut manifest = match number % 4 {
+                0 | 1 => secured("web"),
+                2 => pod("web", json!({}), json!({})),
+                // The API server refuses it, after the webhooks were asked.
+                _ => pod(
+                    "web",
+                    json!({"lucid.io/secured": "true"}),
+                    json!({"lucid.computing/auditors": "injection"}),
+                ),
+            };
+            manifest["metadata"].as_object_mut().unwrap().remove("name");
+            manifest["metadata"]["generateName"] = json!(format!("web-{number}-"));
+            if number % 4 == 3 {
+                manifest["spec"]["containers"][0]["resources"] =
+                    json!({"requests": {"cpu": "2"}, "limits": {"cpu": "1"}});
+            }
+            send(&client, Method::POST, path, "application/json", &manifest).await.unwrap()
+        }
+    };
+    let answers: Vec<_> = stream::iter((0..count).map(create)).buffer_unordered(16).collect().await;
+    assert_eq!(answers.len(), count);
+}
+
+fn segments(log: &Path) -> Vec<PathBuf> {
+    let mut segments: Vec<_> =
+        std::fs::read_dir(log.join("segments")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    segments.sort();
+    segments
+}
+
+/// What both sides say of `count` requests, and what is found when one line is edited.
+async fn compare(count: usize) {
+    let cluster = cluster().await;
+    let log = cluster.folder().join("decisions");
+    let mut operator = logging(&cluster, &log).await;
+    create_all(&cluster, count / 2, true).await;
+    // Over a restart.
+    operator.terminate().unwrap();
+    operator.restart().await.unwrap();
+    create_all(&cluster, count - count / 2, false).await;
+
+    let begin = Instant::now();
+    loop {
+        let (code, found) = correlate(&cluster, &log);
+        if code == Some(0) {
+            let tally = &found["tally"];
+            assert!(tally["matched"].as_u64().unwrap() as usize >= count, "{found}");
+            assert_eq!(tally["unreadable"], 0, "{found}");
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(30), "{found}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+
+    operator.terminate().unwrap();
+    let path = log.display().to_string();
+    let output = audit(&["verify", "--sealed", &path]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
+
+    let first = &segments(&log)[0];
+    let text = std::fs::read_to_string(first).unwrap();
+    let line = text.lines().nth(5).unwrap();
+    let edited = line.replace("\"allowed\":true", "\"allowed\":false");
+    assert_ne!(line, edited);
+    std::fs::write(first, text.replace(line, &edited)).unwrap();
+    let (code, found) = correlate(&cluster, &log);
+    assert_eq!(code, Some(3), "{found}");
+    let drifts = found["drifts"].as_array().unwrap();
+    assert!(drifts.iter().any(|it| it["class"] == "rewritten" && it["seq"] == 5), "{found}");
+    let output = audit(&["verify", &path]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("rewritten: seq 5, segments/00000000000000000000.jsonl at byte"), "{said}");
+}
+
+#[tokio::test]
+async fn the_api_servers_audit_log_has_what_the_log_has() {
+    compare(150).await;
+}
+
+#[tokio::test]
+#[ignore = "slow"]
+async fn slow_ten_thousand_decisions_have_no_drift() {
+    compare(10_000).await;
+}
