@@ -7,8 +7,8 @@
 //!   wrong at which byte if it is none.
 //! - Which exact content? [`Digest`] has one spelling, so it can be compared and used as a key. A tag can be moved
 //!   to other content, a digest cannot: only digests are notarized.
-//! - Is it notarized? `client::HttpVerifier` asks the Verifier, and [`Verdict`] keeps "no" apart from "could not
-//!   ask".
+//! - Is it notarized? `client::Verifier` asks, and [`Verdict`] keeps "no" apart from "could not ask". [`Checked`]
+//!   tells where a verdict comes from as well.
 //!
 //! ```
 //! use lucid_notary::ImageReference;
@@ -24,9 +24,17 @@
 //!
 //! # Layout
 //!
-//! - [`mod@reference`], [`digest`], [`verdict`]: values, without I/O.
-//! - `client` (feature `client`, on by default): the Verifier as a `tower::Service` from [`Digest`] to answer, and
-//!   `check_all` for the digests of one pod. Built without it, the crate depends on serde and snafu only.
+//! - [`mod@reference`], [`digest`], [`verdict`], [`checked`]: values, without I/O.
+//! - `client` (feature `client`, on by default): the Verifier as a `tower::Service` from [`Digest`] to answer, the layers
+//!   that stand in front of it, each usable alone, and `Verifier`, which is all of them in order. Built without it, the
+//!   crate depends on serde and snafu only.
+//!
+//! # What can go wrong
+//!
+//! The author of a pod chooses which digests are asked about, and how many. So everything that grows with them is
+//! bounded, what is cached is bound to the digest alone, and no digest can make the Verifier look as if it were down. The
+//! Verifier can be slow, away, broken or somebody else: each ask ends in time, an answer counts only if it is about the very
+//! digest, and whatever is no answer is [`Verdict::Unknown`]. What to make of that is for a policy to say.
 
 pub mod checked;
 #[cfg(feature = "client")]

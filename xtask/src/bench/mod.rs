@@ -1,6 +1,7 @@
-//! `cargo xtask bench`: figures of lucid-webhook and its peers, of lucid-certs, of injection and of image trust. docs/benchmarks.md tells
-//! how and why.
+//! `cargo xtask bench`: figures of lucid-webhook and its peers, of lucid-certs, of injection, of image trust and of the record.
+//! docs/benchmarks.md tells how and why.
 
+mod audit;
 mod build;
 mod chain;
 mod handshake;
@@ -25,6 +26,8 @@ pub(crate) enum Task {
     Trust(trust::Trust),
     /// TLS handshakes with lucid-certs' resolver and with a certificate that stays.
     Handshake(handshake::Handshake),
+    /// The record of decisions: how many are kept a second, and how long each takes, by when the disk has to have it.
+    Audit(audit::Audit),
 }
 
 pub(crate) fn run(task: &Task) -> Result<(), Error> {
@@ -34,5 +37,6 @@ pub(crate) fn run(task: &Task) -> Result<(), Error> {
         Task::Chain(chain) => chain::run(chain),
         Task::Trust(trust) => trust::run(trust),
         Task::Handshake(handshake) => handshake::run(handshake),
+        Task::Audit(audit) => audit::run(audit),
     }
 }

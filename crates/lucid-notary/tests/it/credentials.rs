@@ -154,6 +154,8 @@ async fn the_client_shows_its_certificate_and_a_new_one_after_the_files_have_cha
     assert!(error.contains("CertificateRequired") || error.contains("certificate required"), "{error}");
 
     let (crt, pkey) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
+    let scrape = Scrape::new();
+    let builder = builder.metrics(scrape.metrics.clone());
     let verifier = builder.client_certificate_files(&crt, &pkey).build().unwrap();
     assert_eq!(ask(&verifier, digest('a')).await.unwrap(), Answer::Notarized);
     let last = || server.peers.lock().unwrap().last().unwrap().clone();
@@ -162,8 +164,12 @@ async fn the_client_shows_its_certificate_and_a_new_one_after_the_files_have_cha
     // The certificate comes first and its key later: between, the pair before stays in use.
     let (second, pem, key) = client_certificate();
     fs::write(&crt, pem).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(1_100));
-    ask(&verifier, digest('a')).await.unwrap();
+    let failed = "verifier_file_reloads_total{file=\"tls\",result=\"error\"}";
+    until(async || {
+        ask(&verifier, digest('a')).await.unwrap();
+        scrape.value(failed) == 1.0
+    })
+    .await;
     assert_eq!(last(), first);
     fs::write(&pkey, key).unwrap();
     until(async || {

@@ -106,6 +106,19 @@ const ACCEPTED: &[Accepted] = &[
     ("(a1)*31a", "docker.io", "library/(a1)*31a", None, None),
     ("(a1)*32a", "docker.io", "library/(a1)*32a", None, None),
     ("(z1)*32", "docker.io", "library/(z1)*32", None, None),
+    ("(a1)*32@S256", "docker.io", "library/(a1)*32", None, Some("S256")),
+    ("(a1)*32/model", "docker.io", "(a1)*32/model", None, None),
+    ("registry.example/(a1)*32", "registry.example", "(a1)*32", None, None),
+    // Everything that looks odd and is right.
+    ("localhost/localhost:localhost", "localhost", "localhost", Some("localhost"), None),
+    ("LOCALHOST/model", "LOCALHOST", "model", None, None),
+    ("index.docker.io:443/model", "index.docker.io:443", "model", None, None),
+    ("docker.io/index.docker.io/model", "docker.io", "index.docker.io/model", None, None),
+    ("[:]/model", "[:]", "model", None, None),
+    ("[::]:0/a:0@S512", "[::]:0", "a", Some("0"), Some("S512")),
+    ("a:00000/b", "a:00000", "b", None, None),
+    ("1.2.3.4.5/a", "1.2.3.4.5", "a", None, None),
+    ("registry.example:5000/a/b/c/d/e/f:g", "registry.example:5000", "a/b/c/d/e/f", Some("g"), None),
     // The limit counts the normalised repository.
     ("registry.example/(a)*255", "registry.example", "(a)*255", None, None),
     ("(a)*247", "docker.io", "library/(a)*247", None, None),
@@ -184,6 +197,13 @@ const REFUSED: &[(&str, Part, usize)] = &[
     // distribution/reference takes this for a path without a registry, containerd asks the host.
     ("under_score.example/model", Part::Registry, 5),
     ("2001:db8::1:5000/model", Part::Port, 5),
+    ("fc00::1:5000/model", Part::Port, 5),
+    ("[::1]/", Part::Repository, 6),
+    ("[::1]:tag", Part::Repository, 0),
+    ("[::1]@S256", Part::Repository, 0),
+    ("[::g]/model", Part::Registry, 3),
+    ("[::1]]:5000/model", Part::Registry, 5),
+    ("[1]/model", Part::Repository, 0),
     ("[]/model", Part::Repository, 0),
     ("[]:5000/model", Part::Registry, 1),
     ("[::1/model", Part::Registry, 0),
@@ -219,6 +239,10 @@ const REFUSED: &[(&str, Part, usize)] = &[
     ("a@md5:(a)*32", Part::Digest, 2),
     ("a@sha256+b64:(a)*64", Part::Digest, 2),
     ("a@(a)*64", Part::Digest, 2),
+    ("a@ S256", Part::Digest, 2),
+    ("a@@S256", Part::Digest, 2),
+    ("a@sha256:0x(a)*62", Part::Digest, 10),
+    ("a@S256/b", Part::Registry, 1),
     ("a@S256@S256", Part::Digest, 73),
     ("a@S256:tag", Part::Digest, 73),
     ("a@S256 ", Part::Digest, 73),
@@ -252,6 +276,7 @@ fn the_tables_have_no_case_twice() {
     let cases: Vec<&str> =
         ACCEPTED.iter().map(|case| case.0).chain(REFUSED.iter().map(|case| case.0)).collect();
     assert_eq!(cases.iter().collect::<BTreeSet<_>>().len(), cases.len());
+    assert!(cases.len() >= 180, "{} cases", cases.len());
 }
 
 #[test]
