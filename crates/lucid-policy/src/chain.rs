@@ -4,7 +4,7 @@ use lucid_chain::{ContainerView, Decision, Operation, Plan, Warning};
 
 use crate::auditors::Place;
 use crate::case::{Case, location};
-use crate::finding::{Finding, Location, Problem};
+use crate::finding::{Demand, Finding, Location, Problem};
 
 impl Case<'_> {
     /// What is wrong with the chain. A template has none yet: of it only is known that a chain is missing that nobody will
@@ -16,7 +16,7 @@ impl Case<'_> {
                 vec![Finding::new(None, Problem::ChainImpossible { reason: reason.to_string() })]
             }
             Decision::Planned(plan) if self.is_pod() => self.compare(plan),
-            Decision::Planned(_) if self.demand() == crate::finding::Demand::Namespace => {
+            Decision::Planned(_) if self.demand() == Demand::Namespace => {
                 vec![self.missing()]
             }
             _ => Vec::new(),
