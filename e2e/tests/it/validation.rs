@@ -47,6 +47,8 @@ async fn strict_notarization_refuses_what_is_not_notarized_on_create_update_and_
     catalogue(&cluster).await;
     let mut verifier = Verifier::start(cluster.folder(), &[NOTARIZED, ALSO_NOTARIZED]).await.unwrap();
     let _operator = operator(&cluster, |operator| {
+        // What was notarized a moment ago is asked about again.
+        let operator = operator.env("LUCID_VERIFIER_NOTARIZED_SECONDS", "0");
         operator.env("LUCID_STRICT_NOTARIZATION", "true").env("LUCID_VERIFIER_URL", verifier.url())
     })
     .await;
@@ -122,7 +124,10 @@ async fn without_strict_notarization_the_same_is_admitted_with_a_warning() {
     let cluster = cluster().await;
     catalogue(&cluster).await;
     let mut verifier = Verifier::start(cluster.folder(), &[NOTARIZED]).await.unwrap();
-    let _operator = operator(&cluster, |operator| operator.env("LUCID_VERIFIER_URL", verifier.url())).await;
+    let _operator = operator(&cluster, |operator| {
+        operator.env("LUCID_VERIFIER_NOTARIZED_SECONDS", "0").env("LUCID_VERIFIER_URL", verifier.url())
+    })
+    .await;
     let cases = [("good", None), ("unknown", Some("not notarized")), ("tagged", Some("missing digest"))];
     for (chain, warning) in cases {
         let answer = create(&cluster, "shop", &with_chain(chain, chain)).await;
