@@ -121,7 +121,7 @@ async fn time<F: Future<Output = bool>>(
 async fn warm(digests: &[Digest]) -> Verifier {
     let mut time_to_live = TimeToLive::default();
     time_to_live.notarized = Duration::from_secs(3_600);
-    let verifier = Verifier::builder(service_fn(|_| async { Ok::<_, BoxError>(Answer::Notarized) }));
+    let verifier = Verifier::builder(service_fn(|_: Digest| async { Ok::<_, BoxError>(Answer::Notarized) }));
     let verifier = verifier.time_to_live(time_to_live).build();
     verifier.check_all(digests.iter().cloned(), Instant::now() + PATIENCE).await;
     verifier
@@ -129,7 +129,7 @@ async fn warm(digests: &[Digest]) -> Verifier {
 
 /// A client whose breaker is open.
 async fn broken(digests: &[Digest]) -> Verifier {
-    let fail = service_fn(|_| async {
+    let fail = service_fn(|_: Digest| async {
         let (origin, timeout) = ("http://verifier".to_owned(), ANSWER);
         Err::<Answer, BoxError>(VerifierError::Timeout { origin, timeout }.into())
     });
@@ -146,7 +146,7 @@ async fn at_once(
 ) -> Result<(usize, Quantiles), Box<dyn Error>> {
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
-    let verifier = Verifier::builder(service_fn(move |_| {
+    let verifier = Verifier::builder(service_fn(move |_: Digest| {
         counted.fetch_add(1, Ordering::SeqCst);
         async {
             tokio::time::sleep(ANSWER).await;

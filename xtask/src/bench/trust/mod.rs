@@ -7,7 +7,6 @@ use clap::{Args, ValueEnum};
 use lucid_e2e::Error;
 use serde::Serialize;
 
-use super::build;
 use crate::report::{self, Output, Report, Row};
 
 #[derive(Args)]

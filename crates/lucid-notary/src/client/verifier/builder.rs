@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use tower::util::BoxCloneSyncService;
-use tower::{BoxError, Service, ServiceBuilder};
+use tower::{BoxError, Layer, Service, ServiceBuilder};
 
 use super::Verifier;
 use crate::client::allowlist::{Allowlist, AllowlistLayer};
@@ -129,15 +129,14 @@ where
         let breaker =
             self.breaker.map(|(failures, pause)| BreakerLayer::new(failures, pause).metrics(metrics()));
 
-        let ask = ServiceBuilder::new()
-            .layer(DeadlineLayer::new(self.deadline).metrics(metrics()))
-            .layer(RetryLayer::new(self.retries).metrics(metrics()))
-            .option_layer(breaker)
-            .layer(ConcurrencyLayer::new(self.concurrency).metrics(metrics()))
-            .service(self.ask);
+        let deadline = DeadlineLayer::new(self.deadline).metrics(metrics());
+        let retry = RetryLayer::new(self.retries).metrics(metrics());
+        let ask = ConcurrencyLayer::new(self.concurrency).metrics(metrics()).layer(self.ask);
         let afresh = ServiceBuilder::new()
             .option_layer(allowlist.clone())
             .layer(CacheLayer::write_only(&cache))
+            .layer(deadline.clone())
+            .layer(retry.clone())
             .service(ask.clone());
         let service = ServiceBuilder::new()
             .option_layer(allowlist)
@@ -145,6 +144,9 @@ where
             .layer(CoalesceLayer::new().metrics(metrics()))
             .option_layer(last_known_good)
             .layer(CacheLayer::new(&cache).metrics(metrics()))
+            .layer(deadline)
+            .layer(retry)
+            .option_layer(breaker)
             .service(ask);
         Verifier {
             service: BoxCloneSyncService::new(service),

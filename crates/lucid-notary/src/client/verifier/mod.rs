@@ -55,7 +55,7 @@ use crate::digest::Digest;
 #[derive(Clone, Debug)]
 pub struct Verifier {
     service: BoxCloneSyncService<Digest, Checked, BoxError>,
-    /// Past the cache.
+    /// Past cache and breaker.
     afresh: BoxCloneSyncService<Digest, Checked, BoxError>,
     metrics: Metrics,
 }
@@ -87,8 +87,9 @@ impl Verifier {
         self.all(self.service.clone(), digests, deadline).await
     }
 
-    /// The same, but each one that is not on the allowlist is asked about now: neither the cache nor what is last known
-    /// to be good is an answer. The cache learns of what is answered.
+    /// The same, but each one that is not on the allowlist is asked about now, whether the breaker is open or not:
+    /// neither the cache nor what is last known to be good is an answer. The cache learns of what is answered. This is for
+    /// those who ask now and then, not for webhooks.
     pub async fn recheck_all(
         &self,
         digests: impl IntoIterator<Item = Digest>,
