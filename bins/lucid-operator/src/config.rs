@@ -2,9 +2,9 @@
 
 use lucid_cluster::InjectionArgs;
 use lucid_serving::ServingArgs;
-use lucid_validator::{DecisionArgs, RingArgs, SelectorArgs, ValidationArgs};
-
-use crate::registration::FailurePolicy;
+use lucid_validator::{
+    DecisionArgs, FailurePolicy, RingArgs, SelectorArgs, ValidationArgs, ValidationFailureArgs,
+};
 
 /// The options of `lucid-operator run`. Each has an environment variable; a flag wins over it.
 #[derive(Clone, Debug, clap::Args)]
@@ -43,10 +43,13 @@ pub(crate) struct RegistrationArgs {
     pub(crate) selectors: SelectorArgs,
 
     /// What happens to pods of selected namespaces while the mutating webhook cannot be asked, or fails, or does not know
-    /// its configuration yet: Fail refuses them, with Ignore they may run without audit. The validating webhook is
-    /// always Fail.
+    /// its configuration yet: Fail refuses them, with Ignore they may run without audit.
     #[arg(long, env = "LUCID_FAILURE_POLICY", value_name = "POLICY", default_value = "Fail")]
     pub(crate) failure_policy: FailurePolicy,
+
+    /// What happens while the validating webhook cannot be asked.
+    #[command(flatten)]
+    pub(crate) validation: ValidationFailureArgs,
 
     /// Register the validating webhook too. With false that is left to `lucid-validator run`, which has to run then.
     #[arg(long, env = "LUCID_VALIDATE", value_name = "BOOL", default_value = "true")]

@@ -8,14 +8,13 @@ use json_patch::{AddOperation, PatchOperation, RemoveOperation, ReplaceOperation
 use lucid_audit::Recorder;
 use lucid_chain::{Decision, Inputs, Patch, PodView, plan};
 use lucid_cluster::{ClusterConfiguration, NotSynced};
-use lucid_validator::{RequestError, Scope, decision, pod_of, record};
+use lucid_validator::{FailurePolicy, RequestError, Scope, decision, pod_of, record};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, Failure, JsonPatch, Operation};
 use snafu::Snafu;
 
 use crate::events::Events;
 use crate::metrics::{Metrics, Outcome};
 use crate::notice::{FailureReason, Notice};
-use crate::registration::FailurePolicy;
 
 /// Why a pod could not be given its chain.
 #[derive(Debug, Snafu)]

@@ -42,6 +42,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let calls = Calls {
         scope: scope.clone(),
         selectors: args.registration.selectors.clone(),
+        validation: args.registration.validation.validation_failure_policy,
         timeout_seconds: args.serving.webhook_timeout_seconds,
     };
     let injector = Injector {

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use lucid_policy::Workload;
 use lucid_webhook::Operation;
-use lucid_webhook::registration::{FailurePolicy, Registration, Rule, RuleScope, parse_selector};
+use lucid_webhook::registration::{self, Registration, Rule, RuleScope, parse_selector};
 
 use crate::scope::Scope;
 
@@ -50,6 +50,37 @@ impl SelectorArgs {
     }
 }
 
+/// What happens to a request when a webhook cannot be asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[value(rename_all = "PascalCase")]
+pub enum FailurePolicy {
+    /// It is refused.
+    #[default]
+    Fail,
+    /// It passes.
+    Ignore,
+}
+
+impl From<FailurePolicy> for registration::FailurePolicy {
+    fn from(policy: FailurePolicy) -> Self {
+        match policy {
+            FailurePolicy::Fail => Self::Fail,
+            FailurePolicy::Ignore => Self::Ignore,
+        }
+    }
+}
+
+/// The options of the validating webhook's registration, to be flattened into a binary's own arguments.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Registration")]
+pub struct ValidationFailureArgs {
+    /// What happens to pods of selected namespaces, and to changes of them, while the validating webhook cannot be asked:
+    /// Fail refuses them, with Ignore they pass unjudged. Ignore is for clusters with the backstop
+    /// (`lucid-operator manifests --backstop`), in which the API server itself refuses pods without their chain.
+    #[arg(long, env = "LUCID_VALIDATION_FAILURE_POLICY", value_name = "POLICY", default_value = "Fail")]
+    pub validation_failure_policy: FailurePolicy,
+}
+
 /// What Lucid's webhooks are called for.
 #[derive(Clone, Debug)]
 pub struct Calls {
@@ -57,16 +88,19 @@ pub struct Calls {
     pub scope: Scope,
     /// Which of these, and which pods in them, by their labels.
     pub selectors: SelectorArgs,
+    /// What happens to pods while the validating webhook cannot be asked.
+    pub validation: FailurePolicy,
     /// How long the API server waits for an answer, 1 to 30.
     pub timeout_seconds: i32,
 }
 
 impl Calls {
-    /// The validating webhook: new pods, and changes of their specs. It never fails open.
+    /// The validating webhook: new pods, and changes of their specs.
     pub fn validating(&self, registration: Registration) -> Registration {
         let pods = Rule::of::<Pod>([Operation::Create, Operation::Update]).scope(RuleScope::Namespaced);
         let ephemeral = Rule::of::<Pod>([Operation::Update]).scope(RuleScope::Namespaced);
         self.of_pods(registration)
+            .with_failure_policy(self.validation.into())
             .with_rule(pods)
             .with_rule(ephemeral.subresource("ephemeralcontainers"))
             // What is checked stands in the spec. Labels and finalizers must be changeable while the webhook is
@@ -79,7 +113,8 @@ impl Calls {
 
     /// The webhook that warns of workloads. It refuses nothing, so nothing waits for it while it is down.
     pub fn of_workloads(&self, registration: Registration) -> Registration {
-        let mut registration = self.of_namespaces(registration).with_failure_policy(FailurePolicy::Ignore);
+        let mut registration = self.of_namespaces(registration);
+        registration = registration.with_failure_policy(FailurePolicy::Ignore.into());
         for group in ["", "apps", "batch"] {
             let of_group = |workload: &&Workload| workload.group() == group && !workload.is_pod();
             let resources = Workload::ALL.iter().filter(of_group).map(|workload| workload.resource());

@@ -24,7 +24,10 @@ mod verifier;
 pub use args::{ArgsError, ValidationArgs};
 pub use audit::{AuditArgs, AuditError, audit};
 pub use break_glass::BreakGlassReview;
-pub use calls::{Calls, SelectorArgs, VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH};
+pub use calls::{
+    Calls, FailurePolicy, SelectorArgs, VALIDATE_NAME, VALIDATE_PATH, ValidationFailureArgs, WORKLOADS_NAME,
+    WORKLOADS_PATH,
+};
 pub use decisions::{DecisionArgs, DecisionLogError, close};
 pub use image::{ImageArgs, ImageError, image};
 pub use metrics::Metrics;

@@ -10,7 +10,7 @@ use snafu::Snafu;
 
 use crate::args::{ArgsError, ValidationArgs};
 use crate::break_glass::BreakGlassReview;
-use crate::calls::{Calls, SelectorArgs};
+use crate::calls::{Calls, SelectorArgs, ValidationFailureArgs};
 use crate::decisions::{DecisionArgs, DecisionLogError, close};
 use crate::metrics::Metrics;
 use crate::ring::{RingArgs, RingArgsError};
@@ -29,6 +29,10 @@ pub struct RunArgs {
     /// Options of registration.
     #[command(flatten)]
     selectors: SelectorArgs,
+
+    /// What happens while it cannot be asked.
+    #[command(flatten)]
+    failure: ValidationFailureArgs,
 
     /// Options of the record.
     #[command(flatten)]
@@ -90,7 +94,7 @@ pub enum RunError {
 /// When something that waiting does not cure is wrong at start. An API server that cannot be reached, or refuses, is
 /// asked again until it answers; `/readyz` tells what is missing.
 pub async fn run(args: RunArgs) -> Result<(), RunError> {
-    let RunArgs { serving, selectors, decisions, ring, injection, validation } = args;
+    let RunArgs { serving, selectors, failure, decisions, ring, injection, validation } = args;
     let policy = Arc::new(validation.policy()?);
     let mut registry = lucid_serving::registry();
     let verifier = validation.verifier(&VerifierMetrics::new(&mut registry))?;
@@ -101,7 +105,12 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let cluster = ClusterConfiguration::new(injection.settings());
     let synced = cluster.keep(host.client(), &serving.namespace, host.condition("configuration"));
     let scope = Scope::new(&serving.namespace);
-    let calls = Calls { scope: scope.clone(), selectors, timeout_seconds: serving.webhook_timeout_seconds };
+    let calls = Calls {
+        scope: scope.clone(),
+        selectors,
+        validation: failure.validation_failure_policy,
+        timeout_seconds: serving.webhook_timeout_seconds,
+    };
     let break_glass =
         validation.policy.break_glass_access_review.then(|| BreakGlassReview::new(host.client()));
     let validator = {

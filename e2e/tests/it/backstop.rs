@@ -6,7 +6,6 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use http::Method;
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -98,7 +97,7 @@ fn refused(answer: &Answer, parts: &[&str]) {
     }
 }
 
-/// Registers a mutating webhook that may fail, and ends it.
+/// Registers webhooks that may fail, and ends them.
 async fn dead_webhook(cluster: &Cluster) -> Operator {
     let mut operator = ignoring(cluster).start().await.unwrap();
     operator.kill();
@@ -107,15 +106,7 @@ async fn dead_webhook(cluster: &Cluster) -> Operator {
 
 fn ignoring(cluster: &Cluster) -> OperatorBuilder {
     let operator = Operator::builder(cluster).env("LUCID_FAILURE_POLICY", "Ignore");
-    operator.env("LUCID_WEBHOOK_TIMEOUT_SECONDS", "5")
-}
-
-/// Lets the validating webhook fail as well.
-async fn ignore_validation(cluster: &Cluster) {
-    let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
-    let patch = json!([{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"}]);
-    let patch = Patch::Json::<()>(serde_json::from_value(patch).unwrap());
-    api.patch("lucid-operator", &PatchParams::default(), &patch).await.unwrap();
+    operator.env("LUCID_VALIDATION_FAILURE_POLICY", "Ignore").env("LUCID_WEBHOOK_TIMEOUT_SECONDS", "5")
 }
 
 /// What `lucid-operator check` says of the policy.
@@ -134,7 +125,6 @@ async fn checked(cluster: &Cluster, status: &str, part: &str) {
 async fn while_every_webhook_is_down_no_pod_runs_without_the_chain_it_asks_for() {
     let cluster = prepare(Cluster::builder().controller_manager().start().await.unwrap()).await;
     let mut operator = dead_webhook(&cluster).await;
-    ignore_validation(&cluster).await;
     let annotated =
         |name: &str, chain: &str| pod(name, json!({}), json!({"lucid.computing/auditors": chain}));
     // This is what the policy is for.

@@ -220,6 +220,7 @@ fn a_wrong_setting_names_the_variable_and_what_is_accepted() {
     std::fs::write(&kubeconfig, nobody).unwrap();
     for (variable, value, accepted) in [
         ("LUCID_FAILURE_POLICY", "Maybe", "Fail, Ignore"),
+        ("LUCID_VALIDATION_FAILURE_POLICY", "ignore", "Fail, Ignore"),
         ("LUCID_LISTEN", "8443", "0.0.0.0:8443"),
         ("LUCID_WEBHOOK_URL", "http://127.0.0.1", "accepted is https://HOST"),
         ("LUCID_LISTEN", "192.0.2.1:8443", "failed to listen on 192.0.2.1:8443"),

@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(args.serving.namespace, "audit");
         assert_eq!(args.injection.chain.as_deref(), Some(&["toxicity".to_owned()][..]), "a flag wins");
         assert!(args.injection.allow_skip);
-        assert_eq!(args.registration.failure_policy, crate::registration::FailurePolicy::Ignore);
+        assert_eq!(args.registration.failure_policy, lucid_validator::FailurePolicy::Ignore);
         assert_eq!(not_known, ["LUCID_AUDIT_MODE"]);
     }
 

@@ -110,6 +110,7 @@ fn wanted(args: &RunArgs) -> (Option<Value>, Option<Value>) {
     let calls = Calls {
         scope: Scope::new(&args.serving.namespace),
         selectors: args.registration.selectors.clone(),
+        validation: args.registration.validation.validation_failure_policy,
         timeout_seconds: args.serving.webhook_timeout_seconds,
     };
     let nobody = async || AdmissionResponse::allow();
@@ -158,8 +159,13 @@ fn judge(
         Check::new(CHECK, Status::Failed, format!("{configuration} is not as it was registered: {}", differences.join("; ")))
             .action("an operator that runs puts it back within a second: see whether one runs, and who else writes it")
     } else if registered.ignores_failures() {
-        Check::new(CHECK, Status::Warning, format!("failurePolicy of {configuration} is Ignore: pods run without audit while the webhook cannot be asked"))
-            .action("LUCID_FAILURE_POLICY=Fail")
+        let (loss, action) = if name == MUTATE_NAME {
+            ("run without audit", "LUCID_FAILURE_POLICY=Fail")
+        } else {
+            ("run unjudged", "LUCID_VALIDATION_FAILURE_POLICY=Fail")
+        };
+        let found = format!("failurePolicy of {configuration} is Ignore: pods {loss} while the webhook cannot be asked");
+        Check::new(CHECK, Status::Warning, found).action(action)
     } else {
         Check::new(CHECK, Status::Ok, format!("{configuration} is as it should be"))
     };
