@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use clap::{Parser, Subcommand};
 use lucid_audit::log::{Options, Sync};
 use lucid_audit::note::SigningKey;
+use lucid_audit::verify::Expectations;
 use lucid_audit::{Decision, ImageVerdict, Log, Recorder};
 use serde::Serialize;
 use tokio::task::JoinSet;
@@ -46,6 +47,13 @@ enum Task {
         #[arg(long)]
         read: bool,
     },
+    /// Verifying a sealed log of this many records, again and again.
+    Verify {
+        #[arg(long)]
+        folder: PathBuf,
+        #[arg(long)]
+        records: u64,
+    },
 }
 
 #[derive(Serialize)]
@@ -75,6 +83,7 @@ async fn main() -> Outcome<()> {
             record(recorder, concurrency, rate, time).await?
         }
         Task::Ring { read } => ring(read, time),
+        Task::Verify { folder, records } => verify(&folder, records, time).await?,
     };
     println!("{}", serde_json::to_string(&summary)?);
     Ok(())
@@ -176,6 +185,42 @@ fn ring(read: bool, time: Duration) -> Summary {
         ended.store(true, Ordering::Relaxed);
         summary(latencies, time, reader.join().unwrap_or_default())
     })
+}
+
+/// Records a second; the times are those of verifying all of them.
+async fn verify(folder: &Path, records: u64, time: Duration) -> Outcome<Summary> {
+    let folder = tempfile::tempdir_in(folder)?;
+    let recorder = recorder(Some(folder.path()), false, Sync::Interval(Duration::from_secs(1)))?;
+    let tasks: JoinSet<_> = (0..64_u64)
+        .map(|task| {
+            let recorder = Arc::clone(&recorder);
+            async move {
+                for number in (task..records).step_by(64) {
+                    recorder.record(decision(number)).await.map_err(|error| error.to_string())?;
+                }
+                Ok::<_, String>(())
+            }
+        })
+        .collect();
+    for done in tasks.join_all().await {
+        done?;
+    }
+    recorder.close();
+    let expected = Expectations::default();
+    let begin = Instant::now();
+    let mut latencies = Vec::new();
+    while latencies.is_empty() || begin.elapsed() < time {
+        let from = Instant::now();
+        let report = lucid_audit::verify::verify(folder.path(), &expected)?;
+        latencies.push(from.elapsed());
+        if !report.is_intact() || report.sealed != Some(records) {
+            return Err(format!("the log is not intact: {report:?}").into());
+        }
+    }
+    let rounds = latencies.len() as f64;
+    let mut summary = summary(latencies, begin.elapsed(), 0);
+    summary.per_second = rounds * records as f64 / begin.elapsed().as_secs_f64();
+    Ok(summary)
 }
 
 fn summary(mut latencies: Vec<Duration>, time: Duration, reads: u64) -> Summary {

@@ -45,6 +45,12 @@
 //! Sealing is nobody's wait: a second thread reads what the disk has back, checks that it is what was written, extends the tree
 //! and signs it, some times a second. What is not sealed yet is sealed when the log is opened again.
 //!
+//! # Reading
+//!
+//! [`verify::verify`] compares every record with everything that the directory says of it and names each fault. [`proof::Proof`] says of
+//! one record that it is in the log, to who has none of the others. [`correlate::Correlator`] holds logs against the API server's
+//! audit log, which has the anchors; [`follow`] reads both as they grow.
+//!
 //! # Formats
 //!
 //! They are others' formats, so that others' programs read them: JSON lines, trees of RFC 6962, and C2SP's

@@ -87,6 +87,7 @@ fn time(microseconds: f64) -> String {
 const RATE: &str = "10000";
 const AT_RATE: &str = "10,000/s";
 const RING: &str = "in the ring alone";
+const VERIFIED: &str = "verified";
 const SEALED: &str = "durable, batch, sealed";
 
 pub(super) fn run(audit: &Audit) -> Result<(), Error> {
@@ -112,6 +113,8 @@ pub(super) fn run(audit: &Audit) -> Result<(), Error> {
     }
     report.rows.push(Figures::new("put in the ring", "nobody reads", &["ring"]));
     report.rows.push(Figures::new("put in the ring", "read all the time", &["ring", "--read"]));
+    let arguments = ["verify", "--folder", folder, "--records", "200000"];
+    report.rows.push(Figures::new(VERIFIED, "200,000 of them", &arguments));
     for round in 1..=audit.rounds.max(1) {
         for row in &mut report.rows {
             eprintln!("bench: {}, {}, round {round}", row.what, row.load);
@@ -144,6 +147,10 @@ fn goals(rows: &[Figures]) -> Vec<Goal> {
         let added = log.p99_us - ring.p99_us;
         let goal = "at 10,000 durable decisions/s: p99 added under 5 ms";
         add(goal, time(added), added < 5000.0);
+    }
+    if let Some(verified) = find(VERIFIED, "200,000 of them") {
+        let goal = "verify at least 500,000 records/s";
+        add(goal, format!("{:.0}", verified.per_second), verified.per_second >= 500_000.0);
     }
     if let (Some(read), Some(alone)) =
         (find("put in the ring", "read all the time"), find("put in the ring", "nobody reads"))
