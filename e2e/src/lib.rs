@@ -6,7 +6,7 @@ mod programs;
 mod verifier;
 
 pub use operator::{Operator, OperatorBuilder};
-pub use pods::{Answer, create_pod, send};
+pub use pods::{Answer, Reply, ask, create_pod, send};
 pub use programs::program;
 pub use verifier::Verifier;
 

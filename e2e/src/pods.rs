@@ -1,4 +1,4 @@
-use http::{Method, Request, header};
+use http::{Method, Request, StatusCode, header};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::client::Body;
@@ -56,19 +56,48 @@ pub async fn send(
     content_type: &str,
     body: &Value,
 ) -> Result<Answer, Error> {
-    let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, content_type);
+    let Reply { status, warnings, body } = ask(client, None, method, path, content_type, body).await?;
+    let result = match StatusCode::from_u16(status)?.is_success() {
+        true => Ok(Box::new(serde_json::from_value(body)?)),
+        false => Err(body["message"].as_str().unwrap_or_default().to_owned()),
+    };
+    Ok(Answer { result, status, warnings })
+}
+
+/// What the API server said to a request about any object.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// The HTTP status.
+    pub status: u16,
+    /// The warnings that kubectl would show.
+    pub warnings: Vec<String>,
+    /// The object, or the `Status` of a refusal.
+    pub body: Value,
+}
+
+/// Sends one request to the API server, as kubectl does with `--raw`, and with `--as` when there is a `user`.
+///
+/// # Errors
+///
+/// When the API server cannot be asked; a refusal is a [`Reply`].
+pub async fn ask(
+    client: &Client,
+    user: Option<&str>,
+    method: Method,
+    path: &str,
+    content_type: &str,
+    body: &Value,
+) -> Result<Reply, Error> {
+    let mut request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, content_type);
+    if let Some(user) = user {
+        request = request.header("Impersonate-User", user);
+    }
     let response = client.send(request.body(Body::from(body.to_string().into_bytes()))?).await?;
-    let status = response.status();
+    let status = response.status().as_u16();
     let warnings =
         response.headers().get_all(header::WARNING).iter().map(|value| warning(value.as_bytes())).collect();
-    let body = response.into_body().collect_bytes().await?;
-    let result = if status.is_success() {
-        Ok(Box::new(serde_json::from_slice(&body)?))
-    } else {
-        let status: Value = serde_json::from_slice(&body)?;
-        Err(status["message"].as_str().unwrap_or_default().to_owned())
-    };
-    Ok(Answer { result, status: status.as_u16(), warnings })
+    let body = serde_json::from_slice(&response.into_body().collect_bytes().await?)?;
+    Ok(Reply { status, warnings, body })
 }
 
 /// The text of a header such as `299 - "it said \"no\""` (RFC 7234, section 5.5).

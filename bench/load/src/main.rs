@@ -46,6 +46,9 @@ struct Target {
     /// Bytes of the AdmissionReview.
     #[arg(long)]
     body: usize,
+    /// Image of an auditor that the pod has besides its containers.
+    #[arg(long)]
+    auditor: Option<String>,
     /// Take answers with any uid.
     #[arg(long)]
     any_uid: bool,
@@ -99,7 +102,7 @@ type Outcome = Result<(), Box<dyn Error>>;
 
 fn main() -> Outcome {
     let Program { target, load } = Program::parse();
-    let request = Request::new(&target.path, "webhook.shop.svc:443", target.body)
+    let request = Request::new(&target.path, "webhook.shop.svc:443", target.body, target.auditor.as_deref())
         .ok_or("the review that was made has no uid")?;
     let record = Record::new(target.server)?;
     let (tls, name) = (tls(&target.ca)?, ServerName::try_from(target.name)?);

@@ -14,8 +14,8 @@ pub(crate) struct Request {
 
 impl Request {
     /// A request as kube-apiserver's client writes it, with a body of `size` bytes, or the least that a pod takes.
-    pub(crate) fn new(path: &str, host: &str, size: usize) -> Option<Self> {
-        let body = review(size);
+    pub(crate) fn new(path: &str, host: &str, size: usize, auditor: Option<&str>) -> Option<Self> {
+        let body = review(size, auditor);
         let mut bytes = format!(
             "POST {path}?timeout=10s HTTP/1.1\r\nHost: {host}\r\nUser-Agent: kube-apiserver-admission\r\n\
              Content-Length: {}\r\nAccept: application/json, */*\r\nContent-Type: application/json\r\n\
@@ -43,14 +43,14 @@ impl Request {
 }
 
 /// The CREATE of a pod with as many containers as fit, filled up with an annotation to the byte.
-fn review(size: usize) -> String {
-    let (first, second) = (text(1, 0).len(), text(2, 0).len());
+fn review(size: usize, auditor: Option<&str>) -> String {
+    let (first, second) = (text(1, 0, auditor).len(), text(2, 0, auditor).len());
     let containers = 1 + size.saturating_sub(first) / (second - first);
-    let padding = size.saturating_sub(text(containers, 0).len());
-    text(containers, padding)
+    let padding = size.saturating_sub(text(containers, 0, auditor).len());
+    text(containers, padding, auditor)
 }
 
-fn text(containers: usize, padding: usize) -> String {
+fn text(containers: usize, padding: usize, auditor: Option<&str>) -> String {
     json!({
         "kind": "AdmissionReview",
         "apiVersion": "admission.k8s.io/v1",
@@ -68,7 +68,7 @@ fn text(containers: usize, padding: usize) -> String {
                 "uid": "5e3f0c0e-6f0f-4a53-b8ed-4e7c0a3a1c55",
                 "groups": ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"],
             },
-            "object": pod(containers, padding),
+            "object": pod(containers, padding, auditor),
             "oldObject": null,
             "dryRun": false,
             "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
@@ -77,7 +77,9 @@ fn text(containers: usize, padding: usize) -> String {
     .to_string()
 }
 
-fn pod(containers: usize, padding: usize) -> Value {
+fn pod(containers: usize, padding: usize, auditor: Option<&str>) -> Value {
+    let auditor =
+        auditor.map(|image| json!({"name": "lucid-guardrails-auditor", "image": image, "resources": {}}));
     let fields: Map<String, Value> = (0..containers).map(managed).collect();
     json!({
         "kind": "Pod",
@@ -98,7 +100,7 @@ fn pod(containers: usize, padding: usize) -> Value {
             }],
         },
         "spec": {
-            "containers": (0..containers).map(container).collect::<Vec<_>>(),
+            "containers": (0..containers).map(container).chain(auditor).collect::<Vec<_>>(),
             "restartPolicy": "Always",
             "serviceAccountName": "orders",
         },
@@ -142,8 +144,11 @@ mod tests {
 
     #[test]
     fn a_review_has_the_size_that_was_asked_for_and_parses() {
-        for size in [2 << 10, 10 << 10, 100 << 10, 3 << 19] {
-            let review = review(size);
+        let auditor = Some("ghcr.io/lucid/lucid-guardrails-auditor");
+        for (size, auditor) in
+            [(2 << 10, None), (10 << 10, None), (10 << 10, auditor), (100 << 10, None), (3 << 19, None)]
+        {
+            let review = review(size, auditor);
             assert_eq!(review.len(), size);
             let value: Value = serde_json::from_str(&review).unwrap();
             let padding = value["request"]["object"]["metadata"]["annotations"]["example.com/notes"].as_str();
@@ -153,7 +158,7 @@ mod tests {
 
     #[test]
     fn uids_differ_and_keep_their_place() {
-        let mut request = Request::new("/validate", "localhost", 2048).unwrap();
+        let mut request = Request::new("/validate", "localhost", 2048, None).unwrap();
         let length = request.bytes.len();
         let (one, two) = (request.set_uid(1), request.set_uid(0xabc));
         assert_ne!(one, two);

@@ -11,6 +11,7 @@
 pub mod auditor;
 mod auditors;
 mod catalogue;
+mod injection;
 mod namespaces;
 mod state;
 mod watch;
@@ -29,6 +30,7 @@ use tokio::sync::watch as channel;
 use state::{State, Unready};
 
 pub use auditors::{Acceptance, AuditorObject};
+pub use injection::InjectionArgs;
 
 /// What the operator is told at start; what stands in the cluster comes on top.
 #[derive(Clone, Debug, Default)]
@@ -85,6 +87,8 @@ pub struct NamespaceView {
     pub pod_security: PodSecurity,
     /// Whether the namespace has the label `lucid.computing/enabled: "true"`.
     pub enabled: bool,
+    /// Whether the namespace demands a chain of every pod: label or annotation `lucid.computing/require-chain: "true"`.
+    pub requires_chain: bool,
     /// What stands in ConfigMaps and objects and cannot be used; the last good content stays in force.
     pub problems: Vec<String>,
 }

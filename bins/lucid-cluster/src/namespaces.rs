@@ -15,18 +15,22 @@ pub(crate) struct Namespaces {
     labels: Option<HashMap<String, Labels>>,
 }
 
-/// What the labels of a namespace say; no others are kept.
+/// What labels and annotations of a namespace say; no others are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Labels {
     pub(crate) pod_security: PodSecurity,
     pub(crate) is_enabled: bool,
+    pub(crate) requires_chain: bool,
 }
 
 impl Labels {
-    pub(crate) fn of(labels: &BTreeMap<String, String>) -> Self {
+    pub(crate) fn of(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> Self {
+        let is_true =
+            |map: &BTreeMap<String, String>, key| map.get(key).is_some_and(|value| value == keys::TRUE);
         Self {
             pod_security: PodSecurity::of_labels(labels),
-            is_enabled: labels.get(keys::ENABLED_LABEL).is_some_and(|value| value == keys::TRUE),
+            is_enabled: is_true(labels, keys::ENABLED_LABEL),
+            requires_chain: is_true(labels, keys::REQUIRE_CHAIN) || is_true(annotations, keys::REQUIRE_CHAIN),
         }
     }
 }

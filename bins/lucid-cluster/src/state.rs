@@ -76,6 +76,7 @@ impl State {
             namespace_chain: own.chain,
             pod_security: labels.pod_security,
             enabled: labels.is_enabled,
+            requires_chain: labels.requires_chain,
             problems: in_force.problems.iter().cloned().chain(own.problem).collect(),
         })
     }
@@ -262,10 +263,17 @@ mod tests {
             ("lucid.computing/enabled".to_owned(), "true".to_owned()),
         ]
         .into();
-        state.set_labels("a", Some(Labels::of(&labels)));
+        let annotations = BTreeMap::new();
+        state.set_labels("a", Some(Labels::of(&labels, &annotations)));
         let [a, b] = ["a", "b"].map(|name| state.view(name).unwrap());
-        assert_eq!((a.pod_security, a.enabled), (PodSecurity::Baseline, true));
-        assert_eq!((b.pod_security, b.enabled), (PodSecurity::Privileged, false));
+        assert_eq!((a.pod_security, a.enabled, a.requires_chain), (PodSecurity::Baseline, true, false));
+        assert_eq!((b.pod_security, b.enabled, b.requires_chain), (PodSecurity::Privileged, false, false));
+        let required: BTreeMap<_, _> =
+            [("lucid.computing/require-chain".to_owned(), "true".to_owned())].into();
+        for (labels, annotations) in [(&required, &annotations), (&annotations, &required)] {
+            state.set_labels("b", Some(Labels::of(labels, annotations)));
+            assert!(state.view("b").unwrap().requires_chain);
+        }
         state.set_labels("a", None);
         assert_eq!(state.view("a").err(), Some(Unready::UnknownNamespace));
     }

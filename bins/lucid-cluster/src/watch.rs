@@ -111,11 +111,14 @@ async fn namespaces(state: &State, client: Client) -> Infallible {
     each_event("namespaces", events, |event| match event {
         Event::Init => listed.clear(),
         Event::InitApply(namespace) => {
-            listed.insert(namespace.name_any(), Labels::of(namespace.labels()));
+            listed.insert(namespace.name_any(), Labels::of(namespace.labels(), namespace.annotations()));
         }
         Event::InitDone => state.set_all_labels(std::mem::take(&mut listed)),
         Event::Apply(namespace) => {
-            state.set_labels(&namespace.name_any(), Some(Labels::of(namespace.labels())));
+            state.set_labels(
+                &namespace.name_any(),
+                Some(Labels::of(namespace.labels(), namespace.annotations())),
+            );
         }
         Event::Delete(namespace) => state.set_labels(&namespace.name_any(), None),
     })

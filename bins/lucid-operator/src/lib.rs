@@ -24,7 +24,7 @@ pub use cainjector::{CainjectorArgs, CainjectorError, cainjector};
 pub use certs::{CertsArgs, CertsError, certs};
 pub use check::{CheckArgs, CheckError, check};
 pub use config::RunArgs;
-pub use manifests::{ManifestsArgs, ManifestsError, manifests};
+pub use manifests::{BackstopError, ManifestsArgs, ManifestsError, manifests};
 pub use offline::{
     ExplainArgs, InjectArgs, OfflineError, ReviewArgs, UninjectArgs, explain, inject, review, uninject,
 };

@@ -67,7 +67,7 @@ enum Command {
     Check(Box<CheckArgs>),
 
     /// Print everything to install, for kubectl apply.
-    Manifests(ManifestsArgs),
+    Manifests(Box<ManifestsArgs>),
 
     /// Remove what the operator has registered and made, in the order that keeps nobody waiting.
     ///

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lucid_cluster::{ClusterConfiguration, auditor};
 use lucid_notary::client::Metrics as VerifierMetrics;
 use lucid_serving::{Host, Program};
-use lucid_validator::{Calls, RunError, Scope, VALIDATE_NAME, VALIDATE_PATH, Validator};
+use lucid_validator::{BreakGlassReview, Calls, RunError, Scope, Validator};
 use lucid_webhook::{AdmissionRequest, FailureAction, Router, Webhook};
 
 use crate::auditors::Statuses;
@@ -25,10 +25,13 @@ pub(crate) const PROGRAM: Program = Program { name: "lucid-operator", service: "
 /// When something that waiting does not cure is wrong at start. An API server that cannot be reached, or refuses, is
 /// asked again until it answers; `/readyz` tells what is missing.
 pub async fn run(args: RunArgs) -> Result<(), RunError> {
+    let policy = Arc::new(args.validation.policy()?);
     let mut registry = lucid_serving::registry();
     let verifier = args.validation.verifier(&VerifierMetrics::new(&mut registry))?;
     let recorder = Arc::new(args.decisions.recorder(&mut registry)?);
+    let ring = args.ring.service(Arc::clone(&recorder))?;
     let metrics = Metrics::new(&mut registry);
+    let validation_metrics = lucid_validator::Metrics::new(&mut registry);
     let host = Host::bind(PROGRAM, &args.serving, registry).await?;
     let host = if args.registration.validate { host } else { host.without_registering_validating() };
     let cluster = ClusterConfiguration::new(args.injection.settings());
@@ -41,7 +44,6 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
         selectors: args.registration.selectors.clone(),
         timeout_seconds: args.serving.webhook_timeout_seconds,
     };
-    let strictness = args.validation.strictness();
     let injector = Injector {
         scope: scope.clone(),
         cluster: cluster.clone(),
@@ -50,18 +52,25 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
         events: Events::start(host.client(), PROGRAM.reporter(), metrics.clone()),
         metrics,
     };
-    let validator = Validator { scope, cluster, strictness, verifier, recorder: Arc::clone(&recorder) };
+    let break_glass =
+        args.validation.policy.break_glass_access_review.then(|| BreakGlassReview::new(host.client()));
+    let validator = Validator {
+        scope,
+        cluster,
+        policy,
+        verifier,
+        break_glass,
+        recorder: Arc::clone(&recorder),
+        metrics: validation_metrics,
+    };
     let on_failure = injector.clone();
     let inject = move |request: AdmissionRequest| injector.clone().inject(request);
-    let validate = move |request: AdmissionRequest| validator.clone().validate(request);
     let mutating = Webhook::mutating(MUTATE_NAME, inject)
         .with_failure_action(FailureAction::call_async(move |request, failure| {
             on_failure.fail(request, failure)
         }))
         .with_registration(|it| registration::mutating(&calls, args.registration.failure_policy, it));
-    let validating =
-        Webhook::validating(VALIDATE_NAME, validate).with_registration(|it| calls.validating(it));
-    let router = Router::new().webhook(MUTATE_PATH, mutating).webhook(VALIDATE_PATH, validating);
+    let router = ring.mount(validator.serve(Router::new().webhook(MUTATE_PATH, mutating), &calls));
     let router = router.convert(auditor::CONVERT_PATH, auditor::converter()?);
     let host = host.with_conversion(auditor::CRD_NAME, auditor::CONVERT_PATH);
     let served = host.serve(router, synced).await;

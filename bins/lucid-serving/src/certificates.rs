@@ -99,8 +99,8 @@ pub struct CertificateArgs {
     #[arg(long, env = "LUCID_TLS_MIN_VERSION", value_name = "VERSION", default_value = "1.2")]
     pub tls_min_version: TlsVersion,
 
-    /// Let in only API servers that show a certificate of the authorities in this file, which is read again when it
-    /// changes. By default nobody has to show one.
+    /// Let only API servers call webhooks that show a certificate of the authorities in this file, which is read again when
+    /// it changes. By default nobody has to show one. /healthz and /audit are for clients without a certificate as well.
     #[arg(long, env = "LUCID_CLIENT_CA", value_name = "FILE")]
     pub client_ca: Option<PathBuf>,
 
@@ -305,7 +305,8 @@ async fn with_clients(
     names: &[String],
 ) -> Result<watch::Receiver<Arc<rustls::ServerConfig>>, CertificatesError> {
     let file = BundleFile::load(path, Watching::default()).await.context(ClientCaSnafu)?;
-    let clients = ClientCertificates::required(file.current().to_pem().as_bytes()).context(ClientsSnafu)?;
+    // The router tells who may call what: other paths are for clients without.
+    let clients = ClientCertificates::optional(file.current().to_pem().as_bytes()).context(ClientsSnafu)?;
     let clients = clients.with_allowed_names(names);
     let configs = tls.with_clients(&clients).watch().context(TlsSnafu)?;
     let mut bundles = file.subscribe();

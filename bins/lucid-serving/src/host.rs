@@ -1,11 +1,15 @@
 //! Everything a process that serves webhooks needs, wired together.
 
+use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
+use http::{Request, Response};
+use http_body_util::Full;
 use kube::runtime::events::Recorder;
 use kube::{Client, Config};
 use lucid_webhook::registration::RegistrationError;
@@ -178,6 +182,9 @@ impl Host {
             program, args, client, server, metrics, certificates, certified, serving, shutdown, ..
         } = self;
         let router = router.with_metrics(metrics).with_body_limit(BODY_LIMIT);
+        let router = router.service("/healthz", tower::service_fn(healthy));
+        let router =
+            if args.certificates.client_ca.is_some() { router.with_client_certificates() } else { router };
         let recorder = Recorder::new(client.clone(), program.reporter());
         let configurations = args.configurations(program);
         let registering = Register { name: program.name, client: &client, recorder: &recorder };
@@ -237,6 +244,11 @@ impl std::fmt::Debug for Host {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Host").field("program", &self.program).finish_non_exhaustive()
     }
+}
+
+/// The probe of the other port, for those who reach only this one.
+async fn healthy(_: Request<Bytes>) -> Result<Response<Full<Bytes>>, Infallible> {
+    Ok(Response::new(Full::from("ok\n")))
 }
 
 /// Keeps the webhooks registered and their certificate trusted. Whoever leaves writes nothing any more: it would bring

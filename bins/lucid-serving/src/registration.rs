@@ -106,7 +106,9 @@ impl<K: WebhookConfiguration> Registered<K> {
         };
         let slots = found.bundles().into_iter().map(|(name, pem)| Slot::new(name, pem)).collect();
         let owners = found.managed_fields().iter().filter_map(|entry| entry.manager.clone());
-        let owners: BTreeSet<_> = owners.filter(|manager| manager != self.name).collect();
+        // Who made it empty is nobody else either.
+        let is_own = |manager: &String| manager.strip_suffix("-create").unwrap_or(manager) == self.name;
+        let owners: BTreeSet<_> = owners.filter(|manager| !is_own(manager)).collect();
         Reading::present(version(&found), slots)
             .with_stale(!self.is_as_wanted(&found))
             .with_other_owners(owners)

@@ -1,8 +1,10 @@
 use lucid_notary::client::{Metrics, Verifier};
-use lucid_policy::Strictness;
+use lucid_policy::{Policy, Strictness};
 use snafu::{Snafu, ensure};
 
 use crate::verifier::{VerifierArgs, VerifierArgsError};
+
+use crate::policy_args::{PolicyArgs, PolicyArgsError};
 
 /// The options of validation, to be flattened into a binary's own arguments.
 #[derive(Clone, Debug, clap::Args)]
@@ -17,6 +19,10 @@ pub struct ValidationArgs {
     /// Options of the Verifier's client.
     #[command(flatten)]
     pub verifier: VerifierArgs,
+
+    /// Options of what is judged besides images.
+    #[command(flatten)]
+    pub policy: PolicyArgs,
 }
 
 /// The options of validation contradict each other, or do not make a Verifier client.
@@ -35,13 +41,23 @@ pub enum ArgsError {
         /// Which option is wrong, and why.
         source: VerifierArgsError,
     },
+    /// There is no policy.
+    #[snafu(transparent)]
+    Policy {
+        /// What is wrong.
+        source: PolicyArgsError,
+    },
 }
 
 impl ValidationArgs {
-    /// How strictly images are judged.
-    #[must_use]
-    pub const fn strictness(&self) -> Strictness {
-        if self.strict_notarization { Strictness::Strict } else { Strictness::Lenient }
+    /// How pods are judged.
+    ///
+    /// # Errors
+    ///
+    /// When the exemptions cannot be read.
+    pub fn policy(&self) -> Result<Policy, ArgsError> {
+        let strictness = if self.strict_notarization { Strictness::Strict } else { Strictness::Lenient };
+        Ok(self.policy.policy(strictness)?)
     }
 
     /// The client of the Verifier, if there is one.

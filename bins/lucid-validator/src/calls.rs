@@ -2,8 +2,9 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use lucid_policy::Workload;
 use lucid_webhook::Operation;
-use lucid_webhook::registration::{Registration, Rule, RuleScope, parse_selector};
+use lucid_webhook::registration::{FailurePolicy, Registration, Rule, RuleScope, parse_selector};
 
 use crate::scope::Scope;
 
@@ -11,6 +12,10 @@ use crate::scope::Scope;
 pub const VALIDATE_NAME: &str = "validate.lucid.computing";
 /// Where pods are validated.
 pub const VALIDATE_PATH: &str = "/validate";
+/// The webhook that warns of workloads whose pods will be refused.
+pub const WORKLOADS_NAME: &str = "workloads.lucid.computing";
+/// Where workloads are looked at.
+pub const WORKLOADS_PATH: &str = "/validate-workloads";
 
 /// The options that choose namespaces and pods, to be flattened into a binary's own arguments.
 #[derive(Clone, Debug, clap::Args)]
@@ -26,6 +31,23 @@ pub struct SelectorArgs {
     /// labels: what is not selected is neither injected nor validated.
     #[arg(long, env = "LUCID_OBJECT_SELECTOR", value_name = "SELECTOR", value_parser = parse_selector)]
     pub object_selector: Option<LabelSelector>,
+}
+
+impl SelectorArgs {
+    /// The same without the namespaces that are never touched.
+    #[must_use]
+    pub fn in_scope(&self, scope: &Scope) -> Self {
+        let mut selectors = self.clone();
+        selectors.namespace_selector.match_expressions.get_or_insert_default().insert(
+            0,
+            LabelSelectorRequirement {
+                key: "kubernetes.io/metadata.name".to_owned(),
+                operator: "NotIn".to_owned(),
+                values: Some(scope.excluded().map(str::to_owned).collect()),
+            },
+        );
+        selectors
+    }
 }
 
 /// What Lucid's webhooks are called for.
@@ -55,21 +77,30 @@ impl Calls {
             )
     }
 
-    /// What all of them have in common: the namespaces that are selected and may be looked at.
+    /// The webhook that warns of workloads. It refuses nothing, so nothing waits for it while it is down.
+    pub fn of_workloads(&self, registration: Registration) -> Registration {
+        let mut registration = self.of_namespaces(registration).with_failure_policy(FailurePolicy::Ignore);
+        for group in ["", "apps", "batch"] {
+            let of_group = |workload: &&Workload| workload.group() == group && !workload.is_pod();
+            let resources = Workload::ALL.iter().filter(of_group).map(|workload| workload.resource());
+            let rule = Rule::new(group, ["v1"], resources, [Operation::Create, Operation::Update]);
+            registration = registration.with_rule(rule.scope(RuleScope::Namespaced));
+        }
+        // A PodTemplate has no spec, and is changed seldom.
+        registration.with_match_condition(
+            "template-changed",
+            "request.operation != 'UPDATE' || !has(object.spec) || object.spec != oldObject.spec",
+        )
+    }
+
+    /// What webhooks about pods have in common: the namespaces and pods that are selected and may be looked at.
     pub fn of_pods(&self, registration: Registration) -> Registration {
-        let SelectorArgs { namespace_selector, object_selector } = self.selectors.clone();
-        let mut namespaces = namespace_selector;
-        namespaces.match_expressions.get_or_insert_default().insert(
-            0,
-            LabelSelectorRequirement {
-                key: "kubernetes.io/metadata.name".to_owned(),
-                operator: "NotIn".to_owned(),
-                values: Some(self.scope.excluded().map(str::to_owned).collect()),
-            },
-        );
-        registration
-            .with_timeout_seconds(self.timeout_seconds)
-            .with_namespace_selector(namespaces)
-            .with_object_selector(object_selector.unwrap_or_default())
+        let pods = self.selectors.object_selector.clone().unwrap_or_default();
+        self.of_namespaces(registration).with_object_selector(pods)
+    }
+
+    fn of_namespaces(&self, registration: Registration) -> Registration {
+        let namespaces = self.selectors.in_scope(&self.scope).namespace_selector;
+        registration.with_timeout_seconds(self.timeout_seconds).with_namespace_selector(namespaces)
     }
 }

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use lucid_process::LogArgs;
-use lucid_validator::{AuditArgs, ReviewArgs, RunArgs};
+use lucid_validator::{AuditArgs, ImageArgs, ReviewArgs, RunArgs};
 
-/// Tells whether the auditors of a pod may run.
+/// Tells whether a pod may run with the auditors that it has.
 #[derive(Debug, Parser)]
 #[command(name = "lucid-validator", version)]
 struct Args {
@@ -38,9 +38,12 @@ enum Command {
     /// does so unless LUCID_VALIDATE is false.
     Run(Box<Logged<RunArgs>>),
 
-    /// Say of a pod what the webhook would say, without a cluster: for pipelines, and for finding out why. Exit code 0:
-    /// it may run; 3: it is refused.
-    Review(Logged<ReviewArgs>),
+    /// Say of a pod or a workload what the webhook would say, without a cluster: for pipelines, and for finding out why. Exit
+    /// code 0: it may run; 3: it is refused, or the pods of the workload would be.
+    Review(Box<Logged<ReviewArgs>>),
+
+    /// Image references, as they are read here.
+    Image(Logged<ImageArgs>),
 
     /// The log of decisions: verify it, prove a record, compare it with the API server's audit log, follow it; make its keys, and
     /// seal it.
@@ -59,6 +62,7 @@ async fn main() -> ExitCode {
         match &command {
             Command::Run(it) => lucid_process::init_logging(&it.log)?,
             Command::Review(it) => lucid_process::init_logging(&it.log)?,
+            Command::Image(it) => lucid_process::init_logging(&it.log)?,
             Command::Audit(_) => {
                 let environment: FromEnvironment = lucid_process::try_parse_from(program)?;
                 lucid_process::init_logging(&environment.log)?;
@@ -71,6 +75,13 @@ async fn main() -> ExitCode {
             }
             Command::Review(args) => {
                 allowed = lucid_validator::review(&args.args, &mut std::io::stdout().lock()).await?;
+            }
+            Command::Image(args) => {
+                allowed = lucid_validator::image(
+                    &args.args,
+                    std::io::stdin().lock(),
+                    &mut std::io::stdout().lock(),
+                )?;
             }
         }
         Ok(())

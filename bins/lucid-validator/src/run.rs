@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 
-use lucid_cluster::{ClusterConfiguration, Settings};
-use lucid_notary::client::Metrics;
+use lucid_cluster::{ClusterConfiguration, InjectionArgs};
+use lucid_notary::client::Metrics as VerifierMetrics;
 use lucid_serving::{Host, HostError, Program, ServingArgs};
-use lucid_webhook::{AdmissionRequest, ConverterError, Router, Webhook};
+use lucid_webhook::{ConverterError, Router};
 use snafu::Snafu;
 
 use crate::args::{ArgsError, ValidationArgs};
-use crate::calls::{Calls, SelectorArgs, VALIDATE_NAME, VALIDATE_PATH};
+use crate::break_glass::BreakGlassReview;
+use crate::calls::{Calls, SelectorArgs};
 use crate::decisions::{DecisionArgs, DecisionLogError, close};
+use crate::metrics::Metrics;
+use crate::ring::{RingArgs, RingArgsError};
 use crate::scope::Scope;
 use crate::validator::Validator;
 
@@ -30,6 +33,14 @@ pub struct RunArgs {
     /// Options of the record.
     #[command(flatten)]
     decisions: DecisionArgs,
+
+    /// Options of `/audit`.
+    #[command(flatten)]
+    ring: RingArgs,
+
+    /// Options of injection, the same as the operator's: chains are planned again to be judged.
+    #[command(flatten)]
+    injection: InjectionArgs,
 
     /// Options of validation.
     #[command(flatten)]
@@ -52,6 +63,12 @@ pub enum RunError {
         /// What is wrong.
         source: DecisionLogError,
     },
+    /// No token.
+    #[snafu(transparent)]
+    Ring {
+        /// What is wrong.
+        source: RingArgsError,
+    },
     /// Objects of its custom resources cannot be converted.
     #[snafu(transparent)]
     Conversion {
@@ -73,21 +90,25 @@ pub enum RunError {
 /// When something that waiting does not cure is wrong at start. An API server that cannot be reached, or refuses, is
 /// asked again until it answers; `/readyz` tells what is missing.
 pub async fn run(args: RunArgs) -> Result<(), RunError> {
-    let RunArgs { serving, selectors, decisions, validation } = args;
+    let RunArgs { serving, selectors, decisions, ring, injection, validation } = args;
+    let policy = Arc::new(validation.policy()?);
     let mut registry = lucid_serving::registry();
-    let verifier = validation.verifier(&Metrics::new(&mut registry))?;
+    let verifier = validation.verifier(&VerifierMetrics::new(&mut registry))?;
     let recorder = Arc::new(decisions.recorder(&mut registry)?);
+    let ring = ring.service(Arc::clone(&recorder))?;
+    let metrics = Metrics::new(&mut registry);
     let host = Host::bind(PROGRAM, &serving, registry).await?;
-    // The chains are the operator's; who are auditors stands in the same ConfigMaps.
-    let cluster = ClusterConfiguration::new(Settings::default());
+    let cluster = ClusterConfiguration::new(injection.settings());
     let synced = cluster.keep(host.client(), &serving.namespace, host.condition("configuration"));
     let scope = Scope::new(&serving.namespace);
     let calls = Calls { scope: scope.clone(), selectors, timeout_seconds: serving.webhook_timeout_seconds };
-    let strictness = validation.strictness();
-    let validator = Validator { scope, cluster, strictness, verifier, recorder: Arc::clone(&recorder) };
-    let validate = move |request: AdmissionRequest| validator.clone().validate(request);
-    let webhook = Webhook::validating(VALIDATE_NAME, validate).with_registration(|it| calls.validating(it));
-    let served = host.serve(Router::new().webhook(VALIDATE_PATH, webhook), synced).await;
+    let break_glass =
+        validation.policy.break_glass_access_review.then(|| BreakGlassReview::new(host.client()));
+    let validator = {
+        let recorder = Arc::clone(&recorder);
+        Validator { scope, cluster, policy, verifier, break_glass, recorder, metrics }
+    };
+    let served = host.serve(ring.mount(validator.serve(Router::new(), &calls)), synced).await;
     close(recorder).await;
     Ok(served?)
 }

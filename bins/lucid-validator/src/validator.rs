@@ -1,33 +1,48 @@
-//! The `/validate` webhook: no auditor runs that is not notarized.
+//! The `/validate` webhooks: pods are judged, and workloads warned of what their pods will meet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lucid_audit::{ImageVerdict, Recorder};
+use jiff::Timestamp;
+use lucid_audit::{Decision, ImageVerdict, Recorder};
+use lucid_chain::Inputs;
 use lucid_cluster::{ClusterConfiguration, NotSynced};
 use lucid_notary::client::Verifier;
 use lucid_notary::{Checked, Digest, Provenance, Verdict};
-use lucid_policy::{AuditorContainer, Strictness, auditor_containers, changed_since, judge};
-use lucid_webhook::{AdmissionRequest, AdmissionResponse};
-use snafu::Snafu;
+use lucid_policy::{
+    AuditorContainer, Case, Judgement, Operation, Permission, Policy, Request, SubjectError, Workload,
+};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, FailureAction, RawObject, Router, Webhook};
+use snafu::{OptionExt, Snafu};
 use tokio::time::Instant;
 
+use crate::break_glass::BreakGlassReview;
+use crate::calls::{Calls, VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH};
+use crate::metrics::Metrics;
 use crate::record::{decision, record};
-use crate::request::{RequestError, pod_of};
 use crate::scope::Scope;
 
 /// Why a request could not be judged.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum ValidateError {
-    /// It is not about a pod that can be read.
-    #[snafu(transparent)]
-    Request {
+    /// It is about something else.
+    #[snafu(display(
+        "found {found}, accepted is a core/v1 Pod by {VALIDATE_NAME}, and a workload with a template of pods by \
+         {WORKLOADS_NAME}; is the webhook registered for something else?"
+    ))]
+    UnknownKind {
         /// What it is about.
-        source: RequestError,
+        found: String,
     },
-    /// The catalogue is not known yet.
+    /// It is not about a pod or template that can be read.
+    #[snafu(transparent)]
+    Subject {
+        /// What is wrong where.
+        source: SubjectError,
+    },
+    /// The configuration is not known yet.
     #[snafu(transparent)]
     NotSynced {
         /// What is missing.
@@ -35,63 +50,139 @@ pub enum ValidateError {
     },
 }
 
-/// Judges pods. Cheap to clone.
+/// Judges pods and workloads. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Validator {
     /// Which namespaces are looked at.
     pub scope: Scope,
-    /// The catalogues: whose images, under whose names, are auditors.
+    /// Chains, catalogues and settings, as they are injected by.
     pub cluster: ClusterConfiguration,
-    /// What becomes of an image that is not known to be notarized.
-    pub strictness: Strictness,
-    /// Who knows; without it nothing can be verified.
+    /// How pods are judged.
+    pub policy: Arc<Policy>,
+    /// Who knows which images are notarized; without it nothing can be verified.
     pub verifier: Option<Verifier>,
+    /// Who knows who may break the glass; without it everybody may who has a ticket.
+    pub break_glass: Option<BreakGlassReview>,
     /// Where decisions are kept.
     pub recorder: Arc<Recorder>,
+    /// Where they are counted.
+    pub metrics: Metrics,
 }
 
 impl Validator {
-    /// Judges one request.
+    /// Adds the webhooks to `router`: the one that judges pods, and the one that warns of workloads.
+    #[must_use]
+    pub fn serve(self, router: Router, calls: &Calls) -> Router {
+        let validator = self.clone();
+        let judge = move |request: AdmissionRequest| validator.clone().validate(request, Workload::is_pod);
+        let pods = Webhook::validating(VALIDATE_NAME, judge).with_registration(|it| calls.validating(it));
+        let warn = move |request: AdmissionRequest| self.clone().validate(request, |it| !it.is_pod());
+        let workloads = Webhook::validating(WORKLOADS_NAME, warn)
+            .with_registration(|it| calls.of_workloads(it))
+            // Whoever applies a workload is told what is known; their pods are judged when they come.
+            .with_failure_action(FailureAction::Warn);
+        router.webhook(VALIDATE_PATH, pods).webhook(WORKLOADS_PATH, workloads)
+    }
+
+    /// Judges one request about a kind that is `expected`.
     ///
     /// # Errors
     ///
     /// When it cannot be judged; a pod that is refused is an answer, not an error.
-    pub async fn validate(self, request: AdmissionRequest) -> Result<AdmissionResponse, ValidateError> {
+    async fn validate(
+        self,
+        request: AdmissionRequest,
+        expected: fn(Workload) -> bool,
+    ) -> Result<AdmissionResponse, ValidateError> {
         let namespace = request.namespace.as_deref().unwrap_or_default();
-        // On DELETE there is no object: what goes away needs no notarization.
-        let Some(object) = request.object.as_ref().filter(|_| self.scope.covers(namespace)) else {
+        if !self.scope.covers(namespace) {
             return Ok(AdmissionResponse::allow());
+        }
+        let found = || UnknownKindSnafu { found: request.kind.to_string() };
+        let workload = Workload::of(&request.kind.group, &request.kind.kind);
+        let workload = workload.filter(|workload| expected(*workload)).with_context(found)?;
+        let asked = Request {
+            operation: match request.operation {
+                lucid_webhook::Operation::Create => Operation::Create,
+                lucid_webhook::Operation::Update => Operation::Update,
+                _ => Operation::Other,
+            },
+            workload,
+            subresource: request.sub_resource.as_deref(),
+            object: request.object.as_ref().map(RawObject::as_bytes),
+            old_object: request.old_object.as_ref().map(RawObject::as_bytes),
+            namespace,
+            user: &request.user_info.username,
+            now: Timestamp::now(),
         };
-        let pod = pod_of(&request, object)?;
-        let old = request.old_object.as_ref().map(|old| pod_of(&request, old)).transpose()?;
+        let Some(subject) = asked.subject()? else { return Ok(AdmissionResponse::allow()) };
 
+        let view = self.cluster.namespace(namespace).await?;
         let catalogues = self.cluster.catalogues(namespace)?;
-        let mut auditors = auditor_containers(&pod, &catalogues);
-        if let Some(old) = &old {
-            auditors = changed_since(auditors, old);
-        }
-        if auditors.is_empty() {
-            return Ok(AdmissionResponse::allow());
-        }
-        let verdicts = verdicts(self.verifier.as_ref(), &auditors, request.deadline).await;
-        let judgement = judge(&auditors, &plain(&verdicts), self.strictness);
+        let inputs = Inputs::new(&view.configuration)
+            .with_namespace_chain(view.namespace_chain.as_deref())
+            .with_pod_security(view.pod_security);
+        let case = Case::new(&subject, &inputs, &catalogues, view.requires_chain);
+        let auditors = case.auditors();
+        let asked: Vec<_> =
+            auditors.iter().filter(|auditor| self.policy.asks_about(&case, auditor)).cloned().collect();
+        let (verdicts, permission) = tokio::join!(
+            verdicts(self.verifier.as_ref(), &asked, request.deadline),
+            self.permission(&case, &request),
+        );
+        let judgement = self.policy.judge(&case, &auditors, &plain(&verdicts), &permission);
+        self.metrics.count(&judgement);
         let response = match judgement.denial() {
             Some(reason) => AdmissionResponse::deny(403, "Forbidden", reason),
-            None => AdmissionResponse::allow().with_warnings(judgement.warnings()),
+            None => AdmissionResponse::allow(),
         };
+        let response = response.with_warnings(judgement.warnings());
         let mut decision = decision("validate", &request, &response);
         let judged = auditors.iter().take(MOST_IMAGES).map(|auditor| image_verdict(auditor, &verdicts));
         decision.images = judged.collect();
+        note(&mut decision, &judgement);
         Ok(record(&self.recorder, decision, response, request.deadline).await)
+    }
+
+    async fn permission(&self, case: &Case<'_>, request: &AdmissionRequest) -> Permission {
+        match (&self.break_glass, self.policy.tickets.of(case)) {
+            (Some(review), Some(_)) => {
+                let namespace = request.namespace.as_deref().unwrap_or_default();
+                review.permission(&request.user_info, namespace, give_up(request.deadline)).await
+            }
+            _ => Permission::NotAsked,
+        }
     }
 }
 
-/// How many images of a pod are recorded. A pod's author chooses how many there are, and a thousand decisions are kept in
-/// memory.
+/// How many images of a pod are recorded, and findings and exemptions. A pod's author chooses how many there are, and a
+/// thousand decisions are kept in memory.
 const MOST_IMAGES: usize = 64;
+const MOST_FINDINGS: usize = 32;
 
-/// How much of an image reference is recorded; the API server takes longer ones than any registry does.
-const LONGEST_IMAGE: usize = 512;
+/// How much of a text is recorded that has an image reference in it; the API server takes longer ones than any registry does.
+const LONGEST: usize = 512;
+
+/// What is recorded of a judgement.
+fn note(decision: &mut Decision, judgement: &Judgement) {
+    judgement.mode.as_str().clone_into(&mut decision.mode);
+    decision.would_deny = judgement.would_deny;
+    decision.ticket = judgement.ticket.clone().unwrap_or_default();
+    decision.findings = listed(&judgement.findings);
+    decision.exemptions = listed(&judgement.exempted);
+}
+
+fn listed<T: ToString>(items: &[T]) -> Vec<String> {
+    let mut texts: Vec<_> = items.iter().take(MOST_FINDINGS).map(|item| cut(&item.to_string())).collect();
+    if let Some(more) = items.len().checked_sub(MOST_FINDINGS).filter(|more| *more > 0) {
+        texts.push(format!("and {more} more"));
+    }
+    texts
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(LONGEST).collect()
+}
 
 /// What is known about the digests of `auditors`, asked until shortly before `deadline`.
 pub(crate) async fn verdicts(
@@ -101,11 +192,7 @@ pub(crate) async fn verdicts(
 ) -> BTreeMap<Digest, Checked> {
     let digests: BTreeSet<Digest> = auditors.iter().filter_map(|auditor| auditor.digest().cloned()).collect();
     match verifier {
-        Some(verifier) => {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let give_up = deadline.checked_sub(VERIFIER_MARGIN.min(left / 4)).unwrap_or(deadline);
-            verifier.check_all(digests, give_up.into_std()).await
-        }
+        Some(verifier) => verifier.check_all(digests, give_up(deadline).into_std()).await,
         None => {
             let reason = "no Verifier is configured (LUCID_VERIFIER_URL)".to_owned();
             let unknown = Checked::new(Verdict::Unknown { reason }, Provenance::Asked);
@@ -119,9 +206,13 @@ pub(crate) fn plain(checked: &BTreeMap<Digest, Checked>) -> BTreeMap<Digest, Ver
     checked.iter().map(|(digest, checked)| (digest.clone(), checked.verdict.clone())).collect()
 }
 
-/// The Verifier is given up this long before the answer has to leave, or earlier when there is little time, so that the
+/// When who is asked is given up: shortly before the answer has to leave, or earlier when there is little time, so that the
 /// answer can say so.
-const VERIFIER_MARGIN: Duration = Duration::from_millis(500);
+fn give_up(deadline: Instant) -> Instant {
+    const MARGIN: Duration = Duration::from_millis(500);
+    let left = deadline.saturating_duration_since(Instant::now());
+    deadline.checked_sub(MARGIN.min(left / 4)).unwrap_or(deadline)
+}
 
 /// What the record says of one image.
 pub(crate) fn image_verdict(
@@ -135,6 +226,5 @@ pub(crate) fn image_verdict(
             verdicts.get(digest).map_or_else(|| "not asked".to_owned(), Checked::to_string)
         }
     };
-    let cut = |text: &str| text.chars().take(LONGEST_IMAGE).collect::<String>();
-    ImageVerdict { container: cut(auditor.name), image: cut(auditor.image), verdict: cut(&verdict) }
+    ImageVerdict { container: cut(&auditor.name), image: cut(&auditor.image), verdict: cut(&verdict) }
 }

@@ -48,6 +48,85 @@ fn auditors_of_a_catalogue_count_as_well() {
     assert_eq!((code, output.lines().count()), (0, 3), "{output}");
 }
 
+const SECURED: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: web, labels: {lucid.io/secured: "true"}}
+spec: {containers: [{name: web, image: "example.com/web:1"}], shareProcessNamespace: true}
+"#;
+const DEPLOYMENT: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  template:
+    metadata: {labels: {lucid.io/secured: "true", lucid.computing/break-glass: INC-1}}
+    spec: {hostPID: true, containers: [{name: web, image: "example.com/web:1"}]}
+"#;
+
+#[test]
+fn the_whole_policy_is_applied_to_pods_and_workloads_in_yaml() {
+    let enforce = ["--admission-mode", "enforce", "--tier-label", ""];
+    let (code, output, _) = review(SECURED, &enforce);
+    assert_eq!(code, 3, "{output}");
+    assert!(
+        output.contains("asks for an auditor chain and has none") && output.ends_with("refused\n"),
+        "{output}"
+    );
+    let (code, output, _) = review(SECURED, &["--admission-mode", "audit"]);
+    assert_eq!(code, 0, "{output}");
+    assert!(output.contains("label lucid.computing/tier is missing"), "{output}");
+    assert!(output.ends_with("allowed with warnings\n"), "{output}");
+
+    let (code, output, _) = review(DEPLOYMENT, &enforce);
+    assert_eq!(code, 0, "{output}");
+    assert!(output.contains(r#"break-glass by ticket "INC-1""#), "{output}");
+    let (code, output, _) = review(DEPLOYMENT, &[&enforce[..], &["--break-glass-pattern", ""]].concat());
+    assert_eq!(code, 3, "{output}");
+    assert!(output.contains("hostPID is true") && output.contains("its pods would be refused"), "{output}");
+    let (code, output, _) = review(PLAIN, &[&enforce[..], &["--require-chain"]].concat());
+    assert_eq!(code, 3, "{output}");
+    assert!(output.contains("the namespace requires an auditor chain"), "{output}");
+}
+
+#[test]
+fn exemptions_are_read_and_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("exemptions.yaml");
+    let review_with = |exemptions: &str| {
+        std::fs::write(&file, exemptions).unwrap();
+        review(POD, &["--strict-notarization", NOBODY, "--exemptions", file.to_str().unwrap()])
+    };
+    let (code, output, error) = review_with("exemptions: [{name: dev, images: [ghcr.io/lucid]}]");
+    assert_eq!(code, 0, "{error}");
+    assert!(output.contains("exempt by dev: auditor container lucid-toxicity-auditor"), "{output}");
+    for (exemptions, says) in [
+        ("exemptions: [{name: dev}]", "at least one of namespaces, images and digests"),
+        ("exemptions: [{name: dev, images: [nginx]}]", "names no registry"),
+        ("exemptions: [{name: dev, image: [ghcr.io/a]}]", "unknown field `image`"),
+        ("exemption: []", "unknown field `exemption`"),
+        ("", "exemptions.yaml"),
+    ] {
+        let (code, output, error) = review_with(exemptions);
+        assert_eq!((code, output.as_str()), (1, ""), "{exemptions}");
+        assert!(error.contains("LUCID_EXEMPTIONS") && error.contains(says), "{exemptions}: {error}");
+    }
+}
+
+#[test]
+fn settings_of_the_policy_that_mean_nothing_are_refused() {
+    for (arguments, says) in [
+        (vec!["--admission-mode", "enforced"], "possible values: audit, enforce"),
+        (vec!["--break-glass-pattern", "INC-("], "failed to read the pattern of tickets"),
+        (vec!["--tier-label", "a b"], "accepted is a label's key"),
+        (vec!["--exemptions", "/nonexistent/exemptions.yaml"], "/nonexistent/exemptions.yaml"),
+    ] {
+        let (code, _, error) = review(PLAIN, &arguments);
+        assert!(code == 1 || code == 2, "{arguments:?}");
+        assert!(error.contains(says), "{arguments:?}: {error}");
+    }
+}
+
 #[test]
 fn what_cannot_be_read_is_an_error_that_names_it() {
     for (pod, arguments, says) in [

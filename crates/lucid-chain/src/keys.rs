@@ -41,6 +41,18 @@ pub const INTERCEPT: &str = "lucid.computing/intercept";
 /// Nothing in Lucid takes it as proof.
 pub const STATUS: &str = "lucid.computing/status";
 
+/// Namespace label or annotation; with the value [`TRUE`] every pod of the namespace has to have its chain.
+pub const REQUIRE_CHAIN: &str = "lucid.computing/require-chain";
+
+/// Pod label: the ticket under which a pod is admitted that would be refused.
+pub const BREAK_GLASS: &str = "lucid.computing/break-glass";
+
+/// Pod annotation: until when [`BREAK_GLASS`] holds (RFC 3339).
+pub const BREAK_GLASS_UNTIL: &str = "lucid.computing/break-glass-until";
+
+/// Pod label: which tier of audit the pod belongs to.
+pub const TIER: &str = "lucid.computing/tier";
+
 /// ConfigMap in a pod's namespace with the chain of that namespace.
 pub const NAMESPACE_CONFIG_MAP: &str = "lucid-auditor-chain";
 

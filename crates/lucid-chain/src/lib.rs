@@ -129,6 +129,7 @@ mod plan;
 mod pod;
 mod pod_security;
 mod port;
+mod privileges;
 mod quantity;
 pub mod redirect;
 mod skip;
@@ -140,13 +141,13 @@ mod warning;
 pub use annotations::Annotations;
 pub use catalogue::{
     Auditor, Catalogue, CatalogueError, DEFAULT_PORT, Defaults, Probe, Probes, Profile, RESERVED_ENV,
-    Resources, SecurityContext, UnknownAuditor, stem as short_name,
+    Resources, SecurityContext, UnknownAuditor, nearest, stem as short_name,
 };
 pub use chain::{ChainError, ChainSource, MAX_CHAIN};
 pub use configuration::{Configuration, ConfigurationError, DEFAULT_CHAIN, DEFAULT_INIT_IMAGE, Overrides};
 pub use mode::{AuditMode, Direction, Intercept, ModeError, SidecarMode};
 pub use namespace::{NamespaceChain, NamespaceChainError};
-pub use patch::{Operation, Patch};
+pub use patch::{IDENTITY_ENV, Operation, Patch};
 pub use plan::{
     DEFAULT_MODEL_PORT, DEFAULT_OUTBOUND_PORT, Decision, FIRST_UID, ImpossibleReason, Inputs, ModelPort,
     ModelPortSource, Outcome, Plan, PlannedContainer, PlannedInit, PortHolder, PortReason, Setting,
@@ -154,6 +155,7 @@ pub use plan::{
 };
 pub use pod::{ContainerView, PodError, PodView, PortView};
 pub use pod_security::PodSecurity;
+pub use privileges::Privileges;
 pub use skip::{SkipPolicy, SkipReason};
 pub use trigger::Trigger;
 pub use uninject::uninject;

@@ -15,7 +15,7 @@ use serde::{
 use serde_json::{Value, value::RawValue};
 use snafu::Snafu;
 
-use crate::text::Line;
+use crate::{privileges::Privileges, text::Line};
 
 /// The bytes are no pod that can be planned for.
 #[derive(Debug, Snafu)]
@@ -54,6 +54,9 @@ pub struct PodView<'a> {
     restart_policy: Option<Text<'a>>,
     service_account: Option<Text<'a>>,
     host_network: bool,
+    host_pid: bool,
+    shares_processes: bool,
+    privileges: Option<Object<Privileges<'a>>>,
     windows: bool,
     pull_secrets: Option<Vec<Object<Named<'a>>>>,
     has_init_containers: bool,
@@ -83,6 +86,9 @@ impl<'a> PodView<'a> {
                 .filter(|name| !name.is_empty())
                 .or(spec.service_account),
             host_network: spec.host_network.unwrap_or_default(),
+            host_pid: spec.host_pid.unwrap_or_default(),
+            shares_processes: spec.share_process_namespace.unwrap_or_default(),
+            privileges: spec.security_context,
             windows: spec.os.is_some_and(|Object(os)| os.name.as_deref() == Some("windows")),
             pull_secrets: spec.image_pull_secrets,
             has_init_containers: spec.init_containers.is_some(),
@@ -122,6 +128,16 @@ impl<'a> PodView<'a> {
         self.metadata.as_ref()?.annotations.as_ref()?.get(key).map(Deref::deref)
     }
 
+    /// `metadata.labels`, by key.
+    pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        pairs(self.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref()))
+    }
+
+    /// `metadata.annotations`, by key.
+    pub fn annotations(&self) -> impl Iterator<Item = (&str, &str)> {
+        pairs(self.metadata.as_ref().and_then(|metadata| metadata.annotations.as_ref()))
+    }
+
     /// `spec.restartPolicy`; `Always` where it is left out.
     pub fn restart_policy(&self) -> &str {
         self.restart_policy.as_deref().filter(|policy| !policy.is_empty()).unwrap_or("Always")
@@ -135,6 +151,32 @@ impl<'a> PodView<'a> {
     /// `spec.hostNetwork`.
     pub fn host_network(&self) -> bool {
         self.host_network
+    }
+
+    /// `spec.hostPID`.
+    pub fn host_pid(&self) -> bool {
+        self.host_pid
+    }
+
+    /// `spec.shareProcessNamespace`.
+    pub fn shares_processes(&self) -> bool {
+        self.shares_processes
+    }
+
+    /// `spec.securityContext`, which holds for containers that do not say otherwise. It has users only: capabilities and
+    /// `privileged` are a container's own.
+    pub fn privileges(&self) -> Option<&Privileges<'a>> {
+        self.privileges.as_ref().map(|Object(privileges)| privileges)
+    }
+
+    /// Name and `image.reference` of the image volumes (KEP-4639) in `spec.volumes`. A volume without a reference has the
+    /// empty one.
+    pub fn image_volumes(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.volumes.iter().filter_map(|Object(volume)| {
+            let Object(image) = volume.image.as_ref()?;
+            let reference = image.reference.as_deref().unwrap_or_default();
+            Some((volume.name.as_deref().unwrap_or_default(), reference))
+        })
     }
 
     /// `spec.containers`.
@@ -230,6 +272,16 @@ impl<'a> ContainerView<'a> {
     /// Whether it is an init container that runs beside the others: one with `restartPolicy: Always` (KEP-753).
     pub fn is_native_sidecar(&self) -> bool {
         self.fields.restart_policy.as_deref() == Some("Always")
+    }
+
+    /// `securityContext`.
+    pub fn privileges(&self) -> Option<&Privileges<'a>> {
+        self.fields.security_context.as_ref().map(|Object(privileges)| privileges)
+    }
+
+    /// Names of the volumes in `volumeMounts`.
+    pub fn mounted_volumes(&self) -> impl Iterator<Item = &str> {
+        self.fields.volume_mounts.iter().flatten().filter_map(|Object(mount)| mount.name.as_deref())
     }
 
     /// Startup, readiness and liveness probe, as far as they are there.
@@ -336,6 +388,11 @@ struct RawSpec<'a> {
     #[serde(borrow)]
     service_account: Option<Text<'a>>,
     host_network: Option<bool>,
+    #[serde(rename = "hostPID")]
+    host_pid: Option<bool>,
+    share_process_namespace: Option<bool>,
+    #[serde(borrow)]
+    security_context: Option<Object<Privileges<'a>>>,
     #[serde(borrow)]
     image_pull_secrets: Option<Vec<Object<Named<'a>>>>,
     #[serde(borrow)]
@@ -373,6 +430,14 @@ struct RawVolume<'a> {
     #[serde(borrow)]
     name: Option<Text<'a>>,
     projected: Option<IgnoredAny>,
+    #[serde(borrow)]
+    image: Option<Object<RawImage<'a>>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct RawImage<'a> {
+    #[serde(borrow)]
+    reference: Option<Text<'a>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -388,6 +453,10 @@ struct RawContainer<'a> {
     env: Option<Vec<Object<Variable<'a>>>>,
     #[serde(borrow)]
     restart_policy: Option<Text<'a>>,
+    #[serde(borrow)]
+    security_context: Option<Object<Privileges<'a>>>,
+    #[serde(borrow)]
+    volume_mounts: Option<Vec<Object<Named<'a>>>>,
     #[serde(borrow)]
     startup_probe: Option<Object<RawProbe<'a>>>,
     #[serde(borrow)]
@@ -477,6 +546,10 @@ struct Variable<'a> {
     value_from: Option<IgnoredAny>,
 }
 
+fn pairs<'t>(map: Option<&'t BTreeMap<Text<'_>, Text<'_>>>) -> impl Iterator<Item = (&'t str, &'t str)> {
+    map.into_iter().flatten().map(|(key, value)| (&**key, &**value))
+}
+
 fn containers<'a>(raw: Vec<&'a RawValue>, parent: &str) -> Result<Vec<ContainerView<'a>>, PodError> {
     let view = |(index, raw): (usize, &'a RawValue)| {
         let parent = || format!("{parent}[{index}]");
@@ -506,7 +579,7 @@ fn decode<'a, T: Deserialize<'a>>(json: &'a [u8], parent: impl FnOnce() -> Strin
 
 /// A JSON object; serde's derived code would also take a list of the fields' values.
 #[derive(Debug, Clone, Default)]
-struct Object<T>(T);
+pub(crate) struct Object<T>(pub(crate) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -1,14 +1,22 @@
+//! Which containers are auditors.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 
-use lucid_chain::{Catalogue, ContainerView, PodView};
+use lucid_chain::{ContainerView, PodView, keys};
 use lucid_notary::reference::ReferenceError;
 use lucid_notary::{Digest, ImageReference};
+
+use crate::case::Case;
+use crate::registry::is_same_repository;
 
 /// The environment variable by which a container says that it is an auditor.
 const AUDITOR_ID: &str = "LUCID_AUDITOR_ID";
 
 /// Which list of the pod's spec a container stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Place {
     /// `spec.containers`
     Containers,
@@ -16,6 +24,24 @@ pub enum Place {
     InitContainers,
     /// `spec.ephemeralContainers`
     EphemeralContainers,
+    /// `spec.volumes[].image`, which is no container, but an image whose files are in the pod (KEP-4639).
+    ImageVolumes,
+}
+
+impl Place {
+    /// The lists of containers.
+    pub(crate) const CONTAINERS: [Self; 3] =
+        [Self::Containers, Self::InitContainers, Self::EphemeralContainers];
+
+    /// The containers of `pod` that stand there.
+    pub(crate) fn of<'p, 'a>(self, pod: &'p PodView<'a>) -> &'p [ContainerView<'a>] {
+        match self {
+            Self::Containers => pod.containers(),
+            Self::InitContainers => pod.init_containers(),
+            Self::EphemeralContainers => pod.ephemeral_containers(),
+            Self::ImageVolumes => &[],
+        }
+    }
 }
 
 impl fmt::Display for Place {
@@ -24,25 +50,35 @@ impl fmt::Display for Place {
             Self::Containers => "container",
             Self::InitContainers => "init container",
             Self::EphemeralContainers => "ephemeral container",
+            Self::ImageVolumes => "image volume",
         })
     }
 }
 
-/// A container that works, or pretends to work, as an auditor.
+/// A container that works, or pretends to work, as an auditor, or an image volume with an auditor's files.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AuditorContainer<'a> {
     /// Where it stands.
     pub place: Place,
     /// Its name.
-    pub name: &'a str,
+    pub name: Cow<'a, str>,
     /// Its image as the pod names it; empty when the pod names none.
-    pub image: &'a str,
+    pub image: Cow<'a, str>,
     /// The image, parsed.
     pub reference: Result<ImageReference, ReferenceError>,
 }
 
-impl AuditorContainer<'_> {
+impl<'a> AuditorContainer<'a> {
+    fn new(
+        place: Place,
+        name: &'a str,
+        image: &'a str,
+        reference: Result<ImageReference, ReferenceError>,
+    ) -> Self {
+        Self { place, name: name.into(), image: image.into(), reference }
+    }
+
     /// The digest its image is pinned to.
     #[must_use]
     pub fn digest(&self) -> Option<&Digest> {
@@ -50,56 +86,86 @@ impl AuditorContainer<'_> {
     }
 }
 
-/// Finds the auditors among all containers of `pod`.
-///
-/// What a container is follows from its spec, not from markers that anybody can write or leave out: it is an auditor
-/// when its image comes from the repository of an auditor in one of the `catalogues`, when it bears the name of one
-/// (`lucid-toxicity-auditor`, `lucid-toxicity-auditor-2`), or when it says so itself by `LUCID_AUDITOR_ID`.
-#[must_use]
-pub fn auditor_containers<'a, 'c>(
-    pod: &'a PodView<'a>,
-    catalogues: impl IntoIterator<Item = &'c Catalogue>,
-) -> Vec<AuditorContainer<'a>> {
-    let catalogues: Vec<&Catalogue> = catalogues.into_iter().collect();
-    let places = [
-        (Place::Containers, pod.containers()),
-        (Place::InitContainers, pod.init_containers()),
-        (Place::EphemeralContainers, pod.ephemeral_containers()),
-    ];
-    let all =
-        places.into_iter().flat_map(|(place, list)| list.iter().map(move |container| (place, container)));
-    all.filter_map(|(place, container)| {
-        let image = container.image().unwrap_or_default();
-        let reference = image.parse::<ImageReference>();
-        let known = |catalogue: &&Catalogue| {
-            let by_image = reference.as_ref().is_ok_and(|image| catalogue.auditor_of_image(image).is_some());
-            by_image || catalogue.auditor_of_container(container.name()).is_some()
-        };
-        let is_auditor = catalogues.iter().any(known) || container.env(AUDITOR_ID).is_some();
-        is_auditor.then(|| AuditorContainer { place, name: container.name(), image, reference })
-    })
-    .collect()
-}
+impl Case<'_> {
+    /// The auditors among all containers and image volumes.
+    ///
+    /// What a container is follows from its spec, not from markers that anybody can write or leave out. It is an auditor
+    ///
+    /// - under the name of a planned container,
+    /// - when its image comes from the repository of an auditor in one of the catalogues, or of lucid-init,
+    /// - when it bears the name of one (`lucid-toxicity-auditor`, `lucid-toxicity-auditor-2`), or
+    /// - when it says so itself by `LUCID_AUDITOR_ID`, or by `LUCID_REDIRECT` as lucid-init does.
+    ///
+    /// An image volume is one when it comes from such a repository, or when an auditor mounts it.
+    ///
+    /// Of a pod that is updated only what the update changes is named: the image of a running container is mutable, but
+    /// what was judged when it came is not judged again, or a Verifier that is down would block changes that have nothing
+    /// to do with auditors. Of a template the planned containers are named as they will be injected.
+    #[must_use]
+    pub fn auditors(&self) -> Vec<AuditorContainer<'_>> {
+        let pod = self.pod();
+        let planned = self.planned();
+        let will_be_injected = |place, name: &str| !self.is_pod() && planned.contains(&(name, place));
+        let mut auditors = Vec::new();
+        let mut mounted = BTreeSet::new();
+        for place in Place::CONTAINERS {
+            for container in place.of(pod) {
+                let image = container.image().unwrap_or_default();
+                let reference = image.parse::<ImageReference>();
+                if !self.is_auditor(container, reference.as_ref().ok(), &planned)
+                    || will_be_injected(place, container.name())
+                {
+                    continue;
+                }
+                mounted.extend(container.mounted_volumes());
+                if !self.stood_with_image(place, container) {
+                    auditors.push(AuditorContainer::new(place, container.name(), image, reference));
+                }
+            }
+        }
+        for (name, image) in pod.image_volumes() {
+            let reference = image.parse::<ImageReference>();
+            let known = reference.as_ref().is_ok_and(|image| self.is_image_of_auditor(image));
+            // Volumes do not change after a pod is created.
+            if (known || mounted.contains(name)) && (self.is_created() || !self.is_pod()) {
+                auditors.push(AuditorContainer::new(Place::ImageVolumes, name, image, reference));
+            }
+        }
+        if let Some(plan) = self.plan().filter(|_| !self.is_pod()) {
+            let init = plan.init.iter().map(|init| (init.name.as_str(), init.image.as_str()));
+            let images = plan.containers.iter().map(|planned| (planned.name.as_str(), planned.image()));
+            for ((name, image), (_, place)) in images.chain(init).zip(&planned) {
+                auditors.push(AuditorContainer::new(*place, name, image, image.parse()));
+            }
+        }
+        auditors
+    }
 
-/// Leaves out the containers that run the same image under the same name in `old` already.
-///
-/// An update that does not touch an auditor was judged when the auditor came; to judge it again would let a Verifier
-/// that is down, or a digest revoked since, block changes that have nothing to do with it.
-#[must_use]
-pub fn changed_since<'a>(
-    auditors: Vec<AuditorContainer<'a>>,
-    old: &PodView<'_>,
-) -> Vec<AuditorContainer<'a>> {
-    let list = |place| match place {
-        Place::Containers => old.containers(),
-        Place::InitContainers => old.init_containers(),
-        Place::EphemeralContainers => old.ephemeral_containers(),
-    };
-    let stood = |auditor: &AuditorContainer<'_>| {
-        let same = |container: &ContainerView<'_>| {
-            container.name() == auditor.name && container.image() == Some(auditor.image)
-        };
-        list(auditor.place).iter().any(same)
-    };
-    auditors.into_iter().filter(|auditor| !stood(auditor)).collect()
+    fn is_auditor(
+        &self,
+        container: &ContainerView<'_>,
+        image: Option<&ImageReference>,
+        planned: &[(&str, Place)],
+    ) -> bool {
+        let name = container.name();
+        image.is_some_and(|image| self.is_image_of_auditor(image))
+            || self.catalogues.iter().any(|catalogue| catalogue.auditor_of_container(name).is_some())
+            || name == keys::INIT_CONTAINER
+            || container.env(AUDITOR_ID).is_some()
+            || container.env(keys::REDIRECT_ENV).is_some()
+            || planned.iter().any(|(planned, _)| *planned == name)
+    }
+
+    fn is_image_of_auditor(&self, image: &ImageReference) -> bool {
+        self.catalogues.iter().any(|catalogue| catalogue.auditor_of_image(image).is_some())
+            || is_same_repository(image, self.init_image)
+    }
+
+    /// Whether a container of this name ran the same image before the update.
+    fn stood_with_image(&self, place: Place, container: &ContainerView<'_>) -> bool {
+        let Some(old) = self.subject.old.as_ref().filter(|_| self.is_pod()) else { return false };
+        let same =
+            |old: &ContainerView<'_>| old.name() == container.name() && old.image() == container.image();
+        place.of(old).iter().any(same)
+    }
 }

@@ -1,128 +1,150 @@
-use std::collections::BTreeMap;
-use std::fmt;
+//! What becomes of a pod, and what is told to whom.
 
-use lucid_notary::{Digest, Verdict};
+use crate::break_glass::BreakGlass;
+use crate::exemptions::Exempted;
+use crate::finding::{Check, Finding, Problem, Severity};
+use crate::policy::Mode;
+use crate::subject::Workload;
 
-use crate::auditors::{AuditorContainer, Place};
-
-/// What becomes of an auditor image that is not known to be notarized.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Strictness {
-    /// It refuses the pod; for production.
-    Strict,
-    /// It gives a warning; for development.
-    Lenient,
-}
-
-/// What is wrong with an auditor's image.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The mode that was in force for one pod, as the record has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Problem {
-    /// The image is not an image reference.
-    InvalidReference {
-        /// What is wrong with it, and where.
-        reason: String,
-    },
-    /// The image is named by tag only, which may mean another image tomorrow.
-    MissingDigest,
-    /// The Verifier does not know the digest as notarized.
-    NotNotarized,
-    /// The Verifier could not be asked.
-    Unverified {
-        /// Why not.
-        reason: String,
-    },
+pub enum EffectiveMode {
+    /// Nothing was refused.
+    Audit,
+    /// What was wrong refused.
+    Enforce,
+    /// A ticket opened.
+    BreakGlass,
 }
 
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl EffectiveMode {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Audit, Self::Enforce, Self::BreakGlass];
+
+    /// `audit`, `enforce` or `break-glass`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
         match self {
-            Self::InvalidReference { reason } => write!(f, "not an image reference: {reason}"),
-            Self::MissingDigest => {
-                f.write_str("missing digest (strict notarization accepts only image@sha256:…)")
-            }
-            Self::NotNotarized => f.write_str("not notarized"),
-            Self::Unverified { reason } => write!(f, "could not be verified: {reason}"),
+            Self::Audit => "audit",
+            Self::Enforce => "enforce",
+            Self::BreakGlass => "break-glass",
         }
     }
 }
 
-/// One auditor container with something wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Finding {
-    /// Where the container stands.
-    pub place: Place,
-    /// The container.
-    pub container: String,
-    /// Its image as the pod names it.
-    pub image: String,
-    /// What is wrong.
-    pub problem: Problem,
-}
+/// How many reasons a denial lists: a pod's author chooses how many there are.
+const MOST_REASONS: usize = 32;
 
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The API server accepts control characters within an image.
-        let (container, image) = (self.container.escape_debug(), self.image.escape_debug());
-        write!(f, "auditor {} {container}, image {image}: {}", self.place, self.problem)
-    }
-}
-
-/// The outcome for a whole pod.
+/// The outcome for a pod or a template of pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Judgement {
-    /// What was asked for.
-    pub strictness: Strictness,
-    /// What is wrong, in the order of the pod's containers.
+    /// The mode that was in force.
+    pub mode: EffectiveMode,
+    /// What is wrong: images first, in the order of the pod's lists.
     pub findings: Vec<Finding>,
+    /// What would be wrong, had it not been exempt.
+    pub exempted: Vec<Exempted>,
+    /// Whether the pod breaks the glass.
+    pub break_glass: BreakGlass,
+    /// The ticket that opened.
+    pub ticket: Option<String>,
+    /// Whether the policy refuses the pod, or pods of the template, whatever becomes of it.
+    pub would_deny: bool,
+    configured: Mode,
+    workload: Workload,
 }
 
 impl Judgement {
-    /// Why the pod is refused; `None` when it may run.
+    pub(crate) fn new(
+        configured: Mode,
+        workload: Workload,
+        findings: Vec<Finding>,
+        exempted: Vec<Exempted>,
+        break_glass: BreakGlass,
+        ticket: Option<String>,
+    ) -> Self {
+        let would_deny = findings.iter().any(|finding| finding.severity == Severity::Refuse);
+        let mode = match configured {
+            _ if break_glass == BreakGlass::Opened => EffectiveMode::BreakGlass,
+            Mode::Enforce => EffectiveMode::Enforce,
+            // Only images refuse, and only where they are strict.
+            Mode::Images if findings.iter().any(|finding| is_enforced(configured, finding)) => {
+                EffectiveMode::Enforce
+            }
+            Mode::Images | Mode::Audit => EffectiveMode::Audit,
+        };
+        Self { mode, findings, exempted, break_glass, ticket, would_deny, configured, workload }
+    }
+
+    /// The findings for which the pod is refused, or pods of the template would be.
+    fn refusing(&self) -> impl Iterator<Item = &Finding> {
+        let is_open = self.break_glass == BreakGlass::Opened;
+        self.findings.iter().filter(move |finding| !is_open && is_enforced(self.configured, finding))
+    }
+
+    /// Whether the pod is refused, or pods of the template will be.
+    #[must_use]
+    pub fn refuses(&self) -> bool {
+        self.refusing().next().is_some()
+    }
+
+    /// Why the pod is refused; `None` when it may run. A template never is.
     #[must_use]
     pub fn denial(&self) -> Option<String> {
-        let denied = self.strictness == Strictness::Strict && !self.findings.is_empty();
-        denied.then(|| self.findings.iter().map(Finding::to_string).collect::<Vec<_>>().join("; "))
+        let mut reasons: Vec<_> = self.refusing().take(MOST_REASONS).map(Finding::to_string).collect();
+        match self.refusing().count() - reasons.len() {
+            0 => {}
+            more => reasons.push(format!("and {more} more")),
+        }
+        (self.workload.is_pod() && !reasons.is_empty()).then(|| reasons.join("; "))
     }
 
-    /// What the user is warned of when the pod may run all the same.
+    /// The findings that users are told of. Where nobody has chosen a mode, every pod of the cluster lacks the required label:
+    /// that is for the record only.
+    pub fn told(&self) -> impl Iterator<Item = &Finding> {
+        let is_told = |finding: &&Finding| {
+            self.configured != Mode::Images || !matches!(finding.problem, Problem::TierMissing { .. })
+        };
+        self.findings.iter().filter(is_told)
+    }
+
+    /// What the user is warned of: what is wrong and does not refuse, and that the glass is broken.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        match self.strictness {
-            Strictness::Strict => Vec::new(),
-            Strictness::Lenient => self.findings.iter().map(Finding::to_string).collect(),
+        let mut warnings = Vec::new();
+        let ticket = self.ticket.as_deref().unwrap_or_default();
+        if self.break_glass == BreakGlass::Opened {
+            warnings.push(match self.workload.is_pod() {
+                true => {
+                    format!("break-glass: admitted by ticket {ticket:?}, which is recorded with your name")
+                }
+                false => format!("break-glass: pods of this template will be admitted by ticket {ticket:?}"),
+            });
         }
+        for finding in self.told() {
+            let is_enforced = is_enforced(self.configured, finding);
+            warnings.push(match (self.break_glass, finding.severity) {
+                (_, Severity::Warn) => finding.to_string(),
+                (BreakGlass::Opened, Severity::Refuse) => format!("break-glass: passed over: {finding}"),
+                (_, Severity::Refuse) if is_enforced && self.workload.is_pod() => continue,
+                (_, Severity::Refuse) if is_enforced => {
+                    format!("pods of this template will be refused: {finding}")
+                }
+                (_, Severity::Refuse) => format!("admission mode enforce would refuse: {finding}"),
+            });
+        }
+        warnings
     }
 }
 
-/// Judges the auditors of a pod by the verdicts on their digests. A digest without a verdict counts as one that could
-/// not be verified.
-#[must_use]
-pub fn judge(
-    auditors: &[AuditorContainer<'_>],
-    verdicts: &BTreeMap<Digest, Verdict>,
-    strictness: Strictness,
-) -> Judgement {
-    let findings = auditors.iter().filter_map(|auditor| {
-        let problem = problem(auditor, verdicts)?;
-        let (container, image) = (auditor.name.to_owned(), auditor.image.to_owned());
-        Some(Finding { place: auditor.place, container, image, problem })
-    });
-    Judgement { strictness, findings: findings.collect() }
-}
-
-fn problem(auditor: &AuditorContainer<'_>, verdicts: &BTreeMap<Digest, Verdict>) -> Option<Problem> {
-    let reference = match &auditor.reference {
-        Ok(reference) => reference,
-        Err(error) => return Some(Problem::InvalidReference { reason: error.to_string() }),
-    };
-    let Some(digest) = reference.digest() else { return Some(Problem::MissingDigest) };
-    match verdicts.get(digest) {
-        Some(Verdict::Notarized) => None,
-        Some(Verdict::NotNotarized) => Some(Problem::NotNotarized),
-        Some(Verdict::Unknown { reason }) => Some(Problem::Unverified { reason: reason.clone() }),
-        None => Some(Problem::Unverified { reason: "the Verifier was not asked".to_owned() }),
-    }
+/// Whether the finding refuses a pod in this mode.
+fn is_enforced(mode: Mode, finding: &Finding) -> bool {
+    finding.severity == Severity::Refuse
+        && match mode {
+            Mode::Images => finding.problem.check() == Check::Images,
+            Mode::Audit => false,
+            Mode::Enforce => true,
+        }
 }

@@ -21,15 +21,16 @@ use crate::metrics::{CONVERT, Outcome, WebhookMetrics};
 use crate::reply;
 use crate::response::AdmissionResponse;
 use crate::review::{AdmissionRequest, ReviewError};
-use crate::router::{Bodies, BoxError, Route, Target};
+use crate::router::{Bodies, BoxError, OtherService, Route, Target};
 use crate::trace_parent::TraceParent;
 use crate::webhook::AdmissionService;
 
-/// Answers one request. It never fails: what goes wrong becomes an answer.
+/// Answers one request. It never fails: what goes wrong becomes an answer. A stranger may not call webhooks.
 pub(crate) async fn answer<B>(
     route: Option<&Route>,
     bodies: &Bodies,
     request: Request<B>,
+    is_stranger: bool,
 ) -> Response<Full<Bytes>>
 where
     B: Body<Data = Bytes>,
@@ -43,6 +44,12 @@ where
         return refuse(StatusCode::NOT_FOUND, &format!("no webhook at {}", head.uri.path()));
     };
     let answer = match &route.target {
+        Target::Admission(_) | Target::Conversion(_) if is_stranger => {
+            let (head, body) = request.into_parts();
+            bodies.admission.discard(&head.headers, body).await;
+            Err(Refusal::bad(StatusCode::FORBIDDEN, "only clients with a certificate may call webhooks"))
+        }
+        Target::Other(service) => other(service.clone(), &bodies.other, request).await,
         Target::Admission(service) => {
             admit(service.clone(), route, arrival, &bodies.admission, request).await
         }
@@ -181,6 +188,22 @@ where
     }
 }
 
+/// Something that is no webhook.
+async fn other<B>(
+    service: OtherService,
+    bodies: &body::Reader,
+    request: Request<B>,
+) -> Result<Response<Full<Bytes>>, Refusal>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let (head, body) = request.into_parts();
+    let body = receive(&head.headers, bodies, body).await?;
+    let Ok(response) = service.oneshot(Request::from_parts(head, body.bytes.clone())).await;
+    Ok(response)
+}
+
 /// The body of a request that is one for a webhook.
 async fn read<B>(head: &Parts, bodies: &body::Reader, body: B) -> Result<Received, Refusal>
 where
@@ -193,7 +216,25 @@ where
         bodies.discard(&head.headers, body).await;
         return Err(refusal);
     }
-    let body = bodies.read(&head.headers, body).await.map_err(|error| match error {
+    let body = receive(&head.headers, bodies, body).await?;
+    if body.bytes.is_empty() {
+        return Err(Refusal::bad(StatusCode::BAD_REQUEST, "the body is empty"));
+    }
+    if !is_json(&head.headers) {
+        return Err(Refusal::bad(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "the Content-Type is not application/json",
+        ));
+    }
+    Ok(body)
+}
+
+async fn receive<B>(headers: &HeaderMap, bodies: &body::Reader, body: B) -> Result<Received, Refusal>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    bodies.read(headers, body).await.map_err(|error| match error {
         BodyError::TooLarge => {
             let message = format!("the body is larger than {} bytes", bodies.limit());
             Refusal::bad(StatusCode::PAYLOAD_TOO_LARGE, &message)
@@ -209,17 +250,7 @@ where
         BodyError::Broken(error) => {
             Refusal::bad(StatusCode::BAD_REQUEST, &format!("failed to read the body: {error}"))
         }
-    })?;
-    if body.bytes.is_empty() {
-        return Err(Refusal::bad(StatusCode::BAD_REQUEST, "the body is empty"));
-    }
-    if !is_json(&head.headers) {
-        return Err(Refusal::bad(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "the Content-Type is not application/json",
-        ));
-    }
-    Ok(body)
+    })
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

@@ -13,16 +13,24 @@ use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Body;
 use tower::Service;
+use tower::util::BoxCloneSyncService;
 
 use crate::conversion::Converter;
 use crate::layers::shed::Limit;
 use crate::metrics::{Metrics, WebhookMetrics};
 use crate::registration::Registration;
+use crate::server::PeerCertificate;
 use crate::webhook::{AdmissionService, Webhook};
 use crate::{body, exchange};
 
+/// How many bytes a request may have that is none for a webhook.
+const OTHER_LIMIT: usize = 64 * 1024;
+
 /// Any error of a handler.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What is no webhook and stands beside them.
+pub(crate) type OtherService = BoxCloneSyncService<Request<Bytes>, Response<Full<Bytes>>, Infallible>;
 
 /// What answers at a path.
 #[derive(Clone)]
@@ -39,6 +47,7 @@ pub(crate) struct Route {
 pub(crate) enum Target {
     Admission(AdmissionService),
     Conversion(Converter),
+    Other(OtherService),
     /// Two webhooks were given the path: none of them answers, so that the mistake does not pass unseen.
     Contested,
 }
@@ -49,7 +58,7 @@ impl Route {
         self.metrics = Some(match &self.target {
             Target::Admission(_) => metrics.webhook(&self.name),
             Target::Conversion(_) => metrics.conversion(&self.name),
-            Target::Contested => return,
+            Target::Other(_) | Target::Contested => return,
         });
     }
 }
@@ -72,6 +81,7 @@ pub struct Router {
     routes: Arc<Vec<Route>>,
     metrics: Option<Metrics>,
     bodies: Bodies,
+    client_certificates: bool,
 }
 
 /// How bodies are read; a conversion may carry a whole list.
@@ -79,11 +89,14 @@ pub struct Router {
 pub(crate) struct Bodies {
     pub(crate) admission: body::Reader,
     pub(crate) conversion: body::Reader,
+    pub(crate) other: body::Reader,
 }
 
 impl Default for Bodies {
     fn default() -> Self {
-        Self { admission: body::Reader::default(), conversion: body::Reader::conversion() }
+        let mut other = body::Reader::default();
+        other.set_limit(OTHER_LIMIT);
+        Self { admission: body::Reader::default(), conversion: body::Reader::conversion(), other }
     }
 }
 
@@ -125,6 +138,49 @@ impl Router {
             limit: None,
             metrics: None,
         })
+    }
+
+    /// Serves anything else at `path`, beside the webhooks: a status page, say. Requests of up to 64 KiB reach it with their
+    /// body read; a longer one is answered with 413. It is asked by whoever can connect, see
+    /// [`with_client_certificates`](Self::with_client_certificates).
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use http::{Request, Response};
+    /// use http_body_util::Full;
+    /// use lucid_webhook::Router;
+    ///
+    /// let hello = tower::service_fn(async |_: Request<Bytes>| Ok(Response::new(Full::from("hello\n"))));
+    /// let router = Router::new().service("/hello", hello);
+    /// ```
+    #[must_use]
+    pub fn service<S>(self, path: impl Into<Arc<str>>, service: S) -> Self
+    where
+        S: Service<Request<Bytes>, Response = Response<Full<Bytes>>, Error = Infallible>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        S::Future: Send + 'static,
+    {
+        let path = absolute(path.into());
+        self.route(Route {
+            name: Arc::clone(&path),
+            path,
+            registration: None,
+            target: Target::Other(BoxCloneSyncService::new(service)),
+            limit: None,
+            metrics: None,
+        })
+    }
+
+    /// Lets only clients with a certificate call webhooks and conversions; others are answered with 403. Who is verified, and
+    /// against which authorities, is for the TLS configuration to say: have it ask for certificates, and not require them,
+    /// where a [`service`](Self::service) is for clients without.
+    #[must_use]
+    pub fn with_client_certificates(mut self) -> Self {
+        self.client_certificates = true;
+        self
     }
 
     /// What the webhooks are called for, in the order they were added; see [`registration`](crate::registration).
@@ -196,9 +252,10 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (routes, bodies) = (Arc::clone(&self.routes), self.bodies.clone());
+        let is_stranger = self.client_certificates && request.extensions().get::<PeerCertificate>().is_none();
         let answer = async move {
             let route = routes.iter().find(|route| *route.path == *request.uri().path());
-            exchange::answer(route, &bodies, request).await
+            exchange::answer(route, &bodies, request, is_stranger).await
         };
         // Handlers have a `CatchPanicLayer`. Nothing else panics, or it ends here.
         let answer = AssertUnwindSafe(answer).catch_unwind();

@@ -133,3 +133,10 @@ pub(crate) async fn delete_all_pods(cluster: &Cluster, namespace: &str) {
         api.delete(&pod.name_any(), &now).await.unwrap();
     }
 }
+
+/// The records of a log that has one segment.
+pub(crate) fn decisions(log: &std::path::Path) -> Vec<Value> {
+    let segment = log.join("segments/00000000000000000000.jsonl");
+    let text = std::fs::read_to_string(segment).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}

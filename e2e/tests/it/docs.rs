@@ -1,4 +1,4 @@
-//! The pages of docs/certificates: their commands are run as they are written, and print what the pages say.
+//! Pages of docs/: their commands are run as they are written, and print what the pages say.
 //!
 //! What a cluster has besides the API server is played: the operator runs as a process, with the environment that its
 //! Deployment has at the moment, and `kubectl logs` gives what it logs.
@@ -125,7 +125,7 @@ async fn follow(page: &str) {
         eprintln!("skipped: needs root and network namespaces");
         return;
     }
-    let page = format!("{}/../docs/certificates/{page}", env!("CARGO_MANIFEST_DIR"));
+    let page = format!("{}/../docs/{page}", env!("CARGO_MANIFEST_DIR"));
     let page = fs::read_to_string(page).unwrap();
     let cluster = Cluster::builder().webhooks_by_service().start().await.unwrap();
     apply(&cluster, "lucid.yaml");
@@ -195,10 +195,15 @@ fn shell(cluster: &Cluster, folder: &Path) -> Shell {
 
 #[tokio::test]
 async fn an_authority_of_our_own_behaves_as_its_page_says() {
-    follow("self-signed.md").await;
+    follow("certificates/self-signed.md").await;
 }
 
 #[tokio::test]
 async fn certificates_by_openssl_are_taken_and_renewed_as_their_page_says() {
-    follow("openssl.md").await;
+    follow("certificates/openssl.md").await;
+}
+
+#[tokio::test]
+async fn each_step_of_a_roll_out_behaves_as_its_page_says() {
+    follow("canary.md").await;
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::{
-    chain, cluster, config_map, create, env, expected, operator, pod, secured, stored, until,
+    chain, cluster, config_map, create, decisions, env, expected, operator, pod, secured, stored, until,
 };
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
@@ -220,16 +220,16 @@ async fn a_broken_catalogue_leaves_the_last_good_one_in_force() {
 #[tokio::test]
 async fn a_server_side_dry_run_shows_the_chain_and_leaves_nothing_behind() {
     let cluster = cluster().await;
-    let file = cluster.folder().join("decisions.jsonl");
+    let log = cluster.folder().join("decisions");
     let _operator =
-        operator(&cluster, |operator| operator.env("LUCID_DECISION_LOG", file.display().to_string())).await;
+        operator(&cluster, |operator| operator.env("LUCID_DECISION_LOG", log.display().to_string())).await;
     let api: Api<Pod> = Api::namespaced(cluster.client(), "shop");
     let dry_run = PostParams { dry_run: true, ..Default::default() };
     let pod = api.create(&dry_run, &serde_json::from_value(secured("web")).unwrap()).await.unwrap();
     assert_eq!(chain(&pod), expected(GUARDRAILS));
     assert!(api.list(&ListParams::default()).await.unwrap().items.is_empty());
-    let decisions = std::fs::read_to_string(file).unwrap();
-    assert_eq!(decisions.lines().filter(|line| line.contains(r#""dryRun":true"#)).count(), 2, "{decisions}");
+    let decisions = decisions(&log);
+    assert_eq!(decisions.iter().filter(|it| it["dryRun"] == true).count(), 2, "{decisions:?}");
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@
 
 mod auditor;
 mod auditors_yaml;
+mod backstop;
 mod bad_input;
 mod certificates;
 mod check;
@@ -23,6 +24,7 @@ mod lifecycle;
 mod manifests;
 mod modes;
 mod notices;
+mod policy;
 mod reinvocation;
 mod selectors;
 mod uninstall;

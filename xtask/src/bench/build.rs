@@ -23,16 +23,22 @@ pub(super) struct Programs {
 impl Programs {
     /// Builds them all. Each package of Rust is built by itself, so that none gets the features that another asks for.
     pub(super) fn build() -> Result<Self, Error> {
-        let folder = folder();
-        for package in ["bench-load", "bench-lucid", "bench-bare", "bench-axum-kube"] {
-            build(package)?;
-        }
+        let Self { folder } =
+            Self::build_only(&["bench-load", "bench-lucid", "bench-bare", "bench-axum-kube"])?;
         eprintln!("bench: building controller-runtime");
         let mut go = Command::new("go");
         go.args(["build", "-o"]).arg(folder.join("peers").join("controller-runtime")).arg(".");
         go.env("CGO_ENABLED", "0").env("GOFLAGS", "-mod=readonly").env("GOWORK", "off");
         succeed(go.current_dir(Path::new(ROOT).join("bench/peers/controller-runtime")))?;
         Ok(Self { folder })
+    }
+
+    /// Builds these packages of Rust alone.
+    pub(super) fn build_only(packages: &[&str]) -> Result<Self, Error> {
+        for package in packages {
+            build(package)?;
+        }
+        Ok(Self { folder: folder() })
     }
 
     pub(super) fn rust(&self, package: &str) -> PathBuf {

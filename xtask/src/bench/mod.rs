@@ -1,12 +1,14 @@
-//! `cargo xtask bench`: figures of lucid-webhook and its peers, of lucid-certs and of injection. docs/benchmarks.md tells
-//! how and why.
+//! `cargo xtask bench`: figures of lucid-webhook and its peers, of lucid-certs, of injection, of image trust and of the record.
+//! docs/benchmarks.md tells how and why.
 
+mod audit;
 mod build;
 mod chain;
 mod handshake;
 mod load;
 mod restart;
 mod server;
+mod trust;
 mod webhook;
 
 use clap::Subcommand;
@@ -20,8 +22,12 @@ pub(crate) enum Task {
     Restart(restart::Restart),
     /// Injection: planning and patching pods, a call of the operator's webhook, and lucid-init.
     Chain(chain::Chain),
+    /// Image trust: verdicts from the cache, asks at the same time, an open breaker, and a call of the validator's webhook.
+    Trust(trust::Trust),
     /// TLS handshakes with lucid-certs' resolver and with a certificate that stays.
     Handshake(handshake::Handshake),
+    /// The record of decisions: how many are kept a second, and how long each takes, by when the disk has to have it.
+    Audit(audit::Audit),
 }
 
 pub(crate) fn run(task: &Task) -> Result<(), Error> {
@@ -29,6 +35,8 @@ pub(crate) fn run(task: &Task) -> Result<(), Error> {
         Task::Webhook(webhook) => webhook::run(webhook),
         Task::Restart(restart) => restart::run(restart),
         Task::Chain(chain) => chain::run(chain),
+        Task::Trust(trust) => trust::run(trust),
         Task::Handshake(handshake) => handshake::run(handshake),
+        Task::Audit(audit) => audit::run(audit),
     }
 }

@@ -3,9 +3,10 @@
 //! Nothing is changed. What may not be looked at is told with the right that is missing, and keeps nobody from the rest.
 //!
 //! [`report`] is what is printed. Each other module makes checks: [`operator`] of the Deployment, [`registration`] of what
-//! the API server calls, [`endpoint`] and [`certificate`] of where it does, [`reachable`] of whether it gets an answer,
+//! the API server calls, [`backstop`] of what it refuses by itself, [`endpoint`] and [`certificate`] of where it does, [`reachable`] of whether it gets an answer,
 //! [`namespaces`] and [`overlap`] of what else is called there, [`configuration`] of the catalogue, [`pods`] of the pods.
 
+mod backstop;
 mod certificate;
 mod configuration;
 mod endpoint;
@@ -21,11 +22,11 @@ use std::io::{self, IsTerminal, Write};
 
 use kube::Client;
 use lucid_chain::keys;
+use lucid_cluster::InjectionArgs;
 use lucid_validator::Scope;
 use serde_json::json;
 use snafu::{ResultExt, Snafu};
 
-use crate::config::InjectionArgs;
 use endpoint::Endpoint;
 use operator::Operator;
 use pods::Survey;
@@ -148,6 +149,9 @@ async fn look(client: &Client, args: &CheckArgs) -> Result<Report, CheckError> {
 
     let (cluster, checks) = configuration::read(client, namespace, operator.args.injection.settings()).await;
     report.extend(checks);
+    let webhooks = [&registrations.mutating, &registrations.validating];
+    let ignores_failures = webhooks.into_iter().flatten().any(registration::Registered::ignores_failures);
+    report.extend(backstop::check(client, &operator, cluster.as_ref(), namespace, ignores_failures).await);
     let selected = || namespaces.iter().filter(|it| it.is_selected && scope.covers(&it.name));
     report.extend([reachable::check(client, cluster.as_ref(), mutating, &namespaces, &scope).await]);
     let Some(cluster) = cluster else { return Ok(report) };

@@ -4,10 +4,11 @@ use clap::{Args as _, Command, FromArgMatches as _};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Container, EnvVar};
 use kube::{Api, Client};
+use lucid_cluster::InjectionArgs;
 use lucid_process::LogArgs;
 
 use super::report::{Check, Status, Unread};
-use crate::config::{InjectionArgs, RunArgs};
+use crate::config::RunArgs;
 use crate::run::PROGRAM;
 
 const CHECK: &str = "operator";

@@ -7,6 +7,7 @@ use lucid_chain::{
     Catalogue, Configuration, Inputs, NamespaceChain, NamespaceChainError, Outcome, PodSecurity, PodView,
     keys, plan,
 };
+use lucid_cluster::InjectionArgs;
 use lucid_document::documents;
 use lucid_validator::Scope;
 use serde_json::Value;
@@ -14,7 +15,6 @@ use snafu::ResultExt;
 
 use super::error::{CatalogueSnafu, NamespaceChainSnafu, NamespaceConfigSnafu, OfflineError};
 use super::input::{Input, read};
-use crate::config::InjectionArgs;
 
 /// What an operator and a cluster would know. The variables of `run` count here too.
 #[derive(Clone, Debug, clap::Args)]

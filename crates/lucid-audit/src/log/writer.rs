@@ -284,3 +284,69 @@ fn write_error(error: io::Error) -> AppendError {
         _ => AppendError::Write { source: Arc::new(error) },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::atomic::Ordering;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::layout;
+    use crate::log::Log;
+
+    fn lines(directory: &Path) -> Vec<String> {
+        let mut paths: Vec<_> =
+            fs::read_dir(directory.join(layout::SEGMENTS)).unwrap().map(|it| it.unwrap().path()).collect();
+        paths.sort();
+        let texts = paths.iter().map(|path| fs::read_to_string(path).unwrap());
+        texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
+    }
+
+    /// A disk that fails to sync `faults` times after the first record.
+    async fn with_faults(sync: Sync, faults: u32) -> (tempfile::TempDir, Options, Log) {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options::new().sync(sync);
+        let log = Log::open(folder.path(), options.clone()).unwrap();
+        log.append(br#"{"a":"before"}"#.to_vec()).await.unwrap();
+        options.faults.syncs.store(faults, Ordering::SeqCst);
+        (folder, options, log)
+    }
+
+    #[tokio::test]
+    async fn a_segment_that_cannot_be_synced_ends_and_another_one_takes_over() {
+        let (folder, _, log) = with_faults(Sync::Batch, 1).await;
+        assert_eq!(log.append(br#"{"a":"while"}"#.to_vec()).await.unwrap().seq, 1);
+        assert_eq!(log.append(br#"{"a":"after"}"#.to_vec()).await.unwrap().seq, 2);
+        log.close();
+        assert_eq!(lines(folder.path()).len(), 3);
+        assert!(layout::segment(folder.path(), 1).exists());
+        drop(log);
+        Log::open(folder.path(), Options::new()).unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_no_segment_can_sync_is_not_kept_and_not_there() {
+        let (folder, _, log) = with_faults(Sync::Batch, 2).await;
+        let error = log.append(br#"{"a":"while"}"#.to_vec()).await.unwrap_err();
+        assert!(matches!(error, AppendError::Sync { .. }), "{error}");
+        assert_eq!(lines(folder.path()).len(), 1);
+        assert_eq!(log.append(br#"{"a":"after"}"#.to_vec()).await.unwrap().seq, 1);
+        log.close();
+        let lines = lines(folder.path());
+        assert!(lines.len() == 2 && lines[1].contains("after"), "{lines:?}");
+    }
+
+    #[tokio::test]
+    async fn what_was_promised_is_written_again_when_the_disk_did_not_have_it() {
+        let (folder, options, log) = with_faults(Sync::Interval(Duration::from_secs(60)), 0).await;
+        for number in 0..10 {
+            log.append(format!("{{\"a\":{number}}}").into_bytes()).await.unwrap();
+        }
+        options.faults.syncs.store(1, Ordering::SeqCst);
+        log.close();
+        drop(log);
+        assert_eq!(lines(folder.path()).len(), 11);
+        Log::open(folder.path(), Options::new()).unwrap();
+    }
+}

@@ -26,7 +26,7 @@ use crate::port;
 
 pub use auditor::{Auditor, Resources};
 pub use defaults::Defaults;
-pub use nearest::UnknownAuditor;
+pub use nearest::{UnknownAuditor, nearest};
 pub use probes::{Probe, Probes};
 pub use security_context::{Profile, SecurityContext};
 pub use yaml::CatalogueError;

@@ -63,6 +63,23 @@ impl fmt::Display for UnknownAuditor {
 
 impl std::error::Error for UnknownAuditor {}
 
+/// The one of `known` that somebody who wrote `word` may have meant: at most `edits` insertions, removals, replacements and
+/// swaps of neighbours away. Of several the first.
+///
+/// ```
+/// let known = ["secured", "auditors"];
+/// assert_eq!(lucid_chain::nearest("secure", known, 2), Some("secured"));
+/// assert_eq!(lucid_chain::nearest("name", known, 2), None);
+/// ```
+pub fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>, edits: usize) -> Option<&'k str> {
+    let alike = |known: &&str| word.len() <= LONGEST && word.len().abs_diff(known.len()) <= edits;
+    let known = known.into_iter().filter(alike).map(|known| (distance(word, known), known));
+    known
+        .filter(|(distance, _)| *distance <= edits)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, known)| known)
+}
+
 /// Edits (insert, remove, replace one character, swap two neighbours) between two names.
 fn distance(left: &str, right: &str) -> usize {
     let (left, right): (Vec<char>, Vec<char>) = (left.chars().collect(), right.chars().collect());

@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use crate::pod::PodView;
 
-/// Variables of the Amazon EKS Pod Identity Webhook and of Azure AD Workload Identity.
-const VARIABLES: [&str; 11] = [
+/// Environment variables by which a cloud's webhook gives every container of a pod its identity: those of the Amazon EKS
+/// Pod Identity Webhook and of Azure AD Workload Identity. An auditor may have them besides what is planned.
+pub const VARIABLES: [&str; 11] = [
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
     "AWS_DEFAULT_REGION",

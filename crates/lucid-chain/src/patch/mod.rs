@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 use added::Added;
 use member::{Member, places};
 
+pub use identity::VARIABLES as IDENTITY_ENV;
+
 use crate::{
     keys,
     plan::{Plan, local_url},

@@ -87,3 +87,36 @@ fn text_that_is_no_json_document_is_refused() {
     }
     assert!(PodView::from_json(b"{\"metadata\": {\"name\": \"\xff\"}}").is_err());
 }
+
+#[test]
+fn a_view_tells_what_a_container_may_do_and_which_images_are_volumes() {
+    let json = r#"{
+        "metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}},
+        "spec": {
+            "hostPID": true, "shareProcessNamespace": true, "securityContext": {"runAsUser": 7, "runAsNonRoot": true},
+            "volumes": [{"name": "files", "image": {"reference": "shop/files:1"}}, {"name": "x", "emptyDir": {}}, {"name": "y", "image": {}}],
+            "containers": [
+                {"name": "a", "volumeMounts": [{"name": "files"}], "securityContext": {
+                    "privileged": true, "runAsUser": 0, "capabilities": {"add": ["CAP_SETUID", "NET_ADMIN"], "drop": ["cap_chown"]}}},
+                {"name": "b", "securityContext": {"capabilities": {"add": null, "drop": ["ALL"]}}},
+                {"name": "c", "securityContext": null}
+            ]
+        }
+    }"#;
+    let pod = PodView::from_json(json).unwrap();
+    assert_eq!(pod.labels().collect::<Vec<_>>(), [("a", "b")]);
+    assert_eq!(pod.annotations().collect::<Vec<_>>(), [("c", "d")]);
+    assert!(pod.host_pid() && pod.shares_processes() && !pod.host_network());
+    let of_pod = pod.privileges().unwrap();
+    assert_eq!((of_pod.run_as_user(), of_pod.run_as_non_root()), (Some(7), Some(true)));
+    assert_eq!(pod.image_volumes().collect::<Vec<_>>(), [("files", "shop/files:1"), ("y", "")]);
+    let [a, b, c] = pod.containers() else { panic!("three containers") };
+    assert_eq!(a.mounted_volumes().collect::<Vec<_>>(), ["files"]);
+    let a = a.privileges().unwrap();
+    assert_eq!((a.run_as_user(), a.is_privileged()), (Some(0), true));
+    assert_eq!(a.added().collect::<Vec<_>>(), ["SETUID", "NET_ADMIN"]);
+    assert!(a.drops("CHOWN") && !a.drops("SETUID"));
+    let b = b.privileges().unwrap();
+    assert!(b.drops("SETUID") && !b.is_privileged() && b.added().next().is_none());
+    assert!(c.privileges().is_none());
+}

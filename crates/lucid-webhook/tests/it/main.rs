@@ -24,6 +24,7 @@ mod registration;
 mod renewal;
 mod server;
 mod server_under_test;
+mod services;
 mod shed;
 mod shutdown;
 mod signatures;

@@ -98,20 +98,30 @@ async fn write_secret(cluster: &Cluster, files: BTreeMap<String, Vec<u8>>) {
     secrets.patch("lucid-operator-tls", &manager, &Patch::Apply(secret)).await.unwrap();
 }
 
-/// Writes the bundle into both configurations, as others do where it is theirs to write.
+/// Writes the bundle for every webhook of both configurations, as others do where it is theirs to write.
 async fn write_bundles(cluster: &Cluster, authorities: &[&Authority]) {
     write_bundles_of("lucid-operator", cluster, authorities).await;
 }
 
 async fn write_bundles_of(name: &str, cluster: &Cluster, authorities: &[&Authority]) {
     let pem: String = authorities.iter().map(|authority| authority.certificate.as_str()).collect();
-    let replace = json!([{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": ByteString(pem.into_bytes())}]);
-    let patch: Patch<()> = Patch::Json(serde_json::from_value(replace).unwrap());
-    let manager = PatchParams { field_manager: Some("cainjector".to_owned()), ..PatchParams::default() };
+    let bundle = ByteString(pem.into_bytes());
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
-    mutating.patch(name, &manager, &patch).await.unwrap();
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
-    validating.patch(name, &manager, &patch).await.unwrap();
+    let webhooks = mutating.get(name).await.unwrap().webhooks.unwrap_or_default().len();
+    mutating.patch(name, &cainjector(), &bundles(webhooks, &bundle)).await.unwrap();
+    let webhooks = validating.get(name).await.unwrap().webhooks.unwrap_or_default().len();
+    validating.patch(name, &cainjector(), &bundles(webhooks, &bundle)).await.unwrap();
+}
+
+fn cainjector() -> PatchParams {
+    PatchParams { field_manager: Some("cainjector".to_owned()), ..PatchParams::default() }
+}
+
+fn bundles(webhooks: usize, bundle: &ByteString) -> Patch<()> {
+    let path = |number| format!("/webhooks/{number}/clientConfig/caBundle");
+    let add = (0..webhooks).map(|number| json!({"op": "add", "path": path(number), "value": bundle}));
+    Patch::Json(serde_json::from_value(add.collect()).unwrap())
 }
 
 /// What annotation the registration has; waits until there is one.

@@ -1,5 +1,7 @@
 //! `lucid-operator manifests`: everything to install, made from the files of deploy/.
 
+pub(crate) mod backstop;
+
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
@@ -9,10 +11,13 @@ use serde::Deserialize as _;
 use serde_yaml::{Mapping, Value};
 use snafu::{ResultExt, Snafu};
 
+use backstop::BackstopArgs;
+pub use backstop::BackstopError;
+
 /// What is installed always, in the order in which it is applied.
 const INSTALLED: [&str; 2] =
-    [include_str!("../../../deploy/auditor-crd.yaml"), include_str!("../../../deploy/lucid.yaml")];
-const ALERTS: &str = include_str!("../../../deploy/prometheus-rule.yaml");
+    [include_str!("../../../../deploy/auditor-crd.yaml"), include_str!("../../../../deploy/lucid.yaml")];
+const ALERTS: &str = include_str!("../../../../deploy/prometheus-rule.yaml");
 /// The namespace that the files are written for.
 const NAMESPACE: &str = "lucid-system";
 /// Namespaces that every cluster has: they are not ours to label.
@@ -45,6 +50,10 @@ pub struct ManifestsArgs {
     /// How they are printed; json is one List.
     #[arg(long, short, value_name = "FORMAT", default_value = "yaml")]
     output: Format,
+
+    /// Options of the policy.
+    #[command(flatten)]
+    backstop: BackstopArgs,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -62,6 +71,12 @@ pub enum ManifestsError {
     Parse {
         /// What is wrong.
         source: serde_yaml::Error,
+    },
+    /// There is no policy.
+    #[snafu(transparent)]
+    Backstop {
+        /// Why not.
+        source: BackstopError,
     },
     /// What was made is no JSON.
     #[snafu(display("failed to make JSON of the manifests: {source}"))]
@@ -114,6 +129,9 @@ fn documents(args: &ManifestsArgs) -> Result<Vec<Value>, ManifestsError> {
     }
     if GIVEN.contains(&args.namespace.as_str()) {
         documents.retain(|document| document["kind"] != "Namespace");
+    }
+    if args.backstop.backstop {
+        documents.extend(args.backstop.read(&args.namespace)?.documents()?);
     }
     Ok(joined(documents))
 }

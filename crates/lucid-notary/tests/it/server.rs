@@ -3,6 +3,7 @@
 use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -11,8 +12,10 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
-use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::CertificateDer;
+use rustls::server::{WantsServerCert, WebPkiClientVerifier};
+use rustls::{ConfigBuilder, RootCertStore, ServerConfig, WantsVerifier};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -27,6 +30,10 @@ pub(crate) enum Reply {
     Raw(&'static [u8]),
     /// Never answers.
     Hang,
+    /// Resets the connection when there is a request.
+    Reset,
+    /// Sends the answer byte by byte, and is not done before everybody has lost patience.
+    Drip,
 }
 
 impl Reply {
@@ -43,6 +50,10 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     /// Path and query of each request, in order of arrival.
     pub(crate) asked: Arc<Mutex<Vec<String>>>,
+    /// The header `Authorization` of each of them.
+    pub(crate) authorizations: Arc<Mutex<Vec<Option<String>>>>,
+    /// The certificates, in DER, that clients have shown on each connection.
+    pub(crate) peers: Arc<Mutex<Vec<Vec<u8>>>>,
     /// The certificate that a client of [`Server::start_tls`] must trust, in PEM.
     pub(crate) root: String,
     /// A handle for each connection that was made; those of connections that are closed are gone.
@@ -62,17 +73,36 @@ impl Server {
         Self::start_with(script, None, String::new()).await
     }
 
+    /// Over TLS, to clients with a certificate of this authority, in PEM, alone.
+    pub(crate) async fn start_mtls(
+        script: impl Fn(&str) -> Reply + Send + Sync + 'static,
+        client_ca: &CertificateDer<'static>,
+    ) -> Self {
+        let mut roots = RootCertStore::empty();
+        roots.add(client_ca.clone()).unwrap();
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
+        Self::start_tls_with(script, |config| config.with_client_cert_verifier(clients)).await
+    }
+
     /// The same over TLS, for `localhost`.
     pub(crate) async fn start_tls(script: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Self {
+        Self::start_tls_with(script, |config| config.with_no_client_auth()).await
+    }
+
+    async fn start_tls_with(
+        script: impl Fn(&str) -> Reply + Send + Sync + 'static,
+        clients: impl FnOnce(
+            ConfigBuilder<ServerConfig, WantsVerifier>,
+        ) -> ConfigBuilder<ServerConfig, WantsServerCert>,
+    ) -> Self {
         let CertifiedKey { cert, signing_key } =
             generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let key = signing_key.serialize_der().try_into().unwrap();
         let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![cert.der().clone()], key)
             .unwrap();
+        let config = clients(config).with_single_cert(vec![cert.der().clone()], key).unwrap();
         Self::start_with(script, Some(TlsAcceptor::from(Arc::new(config))), cert.pem()).await
     }
 
@@ -85,26 +115,36 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let asked = Arc::new(Mutex::new(Vec::new()));
         let connections = Arc::new(Mutex::new(Vec::new()));
-        let (script, log, accepted) = (Arc::new(script), asked.clone(), connections.clone());
+        let authorizations = Arc::new(Mutex::new(Vec::new()));
+        let peers = Arc::new(Mutex::new(Vec::new()));
+        let log = Log { asked: asked.clone(), authorizations: authorizations.clone() };
+        let (script, accepted, shown) = (Arc::new(script), connections.clone(), peers.clone());
         let task = tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                let (script, log, tls) = (script.clone(), log.clone(), tls.clone());
+                let (script, log, tls, shown) = (script.clone(), log.clone(), tls.clone(), shown.clone());
                 let open = Arc::new(());
                 accepted.lock().unwrap().push(Arc::downgrade(&open));
                 tokio::spawn(async move {
                     let _open = open;
                     match tls {
+                        None if matches!(script(""), Reply::Reset) => {
+                            stream.readable().await.unwrap();
+                            stream.set_zero_linger().unwrap();
+                        }
                         None => serve(stream, &*script, &log).await,
                         Some(tls) => {
                             let Ok(stream) = tls.accept(stream).await else { return };
+                            if let Some([peer, ..]) = stream.get_ref().1.peer_certificates() {
+                                shown.lock().unwrap().push(peer.to_vec());
+                            }
                             serve(stream, &*script, &log).await;
                         }
                     }
                 });
             }
         });
-        Self { address, asked, root, connections, task }
+        Self { address, asked, authorizations, peers, root, connections, task }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -130,11 +170,26 @@ impl Server {
     }
 }
 
+/// What is written down of each request.
+#[derive(Clone)]
+struct Log {
+    asked: Arc<Mutex<Vec<String>>>,
+    authorizations: Arc<Mutex<Vec<Option<String>>>>,
+}
+
 async fn serve(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     script: &(impl Fn(&str) -> Reply + ?Sized),
-    log: &Mutex<Vec<String>>,
+    log: &Log,
 ) {
+    if matches!(script(""), Reply::Drip) {
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n";
+        stream.write_all(head.as_bytes()).await.unwrap();
+        while stream.write_all(b" ").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        return;
+    }
     // A raw reply is below HTTP: such a script says so for the empty path, before there is a request.
     if let Reply::Raw(bytes) = script("") {
         let mut request = [0; 4096];
@@ -144,7 +199,10 @@ async fn serve(
     }
     let service = service_fn(async |request: Request<Incoming>| {
         let target = request.uri().to_string();
-        log.lock().unwrap().push(target.clone());
+        let authorization = request.headers().get(hyper::header::AUTHORIZATION);
+        let authorization = authorization.map(|value| value.to_str().unwrap().to_owned());
+        log.authorizations.lock().unwrap().push(authorization);
+        log.asked.lock().unwrap().push(target.clone());
         match script(&target) {
             Reply::Response { status, header, body } => {
                 let response = Response::builder().status(status);
@@ -152,7 +210,7 @@ async fn serve(
                     header.into_iter().fold(response, |response, (name, value)| response.header(name, value));
                 response.body(Full::new(Bytes::from(body)))
             }
-            Reply::Raw(_) | Reply::Hang => pending().await,
+            Reply::Raw(_) | Reply::Hang | Reply::Reset | Reply::Drip => pending().await,
         }
     });
     let served =

@@ -1,8 +1,4 @@
 //! The client of the Verifier against a real server that misbehaves as told.
-#![cfg(feature = "client")]
-#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
-
-mod server;
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -11,28 +7,17 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use lucid_notary::client::{Answer, HttpVerifier, MAX_IN_FLIGHT, VerifierError, check_all};
 use lucid_notary::{Digest, Verdict};
-use server::{Reply, Server};
+
 use tokio::net::TcpListener;
 use tower::Service;
+
+use crate::common::{digest, honest, in_time, many};
+use crate::server::{Reply, Server};
 
 /// One call; this service is always ready.
 async fn ask(verifier: &HttpVerifier, digest: &Digest) -> Result<Answer, VerifierError> {
     let mut verifier = verifier.clone();
     verifier.call(digest.clone()).await
-}
-
-fn digest(hex_digit: char) -> Digest {
-    format!("sha256:{}", hex_digit.to_string().repeat(64)).parse().unwrap()
-}
-
-fn in_time() -> Instant {
-    Instant::now() + Duration::from_secs(20)
-}
-
-/// Answers truthfully about each digest it is asked for: notarized unless it starts with `b`.
-fn honest(target: &str) -> Reply {
-    let digest = target.split_once("digest=").map_or("", |(_, digest)| digest);
-    Reply::notarized(digest, !digest.starts_with("sha256:b"))
 }
 
 #[tokio::test]
@@ -83,7 +68,7 @@ async fn root_certificates_that_are_none_are_refused() {
         let message = with_roots(pem).expect_err(pem).to_string();
         assert!(message.contains("Verifier"), "{message}");
     }
-    assert!(with_roots("").unwrap_err().to_string().contains("hold no certificate"));
+    assert!(with_roots("").unwrap_err().to_string().contains("there is no root certificate"));
 }
 
 #[tokio::test]
@@ -233,11 +218,6 @@ async fn the_digests_are_asked_at_the_same_time_and_a_missed_deadline_is_unknown
     }
 }
 
-/// As many digests as a pod may have, up to 4096.
-fn many(count: usize) -> Vec<Digest> {
-    (0..count).map(|number| format!("sha256:{number:064x}").parse().unwrap()).collect()
-}
-
 #[tokio::test]
 async fn only_a_few_asks_are_in_flight_however_many_digests_there_are() {
     let server = Server::start(|_| Reply::Hang).await;
@@ -281,7 +261,7 @@ async fn nothing_to_ask_gives_no_verdicts_even_after_the_deadline() {
 #[test]
 fn the_proxy_of_the_environment_is_not_used() {
     let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "the_answer_of_the_verifier_is_the_answer_of_the_service"])
+        .args(["--exact", "http::the_answer_of_the_verifier_is_the_answer_of_the_service"])
         .envs(["http_proxy", "HTTP_PROXY", "ALL_PROXY"].map(|name| (name, "http://127.0.0.1:1")))
         .env_remove("NO_PROXY")
         .env_remove("no_proxy")

@@ -1,5 +1,4 @@
 //! Image references: a table of hard cases, and properties checked against the grammar written as one expression.
-#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;

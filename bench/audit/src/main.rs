@@ -1,0 +1,198 @@
+//! Records decisions and prints how many a second and how long each took, as JSON. `cargo xtask bench` starts it.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::{Parser, Subcommand};
+use lucid_audit::log::{Options, Sync};
+use lucid_audit::note::SigningKey;
+use lucid_audit::{Decision, ImageVerdict, Log, Recorder};
+use serde::Serialize;
+use tokio::task::JoinSet;
+
+#[derive(Parser)]
+struct Program {
+    /// How long each figure is measured.
+    #[arg(long)]
+    seconds: f64,
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Decisions through a recorder.
+    Record {
+        /// Where the log is made; none for the ring alone.
+        #[arg(long)]
+        folder: Option<PathBuf>,
+        /// Without a key: no tree and no checkpoints.
+        #[arg(long)]
+        unsealed: bool,
+        #[arg(long, default_value = "batch")]
+        sync: Sync,
+        /// How many record at the same time.
+        #[arg(long)]
+        concurrency: u32,
+        /// Decisions a second, at fixed times; as many as possible otherwise.
+        #[arg(long)]
+        rate: Option<f64>,
+    },
+    /// The ring, while somebody reads it all the time, or nobody does.
+    Ring {
+        #[arg(long)]
+        read: bool,
+    },
+}
+
+#[derive(Serialize)]
+struct Summary {
+    records: usize,
+    per_second: f64,
+    /// Bytes of a record.
+    bytes: usize,
+    p50_us: f64,
+    p99_us: f64,
+    p999_us: f64,
+    max_us: f64,
+    /// Of the ring: how often it was read.
+    reads: u64,
+}
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+#[tokio::main]
+async fn main() -> Outcome<()> {
+    let Program { seconds, task } = Program::parse();
+    let time = Duration::from_secs_f64(seconds);
+    let summary = match task {
+        Task::Record { folder, unsealed, sync, concurrency, rate } => {
+            let folder = folder.map(tempfile::tempdir_in).transpose()?;
+            let recorder = recorder(folder.as_ref().map(|folder| folder.path()), unsealed, sync)?;
+            record(recorder, concurrency, rate, time).await?
+        }
+        Task::Ring { read } => ring(read, time),
+    };
+    println!("{}", serde_json::to_string(&summary)?);
+    Ok(())
+}
+
+fn recorder(folder: Option<&Path>, unsealed: bool, sync: Sync) -> Outcome<Arc<Recorder>> {
+    let recorder = Recorder::new(1000).patience(Duration::from_secs(60));
+    let Some(folder) = folder else { return Ok(Arc::new(recorder)) };
+    let mut options = Options::new().sync(sync);
+    if !unsealed {
+        options = options.key(SigningKey::generate("lucid.computing/bench")?);
+    }
+    Ok(Arc::new(recorder.with_log(Log::open(folder, options)?)))
+}
+
+/// What the validator records of a pod with two auditors.
+fn decision(number: u64) -> Decision {
+    let mut decision = Decision::new("validate", format!("705ab4f5-6393-11e8-b7cc-{number:012}"));
+    decision.operation = "CREATE".into();
+    decision.kind = "Pod".into();
+    decision.namespace = "shop".into();
+    decision.name = "model-7d9c5b6f4-x2x7q".into();
+    decision.user = "system:serviceaccount:kube-system:replicaset-controller".into();
+    decision.images = ["lucid-injection-auditor", "lucid-toxicity-auditor"]
+        .map(|name| ImageVerdict {
+            container: name.into(),
+            image: format!("ghcr.io/lucid/{name}:1.4.2@sha256:{}", "9f86d081".repeat(8)),
+            verdict: "notarized".into(),
+        })
+        .into();
+    decision
+}
+
+async fn record(recorder: Arc<Recorder>, tasks: u32, rate: Option<f64>, time: Duration) -> Outcome<Summary> {
+    let begin = Instant::now();
+    let end = begin + time;
+    let mut running = JoinSet::new();
+    for task in 0..tasks {
+        let recorder = Arc::clone(&recorder);
+        running.spawn(async move {
+            let mut latencies = Vec::new();
+            for number in 0_u32.. {
+                // Tasks take turns. What comes late counts from when it should have come.
+                let due = rate.map(|rate| {
+                    begin
+                        + Duration::from_secs_f64(
+                            (f64::from(number) * f64::from(tasks) + f64::from(task)) / rate,
+                        )
+                });
+                if let Some(due) = due {
+                    tokio::time::sleep_until(due.into()).await;
+                }
+                let from = due.unwrap_or_else(Instant::now);
+                if from >= end {
+                    break;
+                }
+                recorder.record(decision(number.into())).await.map_err(|error| error.to_string())?;
+                latencies.push(from.elapsed());
+            }
+            Ok::<_, String>(latencies)
+        });
+    }
+    let mut latencies = Vec::new();
+    while let Some(done) = running.join_next().await {
+        latencies.extend(done??);
+    }
+    let time = begin.elapsed();
+    let status = recorder.log_status()?;
+    recorder.close();
+    if let Some(status) = status
+        && status.size != latencies.len() as u64
+    {
+        return Err(format!("{} were recorded, {} are in the log", latencies.len(), status.size).into());
+    }
+    Ok(summary(latencies, time, 0))
+}
+
+/// One thread records into the ring, one reads all of it, again and again.
+fn ring(read: bool, time: Duration) -> Summary {
+    let recorder = Recorder::new(1000);
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut reads = 0;
+            while read && !ended.load(Ordering::Relaxed) {
+                reads += u64::from(recorder.latest().len() == 1000);
+            }
+            reads
+        });
+        let begin = Instant::now();
+        let mut latencies = Vec::new();
+        while begin.elapsed() < time {
+            let decision = decision(latencies.len() as u64);
+            let from = Instant::now();
+            recorder.remember(decision);
+            latencies.push(from.elapsed());
+        }
+        let time = begin.elapsed();
+        ended.store(true, Ordering::Relaxed);
+        summary(latencies, time, reader.join().unwrap_or_default())
+    })
+}
+
+fn summary(mut latencies: Vec<Duration>, time: Duration, reads: u64) -> Summary {
+    latencies.sort_unstable();
+    let at = |share: f64| {
+        let place = (latencies.len().saturating_sub(1) as f64 * share) as usize;
+        latencies.get(place).map_or(0.0, |latency| latency.as_secs_f64() * 1e6)
+    };
+    let bytes = serde_json::to_vec(&decision(0)).map_or(0, |record| record.len());
+    Summary {
+        records: latencies.len(),
+        per_second: latencies.len() as f64 / time.as_secs_f64(),
+        bytes,
+        p50_us: at(0.5),
+        p99_us: at(0.99),
+        p999_us: at(0.999),
+        max_us: at(1.0),
+        reads,
+    }
+}

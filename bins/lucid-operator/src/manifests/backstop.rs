@@ -1,0 +1,502 @@
+//! `lucid-operator manifests --backstop`: what the API server refuses by itself while every webhook is down.
+//!
+//! The rules are CEL and stand in `backstop.yaml`. Here they get the configuration, as variables that come before them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
+use lucid_chain::{
+    Auditor, Catalogue, CatalogueError, ConfigurationError, FIRST_UID, MAX_CHAIN, NamespaceChain,
+    NamespaceChainError, SkipPolicy, keys, short_name,
+};
+use lucid_cluster::Settings;
+use lucid_document::documents as read_documents;
+use lucid_notary::ImageReference;
+use lucid_validator::{Scope, SelectorArgs};
+use serde::Deserialize as _;
+use serde_json::json;
+use serde_yaml::Value;
+use snafu::{OptionExt, ResultExt, Snafu};
+
+use lucid_cluster::InjectionArgs;
+
+const RULES: &str = include_str!("backstop.yaml");
+
+/// The name of the policy and of its binding.
+pub(crate) const NAME: &str = "lucid-backstop";
+
+/// The options of the policy.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Backstop")]
+pub(super) struct BackstopArgs {
+    /// Also a ValidatingAdmissionPolicy with its binding: the API server itself then refuses pods that ask for auditors and
+    /// have no chain, whether or not the webhooks are up. It is made of the options below, which are those of `run`, and
+    /// has to be printed again when they or the catalogue change.
+    #[arg(long)]
+    pub(super) backstop: bool,
+
+    /// The cluster's catalogue (auditors.yaml), over the built-in one. Auditor objects belong into it as well.
+    #[arg(long, value_name = "FILE", requires = "backstop")]
+    config: Option<PathBuf>,
+
+    /// A ConfigMap lucid-auditor-chain as a manifest that names its namespace; may be given several times. Needed of
+    /// namespaces whose ConfigMap has auditors.yaml.
+    #[arg(long, value_name = "FILE", requires = "backstop")]
+    namespace_config: Vec<PathBuf>,
+
+    /// Pods that name no chain must have exactly the configured one. Without it any unbroken chain of known auditors is
+    /// enough, for their namespaces may have chains of their own; those of --namespace-config are known, and exact.
+    #[arg(long, requires = "backstop")]
+    exact_chain: bool,
+
+    /// Auditor images must carry a digest, as for `run`.
+    #[arg(long, env = "LUCID_STRICT_NOTARIZATION", value_name = "BOOL", default_value = "false")]
+    #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    strict_notarization: bool,
+
+    #[command(flatten)]
+    selectors: SelectorArgs,
+
+    #[command(flatten)]
+    injection: InjectionArgs,
+}
+
+/// Why there is no policy.
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub enum BackstopError {
+    /// A file cannot be read.
+    #[snafu(display("failed to read {}: {source}", path.display()))]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The catalogue is none.
+    #[snafu(display("failed to read --config: {source}"))]
+    Catalogue {
+        /// What is wrong where.
+        source: CatalogueError,
+    },
+    /// The chain names an unknown auditor.
+    #[snafu(transparent)]
+    Configuration {
+        /// Which.
+        source: ConfigurationError,
+    },
+    /// A file of --namespace-config holds something else.
+    #[snafu(display(
+        "failed to read --namespace-config {}: {problem}, accepted are ConfigMaps {} with metadata.namespace",
+        path.display(),
+        keys::NAMESPACE_CONFIG_MAP
+    ))]
+    NamespaceConfig {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A namespace's chain is none.
+    #[snafu(display("failed to read --namespace-config: {source}"))]
+    NamespaceChain {
+        /// What is wrong where.
+        source: NamespaceChainError,
+    },
+    /// What is built in is no YAML.
+    #[snafu(display("failed to read the built-in policy: {source}"))]
+    Parse {
+        /// What is wrong.
+        source: serde_yaml::Error,
+    },
+}
+
+/// What the policy is made of.
+#[derive(Clone, Debug)]
+pub(crate) struct Backstop {
+    pub(crate) scope: Scope,
+    pub(crate) selectors: SelectorArgs,
+    pub(crate) settings: Settings,
+    pub(crate) catalogue: Catalogue,
+    /// Chains of namespaces that are known.
+    pub(crate) namespaces: BTreeMap<String, NamespaceChain>,
+    pub(crate) strict: bool,
+    /// Whether the namespaces that are not known have no chain of their own.
+    pub(crate) exact: bool,
+}
+
+impl BackstopArgs {
+    /// Reads the files.
+    pub(super) fn read(&self, namespace: &str) -> Result<Backstop, BackstopError> {
+        let mut catalogue = Catalogue::builtin();
+        if let Some(path) = &self.config {
+            let own = Catalogue::parse(&path.display().to_string(), &read(path)?).context(CatalogueSnafu)?;
+            catalogue = catalogue.overlay(&own);
+        }
+        let mut namespaces = BTreeMap::new();
+        for path in &self.namespace_config {
+            for (namespace, data) in config_maps(path)? {
+                let chain =
+                    NamespaceChain::from_data(&namespace, &data, &catalogue).context(NamespaceChainSnafu)?;
+                namespaces.insert(namespace, chain);
+            }
+        }
+        Ok(Backstop {
+            scope: Scope::new(namespace),
+            selectors: self.selectors.clone(),
+            settings: self.injection.settings(),
+            catalogue,
+            namespaces,
+            strict: self.strict_notarization,
+            exact: self.exact_chain,
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<String, BackstopError> {
+    let text =
+        if path == Path::new("-") { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) };
+    text.context(FileSnafu { path })
+}
+
+type Data = BTreeMap<String, String>;
+
+/// The `data` of the ConfigMaps of a file, with their namespaces.
+fn config_maps(path: &Path) -> Result<Vec<(String, Data)>, BackstopError> {
+    let problem = |problem: String| NamespaceConfigSnafu { path, problem }.build();
+    let mut found = Vec::new();
+    for document in &read_documents(&read(path)?) {
+        let Some(value) = document.value().map_err(|error| problem(error.to_string()))? else { continue };
+        let metadata = &value["metadata"];
+        if value["kind"] != "ConfigMap" || metadata["name"] != keys::NAMESPACE_CONFIG_MAP {
+            return Err(problem(format!("found {} {}", value["kind"], metadata["name"])));
+        }
+        let namespace = metadata["namespace"].as_str().filter(|it| !it.is_empty());
+        let namespace =
+            namespace.with_context(|| NamespaceConfigSnafu { path, problem: "found no namespace" })?;
+        let members = value["data"].as_object().into_iter().flatten();
+        let data = members.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+        found.push((namespace.to_owned(), data.collect()));
+    }
+    Ok(found)
+}
+
+impl Backstop {
+    /// The policy and its binding.
+    ///
+    /// # Errors
+    ///
+    /// When the chain names an unknown auditor.
+    pub(crate) fn documents(&self) -> Result<Vec<Value>, BackstopError> {
+        let rules = RULES.replace("repository(c.image)", REPOSITORY).replace("claims(c)", CLAIMS);
+        let rules = rules.replace("FIRST", &FIRST_UID.to_string());
+        let documents = serde_yaml::Deserializer::from_str(&rules).map(Value::deserialize);
+        let mut documents = documents.collect::<Result<Vec<_>, _>>().context(ParseSnafu)?;
+        let variables = self.variables()?;
+        for document in &mut documents {
+            if document["kind"] != "ValidatingAdmissionPolicy" {
+                continue;
+            }
+            let spec = &mut document["spec"];
+            if let Some(rules) = spec["variables"].as_sequence_mut() {
+                rules.splice(0..0, variables.iter().map(|(name, expression)| named(name, expression)));
+            }
+            let conditions = spec["matchConditions"].as_sequence_mut();
+            conditions.into_iter().for_each(|it| it.extend(self.unless_skipped()));
+            let selectors = self.selectors.in_scope(&self.scope);
+            let constraints = &mut spec["matchConstraints"];
+            constraints["namespaceSelector"] =
+                serde_yaml::to_value(&selectors.namespace_selector).context(ParseSnafu)?;
+            constraints["objectSelector"] =
+                serde_yaml::to_value(selectors.object_selector.unwrap_or_default()).context(ParseSnafu)?;
+        }
+        Ok(documents)
+    }
+
+    /// In what `installed` differs from this, as far as it can be known: what it was told of single namespaces, and whether
+    /// it takes any chain, is left out.
+    ///
+    /// # Errors
+    ///
+    /// When the chain names an unknown auditor.
+    pub(crate) fn differences(
+        &self,
+        installed: &ValidatingAdmissionPolicy,
+    ) -> Result<Vec<String>, BackstopError> {
+        let wanted = self.documents()?;
+        let spec = &wanted[0]["spec"];
+        let installed = serde_yaml::to_value(&installed.spec).context(ParseSnafu)?;
+        let expressions = |of: &Value| -> BTreeMap<String, String> {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let variables = of["variables"].as_sequence().into_iter().flatten();
+            variables.map(|it| (text(&it["name"]), text(&it["expression"]))).collect()
+        };
+        let (wanted, found) = (expressions(spec), expressions(&installed));
+        let is_same = |name: &String| match (wanted.get(name), found.get(name)) {
+            (Some(wanted), Some(found)) => {
+                let (_, everywhere) =
+                    found.rsplit_once("[?request.namespace].orValue(").unwrap_or(("", found));
+                let everywhere = if everywhere == found { found } else { everywhere.trim_end_matches(')') };
+                wanted == everywhere || name == "chain" && everywhere == "[]"
+            }
+            _ => false,
+        };
+        let names: BTreeSet<_> = wanted.keys().chain(found.keys()).collect();
+        let mut differences: Vec<_> = names.into_iter().filter(|name| !is_same(name)).cloned().collect();
+        let parts = ["matchConditions", "matchConstraints", "validations", "failurePolicy"];
+        let others = parts.into_iter().filter(|part| plain(&spec[*part]) != plain(&installed[*part]));
+        differences.extend(others.map(str::to_owned));
+        Ok(differences)
+    }
+
+    /// The configuration, each with its expression.
+    fn variables(&self) -> Result<Vec<(&'static str, String)>, BackstopError> {
+        let configuration = self.settings.configuration(self.catalogue.clone())?;
+        let overrides = &configuration.overrides;
+        let overrides = settings([
+            ("audit-mode", overrides.audit_mode.map(|it| it.as_str())),
+            ("direction", overrides.direction.map(|it| it.as_str())),
+            ("intercept", overrides.intercept.map(|it| it.as_str())),
+        ]);
+        let everywhere: &[Auditor] = if self.exact { configuration.chain() } else { &[] };
+        let chain = |of: &NamespaceChain| {
+            json!(stems(if of.chain().is_empty() { configuration.chain() } else { of.chain() }))
+        };
+        let catalogue = &self.catalogue;
+        Ok(vec![
+            ("strict", self.strict.to_string()),
+            ("first", FIRST_UID.to_string()),
+            ("most", MAX_CHAIN.to_string()),
+            ("places", json!((0..MAX_CHAIN).collect::<Vec<_>>()).to_string()),
+            ("own", json!(OWN).to_string()),
+            ("identities", json!(lucid_chain::IDENTITY_ENV).to_string()),
+            ("catalogue", self.by_namespace(entries(catalogue), |it| entries(it.catalogue()))),
+            ("names", self.by_namespace(names(catalogue), |it| names(it.catalogue()))),
+            (
+                "stems",
+                self.by_namespace(json!(stems(catalogue.auditors())), |it| {
+                    json!(stems(it.catalogue().auditors()))
+                }),
+            ),
+            ("chain", self.by_namespace(json!(stems(everywhere)), chain)),
+            ("overrides", overrides.to_string()),
+            ("defaults", self.by_namespace(defaults(catalogue), |it| defaults(it.catalogue()))),
+            ("initRepositories", json!(repositories(&configuration.init_image)).to_string()),
+        ])
+    }
+
+    /// The literal for all namespaces, or for each one that differs. JSON of lists, maps and strings is CEL.
+    fn by_namespace(
+        &self,
+        everywhere: serde_json::Value,
+        of: impl Fn(&NamespaceChain) -> serde_json::Value,
+    ) -> String {
+        let each = self.namespaces.iter().map(|(namespace, chain)| (namespace.clone(), of(chain)));
+        let differing: serde_json::Map<_, _> = each.filter(|(_, it)| *it != everywhere).collect();
+        if differing.is_empty() {
+            everywhere.to_string()
+        } else {
+            format!("{}[?request.namespace].orValue({everywhere})", json!(differing))
+        }
+    }
+
+    /// Pods that ask for no auditors and may.
+    fn unless_skipped(&self) -> Option<Value> {
+        let asks =
+            format!("object.metadata.?annotations[?'{}'].orValue('').trim() == 'true'", keys::SKIP_AUDIT);
+        let may = match &self.settings.skip {
+            SkipPolicy::Always => "true".to_owned(),
+            SkipPolicy::ServiceAccounts(listed) => {
+                let account = "object.spec.?serviceAccountName.orValue('')";
+                format!(
+                    "(request.namespace + '/' + ({account} == '' ? 'default' : {account})) in {}",
+                    json!(listed)
+                )
+            }
+            _ => return None,
+        };
+        Some(named("not-skipped", &format!("!({asks} && {may})")))
+    }
+}
+
+/// Without what is empty, which the API server fills in.
+fn plain(value: &Value) -> Value {
+    match value {
+        Value::Mapping(members) => {
+            let members = members.iter().map(|(key, value)| (key.clone(), plain(value)));
+            let is_empty = |value: &Value| {
+                value.is_null() || value.as_mapping().is_some_and(serde_yaml::Mapping::is_empty)
+            };
+            Value::Mapping(members.filter(|(_, value)| !is_empty(value)).collect())
+        }
+        Value::Sequence(items) => items.iter().map(plain).collect(),
+        scalar => scalar.clone(),
+    }
+}
+
+/// Registry and repository of `c.image`, as [`repositories`] writes them.
+const REPOSITORY: &str = "[c.image.split('@')[0].lowerAscii()].map(name, name.lastIndexOf(':') > name.lastIndexOf('/') ? \
+                          name.substring(0, name.lastIndexOf(':')) : name)[0]";
+
+/// Whether `c` calls itself an auditor. What goes through a list within a list takes the API server a time that grows with
+/// the square of its length, and an application may have tens of thousands of variables; no auditor has so many.
+const CLAIMS: &str =
+    "(c.?env.orValue([]).size() <= 128 && c.?env.orValue([]).exists(e, e.name == 'LUCID_AUDITOR_ID'))";
+
+/// What every auditor has, in this order, with values that follow from each other.
+const OWN: [&str; 5] = ["LUCID_AUDITOR_ID", "LUCID_CHAIN_NEXT", "AUDITOR_URL", "LUCID_AUDITOR_PORT", "PORT"];
+
+fn named(name: &str, expression: &str) -> Value {
+    let pair = [("name", name), ("expression", expression)];
+    Value::Mapping(pair.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
+}
+
+fn settings(written: [(&str, Option<&str>); 3]) -> serde_json::Value {
+    written
+        .into_iter()
+        .filter_map(|(key, value)| Some((key.to_owned(), value?.into())))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
+fn defaults(catalogue: &Catalogue) -> serde_json::Value {
+    let defaults = catalogue.defaults();
+    settings([
+        ("audit-mode", None),
+        ("direction", defaults.direction.map(|it| it.as_str())),
+        ("intercept", defaults.intercept.map(|it| it.as_str())),
+    ])
+}
+
+fn stems(auditors: &[Auditor]) -> Vec<&str> {
+    auditors.iter().map(|auditor| short_name(auditor.name())).collect()
+}
+
+/// The auditors by where their images come from: several may share a repository.
+fn entries(catalogue: &Catalogue) -> serde_json::Value {
+    let mut entries = BTreeMap::<String, Vec<serde_json::Value>>::new();
+    for auditor in catalogue.auditors() {
+        let env =
+            auditor.env().iter().filter(|(name, _)| !lucid_chain::IDENTITY_ENV.contains(&name.as_str()));
+        let env: Vec<_> = env.map(|(name, value)| format!("{name}={value}")).collect();
+        let entry = json!({"is": [short_name(auditor.name())], "called": called(auditor), "env": env});
+        for repository in repositories(auditor.image_reference()) {
+            entries.entry(repository).or_default().push(entry.clone());
+        }
+    }
+    json!(entries)
+}
+
+fn names(catalogue: &Catalogue) -> serde_json::Value {
+    json!(catalogue.auditors().iter().flat_map(called).collect::<BTreeSet<_>>())
+}
+
+/// The names of its containers without their numbers. A long name is cut to make room for one.
+fn called(auditor: &Auditor) -> BTreeSet<String> {
+    const LONGEST: usize = 63;
+    let name = auditor.name();
+    let cut =
+        |digits: usize| name.get(..LONGEST - 1 - digits).map(|name| name.trim_end_matches('-').to_owned());
+    (1..=3).filter_map(cut).chain([name.to_owned()]).collect()
+}
+
+/// Registry and repository in every way to write them.
+fn repositories(image: &ImageReference) -> BTreeSet<String> {
+    let (registry, repository) = (image.registry().to_ascii_lowercase(), image.repository());
+    if registry == "docker.io" {
+        let short = repository.strip_prefix("library/");
+        let paths = || [Some(repository), short].into_iter().flatten();
+        let hosts = ["docker.io/", "index.docker.io/", ""];
+        return hosts.iter().flat_map(|host| paths().map(move |path| format!("{host}{path}"))).collect();
+    }
+    let host = registry.strip_suffix(":443").unwrap_or(&registry);
+    let mut written = BTreeSet::from([format!("{registry}/{repository}"), format!("{host}/{repository}")]);
+    if !host.trim_end_matches(|it: char| it.is_ascii_digit()).ends_with(':') {
+        written.insert(format!("{host}:443/{repository}"));
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn backstop(namespaces: BTreeMap<String, NamespaceChain>, exact: bool) -> Backstop {
+        let parse = |text: &str| lucid_webhook::registration::parse_selector(text).unwrap();
+        Backstop {
+            scope: Scope::new("audit"),
+            selectors: SelectorArgs {
+                namespace_selector: parse("lucid.computing/enabled=true"),
+                object_selector: None,
+            },
+            settings: Settings::default(),
+            catalogue: Catalogue::builtin(),
+            namespaces,
+            strict: false,
+            exact,
+        }
+    }
+
+    fn installed(of: &Backstop) -> ValidatingAdmissionPolicy {
+        serde_yaml::from_value(of.documents().unwrap().swap_remove(0)).unwrap()
+    }
+
+    #[test]
+    fn a_repository_is_found_however_it_is_written() {
+        for (image, written) in [
+            ("ghcr.io/lucid/a:1", &["ghcr.io/lucid/a", "ghcr.io:443/lucid/a"][..]),
+            ("GHCR.io:443/lucid/a", &["ghcr.io/lucid/a", "ghcr.io:443/lucid/a"]),
+            ("r.test:5000/a", &["r.test:5000/a"]),
+            (
+                "a",
+                &[
+                    "a",
+                    "docker.io/a",
+                    "docker.io/library/a",
+                    "index.docker.io/a",
+                    "index.docker.io/library/a",
+                    "library/a",
+                ],
+            ),
+            ("team/a", &["docker.io/team/a", "index.docker.io/team/a", "team/a"]),
+        ] {
+            let found = repositories(&image.parse().unwrap());
+            assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), written, "{image}");
+        }
+    }
+
+    #[test]
+    fn a_long_name_is_known_when_it_was_cut_for_its_number() {
+        let name = format!("{}-{}", "a".repeat(60), "bb");
+        let entry = format!("{{name: {name}, image: r.test/a}}");
+        let names = called(&Catalogue::parse_entry("test", &entry).unwrap());
+        assert_eq!(names, BTreeSet::from([name, "a".repeat(60), "a".repeat(59)]));
+    }
+
+    #[test]
+    fn what_was_told_of_namespaces_and_any_chain_are_no_differences_but_the_rest_is() {
+        let exact = backstop(BTreeMap::new(), true);
+        assert_eq!(exact.differences(&installed(&exact)).unwrap(), [""; 0]);
+        assert_eq!(exact.differences(&installed(&backstop(BTreeMap::new(), false))).unwrap(), [""; 0]);
+        let data = [("auditors.yaml".to_owned(), "chain: [{name: pii, image: r.test/pii}]".to_owned())];
+        let own = NamespaceChain::from_data("a", &data.into(), &Catalogue::builtin()).unwrap();
+        let told = backstop([("a".to_owned(), own)].into(), true);
+        assert!(
+            told.by_namespace(json!([]), |_| json!(["x"])).starts_with(r#"{"a":["x"]}[?request.namespace]"#)
+        );
+        assert_eq!(exact.differences(&installed(&told)).unwrap(), [""; 0]);
+
+        let strict = Backstop { strict: true, ..exact.clone() };
+        assert_eq!(strict.differences(&installed(&exact)).unwrap(), ["strict"]);
+        let elsewhere = Backstop { scope: Scope::new("other"), ..exact.clone() };
+        assert_eq!(elsewhere.differences(&installed(&exact)).unwrap(), ["matchConstraints"]);
+        let skip = Settings { skip: SkipPolicy::Always, ..Settings::default() };
+        let skips = Backstop { settings: skip, ..exact.clone() };
+        assert_eq!(skips.differences(&installed(&exact)).unwrap(), ["matchConditions"]);
+        let chain = Settings { chain: Some(vec!["toxicity".to_owned()]), ..Settings::default() };
+        let other = Backstop { settings: chain, ..exact.clone() };
+        assert_eq!(other.differences(&installed(&exact)).unwrap(), ["chain"]);
+    }
+}

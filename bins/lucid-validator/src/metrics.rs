@@ -1,0 +1,103 @@
+//! What was decided, as Prometheus metrics.
+
+use lucid_policy::{BreakGlass, EffectiveMode, Judgement};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DecisionLabels {
+    mode: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FindingLabels {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BreakGlassLabels {
+    outcome: &'static str,
+}
+
+/// The metrics of validation. Cheap to clone.
+///
+/// | metric | labels | |
+/// |---|---|---|
+/// | `policy_decisions_total` | mode, outcome | judgements of pods and templates, dry runs included |
+/// | `policy_findings_total` | reason | what was wrong, refused or not |
+/// | `policy_exempted_total` | | what would have been wrong, had it not been exempt |
+/// | `break_glass_total` | outcome | pods and templates with a ticket |
+///
+/// Modes are `audit`, `enforce` and `break-glass`; outcomes of decisions `allowed`, `would_deny` (admitted all the same) and
+/// `denied`, those of tickets `opened` and `refused`. Reasons are a fixed set: nothing of a pod becomes a label.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    decisions: Family<DecisionLabels, Counter>,
+    findings: Family<FindingLabels, Counter>,
+    exempted: Counter,
+    break_glass: Family<BreakGlassLabels, Counter>,
+}
+
+impl Metrics {
+    /// Registers the metrics. What an alert may be about exists from now on, at 0.
+    pub fn new(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            decisions: Family::default(),
+            findings: Family::default(),
+            exempted: Counter::default(),
+            break_glass: Family::default(),
+        };
+        registry.register("policy_decisions", "Judgements of pods and templates", metrics.decisions.clone());
+        registry.register(
+            "policy_findings",
+            "What was found wrong with pods and templates",
+            metrics.findings.clone(),
+        );
+        registry.register(
+            "policy_exempted",
+            "What exemptions kept from being found",
+            metrics.exempted.clone(),
+        );
+        registry.register(
+            "break_glass",
+            "Pods and templates with a break-glass ticket",
+            metrics.break_glass.clone(),
+        );
+        for mode in EffectiveMode::ALL.map(EffectiveMode::as_str) {
+            let outcomes: &[_] = if mode == "enforce" {
+                &["allowed", "would_deny", "denied"]
+            } else {
+                &["allowed", "would_deny"]
+            };
+            for &outcome in outcomes {
+                drop(metrics.decisions.get_or_create(&DecisionLabels { mode, outcome }));
+            }
+        }
+        for outcome in ["opened", "refused"] {
+            drop(metrics.break_glass.get_or_create(&BreakGlassLabels { outcome }));
+        }
+        metrics
+    }
+
+    pub(crate) fn count(&self, judgement: &Judgement) {
+        let outcome = match (judgement.denial(), judgement.would_deny) {
+            (Some(_), _) => "denied",
+            (None, true) => "would_deny",
+            (None, false) => "allowed",
+        };
+        self.decisions.get_or_create(&DecisionLabels { mode: judgement.mode.as_str(), outcome }).inc();
+        for finding in &judgement.findings {
+            self.findings.get_or_create(&FindingLabels { reason: finding.problem.reason() }).inc();
+        }
+        self.exempted.inc_by(u64::try_from(judgement.exempted.len()).unwrap_or(u64::MAX));
+        let outcome = match judgement.break_glass {
+            BreakGlass::Opened => "opened",
+            BreakGlass::Refused => "refused",
+            _ => return,
+        };
+        self.break_glass.get_or_create(&BreakGlassLabels { outcome }).inc();
+    }
+}

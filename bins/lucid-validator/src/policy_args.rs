@@ -1,0 +1,155 @@
+//! The options of what is judged besides images.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use lucid_policy::{DEFAULT_TICKET_PATTERN, Exemption, Mode, Policy, RequiredLabel, Strictness, Tickets};
+use serde::Deserialize;
+use snafu::{ResultExt, Snafu};
+
+/// What `LUCID_ADMISSION_MODE` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum AdmissionMode {
+    /// Nothing is refused.
+    Audit,
+    /// What is wrong is refused.
+    Enforce,
+}
+
+/// See [`crate::ValidationArgs`].
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Policy")]
+pub struct PolicyArgs {
+    /// What becomes of pods that violate the policy: audit admits all of them, with a warning and a record of what would
+    /// have been refused; enforce refuses them. By default only images are refused, where notarization is strict, and the
+    /// rest is as with audit.
+    #[arg(long, env = "LUCID_ADMISSION_MODE", value_name = "MODE")]
+    pub admission_mode: Option<AdmissionMode>,
+
+    /// The label that every pod has to have. Empty: none.
+    #[arg(long, env = "LUCID_TIER_LABEL", value_name = "KEY", default_value = "lucid.computing/tier")]
+    #[arg(value_parser = parse_label_key)]
+    pub tier_label: String,
+
+    /// The values that it may have. Empty: any.
+    #[arg(
+        long,
+        env = "LUCID_TIER_VALUES",
+        value_name = "VALUES",
+        value_delimiter = ',',
+        default_value = "A,B"
+    )]
+    pub tier_values: Vec<String>,
+
+    /// What a ticket in the label lucid.computing/break-glass looks like, as a regular expression for all of it. Empty: no
+    /// ticket breaks the glass.
+    #[arg(long, env = "LUCID_BREAK_GLASS_PATTERN", value_name = "REGEX", default_value = DEFAULT_TICKET_PATTERN)]
+    #[arg(value_parser = parse_tickets)]
+    pub break_glass_pattern: Tickets,
+
+    /// Let only those break the glass who may do so by the cluster's RBAC: verb breakglass, resource pods of API group
+    /// lucid.computing. Who asks is the user of the request; for the pods of a workload that is its controller. Takes the
+    /// right to create SubjectAccessReviews.
+    #[arg(long, env = "LUCID_BREAK_GLASS_ACCESS_REVIEW", value_name = "BOOL", default_value = "false")]
+    #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub break_glass_access_review: bool,
+
+    /// Take it for a violation, not only for worth a warning, when an application of a pod with a chain may be root with
+    /// SETUID, also when its security context says nothing: it could take an auditor's user.
+    #[arg(long, env = "LUCID_REQUIRE_NON_ROOT", value_name = "BOOL", default_value = "false")]
+    #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub require_non_root: bool,
+
+    /// A file in YAML with what is not held against anybody: a list `exemptions` of `name` and `namespaces`, `images` or
+    /// `digests`. It is read at start.
+    #[arg(long, env = "LUCID_EXEMPTIONS", value_name = "FILE")]
+    pub exemptions: Option<PathBuf>,
+}
+
+/// The exemptions cannot be used.
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub enum PolicyArgsError {
+    /// The file cannot be read.
+    #[snafu(display("LUCID_EXEMPTIONS: failed to read {}: {source}", path.display()))]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file is none of exemptions.
+    #[snafu(display("LUCID_EXEMPTIONS: {}: {source}", path.display()))]
+    Parse {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong where.
+        source: serde_yaml::Error,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    exemptions: Vec<Exemption>,
+}
+
+impl PolicyArgs {
+    /// The policy with these options.
+    ///
+    /// # Errors
+    ///
+    /// When the exemptions cannot be read.
+    pub fn policy(&self, strictness: Strictness) -> Result<Policy, PolicyArgsError> {
+        let mut policy = Policy::default();
+        policy.mode = match self.admission_mode {
+            None => Mode::Images,
+            Some(AdmissionMode::Audit) => Mode::Audit,
+            Some(AdmissionMode::Enforce) => Mode::Enforce,
+        };
+        policy.strictness = strictness;
+        let values = self.tier_values.iter().map(|value| value.trim()).filter(|value| !value.is_empty());
+        policy.required_label = (!self.tier_label.is_empty()).then(|| RequiredLabel {
+            key: self.tier_label.clone(),
+            values: values.map(str::to_owned).collect(),
+        });
+        policy.tickets = self.break_glass_pattern.clone();
+        policy.require_non_root = self.require_non_root;
+        if let Some(path) = &self.exemptions {
+            policy.exemptions = exemptions(path)?;
+        }
+        Ok(policy)
+    }
+}
+
+fn exemptions(path: &Path) -> Result<Vec<Exemption>, PolicyArgsError> {
+    let text = fs::read_to_string(path).context(ReadSnafu { path })?;
+    let file: File = serde_yaml::from_str(&text).context(ParseSnafu { path })?;
+    Ok(file.exemptions)
+}
+
+fn parse_tickets(pattern: &str) -> Result<Tickets, String> {
+    if pattern.is_empty() {
+        Ok(Tickets::none())
+    } else {
+        Tickets::new(pattern).map_err(|error| error.to_string())
+    }
+}
+
+fn parse_label_key(text: &str) -> Result<String, &'static str> {
+    let key = text.trim();
+    let (prefix, name) = key.rsplit_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let is_name = (1..=63).contains(&name.len()) && name.bytes().all(plain);
+    let is_prefix = |prefix: &str| {
+        (1..=253).contains(&prefix.len())
+            && prefix
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.'))
+    };
+    match key.is_empty() || (is_name && prefix.is_none_or(is_prefix)) {
+        true => Ok(key.to_owned()),
+        false => Err("accepted is a label's key, such as lucid.computing/tier, or nothing"),
+    }
+}

@@ -1,0 +1,253 @@
+//! `/audit`: the decisions in memory, for people and for programs that have the token.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /audit` | decisions, filtered and in pages; see `query` |
+//! | `GET /audit/status` | what is kept where, and the drift that was reported |
+//! | `POST /audit/alerts` | 204; a drift is reported, see `alerts` |
+//! | `GET /audit/ui` | a page for people, which asks for the token and shows the rest |
+//!
+//! Each but the page, which holds nothing, needs `Authorization: Bearer TOKEN`: 401 without. Where no token is configured
+//! everything is answered with 403 and the reason.
+
+mod alerts;
+mod page;
+mod query;
+mod ui;
+
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{
+    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, LINK, WWW_AUTHENTICATE,
+};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use lucid_audit::Recorder;
+use lucid_process::{TokenFile, TokenFileError};
+use lucid_webhook::Router;
+use serde::Serialize;
+use serde_json::json;
+use snafu::{ResultExt, Snafu};
+
+use self::alerts::{Alert, Alerts};
+use self::page::Page;
+use self::query::{Format, Query, QueryError};
+
+const DECISIONS: &str = "/audit";
+const STATUS: &str = "/audit/status";
+const ALERTS: &str = "/audit/alerts";
+const UI: &str = "/audit/ui";
+
+/// Who may read the decisions in memory, to be flattened into a binary's own arguments.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Record")]
+pub struct RingArgs {
+    /// Serve the latest decisions at /audit, and for people at /audit/ui, to whoever shows the token in this file as
+    /// `Authorization: Bearer TOKEN`. It is read again at each request. By default nobody may read them.
+    #[arg(long, env = "LUCID_AUDIT_TOKEN_FILE", value_name = "FILE")]
+    pub audit_token_file: Option<PathBuf>,
+}
+
+/// The token of `/audit` cannot be used.
+#[derive(Debug, Snafu)]
+#[snafu(display("LUCID_AUDIT_TOKEN_FILE: {source}"))]
+pub struct RingArgsError {
+    source: TokenFileError,
+}
+
+impl RingArgs {
+    /// What serves the decisions that `recorder` has in memory.
+    ///
+    /// # Errors
+    ///
+    /// When the file holds no token.
+    pub fn service(&self, recorder: Arc<Recorder>) -> Result<RingService, RingArgsError> {
+        let token = self.audit_token_file.as_ref().map(TokenFile::open).transpose();
+        Ok(RingService::new(recorder, token.context(RingArgsSnafu)?))
+    }
+}
+
+/// Serves `/audit`. All clones are the same.
+#[derive(Clone, Debug)]
+pub struct RingService(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    recorder: Arc<Recorder>,
+    token: Option<TokenFile>,
+    alerts: Alerts,
+    /// The name of this process, so that those who ask several tell them apart.
+    replica: String,
+    /// Differs from that of every other process, so that no cursor is taken for one of ours.
+    run: String,
+    page: ui::Ui,
+}
+
+/// What is kept where.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Status<'a> {
+    replica: &'a str,
+    version: &'static str,
+    /// How many decisions were made since the start, and how many of them are in memory.
+    decided: u64,
+    in_memory: usize,
+    alerts: Vec<Alert>,
+}
+
+impl RingService {
+    /// Shows what `recorder` has in memory to whoever has the token; without one, to nobody.
+    #[must_use]
+    pub fn new(recorder: Arc<Recorder>, token: Option<TokenFile>) -> Self {
+        let replica = std::env::var("HOSTNAME").unwrap_or_default();
+        let (run, page) = (query::new_run(), ui::Ui::new());
+        Self(Arc::new(Shared { recorder, token, alerts: Alerts::default(), replica, run, page }))
+    }
+
+    /// Serves at its paths of `router`.
+    #[must_use]
+    pub fn mount(self, router: Router) -> Router {
+        [DECISIONS, STATUS, ALERTS, UI].into_iter().fold(router, |router, path| {
+            let service = self.clone();
+            router.service(
+                path,
+                tower::service_fn(move |request| {
+                    let service = service.clone();
+                    async move { Ok::<_, Infallible>(service.respond(request).await) }
+                }),
+            )
+        })
+    }
+
+    async fn respond(&self, request: Request<Bytes>) -> Response<Full<Bytes>> {
+        let mut response = self.answer(&request).await;
+        let headers = response.headers_mut();
+        for (name, value) in [
+            (CACHE_CONTROL, "no-store"),
+            (HeaderName::from_static("x-content-type-options"), "nosniff"),
+            (HeaderName::from_static("referrer-policy"), "no-referrer"),
+        ] {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        response
+    }
+
+    async fn answer(&self, request: &Request<Bytes>) -> Response<Full<Bytes>> {
+        let Some(token) = &self.0.token else {
+            let message = "the decisions are shown to nobody: LUCID_AUDIT_TOKEN_FILE is not set";
+            return error(StatusCode::FORBIDDEN, message);
+        };
+        let (path, method) = (request.uri().path(), request.method());
+        if path == UI && is_reading(method) {
+            return self.0.page.response();
+        }
+        if path != UI && !token.authorizes(request.headers()).await {
+            let message = "accepted is the header `Authorization: Bearer TOKEN` with the token of LUCID_AUDIT_TOKEN_FILE";
+            let mut response = error(StatusCode::UNAUTHORIZED, message);
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            return response;
+        }
+        match path {
+            DECISIONS if is_reading(method) => self.decisions(request),
+            STATUS if is_reading(method) => json(StatusCode::OK, &self.status()),
+            ALERTS if method == Method::POST => self.alert(request.body()),
+            ALERTS => not_allowed("POST"),
+            _ => not_allowed("GET, HEAD"),
+        }
+    }
+
+    fn decisions(&self, request: &Request<Bytes>) -> Response<Full<Bytes>> {
+        let accepts = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+        let query = request.uri().query().unwrap_or_default();
+        let query = match Query::parse(query, accepts, &self.0.run) {
+            Ok(query) => query,
+            Err(wrong) => {
+                let status = match wrong {
+                    QueryError::AnotherRun => StatusCode::GONE,
+                    _ => StatusCode::BAD_REQUEST,
+                };
+                return error(status, &wrong.to_string());
+            }
+        };
+        let written = Page::of(&self.0.recorder.latest(), &query).and_then(|page| {
+            let next = page.next.map(|number| query.cursor(&self.0.run, number));
+            let latest = query.cursor(&self.0.run, page.latest);
+            let body = match query.format {
+                Format::Json => page.json(&self.0.replica, next.as_deref(), &latest)?,
+                Format::JsonLines => page.json_lines(),
+            };
+            Ok((body, next))
+        });
+        let (body, next) = match written {
+            Ok(written) => written,
+            Err(wrong) => {
+                let message = format!("failed to write the decisions: {wrong}");
+                return error(StatusCode::INTERNAL_SERVER_ERROR, &message);
+            }
+        };
+        let mut response = response(StatusCode::OK, query.format.media_type(), body);
+        let link = next.and_then(|next| {
+            HeaderValue::from_str(&format!("<{DECISIONS}?{}>; rel=\"next\"", query.with_cursor(&next))).ok()
+        });
+        if let Some(link) = link {
+            response.headers_mut().insert(LINK, link);
+        }
+        response
+    }
+
+    fn status(&self) -> Status<'_> {
+        let Shared { recorder, alerts, replica, .. } = &*self.0;
+        Status {
+            replica,
+            version: env!("CARGO_PKG_VERSION"),
+            decided: *recorder.watch().borrow(),
+            in_memory: recorder.latest().len(),
+            alerts: alerts.latest(),
+        }
+    }
+
+    fn alert(&self, body: &[u8]) -> Response<Full<Bytes>> {
+        match serde_json::from_slice::<Alert>(body) {
+            Ok(alert) => {
+                self.0.alerts.raise(alert);
+                let mut response = Response::new(Full::default());
+                *response.status_mut() = StatusCode::NO_CONTENT;
+                response
+            }
+            Err(wrong) => error(StatusCode::BAD_REQUEST, &format!("failed to read the alert: {wrong}")),
+        }
+    }
+}
+
+/// For HEAD, hyper sends the headers alone.
+fn is_reading(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
+}
+
+fn not_allowed(accepted: &'static str) -> Response<Full<Bytes>> {
+    let mut response =
+        error(StatusCode::METHOD_NOT_ALLOWED, &format!("method not allowed; accepted is {accepted}"));
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(accepted));
+    response
+}
+
+fn error(status: StatusCode, message: &str) -> Response<Full<Bytes>> {
+    json(status, &json!({ "error": message }))
+}
+
+fn json(status: StatusCode, body: &impl Serialize) -> Response<Full<Bytes>> {
+    match serde_json::to_vec(body) {
+        Ok(body) => response(status, "application/json", body),
+        Err(_) => response(StatusCode::INTERNAL_SERVER_ERROR, "application/json", Vec::new()),
+    }
+}
+
+fn response(status: StatusCode, content_type: &'static str, body: Vec<u8>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}

@@ -1,0 +1,317 @@
+//! What is asked of `/audit`: filters, page and format.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use lucid_audit::Decision;
+use snafu::{OptionExt, Snafu, ensure};
+use url::form_urlencoded;
+
+const LIMIT: usize = 100;
+const LARGEST: usize = 1000;
+const KEYS: [&str; 11] = [
+    "since",
+    "until",
+    "namespace",
+    "decision",
+    "ticket",
+    "webhook",
+    "mode",
+    "order",
+    "limit",
+    "cursor",
+    "format",
+];
+
+/// Why nothing is answered.
+#[derive(Debug, Snafu)]
+pub(super) enum QueryError {
+    #[snafu(display("no such parameter {key:?}; accepted are {}", KEYS.join(", ")))]
+    Unknown { key: String },
+    #[snafu(display("the parameter {key} is repeated; accepted is one"))]
+    Repeated { key: String },
+    #[snafu(display("{key}={value:?}: accepted is {accepted}"))]
+    Value { key: &'static str, value: String, accepted: &'static str },
+    #[snafu(display(
+        "the cursor is of another replica, or of before this one was started; begin without a cursor"
+    ))]
+    AnotherRun,
+}
+
+/// A class of decisions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    Allowed,
+    Denied,
+    WouldDeny,
+}
+
+/// Which end of the ring comes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Order {
+    #[default]
+    Newest,
+    Oldest,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Format {
+    #[default]
+    Json,
+    JsonLines,
+}
+
+impl Format {
+    pub(super) const fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::JsonLines => "application/jsonl",
+        }
+    }
+}
+
+/// A request for decisions.
+#[derive(Debug, Default)]
+pub(super) struct Query {
+    /// What was asked for, but for the cursor.
+    given: BTreeMap<String, String>,
+    since: Option<Timestamp>,
+    until: Option<Timestamp>,
+    classes: Vec<Class>,
+    pub(super) order: Order,
+    pub(super) limit: usize,
+    /// The number of the last decision of the page before.
+    pub(super) after: Option<u64>,
+    pub(super) format: Format,
+}
+
+/// A name for this process' life.
+pub(super) fn new_run() -> String {
+    let mut bytes = [0; 8];
+    // Without randomness there is the time, which differs as well.
+    if aws_lc_rs::rand::fill(&mut bytes).is_err() {
+        bytes = Timestamp::now().as_microsecond().to_be_bytes();
+    }
+    format!("{:016x}", u64::from_be_bytes(bytes))
+}
+
+impl Query {
+    /// Reads the query of a URL; an empty parameter is none. Where it asks for no format, `accepts` does.
+    pub(super) fn parse<'a>(
+        query: &str,
+        accepts: impl IntoIterator<Item = &'a str>,
+        run: &str,
+    ) -> Result<Self, QueryError> {
+        let mut given = BTreeMap::new();
+        for (key, value) in form_urlencoded::parse(query.as_bytes()) {
+            ensure!(KEYS.contains(&&*key), UnknownSnafu { key });
+            ensure!(given.insert(key.to_string(), value.into_owned()).is_none(), RepeatedSnafu { key });
+        }
+        given.retain(|_, value| !value.is_empty());
+        let cursor = given.remove("cursor");
+        let value = |key: &str| given.get(key).map(String::as_str);
+        let wanted_lines = || accepts.into_iter().any(wants_lines);
+        Ok(Self {
+            since: value("since").map(|value| time("since", value)).transpose()?,
+            until: value("until").map(|value| time("until", value)).transpose()?,
+            classes: value("decision").map(classes).transpose()?.unwrap_or_default(),
+            order: value("order").map(order).transpose()?.unwrap_or_default(),
+            limit: value("limit").map(limit).transpose()?.unwrap_or(LIMIT),
+            after: cursor.map(|value| number(&value, run)).transpose()?,
+            format: match value("format") {
+                Some(value) => format(value)?,
+                None if wanted_lines() => Format::JsonLines,
+                None => Format::Json,
+            },
+            given,
+        })
+    }
+
+    /// Whether a decision is asked for.
+    pub(super) fn takes(&self, decision: &Decision) -> bool {
+        let is = |key: &str, text: &str| self.given.get(key).is_none_or(|wanted| wanted == text);
+        self.since.is_none_or(|since| decision.time >= since)
+            && self.until.is_none_or(|until| decision.time < until)
+            && (self.classes.is_empty() || self.classes.iter().any(|class| class.holds(decision)))
+            && is("namespace", &decision.namespace)
+            && is("ticket", &decision.ticket)
+            && is("webhook", &decision.webhook)
+            && is("mode", &decision.mode)
+    }
+
+    /// The cursor of the page behind the decision with this number.
+    pub(super) fn cursor(&self, run: &str, number: u64) -> String {
+        format!("{run}-{number}")
+    }
+
+    /// This query for the page of a cursor.
+    pub(super) fn with_cursor(&self, cursor: &str) -> String {
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        query.extend_pairs(&self.given).append_pair("cursor", cursor).finish()
+    }
+}
+
+impl Class {
+    const fn holds(self, decision: &Decision) -> bool {
+        match self {
+            Self::Allowed => decision.allowed,
+            Self::Denied => !decision.allowed,
+            Self::WouldDeny => decision.allowed && decision.would_deny,
+        }
+    }
+}
+
+fn time(key: &'static str, value: &str) -> Result<Timestamp, QueryError> {
+    // A `+` that was not encoded has become a space.
+    let repaired = || value.rsplit_once(' ').and_then(|(time, zone)| format!("{time}+{zone}").parse().ok());
+    value.parse().ok().or_else(repaired).context(ValueSnafu {
+        key,
+        value,
+        accepted: "a time of RFC 3339, such as 2026-11-22T14:00:00Z",
+    })
+}
+
+fn classes(value: &str) -> Result<Vec<Class>, QueryError> {
+    let class = |word| match word {
+        "allowed" => Ok(Class::Allowed),
+        "denied" => Ok(Class::Denied),
+        "would-deny" => Ok(Class::WouldDeny),
+        _ => ValueSnafu {
+            key: "decision",
+            value,
+            accepted: "allowed, denied, would-deny, or several with commas",
+        }
+        .fail(),
+    };
+    value.split(',').map(class).collect()
+}
+
+fn order(value: &str) -> Result<Order, QueryError> {
+    match value {
+        "newest" => Ok(Order::Newest),
+        "oldest" => Ok(Order::Oldest),
+        _ => ValueSnafu { key: "order", value, accepted: "newest or oldest" }.fail(),
+    }
+}
+
+fn limit(value: &str) -> Result<usize, QueryError> {
+    value.parse().ok().filter(|limit| (1..=LARGEST).contains(limit)).context(ValueSnafu {
+        key: "limit",
+        value,
+        accepted: "a whole number from 1 to 1000",
+    })
+}
+
+fn format(value: &str) -> Result<Format, QueryError> {
+    match value {
+        "json" => Ok(Format::Json),
+        "jsonl" => Ok(Format::JsonLines),
+        _ => ValueSnafu { key: "format", value, accepted: "json or jsonl" }.fail(),
+    }
+}
+
+fn number(value: &str, run: &str) -> Result<u64, QueryError> {
+    let parts = value.split_once('-').and_then(|(of, number)| Some((of, number.parse().ok()?)));
+    let (of, number) =
+        parts.context(ValueSnafu { key: "cursor", value, accepted: "what an answer gave as next" })?;
+    ensure!(of == run, AnotherRunSnafu);
+    Ok(number)
+}
+
+fn wants_lines(accept: &str) -> bool {
+    let media_type = |part: &str| part.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let is_lines =
+        |it: &str| matches!(it, "application/jsonl" | "application/x-ndjson" | "application/json-lines");
+    accept
+        .split(',')
+        .map(media_type)
+        .find(|it| it == "application/json" || is_lines(it))
+        .is_some_and(|it| is_lines(&it))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(query: &str) -> Result<Query, QueryError> {
+        Query::parse(query, None, "run")
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_what_is_accepted() {
+        for (query, says) in [
+            ("Namespace=a", "accepted are since, until,"),
+            ("limit=5&limit=6", "limit is repeated"),
+            ("limit=0", "1 to 1000"),
+            ("limit=1001", "1 to 1000"),
+            ("limit=-1", "1 to 1000"),
+            ("since=yesterday", "RFC 3339"),
+            ("until=2026-13-01T00:00:00Z", "RFC 3339"),
+            ("decision=refused", "allowed, denied, would-deny"),
+            ("decision=denied,", "allowed, denied, would-deny"),
+            ("order=up", "newest or oldest"),
+            ("format=xml", "json or jsonl"),
+            ("cursor=7", "what an answer gave"),
+            ("cursor=run-x", "what an answer gave"),
+            ("cursor=other-7", "another replica"),
+        ] {
+            let error = parse(query).unwrap_err().to_string();
+            assert!(error.contains(says), "{query}: {error}");
+        }
+    }
+
+    #[test]
+    fn each_filter_takes_what_it_names() {
+        let mut decision = Decision::new("validate", "u");
+        decision.time = "2026-11-22T14:00:00Z".parse().unwrap();
+        (decision.namespace, decision.ticket) = ("shop".to_owned(), "INC-1".to_owned());
+        decision.mode = "break-glass".to_owned();
+        decision.would_deny = true;
+        for (query, takes) in [
+            ("", true),
+            ("namespace=&ticket=", true),
+            ("namespace=shop", true),
+            ("namespace=sho", false),
+            ("ticket=INC-1&webhook=validate&mode=break-glass", true),
+            ("ticket=INC-1&webhook=mutate", false),
+            ("since=2026-11-22T14:00:00Z", true),
+            ("since=2026-11-22T14:00:00.000000001Z", false),
+            ("until=2026-11-22T14:00:00Z", false),
+            ("until=2026-11-22T15:00:01+01:00", true),
+            ("until=2026-11-22T15:00:01%2B01:00", true),
+            ("decision=allowed", true),
+            ("decision=denied", false),
+            ("decision=would-deny", true),
+            ("decision=denied,would-deny", true),
+        ] {
+            assert_eq!(parse(query).unwrap().takes(&decision), takes, "{query}");
+        }
+        decision.allowed = false;
+        for (query, takes) in
+            [("decision=allowed", false), ("decision=denied", true), ("decision=would-deny", false)]
+        {
+            assert_eq!(parse(query).unwrap().takes(&decision), takes, "{query}");
+        }
+    }
+
+    #[test]
+    fn lines_are_asked_for_by_parameter_or_by_the_accept_header() {
+        for (query, accept, expected) in [
+            ("", "*/*", Format::Json),
+            ("", "application/jsonl", Format::JsonLines),
+            ("", "text/html, Application/X-NDJSON; q=0.9", Format::JsonLines),
+            ("", "application/json, application/jsonl", Format::Json),
+            ("format=json", "application/jsonl", Format::Json),
+            ("format=jsonl", "application/json", Format::JsonLines),
+        ] {
+            assert_eq!(Query::parse(query, [accept], "run").unwrap().format, expected, "{query} {accept}");
+        }
+    }
+
+    #[test]
+    fn the_next_page_keeps_the_filters() {
+        let query = parse("namespace=a%26b&limit=7&cursor=run-9").unwrap();
+        assert_eq!((query.limit, query.after), (7, Some(9)));
+        assert_eq!(query.with_cursor(&query.cursor("run", 2)), "limit=7&namespace=a%26b&cursor=run-2");
+    }
+}

@@ -1,0 +1,59 @@
+//! `/audit/ui`: one page, of which nothing is loaded from elsewhere.
+//!
+//! The page is the same for everybody and holds no decision. It asks for the token, keeps it in the memory of its script
+//! only, and shows it to `/audit` with each request: there is no cookie that another site could use, and nothing is left in
+//! the browser. A pod's author chooses names, images and messages, so the page writes text only, never HTML; should that
+//! fail, the policy lets nothing run but this script, and lets it speak to this server only.
+
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{CONTENT_SECURITY_POLICY, HeaderName, HeaderValue};
+use http::{Response, StatusCode};
+use http_body_util::Full;
+
+const PAGE: &str = include_str!("ui.html");
+const STYLE: &str = include_str!("ui.css");
+const SCRIPT: &str = include_str!("ui.js");
+
+/// The page, and what its browser is told to allow it.
+#[derive(Debug)]
+pub(super) struct Ui {
+    page: Bytes,
+    policy: Option<HeaderValue>,
+}
+
+impl Ui {
+    pub(super) fn new() -> Self {
+        let page = PAGE.replace("/* style */", STYLE).replace("/* script */", SCRIPT);
+        let hash = |text: &str| STANDARD.encode(digest(&SHA256, text.as_bytes()));
+        let policy = format!(
+            "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; connect-src 'self'; img-src data:; \
+             base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
+             trusted-types 'none'",
+            hash(SCRIPT),
+            hash(STYLE)
+        );
+        Self { page: page.into(), policy: HeaderValue::from_str(&policy).ok() }
+    }
+
+    pub(super) fn response(&self) -> Response<Full<Bytes>> {
+        // Without its policy the page is not given out.
+        let Some(policy) = self.policy.clone() else {
+            return super::error(StatusCode::INTERNAL_SERVER_ERROR, "failed to make the page's policy");
+        };
+        let mut response = super::response(StatusCode::OK, "text/html; charset=utf-8", Vec::new());
+        *response.body_mut() = Full::new(self.page.clone());
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_SECURITY_POLICY, policy);
+        for (name, value) in [
+            ("cross-origin-opener-policy", "same-origin"),
+            ("cross-origin-resource-policy", "same-origin"),
+            ("permissions-policy", "camera=(), geolocation=(), microphone=()"),
+        ] {
+            headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        response
+    }
+}

@@ -1,0 +1,380 @@
+//! `/audit/ui` in a real browser, over TLS.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use lucid_audit::{Decision, ImageVerdict, Recorder};
+use lucid_certs::{CertificateAuthority, ServerTls, ServingCertificateResolver, ServingNames};
+use lucid_testbed::Process;
+use lucid_validator::RingArgs;
+use lucid_webhook::{Router, Server};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use thirtyfour::{
+    BrowserCapabilitiesHelper, By, CapabilitiesHelper, ChromiumLikeCapabilities, DesiredCapabilities, Key,
+    WebDriver,
+};
+
+const TOKEN: &str = "a-token-of-tests";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether there is a browser. Where there has to be one, as in CI, its absence is a failure.
+fn has_browser() -> bool {
+    let has = |program| Command::new(program).arg("--version").output().is_ok_and(|it| it.status.success());
+    let has_both = has("chromium") && has("chromedriver");
+    if !has_both {
+        assert!(std::env::var_os("LUCID_NEED_BROWSER").is_none(), "chromium and chromedriver are needed");
+        eprintln!("skipped: needs chromium and chromedriver");
+    }
+    has_both
+}
+
+/// A browser that looks at a server's page.
+struct Site {
+    recorder: Arc<Recorder>,
+    url: String,
+    client: reqwest::Client,
+    driver: WebDriver,
+    _process: Process,
+    folder: TempDir,
+}
+
+impl Site {
+    /// With a ring of `capacity`, in light or dark.
+    async fn open(capacity: usize, theme: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("token"), TOKEN).unwrap();
+        let recorder = Arc::new(Recorder::new(capacity));
+        let args = RingArgs { audit_token_file: Some(folder.path().join("token")) };
+        let router = args.service(Arc::clone(&recorder)).unwrap().mount(Router::new());
+        let server = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let url = format!("https://localhost:{}", server.local_addr().port());
+        let names = ServingNames::for_services("lucid-system", &["lucid-validator-webhook"]).unwrap();
+        let (now, resolver) = (SystemTime::now(), Arc::new(ServingCertificateResolver::empty()));
+        resolver.swap(&CertificateAuthority::generate(&names, now).unwrap().issue(&names, now).unwrap());
+        let tls = Arc::new(ServerTls::new(resolver).build().unwrap());
+        tokio::spawn(server.serve(tls, router, std::future::pending()));
+
+        let log = folder.path().join("chromedriver.log");
+        let mut command = lucid_testbed::command("chromedriver");
+        command.arg("--port=0");
+        let process = Process::start("chromedriver", command, log.clone()).unwrap();
+        let port = eventually("chromedriver starts", async || {
+            let log = std::fs::read_to_string(&log).unwrap_or_default();
+            let (_, rest) = log.split_once("started successfully on port ")?;
+            rest.split_once('.').map(|(port, _)| port.to_owned())
+        })
+        .await;
+        let mut browser = DesiredCapabilities::chromium();
+        browser.accept_insecure_certs(true).unwrap();
+        let profile = format!("--user-data-dir={}", folder.path().join("profile").display());
+        for argument in [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--window-size=1360,900",
+            &profile,
+        ] {
+            browser.add_arg(argument).unwrap();
+        }
+        browser.insert_base_capability("goog:loggingPrefs".to_owned(), json!({"browser": "ALL"}));
+        let driver = WebDriver::new(format!("http://127.0.0.1:{port}"), browser).await.unwrap();
+        let emulated = json!({"features": [{"name": "prefers-color-scheme", "value": theme}]});
+        driver.cdp().send_raw("Emulation.setEmulatedMedia", emulated).await.unwrap();
+        let client =
+            reqwest::Client::builder().tls_danger_accept_invalid_certs(true).no_proxy().build().unwrap();
+        driver.goto(format!("{url}/audit/ui")).await.unwrap();
+        Self { recorder, url, client, driver, _process: process, folder }
+    }
+
+    async fn enter(&self, token: &str) {
+        let field = self.driver.find(By::Id("token")).await.unwrap();
+        field.send_keys(token).await.unwrap();
+        field.send_keys(Key::Enter + "").await.unwrap();
+    }
+
+    /// What an expression of the page's script is.
+    async fn value(&self, expression: &str) -> Value {
+        let value = self.driver.execute(format!("return ({expression})"), Vec::new()).await;
+        value.unwrap_or_else(|error| panic!("{expression}: {error}")).json().clone()
+    }
+
+    async fn becomes(&self, expression: &str, expected: Value) {
+        let started = Instant::now();
+        loop {
+            let value = self.value(expression).await;
+            if value == expected {
+                return;
+            }
+            assert!(started.elapsed() < PATIENCE, "{expression} is {value} and not {expected}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn raise(&self, alert: Value) {
+        let request = self.client.post(format!("{}/audit/alerts", self.url)).bearer_auth(TOKEN);
+        assert_eq!(request.body(alert.to_string()).send().await.unwrap().status(), 204);
+    }
+
+    /// Leaves a picture where `LUCID_SCREENSHOTS` says.
+    async fn picture(&self, name: &str) {
+        let picture = self.driver.screenshot_as_png().await.unwrap();
+        assert!(picture.len() > 10_000, "an empty picture");
+        if let Some(folder) = std::env::var_os("LUCID_SCREENSHOTS") {
+            std::fs::write(PathBuf::from(folder).join(name), picture).unwrap();
+        }
+    }
+
+    /// The end; nothing was complained of on the way.
+    async fn close(self) {
+        let complaints = self.value("window.complaints ?? []").await;
+        assert_eq!(complaints, json!([]), "the page broke its policy");
+        self.driver.quit().await.unwrap();
+    }
+}
+
+async fn eventually<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(value) = attempt().await {
+            return value;
+        }
+        assert!(started.elapsed() < PATIENCE, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn decision(number: u64) -> Decision {
+    let mut decision = Decision::new("validate", format!("705ab4f5-6393-11e8-b7cc-42010a80{number:04}"));
+    (decision.operation, decision.kind) = ("CREATE".to_owned(), "Pod".to_owned());
+    (decision.namespace, decision.name) = ("shop".to_owned(), format!("web-7d9c5b6f4-{number}"));
+    decision.user = "system:serviceaccount:kube-system:replicaset-controller".to_owned();
+    decision.mode = "enforce".to_owned();
+    decision
+}
+
+/// What somebody on call could see.
+fn evening() -> Vec<Decision> {
+    let image = |name: &str, verdict: &str| ImageVerdict {
+        container: format!("lucid-{name}-auditor"),
+        image: format!(
+            "ghcr.io/lucid/lucid-{name}-auditor:1.4.2@sha256:60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752"
+        ),
+        verdict: verdict.to_owned(),
+    };
+    let mut decisions: Vec<_> = (0..14).map(decision).collect();
+    for (place, decision) in decisions.iter_mut().enumerate() {
+        decision.time -= jiff::SignedDuration::from_secs(37 * (14 - place as i64));
+        if place % 2 == 0 {
+            decision.webhook = "mutate".to_owned();
+            decision.patched = true;
+            decision.chain = ["lucid-injection-auditor", "lucid-toxicity-auditor"].map(str::to_owned).into();
+        } else {
+            decision.images = vec![image("injection", "notarized"), image("toxicity", "notarized")];
+        }
+    }
+    let denied = &mut decisions[11];
+    denied.allowed = false;
+    (denied.namespace, denied.name) = ("payments".to_owned(), "scoring-5f7c9-x2x8k".to_owned());
+    denied.message =
+        "container lucid-toxicity-auditor, image ghcr.io/lucid/lucid-toxicity-auditor:1.4.2: not notarized"
+            .to_owned();
+    denied.findings =
+        vec![denied.message.clone(), "container app runs as uid 20001, which is an auditor's".to_owned()];
+    denied.images[1].verdict = "not notarized".to_owned();
+    let would = &mut decisions[7];
+    (would.mode, would.would_deny) = ("audit".to_owned(), true);
+    (would.namespace, would.name) = ("research".to_owned(), "notebook-0".to_owned());
+    would.findings = vec!["label lucid.computing/tier is missing; accepted are A and B".to_owned()];
+    would.warnings = would.findings.clone();
+    let glass = &mut decisions[9];
+    (glass.mode, glass.ticket, glass.would_deny) = ("break-glass".to_owned(), "INC-4711".to_owned(), true);
+    (glass.namespace, glass.name, glass.user) =
+        ("payments".to_owned(), "scoring-hotfix".to_owned(), "alice@example.com".to_owned());
+    glass.findings = vec!["image ghcr.io/lucid/lucid-pii-auditor:main: missing digest".to_owned()];
+    decisions
+}
+
+const ROWS: &str = "document.querySelectorAll('tr.decision').length";
+
+#[tokio::test]
+async fn it_asks_for_the_token_and_then_shows_what_is_decided_and_what_comes() {
+    if !has_browser() {
+        return;
+    }
+    let site = Site::open(1000, "light").await;
+    evening().into_iter().for_each(|decision| site.recorder.record(decision).unwrap());
+    site.driver.execute("window.complaints = []; addEventListener('securitypolicyviolation', (it) => complaints.push(it.violatedDirective + ' ' + it.blockedURI))", Vec::new()).await.unwrap();
+    site.becomes("document.activeElement.id", json!("token")).await;
+    site.picture("audit-ui-login.png").await;
+    site.enter("another").await;
+    site.becomes("document.getElementById('refused').textContent.length > 0", json!(true)).await;
+    assert_eq!(site.value(ROWS).await, json!(0));
+    site.enter(TOKEN).await;
+    site.becomes(ROWS, json!(14)).await;
+    // Nothing of it stays in the browser.
+    let kept = "[document.cookie, localStorage.length, sessionStorage.length, location.href.includes('token-of'), document.getElementById('token').value]";
+    assert_eq!(site.value(kept).await, json!(["", 0, 0, false, ""]));
+    assert_eq!(
+        site.value("document.querySelector('tr.denied td.object').textContent").await,
+        "payments/scoring-5f7c9-x2x8k"
+    );
+
+    // What comes is there soon, on top, and what was opened stays open.
+    site.driver.execute("document.querySelector('tr.denied button').click()", Vec::new()).await.unwrap();
+    site.becomes(
+        "document.querySelector('tr.denied + tr.details').textContent.includes('uid 20001')",
+        json!(true),
+    )
+    .await;
+    let mut late = decision(99);
+    late.name = "late".to_owned();
+    site.recorder.record(late).unwrap();
+    site.becomes("document.querySelector('tr.decision td.object').textContent", json!("shop/late")).await;
+    assert_eq!(site.value("document.querySelector('tr.denied + tr.details').hidden").await, json!(false));
+
+    assert_eq!(site.value("document.getElementById('drift').hidden").await, json!(true));
+    let class = json!({"class": "rewritten", "log": "lucid.computing/prod/lucid-operator-0", "seq": 81_934,
+        "message": "the record differs from the anchor in the API server's audit log"});
+    site.raise(class).await;
+    site.becomes("document.getElementById('drift').textContent.includes('seq 81934')", json!(true)).await;
+    site.becomes("document.title.startsWith('⚠ (1 denied)')", json!(true)).await;
+    site.picture("audit-ui.png").await;
+
+    // The token is forgotten on demand, and when it holds no longer.
+    site.driver.find(By::Id("lock")).await.unwrap().click().await.unwrap();
+    site.becomes(&format!("[{ROWS}, document.getElementById('main').hidden]"), json!([0, true])).await;
+    site.enter(TOKEN).await;
+    site.becomes(ROWS, json!(15)).await;
+    std::fs::write(site.folder.path().join("token"), "the-next-token").unwrap();
+    site.becomes(&format!("[{ROWS}, document.getElementById('main').hidden]"), json!([0, true])).await;
+    site.close().await;
+}
+
+#[tokio::test]
+async fn filters_and_pages_work_by_keyboard_alone() {
+    if !has_browser() {
+        return;
+    }
+    let site = Site::open(1000, "dark").await;
+    for number in 0..150 {
+        let mut decision = decision(number);
+        decision.namespace = format!("team-{}", number % 3);
+        site.recorder.record(decision).unwrap();
+    }
+    evening().into_iter().for_each(|decision| site.recorder.record(decision).unwrap());
+    site.enter(TOKEN).await;
+    site.becomes(ROWS, json!(100)).await;
+    let press = async |keys: &str| {
+        site.driver.active_element().await.unwrap().send_keys(keys).await.unwrap();
+    };
+    // The field for the token is gone, and so is its focus.
+    press("j").await;
+    site.becomes(
+        "document.activeElement.closest('tr') === document.querySelector('tr.decision')",
+        json!(true),
+    )
+    .await;
+    press("j").await;
+    press(&(Key::Enter + "")).await;
+    site.becomes("document.querySelectorAll('tr.details:not([hidden])').length", json!(1)).await;
+    press("k").await;
+    site.becomes(
+        "document.activeElement.closest('tr') === document.querySelector('tr.decision')",
+        json!(true),
+    )
+    .await;
+    site.picture("audit-ui-dark.png").await;
+
+    press("/").await;
+    site.becomes("document.activeElement.name", json!("namespace")).await;
+    press("team-1").await;
+    site.becomes(ROWS, json!(50)).await;
+    press(&(Key::Escape + "")).await;
+    site.driver.execute("document.querySelector('[type=reset]').focus()", Vec::new()).await.unwrap();
+    press(&(Key::Enter + "")).await;
+    site.becomes(ROWS, json!(100)).await;
+    site.driver.execute("document.getElementById('older').focus()", Vec::new()).await.unwrap();
+    press(&(Key::Enter + "")).await;
+    site.becomes(ROWS, json!(164)).await;
+    site.becomes("document.getElementById('older').hidden", json!(true)).await;
+
+    site.driver.execute("document.querySelector('[name=decision]').focus()", Vec::new()).await.unwrap();
+    press(&(Key::Right + "")).await;
+    site.becomes(ROWS, json!(1)).await;
+    press(&(Key::Right + "")).await;
+    site.becomes(ROWS, json!(2)).await;
+    assert_eq!(site.value("document.querySelectorAll('.badge.break-glass').length").await, json!(1));
+
+    // What is paused stands still, and what was missed meanwhile comes after.
+    press("p").await;
+    site.becomes("document.getElementById('live').dataset.state", json!("paused")).await;
+    press(&(Key::Left + "")).await;
+    site.becomes(ROWS, json!(1)).await;
+    site.close().await;
+}
+
+#[tokio::test]
+async fn what_a_pods_author_writes_is_text() {
+    if !has_browser() {
+        return;
+    }
+    let site = Site::open(3, "light").await;
+    let attack = "</script><img src=x onerror='window.hacked=1'><b onclick=hacked=1>\u{202e}x";
+    let mut hostile = decision(1);
+    for text in [
+        &mut hostile.namespace,
+        &mut hostile.name,
+        &mut hostile.user,
+        &mut hostile.message,
+        &mut hostile.ticket,
+        &mut hostile.kind,
+        &mut hostile.operation,
+        &mut hostile.uid,
+        &mut hostile.mode,
+        &mut hostile.webhook,
+    ] {
+        *text = attack.to_owned();
+    }
+    for list in [&mut hostile.findings, &mut hostile.warnings, &mut hostile.chain, &mut hostile.exemptions] {
+        *list = vec![attack.to_owned(), "long ".repeat(2000)];
+    }
+    hostile.images = vec![ImageVerdict {
+        container: attack.to_owned(),
+        image: attack.to_owned(),
+        verdict: attack.to_owned(),
+    }];
+    site.recorder.record(hostile).unwrap();
+    site.raise(json!({"class": attack, "log": attack, "message": attack})).await;
+    site.enter(TOKEN).await;
+    site.becomes(ROWS, json!(1)).await;
+    site.driver.execute("document.querySelector('tr.decision button').click()", Vec::new()).await.unwrap();
+    site.becomes("document.querySelectorAll('tr.details dd').length", json!(11)).await;
+    site.becomes("document.getElementById('drift').hidden", json!(false)).await;
+    let shown = "[document.querySelector('td.object').textContent.includes('<img src=x'), document.body.textContent.includes('\\u202e'), document.querySelectorAll('main img, main b[onclick], main script').length, window.hacked ?? 0]";
+    assert_eq!(site.value(shown).await, json!([true, false, 0, 0]));
+    assert_eq!(
+        site.value("document.documentElement.scrollWidth <= innerWidth").await,
+        json!(true),
+        "it is too wide"
+    );
+    // Should it come to HTML one day, the policy stands in the way.
+    let inject = "(() => { try { document.body.innerHTML = '<img src=x>'; return 'written' } catch { return 'refused' } })()";
+    assert_eq!(site.value(inject).await, "refused");
+
+    // What came and went between two looks is said.
+    site.driver.execute("document.getElementById('pause').click()", Vec::new()).await.unwrap();
+    (10..20).for_each(|number| site.recorder.record(decision(number)).unwrap());
+    site.driver.execute("document.getElementById('pause').click()", Vec::new()).await.unwrap();
+    site.becomes("document.querySelector('tr.gap')?.textContent.startsWith('7 decisions')", json!(true))
+        .await;
+    site.picture("audit-ui-hostile.png").await;
+    site.driver.quit().await.unwrap();
+}

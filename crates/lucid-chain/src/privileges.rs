@@ -1,0 +1,63 @@
+//! What a container may do beyond its own files, as its security context says.
+
+use serde::Deserialize;
+
+use crate::pod::Text;
+
+/// The fields of a container's `securityContext` that can lead around a chain; everything else is skipped over.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Privileges<'a> {
+    run_as_user: Option<i64>,
+    run_as_non_root: Option<bool>,
+    privileged: Option<bool>,
+    #[serde(borrow)]
+    capabilities: Option<Capabilities<'a>>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+struct Capabilities<'a> {
+    #[serde(borrow)]
+    add: Option<Vec<Text<'a>>>,
+    #[serde(borrow)]
+    drop: Option<Vec<Text<'a>>>,
+}
+
+impl Privileges<'_> {
+    /// `runAsUser`; the pod's own holds where it is left out.
+    pub fn run_as_user(&self) -> Option<i64> {
+        self.run_as_user
+    }
+
+    /// `runAsNonRoot`; the pod's own holds where it is left out.
+    pub fn run_as_non_root(&self) -> Option<bool> {
+        self.run_as_non_root
+    }
+
+    /// `privileged`.
+    pub fn is_privileged(&self) -> bool {
+        self.privileged.unwrap_or_default()
+    }
+
+    /// `capabilities.add`, without the prefix `CAP_` that container runtimes take too.
+    pub fn added(&self) -> impl Iterator<Item = &str> {
+        self.capabilities.iter().flat_map(|capabilities| bare(capabilities.add.as_deref()))
+    }
+
+    /// Whether `capabilities.drop` names this capability or all of them.
+    pub fn drops(&self, capability: &str) -> bool {
+        let mut dropped =
+            self.capabilities.iter().flat_map(|capabilities| bare(capabilities.drop.as_deref()));
+        dropped.any(|name| name.eq_ignore_ascii_case(capability) || name.eq_ignore_ascii_case("ALL"))
+    }
+}
+
+fn bare<'t>(names: Option<&'t [Text<'_>]>) -> impl Iterator<Item = &'t str> {
+    names.unwrap_or_default().iter().map(|name| {
+        let name: &str = name;
+        match name.get(..4) {
+            Some(prefix) if prefix.eq_ignore_ascii_case("CAP_") => &name[4..],
+            _ => name,
+        }
+    })
+}

@@ -1,0 +1,82 @@
+//! What is on a list needs nobody to be asked.
+
+use std::fs;
+
+use lucid_notary::client::Allowlist;
+use lucid_notary::client::allowlist::AllowlistLayer;
+use lucid_notary::client::{Answer, Metrics};
+use tempfile::tempdir;
+use tower::Layer;
+
+use crate::common::{Scrape, Script, ask, digest, told, until};
+
+#[tokio::test]
+async fn digests_and_images_of_the_list_are_notarized_without_asking() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("list");
+    let sha512 = format!("sha512:{}", "d".repeat(128));
+    let text = format!(
+        "# auditors\n{}  # reviewed\n\n  ghcr.io/lucid/auditor:1@{}\r\n{sha512}",
+        digest('a'),
+        digest('c')
+    );
+    fs::write(&path, text).unwrap();
+    let (script, scrape) = (Script::new(|_| Ok(Answer::NotNotarized)), Scrape::new());
+    let list = Allowlist::open(&path, scrape.metrics.clone()).unwrap();
+    let service = AllowlistLayer::new(list).metrics(scrape.metrics.clone()).layer(script.service.clone());
+    for digest in [digest('a'), digest('c'), sha512.parse().unwrap()] {
+        let checked = ask(&service, digest).await.unwrap();
+        assert_eq!(told(&checked), ("notarized".to_owned(), "allowlist"));
+        assert_eq!(checked.to_string(), "notarized (allowlist)");
+    }
+    assert_eq!(script.calls(), 0);
+    assert_eq!(told(&ask(&service, digest('b')).await.unwrap()), ("not notarized".to_owned(), "asked"));
+    assert_eq!(scrape.value("verifier_allowlisted_total"), 3.0);
+    assert_eq!(scrape.value("verifier_allowlist_entries"), 3.0);
+}
+
+#[tokio::test]
+async fn a_change_of_the_file_is_noticed_and_a_broken_one_leaves_the_last_list() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("list");
+    fs::write(&path, digest('a').as_str()).unwrap();
+    let scrape = Scrape::new();
+    let list = Allowlist::open(&path, scrape.metrics.clone()).unwrap();
+    assert!(list.contains(&digest('a')).await && !list.contains(&digest('b')).await);
+
+    fs::write(&path, digest('b').as_str()).unwrap();
+    until(async || list.contains(&digest('b')).await).await;
+    assert!(!list.contains(&digest('a')).await);
+
+    let failed = "verifier_file_reloads_total{file=\"allowlist\",result=\"error\"}";
+    fs::write(&path, "sha256:short").unwrap();
+    until(async || list.contains(&digest('b')).await && scrape.value(failed) == 1.0).await;
+    fs::remove_file(&path).unwrap();
+    until(async || list.contains(&digest('b')).await && scrape.value(failed) == 2.0).await;
+
+    fs::write(&path, "").unwrap();
+    until(async || !list.contains(&digest('b')).await).await;
+}
+
+#[test]
+fn a_list_that_is_none_is_refused_with_file_and_line() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("list");
+    let missing = Allowlist::open(&path, Metrics::default()).unwrap_err().to_string();
+    assert!(missing.contains(path.to_str().unwrap()) && missing.contains("No such file"), "{missing}");
+    for (line, reason) in [
+        ("sha256:abc", "has 3 hexadecimal digits"),
+        ("busybox", "has no ':'"),
+        ("ghcr.io/lucid/auditor:1", "has no digest; accepted is sha256:HEX or IMAGE@sha256:HEX"),
+        ("ghcr.io/Lucid/auditor@sha256:abc", "has 'L' in the repository"),
+        ("*", "has no ':'"),
+    ] {
+        fs::write(&path, format!("# first\n{line}\n")).unwrap();
+        let message = Allowlist::open(&path, Metrics::default()).unwrap_err().to_string();
+        let place = format!("{}: line 2: ", path.display());
+        assert!(message.contains(&place) && message.contains(reason), "{message}");
+    }
+    fs::write(&path, [0xff]).unwrap();
+    let message = Allowlist::open(&path, Metrics::default()).unwrap_err().to_string();
+    assert!(message.contains("not UTF-8"), "{message}");
+}

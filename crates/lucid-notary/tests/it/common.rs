@@ -1,0 +1,132 @@
+//! What the tests share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use hyper::StatusCode;
+use lucid_notary::client::{Answer, Metrics, VerifierError};
+use lucid_notary::{Checked, Digest};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, Service, ServiceExt};
+
+use crate::server::Reply;
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) fn digest(hex_digit: char) -> Digest {
+    format!("sha256:{}", hex_digit.to_string().repeat(64)).parse().unwrap()
+}
+
+/// As many digests as a pod may have, up to 4096.
+pub(crate) fn many(count: usize) -> Vec<Digest> {
+    (0..count).map(|number| format!("sha256:{number:064x}").parse().unwrap()).collect()
+}
+
+pub(crate) fn in_time() -> Instant {
+    Instant::now() + PATIENCE
+}
+
+/// Answers truthfully about each digest it is asked for: notarized unless it starts with `b`.
+pub(crate) fn honest(target: &str) -> Reply {
+    let digest = target.split_once("digest=").map_or("", |(_, digest)| digest);
+    Reply::notarized(digest, !digest.starts_with("sha256:b"))
+}
+
+pub(crate) type Outcome = Result<Answer, BoxError>;
+
+/// Who is asked, as the test says, and how often that happened.
+pub(crate) struct Script {
+    pub(crate) service: BoxCloneSyncService<Digest, Answer, BoxError>,
+    calls: Arc<AtomicUsize>,
+}
+
+impl Script {
+    /// Answers as `script` says for the number of the call, from 0.
+    pub(crate) fn new(script: impl Fn(usize) -> Outcome + Send + Sync + 'static) -> Self {
+        Self::waiting(move |call| {
+            let outcome = script(call);
+            async move { outcome }.boxed()
+        })
+    }
+
+    /// The same, after a while.
+    pub(crate) fn waiting(
+        script: impl Fn(usize) -> BoxFuture<'static, Outcome> + Send + Sync + 'static,
+    ) -> Self {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let (script, counted) = (Arc::new(script), Arc::clone(&calls));
+        let service = tower::service_fn(move |_: Digest| script(counted.fetch_add(1, Ordering::SeqCst)));
+        Self { service: BoxCloneSyncService::new(service), calls }
+    }
+
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+}
+
+/// One ask.
+pub(crate) fn ask<S, R>(service: &S, digest: Digest) -> BoxFuture<'static, Result<R, BoxError>>
+where
+    S: Service<Digest, Response = R, Error: Into<BoxError>, Future: Send> + Clone + Send + 'static,
+{
+    service.clone().oneshot(digest).map(|answer| answer.map_err(Into::into)).boxed()
+}
+
+/// An error of a Verifier that is out of order.
+pub(crate) fn outage() -> BoxError {
+    status(503)
+}
+
+pub(crate) fn status(status: u16) -> BoxError {
+    let (origin, status) = ("http://verifier".to_owned(), StatusCode::from_u16(status).unwrap());
+    VerifierError::Status { origin, status }.into()
+}
+
+pub(crate) fn timeout() -> BoxError {
+    VerifierError::Timeout { origin: "http://verifier".to_owned(), timeout: Duration::from_secs(1) }.into()
+}
+
+pub(crate) fn malformed() -> BoxError {
+    VerifierError::Malformed { origin: "http://verifier".to_owned(), fault: "no".to_owned() }.into()
+}
+
+/// The verdict and the name of its provenance.
+pub(crate) fn told(checked: &Checked) -> (String, &'static str) {
+    (checked.verdict.to_string(), checked.provenance.name())
+}
+
+/// Asks until what is told is so, as time alone makes it.
+pub(crate) async fn until(mut holds: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds().await {
+        assert!(begun.elapsed() < PATIENCE, "it does not come true");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Metrics, and what they say.
+pub(crate) struct Scrape {
+    registry: Registry,
+    pub(crate) metrics: Metrics,
+}
+
+impl Scrape {
+    pub(crate) fn new() -> Self {
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
+        Self { registry, metrics }
+    }
+
+    /// The value of a series, written as it is scraped; 0 when there is none.
+    pub(crate) fn value(&self, series: &str) -> f64 {
+        let mut text = String::new();
+        encode(&mut text, &self.registry).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        line.map_or(0.0, |value| value.parse().unwrap())
+    }
+}

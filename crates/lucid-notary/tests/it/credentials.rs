@@ -1,0 +1,227 @@
+//! What the client shows of itself, and to whom.
+
+use std::fs;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use lucid_notary::client::{Answer, BuildError, HttpVerifier};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use tempfile::{TempDir, tempdir};
+
+use crate::common::{Scrape, ask, digest, honest, until};
+use crate::server::{Reply, Server};
+
+fn folder_with(token: &str) -> (TempDir, std::path::PathBuf) {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("token");
+    fs::write(&path, token).unwrap();
+    (folder, path)
+}
+
+#[tokio::test]
+async fn the_token_is_sent_and_a_new_one_after_its_file_has_changed() {
+    let server = Server::start(honest).await;
+    let (_folder, path) = folder_with("first.token-1~+/==\n");
+    let scrape = Scrape::new();
+    let builder = HttpVerifier::builder(&server.url()).bearer_token_file(&path);
+    let verifier = builder.metrics(scrape.metrics.clone()).build().unwrap();
+    ask(&verifier, digest('a')).await.unwrap();
+    let last = || server.authorizations.lock().unwrap().last().unwrap().clone().unwrap();
+    assert_eq!(last(), "Bearer first.token-1~+/==");
+
+    // As a mounted Secret changes: a link is swapped.
+    let next = path.with_file_name("next");
+    fs::write(&next, "second").unwrap();
+    fs::rename(&next, &path).unwrap();
+    until(async || {
+        ask(&verifier, digest('a')).await.unwrap();
+        last() == "Bearer second"
+    })
+    .await;
+    assert_eq!(scrape.value("verifier_file_reloads_total{file=\"token\",result=\"ok\"}"), 1.0);
+
+    // What is no token does not replace one, and a file that is gone neither.
+    let failed = || scrape.value("verifier_file_reloads_total{file=\"token\",result=\"error\"}");
+    for (count, change) in [(1.0, Some("two words")), (2.0, None)] {
+        match change {
+            Some(text) => fs::write(&path, text).unwrap(),
+            None => fs::remove_file(&path).unwrap(),
+        }
+        until(async || {
+            ask(&verifier, digest('a')).await.unwrap();
+            failed() == count
+        })
+        .await;
+        assert_eq!(last(), "Bearer second");
+    }
+    assert!(!format!("{verifier:?}").contains("second"), "{verifier:?}");
+}
+
+#[tokio::test]
+async fn the_token_goes_nowhere_else_when_the_verifier_redirects() {
+    let elsewhere = Server::start(honest).await;
+    let target = elsewhere.url();
+    let server = Server::start(move |asked| Reply::Response {
+        status: 307,
+        header: Some(("location", format!("{target}{asked}"))),
+        body: String::new(),
+    })
+    .await;
+    let (_folder, path) = folder_with("secret");
+    let verifier = HttpVerifier::builder(&server.url()).bearer_token_file(&path).build().unwrap();
+    let error = ask(&verifier, digest('a')).await.unwrap_err().to_string();
+    assert!(error.contains("307"), "{error}");
+    assert_eq!(elsewhere.connections(), 0);
+}
+
+#[test]
+fn a_token_is_not_sent_in_clear_to_another_host_unless_that_is_asked_for() {
+    let (_folder, path) = folder_with("secret");
+    let build = |url: &str| HttpVerifier::builder(url).bearer_token_file(&path).build();
+    for url in [
+        "http://localhost:8080",
+        "http://127.0.0.1",
+        "http://127.8.9.10/base",
+        "http://[::1]:80",
+        "http://[::ffff:127.0.0.1]:80",
+        "https://verifier.example",
+    ] {
+        assert!(build(url).is_ok(), "{url}");
+    }
+    for url in [
+        "http://verifier.example",
+        "http://localhost.example",
+        "http://127.0.0.1.example",
+        "http://10.0.0.1",
+        "http://[2001:db8::1]",
+        "http://0.0.0.0",
+    ] {
+        let error = build(url).unwrap_err();
+        assert!(matches!(error, BuildError::TokenInClear { .. }), "{url}: {error}");
+        let explicitly = HttpVerifier::builder(url).bearer_token_over_plain_http(true);
+        assert!(explicitly.bearer_token_file(&path).build().is_ok(), "{url}");
+        assert!(HttpVerifier::builder(url).build().is_ok(), "without a token: {url}");
+    }
+}
+
+#[test]
+fn a_file_that_holds_no_token_is_refused_without_quoting_it() {
+    for (token, reason) in [
+        ("", "it is empty"),
+        (" \n", "it is empty"),
+        ("hunter2 hunter2", "the byte 7"),
+        ("hunter2\r\nX-Other: 1", "the byte 7"),
+        ("hunter2é", "the byte 7"),
+    ] {
+        let (_folder, path) = folder_with(token);
+        let builder = HttpVerifier::builder("https://verifier.example").bearer_token_file(&path);
+        let message = builder.build().unwrap_err().to_string();
+        assert!(message.contains(reason) && message.contains(path.to_str().unwrap()), "{message}");
+        assert!(!message.contains("hunter2"), "{message}");
+    }
+    let message = HttpVerifier::builder("https://verifier.example").bearer_token_file("/nonexistent/token");
+    let message = message.build().unwrap_err().to_string();
+    assert!(message.contains("failed to read /nonexistent/token: No such file"), "{message}");
+}
+
+static CLIENT_CA: LazyLock<CertifiedIssuer<'static, KeyPair>> = LazyLock::new(|| {
+    let mut params = CertificateParams::new([]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+});
+
+/// Certificate in DER and PEM, and its key in PEM.
+fn client_certificate() -> (Vec<u8>, String, String) {
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(["client".to_owned()]).unwrap();
+    let certificate = params.signed_by(&key, &*CLIENT_CA).unwrap();
+    (certificate.der().to_vec(), certificate.pem(), key.serialize_pem())
+}
+
+fn write_pair(folder: &Path, certificate: &str, key: &str) {
+    fs::write(folder.join("tls.crt"), certificate).unwrap();
+    fs::write(folder.join("tls.key"), key).unwrap();
+}
+
+#[tokio::test]
+async fn the_client_shows_its_certificate_and_a_new_one_after_the_files_have_changed() {
+    let server = Server::start_mtls(honest, CLIENT_CA.der()).await;
+    let folder = tempdir().unwrap();
+    let (first, pem, key) = client_certificate();
+    write_pair(folder.path(), &pem, &key);
+    let builder = HttpVerifier::builder(&server.tls_url()).root_certificates(server.root.clone());
+    let error = ask(&builder.clone().build().unwrap(), digest('a')).await.unwrap_err().to_string();
+    assert!(error.contains("CertificateRequired") || error.contains("certificate required"), "{error}");
+
+    let (crt, pkey) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
+    let verifier = builder.client_certificate_files(&crt, &pkey).build().unwrap();
+    assert_eq!(ask(&verifier, digest('a')).await.unwrap(), Answer::Notarized);
+    let last = || server.peers.lock().unwrap().last().unwrap().clone();
+    assert_eq!(last(), first);
+
+    // The certificate comes first and its key later: between, the pair before stays in use.
+    let (second, pem, key) = client_certificate();
+    fs::write(&crt, pem).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(1_100));
+    ask(&verifier, digest('a')).await.unwrap();
+    assert_eq!(last(), first);
+    fs::write(&pkey, key).unwrap();
+    until(async || {
+        ask(&verifier, digest('a')).await.unwrap();
+        last() == second
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_new_authority_of_the_verifier_is_trusted_after_its_file_has_changed() {
+    let (before, after) = (Server::start_tls(honest).await, Server::start_tls(honest).await);
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("ca.crt");
+    fs::write(&path, &before.root).unwrap();
+    let verifier = |server: &Server| {
+        HttpVerifier::builder(&server.tls_url()).root_certificates_file(&path).build().unwrap()
+    };
+    let (of_before, of_after) = (verifier(&before), verifier(&after));
+    ask(&of_before, digest('a')).await.unwrap();
+    ask(&of_after, digest('a')).await.unwrap_err();
+    fs::write(&path, &after.root).unwrap();
+    until(async || ask(&of_after, digest('a')).await.is_ok()).await;
+    until(async || ask(&of_before, digest('a')).await.is_err()).await;
+}
+
+#[test]
+fn files_of_tls_that_are_none_are_refused_with_their_names() {
+    let folder = tempdir().unwrap();
+    let (_, pem, key) = client_certificate();
+    let (_, _, other_key) = client_certificate();
+    let (crt, pkey) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
+    let build = || {
+        let builder = HttpVerifier::builder("https://verifier.example").root_certificates_file(&crt);
+        builder.client_certificate_files(&crt, &pkey).build()
+    };
+    for (certificate, key) in [(&pem, &other_key), (&pem, &pem), (&key, &key), (&String::new(), &key)] {
+        write_pair(folder.path(), certificate, key);
+        let message = build().unwrap_err().to_string();
+        assert!(message.contains("tls.crt") && message.contains("tls.key"), "{message}");
+        assert!(!message.contains("PRIVATE KEY"), "{message}");
+    }
+    write_pair(folder.path(), &pem, &key);
+    build().unwrap();
+}
+
+#[test]
+fn options_of_tls_need_tls() {
+    let builder = HttpVerifier::builder("http://localhost");
+    for (builder, what) in [
+        (builder.clone().root_certificates("x"), "root certificates"),
+        (builder.clone().root_certificates_file("x"), "root certificates"),
+        (builder.client_certificate_files("x", "y"), "client certificate"),
+    ] {
+        let message = builder.build().unwrap_err().to_string();
+        assert!(
+            message.contains(&format!("plain http, which has no {what}; accepted is https")),
+            "{message}"
+        );
+    }
+}

@@ -1,0 +1,18 @@
+//! The public API of lucid-notary
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are tests")]
+
+mod allowlist;
+mod breaker;
+mod cache;
+mod coalesce;
+mod common;
+mod concurrency;
+mod credentials;
+mod deadline;
+mod digest;
+mod http;
+mod last_known_good;
+mod reference;
+mod retry;
+mod server;
+mod verifier;

@@ -1,0 +1,240 @@
+//! All layers together, against a Verifier that misbehaves as told.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use lucid_notary::client::{Allowlist, HttpVerifier, TimeToLive, Verifier, VerifierBuilder};
+use lucid_notary::{Checked, Digest, Provenance, Verdict};
+use tempfile::tempdir;
+use tower::ServiceExt;
+
+use crate::common::{
+    PATIENCE, Scrape, Script, digest, honest, in_time, malformed, many, outage, told, until,
+};
+use crate::server::{Reply, Server};
+
+fn builder(server: &Server) -> VerifierBuilder<HttpVerifier> {
+    Verifier::builder(HttpVerifier::builder(&server.url()).timeout(PATIENCE).build().unwrap())
+}
+
+async fn one(verifier: &Verifier, digest: Digest) -> Checked {
+    verifier.check_all([digest.clone()], in_time()).await.remove(&digest).unwrap()
+}
+
+#[tokio::test]
+async fn each_digest_has_a_verdict_and_the_second_time_it_is_cached() {
+    let server = Server::start(honest).await;
+    let verifier = builder(&server).build();
+    let digests = ['a', 'b', 'c'].map(digest);
+    for provenance in ["asked", "cached"] {
+        let all = verifier.check_all(digests.clone(), in_time()).await;
+        let all: Vec<_> = all.values().map(told).collect();
+        let expected =
+            ["notarized", "not notarized", "notarized"].map(|verdict| (verdict.to_owned(), provenance));
+        assert_eq!(all, expected);
+    }
+    assert_eq!(server.asked().len(), 3);
+    assert_eq!(told(&verifier.check(digest('a')).await).1, "cached");
+    assert_eq!(told(&verifier.clone().oneshot(digest('a')).await.unwrap()).1, "cached");
+}
+
+#[tokio::test]
+async fn a_recheck_asks_whatever_is_cached_and_the_cache_learns_of_it() {
+    let is_notarized = Arc::new(AtomicBool::new(false));
+    let script = Arc::clone(&is_notarized);
+    let server = Server::start(move |target| {
+        let digest = target.split_once("digest=").map_or("", |(_, digest)| digest);
+        Reply::notarized(digest, script.load(Ordering::SeqCst))
+    })
+    .await;
+    let verifier = builder(&server).build();
+    assert_eq!(told(&one(&verifier, digest('a')).await).0, "not notarized");
+    is_notarized.store(true, Ordering::SeqCst);
+    let rechecked = verifier.recheck_all([digest('a')], in_time()).await;
+    assert_eq!(told(&rechecked[&digest('a')]), ("notarized".to_owned(), "asked"));
+    assert_eq!(told(&one(&verifier, digest('a')).await), ("notarized".to_owned(), "cached"));
+}
+
+#[tokio::test]
+async fn a_thousand_identical_asks_make_one_call() {
+    let server = Server::start(honest).await;
+    let verifier = builder(&server).build();
+    let asks = (0..1_000).map(|_| {
+        let verifier = verifier.clone();
+        tokio::spawn(async move { verifier.check(digest('a')).await })
+    });
+    for checked in join_all(asks).await {
+        assert!(checked.unwrap().verdict.is_notarized());
+    }
+    assert_eq!(server.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn the_answer_that_came_too_late_is_there_for_the_next_one() {
+    let hold = Arc::new(tokio::sync::Semaphore::new(0));
+    let held = Arc::clone(&hold);
+    let script = Script::waiting(move |_| {
+        let held = Arc::clone(&held);
+        Box::pin(async move {
+            held.acquire().await?.forget();
+            Ok(lucid_notary::client::Answer::Notarized)
+        })
+    });
+    let verifier = Verifier::builder(script.service.clone()).deadline(PATIENCE).build();
+    let soon = Instant::now() + Duration::from_millis(30);
+    let late = &verifier.check_all([digest('a')], soon).await[&digest('a')];
+    assert_eq!(told(late).0, "unknown: the Verifier did not answer before the deadline");
+    hold.add_permits(1);
+    until(async || told(&one(&verifier, digest('a')).await) == ("notarized".to_owned(), "cached")).await;
+    assert_eq!(script.calls(), 1);
+}
+
+#[tokio::test]
+async fn what_is_on_the_allowlist_needs_no_verifier_whatever_is_cached() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("list");
+    fs::write(&path, "").unwrap();
+    let server = Server::start(honest).await;
+    let list = Allowlist::open(&path, Default::default()).unwrap();
+    let verifier = builder(&server).allowlist(list).build();
+    assert_eq!(told(&one(&verifier, digest('b')).await), ("not notarized".to_owned(), "asked"));
+    fs::write(&path, digest('b').as_str()).unwrap();
+    until(async || one(&verifier, digest('b')).await.provenance == Provenance::Allowlist).await;
+    let rechecked = verifier.recheck_all([digest('b')], in_time()).await;
+    assert_eq!(told(&rechecked[&digest('b')]), ("notarized".to_owned(), "allowlist"));
+}
+
+/// Every fault leads to an unknown verdict in time, and to one that says what is the matter.
+#[tokio::test]
+async fn a_fault_is_unknown_in_time_and_names_itself() {
+    let huge = Reply::ok(" ".repeat(1 << 20));
+    let other = Reply::notarized(digest('c').as_str(), true);
+    let redirect = Reply::Response {
+        status: 302,
+        header: Some(("location", "http://127.0.0.1:1/".to_owned())),
+        body: String::new(),
+    };
+    let failing = Reply::Response { status: 500, header: None, body: "no".to_owned() };
+    let cases: [(&str, Reply, &str); 9] = [
+        ("slow", Reply::Drip, "no answer within 200ms"),
+        ("hanging", Reply::Hang, "no answer within 200ms"),
+        ("reset", Reply::Reset, "failed to ask the Verifier"),
+        ("closed", Reply::Raw(b""), "connection closed before message completed"),
+        ("500", failing, "500 Internal Server Error"),
+        ("garbage", Reply::ok("<html>"), "accepted is {\"digest\":\"sha256:…\""),
+        ("redirect", redirect, "302 Found"),
+        ("wrong digest", other, "and not about"),
+        ("huge", huge, "its answer is too long"),
+    ];
+    for (name, reply, reason) in cases {
+        let server = Server::start(move |_| reply.clone()).await;
+        let http = HttpVerifier::builder(&server.url()).timeout(Duration::from_millis(200)).build().unwrap();
+        let verifier = Verifier::builder(http).deadline(PATIENCE).retries(1).build();
+        let begun = Instant::now();
+        let checked = one(&verifier, digest('a')).await;
+        assert!(begun.elapsed() < PATIENCE / 2, "{name}: in time");
+        let Verdict::Unknown { reason: said } = &checked.verdict else { panic!("{name}: {checked}") };
+        assert!(said.contains(reason), "{name}: {said}");
+        // And of the cached failure the same is said.
+        let cached = one(&verifier, digest('a')).await;
+        assert_eq!(told(&cached), (format!("unknown: {said}"), "cached"), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_verifier_that_flaps_is_asked_again_within_the_ask() {
+    let calls = AtomicUsize::new(0);
+    let server = Server::start(move |target| {
+        let is_down = !target.is_empty() && calls.fetch_add(1, Ordering::SeqCst) % 2 == 0;
+        if is_down {
+            Reply::Response { status: 503, header: None, body: String::new() }
+        } else {
+            honest(target)
+        }
+    })
+    .await;
+    let verifier = builder(&server).deadline(PATIENCE).build();
+    let all = verifier.check_all(many(20), in_time()).await;
+    assert!(all.values().filter(|checked| checked.verdict.is_notarized()).count() >= 10, "{all:?}");
+}
+
+#[tokio::test]
+async fn with_the_breaker_open_nobody_waits_and_nothing_is_asked() {
+    let script = Script::new(|_| Err(outage()));
+    let scrape = Scrape::new();
+    let verifier = Verifier::builder(script.service.clone())
+        .breaker(3, PATIENCE)
+        .retries(2)
+        .metrics(scrape.metrics.clone())
+        .build();
+    one(&verifier, digest('a')).await;
+    assert_eq!(script.calls(), 3);
+    let begun = Instant::now();
+    let all = verifier.check_all(many(1_000), in_time()).await;
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    for checked in all.values() {
+        let Verdict::Unknown { reason } = &checked.verdict else { panic!("{checked}") };
+        assert!(reason.contains("circuit breaker open"), "{reason}");
+    }
+    assert_eq!(script.calls(), 3);
+    assert_eq!(scrape.value("verifier_breaker_refused_total"), 1_000.0);
+    assert_eq!(scrape.value("verifier_checks_total{verdict=\"unknown\",provenance=\"asked\"}"), 1_001.0);
+}
+
+#[tokio::test]
+async fn last_known_good_is_off_unless_asked_for_and_marked_when_it_is_used() {
+    for oldest in [None, Some(PATIENCE)] {
+        let script = Script::new(|call| match call {
+            0 => Ok(lucid_notary::client::Answer::Notarized),
+            _ => Err(outage()),
+        });
+        let mut time_to_live = TimeToLive::default();
+        time_to_live.notarized = Duration::ZERO;
+        let builder = Verifier::builder(script.service.clone()).time_to_live(time_to_live).retries(0);
+        let verifier = match oldest {
+            Some(oldest) => builder.last_known_good(oldest).build(),
+            None => builder.build(),
+        };
+        assert_eq!(told(&one(&verifier, digest('a')).await).1, "asked");
+        let during = one(&verifier, digest('a')).await;
+        match oldest {
+            Some(_) => assert_eq!(told(&during), ("notarized".to_owned(), "last_known_good")),
+            None => assert!(matches!(during.verdict, Verdict::Unknown { .. }), "{during}"),
+        }
+        // A recheck wants to know how it is now.
+        let rechecked = verifier.recheck_all([digest('a')], in_time()).await;
+        assert!(matches!(rechecked[&digest('a')].verdict, Verdict::Unknown { .. }));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_trusted_does_not_bring_back_the_last_known_good_one() {
+    let calls = AtomicUsize::new(0);
+    let server = Server::start(move |target| match target {
+        "" => Reply::ok(""),
+        _ if calls.fetch_add(1, Ordering::SeqCst) == 0 => honest(target),
+        _ => Reply::notarized(digest('c').as_str(), true),
+    })
+    .await;
+    let mut time_to_live = TimeToLive::default();
+    time_to_live.notarized = Duration::ZERO;
+    let verifier = builder(&server).time_to_live(time_to_live).last_known_good(PATIENCE).build();
+    assert!(one(&verifier, digest('a')).await.verdict.is_notarized());
+    let during = one(&verifier, digest('a')).await;
+    assert!(matches!(during.verdict, Verdict::Unknown { .. }), "{during}");
+}
+
+#[tokio::test]
+async fn one_bad_answer_about_one_digest_leaves_the_others_alone() {
+    let script = Script::new(|call| match call {
+        1 => Err(malformed()),
+        _ => Ok(lucid_notary::client::Answer::Notarized),
+    });
+    let verifier = Verifier::builder(script.service.clone()).build();
+    let all = verifier.check_all(many(5), in_time()).await;
+    let unknown = all.values().filter(|checked| matches!(checked.verdict, Verdict::Unknown { .. })).count();
+    assert_eq!(unknown, 1);
+}

@@ -1,0 +1,130 @@
+//! What can get around a chain.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lucid_chain::{ContainerView, Plan, Warning};
+
+use crate::auditors::Place;
+use crate::case::{Case, location};
+use crate::finding::{Finding, Location, Problem};
+
+/// Capabilities that change network rules, take another user's place, or open the way to these.
+const CAPABILITIES: [&str; 6] = ["ALL", "NET_ADMIN", "SETUID", "SYS_ADMIN", "SYS_MODULE", "BPF"];
+/// Those that are worth a warning. NET_RAW every container has that does not drop it, so to refuse who writes it down would
+/// stop nobody; SYS_PTRACE, which `kubectl debug` asks for, reaches only processes that the container sees anyway.
+const DOUBTFUL: [&str; 2] = ["NET_RAW", "SYS_PTRACE"];
+
+/// What containers are compared with.
+struct Chain<'p> {
+    plan: &'p Plan,
+    /// Names of auditors by the ports that they listen on.
+    listeners: BTreeMap<i32, &'p str>,
+}
+
+impl Case<'_> {
+    /// What of a secured pod can get around its chain. `require_non_root` asks of containers that they cannot be root.
+    pub(crate) fn bypass_findings(&self, require_non_root: bool) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let is_new = self.is_created() || !self.is_pod();
+        let skips = self.outcome.warnings.contains(&Warning::SkipNotAllowed);
+        if skips && is_new {
+            findings.push(Finding::new(None, Problem::SkipNotAllowed));
+        }
+        let Some(plan) = self.plan() else { return findings };
+        let pod = self.pod();
+        if is_new {
+            let of_pod = [
+                (pod.host_network(), Problem::HostNetwork),
+                (pod.host_pid(), Problem::HostPid),
+                (pod.shares_processes(), Problem::SharedProcesses),
+            ];
+            let found = of_pod.into_iter().filter(|(is_set, _)| *is_set);
+            findings.extend(found.map(|(_, problem)| Finding::new(None, problem)));
+        }
+        let chain = Chain { plan, listeners: self.listeners(plan) };
+        let planned = self.planned();
+        let is_planned = |place: Place, name: &str| planned.contains(&(name, place));
+        let first =
+            pod.init_containers().iter().position(|found| is_planned(Place::InitContainers, found.name()));
+        for place in Place::CONTAINERS {
+            for (number, found) in place.of(pod).iter().enumerate() {
+                if is_planned(place, found.name()) || self.stood(place, found) {
+                    continue;
+                }
+                // What has ended before there are rules reaches nothing that they hide.
+                let ends_before = place == Place::InitContainers
+                    && !found.is_native_sidecar()
+                    && first.map_or(!self.is_pod(), |first| number < first);
+                let location = location(place, found);
+                self.container_findings(
+                    &chain,
+                    found,
+                    &location,
+                    ends_before,
+                    require_non_root,
+                    &mut findings,
+                );
+            }
+        }
+        findings
+    }
+
+    fn container_findings(
+        &self,
+        chain: &Chain<'_>,
+        found: &ContainerView<'_>,
+        location: &Location,
+        ends_before: bool,
+        require_non_root: bool,
+        findings: &mut Vec<Finding>,
+    ) {
+        let mut add = |problem, lenient: bool| {
+            let finding = Finding::new(Some(location.clone()), problem);
+            findings.push(if lenient { finding.lenient() } else { finding });
+        };
+        let (own, of_pod) = (found.privileges(), self.pod().privileges());
+        if own.is_some_and(|own| own.is_privileged()) {
+            add(Problem::Privileged, ends_before);
+        }
+        for name in own.into_iter().flat_map(|own| own.added()) {
+            let name = name.to_ascii_uppercase();
+            let is_doubtful = DOUBTFUL.contains(&name.as_str());
+            if is_doubtful || CAPABILITIES.contains(&name.as_str()) {
+                add(Problem::Capability { name }, ends_before || is_doubtful);
+            }
+        }
+        if !ends_before {
+            let user = own.and_then(|own| own.run_as_user()).or(of_pod.and_then(|pod| pod.run_as_user()));
+            let auditor = chain.plan.containers.iter().find(|planned| user == Some(i64::from(planned.uid)));
+            if let (Some(uid), Some(auditor)) = (user, auditor) {
+                add(Problem::AuditorUid { uid, auditor: auditor.name.clone() }, false);
+            }
+            let never_root =
+                own.and_then(|own| own.run_as_non_root()).or(of_pod.and_then(|pod| pod.run_as_non_root()));
+            // Most images run as root when nobody says otherwise: only who asks for more hears of these.
+            let may_be_root =
+                user == Some(0) || (require_non_root && user.is_none() && never_root != Some(true));
+            if may_be_root && !own.is_some_and(|own| own.drops("SETUID")) {
+                add(Problem::Root, !require_non_root);
+            }
+        }
+        for port in found.ports().filter(|port| port.is_tcp()).filter_map(|port| port.container_port()) {
+            if let Some(auditor) = chain.listeners.get(&port) {
+                add(Problem::AuditorPort { port, auditor: (*auditor).to_owned() }, false);
+            }
+        }
+    }
+
+    /// The auditors by the ports that they listen on as they stand in the pod: planning again would give them others where an
+    /// application has taken theirs.
+    fn listeners<'p>(&self, plan: &'p Plan) -> BTreeMap<i32, &'p str> {
+        let place = if plan.is_native() { Place::InitContainers } else { Place::Containers };
+        let names = plan.containers.iter().map(|planned| planned.name.as_str());
+        let names: BTreeSet<_> = names.collect();
+        let auditors =
+            place.of(self.pod()).iter().filter_map(|found| Some((names.get(found.name())?, found)));
+        let ports =
+            auditors.flat_map(|(name, found)| found.ports().map(|port| (port.container_port(), *name)));
+        ports.filter_map(|(port, name)| Some((port?, name))).collect()
+    }
+}

@@ -1,0 +1,102 @@
+//! A subject and the chain that it should have.
+
+use lucid_chain::{Catalogue, ContainerView, Decision, Inputs, Outcome, Plan, PodView, Trigger, keys, plan};
+use lucid_notary::ImageReference;
+
+use crate::auditors::Place;
+use crate::finding::{Demand, Location};
+use crate::subject::{Operation, Subject};
+
+/// A pod or template, and the chain that the planner gives it now. Nothing that the pod says of itself counts as proof of
+/// what was injected.
+#[derive(Debug)]
+pub struct Case<'a> {
+    pub(crate) subject: &'a Subject<'a>,
+    pub(crate) catalogues: &'a [Catalogue],
+    pub(crate) init_image: &'a ImageReference,
+    pub(crate) requires_chain: bool,
+    pub(crate) outcome: Outcome,
+}
+
+impl<'a> Case<'a> {
+    /// Plans the chain of `subject` again. `inputs` are those that the pod was injected with; `catalogues` are all whose
+    /// auditors may run in the namespace, and `requires_chain` is whether the namespace demands a chain of every pod.
+    #[must_use]
+    pub fn new(
+        subject: &'a Subject<'a>,
+        inputs: &Inputs<'a>,
+        catalogues: &'a [Catalogue],
+        requires_chain: bool,
+    ) -> Self {
+        let inputs = inputs.with_namespace(subject.request.namespace);
+        let inputs = if requires_chain { inputs.forced() } else { inputs };
+        let outcome = plan(&subject.pod, &inputs);
+        Self { subject, catalogues, init_image: &inputs.configuration.init_image, requires_chain, outcome }
+    }
+
+    /// What was planned.
+    #[must_use]
+    pub fn outcome(&self) -> &Outcome {
+        &self.outcome
+    }
+
+    pub(crate) fn pod(&self) -> &'a PodView<'a> {
+        &self.subject.pod
+    }
+
+    pub(crate) fn is_pod(&self) -> bool {
+        self.subject.request.workload.is_pod()
+    }
+
+    pub(crate) fn is_created(&self) -> bool {
+        self.subject.request.operation == Operation::Create
+    }
+
+    /// The chain that the pod has to have, if it has to have one.
+    pub(crate) fn plan(&self) -> Option<&Plan> {
+        match &self.outcome.decision {
+            Decision::Planned(plan) => Some(plan),
+            _ => None,
+        }
+    }
+
+    /// Whether a chain is asked for, by the pod or by its namespace.
+    pub(crate) fn is_secured(&self) -> bool {
+        self.requires_chain || Trigger::of(self.pod()).is_some()
+    }
+
+    pub(crate) fn demand(&self) -> Demand {
+        if Trigger::of(self.pod()).is_some() { Demand::Pod } else { Demand::Namespace }
+    }
+
+    /// Name and list of each planned container: the auditors in order, then lucid-init.
+    pub(crate) fn planned(&self) -> Vec<(&str, Place)> {
+        let Some(plan) = self.plan() else { return Vec::new() };
+        let place = if plan.is_native() { Place::InitContainers } else { Place::Containers };
+        let init = plan.init.iter().map(|init| (init.name.as_str(), Place::InitContainers));
+        plan.containers.iter().map(|planned| (planned.name.as_str(), place)).chain(init).collect()
+    }
+
+    /// Whether the container was there before the update, exactly so.
+    pub(crate) fn stood(&self, place: Place, container: &ContainerView<'_>) -> bool {
+        let Some(old) = self.subject.old.as_ref().filter(|_| self.is_pod()) else { return false };
+        let same = |old: &ContainerView<'_>| old.name() == container.name() && old.json() == container.json();
+        place.of(old).iter().any(same)
+    }
+
+    /// Whether a label or an annotation is as it was before the update.
+    pub(crate) fn is_label_old(&self, key: &str) -> bool {
+        let old = self.subject.old.as_ref().filter(|_| self.is_pod());
+        old.is_some_and(|old| old.label(key) == self.pod().label(key))
+    }
+
+    /// The value of the label by which the pod breaks the glass.
+    pub(crate) fn ticket(&self) -> Option<&'a str> {
+        self.pod().label(keys::BREAK_GLASS)
+    }
+}
+
+pub(crate) fn location(place: Place, container: &ContainerView<'_>) -> Location {
+    let image = container.image().unwrap_or_default().to_owned();
+    Location { place, name: container.name().to_owned(), image }
+}

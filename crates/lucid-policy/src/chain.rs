@@ -1,0 +1,99 @@
+//! Whether a pod has the chain that it has to have.
+
+use lucid_chain::{ContainerView, Decision, Operation, Plan, Warning};
+
+use crate::auditors::Place;
+use crate::case::{Case, location};
+use crate::finding::{Finding, Location, Problem};
+
+impl Case<'_> {
+    /// What is wrong with the chain. A template has none yet: of it only is known that a chain is missing that nobody will
+    /// inject, or that none fits.
+    pub(crate) fn chain_findings(&self) -> Vec<Finding> {
+        match &self.outcome.decision {
+            // Pods are planned for when they come; what runs already does not get another place.
+            Decision::Impossible { reason } if self.is_created() || !self.is_pod() => {
+                vec![Finding::new(None, Problem::ChainImpossible { reason: reason.to_string() })]
+            }
+            Decision::Planned(plan) if self.is_pod() => self.compare(plan),
+            Decision::Planned(_) if self.demand() == crate::finding::Demand::Namespace => {
+                vec![self.missing()]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn missing(&self) -> Finding {
+        Finding::new(None, Problem::ChainMissing { demand: self.demand() })
+    }
+
+    fn compare(&self, plan: &Plan) -> Vec<Finding> {
+        let pod = self.pod();
+        let planned = self.planned();
+        let find = |place: Place, name: &str| place.of(pod).iter().find(|found| found.name() == name);
+        if plan.leftovers.is_empty() && planned.iter().all(|(name, place)| find(*place, name).is_none()) {
+            return vec![self.missing()];
+        }
+        let mut findings = Vec::new();
+        let missing = planned.iter().filter(|(name, place)| find(*place, name).is_none());
+        findings.extend(missing.map(|(name, place)| {
+            let location = Location { place: *place, name: (*name).to_owned(), image: String::new() };
+            let finding = Finding::new(Some(location), Problem::ContainerMissing);
+            // No update adds a container: it is the configuration that has changed since the pod was created.
+            if self.is_created() { finding } else { finding.lenient() }
+        }));
+
+        let patch = plan.patch(pod);
+        for warning in patch.warnings() {
+            let (name, problem) = match warning {
+                Warning::ContainerReplaced { name, difference }
+                | Warning::ContainerReplanned { name, difference } => {
+                    (name, Problem::ContainerDiffers { field: difference.clone() })
+                }
+                Warning::ContainerMoved { name } => (name, Problem::ContainerMoved),
+                Warning::ProfileTakenAway { key } if self.is_created() => {
+                    let path = format!("/metadata/annotations/{key}");
+                    findings.push(Finding::new(None, Problem::NotAsInjected { path }));
+                    continue;
+                }
+                _ => continue,
+            };
+            let place = planned.iter().find(|(planned, _)| planned == name).map(|(_, place)| *place);
+            let Some((place, found)) = place.and_then(|place| Some((place, find(place, name)?))) else {
+                continue;
+            };
+            if !self.stood(place, found) {
+                findings.push(Finding::new(Some(location(place, found)), problem));
+            }
+        }
+        if !self.is_created() {
+            return findings;
+        }
+        let is_leftover = |found: &&ContainerView<'_>| plan.leftovers.iter().any(|name| name == found.name());
+        for place in [Place::Containers, Place::InitContainers] {
+            let leftovers = place.of(pod).iter().filter(is_leftover);
+            findings.extend(
+                leftovers.map(|found| Finding::new(Some(location(place, found)), Problem::LeftoverAuditor)),
+            );
+        }
+        let paths = patch.operations().iter().filter_map(path).filter(|path| is_of_application(path));
+        findings
+            .extend(paths.map(|path| Finding::new(None, Problem::NotAsInjected { path: path.to_owned() })));
+        findings
+    }
+}
+
+fn path(operation: &Operation) -> Option<&str> {
+    match operation {
+        Operation::Add { path, .. } | Operation::Replace { path, .. } | Operation::Remove { path } => {
+            Some(path)
+        }
+        _ => None,
+    }
+}
+
+/// Whether the path leads to what injection changes besides its own containers and the status.
+fn is_of_application(path: &str) -> bool {
+    path.starts_with("/spec/imagePullSecrets")
+        || path.strip_prefix("/spec/containers/").is_some_and(|rest| rest.contains("/env"))
+}

@@ -1,0 +1,226 @@
+//! What the policy does not hold against anybody.
+
+use std::fmt;
+use std::str::FromStr;
+
+use lucid_notary::reference::ReferenceError;
+use lucid_notary::{Digest, ImageReference};
+use serde::{Deserialize, Deserializer};
+use snafu::{ResultExt, Snafu, ensure};
+
+use crate::finding::{Check, Finding};
+use crate::registry::Registry;
+
+/// One exemption. It covers what all of its conditions hold for.
+///
+/// With namespaces alone it covers everything but break-glass tickets that do not count; with images or digests, what is
+/// wrong with containers of these images, but not that a container of the chain is missing or another one.
+///
+/// ```
+/// let exemption: lucid_policy::Exemption = serde_json::from_str(
+///     r#"{"name": "mesh", "namespaces": ["shop"], "images": ["docker.io/istio/proxyv2", "*.example.com/tools"]}"#,
+/// )?;
+/// assert_eq!(exemption.name(), "mesh");
+/// assert!(serde_json::from_str::<lucid_policy::Exemption>(r#"{"name": "everything"}"#).is_err());
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Written")]
+pub struct Exemption(Written);
+
+/// As it is written.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    name: String,
+    #[serde(default)]
+    namespaces: Vec<String>,
+    #[serde(default)]
+    images: Vec<ImagePattern>,
+    #[serde(default)]
+    digests: Vec<Digest>,
+}
+
+/// An exemption has no condition, or no name.
+#[derive(Debug, Snafu)]
+#[snafu(display(
+    "exemption {name:?} needs a name of letters, digits, '-', '_' and '.', and at least one of namespaces, images and digests"
+))]
+pub struct ExemptionError {
+    name: String,
+}
+
+impl TryFrom<Written> for Exemption {
+    type Error = ExemptionError;
+
+    fn try_from(written: Written) -> Result<Self, ExemptionError> {
+        let Written { name, namespaces, images, digests } = &written;
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        let is_named = (1..=63).contains(&name.len()) && name.bytes().all(plain);
+        let is_bounded = !(namespaces.is_empty() && images.is_empty() && digests.is_empty());
+        ensure!(is_named && is_bounded, ExemptionSnafu { name });
+        Ok(Self(written))
+    }
+}
+
+impl Exemption {
+    /// Its name, by which the record lists it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Whether it covers the image of an auditor in this namespace, so that nobody has to be asked about it.
+    #[must_use]
+    pub fn covers_image(&self, namespace: &str, image: Option<&ImageReference>) -> bool {
+        let Written { namespaces, images, digests, .. } = &self.0;
+        let of_image = images.is_empty() && digests.is_empty()
+            || image.is_some_and(|image| {
+                let by_digest = || image.digest().is_some_and(|digest| digests.contains(digest));
+                (images.is_empty() || images.iter().any(|pattern| pattern.matches(image)))
+                    && (digests.is_empty() || by_digest())
+            });
+        of_image && (namespaces.is_empty() || namespaces.iter().any(|name| name == namespace))
+    }
+
+    /// Whether it covers the finding, which is about a container with this image.
+    pub(crate) fn covers(&self, namespace: &str, finding: &Finding, image: Option<&ImageReference>) -> bool {
+        let is_of_namespace = self.0.images.is_empty() && self.0.digests.is_empty();
+        match finding.problem.check() {
+            Check::BreakGlass => false,
+            Check::Chain | Check::Labels if !is_of_namespace => false,
+            _ => self.covers_image(namespace, image),
+        }
+    }
+}
+
+/// A set of image repositories: `registry/path`, which means that path and everything below it.
+///
+/// The registry is one host, or with `*.` in front every host with exactly one more label. The path is compared by its
+/// segments: `ghcr.io/acme` has `ghcr.io/acme/web` in it and not `ghcr.io/acme-evil/web`. `registry/*` is the whole registry.
+///
+/// ```
+/// use lucid_policy::ImagePattern;
+///
+/// let pattern: ImagePattern = "*.example.com/team".parse()?;
+/// for (image, matches) in [
+///     ("eu.example.com/team/web:1", true),
+///     ("EU.example.com:443/team/web", true),
+///     ("eu.example.com/team-2/web", false),
+///     ("example.com/team/web", false),
+///     ("a.eu.example.com/team/web", false),
+///     ("evil.test/eu.example.com/team/web", false),
+/// ] {
+///     assert_eq!(pattern.matches(&image.parse()?), matches, "{image}");
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImagePattern {
+    /// The host has one more label.
+    any_label: bool,
+    registry: Registry,
+    /// Segments of the path.
+    path: Vec<String>,
+}
+
+/// A text is no [`ImagePattern`].
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub enum ImagePatternError {
+    /// What is left without the `*` is no repository.
+    #[snafu(display(
+        "image pattern {text:?}: {source}; accepted is registry/path, with `*.` in front or registry/*"
+    ))]
+    Repository {
+        /// The pattern.
+        text: String,
+        /// What is wrong where.
+        source: ReferenceError,
+    },
+    /// It has a tag or a digest.
+    #[snafu(display(
+        "image pattern {text:?} has a tag or a digest; accepted is a repository: write digests to `digests`"
+    ))]
+    Tagged {
+        /// The pattern.
+        text: String,
+    },
+    /// It does not say which registry.
+    #[snafu(display(
+        "image pattern {text:?} names no registry; accepted is registry/path, such as docker.io/library/nginx"
+    ))]
+    Registry {
+        /// The pattern.
+        text: String,
+    },
+}
+
+impl ImagePattern {
+    /// Whether the image comes from one of these repositories.
+    #[must_use]
+    pub fn matches(&self, image: &ImageReference) -> bool {
+        let registry = Registry::of(image);
+        let host = match (self.any_label, registry.host.split_once('.')) {
+            (false, _) => registry.host == self.registry.host,
+            (true, Some((label, rest))) => !label.is_empty() && rest == self.registry.host,
+            (true, None) => false,
+        };
+        let mut segments = image.repository().split('/');
+        host && registry.has_port_of(&self.registry)
+            && self.path.iter().all(|segment| segments.next() == Some(segment.as_str()))
+    }
+}
+
+impl FromStr for ImagePattern {
+    type Err = ImagePatternError;
+
+    fn from_str(text: &str) -> Result<Self, ImagePatternError> {
+        let (any_label, written) = match text.strip_prefix('*') {
+            // A label has to be there for a host to be read, and a path for a repository; both are taken off again.
+            Some(rest) if rest.starts_with('.') => (true, format!("any{rest}")),
+            _ => (false, text.to_owned()),
+        };
+        let (written, is_open) = match written.strip_suffix("/*") {
+            Some(parent) => (format!("{parent}/all"), true),
+            None => (written, false),
+        };
+        let image: ImageReference = written.parse().context(RepositorySnafu { text })?;
+        ensure!(image.tag().is_none() && image.digest().is_none(), TaggedSnafu { text });
+        // Without a registry docker.io is meant, which nobody sees who reads the pattern.
+        let (host, path) = written.split_once('/').unwrap_or_default();
+        ensure!(image.registry().eq_ignore_ascii_case(host), RegistrySnafu { text });
+        let mut registry = Registry::of(&image);
+        if any_label {
+            registry.host =
+                registry.host.split_once('.').map_or(registry.host.clone(), |(_, rest)| rest.to_owned());
+        }
+        let mut path: Vec<_> = path.split('/').map(str::to_owned).collect();
+        if is_open {
+            path.pop();
+        }
+        Ok(Self { any_label, registry, path })
+    }
+}
+
+impl<'de> Deserialize<'de> for ImagePattern {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// What an exemption kept from being found, as the record lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Exempted {
+    /// Who made the exemption: a name of the configuration, or what is exempt always.
+    pub by: String,
+    /// What it covered.
+    pub what: String,
+}
+
+impl fmt::Display for Exempted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.by, self.what)
+    }
+}

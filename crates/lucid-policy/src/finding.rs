@@ -1,0 +1,379 @@
+//! What can be wrong with a pod, and how grave it is.
+
+use std::fmt;
+
+use crate::auditors::Place;
+use crate::text::Excerpt;
+
+/// What a finding does to a pod where the policy is enforced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Its user is warned.
+    Warn,
+    /// It is refused.
+    Refuse,
+}
+
+/// The container, or image volume, that a finding is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Location {
+    /// In which list of the pod's spec it stands.
+    pub place: Place,
+    /// Its name.
+    pub name: String,
+    /// Its image as the pod names it; empty when it names none.
+    pub image: String,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// How grave it is under the policy that found it.
+    pub severity: Severity,
+    /// Where; `None` for what is about the whole pod.
+    pub location: Option<Location>,
+    /// What.
+    pub problem: Problem,
+}
+
+/// The part of the policy that a problem belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Check {
+    /// Whether the images of auditors are notarized.
+    Images,
+    /// Whether the chain is there, whole and in order.
+    Chain,
+    /// Whether something of the pod can get around its chain.
+    Bypass,
+    /// The required label, and names that nobody reads.
+    Labels,
+    /// The ticket of a pod that breaks the glass.
+    BreakGlass,
+}
+
+/// What is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Problem {
+    /// An auditor's image is not an image reference.
+    InvalidReference {
+        /// What is wrong with it, and where.
+        reason: String,
+    },
+    /// An auditor's image is named by tag only, which may mean another image tomorrow.
+    MissingDigest,
+    /// The Verifier does not know the digest as notarized.
+    NotNotarized,
+    /// The Verifier could not be asked.
+    Unverified {
+        /// Why not.
+        reason: String,
+    },
+
+    /// The pod has to have a chain and has none.
+    ChainMissing {
+        /// Who demands it.
+        demand: Demand,
+    },
+    /// A container of the chain is not where it has to be.
+    ContainerMissing,
+    /// A container of the chain is another than the planned one.
+    ContainerDiffers {
+        /// The first field that differs, such as `image`, `ports`, `securityContext` or `env LUCID_CHAIN_NEXT`.
+        field: String,
+    },
+    /// A container of the chain stands in the wrong order.
+    ContainerMoved,
+    /// No chain fits into the pod, which has to have one.
+    ChainImpossible {
+        /// Why not.
+        reason: String,
+    },
+    /// Something else of the pod is not as injection would make it.
+    NotAsInjected {
+        /// JSON pointer into the pod.
+        path: String,
+    },
+    /// An auditor that is no part of the chain.
+    LeftoverAuditor,
+
+    /// It runs as the user by which the kernel knows an auditor.
+    AuditorUid {
+        /// The user.
+        uid: i64,
+        /// The auditor's container.
+        auditor: String,
+    },
+    /// It runs as root and keeps SETUID, so that it can become an auditor's user.
+    Root,
+    /// It is privileged.
+    Privileged,
+    /// It has a capability that leads around the network rules.
+    Capability {
+        /// Its name, without the prefix `CAP_`.
+        name: String,
+    },
+    /// It declares the port that an auditor listens on.
+    AuditorPort {
+        /// The port.
+        port: i32,
+        /// The auditor's container.
+        auditor: String,
+    },
+    /// The pod is on the node's network.
+    HostNetwork,
+    /// The pod sees the node's processes.
+    HostPid,
+    /// The pod's containers see each other's processes, auditors' included.
+    SharedProcesses,
+    /// The pod asks for no auditors and may not.
+    SkipNotAllowed,
+
+    /// The required label is not there.
+    TierMissing {
+        /// Its key.
+        key: String,
+        /// The values that are accepted.
+        accepted: Vec<String>,
+    },
+    /// The required label has another value.
+    TierInvalid {
+        /// Its key.
+        key: String,
+        /// Its value.
+        found: String,
+        /// The values that are accepted.
+        accepted: Vec<String>,
+    },
+    /// A label or annotation is not one that Lucid reads, and nearly is.
+    Misspelt {
+        /// `label` or `annotation`.
+        list: &'static str,
+        /// Its key.
+        key: String,
+        /// What may have been meant, such as `label lucid.io/secured`.
+        meant: String,
+    },
+
+    /// A ticket does not look like one.
+    TicketInvalid {
+        /// The ticket.
+        found: String,
+        /// The pattern that is accepted; `None` where none is.
+        accepted: Option<String>,
+    },
+    /// The time until which a ticket holds cannot be read.
+    ExpiryInvalid {
+        /// The value of the annotation.
+        found: String,
+    },
+    /// The ticket does not hold any more.
+    TicketExpired {
+        /// Until when it did.
+        until: String,
+    },
+    /// Who asks may not break the glass.
+    NotPermitted {
+        /// Who asks, and why not.
+        reason: String,
+    },
+}
+
+/// Who demands a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Demand {
+    /// The pod itself, by its label or annotation.
+    Pod,
+    /// Its namespace.
+    Namespace,
+}
+
+impl Problem {
+    /// What it is about, for machines: fit for a metric's label. There are no more of these than variants, and none changes.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::InvalidReference { .. } => "InvalidReference",
+            Self::MissingDigest => "MissingDigest",
+            Self::NotNotarized => "NotNotarized",
+            Self::Unverified { .. } => "Unverified",
+            Self::ChainMissing { .. } => "ChainMissing",
+            Self::ContainerMissing => "ContainerMissing",
+            Self::ContainerDiffers { .. } => "ContainerDiffers",
+            Self::ContainerMoved => "ContainerMoved",
+            Self::ChainImpossible { .. } => "ChainImpossible",
+            Self::NotAsInjected { .. } => "NotAsInjected",
+            Self::LeftoverAuditor => "LeftoverAuditor",
+            Self::AuditorUid { .. } => "AuditorUid",
+            Self::Root => "Root",
+            Self::Privileged => "Privileged",
+            Self::Capability { .. } => "Capability",
+            Self::AuditorPort { .. } => "AuditorPort",
+            Self::HostNetwork => "HostNetwork",
+            Self::HostPid => "HostPID",
+            Self::SharedProcesses => "SharedProcesses",
+            Self::SkipNotAllowed => "SkipNotAllowed",
+            Self::TierMissing { .. } => "TierMissing",
+            Self::TierInvalid { .. } => "TierInvalid",
+            Self::Misspelt { .. } => "Misspelt",
+            Self::TicketInvalid { .. } => "TicketInvalid",
+            Self::ExpiryInvalid { .. } => "ExpiryInvalid",
+            Self::TicketExpired { .. } => "TicketExpired",
+            Self::NotPermitted { .. } => "NotPermitted",
+        }
+    }
+
+    /// The part of the policy that it belongs to.
+    #[must_use]
+    pub const fn check(&self) -> Check {
+        match self {
+            Self::InvalidReference { .. }
+            | Self::MissingDigest
+            | Self::NotNotarized
+            | Self::Unverified { .. } => Check::Images,
+            Self::ChainMissing { .. }
+            | Self::ContainerMissing
+            | Self::ContainerDiffers { .. }
+            | Self::ContainerMoved
+            | Self::ChainImpossible { .. }
+            | Self::NotAsInjected { .. }
+            | Self::LeftoverAuditor => Check::Chain,
+            Self::AuditorUid { .. }
+            | Self::Root
+            | Self::Privileged
+            | Self::Capability { .. }
+            | Self::AuditorPort { .. }
+            | Self::HostNetwork
+            | Self::HostPid
+            | Self::SharedProcesses
+            | Self::SkipNotAllowed => Check::Bypass,
+            Self::TierMissing { .. } | Self::TierInvalid { .. } | Self::Misspelt { .. } => Check::Labels,
+            Self::TicketInvalid { .. }
+            | Self::ExpiryInvalid { .. }
+            | Self::TicketExpired { .. }
+            | Self::NotPermitted { .. } => Check::BreakGlass,
+        }
+    }
+}
+
+/// One line without control characters: fit for an admission warning, a denial or a log line.
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(Location { place, name, image }) = &self.location {
+            // The API server accepts control characters within an image.
+            let (name, image) = (name.escape_debug(), image.escape_debug());
+            match self.problem.check() {
+                Check::Images => write!(f, "auditor {place} {name}, image {image}: ")?,
+                _ => write!(f, "{place} {name}: ")?,
+            }
+        }
+        self.problem.fmt(f)
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use lucid_chain::keys;
+        match self {
+            Self::InvalidReference { reason } => write!(f, "not an image reference: {reason}"),
+            Self::MissingDigest => f.write_str("missing digest (strict notarization accepts only image@sha256:…)"),
+            Self::NotNotarized => f.write_str("not notarized"),
+            Self::Unverified { reason } => write!(f, "could not be verified: {reason}"),
+
+            Self::ChainMissing { demand: Demand::Namespace } => write!(
+                f,
+                "the namespace requires an auditor chain ({}) and the pod has none: set its label {}: \"true\"",
+                keys::REQUIRE_CHAIN,
+                keys::SECURED_LABEL
+            ),
+            Self::ChainMissing { demand: Demand::Pod } => {
+                f.write_str("the pod asks for an auditor chain and has none: it was not injected, or taken out again")
+            }
+            Self::ContainerMissing => f.write_str("it is part of the pod's auditor chain and is missing"),
+            Self::ContainerDiffers { field } => {
+                write!(f, "it is part of the pod's auditor chain and differs from the plan in {field}")
+            }
+            Self::ContainerMoved => {
+                f.write_str("it is part of the pod's auditor chain and stands after the model or in another order")
+            }
+            Self::ChainImpossible { reason } => f.write_str(reason),
+            Self::NotAsInjected { path } => write!(f, "{} is not as injection makes it", Excerpt(path)),
+            Self::LeftoverAuditor => {
+                f.write_str("it is an auditor that is no part of the pod's chain; nothing is forwarded to it: remove it")
+            }
+
+            Self::AuditorUid { uid, auditor } => write!(
+                f,
+                "it runs as user {uid}, by which the kernel knows auditor {auditor}, and can pass the chain by: accepted is any \
+                 other runAsUser"
+            ),
+            Self::Root => f.write_str(
+                "it may run as root and keeps SETUID, so that it can become an auditor's user: accepted is runAsNonRoot, \
+                 another runAsUser, or capabilities.drop with SETUID or ALL",
+            ),
+            Self::Privileged => f.write_str("it is privileged and can change the network rules of the chain"),
+            Self::Capability { name } => {
+                write!(f, "it has the capability {}, which leads around the chain", Excerpt(name))
+            }
+            Self::AuditorPort { port, auditor } => {
+                write!(f, "it declares port {port}, on which auditor {auditor} listens, and can stand in its place")
+            }
+            Self::HostNetwork => f.write_str("hostNetwork is true: the model can be called on the node, past the chain"),
+            Self::HostPid => f.write_str("hostPID is true: the auditors' processes can be reached from the pod"),
+            Self::SharedProcesses => f.write_str(
+                "shareProcessNamespace is true: the auditors' processes and files can be reached from other containers",
+            ),
+            Self::SkipNotAllowed => {
+                write!(f, "annotation {}: \"true\" is not allowed here", keys::SKIP_AUDIT)
+            }
+
+            Self::TierMissing { key, accepted } => {
+                write!(f, "label {key} is missing, accepted {}", Values(accepted))
+            }
+            Self::TierInvalid { key, found, accepted } => {
+                write!(f, "label {key}: found {}, accepted {}", Excerpt(found), Values(accepted))
+            }
+            Self::Misspelt { list, key, meant } => {
+                write!(f, "{list} {} means nothing to Lucid, did you mean the {meant}?", Excerpt(key))
+            }
+
+            Self::TicketInvalid { found, accepted: Some(accepted) } => write!(
+                f,
+                "label {}: found {}, accepted is a ticket that matches {accepted}",
+                keys::BREAK_GLASS,
+                Excerpt(found)
+            ),
+            Self::TicketInvalid { found, accepted: None } => write!(
+                f,
+                "label {}: found {}, and no ticket is accepted in this cluster",
+                keys::BREAK_GLASS,
+                Excerpt(found)
+            ),
+            Self::ExpiryInvalid { found } => write!(
+                f,
+                "annotation {}: found {}, accepted is a time such as 2026-01-31T18:00:00Z",
+                keys::BREAK_GLASS_UNTIL,
+                Excerpt(found)
+            ),
+            Self::TicketExpired { until } => {
+                write!(f, "the break-glass ticket has expired: it held until {until}")
+            }
+            Self::NotPermitted { reason } => write!(f, "the break-glass ticket does not count: {reason}"),
+        }
+    }
+}
+
+struct Values<'v>(&'v [String]);
+
+impl fmt::Display for Values<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, value) in self.0.iter().enumerate() {
+            write!(f, "{}\"{value}\"", if place == 0 { "" } else { " or " })?;
+        }
+        Ok(())
+    }
+}

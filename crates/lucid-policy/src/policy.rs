@@ -1,0 +1,174 @@
+//! From what is wrong to what becomes of the pod.
+
+use std::collections::BTreeMap;
+
+use lucid_chain::Decision;
+use lucid_notary::{Digest, Verdict};
+
+use crate::auditors::AuditorContainer;
+use crate::break_glass::{BreakGlass, Permission, Tickets};
+use crate::case::Case;
+use crate::exemptions::{Exempted, Exemption};
+use crate::finding::{Check, Finding, Location, Problem, Severity};
+use crate::judgement::Judgement;
+use crate::labels::RequiredLabel;
+
+/// What becomes of an auditor image that is not known to be notarized.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strictness {
+    /// It refuses the pod; for production.
+    Strict,
+    /// It gives a warning; for development.
+    #[default]
+    Lenient,
+}
+
+/// What the findings do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Mode {
+    /// Images refuse pods as [`Strictness`] has it; what else is wrong is recorded and warned of.
+    #[default]
+    Images,
+    /// Nothing is refused; everything is recorded and warned of.
+    Audit,
+    /// What is wrong refuses; images as [`Strictness`] has it.
+    Enforce,
+}
+
+/// The settings of judging. The default looks at everything and, without [`Strictness::Strict`], refuses nothing.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Policy {
+    /// What the findings do.
+    pub mode: Mode,
+    /// How images are judged.
+    pub strictness: Strictness,
+    /// A label that every pod has to have.
+    pub required_label: Option<RequiredLabel>,
+    /// Which tickets break the glass.
+    pub tickets: Tickets,
+    /// Whether the applications of a secured pod must not be able to be root.
+    pub require_non_root: bool,
+    /// What is not held against anybody.
+    pub exemptions: Vec<Exemption>,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            mode: Mode::default(),
+            strictness: Strictness::default(),
+            required_label: Some(RequiredLabel::default()),
+            tickets: Tickets::default(),
+            require_non_root: false,
+            exemptions: Vec::new(),
+        }
+    }
+}
+
+impl Policy {
+    /// Whether the Verifier has to be asked about this auditor: not where an exemption has decided.
+    #[must_use]
+    pub fn asks_about(&self, case: &Case<'_>, auditor: &AuditorContainer<'_>) -> bool {
+        let (namespace, image) = (case.subject.request.namespace, auditor.reference.as_ref().ok());
+        auditor.digest().is_some()
+            && !self.exemptions.iter().any(|exemption| exemption.covers_image(namespace, image))
+    }
+
+    /// Judges a case. `auditors` are those that the [`Case`] names; a digest without a verdict counts as one that could
+    /// not be verified. `permission` is about the ticket that [`Tickets::of`] finds.
+    #[must_use]
+    pub fn judge(
+        &self,
+        case: &Case<'_>,
+        auditors: &[AuditorContainer<'_>],
+        verdicts: &BTreeMap<Digest, Verdict>,
+        permission: &Permission,
+    ) -> Judgement {
+        let mut exempted = Vec::new();
+        if let Decision::Skipped { reason } = &case.outcome.decision {
+            let what =
+                if case.requires_chain { "the chain that the namespace requires" } else { "the chain" };
+            exempted.push(Exempted { by: reason.to_string(), what: what.to_owned() });
+        }
+        let mut found: Vec<Finding> = Vec::new();
+        for auditor in auditors {
+            let Some(problem) = image_problem(auditor, verdicts) else { continue };
+            let own = auditor.reference.as_ref().is_ok_and(|image| image == case.init_image);
+            let finding = Finding::new(Some(location(auditor)), problem);
+            if own && finding.problem == Problem::MissingDigest {
+                let by = "image of lucid-init as configured".to_owned();
+                exempted.push(Exempted { by, what: finding.to_string() });
+            } else {
+                found.push(finding);
+            }
+        }
+        found.extend(case.chain_findings());
+        found.extend(case.bypass_findings(self.require_non_root));
+        found.extend(case.label_findings(self.required_label.as_ref()));
+        let (break_glass, finding) = self.tickets.judge(case, permission);
+        found.extend(finding);
+
+        let namespace = case.subject.request.namespace;
+        let mut findings = Vec::new();
+        for mut finding in found {
+            if finding.problem.check() == Check::Images && self.strictness == Strictness::Lenient {
+                finding.severity = Severity::Warn;
+            }
+            let image = finding.location.as_ref().filter(|_| !self.exemptions.is_empty());
+            let image = image.and_then(|location| location.image.parse().ok());
+            let covers = |exemption: &&Exemption| exemption.covers(namespace, &finding, image.as_ref());
+            match self.exemptions.iter().find(covers) {
+                Some(exemption) => {
+                    exempted.push(Exempted { by: exemption.name().to_owned(), what: finding.to_string() });
+                }
+                None => findings.push(finding),
+            }
+        }
+        let ticket = case.ticket().filter(|_| break_glass == BreakGlass::Opened).map(str::to_owned);
+        Judgement::new(self.mode, case.subject.request.workload, findings, exempted, break_glass, ticket)
+    }
+}
+
+fn location(auditor: &AuditorContainer<'_>) -> Location {
+    Location {
+        place: auditor.place,
+        name: auditor.name.clone().into_owned(),
+        image: auditor.image.clone().into_owned(),
+    }
+}
+
+fn image_problem(auditor: &AuditorContainer<'_>, verdicts: &BTreeMap<Digest, Verdict>) -> Option<Problem> {
+    let reference = match &auditor.reference {
+        Ok(reference) => reference,
+        Err(error) => return Some(Problem::InvalidReference { reason: error.to_string() }),
+    };
+    let Some(digest) = reference.digest() else { return Some(Problem::MissingDigest) };
+    match verdicts.get(digest) {
+        Some(Verdict::Notarized) => None,
+        Some(Verdict::NotNotarized) => Some(Problem::NotNotarized),
+        Some(Verdict::Unknown { reason }) => Some(Problem::Unverified { reason: reason.clone() }),
+        None => Some(Problem::Unverified { reason: "the Verifier was not asked".to_owned() }),
+    }
+}
+
+impl Finding {
+    /// With the severity that the problem has unless the policy says otherwise.
+    pub(crate) fn new(location: Option<Location>, problem: Problem) -> Self {
+        let severity = match &problem {
+            Problem::NotAsInjected { .. } | Problem::LeftoverAuditor | Problem::Misspelt { .. } => {
+                Severity::Warn
+            }
+            // It does not open; whether the pod passes is for what else is wrong to say.
+            problem if problem.check() == Check::BreakGlass => Severity::Warn,
+            _ => Severity::Refuse,
+        };
+        Self { severity, location, problem }
+    }
+
+    /// The same as a warning.
+    pub(crate) fn lenient(self) -> Self {
+        Self { severity: Severity::Warn, ..self }
+    }
+}

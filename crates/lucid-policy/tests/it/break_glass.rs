@@ -1,0 +1,142 @@
+//! Tickets that open what is shut.
+
+use lucid_policy::{BreakGlass, EffectiveMode, Mode, Permission, Tickets, Workload};
+use serde_json::{Value, json};
+
+use crate::common::{Ask, object, plain, secured};
+
+fn with_ticket(ticket: &str) -> Value {
+    let mut pod = secured();
+    pod["metadata"]["labels"]["lucid.computing/break-glass"] = json!(ticket);
+    pod
+}
+
+fn until(time: &str) -> Value {
+    let mut pod = with_ticket("INC-4711");
+    pod["metadata"]["annotations"] = json!({"lucid.computing/break-glass-until": time});
+    pod
+}
+
+#[test]
+fn a_ticket_opens_everything_and_is_told() {
+    for mode in [Mode::Enforce, Mode::Images, Mode::Audit] {
+        let judgement =
+            Ask::create(&with_ticket("INC-4711")).with(|ask| ask.policy.mode = mode).judge().unwrap();
+        assert_eq!(judgement.denial(), None, "{mode:?}");
+        assert_eq!(
+            (judgement.mode, judgement.ticket.as_deref()),
+            (EffectiveMode::BreakGlass, Some("INC-4711"))
+        );
+        assert!(judgement.would_deny && !judgement.refuses());
+        let warnings = judgement.warnings();
+        assert!(warnings[0].contains(r#"break-glass: admitted by ticket "INC-4711""#), "{warnings:?}");
+        assert!(
+            warnings[1].starts_with("break-glass: passed over: the pod asks for an auditor chain"),
+            "{warnings:?}"
+        );
+    }
+}
+
+#[test]
+fn a_ticket_stands_in_the_record_also_when_nothing_was_wrong() {
+    let mut pod = plain();
+    pod["metadata"]["labels"]["lucid.computing/break-glass"] = json!("INC-1");
+    let judgement = Ask::create(&pod).judge().unwrap();
+    assert_eq!((judgement.break_glass, judgement.ticket.as_deref()), (BreakGlass::Opened, Some("INC-1")));
+    assert_eq!((judgement.would_deny, judgement.warnings().len()), (false, 1));
+}
+
+#[test]
+fn what_is_no_ticket_opens_nothing() {
+    for (ticket, pattern, opens) in [
+        ("INC-4711", None, true),
+        ("INC0012345", None, true),
+        ("2026.03.01_a", None, true),
+        ("true", None, false),
+        ("", None, false),
+        ("INC 4711", None, false),
+        ("INC-4711", Some("INC-[0-9]+"), true),
+        ("xINC-4711", Some("INC-[0-9]+"), false),
+        ("INC-4711x", Some("INC-[0-9]+"), false),
+        ("INC-4711\n", Some("INC-[0-9]+"), false),
+        ("CHG-1", Some("INC-[0-9]+|CHG-[0-9]+"), true),
+        ("CHG-1-x", Some("INC-[0-9]+|CHG-[0-9]+"), false),
+    ] {
+        let ask = Ask::create(&with_ticket(ticket)).with(|ask| {
+            ask.policy.tickets =
+                pattern.map_or_else(Tickets::default, |pattern| Tickets::new(pattern).unwrap())
+        });
+        let judgement = ask.judge().unwrap();
+        assert_eq!(judgement.denial().is_none(), opens, "{ticket:?} {pattern:?}");
+        let reasons = ask.reasons();
+        assert_eq!(reasons.contains(&"TicketInvalid"), !opens, "{ticket:?}: {reasons:?}");
+        assert_eq!(judgement.break_glass, if opens { BreakGlass::Opened } else { BreakGlass::Refused });
+        assert_eq!(judgement.ticket.is_some(), opens);
+    }
+    let none = Ask::create(&with_ticket("INC-1")).with(|ask| ask.policy.tickets = Tickets::none());
+    assert!(none.denial().contains("asks for an auditor chain"), "{}", none.denial());
+    assert!(Tickets::new("INC-(").is_err());
+}
+
+#[test]
+fn a_ticket_that_does_not_count_is_no_reason_to_refuse_what_is_right() {
+    let mut pod = plain();
+    pod["metadata"]["labels"]["lucid.computing/break-glass"] = json!("please");
+    let judgement = Ask::create(&pod).judge().unwrap();
+    assert_eq!(judgement.denial(), None);
+    assert!(judgement.warnings()[0].contains(r#"found "please""#), "{:?}", judgement.warnings());
+}
+
+#[test]
+fn a_ticket_holds_until_its_time() {
+    // It is 12:00 UTC.
+    for (time, reason) in [
+        ("2026-03-01T12:00:01Z", None),
+        ("2026-03-01T14:00:00+01:00", None),
+        (" 2026-03-01T13:00:00Z ", None),
+        ("2026-03-01T12:00:00Z", Some("TicketExpired")),
+        ("2026-03-01T12:30:00+01:00", Some("TicketExpired")),
+        ("2026-03-01", Some("ExpiryInvalid")),
+        ("tomorrow", Some("ExpiryInvalid")),
+        ("", Some("ExpiryInvalid")),
+        ("2026-03-01T13:00:00", Some("ExpiryInvalid")),
+    ] {
+        let ask = Ask::create(&until(time));
+        assert_eq!(ask.denial().is_empty(), reason.is_none(), "{time}");
+        let reasons = ask.reasons();
+        assert_eq!(reasons.iter().copied().find(|it| *it != "ChainMissing"), reason, "{time}");
+    }
+}
+
+#[test]
+fn who_may_not_break_the_glass_does_not() {
+    let ask = |permission| Ask::create(&with_ticket("INC-4711")).with(|ask| ask.permission = permission);
+    assert_eq!(ask(Permission::Granted).denial(), "");
+    let denied = ask(Permission::Denied { reason: "user jane may not".to_owned() });
+    assert!(denied.denial().contains("asks for an auditor chain"));
+    assert_eq!(denied.reasons(), ["ChainMissing", "NotPermitted"]);
+    assert_eq!(denied.judge().unwrap().break_glass, BreakGlass::Refused);
+}
+
+#[test]
+fn a_template_hands_its_ticket_to_its_pods_and_an_owner_hands_on_nothing() {
+    let pod = with_ticket("INC-4711");
+    for workload in Workload::ALL.into_iter().filter(|workload| !workload.is_pod()) {
+        let judgement =
+            Ask::create(&object(workload, &pod)).with(|ask| ask.workload = workload).judge().unwrap();
+        assert_eq!(
+            (judgement.mode, judgement.ticket.as_deref()),
+            (EffectiveMode::BreakGlass, Some("INC-4711"))
+        );
+        assert!(
+            judgement.warnings()[0].contains("pods of this template will be admitted"),
+            "{:?}",
+            judgement.warnings()
+        );
+        // A label of the workload itself is none of its pods.
+        let mut outside = object(workload, &secured());
+        outside["metadata"]["labels"] = json!({"lucid.computing/break-glass": "INC-4711"});
+        let judgement = Ask::create(&outside).with(|ask| ask.workload = workload).judge().unwrap();
+        assert_eq!(judgement.break_glass, BreakGlass::No, "{workload}");
+    }
+}

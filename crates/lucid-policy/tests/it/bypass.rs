@@ -1,0 +1,202 @@
+//! What can get around a chain is refused, and ordinary pods are not.
+
+use lucid_policy::{Operation, Severity, Workload};
+use serde_json::{Value, json};
+
+use crate::common::{Ask, injected, object, plain, secured};
+
+/// Reasons of what refuses, then of what warns.
+fn found(ask: &Ask) -> (Vec<&'static str>, Vec<&'static str>) {
+    let findings = ask.judge().map(|judgement| judgement.findings).unwrap_or_default();
+    let of = |severity| {
+        let found = findings.iter().filter(move |finding| finding.severity == severity);
+        found.map(|finding| finding.problem.reason()).collect::<Vec<_>>()
+    };
+    (of(Severity::Refuse), of(Severity::Warn))
+}
+
+/// What the security context of an application is worth.
+const CONTEXTS: &[(&str, &str, &[&str], &[&str])] = &[
+    ("nothing", "{}", &[], &[]),
+    ("an ordinary user", r#"{"runAsUser": 1000}"#, &[], &[]),
+    ("first auditor", r#"{"runAsUser": 20001}"#, &["AuditorUid"], &[]),
+    ("last auditor", r#"{"runAsUser": 20002}"#, &["AuditorUid"], &[]),
+    ("nobody's", r#"{"runAsUser": 20003}"#, &[], &[]),
+    ("root", r#"{"runAsUser": 0}"#, &[], &["Root"]),
+    ("root without SETUID", r#"{"runAsUser": 0, "capabilities": {"drop": ["SETUID"]}}"#, &[], &[]),
+    ("root without anything", r#"{"runAsUser": 0, "capabilities": {"drop": ["ALL"]}}"#, &[], &[]),
+    ("non-root", r#"{"runAsNonRoot": true}"#, &[], &[]),
+    ("privileged", r#"{"privileged": true}"#, &["Privileged"], &[]),
+    ("not privileged", r#"{"privileged": false}"#, &[], &[]),
+    ("NET_ADMIN", r#"{"capabilities": {"add": ["NET_ADMIN"]}}"#, &["Capability"], &[]),
+    ("CAP_NET_ADMIN", r#"{"capabilities": {"add": ["CAP_NET_ADMIN"]}}"#, &["Capability"], &[]),
+    ("net_admin", r#"{"capabilities": {"add": ["net_admin"]}}"#, &["Capability"], &[]),
+    ("SETUID", r#"{"capabilities": {"add": ["SETUID"]}}"#, &["Capability"], &[]),
+    ("SYS_ADMIN", r#"{"capabilities": {"add": ["SYS_ADMIN"]}}"#, &["Capability"], &[]),
+    ("all", r#"{"capabilities": {"add": ["ALL"]}}"#, &["Capability"], &[]),
+    ("dropped and added", r#"{"capabilities": {"add": ["SETUID"], "drop": ["ALL"]}}"#, &["Capability"], &[]),
+    ("NET_RAW", r#"{"capabilities": {"add": ["NET_RAW"]}}"#, &[], &["Capability"]),
+    ("SYS_PTRACE", r#"{"capabilities": {"add": ["SYS_PTRACE"]}}"#, &[], &["Capability"]),
+    ("NET_BIND_SERVICE", r#"{"capabilities": {"add": ["NET_BIND_SERVICE"]}}"#, &[], &[]),
+];
+
+#[test]
+fn an_application_may_not_have_what_leads_around_its_chain() {
+    for (what, context, refused, warned) in CONTEXTS {
+        let context: Value = serde_json::from_str(context).unwrap();
+        let container = json!({"name": "x", "image": "x", "securityContext": context});
+
+        let mut pod = secured();
+        pod["spec"]["containers"][0]["securityContext"] = context.clone();
+        assert_eq!(
+            found(&Ask::create(&injected(&pod))),
+            (refused.to_vec(), warned.to_vec()),
+            "{what} in containers"
+        );
+
+        // After ours, where the rules are in force.
+        let mut pod = injected(&secured());
+        pod["spec"]["initContainers"].as_array_mut().unwrap().push(container.clone());
+        assert_eq!(
+            found(&Ask::create(&pod)),
+            (refused.to_vec(), warned.to_vec()),
+            "{what} in initContainers"
+        );
+
+        // Before ours, as the planner leaves them: it ends before there are rules.
+        let mut pod = secured();
+        pod["spec"]["initContainers"] = json!([container]);
+        let privileges = |reasons: &[&'static str]| {
+            let of_users = |reason: &&&str| !matches!(**reason, "AuditorUid" | "Root");
+            reasons.iter().filter(of_users).copied().collect::<Vec<_>>()
+        };
+        let all: Vec<_> = [privileges(refused), privileges(warned)].concat();
+        assert_eq!(found(&Ask::create(&injected(&pod))), (vec![], all), "{what} before the rules");
+
+        // A native sidecar runs on, wherever it stands.
+        pod["spec"]["initContainers"][0]["restartPolicy"] = json!("Always");
+        assert_eq!(
+            found(&Ask::create(&injected(&pod))),
+            (refused.to_vec(), warned.to_vec()),
+            "{what} in a sidecar"
+        );
+
+        let old = injected(&secured());
+        let mut new = old.clone();
+        new["spec"]["ephemeralContainers"] = json!([container]);
+        let debug = Ask::update(&old, &new).with(|ask| ask.subresource = Some("ephemeralcontainers"));
+        assert_eq!(found(&debug), (refused.to_vec(), warned.to_vec()), "{what} in ephemeralContainers");
+        // What is there already is not blamed again.
+        let mut next = new.clone();
+        next["spec"]["ephemeralContainers"].as_array_mut().unwrap().push(json!({"name": "y", "image": "y"}));
+        assert_eq!(found(&Ask::update(&new, &next)), (vec![], vec![]), "{what} in an update");
+    }
+}
+
+#[test]
+fn the_pods_own_user_is_that_of_its_containers() {
+    for (of_pod, of_container, refused) in [
+        (json!({"runAsUser": 20001}), json!({}), true),
+        (json!({"runAsUser": 20001}), json!({"runAsUser": 1000}), false),
+        (json!({"runAsUser": 1000}), json!({"runAsUser": 20002}), true),
+    ] {
+        let mut pod = secured();
+        pod["spec"]["securityContext"] = of_pod;
+        pod["spec"]["containers"][0]["securityContext"] = of_container;
+        assert_eq!(!Ask::create(&injected(&pod)).denial().is_empty(), refused, "{pod}");
+    }
+}
+
+#[test]
+fn who_asks_for_non_root_is_told_of_images_that_say_nothing() {
+    for (context, refused) in [
+        (json!({}), true),
+        (json!({"runAsUser": 0}), true),
+        (json!({"runAsUser": 1000}), false),
+        (json!({"runAsNonRoot": true}), false),
+        (json!({"capabilities": {"drop": ["ALL"]}}), false),
+    ] {
+        let mut pod = secured();
+        pod["spec"]["containers"][0]["securityContext"] = context;
+        let ask = Ask::create(&injected(&pod)).with(|ask| ask.policy.require_non_root = true);
+        assert_eq!(found(&ask).0, if refused { vec!["Root"] } else { vec![] }, "{pod}");
+    }
+}
+
+#[test]
+fn namespaces_shared_with_node_or_auditors_are_refused() {
+    for (key, reason) in [("hostPID", "HostPID"), ("shareProcessNamespace", "SharedProcesses")] {
+        let mut pod = secured();
+        pod["spec"][key] = json!(true);
+        assert_eq!(found(&Ask::create(&injected(&pod))), (vec![reason], vec![]));
+        pod["spec"][key] = json!(false);
+        assert_eq!(found(&Ask::create(&injected(&pod))), (vec![], vec![]));
+    }
+    let mut pod = secured();
+    pod["spec"]["hostNetwork"] = json!(true);
+    pod["metadata"]["annotations"] = json!({"lucid.computing/intercept": "env"});
+    assert_eq!(found(&Ask::create(&injected(&pod))), (vec!["HostNetwork"], vec![]));
+}
+
+#[test]
+fn an_application_may_not_declare_the_port_of_an_auditor() {
+    let pod = injected(&secured());
+    for (port, protocol, refused) in
+        [(8093, "TCP", true), (8090, "TCP", true), (8093, "UDP", false), (8094, "TCP", false)]
+    {
+        let mut pod = pod.clone();
+        pod["spec"]["containers"][0]["ports"]
+            .as_array_mut()
+            .unwrap()
+            .push(json!({"containerPort": port, "protocol": protocol}));
+        let reasons = Ask::create(&pod).reasons();
+        assert_eq!(reasons.contains(&"AuditorPort"), refused, "{port}/{protocol}: {reasons:?}");
+    }
+}
+
+#[test]
+fn pods_without_a_chain_may_do_as_they_like() {
+    let mut pod = plain();
+    pod["spec"]["hostNetwork"] = json!(true);
+    pod["spec"]["hostPID"] = json!(true);
+    pod["spec"]["shareProcessNamespace"] = json!(true);
+    pod["spec"]["containers"][0]["securityContext"] =
+        json!({"privileged": true, "runAsUser": 20001, "capabilities": {"add": ["ALL"]}});
+    assert_eq!(found(&Ask::create(&pod)), (vec![], vec![]));
+}
+
+#[test]
+fn templates_are_warned_of_the_same() {
+    for workload in Workload::ALL.into_iter().filter(|workload| !workload.is_pod()) {
+        let mut pod = secured();
+        pod["spec"]["shareProcessNamespace"] = json!(true);
+        pod["spec"]["containers"][0]["securityContext"] = json!({"privileged": true});
+        for operation in [Operation::Create, Operation::Update] {
+            let ask = Ask::create(&object(workload, &pod)).with(|ask| {
+                ask.workload = workload;
+                ask.operation = operation;
+                ask.old = Some(object(workload, &secured()));
+            });
+            assert_eq!(found(&ask).0, ["SharedProcesses", "Privileged"], "{workload}");
+            assert_eq!(ask.denial(), "");
+        }
+    }
+}
+
+#[test]
+fn a_pod_that_its_author_made_large_is_judged_before_anybody_gives_up() {
+    let ports: Vec<_> = (10_000..10_060).map(|port| json!({"containerPort": port})).collect();
+    let mut pod = injected(&secured());
+    let mounts: Vec<_> =
+        (0..20).map(|number| json!({"name": format!("v{number}"), "mountPath": "/x"})).collect();
+    let containers = (0..1000).map(|number| {
+        json!({"name": format!("c{number}"), "image": "reg.test/first:1", "ports": ports, "volumeMounts": mounts,
+            "securityContext": {"privileged": true}})
+    });
+    pod["spec"]["containers"].as_array_mut().unwrap().extend(containers);
+    let volumes = (0..5000).map(|number| json!({"name": format!("w{number}"), "image": {"reference": "a"}}));
+    pod["spec"]["volumes"] = volumes.collect();
+    // It would take minutes, were these multiplied with each other.
+    let reasons = Ask::create(&pod).reasons();
+    assert!(reasons.iter().filter(|reason| **reason == "Privileged").count() == 1000, "{}", reasons.len());
+}

@@ -1,0 +1,205 @@
+//! A chain that is demanded is there, whole, as planned, in order.
+
+use lucid_policy::{Demand, Mode, Problem, Severity, Workload};
+use serde_json::{Value, json};
+
+use crate::common::{Ask, NOTARIZED, injected, object, plain, secured};
+
+#[test]
+fn a_pod_with_its_chain_passes_and_one_without_is_refused() {
+    let judgement = Ask::create(&injected(&secured())).judge().unwrap();
+    assert_eq!((judgement.denial(), judgement.warnings(), judgement.findings), (None, vec![], vec![]));
+    assert_eq!(Ask::create(&secured()).reasons(), ["ChainMissing"]);
+    assert_eq!(Ask::create(&plain()).reasons(), Vec::<&str>::new());
+}
+
+#[test]
+fn a_namespace_demands_a_chain_of_pods_that_ask_for_none() {
+    let required = |pod: &Value| Ask::create(pod).with(|ask| ask.requires_chain = true);
+    let judgement = required(&plain()).judge().unwrap();
+    assert_eq!(judgement.findings[0].problem, Problem::ChainMissing { demand: Demand::Namespace });
+    let denial = judgement.denial().unwrap();
+    assert!(
+        denial.contains("lucid.computing/require-chain") && denial.contains("lucid.io/secured"),
+        "{denial}"
+    );
+    assert_eq!(required(&injected(&secured())).reasons(), Vec::<&str>::new());
+    // Containers by names of auditors are no chain.
+    let mut pod = plain();
+    pod["spec"]["containers"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"name": "first", "image": format!("reg.test/first@{NOTARIZED}")}));
+    assert!(required(&pod).denial().contains("differs from the plan"), "{}", required(&pod).denial());
+}
+
+#[test]
+fn skip_audit_counts_only_where_it_is_allowed() {
+    let mut pod = secured();
+    pod["metadata"]["annotations"] = json!({"lucid.computing/skip-audit": "true"});
+    assert_eq!(Ask::create(&pod).reasons(), ["ChainMissing", "SkipNotAllowed"]);
+    assert_eq!(Ask::create(&injected(&pod)).reasons(), ["SkipNotAllowed"]);
+    for requires_chain in [false, true] {
+        let allowed = Ask::create(&pod).allowing_skip().with(|ask| ask.requires_chain = requires_chain);
+        let judgement = allowed.judge().unwrap();
+        assert_eq!((judgement.denial(), judgement.warnings()), (None, vec![]));
+        assert!(judgement.exempted[0].to_string().contains("skip-audit"), "{:?}", judgement.exempted);
+    }
+}
+
+#[test]
+fn each_field_of_each_planned_container_counts() {
+    let pod = injected(&secured());
+    let second = "/spec/containers/2";
+    assert_eq!(pod.pointer(second).unwrap()["name"], "second");
+    for (field, path, value) in [
+        ("image", format!("{second}/image"), json!(format!("reg.test/other@{NOTARIZED}"))),
+        ("env LUCID_CHAIN_NEXT", format!("{second}/env/1/value"), json!("http://evil.test")),
+        ("env \\\"LUCID_AUDIT_MODE\\\"", format!("{second}/env/5/value"), json!("observe")),
+        ("ports", format!("{second}/ports/0/containerPort"), json!(9999)),
+        ("securityContext", format!("{second}/securityContext/runAsUser"), json!(20001)),
+        ("securityContext", format!("{second}/securityContext/readOnlyRootFilesystem"), json!(false)),
+        ("resources", format!("{second}/resources/limits/memory"), json!("1Mi")),
+        ("command", format!("{second}/command"), json!(["true"])),
+        ("volumeMounts", format!("{second}/volumeMounts"), json!([{"name": "x", "mountPath": "/app"}])),
+        ("lifecycle", format!("{second}/lifecycle"), json!({"preStop": {"exec": {"command": ["true"]}}})),
+        ("env", "/spec/initContainers/0/env/0/value".to_owned(), json!("{}")),
+        ("securityContext", "/spec/initContainers/0/securityContext/capabilities".to_owned(), json!({})),
+    ] {
+        let mut changed = pod.clone();
+        let (parent, key) = path.rsplit_once('/').unwrap();
+        match changed.pointer_mut(parent).unwrap() {
+            Value::Array(items) => items[key.parse::<usize>().unwrap()] = value,
+            parent => parent[key] = value,
+        }
+        let judgement = Ask::create(&changed).judge().unwrap();
+        let name = if path.starts_with(second) { "container second" } else { "init container lucid-init" };
+        let field = field.replace("\\\"", "");
+        let found = judgement.findings.iter().find(|finding| finding.problem.reason() == "ContainerDiffers");
+        let text = found.map(ToString::to_string).unwrap_or_default().replace('"', "");
+        assert!(
+            text.starts_with(name) && text.contains(&format!("from the plan in {field}")),
+            "{path}: {text}"
+        );
+        assert!(judgement.denial().is_some(), "{path}");
+    }
+}
+
+#[test]
+fn a_planned_container_may_not_be_left_out() {
+    let pod = injected(&secured());
+    for (list, place, name) in [
+        ("containers", 1, "container first"),
+        ("containers", 2, "container second"),
+        ("initContainers", 0, "init container lucid-init"),
+    ] {
+        let mut changed = pod.clone();
+        changed["spec"][list].as_array_mut().unwrap().remove(place);
+        let denial = Ask::create(&changed).denial();
+        assert!(
+            denial.contains(&format!("{name}: it is part of the pod's auditor chain and is missing")),
+            "{denial}"
+        );
+    }
+}
+
+#[test]
+fn native_auditors_stand_in_the_order_of_the_chain() {
+    let mut job = secured();
+    job["spec"]["restartPolicy"] = json!("Never");
+    let mut pod = injected(&job);
+    assert_eq!(Ask::create(&pod).reasons(), Vec::<&str>::new());
+    pod["spec"]["initContainers"].as_array_mut().unwrap().swap(0, 1);
+    assert!(Ask::create(&pod).reasons().contains(&"ContainerMoved"));
+    let mut pod = injected(&job);
+    // lucid-init before the auditors.
+    pod["spec"]["initContainers"].as_array_mut().unwrap().rotate_right(1);
+    assert!(Ask::create(&pod).reasons().contains(&"ContainerMoved"));
+}
+
+#[test]
+fn a_pod_that_no_chain_fits_into_is_refused_with_the_reason() {
+    let mut pod = secured();
+    pod["spec"]["hostNetwork"] = json!(true);
+    let ask = Ask::create(&pod);
+    assert_eq!(ask.reasons(), ["ChainImpossible"]);
+    assert!(ask.denial().contains("hostNetwork"), "{}", ask.denial());
+}
+
+#[test]
+fn an_update_answers_for_a_chain_that_is_not_there_and_not_for_a_new_configuration() {
+    let image = |pod: &Value| {
+        let mut pod = pod.clone();
+        pod["spec"]["containers"][0]["image"] = json!("shop/model:2");
+        pod
+    };
+    let without = secured();
+    assert_eq!(Ask::update(&without, &image(&without)).reasons(), ["ChainMissing"]);
+
+    // Since the pod was created the chain has become longer, and an auditor has another image.
+    let mut older = injected(&secured());
+    older["spec"]["containers"][1]["image"] = json!(format!("reg.test/first:old@{NOTARIZED}"));
+    older["spec"]["containers"].as_array_mut().unwrap().remove(2);
+    let judgement = Ask::update(&older, &image(&older)).judge().unwrap();
+    assert_eq!(judgement.denial(), None);
+    assert!(judgement.findings.iter().all(|finding| finding.severity == Severity::Warn));
+}
+
+#[test]
+fn a_template_is_judged_by_the_chain_that_its_pods_will_get() {
+    for workload in Workload::ALL.into_iter().filter(|workload| !workload.is_pod()) {
+        let ask = |pod: &Value| Ask::create(&object(workload, pod)).with(|ask| ask.workload = workload);
+        let judgement = ask(&secured()).judge().unwrap();
+        assert_eq!((judgement.denial(), judgement.warnings()), (None, vec![]), "{workload}");
+
+        let required = ask(&plain()).with(|ask| ask.requires_chain = true).judge().unwrap();
+        assert_eq!(required.denial(), None);
+        assert!(required.refuses() && required.would_deny);
+        let warning = &required.warnings()[0];
+        assert!(
+            warning.starts_with("pods of this template will be refused: the namespace requires"),
+            "{warning}"
+        );
+        let audited = ask(&plain()).with(|ask| {
+            ask.requires_chain = true;
+            ask.policy.mode = Mode::Audit;
+        });
+        let warning = audited.judge().unwrap().warnings().remove(0);
+        assert!(warning.starts_with("admission mode enforce would refuse: "), "{warning}");
+
+        // The images that will be injected are asked for, and named.
+        let revoked = ask(&secured()).with(|ask| {
+            let yaml =
+                format!("chain:\n- {{name: first, image: 'reg.test/first@{}'}}\n", crate::common::REVOKED);
+            let catalogue = lucid_chain::Catalogue::parse("auditors.yaml", &yaml).unwrap();
+            let chain = ["first".to_owned()];
+            let init_image = ask.configuration.init_image.clone();
+            ask.configuration = lucid_chain::Configuration::new(catalogue, Some(&chain)).unwrap();
+            ask.configuration.init_image = init_image;
+        });
+        let warnings = revoked.judge().unwrap().warnings().join("\n");
+        assert!(
+            warnings.contains("auditor container first") && warnings.contains("not notarized"),
+            "{warnings}"
+        );
+    }
+}
+
+#[test]
+fn leftovers_and_what_injection_would_add_are_worth_a_warning() {
+    let mut pod = injected(&secured());
+    pod["spec"]["containers"].as_array_mut().unwrap().push(
+        json!({"name": "lucid-toxicity-auditor", "image": format!("ghcr.io/lucid/lucid-toxicity-auditor@{NOTARIZED}"),
+            "env": [{"name": "LUCID_AUDITOR_ID", "value": "x"}]}),
+    );
+    let mut ask = Ask::create(&pod);
+    ask.configuration = lucid_chain::Configuration::new(
+        lucid_chain::Catalogue::builtin().overlay(&crate::common::catalogue()),
+        Some(&["first".to_owned(), "second".to_owned()]),
+    )
+    .unwrap();
+    ask.configuration.init_image = crate::common::configuration().init_image;
+    ask.configuration.image_pull_secrets = vec!["registry".to_owned()];
+    assert_eq!(ask.reasons(), ["LeftoverAuditor", "NotAsInjected"]);
+    assert_eq!(ask.denial(), "");
+}

@@ -1,0 +1,167 @@
+//! Short ways to ask the policy.
+
+use std::collections::BTreeMap;
+
+use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, SkipPolicy, plan};
+use lucid_notary::{Digest, Verdict};
+use lucid_policy::{Case, Judgement, Mode, Operation, Permission, Policy, Request, Strictness, Workload};
+use serde_json::{Value, json};
+
+pub(crate) const NOTARIZED: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+pub(crate) const REVOKED: &str = "sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
+pub(crate) const UNREACHABLE: &str =
+    "sha256:cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc";
+pub(crate) const NOW: &str = "2026-03-01T12:00:00Z";
+
+/// Two auditors with notarized images; `first` listens on 8090, `second` on 8093.
+pub(crate) fn catalogue() -> Catalogue {
+    let yaml = format!(
+        "chain:\n- {{name: first, image: 'reg.test/first@{NOTARIZED}', port: 8090}}\n\
+         - {{name: second, image: 'reg.test/second@{NOTARIZED}', port: 8093}}\n"
+    );
+    Catalogue::parse("auditors.yaml", &yaml).unwrap()
+}
+
+pub(crate) fn configuration() -> Configuration {
+    let chain = ["first".to_owned(), "second".to_owned()];
+    let mut configuration = Configuration::new(catalogue(), Some(&chain)).unwrap();
+    configuration.init_image = format!("reg.test/lucid-init@{NOTARIZED}").parse().unwrap();
+    configuration
+}
+
+/// Everything is judged and strict; the label is not asked for, unless a test is about it.
+pub(crate) fn enforced() -> Policy {
+    let mut policy = Policy::default();
+    policy.mode = Mode::Enforce;
+    policy.strictness = Strictness::Strict;
+    policy.required_label = None;
+    policy
+}
+
+/// A pod that asks for its chain.
+pub(crate) fn secured() -> Value {
+    json!({
+        "metadata": {"name": "web", "labels": {"lucid.io/secured": "true"}},
+        "spec": {"containers": [{"name": "model", "image": "shop/model:1", "ports": [{"containerPort": 5000}]}]},
+    })
+}
+
+/// A pod that asks for nothing.
+pub(crate) fn plain() -> Value {
+    let mut pod = secured();
+    pod["metadata"]["labels"] = json!({});
+    pod
+}
+
+/// The pod as the mutating webhook leaves it.
+pub(crate) fn injected(pod: &Value) -> Value {
+    let json = pod.to_string();
+    let view = PodView::from_json(&json).unwrap();
+    let configuration = configuration();
+    let Decision::Planned(plan) = plan(&view, &Inputs::new(&configuration)).decision else {
+        panic!("no chain for {pod}")
+    };
+    let mut pod = pod.clone();
+    let patch = serde_json::to_value(plan.patch(&view)).unwrap();
+    json_patch::patch(&mut pod, &serde_json::from_value::<json_patch::Patch>(patch).unwrap()).unwrap();
+    pod
+}
+
+/// The object of this kind with the pod in it.
+pub(crate) fn object(workload: Workload, pod: &Value) -> Value {
+    let template = json!({"metadata": pod["metadata"], "spec": pod["spec"]});
+    let metadata = json!({"name": "web"});
+    match workload {
+        Workload::Pod => pod.clone(),
+        Workload::PodTemplate => json!({"metadata": metadata, "template": template}),
+        Workload::CronJob => {
+            json!({"metadata": metadata, "spec": {"jobTemplate": {"spec": {"template": template}}}})
+        }
+        _ => json!({"metadata": metadata, "spec": {"replicas": 2, "template": template}}),
+    }
+}
+
+/// One question, with everything that may matter.
+#[derive(Clone)]
+pub(crate) struct Ask {
+    pub(crate) policy: Policy,
+    pub(crate) configuration: Configuration,
+    pub(crate) workload: Workload,
+    pub(crate) operation: Operation,
+    pub(crate) subresource: Option<&'static str>,
+    pub(crate) object: Value,
+    pub(crate) old: Option<Value>,
+    pub(crate) namespace: &'static str,
+    pub(crate) requires_chain: bool,
+    pub(crate) permission: Permission,
+}
+
+impl Ask {
+    /// May this pod be created?
+    pub(crate) fn create(pod: &Value) -> Self {
+        Self {
+            policy: enforced(),
+            configuration: configuration(),
+            workload: Workload::Pod,
+            operation: Operation::Create,
+            subresource: None,
+            object: pod.clone(),
+            old: None,
+            namespace: "shop",
+            requires_chain: false,
+            permission: Permission::default(),
+        }
+    }
+
+    /// May this pod be changed so?
+    pub(crate) fn update(old: &Value, new: &Value) -> Self {
+        Self { operation: Operation::Update, old: Some(old.clone()), ..Self::create(new) }
+    }
+
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    pub(crate) fn allowing_skip(self) -> Self {
+        self.with(|ask| ask.configuration.skip = SkipPolicy::Always)
+    }
+
+    /// `None` when the request passes unjudged.
+    pub(crate) fn judge(&self) -> Option<Judgement> {
+        let (object, old) = (self.object.to_string(), self.old.as_ref().map(Value::to_string));
+        let request = Request {
+            operation: self.operation,
+            workload: self.workload,
+            subresource: self.subresource,
+            object: Some(object.as_bytes()),
+            old_object: old.as_ref().map(String::as_bytes),
+            namespace: self.namespace,
+            user: "jane",
+            now: NOW.parse().unwrap(),
+        };
+        let subject = request.subject().unwrap()?;
+        let catalogues = [Catalogue::builtin(), catalogue()];
+        let case = Case::new(&subject, &Inputs::new(&self.configuration), &catalogues, self.requires_chain);
+        let auditors = case.auditors();
+        Some(self.policy.judge(&case, &auditors, &verdicts(), &self.permission))
+    }
+
+    /// Why it is refused; empty when it passes.
+    pub(crate) fn denial(&self) -> String {
+        self.judge().and_then(|judgement| judgement.denial()).unwrap_or_default()
+    }
+
+    /// Reasons of what is wrong, in order.
+    pub(crate) fn reasons(&self) -> Vec<&'static str> {
+        let findings = self.judge().map(|judgement| judgement.findings).unwrap_or_default();
+        findings.iter().map(|finding| finding.problem.reason()).collect()
+    }
+}
+
+pub(crate) fn verdicts() -> BTreeMap<Digest, Verdict> {
+    let unknown = Verdict::Unknown { reason: "connection refused".to_owned() };
+    [(NOTARIZED, Verdict::Notarized), (REVOKED, Verdict::NotNotarized), (UNREACHABLE, unknown)]
+        .map(|(digest, verdict)| (digest.parse().unwrap(), verdict))
+        .into()
+}

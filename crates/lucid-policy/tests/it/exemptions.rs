@@ -1,0 +1,136 @@
+//! What is not held against anybody, and what it covers.
+
+use lucid_policy::{Exemption, ImagePattern};
+use serde_json::{Value, json};
+
+use crate::common::{Ask, REVOKED, injected, plain, secured};
+
+fn exempting(pod: &Value, exemption: Value) -> Ask {
+    let exemption: Exemption = serde_json::from_value(exemption).unwrap();
+    Ask::create(pod).with(|ask| ask.policy.exemptions.push(exemption))
+}
+
+#[test]
+fn a_namespace_is_exempt_from_everything_but_tickets_that_do_not_count() {
+    let mut pod = secured();
+    pod["metadata"]["labels"]["lucid.computing/break-glass"] = json!("please");
+    pod["spec"]["containers"].as_array_mut().unwrap().push(json!({"name": "x", "image": "reg.test/first:1"}));
+    for (namespace, exempt) in [("shop", true), ("shop-2", false), ("sho", false)] {
+        let judgement =
+            exempting(&pod, json!({"name": "legacy", "namespaces": [namespace]})).judge().unwrap();
+        assert_eq!(judgement.denial().is_none(), exempt, "{namespace}");
+        assert_eq!(judgement.exempted.is_empty(), !exempt);
+        if exempt {
+            assert_eq!(judgement.findings.len(), 1, "{:?}", judgement.findings);
+            assert!(judgement.exempted.iter().all(|it| it.to_string().starts_with("legacy: ")));
+        }
+    }
+}
+
+#[test]
+fn an_image_is_exempt_by_repository_or_digest_and_only_it() {
+    let mut pod = plain();
+    pod["spec"]["containers"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"name": "first", "image": format!("reg.test/first@{REVOKED}")}));
+    let other = format!("sha256:{}", "9".repeat(64));
+    for (condition, exempt) in [
+        (json!({"images": ["reg.test/first"]}), true),
+        (json!({"images": ["reg.test/*"]}), true),
+        (json!({"images": ["*.test/first"]}), true),
+        (json!({"images": ["reg.test/fir"]}), false),
+        (json!({"images": ["reg.test/first/x"]}), false),
+        (json!({"digests": [REVOKED]}), true),
+        (json!({"digests": [other]}), false),
+        (json!({"images": ["reg.test/first"], "digests": [REVOKED]}), true),
+        (json!({"images": ["reg.test/first"], "digests": [other]}), false),
+        (json!({"images": ["reg.test/first"], "namespaces": ["shop"]}), true),
+        (json!({"images": ["reg.test/first"], "namespaces": ["other"]}), false),
+    ] {
+        let mut exemption = condition.clone();
+        exemption["name"] = json!("x");
+        assert_eq!(exempting(&pod, exemption).denial().is_empty(), exempt, "{condition}");
+    }
+}
+
+#[test]
+fn an_exempt_image_may_get_around_a_chain_but_not_stand_in_for_it() {
+    let mesh = json!({"name": "mesh", "images": ["docker.io/istio/proxyv2"]});
+    let mut pod = injected(&secured());
+    pod["spec"]["initContainers"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"name": "istio-init", "image": "docker.io/istio/proxyv2:1.30",
+        "securityContext": {"capabilities": {"add": ["NET_ADMIN", "NET_RAW"]}}}));
+    assert_ne!(Ask::create(&pod).denial(), "");
+    let judgement = exempting(&pod, mesh.clone()).judge().unwrap();
+    assert_eq!((judgement.denial(), judgement.exempted.len()), (None, 2));
+    // The chain's own containers are not for an image to replace.
+    pod["spec"]["containers"][1]["image"] = json!("docker.io/istio/proxyv2:1.30");
+    assert!(exempting(&pod, mesh).denial().contains("differs from the plan in image"));
+}
+
+#[test]
+fn a_pattern_matches_parts_and_never_strings() {
+    for (pattern, image, matches) in [
+        ("ghcr.io/acme", "ghcr.io/acme", true),
+        ("ghcr.io/acme", "ghcr.io/acme/web:1", true),
+        ("ghcr.io/acme", "ghcr.io/acme-evil/web", false),
+        ("ghcr.io/acme", "evil.test/ghcr.io/acme/web", false),
+        ("ghcr.io/acme", "ghcr.io.evil.test/acme/web", false),
+        ("ghcr.io/acme", "ghcr.io:444/acme/web", false),
+        ("ghcr.io/acme", "GHCR.io:443/acme/web", true),
+        ("ghcr.io/*", "ghcr.io/anything/at/all", true),
+        ("ghcr.io/acme/*", "ghcr.io/acme/web", true),
+        ("*.acme.test/*", "eu.acme.test/web", true),
+        ("*.acme.test/*", "acme.test/web", false),
+        ("*.acme.test/*", "a.eu.acme.test/web", false),
+        ("*.acme.test/*", "evil-acme.test/web", false),
+        ("*.acme.test/*", "x/eu.acme.test/web", false),
+        ("docker.io/library", "nginx", true),
+        ("docker.io/library/nginx", "nginx:1", true),
+        ("docker.io/library/nginx", "nginx-evil", false),
+        ("index.docker.io/library/nginx", "nginx", false),
+        ("localhost:5000/a", "localhost:5000/a/b", true),
+        ("localhost:5000/a", "localhost:5001/a/b", false),
+        ("[2001:db8::1]:5000/*", "[2001:DB8::1]:5000/a", true),
+        ("[2001:db8::1]/*", "[2001:db8::1]/a", true),
+    ] {
+        let Ok(parsed) = pattern.parse::<ImagePattern>() else {
+            assert!(!matches, "{pattern} is refused");
+            continue;
+        };
+        assert_eq!(parsed.matches(&image.parse().unwrap()), matches, "{pattern} {image}");
+    }
+    for (pattern, says) in [
+        ("nginx", "names no registry"),
+        ("acme/web", "names no registry"),
+        ("", "accepted is registry/path"),
+        ("*", "accepted is registry/path"),
+        ("*/web", "accepted is registry/path"),
+        ("ghcr.io/*/web", "accepted is registry/path"),
+        ("ghcr.io/acme:1", "has a tag or a digest"),
+        ("ghcr.io/acme*", "accepted is registry/path"),
+        ("gh*.io/acme", "accepted is registry/path"),
+        ("https://ghcr.io/acme", "accepted is registry/path"),
+    ] {
+        let error = pattern.parse::<ImagePattern>().unwrap_err().to_string();
+        assert!(error.contains(says), "{pattern}: {error}");
+    }
+}
+
+#[test]
+fn an_exemption_without_bounds_or_name_is_refused() {
+    for exemption in [
+        json!({"name": "all"}),
+        json!({"name": "all", "namespaces": []}),
+        json!({"name": "", "namespaces": ["a"]}),
+        json!({"name": "a b", "namespaces": ["a"]}),
+        json!({"namespaces": ["a"]}),
+        json!({"name": "a", "namespace": ["a"]}),
+        json!({"name": "a", "digests": ["sha256:00"]}),
+    ] {
+        assert!(serde_json::from_value::<Exemption>(exemption.clone()).is_err(), "{exemption}");
+    }
+}

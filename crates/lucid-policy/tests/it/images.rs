@@ -1,0 +1,222 @@
+//! Who is an auditor, and what is said of its image.
+
+use lucid_chain::{Catalogue, Inputs};
+use lucid_policy::{Case, Place, Strictness, Workload};
+use serde_json::{Value, json};
+
+use crate::common::{Ask, NOTARIZED, REVOKED, UNREACHABLE, enforced, injected, plain, secured, verdicts};
+
+/// Names of the containers that count as auditors, with their place.
+fn found(spec: &Value) -> Vec<(Place, String)> {
+    let ask = Ask::create(&json!({"metadata": {"name": "x"}, "spec": spec}));
+    let object = ask.object.to_string();
+    let request = lucid_policy::Request {
+        operation: ask.operation,
+        workload: Workload::Pod,
+        subresource: None,
+        object: Some(object.as_bytes()),
+        old_object: None,
+        namespace: "shop",
+        user: "jane",
+        now: crate::common::NOW.parse().unwrap(),
+    };
+    let subject = request.subject().unwrap().unwrap();
+    let catalogues = [Catalogue::builtin()];
+    let case = Case::new(&subject, &Inputs::new(&ask.configuration), &catalogues, false);
+    case.auditors().iter().map(|auditor| (auditor.place, auditor.name.to_string())).collect()
+}
+
+#[test]
+fn an_auditor_is_known_by_image_name_or_variable_in_every_list() {
+    let image = |image: &str| json!({"name": "web", "image": image});
+    let env = |name: &str| json!({"name": "web", "image": "x", "env": [{"name": name, "value": ""}]});
+    for (what, container, is_auditor) in [
+        ("application", image("shop/web:1"), false),
+        ("name", json!({"name": "lucid-toxicity-auditor", "image": "shop/web:1"}), true),
+        ("name with ordinal", json!({"name": "lucid-toxicity-auditor-2", "image": "shop/web:1"}), true),
+        ("name with suffix", json!({"name": "lucid-toxicity-auditor-x", "image": "shop/web:1"}), false),
+        ("image", image(&format!("ghcr.io/lucid/lucid-injection-auditor@{NOTARIZED}")), true),
+        ("registry in capitals", image("GHCR.IO/lucid/lucid-injection-auditor"), true),
+        ("registry with its port", image("ghcr.io:443/lucid/lucid-injection-auditor"), true),
+        ("port with zeros", image("ghcr.io:0443/lucid/lucid-injection-auditor"), true),
+        ("another port", image("ghcr.io:444/lucid/lucid-injection-auditor"), false),
+        ("another registry", image("evil.test/lucid/lucid-injection-auditor"), false),
+        ("id", env("LUCID_AUDITOR_ID"), true),
+        (
+            "id from a field",
+            json!({"name": "web", "image": "x",
+                "env": [{"name": "LUCID_AUDITOR_ID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]}),
+            true,
+        ),
+        ("lucid-init by name", json!({"name": "lucid-init", "image": "x"}), true),
+        ("lucid-init by image", image("REG.test/lucid-init:2"), true),
+        ("lucid-init by variable", env("LUCID_REDIRECT"), true),
+        ("no image", json!({"name": "lucid-toxicity-auditor"}), true),
+    ] {
+        for (list, place) in [
+            ("containers", Place::Containers),
+            ("initContainers", Place::InitContainers),
+            ("ephemeralContainers", Place::EphemeralContainers),
+        ] {
+            let expected =
+                Vec::from_iter(is_auditor.then(|| (place, container["name"].as_str().unwrap().to_owned())));
+            assert_eq!(found(&json!({ list: [container] })), expected, "{what} in {list}");
+        }
+    }
+}
+
+#[test]
+fn an_image_volume_counts_when_it_is_an_auditors_or_an_auditor_mounts_it() {
+    let volume = |image: &str| json!([{"name": "files", "image": {"reference": image}}]);
+    let mount = json!([{"name": "files", "mountPath": "/files"}]);
+    let files = vec![(Place::ImageVolumes, "files".to_owned())];
+    for (what, spec, expected) in [
+        ("a model's weights", json!({"volumes": volume("shop/weights:1")}), vec![]),
+        (
+            "an auditor's repository",
+            json!({"volumes": volume("ghcr.io/lucid/lucid-injection-auditor:1")}),
+            files.clone(),
+        ),
+        (
+            "an auditor's mount",
+            json!({"volumes": volume("shop/weights:1"),
+                "containers": [{"name": "lucid-injection-auditor", "image": "x", "volumeMounts": mount}]}),
+            vec![(Place::Containers, "lucid-injection-auditor".to_owned()), files[0].clone()],
+        ),
+        (
+            "an application's mount",
+            json!({"volumes": volume("shop/weights:1"), "containers": [{"name": "web", "image": "x", "volumeMounts": mount}]}),
+            vec![],
+        ),
+        ("another kind of volume", json!({"volumes": [{"name": "files", "emptyDir": {}}]}), vec![]),
+    ] {
+        assert_eq!(found(&spec), expected, "{what}");
+    }
+}
+
+#[test]
+fn strict_refuses_what_lenient_warns_of() {
+    let unasked = format!("sha256:{}", "d".repeat(64));
+    for (image, problem) in [
+        (format!("r.test/a@{NOTARIZED}"), None),
+        (format!("r.test/a:1@{NOTARIZED}"), None),
+        ("r.test/a:1".to_owned(), Some("missing digest")),
+        (format!("r.test/a@{REVOKED}"), Some("not notarized")),
+        (format!("r.test/a@{UNREACHABLE}"), Some("could not be verified: connection refused")),
+        (format!("r.test/a@{unasked}"), Some("could not be verified: the Verifier was not asked")),
+        ("r.test/UPPER".to_owned(), Some("not an image reference: ")),
+        (format!("r.test/a@{}", NOTARIZED.to_uppercase()), Some("not an image reference: ")),
+        (String::new(), Some("not an image reference: ")),
+    ] {
+        let mut pod = plain();
+        pod["spec"]["containers"][0] = json!({"name": "lucid-toxicity-auditor", "image": image});
+        let strict = Ask::create(&pod).judge().unwrap();
+        let lenient =
+            Ask::create(&pod).with(|ask| ask.policy.strictness = Strictness::Lenient).judge().unwrap();
+        assert_eq!((lenient.denial(), strict.warnings()), (None, vec![]), "{image}");
+        match problem {
+            None => assert_eq!((strict.denial(), lenient.warnings()), (None, vec![]), "{image}"),
+            Some(problem) => {
+                let denial = strict.denial().unwrap();
+                let prefix = format!("auditor container lucid-toxicity-auditor, image {image}: {problem}");
+                assert!(denial.starts_with(&prefix), "{denial}");
+                assert_eq!(lenient.warnings(), [denial]);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_auditor_is_named_in_the_denial_and_nothing_of_the_pod_breaks_a_line() {
+    let mut pod = plain();
+    pod["spec"]["containers"] = json!([
+        {"name": "lucid-toxicity-auditor", "image": "r.test/a"}, {"name": "lucid-injection-auditor", "image": "b\nWARN forged"},
+    ]);
+    let denial = Ask::create(&pod).denial();
+    assert!(
+        denial.contains("lucid-toxicity-auditor") && denial.contains("lucid-injection-auditor"),
+        "{denial}"
+    );
+    assert!(!denial.contains('\n') && denial.contains(r"b\nWARN"), "{denial}");
+}
+
+#[test]
+fn an_update_answers_only_for_the_auditors_it_changes() {
+    let pod = |image: &str, list: &str| {
+        let mut pod = plain();
+        pod["spec"]["containers"][0]["image"] = json!(format!("shop/model:{}", image.len()));
+        let auditor = json!({"name": "lucid-toxicity-auditor", "image": image});
+        match pod["spec"][list].as_array_mut() {
+            Some(containers) => containers.push(auditor),
+            None => pod["spec"][list] = json!([auditor]),
+        }
+        pod
+    };
+    let refused = |old: &Value, new: &Value| !Ask::update(old, new).denial().is_empty();
+    let old = pod("r.test/a:1", "containers");
+    let mut other_application = old.clone();
+    other_application["spec"]["containers"][0]["image"] = json!("shop/model:next");
+    assert!(!refused(&old, &other_application));
+    assert!(refused(&old, &pod("r.test/a:22", "containers")));
+    assert!(refused(&old, &pod("r.test/a:1", "ephemeralContainers")));
+    assert!(refused(&plain(), &old));
+}
+
+#[test]
+fn lucid_inits_own_image_is_taken_as_the_operator_names_it_and_no_other() {
+    let tagged = "reg.test/lucid-init:1";
+    let ask =
+        |pod: &Value| Ask::create(pod).with(|ask| ask.configuration.init_image = tagged.parse().unwrap());
+    let mut pod = injected(&secured());
+    pod["spec"]["initContainers"][0]["image"] = json!(tagged);
+    pod["spec"]["initContainers"][0]["imagePullPolicy"] = json!("IfNotPresent");
+    let judgement = ask(&pod).judge().unwrap();
+    assert_eq!(judgement.denial(), None);
+    let exempted = judgement.exempted[0].to_string();
+    assert!(
+        exempted.starts_with("image of lucid-init as configured: ") && exempted.contains(tagged),
+        "{exempted}"
+    );
+
+    for (image, problem) in [
+        ("reg.test/lucid-init:2", "missing digest".to_owned()),
+        ("evil.test/lucid-init:1", "missing digest".to_owned()),
+        (&format!("reg.test/lucid-init@{REVOKED}"), "not notarized".to_owned()),
+    ] {
+        pod["spec"]["initContainers"][0]["image"] = json!(image);
+        let denial = ask(&pod).denial();
+        assert!(denial.contains(&format!("init container lucid-init, image {image}: {problem}")), "{denial}");
+    }
+}
+
+#[test]
+fn nobody_is_asked_about_what_is_exempt_or_has_no_digest() {
+    let mut policy = enforced();
+    policy.exemptions = serde_json::from_value(json!([{"name": "dev", "images": ["r.test/dev"]}])).unwrap();
+    let mut pod = plain();
+    pod["spec"]["containers"] = json!([
+        {"name": "lucid-toxicity-auditor", "image": format!("r.test/dev/a@{REVOKED}")},
+        {"name": "lucid-toxicity-auditor-2", "image": "r.test/a:1"},
+        {"name": "lucid-toxicity-auditor-3", "image": format!("r.test/a@{NOTARIZED}")},
+    ]);
+    let object = pod.to_string();
+    let request = lucid_policy::Request {
+        operation: lucid_policy::Operation::Create,
+        workload: Workload::Pod,
+        subresource: None,
+        object: Some(object.as_bytes()),
+        old_object: None,
+        namespace: "shop",
+        user: "jane",
+        now: crate::common::NOW.parse().unwrap(),
+    };
+    let subject = request.subject().unwrap().unwrap();
+    let (configuration, catalogues) = (crate::common::configuration(), [Catalogue::builtin()]);
+    let case = Case::new(&subject, &Inputs::new(&configuration), &catalogues, false);
+    let auditors = case.auditors();
+    let asked: Vec<_> = auditors.iter().filter(|auditor| policy.asks_about(&case, auditor)).collect();
+    assert_eq!(asked.iter().map(|auditor| &*auditor.name).collect::<Vec<_>>(), ["lucid-toxicity-auditor-3"]);
+    let judgement = policy.judge(&case, &auditors, &verdicts(), &lucid_policy::Permission::NotAsked);
+    assert_eq!(judgement.exempted[0].by, "dev");
+    assert_eq!(judgement.findings.len(), 1);
+}

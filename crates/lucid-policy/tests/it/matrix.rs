@@ -1,0 +1,164 @@
+//! Every place an auditor's image can stand in, in every kind of object, by every way to write it.
+
+use lucid_policy::{Operation, Workload};
+use serde_json::{Value, json};
+
+use crate::common::{Ask, REVOKED, injected, object, plain, secured};
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Refused,
+    Warned,
+    Passes,
+}
+use Verdict::{Passes, Refused, Warned};
+
+fn verdict(ask: &Ask) -> Verdict {
+    match ask.judge() {
+        Some(judgement) if judgement.denial().is_some() => Refused,
+        Some(judgement) if !judgement.warnings().is_empty() => Warned,
+        _ => Passes,
+    }
+}
+
+const PLACES: [&str; 4] = ["containers", "initContainers", "ephemeralContainers", "volumes"];
+
+/// The pod with one more item in the list, whose image is an auditor's.
+fn with_auditor(pod: &Value, list: &str, image: &str) -> Value {
+    let mut pod = pod.clone();
+    let item = match list {
+        "volumes" => json!({"name": "x", "image": {"reference": image}}),
+        _ => json!({"name": "x", "image": image}),
+    };
+    match pod["spec"][list].as_array_mut() {
+        Some(items) => items.push(item),
+        None => pod["spec"][list] = json!([item]),
+    }
+    pod
+}
+
+fn revoked() -> String {
+    format!("reg.test/first@{REVOKED}")
+}
+
+/// How an object is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// CREATE of the object.
+    Create,
+    /// UPDATE in which the auditor comes.
+    Update,
+    /// UPDATE of something else, while the auditor stands there already.
+    UpdateElsewhere,
+    /// UPDATE by the subresource `ephemeralcontainers`.
+    Ephemeral,
+    /// UPDATE by another subresource.
+    Scale,
+}
+
+#[test]
+fn images_are_judged_wherever_they_come_and_however() {
+    let pod_ways = [
+        // The API server lets no update add containers or volumes, but it is not relied upon.
+        (Way::Create, [Refused, Refused, Refused, Refused]),
+        (Way::Update, [Refused, Refused, Refused, Passes]),
+        (Way::UpdateElsewhere, [Passes; 4]),
+        (Way::Ephemeral, [Refused, Refused, Refused, Passes]),
+        (Way::Scale, [Passes; 4]),
+    ];
+    // A template is judged as a whole whenever it changes.
+    let template_ways = [
+        (Way::Create, [Warned; 4]),
+        (Way::Update, [Warned; 4]),
+        (Way::UpdateElsewhere, [Warned; 4]),
+        (Way::Ephemeral, [Warned; 4]),
+        (Way::Scale, [Passes; 4]),
+    ];
+    for workload in Workload::ALL {
+        for (way, expected) in if workload.is_pod() { pod_ways } else { template_ways } {
+            for (list, expected) in PLACES.into_iter().zip(expected) {
+                let before = with_auditor(&plain(), list, &revoked());
+                let mut elsewhere = before.clone();
+                elsewhere["spec"]["containers"][0]["image"] = json!("shop/model:2");
+                let (old, new) = match way {
+                    Way::UpdateElsewhere => (Some(before), elsewhere),
+                    Way::Create => (None, before),
+                    _ => (Some(plain()), before),
+                };
+                let subresource = match way {
+                    Way::Ephemeral => Some("ephemeralcontainers"),
+                    Way::Scale => Some("scale"),
+                    _ => None,
+                };
+                let ask = Ask::create(&object(workload, &new)).with(|ask| {
+                    ask.workload = workload;
+                    ask.old = old.map(|old| object(workload, &old));
+                    ask.subresource = subresource;
+                    if way != Way::Create {
+                        ask.operation = Operation::Update;
+                    }
+                });
+                assert_eq!(verdict(&ask), expected, "{list} of {workload}, {way:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_image_of_a_running_auditor_cannot_be_changed_behind_the_webhooks_back() {
+    let running = injected(&secured());
+    for (list, place) in [("containers", 1), ("initContainers", 0)] {
+        let mut changed = running.clone();
+        changed["spec"][list][place]["image"] = json!(revoked());
+        let denial = Ask::update(&running, &changed).denial();
+        assert!(
+            denial.contains("not notarized") && denial.contains("differs from the plan in image"),
+            "{denial}"
+        );
+    }
+    let mut application = running.clone();
+    application["spec"]["containers"][0]["image"] = json!("shop/model:2");
+    assert_eq!(Ask::update(&running, &application).denial(), "");
+}
+
+#[test]
+fn what_an_object_says_of_itself_opens_nothing() {
+    let forged = [
+        (
+            "status",
+            json!({"annotations": {"lucid.computing/status": r#"{"chain":["first"],"planHash":"sha256:00"}"#}}),
+        ),
+        (
+            "owner",
+            json!({"ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "1", "controller": true}]}),
+        ),
+        (
+            "node as owner",
+            json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "1"}]}),
+        ),
+        (
+            "mirror",
+            json!({"annotations": {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.source": "file"}}),
+        ),
+        ("verdict", json!({"annotations": {"lucid.computing/notarized": "true"}})),
+        ("ticket as annotation", json!({"annotations": {"lucid.computing/break-glass": "INC-1"}})),
+        ("other's ticket", json!({"labels": {"image-policy.k8s.io/break-glass": "INC-1"}})),
+        ("namespace", json!({"namespace": "kube-system"})),
+        ("managed", json!({"managedFields": [{"manager": "lucid-operator", "operation": "Update"}]})),
+    ];
+    for (what, metadata) in forged {
+        let mut pod = with_auditor(&secured(), "containers", &revoked());
+        for (key, value) in metadata.as_object().unwrap() {
+            match pod["metadata"][key].as_object_mut().zip(value.as_object()) {
+                Some((old, new)) => old.extend(new.clone()),
+                None => pod["metadata"][key] = value.clone(),
+            }
+        }
+        let denial = Ask::create(&pod).denial();
+        assert!(denial.contains("not notarized"), "{what}: {denial}");
+        pod["spec"]["containers"].as_array_mut().unwrap().pop();
+        let denial = Ask::create(&pod).denial();
+        assert!(denial.contains("asks for an auditor chain and has none"), "{what}: {denial}");
+    }
+}

@@ -1,0 +1,79 @@
+//! What the findings do in which mode.
+
+use lucid_policy::{EffectiveMode, Mode, RequiredLabel, Strictness};
+use serde_json::{Value, json};
+
+use crate::common::{Ask, plain, secured};
+
+fn auditor_by_tag() -> Value {
+    let mut pod = plain();
+    pod["spec"]["containers"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"name": "first", "image": "reg.test/first:1"}));
+    pod
+}
+
+#[test]
+fn each_mode_refuses_what_it_is_for_and_records_the_rest() {
+    use EffectiveMode::{Audit, Enforce};
+    use Strictness::{Lenient, Strict};
+    let (image, chain, nothing) = (auditor_by_tag(), secured(), plain());
+    // Pod, mode, strictness; is it refused, would it be, the mode of the record, how many warnings.
+    for (number, (pod, mode, strictness, refused, would_deny, effective, warnings)) in [
+        (&image, Mode::Images, Strict, true, true, Enforce, 0),
+        (&image, Mode::Images, Lenient, false, false, Audit, 1),
+        (&image, Mode::Audit, Strict, false, true, Audit, 1),
+        (&image, Mode::Audit, Lenient, false, false, Audit, 1),
+        (&image, Mode::Enforce, Strict, true, true, Enforce, 0),
+        (&image, Mode::Enforce, Lenient, false, false, Enforce, 1),
+        (&chain, Mode::Images, Strict, false, true, Audit, 1),
+        (&chain, Mode::Images, Lenient, false, true, Audit, 1),
+        (&chain, Mode::Audit, Strict, false, true, Audit, 1),
+        (&chain, Mode::Enforce, Lenient, true, true, Enforce, 0),
+        (&nothing, Mode::Images, Strict, false, false, Audit, 0),
+        (&nothing, Mode::Audit, Strict, false, false, Audit, 0),
+        (&nothing, Mode::Enforce, Strict, false, false, Enforce, 0),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let ask = Ask::create(pod).with(|ask| {
+            ask.policy.mode = mode;
+            ask.policy.strictness = strictness;
+        });
+        let judgement = ask.judge().unwrap();
+        let found =
+            (judgement.denial().is_some(), judgement.would_deny, judgement.mode, judgement.warnings().len());
+        assert_eq!(found, (refused, would_deny, effective, warnings), "row {number}");
+    }
+}
+
+#[test]
+fn the_label_is_recorded_where_nobody_has_chosen_a_mode_and_told_where_somebody_has() {
+    for (mode, refused, warnings) in
+        [(Mode::Images, false, 0), (Mode::Audit, false, 1), (Mode::Enforce, true, 0)]
+    {
+        let ask = Ask::create(&plain()).with(|ask| {
+            ask.policy.mode = mode;
+            ask.policy.required_label = Some(RequiredLabel::default());
+        });
+        let judgement = ask.judge().unwrap();
+        assert_eq!(
+            (judgement.denial().is_some(), judgement.warnings().len()),
+            (refused, warnings),
+            "{mode:?}"
+        );
+        assert_eq!((judgement.would_deny, judgement.findings.len()), (true, 1));
+    }
+}
+
+#[test]
+fn a_denial_has_a_bound() {
+    let mut pod = plain();
+    let containers =
+        (0..1000).map(|number| json!({"name": format!("first-{number}"), "image": "reg.test/first:1"}));
+    pod["spec"]["containers"] = containers.collect();
+    let denial = Ask::create(&pod).denial();
+    assert!(denial.ends_with("; and 968 more"), "{denial}");
+}

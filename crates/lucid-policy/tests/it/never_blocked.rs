@@ -1,0 +1,100 @@
+//! What passes whatever the object looks like.
+
+use lucid_policy::{Operation, Workload};
+use serde_json::{Value, json};
+
+use crate::common::{Ask, REVOKED, object, plain, secured};
+
+/// A pod with everything wrong.
+fn bad() -> Value {
+    let mut pod = secured();
+    pod["spec"]["hostNetwork"] = json!(true);
+    pod["spec"]["containers"][0]["image"] = json!(format!("reg.test/first@{REVOKED}"));
+    pod
+}
+
+#[test]
+fn what_is_being_deleted_may_lose_its_finalizers() {
+    for workload in Workload::ALL {
+        let old = object(workload, &bad());
+        let mut new = object(workload, &plain());
+        new["metadata"]["deletionTimestamp"] = json!("2026-03-01T11:59:00Z");
+        new["metadata"]["finalizers"] = json!([]);
+        let ask = Ask::update(&old, &new).with(|ask| ask.workload = workload);
+        assert!(ask.judge().is_none(), "{workload}");
+    }
+}
+
+#[test]
+fn deletions_and_connections_pass() {
+    let ask = Ask::create(&bad()).with(|ask| ask.operation = Operation::Other);
+    assert!(ask.judge().is_none());
+}
+
+#[test]
+fn changes_beside_spec_and_template_pass() {
+    for workload in Workload::ALL {
+        let old = object(workload, &bad());
+        for (what, change) in [
+            ("labels", json!({"metadata": {"labels": {"lucid.computing/tier": "Z"}}})),
+            ("annotations", json!({"metadata": {"annotations": {"lucid.computing/skip-audit": "true"}}})),
+            ("finalizers", json!({"metadata": {"finalizers": ["a/b"]}})),
+            ("owners", json!({"metadata": {"ownerReferences": []}})),
+            ("status", json!({"status": {"phase": "Running"}})),
+        ] {
+            let mut new = old.clone();
+            json_patch::merge(&mut new, &change);
+            let ask = Ask::update(&old, &new).with(|ask| ask.workload = workload);
+            assert!(ask.judge().is_none(), "{what} of {workload}");
+        }
+    }
+}
+
+#[test]
+fn scaling_passes_down_and_up_by_either_way() {
+    for workload in [
+        Workload::Deployment,
+        Workload::StatefulSet,
+        Workload::ReplicaSet,
+        Workload::ReplicationController,
+        Workload::Job,
+    ] {
+        let old = object(workload, &bad());
+        for replicas in [0, 1, 9] {
+            let mut new = old.clone();
+            new["spec"]["replicas"] = json!(replicas);
+            new["spec"]["parallelism"] = json!(replicas);
+            let ask = Ask::update(&old, &new).with(|ask| ask.workload = workload);
+            assert!(ask.judge().is_none(), "{workload} to {replicas}");
+        }
+        let scale = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": 0}});
+        let ask = Ask::update(&scale, &scale).with(|ask| {
+            ask.workload = workload;
+            ask.subresource = Some("scale");
+        });
+        assert!(ask.judge().is_none(), "{workload}/scale");
+    }
+    // A CronJob is suspended likewise.
+    let old = object(Workload::CronJob, &bad());
+    let mut new = old.clone();
+    new["spec"]["suspend"] = json!(true);
+    assert!(Ask::update(&old, &new).with(|ask| ask.workload = Workload::CronJob).judge().is_none());
+}
+
+#[test]
+fn other_subresources_of_a_pod_pass() {
+    let mut old = bad();
+    old["spec"]["nodeName"] = json!("a");
+    for subresource in ["status", "binding", "eviction", "exec", "attach", "portforward", "log", "resize"] {
+        let ask = Ask::update(&old, &bad()).with(|ask| ask.subresource = Some(subresource));
+        assert!(ask.judge().is_none(), "{subresource}");
+    }
+}
+
+#[test]
+fn an_object_without_a_template_is_nobodys_business() {
+    for workload in Workload::ALL {
+        let ask = Ask::create(&json!({"metadata": {"name": "x"}})).with(|ask| ask.workload = workload);
+        assert!(ask.judge().is_none(), "{workload}");
+    }
+}

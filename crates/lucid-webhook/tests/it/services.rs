@@ -1,0 +1,110 @@
+//! What a router serves beside its webhooks, and who may call which.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use lucid_certs::{ClientCertificates, ServerTls};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, Converter, Router, Server, Webhook};
+use serde_json::{Value, json};
+use tower::{ServiceExt, service_fn};
+
+use crate::wire::{Authority, Http1, Identity};
+
+async fn tell(request: Request<Bytes>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let text = format!("{} {} {}", request.method(), request.uri(), request.body().len());
+    let mut response = Response::new(Full::new(text.into()));
+    *response.status_mut() = StatusCode::IM_A_TEAPOT;
+    Ok(response)
+}
+
+async fn allow(_: AdmissionRequest) -> AdmissionResponse {
+    AdmissionResponse::allow()
+}
+
+fn router() -> Router {
+    let same = |object: Value| object;
+    let converter = Converter::dynamic("example.com", "Thing", "v2").spoke_dynamic("v1", same, same);
+    Router::new()
+        .webhook("/allow", Webhook::validating("allow.example.com", allow))
+        .convert("/convert", converter.build_for(["v1", "v2"]).unwrap())
+        .service("/tell", service_fn(tell))
+}
+
+async fn ask(method: Method, uri: &str, body: Vec<u8>) -> (StatusCode, String) {
+    let request = Request::builder().method(method).uri(uri).body(Full::new(Bytes::from(body))).unwrap();
+    let response = router().oneshot(request).await.unwrap();
+    let (head, body) = response.into_parts();
+    (head.status, String::from_utf8(body.collect().await.unwrap().to_bytes().into()).unwrap())
+}
+
+#[tokio::test]
+async fn a_service_gets_every_method_with_its_body_up_to_a_limit_and_no_other_path() {
+    for (method, uri, length, text) in [
+        (Method::GET, "/tell", 0, "GET /tell 0"),
+        (Method::POST, "/tell?a=b%20c", 3, "POST /tell?a=b%20c 3"),
+        (Method::DELETE, "/tell", 64 * 1024, "DELETE /tell 65536"),
+    ] {
+        let (status, said) = ask(method, uri, vec![b'x'; length]).await;
+        assert_eq!((status, said.as_str()), (StatusCode::IM_A_TEAPOT, text));
+    }
+    assert_eq!(ask(Method::POST, "/tell", vec![b'x'; 64 * 1024 + 1]).await.0, StatusCode::PAYLOAD_TOO_LARGE);
+    for uri in ["/tell/", "/tell/more", "/Tell", "//tell"] {
+        assert_eq!(ask(Method::GET, uri, Vec::new()).await.0, StatusCode::NOT_FOUND, "{uri}");
+    }
+    assert_eq!(router().registrations().count(), 1, "what is no webhook is registered");
+}
+
+#[tokio::test]
+async fn two_at_one_path_answer_nobody() {
+    let router = router().service("/allow", service_fn(tell)).service("/tell", service_fn(tell));
+    for path in ["/allow", "/tell"] {
+        let request = Request::get(path).body(Full::<Bytes>::default()).unwrap();
+        let response = router.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    }
+}
+
+async fn status(
+    address: SocketAddr,
+    server_ca: &Authority,
+    identity: Option<&Identity>,
+    path: &str,
+) -> Option<u16> {
+    let config = server_ca.client_config_of("http/1.1", rustls::ALL_VERSIONS, identity);
+    let mut client = Http1::connect(address, Arc::new(config)).await.ok()?;
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"}, "operation": "CREATE", "userInfo": {},
+        "resource": {"group": "", "version": "v1", "resource": "pods"}}});
+    let review = review.to_string();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        review.len()
+    );
+    client.send(head + &review).await.ok()?;
+    Some(client.answer().await.ok()?.status)
+}
+
+#[tokio::test]
+async fn where_clients_need_a_certificate_webhooks_and_conversions_refuse_who_has_none() {
+    let (server_ca, client_ca) = (Authority::new(), Authority::new());
+    let clients = ClientCertificates::optional(client_ca.pem.as_bytes()).unwrap();
+    let tls = ServerTls::new(server_ca.localhost()).with_clients(&clients).build().unwrap();
+    let server = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let address = server.local_addr();
+    let router = router().with_client_certificates();
+    tokio::spawn(server.serve(Arc::new(tls), router, std::future::pending()));
+
+    let known = client_ca.client("kube-apiserver", &[]);
+    let stranger = Authority::new().client("kube-apiserver", &[]);
+    for (path, with, without) in
+        [("/allow", 200, 403), ("/convert", 400, 403), ("/tell", 418, 418), ("/none", 404, 404)]
+    {
+        assert_eq!(status(address, &server_ca, Some(&known), path).await, Some(with), "{path}");
+        assert_eq!(status(address, &server_ca, None, path).await, Some(without), "{path}");
+        assert_eq!(status(address, &server_ca, Some(&stranger), path).await, None, "{path}");
+    }
+}

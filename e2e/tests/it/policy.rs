@@ -1,0 +1,463 @@
+//! The policy on a real API server: who is refused, who is warned, what is never blocked.
+
+use std::fs;
+
+use http::Method;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use lucid_e2e::{Operator, Reply, Verifier, ask};
+use lucid_testbed::Cluster;
+use serde_json::{Value, json};
+
+use crate::common::{cluster, config_map, metric, operator, pod, secured, until};
+
+const NOTARIZED: &str = "sha256:1111111111111111111111111111111111111111111111111111111111111111";
+const REVOKED: &str = "sha256:3333333333333333333333333333333333333333333333333333333333333333";
+const JSON: &str = "application/json";
+const MERGE: &str = "application/merge-patch+json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+const PODS: &str = "/api/v1/namespaces/shop/pods";
+
+/// A chain of one auditor whose image is notarized.
+async fn catalogue(cluster: &Cluster) {
+    let yaml = format!("chain:\n  - {{name: good, image: \"example.com/good@{NOTARIZED}\"}}\n");
+    config_map(cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &yaml).await;
+}
+
+/// An operator that refuses whatever is wrong, but for the label.
+async fn enforcing(cluster: &Cluster, verifier: &Verifier) -> Operator {
+    operator(cluster, |operator| {
+        operator
+            .env("LUCID_ADMISSION_MODE", "enforce")
+            .env("LUCID_TIER_LABEL", "")
+            .env("LUCID_CHAIN", "good")
+            .env("LUCID_ALLOW_SKIP", "false")
+            .env("LUCID_STRICT_NOTARIZATION", "true")
+            .env("LUCID_VERIFIER_URL", verifier.url())
+    })
+    .await
+}
+
+async fn post(cluster: &Cluster, path: &str, object: &Value) -> Reply {
+    ask(&cluster.client(), None, Method::POST, path, JSON, object).await.unwrap()
+}
+
+async fn patch(cluster: &Cluster, path: &str, kind: &str, change: &Value) -> Reply {
+    ask(&cluster.client(), None, Method::PATCH, path, kind, change).await.unwrap()
+}
+
+fn assert_passed(what: &str, reply: &Reply) {
+    assert!((200..300).contains(&reply.status), "{what}: {reply:?}");
+}
+
+fn assert_refused(what: &str, reply: &Reply, parts: &[&str]) {
+    let message = reply.body["message"].as_str().unwrap_or_default();
+    assert_eq!(reply.status, 403, "{what}: {reply:?}");
+    for part in [r#"admission webhook "validate.lucid.computing" denied the request"#].iter().chain(parts) {
+        assert!(message.contains(part), "{what}: {part:?} is not in {message:?}");
+    }
+}
+
+fn with(mut pod: Value, path: &str, value: Value) -> Value {
+    let (parent, key) = path.rsplit_once('/').unwrap();
+    pod.pointer_mut(parent).unwrap()[key] = value;
+    pod
+}
+
+fn plain(name: &str) -> Value {
+    pod(name, json!({}), json!({}))
+}
+
+#[tokio::test]
+async fn images_of_auditors_are_judged_in_every_list_and_by_every_way_to_write_them() {
+    let cluster = cluster().await;
+    catalogue(&cluster).await;
+    let verifier = Verifier::start(cluster.folder(), &[NOTARIZED]).await.unwrap();
+    let _operator = enforcing(&cluster, &verifier).await;
+    let revoked = format!("example.com/good@{REVOKED}");
+    let container = json!([{"name": "x", "image": revoked}]);
+
+    // CREATE; ephemeral containers cannot be created with a pod.
+    let containers = json!([plain("x")["spec"]["containers"][0], container[0]]);
+    let volume = json!([{"name": "x", "image": {"reference": revoked}}]);
+    for (list, items, says) in [
+        ("containers", containers, "auditor container x"),
+        ("initContainers", container.clone(), "auditor init container x"),
+        ("volumes", volume, "auditor image volume x"),
+    ] {
+        let bad = with(plain("bad"), &format!("/spec/{list}"), items.clone());
+        assert_refused(list, &post(&cluster, PODS, &bad).await, &[says, REVOKED, "not notarized"]);
+        // What the pod says of itself makes no difference.
+        let mut forged = bad.clone();
+        forged["metadata"]["annotations"] = json!({
+            "lucid.computing/status": r#"{"chain":["x"]}"#, "lucid.computing/break-glass": "INC-1",
+            "kubernetes.io/config.source": "file",
+        });
+        forged["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "1", "controller": true}]);
+        assert_refused(list, &post(&cluster, PODS, &forged).await, &["not notarized"]);
+        let controller = "system:serviceaccount:kube-system:replicaset-controller";
+        let by_controller = ask(&cluster.client(), Some(controller), Method::POST, PODS, JSON, &forged).await;
+        assert_refused(list, &by_controller.unwrap(), &["not notarized"]);
+        let good = items.to_string().replace(REVOKED, NOTARIZED);
+        let good =
+            with(plain(&list.to_lowercase()), &format!("/spec/{list}"), serde_json::from_str(&good).unwrap());
+        let reply = post(&cluster, PODS, &good).await;
+        assert_passed(list, &reply);
+        // The API server keeps image volumes, or nothing would be tested.
+        assert_eq!(
+            reply.body["spec"]["volumes"][0]["image"]["reference"].is_string(),
+            list == "volumes",
+            "{reply:?}"
+        );
+    }
+
+    // UPDATE: the image of a running container can be changed.
+    assert_passed("web", &post(&cluster, PODS, &secured("web")).await);
+    let web = format!("{PODS}/web");
+    let image = |name: &str, image: &str| json!({"spec": {"containers": [{"name": name, "image": image}]}});
+    assert_refused(
+        "update",
+        &patch(&cluster, &web, STRATEGIC, &image("good", &revoked)).await,
+        &["container good", "not notarized"],
+    );
+    assert_refused(
+        "disguise",
+        &patch(&cluster, &web, STRATEGIC, &image("model", &revoked)).await,
+        &["container model", "not notarized"],
+    );
+    let other = format!("example.com/other@{NOTARIZED}");
+    assert_refused(
+        "other",
+        &patch(&cluster, &web, STRATEGIC, &image("good", &other)).await,
+        &["differs from the plan in image"],
+    );
+    assert_passed(
+        "application",
+        &patch(&cluster, &web, STRATEGIC, &image("model", "example.com/model:2")).await,
+    );
+    let init = json!({"spec": {"initContainers": [{"name": "lucid-init", "image": revoked}]}});
+    assert_refused("init", &patch(&cluster, &web, STRATEGIC, &init).await, &["init container lucid-init"]);
+
+    // pods/ephemeralcontainers
+    let ephemeral = |container: Value| json!({"spec": {"ephemeralContainers": [container]}});
+    let debug = format!("{web}/ephemeralcontainers");
+    assert_refused(
+        "ephemeral",
+        &patch(&cluster, &debug, STRATEGIC, &ephemeral(container[0].clone())).await,
+        &["auditor ephemeral container x"],
+    );
+    let as_auditor = json!({"name": "y", "image": "shell", "securityContext": {"runAsUser": 20001}});
+    assert_refused(
+        "uid",
+        &patch(&cluster, &debug, STRATEGIC, &ephemeral(as_auditor)).await,
+        &["ephemeral container y", "20001"],
+    );
+    let admin =
+        json!({"name": "y", "image": "shell", "securityContext": {"capabilities": {"add": ["NET_ADMIN"]}}});
+    assert_refused("admin", &patch(&cluster, &debug, STRATEGIC, &ephemeral(admin)).await, &["NET_ADMIN"]);
+    // As `kubectl debug` does.
+    let shell =
+        json!({"name": "z", "image": "shell", "securityContext": {"capabilities": {"add": ["SYS_PTRACE"]}}});
+    assert_passed("debug", &patch(&cluster, &debug, STRATEGIC, &ephemeral(shell)).await);
+}
+
+#[tokio::test]
+async fn what_gets_around_a_chain_is_refused_and_ordinary_pods_are_not() {
+    let cluster = cluster().await;
+    catalogue(&cluster).await;
+    cluster
+        .create_namespace("bank", &[crate::common::ENABLED, ("lucid.computing/require-chain", "true")])
+        .await
+        .unwrap();
+    let verifier = Verifier::start(cluster.folder(), &[NOTARIZED]).await.unwrap();
+    let operator = enforcing(&cluster, &verifier).await;
+
+    let context = "/spec/containers/0/securityContext";
+    let skip = json!({"lucid.computing/skip-audit": "true"});
+    for (what, pod, says) in [
+        ("uid", with(secured("a"), context, json!({"runAsUser": 20001})), "user 20001"),
+        (
+            "uid of the pod",
+            with(secured("a"), "/spec/securityContext", json!({"runAsUser": 20001})),
+            "user 20001",
+        ),
+        ("privileged", with(secured("a"), context, json!({"privileged": true})), "privileged"),
+        ("SETUID", with(secured("a"), context, json!({"capabilities": {"add": ["SETUID"]}})), "SETUID"),
+        ("hostPID", with(secured("a"), "/spec/hostPID", json!(true)), "hostPID"),
+        (
+            "processes",
+            with(secured("a"), "/spec/shareProcessNamespace", json!(true)),
+            "shareProcessNamespace",
+        ),
+        ("skip", pod("a", json!({"lucid.io/secured": "true"}), skip), "skip-audit"),
+    ] {
+        assert_refused(what, &post(&cluster, PODS, &pod).await, &[says]);
+    }
+    for (name, pod) in [
+        ("ordinary", secured("ordinary")),
+        ("user", with(secured("user"), context, json!({"runAsUser": 1000}))),
+        ("root", with(secured("root"), context, json!({"runAsUser": 0}))),
+        ("unsecured", with(plain("unsecured"), context, json!({"privileged": true}))),
+    ] {
+        assert_passed(name, &post(&cluster, PODS, &pod).await);
+    }
+
+    // A namespace demands a chain, and says what is missing.
+    let bank = "/api/v1/namespaces/bank/pods";
+    let misspelt = pod("misspelt", json!({"lucid.io/secure": "true"}), json!({}));
+    let refused = post(&cluster, bank, &misspelt).await;
+    assert_refused("bank", &refused, &["the namespace requires an auditor chain"]);
+    assert!(refused.warnings.join("\n").contains("did you mean the label lucid.io/secured?"), "{refused:?}");
+    assert_passed("bank", &post(&cluster, bank, &secured("web")).await);
+    assert!(metric(&operator, r#"lucid_policy_findings_total{reason="ChainMissing"}"#).await >= 1);
+    // It is heard of when it changes its mind, by an annotation too.
+    let api: Api<Namespace> = Api::all(cluster.client());
+    let annotated = json!({"metadata": {"annotations": {"lucid.computing/require-chain": "true"}}});
+    api.patch("shop", &PatchParams::default(), &Patch::Merge(&annotated)).await.unwrap();
+    let is_refused = |answer: &lucid_e2e::Answer| answer.refusal().contains("requires an auditor chain");
+    until(&cluster, "shop", |name| plain(&format!("plain-{name}")), is_refused).await;
+}
+
+#[tokio::test]
+async fn modes_refuse_or_record() {
+    let cluster = cluster().await;
+    let log = cluster.folder().join("decisions.jsonl");
+    let decisions = || -> Vec<Value> {
+        let text = fs::read_to_string(&log).unwrap();
+        let all = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        all.filter(|decision| decision["webhook"] == "validate").collect()
+    };
+    let file = log.display().to_string();
+    for (mode, refused) in [("audit", false), ("enforce", true)] {
+        let mut operator = operator(&cluster, |operator| {
+            operator.env("LUCID_ADMISSION_MODE", mode).env("LUCID_DECISION_LOG", file.clone())
+        })
+        .await;
+        for (tier, message) in [(None, "is missing"), (Some("C"), r#"found "C", accepted "A" or "B""#)] {
+            let labels = tier.map_or_else(|| json!({}), |tier| json!({"lucid.computing/tier": tier}));
+            let reply =
+                post(&cluster, PODS, &pod(&format!("{mode}-{}", tier.is_some()), labels, json!({}))).await;
+            if refused {
+                assert_refused(mode, &reply, &["label lucid.computing/tier", message]);
+            } else {
+                assert_passed(mode, &reply);
+                let warnings = reply.warnings.join("\n");
+                assert!(
+                    warnings.contains("admission mode enforce would refuse: label lucid.computing/tier"),
+                    "{warnings}"
+                );
+            }
+            let decision = decisions().pop().unwrap();
+            assert_eq!(decision["mode"], mode);
+            assert_eq!(
+                (&decision["allowed"], &decision["wouldDeny"]),
+                (&json!(!refused), &json!(true)),
+                "{decision}"
+            );
+            assert!(decision["findings"][0].as_str().unwrap().contains(message), "{decision}");
+        }
+        let good = pod(&format!("{mode}-good"), json!({"lucid.computing/tier": "A"}), json!({}));
+        let reply = post(&cluster, PODS, &good).await;
+        assert_passed(mode, &reply);
+        assert_eq!(reply.warnings, Vec::<String>::new());
+        let outcome = if refused { "denied" } else { "would_deny" };
+        let series = format!(r#"lucid_policy_decisions_total{{mode="{mode}",outcome="{outcome}"}}"#);
+        assert_eq!(metric(&operator, &series).await, 2);
+        assert!(operator.terminate().unwrap().success());
+    }
+}
+
+#[tokio::test]
+async fn a_ticket_breaks_the_glass_for_who_may() {
+    let cluster = cluster().await;
+    let log = cluster.folder().join("decisions.jsonl");
+    // Two users who may create pods; one of them may break the glass.
+    let binding = |name: &str, role: &str, users: &[&str]| {
+        let subjects: Vec<_> = users
+            .iter()
+            .map(|user| json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}))
+            .collect();
+        json!({"metadata": {"name": name}, "subjects": subjects,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role}})
+    };
+    let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/shop";
+    let role = |name: &str, group: &str, verb: &str| json!({"metadata": {"name": name}, "rules": [{"apiGroups": [group], "resources": ["pods"], "verbs": [verb]}]});
+    for (kind, object) in [
+        ("roles", role("creator", "", "create")),
+        ("roles", role("breaker", "lucid.computing", "breakglass")),
+        ("rolebindings", binding("creators", "creator", &["jane", "joe"])),
+        ("rolebindings", binding("breakers", "breaker", &["jane"])),
+    ] {
+        assert_passed(kind, &post(&cluster, &format!("{rbac}/{kind}"), &object).await);
+    }
+    let file = log.display().to_string();
+    let operator = operator(&cluster, |operator| {
+        operator
+            .env("LUCID_ADMISSION_MODE", "enforce")
+            .env("LUCID_BREAK_GLASS_PATTERN", "INC-[0-9]+")
+            .env("LUCID_BREAK_GLASS_ACCESS_REVIEW", "true")
+            .env("LUCID_DECISION_LOG", file)
+    })
+    .await;
+    let create = async |user: &str, name: &str, ticket: &str, until: Option<&str>| {
+        let annotations =
+            until.map_or_else(|| json!({}), |until| json!({"lucid.computing/break-glass-until": until}));
+        let pod = pod(name, json!({"lucid.computing/break-glass": ticket}), annotations);
+        ask(&cluster.client(), Some(user), Method::POST, PODS, JSON, &pod).await.unwrap()
+    };
+    let opened = create("jane", "opened", "INC-4711", None).await;
+    assert_passed("jane", &opened);
+    let warnings = opened.warnings.join("\n");
+    assert!(
+        warnings.contains(r#"admitted by ticket "INC-4711""#)
+            && warnings.contains("passed over: label lucid.computing/tier"),
+        "{warnings}"
+    );
+    assert_passed("in time", &create("jane", "in-time", "INC-1", Some("2100-01-01T00:00:00Z")).await);
+    for (user, ticket, until, says) in [
+        ("joe", "INC-4711", None, "user joe may not breakglass pods.lucid.computing in namespace shop"),
+        ("jane", "please", None, "accepted is a ticket that matches INC-[0-9]+"),
+        ("jane", "INC-4711", Some("2020-01-01T00:00:00Z"), "has expired"),
+    ] {
+        let refused = create(user, "refused", ticket, until).await;
+        assert_refused(says, &refused, &["label lucid.computing/tier is missing"]);
+        assert!(refused.warnings.join("\n").contains(says), "{says}: {refused:?}");
+    }
+    let text = fs::read_to_string(&log).unwrap();
+    let decisions: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |name: &str| decisions.iter().find(|decision| decision["name"] == name).unwrap();
+    let expected = json!(["break-glass", "INC-4711", "jane", true, true]);
+    let keys = ["mode", "ticket", "user", "allowed", "wouldDeny"];
+    assert_eq!(keys.map(|key| of("opened")[key].clone()).to_vec(), *expected.as_array().unwrap());
+    assert!(of("refused")["ticket"].is_null(), "{}", of("refused"));
+    assert_eq!(metric(&operator, r#"lucid_break_glass_total{outcome="opened"}"#).await, 2);
+    assert_eq!(metric(&operator, r#"lucid_break_glass_total{outcome="refused"}"#).await, 3);
+}
+
+/// Path of the collection and manifest of each kind that makes pods.
+fn workloads(pod: &Value) -> Vec<(&'static str, Value)> {
+    let labels = json!({"app": "web"});
+    let mut metadata = pod["metadata"].clone();
+    metadata["labels"]["app"] = json!("web");
+    metadata.as_object_mut().unwrap().remove("name");
+    let template = json!({"metadata": metadata, "spec": pod["spec"]});
+    let mut job = template.clone();
+    job["spec"]["restartPolicy"] = json!("Never");
+    let selector = json!({"matchLabels": labels});
+    let object = |spec: Value| json!({"metadata": {"name": "web"}, "spec": spec});
+    let apps = object(json!({"replicas": 3, "selector": selector, "template": template}));
+    vec![
+        ("/apis/apps/v1/namespaces/shop/deployments", apps.clone()),
+        ("/apis/apps/v1/namespaces/shop/replicasets", apps.clone()),
+        ("/apis/apps/v1/namespaces/shop/statefulsets", with(apps, "/spec/serviceName", json!("web"))),
+        (
+            "/apis/apps/v1/namespaces/shop/daemonsets",
+            object(json!({"selector": selector, "template": template})),
+        ),
+        (
+            "/api/v1/namespaces/shop/replicationcontrollers",
+            object(json!({"replicas": 3, "selector": labels, "template": template})),
+        ),
+        ("/apis/batch/v1/namespaces/shop/jobs", object(json!({"template": job}))),
+        (
+            "/apis/batch/v1/namespaces/shop/cronjobs",
+            object(json!({"schedule": "0 0 * * *", "jobTemplate": {"spec": {"template": job}}})),
+        ),
+        ("/api/v1/namespaces/shop/podtemplates", json!({"metadata": {"name": "web"}, "template": template})),
+    ]
+}
+
+#[tokio::test]
+async fn workloads_are_warned_of_what_their_pods_will_meet_and_never_refused() {
+    let cluster = cluster().await;
+    catalogue(&cluster).await;
+    let verifier = Verifier::start(cluster.folder(), &[]).await.unwrap();
+    let mut operator = enforcing(&cluster, &verifier).await;
+    let bad = with(secured("x"), "/spec/shareProcessNamespace", json!(true));
+    for (path, object) in workloads(&bad) {
+        let reply = post(&cluster, path, &object).await;
+        assert_passed(path, &reply);
+        let warnings = reply.warnings.join("\n");
+        for part in
+            ["pods of this template will be refused: shareProcessNamespace", "auditor ", "not notarized"]
+        {
+            assert!(warnings.contains(part), "{path}: {part:?} is not in {warnings:?}");
+        }
+        // What does not touch the template is not worth a word.
+        let labels = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"replicas": 0}});
+        let labels =
+            if path.ends_with("podtemplates") { json!({"metadata": labels["metadata"]}) } else { labels };
+        let reply = patch(&cluster, &format!("{path}/web"), MERGE, &labels).await;
+        assert_passed(path, &reply);
+        assert!(!reply.warnings.join("\n").contains("pods of this template"), "{path}: {reply:?}");
+    }
+    let deployment = "/apis/apps/v1/namespaces/shop/deployments/web";
+    let scaled =
+        patch(&cluster, &format!("{deployment}/scale"), MERGE, &json!({"spec": {"replicas": 1}})).await;
+    assert_passed("scale", &scaled);
+    let image = json!({"spec": {"template": {"spec": {"containers": [{"name": "model", "image": "example.com/model:2"}]}}}});
+    let updated = patch(&cluster, deployment, STRATEGIC, &image).await;
+    assert_passed("update", &updated);
+    assert!(updated.warnings.join("\n").contains("pods of this template will be refused"), "{updated:?}");
+
+    // While nobody can be asked, workloads are applied all the same.
+    operator.kill();
+    for (path, object) in workloads(&bad) {
+        assert_passed(path, &post(&cluster, path, &with(object, "/metadata/name", json!("later"))).await);
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_already_can_be_deleted_scaled_down_and_let_go() {
+    let cluster = cluster().await;
+    catalogue(&cluster).await;
+    // Before anybody looks.
+    let mut bad = with(secured("bad"), "/spec/hostPID", json!(true));
+    bad["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    assert_passed("bad", &post(&cluster, PODS, &bad).await);
+    for (path, object) in workloads(&bad) {
+        assert_passed(path, &post(&cluster, path, &object).await);
+    }
+    let verifier = Verifier::start(cluster.folder(), &[]).await.unwrap();
+    let mut operator = enforcing(&cluster, &verifier).await;
+    let path = format!("{PODS}/bad");
+    let image = json!({"spec": {"containers": [{"name": "model", "image": "example.com/model:2"}]}});
+    assert_refused("the chain is missing", &patch(&cluster, &path, STRATEGIC, &image).await, &["has none"]);
+    assert_passed(
+        "labels",
+        &patch(&cluster, &path, MERGE, &json!({"metadata": {"labels": {"a": "b"}}})).await,
+    );
+    assert_passed(
+        "skip",
+        &patch(
+            &cluster,
+            &path,
+            MERGE,
+            &json!({"metadata": {"annotations": {"lucid.computing/skip-audit": "true"}}}),
+        )
+        .await,
+    );
+
+    // With the webhook there, and while it is down.
+    for down in [false, true] {
+        if down {
+            operator.kill();
+        }
+        for kind in ["deployments", "statefulsets", "replicasets"] {
+            let path = format!("/apis/apps/v1/namespaces/shop/{kind}/web");
+            let replicas = json!({"spec": {"replicas": if down { 0 } else { 1 }}});
+            assert_passed(kind, &patch(&cluster, &path, MERGE, &replicas).await);
+            assert_passed(kind, &patch(&cluster, &format!("{path}/scale"), MERGE, &replicas).await);
+        }
+    }
+    let delete = json!({"gracePeriodSeconds": 0});
+    let deleted = ask(&cluster.client(), None, Method::DELETE, &path, JSON, &delete).await.unwrap();
+    assert_passed("delete", &deleted);
+    assert_passed(
+        "finalizers",
+        &patch(&cluster, &path, MERGE, &json!({"metadata": {"finalizers": []}})).await,
+    );
+    let gone = ask(&cluster.client(), None, Method::GET, &path, JSON, &json!({})).await.unwrap();
+    assert_eq!(gone.status, 404, "{gone:?}");
+}
