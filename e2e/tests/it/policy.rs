@@ -1,7 +1,5 @@
 //! The policy on a real API server: who is refused, who is warned, what is never blocked.
 
-use std::fs;
-
 use http::Method;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
@@ -10,7 +8,7 @@ use lucid_e2e::{Operator, Reply, Verifier, ask};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
-use crate::common::{cluster, config_map, metric, operator, pod, secured, until};
+use crate::common::{cluster, config_map, decisions, metric, operator, pod, secured, until};
 
 const NOTARIZED: &str = "sha256:1111111111111111111111111111111111111111111111111111111111111111";
 const REVOKED: &str = "sha256:3333333333333333333333333333333333333333333333333333333333333333";
@@ -222,16 +220,11 @@ async fn what_gets_around_a_chain_is_refused_and_ordinary_pods_are_not() {
 #[tokio::test]
 async fn modes_refuse_or_record() {
     let cluster = cluster().await;
-    let log = cluster.folder().join("decisions.jsonl");
-    let decisions = || -> Vec<Value> {
-        let text = fs::read_to_string(&log).unwrap();
-        let all = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        all.filter(|decision| decision["webhook"] == "validate").collect()
-    };
-    let file = log.display().to_string();
     for (mode, refused) in [("audit", false), ("enforce", true)] {
+        let log = cluster.folder().join(format!("decisions-{mode}"));
+        let folder = log.display().to_string();
         let mut operator = operator(&cluster, |operator| {
-            operator.env("LUCID_ADMISSION_MODE", mode).env("LUCID_DECISION_LOG", file.clone())
+            operator.env("LUCID_ADMISSION_MODE", mode).env("LUCID_DECISION_LOG", folder)
         })
         .await;
         for (tier, message) in [(None, "is missing"), (Some("C"), r#"found "C", accepted "A" or "B""#)] {
@@ -248,7 +241,8 @@ async fn modes_refuse_or_record() {
                     "{warnings}"
                 );
             }
-            let decision = decisions().pop().unwrap();
+            let mut all = decisions(&log).into_iter();
+            let decision = all.rfind(|decision| decision["webhook"] == "validate").unwrap();
             assert_eq!(decision["mode"], mode);
             assert_eq!(
                 (&decision["allowed"], &decision["wouldDeny"]),
@@ -271,7 +265,7 @@ async fn modes_refuse_or_record() {
 #[tokio::test]
 async fn a_ticket_breaks_the_glass_for_who_may() {
     let cluster = cluster().await;
-    let log = cluster.folder().join("decisions.jsonl");
+    let log = cluster.folder().join("decisions");
     // Two users who may create pods; one of them may break the glass.
     let binding = |name: &str, role: &str, users: &[&str]| {
         let subjects: Vec<_> = users
@@ -324,8 +318,7 @@ async fn a_ticket_breaks_the_glass_for_who_may() {
         assert_refused(says, &refused, &["label lucid.computing/tier is missing"]);
         assert!(refused.warnings.join("\n").contains(says), "{says}: {refused:?}");
     }
-    let text = fs::read_to_string(&log).unwrap();
-    let decisions: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let decisions = decisions(&log);
     let of = |name: &str| decisions.iter().find(|decision| decision["name"] == name).unwrap();
     let expected = json!(["break-glass", "INC-4711", "jane", true, true]);
     let keys = ["mode", "ticket", "user", "allowed", "wouldDeny"];
