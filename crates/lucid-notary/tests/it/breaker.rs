@@ -10,7 +10,7 @@ use lucid_notary::client::{Answer, is_outage};
 use tokio::sync::Notify;
 use tower::{BoxError, Layer};
 
-use crate::common::{PATIENCE, Scrape, Script, ask, digest, malformed, outage, status, timeout, until};
+use crate::common::{Fail, PATIENCE, Scrape, Script, ask, digest, malformed, outage, status, timeout, until};
 
 const LONG: Duration = PATIENCE;
 
@@ -138,7 +138,7 @@ async fn an_ask_that_began_before_it_opened_does_not_close_it() {
 /// What is asked for is chosen by who writes a pod: it must not be possible to open the breaker by asking.
 #[tokio::test]
 async fn only_an_outage_is_a_failure() {
-    let cases: [(&str, fn() -> BoxError, bool); 9] = [
+    let cases: [(&str, Fail, bool); 9] = [
         ("timeout", timeout, true),
         ("429", || status(429), true),
         ("500", || status(500), true),

@@ -39,6 +39,9 @@ pub(crate) fn honest(target: &str) -> Reply {
 
 pub(crate) type Outcome = Result<Answer, BoxError>;
 
+/// Makes an error.
+pub(crate) type Fail = fn() -> BoxError;
+
 /// Who is asked, as the test says, and how often that happened.
 pub(crate) struct Script {
     pub(crate) service: BoxCloneSyncService<Digest, Answer, BoxError>,

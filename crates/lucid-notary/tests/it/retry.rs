@@ -6,9 +6,9 @@ use lucid_notary::client::Answer;
 use lucid_notary::client::breaker::BreakerLayer;
 use lucid_notary::client::deadline::DeadlineLayer;
 use lucid_notary::client::retry::RetryLayer;
-use tower::{BoxError, Layer, ServiceBuilder};
+use tower::{Layer, ServiceBuilder};
 
-use crate::common::{PATIENCE, Scrape, Script, ask, digest, malformed, outage, status, timeout};
+use crate::common::{Fail, PATIENCE, Scrape, Script, ask, digest, malformed, outage, status, timeout};
 
 #[tokio::test]
 async fn an_ask_is_made_again_until_it_is_answered() {
@@ -35,7 +35,7 @@ async fn after_the_last_retry_the_last_error_is_the_outcome() {
 
 #[tokio::test]
 async fn only_what_may_fare_better_is_asked_again() {
-    let cases: [(&str, fn() -> BoxError, usize); 10] = [
+    let cases: [(&str, Fail, usize); 10] = [
         ("timeout", timeout, 2),
         ("408", || status(408), 2),
         ("429", || status(429), 2),

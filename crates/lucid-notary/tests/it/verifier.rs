@@ -150,7 +150,7 @@ async fn a_fault_is_unknown_in_time_and_names_itself() {
 async fn a_verifier_that_flaps_is_asked_again_within_the_ask() {
     let calls = AtomicUsize::new(0);
     let server = Server::start(move |target| {
-        let is_down = !target.is_empty() && calls.fetch_add(1, Ordering::SeqCst) % 2 == 0;
+        let is_down = !target.is_empty() && calls.fetch_add(1, Ordering::SeqCst).is_multiple_of(2);
         if is_down {
             Reply::Response { status: 503, header: None, body: String::new() }
         } else {
