@@ -6,6 +6,7 @@
     reason = "what fails in a helper fails the test"
 )]
 
+mod browser;
 mod image;
 mod ring;
 mod ui;

@@ -1,7 +1,6 @@
 //! `/audit/ui` in a real browser, over TLS.
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -9,36 +8,21 @@ use lucid_audit::log::Options;
 use lucid_audit::note::SigningKey;
 use lucid_audit::{Decision, ImageVerdict, Log, Recorder};
 use lucid_certs::{CertificateAuthority, ServerTls, ServingCertificateResolver, ServingNames};
-use lucid_testbed::Process;
 use lucid_validator::RingArgs;
 use lucid_webhook::{Router, Server};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use thirtyfour::{
-    By, CapabilitiesHelper, ChromiumLikeCapabilities, DesiredCapabilities, Key, TypingData, WebDriver,
-};
+
+use crate::browser::{Browser, PATIENCE, has_browser, key};
 
 const TOKEN: &str = "a-token-of-tests";
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Whether there is a browser. Where there has to be one, as in CI, its absence is a failure.
-fn has_browser() -> bool {
-    let has = |program| Command::new(program).arg("--version").output().is_ok_and(|it| it.status.success());
-    let has_both = has("chromium") && has("chromedriver");
-    if !has_both {
-        assert!(std::env::var_os("LUCID_NEED_BROWSER").is_none(), "chromium and chromedriver are needed");
-        eprintln!("skipped: needs chromium and chromedriver");
-    }
-    has_both
-}
 
 /// A browser that looks at a server's page.
 struct Site {
     recorder: Arc<Recorder>,
     url: String,
     client: reqwest::Client,
-    driver: WebDriver,
-    _process: Process,
+    browser: Browser,
     folder: TempDir,
 }
 
@@ -60,46 +44,17 @@ impl Site {
         let tls = Arc::new(ServerTls::new(resolver).build().unwrap());
         tokio::spawn(server.serve(tls, router, std::future::pending()));
 
-        let log = folder.path().join("chromedriver.log");
-        let mut command = lucid_testbed::command("chromedriver");
-        command.arg("--port=0");
-        let process = Process::start("chromedriver", command, log.clone()).unwrap();
-        let port = eventually("chromedriver starts", async || {
-            let log = std::fs::read_to_string(&log).unwrap_or_default();
-            let (_, rest) = log.split_once("started successfully on port ")?;
-            rest.split_once('.').map(|(port, _)| port.to_owned())
-        })
-        .await;
-        let mut browser = DesiredCapabilities::chrome();
-        browser.accept_insecure_certs(true).unwrap();
-        let profile = format!("--user-data-dir={}", folder.path().join("profile").display());
-        for argument in [
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            "--window-size=1360,900",
-            &profile,
-        ] {
-            browser.add_arg(argument).unwrap();
-        }
-        let driver = WebDriver::new(format!("http://127.0.0.1:{port}"), browser).await.unwrap();
-        let emulated = json!({"features": [{"name": "prefers-color-scheme", "value": theme}]});
-        driver.cdp().send_raw("Emulation.setEmulatedMedia", emulated).await.unwrap();
+        let browser = Browser::start(folder.path(), theme).await;
         let client =
             reqwest::Client::builder().tls_danger_accept_invalid_certs(true).no_proxy().build().unwrap();
-        driver.goto(format!("{url}/audit/ui")).await.unwrap();
-        Self { recorder, url, client, driver, _process: process, folder }
+        browser.goto(&format!("{url}/audit/ui")).await;
+        Self { recorder, url, client, browser, folder }
     }
 
     async fn enter(&self, token: &str) {
-        let field = self.driver.find(By::Id("token")).await.unwrap();
-        field.send_keys(token).await.unwrap();
-        field.send_keys(Key::Enter + "").await.unwrap();
+        let field = self.browser.find("#token").await;
+        field.send_keys(token).await;
+        field.send_keys(key::ENTER).await;
     }
 
     async fn record(&self, decisions: impl IntoIterator<Item = Decision>) {
@@ -109,14 +64,13 @@ impl Site {
     }
 
     /// Types where the focus is.
-    async fn press(&self, keys: impl Into<TypingData>) {
-        self.driver.active_element().await.unwrap().send_keys(keys).await.unwrap();
+    async fn press(&self, keys: &str) {
+        self.browser.active_element().await.send_keys(keys).await;
     }
 
     /// What an expression of the page's script is.
     async fn value(&self, expression: &str) -> Value {
-        let value = self.driver.execute(format!("return ({expression})"), Vec::new()).await;
-        value.unwrap_or_else(|error| panic!("{expression}: {error}")).json().clone()
+        self.browser.execute(&format!("return ({expression})")).await
     }
 
     async fn becomes(&self, expression: &str, expected: Value) {
@@ -138,7 +92,7 @@ impl Site {
 
     /// Leaves a picture where `LUCID_SCREENSHOTS` says.
     async fn picture(&self, name: &str) {
-        let picture = self.driver.screenshot_as_png().await.unwrap();
+        let picture = self.browser.screenshot().await;
         assert!(picture.len() > 10_000, "an empty picture");
         if let Some(folder) = std::env::var_os("LUCID_SCREENSHOTS") {
             std::fs::write(PathBuf::from(folder).join(name), picture).unwrap();
@@ -149,18 +103,7 @@ impl Site {
     async fn close(self) {
         let complaints = self.value("window.complaints ?? []").await;
         assert_eq!(complaints, json!([]), "the page broke its policy");
-        self.driver.quit().await.unwrap();
-    }
-}
-
-async fn eventually<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
-    let started = Instant::now();
-    loop {
-        if let Some(value) = attempt().await {
-            return value;
-        }
-        assert!(started.elapsed() < PATIENCE, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        self.browser.quit().await;
     }
 }
 
@@ -224,7 +167,7 @@ async fn it_asks_for_the_token_and_then_shows_what_is_decided_and_what_comes() {
     }
     let site = Site::open(1000, "light").await;
     site.record(evening()).await;
-    site.driver.execute("window.complaints = []; addEventListener('securitypolicyviolation', (it) => complaints.push(it.violatedDirective + ' ' + it.blockedURI))", Vec::new()).await.unwrap();
+    site.browser.execute("window.complaints = []; addEventListener('securitypolicyviolation', (it) => complaints.push(it.violatedDirective + ' ' + it.blockedURI))").await;
     site.becomes("document.activeElement.id", json!("token")).await;
     site.picture("audit-ui-login.png").await;
     site.enter("another").await;
@@ -241,7 +184,7 @@ async fn it_asks_for_the_token_and_then_shows_what_is_decided_and_what_comes() {
     );
 
     // What comes is there soon, on top, and what was opened stays open.
-    site.driver.execute("document.querySelector('tr.denied button').click()", Vec::new()).await.unwrap();
+    site.browser.execute("document.querySelector('tr.denied button').click()").await;
     site.becomes(
         "document.querySelector('tr.denied + tr.details').textContent.includes('uid 20001')",
         json!(true),
@@ -262,7 +205,7 @@ async fn it_asks_for_the_token_and_then_shows_what_is_decided_and_what_comes() {
     site.picture("audit-ui.png").await;
 
     // The token is forgotten on demand, and when it holds no longer.
-    site.driver.find(By::Id("lock")).await.unwrap().click().await.unwrap();
+    site.browser.find("#lock").await.click().await;
     site.becomes(&format!("[{ROWS}, document.getElementById('main').hidden]"), json!([0, true])).await;
     site.enter(TOKEN).await;
     site.becomes(ROWS, json!(15)).await;
@@ -293,7 +236,7 @@ async fn filters_and_pages_work_by_keyboard_alone() {
     )
     .await;
     site.press("j").await;
-    site.press(Key::Enter + "").await;
+    site.press(key::ENTER).await;
     site.becomes("document.querySelectorAll('tr.details:not([hidden])').length", json!(1)).await;
     site.press("k").await;
     site.becomes(
@@ -307,26 +250,26 @@ async fn filters_and_pages_work_by_keyboard_alone() {
     site.becomes("document.activeElement.name", json!("namespace")).await;
     site.press("team-1").await;
     site.becomes(ROWS, json!(50)).await;
-    site.press(Key::Escape + "").await;
-    site.driver.execute("document.querySelector('[type=reset]').focus()", Vec::new()).await.unwrap();
-    site.press(Key::Enter + "").await;
+    site.press(key::ESCAPE).await;
+    site.browser.execute("document.querySelector('[type=reset]').focus()").await;
+    site.press(key::ENTER).await;
     site.becomes(ROWS, json!(100)).await;
-    site.driver.execute("document.getElementById('older').focus()", Vec::new()).await.unwrap();
-    site.press(Key::Enter + "").await;
+    site.browser.execute("document.getElementById('older').focus()").await;
+    site.press(key::ENTER).await;
     site.becomes(ROWS, json!(164)).await;
     site.becomes("document.getElementById('older').hidden", json!(true)).await;
 
-    site.driver.execute("document.querySelector('[name=decision]').focus()", Vec::new()).await.unwrap();
-    site.press(Key::Right + "").await;
+    site.browser.execute("document.querySelector('[name=decision]').focus()").await;
+    site.press(key::RIGHT).await;
     site.becomes(ROWS, json!(1)).await;
-    site.press(Key::Right + "").await;
+    site.press(key::RIGHT).await;
     site.becomes(ROWS, json!(2)).await;
     assert_eq!(site.value("document.querySelectorAll('.badge.break-glass').length").await, json!(1));
 
     // What is paused stands still, and what was missed meanwhile comes after.
     site.press("p").await;
     site.becomes("document.getElementById('live').dataset.state", json!("paused")).await;
-    site.press(Key::Left + "").await;
+    site.press(key::LEFT).await;
     site.becomes(ROWS, json!(1)).await;
     site.close().await;
 }
@@ -365,7 +308,7 @@ async fn what_a_pods_author_writes_is_text() {
     site.raise(json!({"class": attack, "log": attack, "detail": attack})).await;
     site.enter(TOKEN).await;
     site.becomes(ROWS, json!(1)).await;
-    site.driver.execute("document.querySelector('tr.decision button').click()", Vec::new()).await.unwrap();
+    site.browser.execute("document.querySelector('tr.decision button').click()").await;
     site.becomes("document.querySelectorAll('tr.details dd').length", json!(12)).await;
     site.becomes("document.getElementById('drift').hidden", json!(false)).await;
     let shown = "[document.querySelector('td.object').textContent.includes('<img src=x'), document.body.textContent.includes('\\u202e'), document.querySelectorAll('main img, main b[onclick], main script').length, window.hacked ?? 0]";
@@ -380,11 +323,11 @@ async fn what_a_pods_author_writes_is_text() {
     assert_eq!(site.value(inject).await, "refused");
 
     // What came and went between two looks is said.
-    site.driver.execute("document.getElementById('pause').click()", Vec::new()).await.unwrap();
+    site.browser.execute("document.getElementById('pause').click()").await;
     site.record((10..20).map(decision)).await;
-    site.driver.execute("document.getElementById('pause').click()", Vec::new()).await.unwrap();
+    site.browser.execute("document.getElementById('pause').click()").await;
     site.becomes("document.querySelector('tr.gap')?.textContent.startsWith('7 decisions')", json!(true))
         .await;
     site.picture("audit-ui-hostile.png").await;
-    site.driver.quit().await.unwrap();
+    site.browser.quit().await;
 }
