@@ -36,7 +36,12 @@ static LOG: LazyLock<Log> = LazyLock::new(|| {
     let (mut tree, mut prev) = (Frontier::new(), Hash::ZERO);
     for seq in 0..RECORDS {
         let mut line = Vec::new();
-        write_line(&mut line, seq, &prev, br#"{"time":"2026-01-01T00:00:00Z","webhook":"validate","uid":"u"}"#);
+        write_line(
+            &mut line,
+            seq,
+            &prev,
+            br#"{"time":"2026-01-01T00:00:00Z","webhook":"validate","uid":"u"}"#,
+        );
         if seq % PER_SEGMENT == 0 {
             segments.push((layout::segment(Path::new(""), seq), Vec::new()));
         }
