@@ -164,7 +164,9 @@ fn judge(
         } else {
             ("run unjudged", "LUCID_VALIDATION_FAILURE_POLICY=Fail")
         };
-        let found = format!("failurePolicy of {configuration} is Ignore: pods {loss} while the webhook cannot be asked");
+        let found = format!(
+            "failurePolicy of {configuration} is Ignore: pods {loss} while the webhook cannot be asked"
+        );
         Check::new(CHECK, Status::Warning, found).action(action)
     } else {
         Check::new(CHECK, Status::Ok, format!("{configuration} is as it should be"))

@@ -296,7 +296,10 @@ impl Backstop {
         Ok(vec![
             ("strict", self.strict.to_string()),
             ("tickets", json!(self.tickets()?).to_string()),
-            ("reviewed", self.break_glass.as_ref().is_some_and(|it| it.break_glass_access_review).to_string()),
+            (
+                "reviewed",
+                self.break_glass.as_ref().is_some_and(|it| it.break_glass_access_review).to_string(),
+            ),
             ("first", FIRST_UID.to_string()),
             ("most", MAX_CHAIN.to_string()),
             ("places", json!((0..MAX_CHAIN).collect::<Vec<_>>()).to_string()),

@@ -49,7 +49,9 @@ fn write(hir: &Hir, most: u32, out: &mut String) -> Result<(), Re2Error> {
         }
         HirKind::Class(class) => {
             let ranges: Vec<(u32, u32)> = match class {
-                Class::Unicode(class) => class.iter().map(|it| (it.start().into(), it.end().into())).collect(),
+                Class::Unicode(class) => {
+                    class.iter().map(|it| (it.start().into(), it.end().into())).collect()
+                }
                 Class::Bytes(class) => class.iter().map(|it| (it.start().into(), it.end().into())).collect(),
             };
             let ascii = ranges.into_iter().filter(|(start, _)| *start <= 0x7f);
