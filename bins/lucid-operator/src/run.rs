@@ -53,8 +53,8 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
         events: Events::start(host.client(), PROGRAM.reporter(), metrics.clone()),
         metrics,
     };
-    let break_glass =
-        args.validation.policy.break_glass_access_review.then(|| BreakGlassReview::new(host.client()));
+    let reviews = args.validation.policy.break_glass.break_glass_access_review;
+    let break_glass = reviews.then(|| BreakGlassReview::new(host.client()));
     let validator = Validator {
         scope,
         cluster,

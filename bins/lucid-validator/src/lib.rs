@@ -31,7 +31,7 @@ pub use calls::{
 pub use decisions::{DecisionArgs, DecisionLogError, close};
 pub use image::{ImageArgs, ImageError, image};
 pub use metrics::Metrics;
-pub use policy_args::{AdmissionMode, PolicyArgs, PolicyArgsError};
+pub use policy_args::{AdmissionMode, BreakGlassArgs, PolicyArgs, PolicyArgsError};
 pub use record::{decision, record};
 pub use request::{RequestError, pod_of};
 pub use review::{ReviewArgs, ReviewError, review};

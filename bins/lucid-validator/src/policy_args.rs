@@ -42,6 +42,26 @@ pub struct PolicyArgs {
     )]
     pub tier_values: Vec<String>,
 
+    /// Who breaks the glass with what.
+    #[command(flatten)]
+    pub break_glass: BreakGlassArgs,
+
+    /// Take it for a violation, not only for worth a warning, when an application of a pod with a chain may be root with
+    /// SETUID, also when its security context says nothing: it could take an auditor's user.
+    #[arg(long, env = "LUCID_REQUIRE_NON_ROOT", value_name = "BOOL", default_value = "false")]
+    #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub require_non_root: bool,
+
+    /// A file in YAML with what is not held against anybody: a list `exemptions` of `name` and `namespaces`, `images` or
+    /// `digests`. It is read at start.
+    #[arg(long, env = "LUCID_EXEMPTIONS", value_name = "FILE")]
+    pub exemptions: Option<PathBuf>,
+}
+
+/// The options of break-glass.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Policy")]
+pub struct BreakGlassArgs {
     /// What a ticket in the label lucid.computing/break-glass looks like, as a regular expression for all of it. Empty: no
     /// ticket breaks the glass.
     #[arg(long, env = "LUCID_BREAK_GLASS_PATTERN", value_name = "REGEX", default_value = DEFAULT_TICKET_PATTERN)]
@@ -54,17 +74,6 @@ pub struct PolicyArgs {
     #[arg(long, env = "LUCID_BREAK_GLASS_ACCESS_REVIEW", value_name = "BOOL", default_value = "false")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub break_glass_access_review: bool,
-
-    /// Take it for a violation, not only for worth a warning, when an application of a pod with a chain may be root with
-    /// SETUID, also when its security context says nothing: it could take an auditor's user.
-    #[arg(long, env = "LUCID_REQUIRE_NON_ROOT", value_name = "BOOL", default_value = "false")]
-    #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub require_non_root: bool,
-
-    /// A file in YAML with what is not held against anybody: a list `exemptions` of `name` and `namespaces`, `images` or
-    /// `digests`. It is read at start.
-    #[arg(long, env = "LUCID_EXEMPTIONS", value_name = "FILE")]
-    pub exemptions: Option<PathBuf>,
 }
 
 /// The exemptions cannot be used.
@@ -114,7 +123,7 @@ impl PolicyArgs {
             key: self.tier_label.clone(),
             values: values.map(str::to_owned).collect(),
         });
-        policy.tickets = self.break_glass_pattern.clone();
+        policy.tickets = self.break_glass.break_glass_pattern.clone();
         policy.require_non_root = self.require_non_root;
         if let Some(path) = &self.exemptions {
             policy.exemptions = exemptions(path)?;

@@ -111,8 +111,8 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
         validation: failure.validation_failure_policy,
         timeout_seconds: serving.webhook_timeout_seconds,
     };
-    let break_glass =
-        validation.policy.break_glass_access_review.then(|| BreakGlassReview::new(host.client()));
+    let reviews = validation.policy.break_glass.break_glass_access_review;
+    let break_glass = reviews.then(|| BreakGlassReview::new(host.client()));
     let validator = {
         let recorder = Arc::clone(&recorder);
         Validator { scope, cluster, policy, verifier, break_glass, recorder, metrics }

@@ -81,6 +81,12 @@ impl Tickets {
         Self(None)
     }
 
+    /// The pattern, unless there is none.
+    #[must_use]
+    pub fn pattern(&self) -> Option<&str> {
+        self.0.as_ref().map(|pattern| pattern.text.as_str())
+    }
+
     /// The ticket by which the case would break the glass, if it has one that is accepted and has not expired: then it is
     /// worth asking whether the user may.
     #[must_use]

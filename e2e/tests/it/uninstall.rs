@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+    MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+    ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Event, Pod, Secret};
@@ -18,7 +19,7 @@ use lucid_e2e::{Operator, program};
 use lucid_testbed::Cluster;
 use serde_json::json;
 
-use crate::common::{cluster, create, operator, prepare, secured};
+use crate::common::{cluster, create, operator, prepare, secured, until};
 use crate::manifests::install;
 
 async fn uninstall(cluster: &Cluster, arguments: &[&str]) -> (Option<i32>, String) {
@@ -208,6 +209,68 @@ async fn what_others_made_under_our_names_stays_and_is_reported() {
     }
     configurations.get("lucid-operator").await.unwrap();
     secrets.get("lucid-operator-tls").await.unwrap();
+}
+
+#[tokio::test]
+async fn the_backstop_goes_first_and_refuses_nobody_any_more_unless_it_is_somebody_elses() {
+    let cluster = cluster().await;
+    crate::backstop::install(&cluster, &[]).await;
+    let remains = async || {
+        let policies: Api<ValidatingAdmissionPolicy> = Api::all(cluster.client());
+        let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(cluster.client());
+        let policy = policies.get_opt("lucid-backstop").await.unwrap();
+        [policy.is_some(), bindings.get_opt("lucid-backstop").await.unwrap().is_some()]
+    };
+    let kinds = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
+    let (status, said) = uninstall(&cluster, &["--dry-run"]).await;
+    assert_eq!(status, Some(0), "{said}");
+    for kind in kinds {
+        assert!(said.contains(&format!("would delete {kind} lucid-backstop\n")), "{said}");
+    }
+    // That of an operator in another namespace.
+    let (status, said) = uninstall(&cluster, &["--yes", "--namespace", "elsewhere"]).await;
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("use --namespace lucid-system\n") && said.contains("the backstop stays"), "{said}");
+    // Who may do everything else.
+    let rules = json!([
+        {"apiGroups": ["*"], "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations",
+            "customresourcedefinitions", "deployments", "deployments/scale", "pods", "secrets", "events"], "verbs": ["*"]},
+        {"apiGroups": ["*"], "resources": ["validatingadmissionpolicies"], "verbs": ["get", "delete"]},
+        {"apiGroups": ["*"], "resources": ["validatingadmissionpolicybindings"], "verbs": ["get"]},
+    ]);
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "some"},
+        "rules": rules});
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "some"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "some"},
+        "subjects": [{"kind": "User", "name": "some"}]});
+    crate::backstop::apply(&cluster, &[role, binding]);
+    let some = cluster.folder().join("some.kubeconfig");
+    std::fs::write(&some, cluster.kubeconfig_for("some", None).unwrap()).unwrap();
+    let (status, said) = uninstall_as(&some, &["--yes"]).await;
+    assert_eq!(status, Some(1), "{said}");
+    assert!(
+        said.contains("rights are missing: delete validatingadmissionpolicybindings lucid-backstop\n"),
+        "{said}"
+    );
+    assert_eq!(remains().await, [true, true]);
+
+    let (status, said) = uninstall(&cluster, &["--yes"]).await;
+    assert_eq!(status, Some(0), "{said}");
+    let lines: Vec<_> = said.lines().take(2).collect();
+    assert_eq!(lines, kinds.map(|kind| format!("deleted {kind} lucid-backstop")), "{said}");
+    assert_eq!(remains().await, [false, false]);
+    until(&cluster, "shop", secured, |answer| answer.status == 201).await;
+
+    // Somebody else's under its name.
+    let mut theirs = crate::backstop::printed(&[]);
+    theirs.iter_mut().for_each(|it| it["metadata"]["labels"] = json!({"app.kubernetes.io/name": "ours"}));
+    crate::backstop::apply(&cluster, &theirs);
+    let (status, said) = uninstall(&cluster, &["--yes"]).await;
+    assert_eq!(status, Some(0), "{said}");
+    for kind in kinds {
+        assert!(said.contains(&format!("left {kind} lucid-backstop: it has no label")), "{said}");
+    }
+    assert_eq!(remains().await, [true, true]);
 }
 
 #[tokio::test]

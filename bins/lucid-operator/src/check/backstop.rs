@@ -46,6 +46,7 @@ pub(super) async fn check(
         namespaces: Default::default(),
         strict: args.validation.strict_notarization,
         exact: true,
+        break_glass: Some(args.validation.policy.break_glass.clone()),
     });
     let differences = wanted.and_then(|wanted| wanted.differences(&policy).ok()).unwrap_or_default();
     Some(if differences.is_empty() {

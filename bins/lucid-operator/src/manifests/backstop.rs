@@ -14,13 +14,16 @@ use lucid_chain::{
 use lucid_cluster::Settings;
 use lucid_document::documents as read_documents;
 use lucid_notary::ImageReference;
-use lucid_validator::{Scope, SelectorArgs};
+use lucid_policy::Tickets;
+use lucid_validator::{BreakGlassArgs, Scope, SelectorArgs};
 use serde::Deserialize as _;
 use serde_json::json;
 use serde_yaml::Value;
 use snafu::{OptionExt, ResultExt, Snafu};
 
 use lucid_cluster::InjectionArgs;
+
+use super::re2::{self, Re2Error};
 
 const RULES: &str = include_str!("backstop.yaml");
 
@@ -55,6 +58,13 @@ pub(super) struct BackstopArgs {
     #[arg(long, env = "LUCID_STRICT_NOTARIZATION", value_name = "BOOL", default_value = "false")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     strict_notarization: bool,
+
+    /// No ticket breaks the glass of the policy, whatever the webhooks accept.
+    #[arg(long, requires = "backstop")]
+    no_break_glass: bool,
+
+    #[command(flatten)]
+    break_glass: BreakGlassArgs,
 
     #[command(flatten)]
     selectors: SelectorArgs,
@@ -105,6 +115,17 @@ pub enum BackstopError {
         /// What is wrong where.
         source: NamespaceChainError,
     },
+    /// The API server cannot take the pattern of tickets.
+    #[snafu(display(
+        "failed to write the pattern of tickets {pattern:?} (LUCID_BREAK_GLASS_PATTERN) for the API server: {source}; \
+         accepted is another one, or --no-break-glass"
+    ))]
+    Tickets {
+        /// As it was given.
+        pattern: String,
+        /// What is wrong with it.
+        source: Re2Error,
+    },
     /// What is built in is no YAML.
     #[snafu(display("failed to read the built-in policy: {source}"))]
     Parse {
@@ -125,6 +146,8 @@ pub(crate) struct Backstop {
     pub(crate) strict: bool,
     /// Whether the namespaces that are not known have no chain of their own.
     pub(crate) exact: bool,
+    /// Who breaks the glass with what; nobody without it.
+    pub(crate) break_glass: Option<BreakGlassArgs>,
 }
 
 impl BackstopArgs {
@@ -151,6 +174,7 @@ impl BackstopArgs {
             namespaces,
             strict: self.strict_notarization,
             exact: self.exact_chain,
+            break_glass: (!self.no_break_glass).then(|| self.break_glass.clone()),
         })
     }
 }
@@ -188,7 +212,7 @@ impl Backstop {
     ///
     /// # Errors
     ///
-    /// When the chain names an unknown auditor.
+    /// When the chain names an unknown auditor, or CEL cannot say what a ticket looks like.
     pub(crate) fn documents(&self) -> Result<Vec<Value>, BackstopError> {
         let rules = RULES.replace("repository(c.image)", REPOSITORY).replace("claims(c)", CLAIMS);
         let rules = rules.replace("FIRST", &FIRST_UID.to_string());
@@ -220,7 +244,7 @@ impl Backstop {
     ///
     /// # Errors
     ///
-    /// When the chain names an unknown auditor.
+    /// When the chain names an unknown auditor, or CEL cannot say what a ticket looks like.
     pub(crate) fn differences(
         &self,
         installed: &ValidatingAdmissionPolicy,
@@ -239,13 +263,17 @@ impl Backstop {
                 let (_, everywhere) =
                     found.rsplit_once("[?request.namespace].orValue(").unwrap_or(("", found));
                 let everywhere = if everywhere == found { found } else { everywhere.trim_end_matches(')') };
-                wanted == everywhere || name == "chain" && everywhere == "[]"
+                // It was told to be more, or less, strict.
+                wanted == everywhere
+                    || name == "chain" && everywhere == "[]"
+                    || name == "tickets" && found == "\"\""
             }
             _ => false,
         };
         let names: BTreeSet<_> = wanted.keys().chain(found.keys()).collect();
         let mut differences: Vec<_> = names.into_iter().filter(|name| !is_same(name)).cloned().collect();
-        let parts = ["matchConditions", "matchConstraints", "validations", "failurePolicy"];
+        let parts =
+            ["matchConditions", "matchConstraints", "validations", "failurePolicy", "auditAnnotations"];
         let others = parts.into_iter().filter(|part| plain(&spec[*part]) != plain(&installed[*part]));
         differences.extend(others.map(str::to_owned));
         Ok(differences)
@@ -267,6 +295,11 @@ impl Backstop {
         let catalogue = &self.catalogue;
         Ok(vec![
             ("strict", self.strict.to_string()),
+            ("tickets", json!(self.tickets()?).to_string()),
+            (
+                "reviewed",
+                self.break_glass.as_ref().is_some_and(|it| it.break_glass_access_review).to_string(),
+            ),
             ("first", FIRST_UID.to_string()),
             ("most", MAX_CHAIN.to_string()),
             ("places", json!((0..MAX_CHAIN).collect::<Vec<_>>()).to_string()),
@@ -285,6 +318,15 @@ impl Backstop {
             ("defaults", self.by_namespace(defaults(catalogue), |it| defaults(it.catalogue()))),
             ("initRepositories", json!(repositories(&configuration.init_image)).to_string()),
         ])
+    }
+
+    /// What a ticket looks like, for `matches`. Empty: none counts.
+    fn tickets(&self) -> Result<String, BackstopError> {
+        let tickets = self.break_glass.as_ref().map(|args| &args.break_glass_pattern);
+        match tickets.and_then(Tickets::pattern) {
+            Some(pattern) => re2::of(pattern).context(TicketsSnafu { pattern }),
+            None => Ok(String::new()),
+        }
     }
 
     /// The literal for all namespaces, or for each one that differs. JSON of lists, maps and strings is CEL.
@@ -436,6 +478,10 @@ mod tests {
             namespaces,
             strict: false,
             exact,
+            break_glass: Some(BreakGlassArgs {
+                break_glass_pattern: Tickets::default(),
+                break_glass_access_review: false,
+            }),
         }
     }
 
@@ -490,6 +536,9 @@ mod tests {
 
         let strict = Backstop { strict: true, ..exact.clone() };
         assert_eq!(strict.differences(&installed(&exact)).unwrap(), ["strict"]);
+        let unbreakable = Backstop { break_glass: None, ..exact.clone() };
+        assert_eq!(exact.differences(&installed(&unbreakable)).unwrap(), [""; 0]);
+        assert_eq!(unbreakable.differences(&installed(&exact)).unwrap(), ["tickets"]);
         let elsewhere = Backstop { scope: Scope::new("other"), ..exact.clone() };
         assert_eq!(elsewhere.differences(&installed(&exact)).unwrap(), ["matchConstraints"]);
         let skip = Settings { skip: SkipPolicy::Always, ..Settings::default() };

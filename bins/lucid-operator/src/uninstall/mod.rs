@@ -2,7 +2,8 @@
 //!
 //! In this order, so that nobody waits for a webhook that is not there:
 //!
-//! 1. The registrations go while the operator still answers.
+//! 1. The backstop goes, which would refuse pods that nobody injects any more, and then the registrations, while the
+//!    operator still answers.
 //! 2. An operator that runs puts them back within a second, so its Deployment is scaled to 0, and they are taken back again
 //!    for as long as a pod of it runs. Who has got SIGTERM writes nothing any more and serves for some seconds longer.
 //! 3. When they stay away, what is left is removed: Secrets, events, and on demand the definition of `Auditor`.
@@ -110,13 +111,14 @@ pub async fn uninstall(args: &UninstallArgs, out: &mut impl Write) -> Result<boo
     let client = Client::try_default().await.context(ClientSnafu)?;
     client.apiserver_version().await.context(ClientSnafu)?;
     ensure!(args.yes || args.dry_run || is_confirmed(&args.namespace)?, NotConfirmedSnafu);
+    let backstop = registrations::backstop(&client);
     let registrations = registrations::all(&client);
     let workload = Workload::find(&client, &args.namespace).await?;
     if !args.dry_run {
         check_rights(&client, &args.namespace, workload.is_scaled()).await?;
     }
     let mut run = Uninstallation { args, client, out };
-    run.run(&registrations, &workload).await
+    run.run(&backstop, &registrations, &workload).await
 }
 
 fn is_confirmed(namespace: &str) -> Result<bool, UninstallError> {
@@ -173,9 +175,16 @@ struct Uninstallation<'a, W> {
 impl<W: Write> Uninstallation<'_, W> {
     async fn run(
         &mut self,
+        backstop: &[Registration],
         registrations: &[Registration],
         workload: &Workload,
     ) -> Result<bool, UninstallError> {
+        for policy in backstop {
+            if !self.take_back(policy).await? {
+                self.say("the operator is left as it is, for the backstop stays")?;
+                return Ok(false);
+            }
+        }
         let mut gone = true;
         for registration in registrations {
             gone &= self.take_back(registration).await?;

@@ -1,4 +1,4 @@
-//! What makes the API server call the operator.
+//! What makes the API server call the operator, or refuse pods by itself.
 
 use std::fmt;
 
@@ -10,15 +10,21 @@ use serde_json::{Value, json};
 use snafu::ResultExt;
 
 use super::{ApiSnafu, UninstallError};
+use crate::manifests::backstop::NAME as BACKSTOP;
 use crate::run::PROGRAM;
 
 /// The definition of `Auditor`, whose versions are converted by a webhook.
 pub(super) const DEFINITION: &str = "auditors.lucid.computing";
 
 const GROUP: &str = "admissionregistration.k8s.io";
+const POLICY: &str = "ValidatingAdmissionPolicy";
 
 /// Verb, API group, resource and name of what is needed to take the registrations back.
-pub(super) const RIGHTS: [(&str, &str, &str, &str); 6] = [
+pub(super) const RIGHTS: [(&str, &str, &str, &str); 10] = [
+    ("get", GROUP, "validatingadmissionpolicies", BACKSTOP),
+    ("delete", GROUP, "validatingadmissionpolicies", BACKSTOP),
+    ("get", GROUP, "validatingadmissionpolicybindings", BACKSTOP),
+    ("delete", GROUP, "validatingadmissionpolicybindings", BACKSTOP),
     ("get", GROUP, "mutatingwebhookconfigurations", PROGRAM.name),
     ("delete", GROUP, "mutatingwebhookconfigurations", PROGRAM.name),
     ("get", GROUP, "validatingwebhookconfigurations", PROGRAM.name),
@@ -48,7 +54,14 @@ pub(super) enum Found {
     Ours(Box<DynamicObject>),
 }
 
-/// All of them, in the order in which they go: a pod is better validated without a chain than refused for lacking one.
+/// The backstop, in the order in which it goes: a binding says nothing of the namespace whose operator it is for.
+pub(super) fn backstop(client: &Client) -> [Registration; 2] {
+    let named = |kind| Registration { kind, name: BACKSTOP, api: api(client, GROUP, kind) };
+    [named(POLICY), named("ValidatingAdmissionPolicyBinding")]
+}
+
+/// What leads to the operator, in the order in which it goes: a pod is better validated without a chain than refused for
+/// lacking one.
 pub(super) fn all(client: &Client) -> [Registration; 3] {
     let configurations = |kind| Registration { kind, name: PROGRAM.name, api: api(client, GROUP, kind) };
     [
@@ -76,11 +89,14 @@ impl Registration {
                 client_config => judge(client_config, namespace).unwrap_or(Found::Ours(Box::new(found))),
             });
         }
-        let webhooks = found.data["webhooks"].as_array().cloned().unwrap_or_default();
-        if found.labels().get(NAME_LABEL).is_none_or(|label| label != PROGRAM.name) {
-            let why = format!("it has no label {NAME_LABEL}={}, so somebody else made it", PROGRAM.name);
+        if found.labels().get(NAME_LABEL).is_none_or(|label| label != self.name) {
+            let why = format!("it has no label {NAME_LABEL}={}, so somebody else made it", self.name);
             return Ok(Found::Foreign { why });
         }
+        if self.kind == POLICY {
+            return Ok(of_another_backstop(&found, namespace).unwrap_or(Found::Ours(Box::new(found))));
+        }
+        let webhooks = found.data["webhooks"].as_array().cloned().unwrap_or_default();
         let of_another = webhooks.iter().find_map(|webhook| judge(&webhook["clientConfig"], namespace));
         Ok(of_another.unwrap_or(Found::Ours(Box::new(found))))
     }
@@ -130,6 +146,15 @@ impl fmt::Display for Registration {
 fn judge(client_config: &Value, namespace: &str) -> Option<Found> {
     let service = client_config["service"]["namespace"].as_str()?;
     (service != namespace).then(|| Found::OfAnother { namespace: service.to_owned() })
+}
+
+/// The operator's own namespace is the last one of those that the policy leaves out.
+fn of_another_backstop(found: &DynamicObject, namespace: &str) -> Option<Found> {
+    let left_out =
+        &found.data["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"][0]["values"];
+    let left_out = left_out.as_array()?;
+    let namespace = left_out.last().filter(|_| !left_out.iter().any(|it| it == namespace))?.as_str()?;
+    Some(Found::OfAnother { namespace: namespace.to_owned() })
 }
 
 /// Who wrote it last and where it leads, as far as the object tells.
