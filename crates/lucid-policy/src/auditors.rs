@@ -12,7 +12,7 @@ use crate::case::Case;
 use crate::registry::is_same_repository;
 
 /// The environment variable by which a container says that it is an auditor.
-const AUDITOR_ID: &str = "LUCID_AUDITOR_ID";
+pub(crate) const AUDITOR_ID: &str = "LUCID_AUDITOR_ID";
 
 /// Which list of the pod's spec a container stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use lucid_chain::{ContainerView, Plan, Warning};
 
 use crate::auditors::Place;
-use crate::case::{Case, location};
+use crate::case::{Case, location, says_auditor};
 use crate::finding::{Finding, Location, Problem};
 
 /// Capabilities that change network rules, take another user's place, or open the way to these.
@@ -16,9 +16,10 @@ const DOUBTFUL: [&str; 2] = ["NET_RAW", "SYS_PTRACE"];
 
 /// What containers are compared with.
 struct Chain<'p> {
-    plan: &'p Plan,
     /// Names of auditors by the ports that they listen on.
     listeners: BTreeMap<i32, &'p str>,
+    /// Names of auditors by their users.
+    users: BTreeMap<i64, &'p str>,
 }
 
 impl Case<'_> {
@@ -41,14 +42,17 @@ impl Case<'_> {
             let found = of_pod.into_iter().filter(|(is_set, _)| *is_set);
             findings.extend(found.map(|(_, problem)| Finding::new(None, problem)));
         }
-        let chain = Chain { plan, listeners: self.listeners(plan) };
+        let chain = Chain { listeners: self.listeners(plan), users: self.users(plan) };
         let planned = self.planned();
         let is_planned = |place: Place, name: &str| planned.contains(&(name, place));
         let first =
             pod.init_containers().iter().position(|found| is_planned(Place::InitContainers, found.name()));
         for place in Place::CONTAINERS {
             for (number, found) in place.of(pod).iter().enumerate() {
-                if is_planned(place, found.name()) || self.stood(place, found) {
+                // An auditor that is not planned any more runs on, with the image that it is allowed.
+                let is_auditor =
+                    place != Place::EphemeralContainers && !self.is_created() && says_auditor(found);
+                if is_planned(place, found.name()) || is_auditor || self.stood(place, found) {
                     continue;
                 }
                 // What has ended before there are rules reaches nothing that they hide.
@@ -95,9 +99,8 @@ impl Case<'_> {
         }
         if !ends_before {
             let user = own.and_then(|own| own.run_as_user()).or(of_pod.and_then(|pod| pod.run_as_user()));
-            let auditor = chain.plan.containers.iter().find(|planned| user == Some(i64::from(planned.uid)));
-            if let (Some(uid), Some(auditor)) = (user, auditor) {
-                add(Problem::AuditorUid { uid, auditor: auditor.name.clone() }, false);
+            if let Some((uid, auditor)) = user.and_then(|uid| Some((uid, chain.users.get(&uid)?))) {
+                add(Problem::AuditorUid { uid, auditor: (*auditor).to_owned() }, false);
             }
             let never_root =
                 own.and_then(|own| own.run_as_non_root()).or(of_pod.and_then(|pod| pod.run_as_non_root()));
@@ -113,6 +116,19 @@ impl Case<'_> {
                 add(Problem::AuditorPort { port, auditor: (*auditor).to_owned() }, false);
             }
         }
+    }
+
+    /// The auditors by their users, those of the plan and those that run: annotations that the plan comes from can be changed
+    /// while they do.
+    fn users<'p>(&'p self, plan: &'p Plan) -> BTreeMap<i64, &'p str> {
+        let planned = plan.containers.iter().map(|planned| (i64::from(planned.uid), planned.name.as_str()));
+        let places = [Place::Containers, Place::InitContainers].into_iter();
+        let running = places.flat_map(|place| place.of(self.pod())).filter(|_| !self.is_created());
+        let running = running.filter(|found| says_auditor(found)).filter_map(|found| {
+            let user = found.privileges().and_then(|own| own.run_as_user())?;
+            (user != 0).then_some((user, found.name()))
+        });
+        running.chain(planned).collect()
     }
 
     /// The auditors by the ports that they listen on as they stand in the pod: planning again would give them others where an

@@ -3,7 +3,7 @@
 use lucid_chain::{Catalogue, ContainerView, Decision, Inputs, Outcome, Plan, PodView, Trigger, keys, plan};
 use lucid_notary::ImageReference;
 
-use crate::auditors::Place;
+use crate::auditors::{AUDITOR_ID, Place};
 use crate::finding::{Demand, Location};
 use crate::subject::{Operation, Subject};
 
@@ -18,9 +18,23 @@ pub struct Case<'a> {
     pub(crate) outcome: Outcome,
 }
 
+/// Whether auditors run in the pod, as far as its spec tells. Labels can be taken from a pod that runs, containers cannot.
+fn carries_chain(subject: &Subject<'_>) -> bool {
+    let of_update = subject.request.workload.is_pod() && subject.request.operation == Operation::Update;
+    let mut containers = [Place::Containers, Place::InitContainers].into_iter();
+    of_update && containers.any(|place| place.of(&subject.pod).iter().any(says_auditor))
+}
+
+/// Whether the container calls itself an auditor.
+pub(crate) fn says_auditor(container: &ContainerView<'_>) -> bool {
+    container.env(AUDITOR_ID).is_some()
+}
+
 impl<'a> Case<'a> {
     /// Plans the chain of `subject` again. `inputs` are those that the pod was injected with; `catalogues` are all whose
     /// auditors may run in the namespace, and `requires_chain` is whether the namespace demands a chain of every pod.
+    ///
+    /// A pod that runs with auditors is planned for as well when it is changed, though its label may be gone by now.
     #[must_use]
     pub fn new(
         subject: &'a Subject<'a>,
@@ -29,7 +43,7 @@ impl<'a> Case<'a> {
         requires_chain: bool,
     ) -> Self {
         let inputs = inputs.with_namespace(subject.request.namespace);
-        let inputs = if requires_chain { inputs.forced() } else { inputs };
+        let inputs = if requires_chain || carries_chain(subject) { inputs.forced() } else { inputs };
         let outcome = plan(&subject.pod, &inputs);
         Self { subject, catalogues, init_image: &inputs.configuration.init_image, requires_chain, outcome }
     }

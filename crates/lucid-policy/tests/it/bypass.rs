@@ -200,3 +200,49 @@ fn a_pod_that_its_author_made_large_is_judged_before_anybody_gives_up() {
     let reasons = Ask::create(&pod).reasons();
     assert!(reasons.iter().filter(|reason| **reason == "Privileged").count() == 1000, "{}", reasons.len());
 }
+
+#[test]
+fn who_takes_the_label_from_a_running_pod_gets_no_further() {
+    let mut running = injected(&secured());
+    running["metadata"]["labels"] = json!({});
+    for (annotations, what) in [
+        (json!({}), "label"),
+        (json!({"lucid.computing/auditor-chain": "first"}), "label, and another chain"),
+        (json!({"lucid.computing/intercept": "env"}), "label, and no rules"),
+    ] {
+        running["metadata"]["annotations"] = annotations;
+        for context in [json!({"runAsUser": 20002}), json!({"capabilities": {"add": ["NET_ADMIN"]}})] {
+            let mut debugged = running.clone();
+            let mut container = json!({"name": "debug", "image": "x", "securityContext": context});
+            debugged["spec"]["ephemeralContainers"] = json!([container]);
+            let ask =
+                Ask::update(&running, &debugged).with(|ask| ask.subresource = Some("ephemeralcontainers"));
+            assert_eq!(found(&ask).0.len(), 1, "{what}: {context}");
+            // Neither by the name of an auditor.
+            container["env"] = json!([{"name": "LUCID_AUDITOR_ID", "value": "first"}]);
+            debugged["spec"]["ephemeralContainers"] = json!([container]);
+            let ask =
+                Ask::update(&running, &debugged).with(|ask| ask.subresource = Some("ephemeralcontainers"));
+            assert!(!found(&ask).0.is_empty(), "{what}: {context}");
+        }
+        let mut rules = running.clone();
+        let init = rules["spec"]["initContainers"].as_array_mut().unwrap();
+        init.iter_mut().find(|it| it["name"] == "lucid-init").unwrap()["image"] = json!("evil.test/init:1");
+        assert!(!found(&Ask::update(&running, &rules)).0.is_empty(), "{what}: lucid-init");
+        // The model's image is nobody's business.
+        let mut model = running.clone();
+        model["spec"]["containers"][0]["image"] = json!("shop/model:2");
+        assert_eq!(found(&Ask::update(&running, &model)).0, Vec::<&str>::new(), "{what}: the model");
+    }
+}
+
+#[test]
+fn auditors_that_nobody_demanded_do_not_keep_a_pod_from_changes() {
+    let mut pod = plain();
+    let auditor = json!({"name": "mine", "image": format!("reg.test/first@{}", crate::common::NOTARIZED),
+        "env": [{"name": "LUCID_AUDITOR_ID", "value": "first"}]});
+    pod["spec"]["containers"].as_array_mut().unwrap().push(auditor);
+    let mut changed = pod.clone();
+    changed["spec"]["containers"][0]["image"] = json!("shop/model:2");
+    assert_eq!(found(&Ask::update(&pod, &changed)), (vec![], vec![]));
+}
