@@ -1,15 +1,20 @@
 //! What a container may do beyond its own files, as its security context says.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 use crate::pod::Text;
 
-/// The fields of a container's `securityContext` that can lead around a chain; everything else is skipped over.
+/// The fields of a container's `securityContext` that can lead around a chain; everything else is skipped over. A value of
+/// another type, which no API server takes, counts as left out.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Privileges<'a> {
+    #[serde(default, deserialize_with = "number")]
     run_as_user: Option<i64>,
+    #[serde(default, deserialize_with = "boolean")]
     run_as_non_root: Option<bool>,
+    #[serde(default, deserialize_with = "boolean")]
     privileged: Option<bool>,
     #[serde(borrow)]
     capabilities: Option<Capabilities<'a>>,
@@ -21,6 +26,14 @@ struct Capabilities<'a> {
     add: Option<Vec<Text<'a>>>,
     #[serde(borrow)]
     drop: Option<Vec<Text<'a>>>,
+}
+
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
+    Ok(Value::deserialize(deserializer)?.as_i64())
+}
+
+fn boolean<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
+    Ok(Value::deserialize(deserializer)?.as_bool())
 }
 
 impl Privileges<'_> {

@@ -107,11 +107,19 @@ async fn a_log_that_takes_too_long_is_not_waited_for() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), Options::new()).unwrap();
     let recorder = Recorder::new(10).with_log(log).patience(Duration::ZERO);
-    let error = recorder.record(decision(1)).await.unwrap_err();
+    // A disk may be as quick as that now and then.
+    let mut recorded = 0;
+    let error = loop {
+        recorded += 1;
+        assert!(recorded < 100, "the disk is always there");
+        if let Err(error) = recorder.record(decision(recorded)).await {
+            break error;
+        }
+    };
     assert!(error.to_string().contains("the disk took longer than 0 ms"), "{error}");
     // It may be kept all the same.
     recorder.close();
-    assert_eq!(common::lines(folder.path()).len(), 1);
+    assert_eq!(common::lines(folder.path()).len() as u64, recorded);
     let error = recorder.record(decision(2)).await.unwrap_err();
     assert!(!error.to_string().is_empty());
 }
