@@ -21,7 +21,7 @@ pub struct DecisionArgs {
     #[arg(long, env = "LUCID_DECISION_LOG", value_name = "DIRECTORY")]
     pub decision_log: Option<PathBuf>,
 
-    /// Seal the log with the signing key in this file, as `lucid-validator audit key` makes it.
+    /// Seal the log with the signing key in this file, as `lucid-validator audit key` makes it. Without it nothing is sealed.
     #[arg(long, env = "LUCID_DECISION_LOG_KEY", value_name = "FILE", requires = "decision_log")]
     pub decision_log_key: Option<PathBuf>,
 
@@ -45,7 +45,7 @@ pub struct DecisionArgs {
     #[arg(value_parser = lucid_process::within(65_536_u64..=1 << 40))]
     pub decision_log_segment_bytes: u64,
 
-    /// Accept cosignatures of the log's checkpoints by these witnesses: verifier keys separated by commas.
+    /// Accept cosignatures of the log's checkpoints by these witnesses: verifier keys separated by commas. By default of nobody.
     #[arg(long, env = "LUCID_DECISION_LOG_WITNESSES", value_name = "KEYS", value_delimiter = ',')]
     pub decision_log_witnesses: Vec<VerifierKey>,
 

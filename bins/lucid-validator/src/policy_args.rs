@@ -53,7 +53,7 @@ pub struct PolicyArgs {
     pub require_non_root: bool,
 
     /// A file in YAML with what is not held against anybody: a list `exemptions` of `name` and `namespaces`, `images` or
-    /// `digests`. It is read at start.
+    /// `digests`. It is read at start. By default nothing is exempt.
     #[arg(long, env = "LUCID_EXEMPTIONS", value_name = "FILE")]
     pub exemptions: Option<PathBuf>,
 }

@@ -69,11 +69,11 @@ pub struct VerifierArgs {
     pub verifier_last_known_good_seconds: u64,
 
     /// A file with digests that need no Verifier: one on each line, as sha256:… or IMAGE@sha256:…. It is read again when
-    /// it changes.
+    /// it changes. By default none.
     #[arg(long, env = "LUCID_VERIFIER_ALLOWLIST_FILE", value_name = "FILE")]
     pub verifier_allowlist_file: Option<PathBuf>,
 
-    /// A file with a bearer token for the Verifier, and nobody else. It is read again when it changes.
+    /// A file with a bearer token for the Verifier, and nobody else. It is read again when it changes. By default none.
     #[arg(long, env = "LUCID_VERIFIER_TOKEN_FILE", value_name = "FILE")]
     pub verifier_token_file: Option<PathBuf>,
 
@@ -82,15 +82,16 @@ pub struct VerifierArgs {
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub verifier_token_over_http: bool,
 
-    /// Root certificates in PEM to trust for the Verifier, in place of those of the system. Read again when they change.
+    /// Root certificates in PEM to trust for the Verifier, in place of those of the system. Read again when they change. By default
+    /// those of the system.
     #[arg(long, env = "LUCID_VERIFIER_CA_FILE", value_name = "FILE")]
     pub verifier_ca_file: Option<PathBuf>,
 
-    /// A certificate chain in PEM to show to the Verifier. Read again when it changes.
+    /// A certificate chain in PEM to show to the Verifier. Read again when it changes. By default none is shown.
     #[arg(long, env = "LUCID_VERIFIER_CLIENT_CERTIFICATE_FILE", value_name = "FILE")]
     pub verifier_client_certificate_file: Option<PathBuf>,
 
-    /// Its private key in PEM.
+    /// The private key in PEM of that certificate. By default none, as there is no certificate.
     #[arg(long, env = "LUCID_VERIFIER_CLIENT_KEY_FILE", value_name = "FILE")]
     pub verifier_client_key_file: Option<PathBuf>,
 }

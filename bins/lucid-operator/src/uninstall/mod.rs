@@ -117,7 +117,7 @@ pub async fn uninstall(args: &UninstallArgs, out: &mut impl Write) -> Result<boo
     if !args.dry_run {
         check_rights(&client, &args.namespace, workload.is_scaled()).await?;
     }
-    let mut run = Uninstallation { args, client, out };
+    let mut run = Uninstallation { args, client, out, by: None };
     run.run(&backstop, &registrations, &workload).await
 }
 
@@ -170,6 +170,8 @@ struct Uninstallation<'a, W> {
     args: &'a UninstallArgs,
     client: Client,
     out: &'a mut W,
+    /// Who has written what was found: not to be seen while it is made anew, before it is filled.
+    by: Option<String>,
 }
 
 impl<W: Write> Uninstallation<'_, W> {
@@ -243,6 +245,7 @@ impl<W: Write> Uninstallation<'_, W> {
                     return Ok(true);
                 }
                 Found::Ours(object) => {
+                    self.by = registrations::whose(&object).or(self.by.take());
                     if registration.remove(&object).await? {
                         self.say(&format!("{} {registration}", registration.done()))?;
                         return Ok(true);
@@ -268,11 +271,12 @@ impl<W: Write> Uninstallation<'_, W> {
             let mut back = None;
             for registration in registrations {
                 let Found::Ours(object) = registration.look(&self.args.namespace).await? else { continue };
+                self.by = registrations::whose(&object).or(self.by.take());
                 if running.is_empty() && returns >= RETURNS {
                     self.say(&format!(
-                        "left {registration}: it is put back again and again ({}), so an operator runs that is no pod of \
+                        "left {registration}: it is put back again and again (by {}), so an operator runs that is no pod of \
                          namespace {}; stop it and uninstall again",
-                        registrations::whose(&object),
+                        self.by.as_deref().unwrap_or("who has not filled it yet"),
                         self.args.namespace,
                     ))?;
                     return Ok(false);

@@ -157,8 +157,8 @@ fn of_another_backstop(found: &DynamicObject, namespace: &str) -> Option<Found> 
     Some(Found::OfAnother { namespace: namespace.to_owned() })
 }
 
-/// Who wrote it last and where it leads, as far as the object tells.
-pub(super) fn whose(found: &DynamicObject) -> String {
+/// Who wrote it last and where it leads; `None` where it leads nowhere yet.
+pub(super) fn whose(found: &DynamicObject) -> Option<String> {
     let last = found.managed_fields().iter().max_by_key(|entry| entry.time.as_ref().map(|time| time.0));
     let manager = last.and_then(|entry| entry.manager.as_deref()).unwrap_or("unknown");
     let client_config = match &found.data["webhooks"][0]["clientConfig"] {
@@ -169,8 +169,5 @@ pub(super) fn whose(found: &DynamicObject) -> String {
     let service = &client_config["service"];
     let service =
         || Some(format!("Service {}/{}", service["namespace"].as_str()?, service["name"].as_str()?));
-    match url.or_else(service) {
-        Some(place) => format!("by {manager}, for {place}"),
-        None => format!("by {manager}"),
-    }
+    Some(format!("{manager}, for {}", url.or_else(service)?))
 }
