@@ -6,7 +6,11 @@
     reason = "what fails in a helper fails the test"
 )]
 
+mod audit;
 mod browser;
 mod image;
+mod program;
+mod review;
 mod ring;
 mod ui;
+mod verifier;

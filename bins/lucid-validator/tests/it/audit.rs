@@ -1,26 +1,18 @@
 //! `lucid-validator audit` as a process.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use lucid_audit::log::Options;
 use lucid_audit::note::SigningKey;
 use lucid_audit::{Decision, Log};
 use serde_json::{Value, json};
 
+use crate::program::run;
+
 /// Exit code, standard output and standard error.
 fn audit(arguments: &[&str]) -> (i32, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_lucid-validator"))
-        .arg("audit")
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    run("audit", arguments, "")
 }
 
 /// A log of 30 decisions in `folder`, and the file with the API server's events of them; returns the key.

@@ -1,25 +1,10 @@
 //! `lucid-validator review` as a process.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-use std::io::Write;
-use std::process::{Command, Stdio};
+use crate::program::run;
 
 /// Exit code, standard output and standard error.
 fn review(pod: &str, arguments: &[&str]) -> (i32, String, String) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_lucid-validator"))
-        .arg("review")
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // It may not read what it does not need.
-    let _ = child.stdin.take().unwrap().write_all(pod.as_bytes());
-    let output = child.wait_with_output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    run("review", arguments, pod)
 }
 
 const POD: &str = r#"{"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [

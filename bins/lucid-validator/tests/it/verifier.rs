@@ -1,15 +1,14 @@
 //! What becomes of a pod when the Verifier misbehaves: `lucid-validator review` as a process, which asks as the webhook does.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use crate::program::run;
 
 const DIGEST: &str = "sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b";
 const OTHER: &str = "sha256:d4735e3a265e16eee03f59718b9b5d03019c07d8b6c51f90da3a666eec13ab35";
@@ -68,18 +67,7 @@ fn review(arguments: &[&str]) -> (i32, String, String) {
         r#"{{"apiVersion": "v1", "kind": "Pod", "spec": {{"containers": [
             {{"name": "lucid-toxicity-auditor", "image": "{image}"}}]}}}}"#
     );
-    let mut child = Command::new(env!("CARGO_BIN_EXE_lucid-validator"))
-        .arg("review")
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let _ = child.stdin.take().unwrap().write_all(pod.as_bytes());
-    let output = child.wait_with_output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    run("review", arguments, &pod)
 }
 
 #[test]

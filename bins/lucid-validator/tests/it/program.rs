@@ -1,0 +1,21 @@
+//! lucid-validator as a process.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+/// Exit code, standard output and standard error of a command that gets `input`.
+pub(crate) fn run(command: &str, arguments: &[&str], input: &str) -> (i32, String, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lucid-validator"))
+        .arg(command)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It may not read what it does not need.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
