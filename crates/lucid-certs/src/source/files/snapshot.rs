@@ -19,8 +19,9 @@ const LARGEST: u64 = 1 << 20;
 /// As many links as Linux follows (path_resolution(7))
 const MOST_LINKS: usize = 40;
 
-/// A volume that is replaced while it is read is read again.
-const ATTEMPTS: usize = 3;
+/// A volume that is replaced while it is read is read again. Who writes without a pause may win that race many
+/// times in a row.
+const ATTEMPTS: usize = 100;
 
 /// The files as they were read together
 pub(super) struct Snapshot {
@@ -40,37 +41,39 @@ impl Snapshot {
     /// Reads the files. Each link on the way is read once for all of them: two files that are reached by the
     /// same `..data` are of the same version, whatever happens meanwhile.
     pub(super) fn take(paths: &[PathBuf]) -> Self {
-        let mut snapshot = Self::once(paths);
+        let mut links = Links::default();
+        let mut contents: Vec<_> = paths.iter().map(|path| read(path, &mut links)).collect();
         for _ in 1..ATTEMPTS {
             let is_missing =
                 |content: &Content| matches!(content, Err(error) if error.reason == Reason::Missing);
-            if !snapshot.contents.iter().any(is_missing) {
+            // The directory behind `..data` is removed after the link leads elsewhere: where no link has changed,
+            // what is missing is not there.
+            if !contents.iter().any(is_missing) || links.lead_where_they_did() {
                 break;
             }
-            // The directory behind `..data` may have been removed between reading the link and the file.
-            snapshot = Self::once(paths);
+            links = Links::default();
+            contents = paths.iter().map(|path| read(path, &mut links)).collect();
         }
-        snapshot
+        let digest = digest_of(&contents);
+        Self { contents, digest, directories: links.directories }
     }
+}
 
-    fn once(paths: &[PathBuf]) -> Self {
-        let mut links = Links::default();
-        let contents: Vec<_> = paths.iter().map(|path| read(path, &mut links)).collect();
-        let mut digest = digest::Context::new(&digest::SHA256);
-        for content in &contents {
-            let (kind, bytes) = match content {
-                Ok(text) => (0, text.as_slice()),
-                Err(error) => (1, error.problem.as_bytes()),
-            };
-            digest.update(&[kind]);
-            digest.update(&bytes.len().to_be_bytes());
-            digest.update(bytes);
-        }
-        let mut bytes = [0; 32];
-        // SHA-256 has 32 bytes: both slices are of one length.
-        bytes.copy_from_slice(digest.finish().as_ref());
-        Self { contents, digest: bytes, directories: links.directories }
+fn digest_of(contents: &[Content]) -> [u8; 32] {
+    let mut digest = digest::Context::new(&digest::SHA256);
+    for content in contents {
+        let (kind, bytes) = match content {
+            Ok(text) => (0, text.as_slice()),
+            Err(error) => (1, error.problem.as_bytes()),
+        };
+        digest.update(&[kind]);
+        digest.update(&bytes.len().to_be_bytes());
+        digest.update(bytes);
     }
+    let mut bytes = [0; 32];
+    // SHA-256 has 32 bytes: both slices are of one length.
+    bytes.copy_from_slice(digest.finish().as_ref());
+    bytes
 }
 
 fn read(path: &Path, links: &mut Links) -> Content {
@@ -160,14 +163,22 @@ impl Links {
         if let Some(target) = self.targets.get(path) {
             return Ok(target.clone());
         }
-        let target = match fs::read_link(path) {
-            Ok(target) => Some(target),
-            // Of what is no link.
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => None,
-            Err(error) => return Err(error),
-        };
+        let target = read_link(path)?;
         self.targets.insert(path.to_owned(), target.clone());
         Ok(target)
+    }
+
+    fn lead_where_they_did(&self) -> bool {
+        self.targets.iter().all(|(path, target)| read_link(path).is_ok_and(|now| now == *target))
+    }
+}
+
+fn read_link(path: &Path) -> io::Result<Option<PathBuf>> {
+    match fs::read_link(path) {
+        Ok(target) => Ok(Some(target)),
+        // Of what is no link.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
