@@ -33,6 +33,7 @@ use serde_json::{Value, json};
 use snafu::{ResultExt, Snafu};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use url::form_urlencoded;
@@ -43,6 +44,9 @@ use crate::reload::CurrentRegistry;
 /// A connection on which no request begins, or none gets through its headers, is closed after this. It is above the
 /// idle limits of common clients, so that they close first and no request meets a closing connection.
 const IDLE_LIMIT: Duration = Duration::from_secs(120);
+
+/// How many connections there may be at a time; who comes later waits for one to end. Operators and validators keep some few.
+const MOST_CONNECTIONS: usize = 512;
 
 /// How long a TLS handshake may take.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
@@ -85,12 +89,18 @@ impl Service {
     /// Serves on `listener` until `shutdown` completes, then lets the requests in progress end.
     pub async fn serve(self, listener: TcpListener, shutdown: impl Future<Output = ()>) {
         let connections = GracefulShutdown::new();
+        let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let accept = async || {
+            // It is never closed.
+            let place = room.clone().acquire_owned().await.ok();
+            listener.accept().await.map(|(stream, _)| (stream, place))
+        };
         tokio::pin!(shutdown);
         loop {
-            let stream = tokio::select! {
+            let (stream, place) = tokio::select! {
                 () = &mut shutdown => break,
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => stream,
+                accepted = accept() => match accepted {
+                    Ok(accepted) => accepted,
                     Err(error) => {
                         tracing::warn!(%error, "failed to accept a connection");
                         // Out of file descriptors, the next attempt would fail at once.
@@ -101,6 +111,7 @@ impl Service {
             };
             let (service, watcher) = (self.clone(), connections.watcher());
             tokio::spawn(async move {
+                let _place = place;
                 let Some(tls) = service.tls.clone() else { return service.connection(stream, watcher).await };
                 match timeout(HANDSHAKE_LIMIT, TlsAcceptor::from(tls).accept(stream)).await {
                     Ok(Ok(stream)) => service.connection(stream, watcher).await,

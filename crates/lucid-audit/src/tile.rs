@@ -4,13 +4,13 @@
 //! *bundles* of 256, each entry after its length in two bytes, big-endian. What is at the right edge of a tree may be
 //! partial; it stays until the full one is there.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use snafu::{ResultExt, Snafu, ensure};
 
 use crate::merkle::{self, Hash, Nodes};
+use crate::read::bounded;
 
 /// How many hashes a full tile has, and how many entries a full bundle.
 pub const WIDTH: u64 = 256;
@@ -60,6 +60,15 @@ impl Tile {
     #[must_use]
     pub const fn index(&self) -> u64 {
         self.index
+    }
+
+    /// How many bytes its file is read up to: a full bundle of the longest entries, or some more hashes than there can be, so that
+    /// what is wrong can be told.
+    const fn longest(self) -> u64 {
+        match self.kind {
+            Kind::Hashes { .. } => 8 * WIDTH * HASH as u64,
+            Kind::Entries => WIDTH * (2 + LONGEST_ENTRY as u64),
+        }
     }
 
     /// The same with all of its 256.
@@ -185,12 +194,12 @@ impl Tiles<'_> {
     /// A file and what is in it: the partial one, or the full one that took its place.
     fn read(&self, tile: Tile) -> Result<(PathBuf, Vec<u8>, Tile), TileError> {
         let path = self.directory.join(tile.path());
-        let error = match fs::read(&path) {
+        let error = match bounded(&path, tile.longest()) {
             Ok(bytes) => return Ok((path, bytes, tile)),
             Err(error) => error,
         };
         let full = self.directory.join(tile.full().path());
-        match fs::read(&full) {
+        match bounded(&full, tile.longest()) {
             Ok(bytes) if error.kind() == io::ErrorKind::NotFound => Ok((full, bytes, tile.full())),
             _ => Err(error).context(ReadSnafu { path }),
         }

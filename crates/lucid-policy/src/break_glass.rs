@@ -71,6 +71,8 @@ impl Tickets {
     ///
     /// When it is no regular expression.
     pub fn new(pattern: &str) -> Result<Self, TicketPatternError> {
+        // By itself first: a bracket too many would close the group.
+        Regex::new(pattern).context(TicketPatternSnafu)?;
         let regex = Regex::new(&format!("^(?:{pattern})$")).context(TicketPatternSnafu)?;
         Ok(Self(Some(Pattern { text: pattern.to_owned(), regex })))
     }

@@ -217,6 +217,29 @@ async fn sigterm_and_sigint_end_the_process_cleanly() {
 }
 
 #[tokio::test]
+async fn who_opens_connections_and_asks_nothing_takes_no_more_than_512() {
+    let folder = folder_with(&['a']);
+    let verifier = Verifier::start(&folder.path().join("registry.yaml"));
+    let address = verifier.url.strip_prefix("http://").unwrap();
+    let idle: Vec<_> = (0..560).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let sockets = || {
+        let descriptors = fs::read_dir(format!("/proc/{}/fd", verifier.child.id())).unwrap();
+        let targets = descriptors.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+        targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
+    };
+    let started = Instant::now();
+    while sockets() < 512 {
+        assert!(started.elapsed() < PATIENCE, "{}", sockets());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    // The listener and the runtime's own are among them.
+    assert!(sockets() < 530, "{}", sockets());
+    drop(idle);
+    assert!(verifier.is_notarized(&sha256('a')).await);
+}
+
+#[tokio::test]
 async fn the_environment_sets_what_no_flag_sets() {
     let folder = folder_with(&['a']);
     let mut command = command();

@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
+use crate::read::{SMALL, bounded};
+
 /// Puts a file in place of what is there, if anything.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
@@ -45,10 +47,13 @@ pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// What is in a file, if there is one.
+/// What is in a small file, if there is one.
 pub(super) fn read(path: &Path) -> io::Result<Option<String>> {
-    match fs::read_to_string(path) {
+    match bounded(path, SMALL) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        read => read.map(Some),
+        Err(error) => Err(error),
+        Ok(bytes) => String::from_utf8(bytes)
+            .map(Some)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)),
     }
 }

@@ -106,13 +106,20 @@ impl Segment {
         Ok(())
     }
 
-    /// Leaves it with what was on the disk for good; another one goes on from there.
-    pub(super) fn abandon(self) -> io::Result<()> {
+    /// Leaves it with what was on the disk for good; another one goes on from there. What is left of it is returned: no other
+    /// may begin before [`Self::sync_cut`], or both would have the same records after a failure of power.
+    pub(super) fn abandon(self) -> io::Result<Option<Self>> {
         if self.synced == 0 {
             // The next one has its name.
-            fs::remove_file(&self.path)
-        } else {
-            self.file.set_len(self.synced)
+            fs::remove_file(&self.path)?;
+            return Ok(None);
         }
+        self.file.set_len(self.synced)?;
+        Ok(Some(self))
+    }
+
+    /// Brings to the disk where it was cut.
+    pub(super) fn sync_cut(&self) -> io::Result<()> {
+        self.file.sync_all()
     }
 }

@@ -39,6 +39,10 @@ pub(super) struct Writer {
     leaves: Vec<Hash>,
     /// When the disk last had everything.
     synced: Instant,
+    /// It refused to take all there is: nothing more is promised until it has.
+    behind: bool,
+    /// A segment that was given up, and cut; the disk may not know it yet.
+    given_up: Option<Segment>,
     broken: Option<String>,
 }
 
@@ -62,6 +66,8 @@ impl Writer {
             tail: Vec::new(),
             leaves: Vec::new(),
             synced: Instant::now(),
+            behind: false,
+            given_up: None,
             broken: None,
         }
     }
@@ -120,10 +126,8 @@ impl Writer {
             self.leaves.push(self.prev);
             self.size += 1;
         }
-        let written = self.append(before.0).and_then(|()| match self.options.sync {
-            Sync::Interval(_) => Ok(()),
-            _ => self.sync_tail(),
-        });
+        let later = matches!(self.options.sync, Sync::Interval(_)) && !self.behind;
+        let written = self.append(before.0).and_then(|()| if later { Ok(()) } else { self.sync_tail() });
         let bytes = self.tail.len().saturating_sub(before.0);
         if let Err(error) = written {
             // Nobody is told of them, so they must not be there either.
@@ -133,7 +137,7 @@ impl Writer {
             return Err(error);
         }
         let leaves = self.leaves.get(before.1..).unwrap_or_default().to_vec();
-        if !matches!(self.options.sync, Sync::Interval(_)) {
+        if !later {
             self.settle();
         }
         let metrics = &self.options.metrics;
@@ -148,6 +152,10 @@ impl Writer {
 
     /// Brings the lines from `begin` in the tail into a segment: all of the tail when the segment is a new one.
     fn append(&mut self, begin: usize) -> Result<(), AppendError> {
+        if let Some(segment) = &self.given_up {
+            segment.sync_cut().map_err(|error| AppendError::Sync { source: Arc::new(error) })?;
+            self.given_up = None;
+        }
         let begin = if self.segment.is_some() { begin } else { 0 };
         let lines = self.tail.get(begin..).unwrap_or_default();
         let segment = match &mut self.segment {
@@ -198,9 +206,13 @@ impl Writer {
 
     /// Gives the segment up, with what is in it for good.
     fn abandon(&mut self) {
+        self.behind = true;
         let Some(segment) = self.segment.take() else { return };
-        if let Err(error) = segment.abandon() {
-            self.break_off(&format!("a segment could not be cut where the disk has it: {error}"));
+        match segment.abandon() {
+            Ok(cut) => self.given_up = cut,
+            Err(error) => {
+                self.break_off(&format!("a segment could not be cut where the disk has it: {error}"));
+            }
         }
     }
 
@@ -218,6 +230,7 @@ impl Writer {
         self.leaves.clear();
         self.tail.clear();
         self.synced = Instant::now();
+        self.behind = false;
     }
 
     /// Brings everything to the disk.
@@ -335,6 +348,27 @@ mod tests {
         log.close();
         let lines = lines(folder.path());
         assert!(lines.len() == 2 && lines[1].contains("after"), "{lines:?}");
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_stays_behind_is_promised_nothing_more() {
+        let (folder, options, log) = with_faults(Sync::Interval(Duration::from_millis(1)), u32::MAX).await;
+        let mut promised = 1;
+        let error = loop {
+            match log.append(br#"{"a":"while"}"#.to_vec()).await {
+                Ok(anchor) => promised = anchor.seq + 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, AppendError::Sync { .. }), "{error}");
+        log.append(br#"{"a":"while"}"#.to_vec()).await.unwrap_err();
+        options.faults.syncs.store(0, Ordering::SeqCst);
+        assert_eq!(log.append(br#"{"a":"after"}"#.to_vec()).await.unwrap().seq, promised);
+        log.close();
+        let lines = lines(folder.path());
+        assert_eq!(lines.len() as u64, promised + 1);
+        drop(log);
+        Log::open(folder.path(), Options::new()).unwrap();
     }
 
     #[tokio::test]

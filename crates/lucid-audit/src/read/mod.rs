@@ -4,7 +4,8 @@ mod segment;
 
 pub(crate) use segment::{Listing, Segment, list};
 
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde::de::IgnoredAny;
@@ -29,6 +30,25 @@ impl ReadError {
     pub(crate) fn is_absence(&self) -> bool {
         self.source.kind() == io::ErrorKind::NotFound
     }
+}
+
+/// How large a checkpoint or a key may be, in bytes.
+pub(crate) const SMALL: u64 = 1 << 20;
+
+/// What is in a file of at most `limit` bytes. Who writes to a log's folder may have put a pipe there, or a file without an end.
+pub(crate) fn bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let wrong = |problem: String| Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+    // Looked at before it is opened: opening a pipe would wait for who writes to it.
+    let metadata = fs::metadata(path)?;
+    if !metadata.is_file() {
+        return wrong("it is no regular file".to_owned());
+    }
+    if metadata.len() > limit {
+        return wrong(format!("it has {} bytes, at most {limit} are accepted", metadata.len()));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(limit).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Whether a line is one object of JSON.

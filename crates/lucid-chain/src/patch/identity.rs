@@ -36,12 +36,40 @@ const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// How the names of the volumes begin that the plugin mounts there.
 const TOKEN_VOLUME: &str = "kube-api-access-";
 
-/// Whether a variable of a container says whose identity it has.
+/// Where the agent of Amazon EKS Pod Identity gives credentials
+const CREDENTIALS: [&str; 2] =
+    ["http://169.254.170.23/v1/credentials", "http://[fd00:ec2::23]/v1/credentials"];
+
+/// Where Microsoft Entra signs in, by cloud
+const AUTHORITIES: [&str; 5] = [
+    "https://login.chinacloudapi.cn",
+    "https://login.microsoftonline.com",
+    "https://login.microsoftonline.us",
+    "https://login.partner.microsoftonline.cn",
+    "https://login.microsoftonline.de",
+];
+
+/// Whether a variable of a container says whose identity it has. It does not lead to a service or a file of somebody else's,
+/// such as the author of the pod.
 pub(super) fn is_variable(variable: &Value) -> bool {
-    variable["name"].as_str().is_some_and(|name| VARIABLES.contains(&name))
-        && variable
-            .as_object()
-            .is_some_and(|variable| variable.keys().all(|key| key == "name" || key == "value"))
+    let Some(name) = variable["name"].as_str().filter(|name| VARIABLES.contains(name)) else { return false };
+    let has_more = variable
+        .as_object()
+        .is_none_or(|variable| variable.keys().any(|key| key != "name" && key != "value"));
+    let value = variable["value"].as_str().unwrap_or_default();
+    !has_more
+        && match name {
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI" => CREDENTIALS.contains(&value),
+            "AZURE_AUTHORITY_HOST" => AUTHORITIES.contains(&value.strip_suffix('/').unwrap_or(value)),
+            _ if name.ends_with("_FILE") => is_token(value),
+            _ => true,
+        }
+}
+
+/// Whether a file stands right in one of the folders of tokens.
+fn is_token(path: &str) -> bool {
+    path.rsplit_once('/')
+        .is_some_and(|(folder, name)| PATHS.contains(&folder) && !matches!(name, "" | "." | ".."))
 }
 
 /// Whether all `mounts` are of tokens, read-only and from projected volumes of `pod`.

@@ -309,6 +309,18 @@ fn the_identity_of_the_workload_in_its_cloud_is_no_difference_and_overrides_noth
     let mount = |name: &str, path: &str| json!({"name": name, "mountPath": path, "readOnly": true});
     let role = || json!({"name": "AWS_ROLE_ARN", "value": "arn:aws:iam::1:role/a"});
     assert_eq!(paths(&with(role(), mount("identity", PATH))), []);
+    for (name, value) in [
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/secrets/eks.amazonaws.com/serviceaccount/token"),
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials"),
+        ("AZURE_AUTHORITY_HOST", "https://login.microsoftonline.com/"),
+    ] {
+        let variable = json!({"name": name, "value": value});
+        assert_eq!(paths(&with(variable, mount("identity", PATH))), [], "{name}");
+        for elsewhere in ["/tmp/token", "http://127.0.0.1:9999/v1/credentials", "https://evil.example/", ""] {
+            let variable = json!({"name": name, "value": elsewhere});
+            assert_ne!(paths(&with(variable, mount("identity", PATH))), [], "{name}: {elsewhere}");
+        }
+    }
     for (variable, mount) in [
         (json!({"name": "AWS_REGION", "value": "elsewhere"}), mount("identity", PATH)),
         (

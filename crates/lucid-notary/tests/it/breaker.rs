@@ -40,6 +40,14 @@ async fn after_so_many_failures_in_a_row_nothing_is_asked() {
 }
 
 #[tokio::test]
+async fn a_pause_beyond_the_end_of_the_clock_is_one_that_never_ends() {
+    let script = Script::new(|_| Err(outage()));
+    let service = BreakerLayer::new(1, Duration::MAX).layer(script.service.clone());
+    ask(&service, digest('a')).await.unwrap_err();
+    assert!(is_open(&ask(&service, digest('a')).await.unwrap_err()));
+}
+
+#[tokio::test]
 async fn a_probe_that_succeeds_closes_it() {
     let script = Script::new(|call| if call == 0 { Err(outage()) } else { Ok(Answer::Notarized) });
     let scrape = Scrape::new();

@@ -75,6 +75,37 @@ async fn a_caller_who_gives_up_fails_nobody_else_and_the_ask_goes_on_without_any
     until(async || answers.available_permits() == 0).await;
 }
 
+#[test]
+fn an_ask_while_the_runtime_ends_does_not_keep_it_from_ending() {
+    struct AsksWhenDropped<S: tower::Service<lucid_notary::Digest> + Clone>(S);
+
+    impl<S: tower::Service<lucid_notary::Digest, Future: Future<Output = Outcome>> + Clone> Drop
+        for AsksWhenDropped<S>
+    {
+        fn drop(&mut self) {
+            let ask = self.0.call(digest('a'));
+            assert!(ask.now_or_never().is_some_and(|answer| answer.is_err()), "nobody is there to ask");
+        }
+    }
+
+    let script = Script::new(|_| Ok(Answer::Notarized));
+    let service = CoalesceLayer::new().layer(script.service.clone());
+    let (ended, has_ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let (begun, has_begun) = std::sync::mpsc::channel();
+        runtime.spawn(async move {
+            let _asks = AsksWhenDropped(service);
+            begun.send(()).unwrap();
+            std::future::pending::<()>().await;
+        });
+        has_begun.recv().unwrap();
+        drop(runtime);
+        ended.send(()).unwrap();
+    });
+    has_ended.recv_timeout(crate::common::PATIENCE).unwrap();
+}
+
 #[tokio::test]
 async fn others_are_asked_about_at_the_same_time_and_later_again() {
     let (script, answers) = held(|_| Ok(Answer::Notarized));

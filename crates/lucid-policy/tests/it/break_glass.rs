@@ -76,6 +76,8 @@ fn what_is_no_ticket_opens_nothing() {
     let none = Ask::create(&with_ticket("INC-1")).with(|ask| ask.policy.tickets = Tickets::none());
     assert!(none.denial().contains("asks for an auditor chain"), "{}", none.denial());
     assert!(Tickets::new("INC-(").is_err());
+    // Nothing gets out of the anchors.
+    assert!(Tickets::new("INC-1)|(x").is_err());
 }
 
 #[test]

@@ -3,6 +3,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+/// Clocks have an end, and to add to a time beyond it is a panic: `Duration::MAX` means a hundred years.
+const LONGEST_PAUSE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 /// What a circuit is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
@@ -60,7 +63,7 @@ pub(super) struct Ticket {
 impl Circuit {
     pub(super) fn new(failures: u32, pause: Duration) -> Self {
         let now = Now { state: State::Closed, failed: 0, until: Instant::now(), generation: 0 };
-        Self { failures, pause, now: Mutex::new(now) }
+        Self { failures, pause: pause.min(LONGEST_PAUSE), now: Mutex::new(now) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Now> {

@@ -99,8 +99,11 @@ where
                 let Landing { digest, .. } = &landing;
                 inner.oneshot(digest.clone()).await.map_err(SharedError::new)
             };
-            let task = tokio::spawn(ask.in_current_span());
-            let flight = async move { task.await.unwrap_or_else(|_| Err(SharedError::new(Abandoned))) };
+            let ask = ask.in_current_span();
+            // Spawned by who polls first, when the lock is free again: a runtime that ends drops the ask at once, and
+            // with it the landing, which takes the lock.
+            let flight =
+                async { tokio::spawn(ask).await.unwrap_or_else(|_| Err(SharedError::new(Abandoned))) };
             let flight = flight.boxed().shared();
             flights.insert(digest, flight.clone());
             flight
