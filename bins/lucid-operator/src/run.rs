@@ -25,13 +25,14 @@ pub(crate) const PROGRAM: Program = Program { name: "lucid-operator", service: "
 /// When something that waiting does not cure is wrong at start. An API server that cannot be reached, or refuses, is
 /// asked again until it answers; `/readyz` tells what is missing.
 pub async fn run(args: RunArgs) -> Result<(), RunError> {
-    let policy = Arc::new(args.validation.policy()?);
+    let policy = args.validation.policy()?;
     let mut registry = lucid_serving::registry();
     let verifier = args.validation.verifier(&VerifierMetrics::new(&mut registry))?;
     let recorder = Arc::new(args.decisions.recorder(&mut registry)?);
     let ring = args.ring.service(Arc::clone(&recorder))?;
     let metrics = Metrics::new(&mut registry);
     let validation_metrics = lucid_validator::Metrics::new(&mut registry);
+    let policy = Arc::new(policy.on_change(validation_metrics.exemptions_changed()));
     let host = Host::bind(PROGRAM, &args.serving, registry).await?;
     let host = if args.registration.validate { host } else { host.without_registering_validating() };
     let cluster = ClusterConfiguration::new(args.injection.settings());

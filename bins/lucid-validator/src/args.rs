@@ -1,4 +1,4 @@
-use lucid_notary::client::{Metrics, Verifier};
+use lucid_notary::client::{Metrics, Reread, Verifier};
 use lucid_policy::{Policy, Strictness};
 use snafu::{Snafu, ensure};
 
@@ -54,8 +54,8 @@ impl ValidationArgs {
     ///
     /// # Errors
     ///
-    /// When the exemptions cannot be read.
-    pub fn policy(&self) -> Result<Policy, ArgsError> {
+    /// When the exemptions cannot be read now.
+    pub fn policy(&self) -> Result<Reread<Policy>, ArgsError> {
         let strictness = if self.strict_notarization { Strictness::Strict } else { Strictness::Lenient };
         Ok(self.policy.policy(strictness)?)
     }

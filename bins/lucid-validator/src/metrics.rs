@@ -22,6 +22,14 @@ struct BreakGlassLabels {
     outcome: &'static str,
 }
 
+const EXEMPTIONS: &str = "exemptions";
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReloadLabels {
+    file: &'static str,
+    result: &'static str,
+}
+
 /// The metrics of validation. Cheap to clone.
 ///
 /// | metric | labels | |
@@ -29,6 +37,7 @@ struct BreakGlassLabels {
 /// | `policy_decisions_total` | mode, outcome | judgements of pods and templates, dry runs included |
 /// | `policy_findings_total` | reason | what was wrong, refused or not |
 /// | `policy_exempted_total` | | what would have been wrong, had it not been exempt |
+/// | `policy_file_reloads_total` | file, result | changes of the file `exemptions`: `ok`, or `error` when what was there before stays |
 /// | `break_glass_total` | outcome | pods and templates with a ticket |
 ///
 /// Modes are `audit`, `enforce` and `break-glass`; outcomes of decisions `allowed`, `would_deny` (admitted all the same) and
@@ -38,6 +47,7 @@ pub struct Metrics {
     decisions: Family<DecisionLabels, Counter>,
     findings: Family<FindingLabels, Counter>,
     exempted: Counter,
+    reloads: Family<ReloadLabels, Counter>,
     break_glass: Family<BreakGlassLabels, Counter>,
 }
 
@@ -48,6 +58,7 @@ impl Metrics {
             decisions: Family::default(),
             findings: Family::default(),
             exempted: Counter::default(),
+            reloads: Family::default(),
             break_glass: Family::default(),
         };
         registry.register("policy_decisions", "Judgements of pods and templates", metrics.decisions.clone());
@@ -60,6 +71,11 @@ impl Metrics {
             "policy_exempted",
             "What exemptions kept from being found",
             metrics.exempted.clone(),
+        );
+        registry.register(
+            "policy_file_reloads",
+            "Changes of files that were taken, or not",
+            metrics.reloads.clone(),
         );
         registry.register(
             "break_glass",
@@ -76,10 +92,22 @@ impl Metrics {
                 drop(metrics.decisions.get_or_create(&DecisionLabels { mode, outcome }));
             }
         }
+        for result in ["ok", "error"] {
+            drop(metrics.reloads.get_or_create(&ReloadLabels { file: EXEMPTIONS, result }));
+        }
         for outcome in ["opened", "refused"] {
             drop(metrics.break_glass.get_or_create(&BreakGlassLabels { outcome }));
         }
         metrics
+    }
+
+    /// Counts changes of the file of exemptions, for [`Reread::on_change`](lucid_notary::client::Reread::on_change).
+    pub fn exemptions_changed(&self) -> impl Fn(bool) + Send + Sync + use<> {
+        let reloads = self.reloads.clone();
+        move |is_ok| {
+            let result = if is_ok { "ok" } else { "error" };
+            reloads.get_or_create(&ReloadLabels { file: EXEMPTIONS, result }).inc();
+        }
     }
 
     pub(crate) fn count(&self, judgement: &Judgement) {

@@ -1,9 +1,8 @@
 //! The options of what is judged besides images.
 
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use lucid_notary::client::{FileError, Reread};
 use lucid_policy::{DEFAULT_TICKET_PATTERN, Exemption, Mode, Policy, RequiredLabel, Strictness, Tickets};
 use serde::Deserialize;
 use snafu::{ResultExt, Snafu};
@@ -53,7 +52,7 @@ pub struct PolicyArgs {
     pub require_non_root: bool,
 
     /// A file in YAML with what is not held against anybody: a list `exemptions` of `name` and `namespaces`, `images` or
-    /// `digests`. It is read at start. By default nothing is exempt.
+    /// `digests`. It is read again when it changes. By default nothing is exempt.
     #[arg(long, env = "LUCID_EXEMPTIONS", value_name = "FILE")]
     pub exemptions: Option<PathBuf>,
 }
@@ -80,21 +79,11 @@ pub struct BreakGlassArgs {
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum PolicyArgsError {
-    /// The file cannot be read.
-    #[snafu(display("LUCID_EXEMPTIONS: failed to read {}: {source}", path.display()))]
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The file is none of exemptions.
-    #[snafu(display("LUCID_EXEMPTIONS: {}: {source}", path.display()))]
-    Parse {
-        /// Which.
-        path: PathBuf,
-        /// What is wrong where.
-        source: serde_yaml::Error,
+    /// The file cannot be read, or is none of exemptions.
+    #[snafu(display("LUCID_EXEMPTIONS: {source}"))]
+    Exemptions {
+        /// Which, and what is wrong where.
+        source: FileError,
     },
 }
 
@@ -105,12 +94,12 @@ struct File {
 }
 
 impl PolicyArgs {
-    /// The policy with these options.
+    /// The policy with these options, and with the exemptions that their file has by then.
     ///
     /// # Errors
     ///
-    /// When the exemptions cannot be read.
-    pub fn policy(&self, strictness: Strictness) -> Result<Policy, PolicyArgsError> {
+    /// When the exemptions cannot be read now.
+    pub fn policy(&self, strictness: Strictness) -> Result<Reread<Policy>, PolicyArgsError> {
         let mut policy = Policy::default();
         policy.mode = match self.admission_mode {
             None => Mode::Images,
@@ -125,17 +114,15 @@ impl PolicyArgs {
         });
         policy.tickets = self.break_glass.break_glass_pattern.clone();
         policy.require_non_root = self.require_non_root;
-        if let Some(path) = &self.exemptions {
-            policy.exemptions = exemptions(path)?;
-        }
-        Ok(policy)
+        let with_exemptions = move |files: &[Vec<u8>]| {
+            let mut policy = policy.clone();
+            if let Some(yaml) = files.first() {
+                policy.exemptions = serde_yaml::from_slice::<File>(yaml)?.exemptions;
+            }
+            Ok(policy)
+        };
+        Reread::open(self.exemptions.iter().cloned().collect(), with_exemptions).context(ExemptionsSnafu)
     }
-}
-
-fn exemptions(path: &Path) -> Result<Vec<Exemption>, PolicyArgsError> {
-    let text = fs::read_to_string(path).context(ReadSnafu { path })?;
-    let file: File = serde_yaml::from_str(&text).context(ParseSnafu { path })?;
-    Ok(file.exemptions)
 }
 
 fn parse_tickets(pattern: &str) -> Result<Tickets, String> {

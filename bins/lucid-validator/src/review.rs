@@ -17,7 +17,7 @@ use snafu::{OptionExt, ResultExt, Snafu, ensure};
 use tokio::time::Instant;
 
 use crate::args::{ArgsError, ValidationArgs};
-use crate::validator::{image_verdict, plain, verdicts};
+use crate::validator::{image_verdict, verdicts};
 
 /// How long the Verifier may take for all images of the pod.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -120,7 +120,7 @@ pub enum ReviewError {
 pub async fn review(args: &ReviewArgs, output: &mut impl Write) -> Result<bool, ReviewError> {
     let path = &args.file;
     let verifier = args.validation.verifier(&Metrics::default())?;
-    let policy = args.validation.policy()?;
+    let policy = args.validation.policy()?.get().await;
     let mut catalogues = vec![Catalogue::builtin()];
     for path in &args.catalogue {
         let yaml = read(path)?;
@@ -158,7 +158,7 @@ pub async fn review(args: &ReviewArgs, output: &mut impl Write) -> Result<bool, 
     let asked: Vec<_> =
         auditors.iter().filter(|auditor| policy.asks_about(&case, auditor)).cloned().collect();
     let verdicts = verdicts(verifier.as_ref(), &asked, Instant::now() + PATIENCE).await;
-    let judgement = policy.judge(&case, &auditors, &plain(&verdicts), &Permission::NotAsked);
+    let judgement = policy.judge(&case, &auditors, &verdicts, &Permission::NotAsked);
     let mut write = || {
         if auditors.is_empty() {
             writeln!(output, "no auditor containers")?;

@@ -95,12 +95,13 @@ pub enum RunError {
 /// asked again until it answers; `/readyz` tells what is missing.
 pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let RunArgs { serving, selectors, failure, decisions, ring, injection, validation } = args;
-    let policy = Arc::new(validation.policy()?);
+    let policy = validation.policy()?;
     let mut registry = lucid_serving::registry();
     let verifier = validation.verifier(&VerifierMetrics::new(&mut registry))?;
     let recorder = Arc::new(decisions.recorder(&mut registry)?);
     let ring = ring.service(Arc::clone(&recorder))?;
     let metrics = Metrics::new(&mut registry);
+    let policy = Arc::new(policy.on_change(metrics.exemptions_changed()));
     let host = Host::bind(PROGRAM, &serving, registry).await?;
     let cluster = ClusterConfiguration::new(injection.settings());
     let synced = cluster.keep(host.client(), &serving.namespace, host.condition("configuration"));

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use lucid_audit::{Decision, ImageVerdict, Recorder};
 use lucid_chain::Inputs;
 use lucid_cluster::{ClusterConfiguration, NotSynced};
-use lucid_notary::client::Verifier;
+use lucid_notary::client::{Reread, Verifier};
 use lucid_notary::{Checked, Digest, Provenance, Verdict};
 use lucid_policy::{
     AuditorContainer, Case, Judgement, Operation, Permission, Policy, Request, SubjectError, Workload,
@@ -57,8 +57,8 @@ pub struct Validator {
     pub scope: Scope,
     /// Chains, catalogues and settings, as they are injected by.
     pub cluster: ClusterConfiguration,
-    /// How pods are judged.
-    pub policy: Arc<Policy>,
+    /// How pods are judged; it may change while this runs.
+    pub policy: Arc<Reread<Policy>>,
     /// Who knows which images are notarized; without it nothing can be verified.
     pub verifier: Option<Verifier>,
     /// Who knows who may break the glass; without it everybody may who has a ticket.
@@ -123,14 +123,15 @@ impl Validator {
             .with_namespace_chain(view.namespace_chain.as_deref())
             .with_pod_security(view.pod_security);
         let case = Case::new(&subject, &inputs, &catalogues, view.requires_chain);
+        let policy = self.policy.get().await;
         let auditors = case.auditors();
         let asked: Vec<_> =
-            auditors.iter().filter(|auditor| self.policy.asks_about(&case, auditor)).cloned().collect();
+            auditors.iter().filter(|auditor| policy.asks_about(&case, auditor)).cloned().collect();
         let (verdicts, permission) = tokio::join!(
             verdicts(self.verifier.as_ref(), &asked, request.deadline),
-            self.permission(&case, &request),
+            self.permission(&policy, &case, &request),
         );
-        let judgement = self.policy.judge(&case, &auditors, &plain(&verdicts), &permission);
+        let judgement = policy.judge(&case, &auditors, &verdicts, &permission);
         self.metrics.count(&judgement);
         let response = match judgement.denial() {
             Some(reason) => AdmissionResponse::deny(403, "Forbidden", reason),
@@ -144,8 +145,8 @@ impl Validator {
         Ok(record(&self.recorder, decision, response, request.deadline).await)
     }
 
-    async fn permission(&self, case: &Case<'_>, request: &AdmissionRequest) -> Permission {
-        match (&self.break_glass, self.policy.tickets.of(case)) {
+    async fn permission(&self, policy: &Policy, case: &Case<'_>, request: &AdmissionRequest) -> Permission {
+        match (&self.break_glass, policy.tickets.of(case)) {
             (Some(review), Some(_)) => {
                 let namespace = request.namespace.as_deref().unwrap_or_default();
                 review.permission(&request.user_info, namespace, give_up(request.deadline)).await
@@ -199,11 +200,6 @@ pub(crate) async fn verdicts(
             digests.into_iter().map(|digest| (digest, unknown.clone())).collect()
         }
     }
-}
-
-/// The verdicts without where they come from.
-pub(crate) fn plain(checked: &BTreeMap<Digest, Checked>) -> BTreeMap<Digest, Verdict> {
-    checked.iter().map(|(digest, checked)| (digest.clone(), checked.verdict.clone())).collect()
 }
 
 /// When who is asked is given up: shortly before the answer has to leave, or earlier when there is little time, so that the

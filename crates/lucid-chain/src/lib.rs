@@ -136,6 +136,7 @@ mod skip;
 mod text;
 mod trigger;
 mod uninject;
+mod volume;
 mod warning;
 
 pub use annotations::Annotations;
@@ -159,6 +160,7 @@ pub use privileges::Privileges;
 pub use skip::{SkipPolicy, SkipReason};
 pub use trigger::Trigger;
 pub use uninject::uninject;
+pub use volume::MountView;
 pub use warning::Warning;
 
 #[cfg(doctest)]

@@ -15,7 +15,11 @@ use serde::{
 use serde_json::{Value, value::RawValue};
 use snafu::Snafu;
 
-use crate::{privileges::Privileges, text::Line};
+use crate::{
+    privileges::Privileges,
+    text::Line,
+    volume::{MountView, VolumeView},
+};
 
 /// The bytes are no pod that can be planned for.
 #[derive(Debug, Snafu)]
@@ -55,13 +59,16 @@ pub struct PodView<'a> {
     service_account: Option<Text<'a>>,
     host_network: bool,
     host_pid: bool,
+    host_ipc: bool,
+    hostname: Option<Text<'a>>,
+    host_aliases: Vec<Object<HostAlias<'a>>>,
     shares_processes: bool,
     privileges: Option<Object<Privileges<'a>>>,
     windows: bool,
     pull_secrets: Option<Vec<Object<Named<'a>>>>,
     has_init_containers: bool,
     resources: Option<RawResources<'a>>,
-    volumes: Vec<Object<RawVolume<'a>>>,
+    volumes: Vec<Object<VolumeView<'a>>>,
     containers: Vec<ContainerView<'a>>,
     init_containers: Vec<ContainerView<'a>>,
     ephemeral_containers: Vec<ContainerView<'a>>,
@@ -87,6 +94,9 @@ impl<'a> PodView<'a> {
                 .or(spec.service_account),
             host_network: spec.host_network.unwrap_or_default(),
             host_pid: spec.host_pid.unwrap_or_default(),
+            host_ipc: spec.host_ipc.unwrap_or_default(),
+            hostname: spec.hostname,
+            host_aliases: spec.host_aliases.unwrap_or_default(),
             shares_processes: spec.share_process_namespace.unwrap_or_default(),
             privileges: spec.security_context,
             windows: spec.os.is_some_and(|Object(os)| os.name.as_deref() == Some("windows")),
@@ -158,6 +168,24 @@ impl<'a> PodView<'a> {
         self.host_pid
     }
 
+    /// `spec.hostIPC`.
+    pub fn host_ipc(&self) -> bool {
+        self.host_ipc
+    }
+
+    /// `spec.hostname`, or else the name of the pod: what the pod's own address is called in its hosts file.
+    pub fn hostname(&self) -> Option<&str> {
+        self.hostname.as_deref().filter(|name| !name.is_empty()).or(self.name())
+    }
+
+    /// Address and name of each entry that `spec.hostAliases` adds to the pod's hosts file.
+    pub fn host_aliases(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.host_aliases.iter().flat_map(|Object(alias)| {
+            let address = alias.ip.as_deref().unwrap_or_default();
+            alias.hostnames.iter().flatten().map(move |name| (address, &**name))
+        })
+    }
+
     /// `spec.shareProcessNamespace`.
     pub fn shares_processes(&self) -> bool {
         self.shares_processes
@@ -172,11 +200,12 @@ impl<'a> PodView<'a> {
     /// Name and `image.reference` of the image volumes (KEP-4639) in `spec.volumes`. A volume without a reference has the
     /// empty one.
     pub fn image_volumes(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.volumes.iter().filter_map(|Object(volume)| {
-            let Object(image) = volume.image.as_ref()?;
-            let reference = image.reference.as_deref().unwrap_or_default();
-            Some((volume.name.as_deref().unwrap_or_default(), reference))
-        })
+        self.volumes.iter().filter_map(|Object(volume)| Some((volume.name(), volume.image()?)))
+    }
+
+    /// Name and `hostPath.path` of the volumes in `spec.volumes` that are files of the node.
+    pub fn host_paths(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.volumes.iter().filter_map(|Object(volume)| Some((volume.name(), volume.host_path()?)))
     }
 
     /// `spec.containers`.
@@ -240,9 +269,8 @@ impl<'a> PodView<'a> {
 
     /// Whether the pod has a volume of this name and every such volume is `projected`.
     pub(crate) fn has_projected_volume(&self, name: &str) -> bool {
-        let mut named =
-            self.volumes.iter().filter(|Object(volume)| volume.name.as_deref() == Some(name)).peekable();
-        named.peek().is_some() && named.all(|Object(volume)| volume.projected.is_some())
+        let mut named = self.volumes.iter().filter(|Object(volume)| volume.name() == name).peekable();
+        named.peek().is_some() && named.all(|Object(volume)| volume.is_projected())
     }
 }
 
@@ -279,9 +307,14 @@ impl<'a> ContainerView<'a> {
         self.fields.security_context.as_ref().map(|Object(privileges)| privileges)
     }
 
-    /// Names of the volumes in `volumeMounts`.
-    pub fn mounted_volumes(&self) -> impl Iterator<Item = &str> {
-        self.fields.volume_mounts.iter().flatten().filter_map(|Object(mount)| mount.name.as_deref())
+    /// `volumeMounts`.
+    pub fn mounts(&self) -> impl Iterator<Item = &MountView<'a>> {
+        self.fields.volume_mounts.iter().flatten().map(|Object(mount)| mount)
+    }
+
+    /// `targetContainerName`: whose processes an ephemeral container is among.
+    pub fn target(&self) -> Option<&str> {
+        self.fields.target_container_name.as_deref().filter(|name| !name.is_empty())
     }
 
     /// Startup, readiness and liveness probe, as far as they are there.
@@ -390,6 +423,12 @@ struct RawSpec<'a> {
     host_network: Option<bool>,
     #[serde(rename = "hostPID")]
     host_pid: Option<bool>,
+    #[serde(rename = "hostIPC")]
+    host_ipc: Option<bool>,
+    #[serde(borrow)]
+    hostname: Option<Text<'a>>,
+    #[serde(borrow)]
+    host_aliases: Option<Vec<Object<HostAlias<'a>>>>,
     share_process_namespace: Option<bool>,
     #[serde(borrow)]
     security_context: Option<Object<Privileges<'a>>>,
@@ -400,7 +439,7 @@ struct RawSpec<'a> {
     #[serde(borrow)]
     resources: Option<Object<RawResources<'a>>>,
     #[serde(borrow)]
-    volumes: Option<Vec<Object<RawVolume<'a>>>>,
+    volumes: Option<Vec<Object<VolumeView<'a>>>>,
     #[serde(borrow)]
     containers: Option<Vec<&'a RawValue>>,
     #[serde(borrow)]
@@ -425,19 +464,13 @@ pub(crate) struct RawResources<'a> {
     pub(crate) limits: Option<BTreeMap<Text<'a>, Value>>,
 }
 
+/// One entry of `hostAliases`.
 #[derive(Debug, Clone, Deserialize)]
-struct RawVolume<'a> {
+struct HostAlias<'a> {
     #[serde(borrow)]
-    name: Option<Text<'a>>,
-    projected: Option<IgnoredAny>,
+    ip: Option<Text<'a>>,
     #[serde(borrow)]
-    image: Option<Object<RawImage<'a>>>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-struct RawImage<'a> {
-    #[serde(borrow)]
-    reference: Option<Text<'a>>,
+    hostnames: Option<Vec<Text<'a>>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -456,7 +489,9 @@ struct RawContainer<'a> {
     #[serde(borrow)]
     security_context: Option<Object<Privileges<'a>>>,
     #[serde(borrow)]
-    volume_mounts: Option<Vec<Object<Named<'a>>>>,
+    volume_mounts: Option<Vec<Object<MountView<'a>>>>,
+    #[serde(borrow)]
+    target_container_name: Option<Text<'a>>,
     #[serde(borrow)]
     startup_probe: Option<Object<RawProbe<'a>>>,
     #[serde(borrow)]

@@ -17,6 +17,8 @@ pub struct Privileges<'a> {
     #[serde(default, deserialize_with = "boolean")]
     privileged: Option<bool>,
     #[serde(borrow)]
+    proc_mount: Option<Text<'a>>,
+    #[serde(borrow)]
     capabilities: Option<Capabilities<'a>>,
 }
 
@@ -50,6 +52,11 @@ impl Privileges<'_> {
     /// `privileged`.
     pub fn is_privileged(&self) -> bool {
         self.privileged.unwrap_or_default()
+    }
+
+    /// `procMount`; `Default` where it is left out.
+    pub fn proc_mount(&self) -> &str {
+        self.proc_mount.as_deref().filter(|kind| !kind.is_empty()).unwrap_or("Default")
     }
 
     /// `capabilities.add`, without the prefix `CAP_` that container runtimes take too.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use lucid_chain::{ContainerView, PodView, keys};
+use lucid_chain::{ContainerView, MountView, PodView, keys};
 use lucid_notary::reference::ReferenceError;
 use lucid_notary::{Digest, ImageReference};
 
@@ -117,7 +117,7 @@ impl Case<'_> {
                 {
                     continue;
                 }
-                mounted.extend(container.mounted_volumes());
+                mounted.extend(container.mounts().map(MountView::volume));
                 if !self.stood_with_image(place, container) {
                     auditors.push(AuditorContainer::new(place, container.name(), image, reference));
                 }
@@ -149,11 +149,16 @@ impl Case<'_> {
     ) -> bool {
         let name = container.name();
         image.is_some_and(|image| self.is_image_of_auditor(image))
-            || self.catalogues.iter().any(|catalogue| catalogue.auditor_of_container(name).is_some())
-            || name == keys::INIT_CONTAINER
+            || self.is_name_of_auditor(name)
             || container.env(AUDITOR_ID).is_some()
             || container.env(keys::REDIRECT_ENV).is_some()
             || planned.iter().any(|(planned, _)| *planned == name)
+    }
+
+    /// Whether an auditor of one of the catalogues, or lucid-init, goes by this name.
+    pub(crate) fn is_name_of_auditor(&self, name: &str) -> bool {
+        name == keys::INIT_CONTAINER
+            || self.catalogues.iter().any(|catalogue| catalogue.auditor_of_container(name).is_some())
     }
 
     fn is_image_of_auditor(&self, image: &ImageReference) -> bool {

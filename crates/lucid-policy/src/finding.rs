@@ -127,8 +127,40 @@ pub enum Problem {
     HostNetwork,
     /// The pod sees the node's processes.
     HostPid,
+    /// The pod shares memory and message queues with the node.
+    HostIpc,
     /// The pod's containers see each other's processes, auditors' included.
     SharedProcesses,
+    /// A name of the loopback interface, by which auditors forward, has another address as well.
+    HostAlias {
+        /// The name, such as `localhost`.
+        name: String,
+        /// The address.
+        address: String,
+    },
+    /// The pod goes by a name of the loopback interface, which so has the pod's address as well.
+    Hostname {
+        /// The name.
+        name: String,
+    },
+    /// It mounts a part of the node from which auditors are within reach.
+    HostPath {
+        /// The volume.
+        volume: String,
+        /// What is mounted of the node.
+        path: String,
+        /// The path of the node that this is above, at or below.
+        kept: &'static str,
+    },
+    /// Its `/proc` is not masked: it can write the pod's network settings.
+    UnmaskedProc,
+    /// It bears the name of an auditor, and is none.
+    AuditorName,
+    /// It is to be among the processes of an auditor.
+    AuditorTarget {
+        /// The auditor's container.
+        auditor: String,
+    },
     /// The pod asks for no auditors and may not.
     SkipNotAllowed,
 
@@ -215,7 +247,14 @@ impl Problem {
             Self::AuditorPort { .. } => "AuditorPort",
             Self::HostNetwork => "HostNetwork",
             Self::HostPid => "HostPID",
+            Self::HostIpc => "HostIPC",
             Self::SharedProcesses => "SharedProcesses",
+            Self::HostAlias { .. } => "HostAlias",
+            Self::Hostname { .. } => "Hostname",
+            Self::HostPath { .. } => "HostPath",
+            Self::UnmaskedProc => "UnmaskedProc",
+            Self::AuditorName => "AuditorName",
+            Self::AuditorTarget { .. } => "AuditorTarget",
             Self::SkipNotAllowed => "SkipNotAllowed",
             Self::TierMissing { .. } => "TierMissing",
             Self::TierInvalid { .. } => "TierInvalid",
@@ -249,7 +288,14 @@ impl Problem {
             | Self::AuditorPort { .. }
             | Self::HostNetwork
             | Self::HostPid
+            | Self::HostIpc
             | Self::SharedProcesses
+            | Self::HostAlias { .. }
+            | Self::Hostname { .. }
+            | Self::HostPath { .. }
+            | Self::UnmaskedProc
+            | Self::AuditorName
+            | Self::AuditorTarget { .. }
             | Self::SkipNotAllowed => Check::Bypass,
             Self::TierMissing { .. } | Self::TierInvalid { .. } | Self::Misspelt { .. } => Check::Labels,
             Self::TicketInvalid { .. }
@@ -326,6 +372,41 @@ impl fmt::Display for Problem {
             Self::HostPid => f.write_str("hostPID is true: the auditors' processes can be reached from the pod"),
             Self::SharedProcesses => f.write_str(
                 "shareProcessNamespace is true: the auditors' processes and files can be reached from other containers",
+            ),
+            Self::HostIpc => f.write_str(
+                "hostIPC is true: the model can be called through the node's shared memory, past the chain",
+            ),
+            Self::HostAlias { name, address } => write!(
+                f,
+                "hostAliases gives {} the address {}, and each auditor calls the next one by localhost: accepted are 127.0.0.1 \
+                 and ::1",
+                Excerpt(name),
+                Excerpt(address)
+            ),
+            Self::Hostname { name } => write!(
+                f,
+                "the pod's host name is {}, and each auditor calls the next one by localhost, which would be the pod's address \
+                 as well: accepted is any other hostname",
+                Excerpt(name)
+            ),
+            Self::HostPath { volume, path, kept } => write!(
+                f,
+                "volume {} mounts {} of the node, from where the auditors can be reached: accepted are paths that are not \
+                 above, at or below {kept}",
+                Excerpt(volume),
+                Excerpt(path)
+            ),
+            Self::UnmaskedProc => f.write_str(
+                "securityContext.procMount is not Default: it can change the pod's network settings, accepted is Default",
+            ),
+            Self::AuditorName => f.write_str(
+                "it bears the name of an auditor, and an ephemeral container is never part of a chain: accepted is any other name",
+            ),
+            Self::AuditorTarget { auditor } => write!(
+                f,
+                "targetContainerName is auditor {}, whose processes and files it would reach: accepted is a container of the \
+                 application",
+                Excerpt(auditor)
             ),
             Self::SkipNotAllowed => {
                 write!(f, "annotation {}: \"true\" is not allowed here", keys::SKIP_AUDIT)

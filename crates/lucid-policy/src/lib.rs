@@ -59,8 +59,8 @@
 //! - **Images.** Auditors run images that are notarized. Who is an auditor follows from the spec ([`Case::auditors`]).
 //! - **Chain.** A pod that asks for a chain, or whose namespace demands one, has it: every planned container, as planned, in
 //!   order. The plan comes from [`lucid_chain::plan()`], the same that injects.
-//! - **Bypass.** Nothing else in such a pod can take an auditor's user or port, change the network rules, or look into the
-//!   auditors' processes.
+//! - **Bypass.** Nothing else in such a pod can take an auditor's user, port or name, change the network rules or what
+//!   `localhost` means, or reach the auditors' processes, also by way of the node.
 //! - **Labels.** A [`RequiredLabel`] is there, and no name of ours is misspelt.
 //! - **Break-glass.** A ticket in a label opens all of this ([`Tickets`]), for a time if its author says so. It is told to
 //!   the client and stands in the record also when nothing was wrong.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use lucid_chain::Decision;
-use lucid_notary::{Digest, Verdict};
+use lucid_notary::{Checked, Digest, Verdict};
 
 use crate::auditors::AuditorContainer;
 use crate::break_glass::{BreakGlass, Permission, Tickets};
@@ -83,7 +83,7 @@ impl Policy {
         &self,
         case: &Case<'_>,
         auditors: &[AuditorContainer<'_>],
-        verdicts: &BTreeMap<Digest, Verdict>,
+        verdicts: &BTreeMap<Digest, Checked>,
         permission: &Permission,
     ) -> Judgement {
         let mut exempted = Vec::new();
@@ -139,13 +139,13 @@ fn location(auditor: &AuditorContainer<'_>) -> Location {
     }
 }
 
-fn image_problem(auditor: &AuditorContainer<'_>, verdicts: &BTreeMap<Digest, Verdict>) -> Option<Problem> {
+fn image_problem(auditor: &AuditorContainer<'_>, verdicts: &BTreeMap<Digest, Checked>) -> Option<Problem> {
     let reference = match &auditor.reference {
         Ok(reference) => reference,
         Err(error) => return Some(Problem::InvalidReference { reason: error.to_string() }),
     };
     let Some(digest) = reference.digest() else { return Some(Problem::MissingDigest) };
-    match verdicts.get(digest) {
+    match verdicts.get(digest).map(|checked| &checked.verdict) {
         Some(Verdict::Notarized) => None,
         Some(Verdict::NotNotarized) => Some(Problem::NotNotarized),
         Some(Verdict::Unknown { reason }) => Some(Problem::Unverified { reason: reason.clone() }),

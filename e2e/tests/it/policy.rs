@@ -1,5 +1,7 @@
 //! The policy on a real API server: who is refused, who is warned, what is never blocked.
 
+use std::time::{Duration, Instant};
+
 use http::Method;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
@@ -154,9 +156,24 @@ async fn images_of_auditors_are_judged_in_every_list_and_by_every_way_to_write_t
     let admin =
         json!({"name": "y", "image": "shell", "securityContext": {"capabilities": {"add": ["NET_ADMIN"]}}});
     assert_refused("admin", &patch(&cluster, &debug, STRATEGIC, &ephemeral(admin)).await, &["NET_ADMIN"]);
-    // As `kubectl debug` does.
-    let shell =
-        json!({"name": "z", "image": "shell", "securityContext": {"capabilities": {"add": ["SYS_PTRACE"]}}});
+    for (what, container, says) in [
+        (
+            "target",
+            json!({"name": "y", "image": "shell", "targetContainerName": "good"}),
+            "targetContainerName",
+        ),
+        ("name", json!({"name": "lucid-toxicity-auditor", "image": "shell"}), "bears the name of an auditor"),
+        (
+            "no rules",
+            json!({"name": "y", "image": "shell", "targetContainerName": "lucid-init"}),
+            "auditor \"lucid-init\"",
+        ),
+    ] {
+        assert_refused(what, &patch(&cluster, &debug, STRATEGIC, &ephemeral(container)).await, &[says]);
+    }
+    // As `kubectl debug --target=model` does.
+    let shell = json!({"name": "z", "image": "shell", "targetContainerName": "model",
+        "securityContext": {"capabilities": {"add": ["SYS_PTRACE"]}}});
     assert_passed("debug", &patch(&cluster, &debug, STRATEGIC, &ephemeral(shell)).await);
 }
 
@@ -215,6 +232,131 @@ async fn what_gets_around_a_chain_is_refused_and_ordinary_pods_are_not() {
     api.patch("shop", &PatchParams::default(), &Patch::Merge(&annotated)).await.unwrap();
     let is_refused = |answer: &lucid_e2e::Answer| answer.refusal().contains("requires an auditor chain");
     until(&cluster, "shop", |name| plain(&format!("plain-{name}")), is_refused).await;
+}
+
+/// The pod with these fields in its spec, and in its container.
+fn merged(name: &str, spec: Value, container: Value) -> Value {
+    let mut pod = secured(name);
+    pod["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    pod["spec"]["containers"][0].as_object_mut().unwrap().extend(container.as_object().unwrap().clone());
+    pod
+}
+
+#[tokio::test]
+async fn what_reaches_an_auditor_by_the_node_or_by_its_name_is_refused_and_ordinary_pods_are_not() {
+    let cluster = cluster().await;
+    catalogue(&cluster).await;
+    let verifier = Verifier::start(cluster.folder(), &[NOTARIZED]).await.unwrap();
+    let _operator = enforcing(&cluster, &verifier).await;
+    let node = |path: &str| json!({"volumes": [{"name": "node", "hostPath": {"path": path}}]});
+    let mount = json!({"volumeMounts": [{"name": "node", "mountPath": "/node", "readOnly": true}]});
+    let aliases =
+        |ip: &str, name: &str| json!({"hostAliases": [{"ip": ip, "hostnames": ["a.example.com", name]}]});
+    let unmasked = json!({"securityContext": {"procMount": "Unmasked"}});
+    let capability = |name: &str| json!({"securityContext": {"capabilities": {"add": [name]}}});
+    let none = json!({});
+    for (what, spec, container, says) in [
+        ("IPC", json!({"hostIPC": true}), &none, "hostIPC is true"),
+        (
+            "localhost",
+            aliases("203.0.113.7", "localhost"),
+            &none,
+            r#"gives "localhost" the address "203.0.113.7""#,
+        ),
+        ("a neighbour", aliases("127.0.0.2", "localhost"), &none, r#"the address "127.0.0.2""#),
+        ("called so", json!({"hostname": "localhost"}), &none, "host name"),
+        ("the node", node("/"), &mount, r#"container model: volume "node" mounts "/" of the node"#),
+        ("processes", node("/proc"), &mount, r#"mounts "/proc""#),
+        ("the kubelet", node("/var/lib/kubelet"), &mount, "kubelet"),
+        ("a socket", node("/var/run/docker.sock"), &mount, r#"mounts "/run/docker.sock""#),
+        ("procMount", json!({"hostUsers": false}), &unmasked, "procMount"),
+        ("files", none.clone(), &capability("DAC_READ_SEARCH"), "DAC_READ_SEARCH"),
+        ("memory", none.clone(), &capability("PERFMON"), "PERFMON"),
+    ] {
+        let reply = post(&cluster, PODS, &merged("a", spec, container.clone())).await;
+        assert_refused(what, &reply, &[says]);
+    }
+    let mut early = merged("a", node("/run/containerd"), none.clone());
+    early["spec"]["initContainers"] =
+        json!([{"name": "early", "image": "x", "volumeMounts": mount["volumeMounts"]}]);
+    assert_refused("early", &post(&cluster, PODS, &early).await, &["init container early: volume"]);
+
+    let probe = json!({"readinessProbe": {"tcpSocket": {"host": "127.0.0.1", "port": 5000}}});
+    let context = json!({"securityContext": {
+        "sysctls": [{"name": "net.ipv4.ip_local_port_range", "value": "1024 65535"}],
+        "seLinuxOptions": {"level": "s0:c1,c2"}, "appArmorProfile": {"type": "Unconfined"}}});
+    let names = json!({"setHostnameAsFQDN": true, "subdomain": "shop", "dnsPolicy": "None",
+        "dnsConfig": {"nameservers": ["10.0.0.53"]}});
+    for (name, spec, container) in [
+        ("aliases", aliases("127.0.0.1", "foo.local"), &none),
+        ("other-aliases", aliases("203.0.113.7", "ledger.internal"), &none),
+        ("logs", node("/var/log"), &mount),
+        ("zone", node("/etc/localtime"), &mount),
+        ("unused", node("/proc"), &none),
+        ("probe", none.clone(), &probe),
+        ("context", context, &none),
+        ("names", names, &none),
+    ] {
+        assert_passed(name, &post(&cluster, PODS, &merged(name, spec, container.clone())).await);
+    }
+}
+
+#[tokio::test]
+async fn exemptions_are_read_again_when_they_change_and_broken_ones_change_nothing() {
+    let cluster = cluster().await;
+    catalogue(&cluster).await;
+    let verifier = Verifier::start(cluster.folder(), &[NOTARIZED]).await.unwrap();
+    let file = cluster.folder().join("exemptions.yaml");
+    // As an editor does, so that nobody reads a half.
+    let write = |text: &str| {
+        let whole = file.with_extension("new");
+        std::fs::write(&whole, text).unwrap();
+        std::fs::rename(whole, &file).unwrap();
+    };
+    write("exemptions: []");
+    let log = cluster.folder().join("decisions");
+    let folder = log.display().to_string();
+    let operator = operator(&cluster, |operator| {
+        operator
+            .env("LUCID_DECISION_LOG", folder)
+            .env("LUCID_ADMISSION_MODE", "enforce")
+            .env("LUCID_TIER_LABEL", "")
+            .env("LUCID_CHAIN", "good")
+            .env("LUCID_VERIFIER_URL", verifier.url())
+            .env("LUCID_EXEMPTIONS", file.display().to_string())
+    })
+    .await;
+    let ipc = |name: &str| merged(name, json!({"hostIPC": true}), json!({}));
+    assert_refused("none", &post(&cluster, PODS, &ipc("a")).await, &["hostIPC"]);
+    write("exemptions: [{name: batch, namespaces: [shop]}]");
+    until(&cluster, "shop", |name| ipc(&format!("exempt-{name}")), |answer| answer.refusal().is_empty())
+        .await;
+
+    let mut judged = decisions(&log).into_iter().filter(|decision| decision["webhook"] == "validate");
+    let exempted = judged.next_back().unwrap()["exemptions"].to_string();
+    assert!(exempted.contains("batch: hostIPC is true"), "{exempted}");
+
+    let reloads = async |result: &str| {
+        let series = format!(r#"lucid_policy_file_reloads_total{{file="exemptions",result="{result}"}}"#);
+        metric(&operator, &series).await
+    };
+    assert_eq!((reloads("ok").await, reloads("error").await), (1, 0));
+    write("exemptions: [{name: everything}]");
+    let begin = Instant::now();
+    for attempt in 0.. {
+        assert_passed("broken", &post(&cluster, PODS, &ipc(&format!("broken-{attempt}"))).await);
+        if reloads("error").await == 1 {
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "nobody read the file");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let log = std::fs::read_to_string(operator.log()).unwrap();
+    assert!(log.contains("at least one of namespaces, images and digests"), "{log}");
+    write("exemptions: []");
+    let is_refused = |answer: &lucid_e2e::Answer| answer.refusal().contains("hostIPC");
+    until(&cluster, "shop", |name| ipc(&format!("again-{name}")), is_refused).await;
+    assert_eq!((reloads("ok").await, reloads("error").await), (2, 1));
 }
 
 #[tokio::test]

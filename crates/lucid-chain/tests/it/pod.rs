@@ -1,6 +1,6 @@
 //! Reading a pod's JSON.
 
-use lucid_chain::PodView;
+use lucid_chain::{ContainerView, PodView};
 
 #[test]
 fn only_what_planning_reads_is_kept_and_the_rest_is_skipped() {
@@ -93,30 +93,45 @@ fn a_view_tells_what_a_container_may_do_and_which_images_are_volumes() {
     let json = r#"{
         "metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}},
         "spec": {
-            "hostPID": true, "shareProcessNamespace": true, "securityContext": {"runAsUser": 7, "runAsNonRoot": true},
-            "volumes": [{"name": "files", "image": {"reference": "shop/files:1"}}, {"name": "x", "emptyDir": {}}, {"name": "y", "image": {}}],
+            "hostPID": true, "hostIPC": true, "shareProcessNamespace": true, "securityContext": {"runAsUser": 7, "runAsNonRoot": true},
+            "hostname": "h", "hostAliases": [{"ip": "127.0.0.1", "hostnames": ["a", "b"]}, {"ip": "::1", "hostnames": null}, {"hostnames": ["c"]}],
+            "volumes": [{"name": "files", "image": {"reference": "shop/files:1"}}, {"name": "x", "emptyDir": {}}, {"name": "y", "image": {}},
+                {"name": "logs", "hostPath": {"path": "/var/log", "type": ""}}],
             "containers": [
-                {"name": "a", "volumeMounts": [{"name": "files"}], "securityContext": {
-                    "privileged": true, "runAsUser": 0, "capabilities": {"add": ["CAP_SETUID", "NET_ADMIN"], "drop": ["cap_chown"]}}},
+                {"name": "a", "volumeMounts": [{"name": "files"}, {"name": "logs", "subPath": "a/b"}], "securityContext": {
+                    "privileged": true, "procMount": "Unmasked", "runAsUser": 0, "capabilities": {"add": ["CAP_SETUID", "NET_ADMIN"], "drop": ["cap_chown"]}}},
                 {"name": "b", "securityContext": {"capabilities": {"add": null, "drop": ["ALL"]}}},
                 {"name": "c", "securityContext": null}
-            ]
+            ],
+            "ephemeralContainers": [{"name": "d", "targetContainerName": "a"}, {"name": "e", "targetContainerName": ""}]
         }
     }"#;
     let pod = PodView::from_json(json).unwrap();
     assert_eq!(pod.labels().collect::<Vec<_>>(), [("a", "b")]);
     assert_eq!(pod.annotations().collect::<Vec<_>>(), [("c", "d")]);
-    assert!(pod.host_pid() && pod.shares_processes() && !pod.host_network());
+    assert!(pod.host_ipc() && pod.host_pid() && pod.shares_processes() && !pod.host_network());
     let of_pod = pod.privileges().unwrap();
     assert_eq!((of_pod.run_as_user(), of_pod.run_as_non_root()), (Some(7), Some(true)));
     assert_eq!(pod.image_volumes().collect::<Vec<_>>(), [("files", "shop/files:1"), ("y", "")]);
+    assert_eq!(pod.host_paths().collect::<Vec<_>>(), [("logs", "/var/log")]);
+    assert_eq!(pod.hostname(), Some("h"));
+    assert_eq!(
+        PodView::from_json(r#"{"metadata": {"name": "n"}, "spec": {"hostname": ""}}"#).unwrap().hostname(),
+        Some("n")
+    );
+    assert_eq!(pod.host_aliases().collect::<Vec<_>>(), [("127.0.0.1", "a"), ("127.0.0.1", "b"), ("", "c")]);
+    let targets = pod.ephemeral_containers().iter().map(ContainerView::target);
+    assert_eq!(targets.collect::<Vec<_>>(), [Some("a"), None]);
     let [a, b, c] = pod.containers() else { panic!("three containers") };
-    assert_eq!(a.mounted_volumes().collect::<Vec<_>>(), ["files"]);
+    let mounts = a.mounts().map(|mount| (mount.volume(), mount.sub_path()));
+    assert_eq!(mounts.collect::<Vec<_>>(), [("files", ""), ("logs", "a/b")]);
     let a = a.privileges().unwrap();
+    assert_eq!(a.proc_mount(), "Unmasked");
     assert_eq!((a.run_as_user(), a.is_privileged()), (Some(0), true));
     assert_eq!(a.added().collect::<Vec<_>>(), ["SETUID", "NET_ADMIN"]);
     assert!(a.drops("CHOWN") && !a.drops("SETUID"));
     let b = b.privileges().unwrap();
+    assert_eq!(b.proc_mount(), "Default");
     assert!(b.drops("SETUID") && !b.is_privileged() && b.added().next().is_none());
     assert!(c.privileges().is_none());
 }

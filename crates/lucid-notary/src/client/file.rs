@@ -12,8 +12,6 @@ use snafu::{ResultExt, Snafu};
 use tokio::sync::Mutex;
 use tower::BoxError;
 
-use super::metrics::Metrics;
-
 /// For how long what was read is taken to be what the files hold.
 const PACE: Duration = Duration::from_secs(1);
 
@@ -40,19 +38,33 @@ pub enum FileError {
 }
 
 type Make<T> = Box<dyn Fn(&[Vec<u8>]) -> Result<T, BoxError> + Send + Sync>;
+type OnChange = Box<dyn Fn(bool) + Send + Sync>;
 
 /// A value made of the contents of files. Who asks for it a second or more after the files have changed gets the new
-/// one. While they cannot be used, the last good value stays: a rotation that is half done must not end what works.
+/// one. While they cannot be used, the last good value stays, with a warning in the log: a rotation that is half done must
+/// not end what works.
 ///
 /// The files are read and compared, not watched: a mounted Secret changes by swapped links, which watches of files miss.
-pub(super) struct Reread<T> {
-    kind: &'static str,
+///
+/// ```
+/// use lucid_notary::client::Reread;
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let limit = Reread::open(vec!["/etc/limit".into()], |files| {
+///     let text = str::from_utf8(files.first().ok_or("no file")?)?;
+///     Ok(text.trim().parse::<u32>()?)
+/// })?
+/// .on_change(|is_ok| println!("{}", if is_ok { "a new limit" } else { "the limit cannot be read" }));
+/// println!("at most {}", limit.get().await);
+/// # Ok(()) }
+/// ```
+pub struct Reread<T> {
     files: Vec<PathBuf>,
     make: Make<T>,
+    on_change: OnChange,
     hasher: RandomState,
     known: ArcSwap<Known<T>>,
     turn: Mutex<()>,
-    metrics: Metrics,
 }
 
 struct Known<T> {
@@ -70,11 +82,14 @@ impl<T> fmt::Debug for Reread<T> {
 }
 
 impl<T> Reread<T> {
-    /// Reads the files, `kind` being their name in metrics, and makes the first value.
-    pub(super) fn new(
-        kind: &'static str,
+    /// Reads the files and makes the first value of their contents, which `make` gets in the order of `files`. Without files
+    /// it is made once.
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be read, or `make` makes nothing of them.
+    pub fn open(
         files: Vec<PathBuf>,
-        metrics: Metrics,
         make: impl Fn(&[Vec<u8>]) -> Result<T, BoxError> + Send + Sync + 'static,
     ) -> Result<Self, FileError> {
         let at = Instant::now();
@@ -84,11 +99,18 @@ impl<T> Reread<T> {
         let hasher = RandomState::new();
         let found = Some(hasher.hash_one(&contents));
         let known = ArcSwap::from_pointee(Known { value: Arc::new(value), at, found });
-        Ok(Self { kind, files, make: Box::new(make), hasher, known, turn: Mutex::new(()), metrics })
+        let on_change = Box::new(|_| ());
+        Ok(Self { files, make: Box::new(make), on_change, hasher, known, turn: Mutex::new(()) })
+    }
+
+    /// Calls this when other contents were found, with whether they are in use now; such as for a metric.
+    #[must_use]
+    pub fn on_change(self, call: impl Fn(bool) + Send + Sync + 'static) -> Self {
+        Self { on_change: Box::new(call), ..self }
     }
 
     /// The value.
-    pub(super) async fn get(&self) -> Arc<T> {
+    pub async fn get(&self) -> Arc<T> {
         let is_recent = |known: &Known<T>| self.files.is_empty() || known.at.elapsed() < PACE;
         let known = self.known.load();
         if is_recent(&known) {
@@ -109,7 +131,7 @@ impl<T> Reread<T> {
             let made = contents.and_then(|contents| {
                 (self.make)(&contents).context(ContentSnafu { what: names(&self.files) })
             });
-            self.metrics.file_reloaded(self.kind, made.is_ok());
+            (self.on_change)(made.is_ok());
             match made {
                 Ok(value) => Arc::new(value),
                 Err(error) => {

@@ -230,9 +230,13 @@ impl Metrics {
         self.durations.observe(took.as_secs_f64());
     }
 
-    pub(super) fn file_reloaded(&self, file: &'static str, is_ok: bool) {
-        let result = if is_ok { "ok" } else { "error" };
-        self.reloads.get_or_create(&ReloadLabels { file, result }).inc();
+    /// Counts changes of that file.
+    pub(super) fn on_change(&self, file: &'static str) -> impl Fn(bool) + Send + Sync + use<> {
+        let reloads = self.reloads.clone();
+        move |is_ok| {
+            let result = if is_ok { "ok" } else { "error" };
+            reloads.get_or_create(&ReloadLabels { file, result }).inc();
+        }
     }
 }
 

@@ -45,7 +45,7 @@ pub use self::allowlist::Allowlist;
 pub use self::batch::{MAX_IN_FLIGHT, check_all};
 pub use self::cache::{Cache, TimeToLive};
 pub use self::failure::{CachedFailure, SharedError, is_outage};
-pub use self::file::FileError;
+pub use self::file::{FileError, Reread};
 pub use self::http::{Answer, BuildError, HttpVerifier, HttpVerifierBuilder, VerifierError};
 pub use self::metrics::Metrics;
 pub use self::verifier::{Verifier, VerifierBuilder};

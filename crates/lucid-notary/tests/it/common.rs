@@ -127,9 +127,18 @@ impl Scrape {
 
     /// The value of a series, written as it is scraped; 0 when there is none.
     pub(crate) fn value(&self, series: &str) -> f64 {
+        self.find(series).unwrap_or(0.0)
+    }
+
+    /// Whether there is such a series.
+    pub(crate) fn has(&self, series: &str) -> bool {
+        self.find(series).is_some()
+    }
+
+    fn find(&self, series: &str) -> Option<f64> {
         let mut text = String::new();
         encode(&mut text, &self.registry).unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        line.map_or(0.0, |value| value.parse().unwrap())
+        let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
+        Some(value.parse().unwrap())
     }
 }

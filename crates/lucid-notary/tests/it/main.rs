@@ -12,6 +12,7 @@ mod deadline;
 mod digest;
 mod http;
 mod last_known_good;
+mod metrics;
 mod reference;
 mod retry;
 mod server;

@@ -35,6 +35,17 @@ const CONTEXTS: &[(&str, &str, &[&str], &[&str])] = &[
     ("SYS_ADMIN", r#"{"capabilities": {"add": ["SYS_ADMIN"]}}"#, &["Capability"], &[]),
     ("all", r#"{"capabilities": {"add": ["ALL"]}}"#, &["Capability"], &[]),
     ("dropped and added", r#"{"capabilities": {"add": ["SETUID"], "drop": ["ALL"]}}"#, &["Capability"], &[]),
+    ("PERFMON", r#"{"capabilities": {"add": ["PERFMON"]}}"#, &["Capability"], &[]),
+    ("DAC_READ_SEARCH", r#"{"capabilities": {"add": ["DAC_READ_SEARCH"]}}"#, &["Capability"], &[]),
+    ("an unmasked /proc", r#"{"procMount": "Unmasked"}"#, &["UnmaskedProc"], &[]),
+    ("a masked /proc", r#"{"procMount": "Default"}"#, &[], &[]),
+    (
+        "profiles",
+        r#"{"appArmorProfile": {"type": "Unconfined"}, "seccompProfile": {"type": "Unconfined"}}"#,
+        &[],
+        &[],
+    ),
+    ("SELinux", r#"{"seLinuxOptions": {"type": "spc_t"}}"#, &[], &[]),
     ("NET_RAW", r#"{"capabilities": {"add": ["NET_RAW"]}}"#, &[], &["Capability"]),
     ("SYS_PTRACE", r#"{"capabilities": {"add": ["SYS_PTRACE"]}}"#, &[], &["Capability"]),
     ("NET_BIND_SERVICE", r#"{"capabilities": {"add": ["NET_BIND_SERVICE"]}}"#, &[], &[]),
@@ -125,7 +136,9 @@ fn who_asks_for_non_root_is_told_of_images_that_say_nothing() {
 
 #[test]
 fn namespaces_shared_with_node_or_auditors_are_refused() {
-    for (key, reason) in [("hostPID", "HostPID"), ("shareProcessNamespace", "SharedProcesses")] {
+    for (key, reason) in
+        [("hostPID", "HostPID"), ("hostIPC", "HostIPC"), ("shareProcessNamespace", "SharedProcesses")]
+    {
         let mut pod = secured();
         pod["spec"][key] = json!(true);
         assert_eq!(found(&Ask::create(&injected(&pod))), (vec![reason], vec![]));
@@ -159,7 +172,11 @@ fn pods_without_a_chain_may_do_as_they_like() {
     let mut pod = plain();
     pod["spec"]["hostNetwork"] = json!(true);
     pod["spec"]["hostPID"] = json!(true);
+    pod["spec"]["hostIPC"] = json!(true);
     pod["spec"]["shareProcessNamespace"] = json!(true);
+    pod["spec"]["hostAliases"] = json!([{"ip": "10.0.0.1", "hostnames": ["localhost"]}]);
+    pod["spec"]["volumes"] = json!([{"name": "node", "hostPath": {"path": "/"}}]);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "node", "mountPath": "/node"}]);
     pod["spec"]["containers"][0]["securityContext"] =
         json!({"privileged": true, "runAsUser": 20001, "capabilities": {"add": ["ALL"]}});
     assert_eq!(found(&Ask::create(&pod)), (vec![], vec![]));

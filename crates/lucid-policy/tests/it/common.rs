@@ -1,9 +1,10 @@
 //! Short ways to ask the policy.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, SkipPolicy, plan};
-use lucid_notary::{Digest, Verdict};
+use lucid_notary::{Checked, Digest, Provenance, Verdict};
 use lucid_policy::{Case, Judgement, Mode, Operation, Permission, Policy, Request, Strictness, Workload};
 use serde_json::{Value, json};
 
@@ -15,12 +16,17 @@ pub(crate) const NOW: &str = "2026-03-01T12:00:00Z";
 
 /// Two auditors with notarized images; `first` listens on 8090, `second` on 8093.
 pub(crate) fn catalogue() -> Catalogue {
+    CATALOGUES[1].clone()
+}
+
+/// The built-in one, and that one. There are thousands of cases, and reading takes longer than judging.
+static CATALOGUES: LazyLock<[Catalogue; 2]> = LazyLock::new(|| {
     let yaml = format!(
         "chain:\n- {{name: first, image: 'reg.test/first@{NOTARIZED}', port: 8090}}\n\
          - {{name: second, image: 'reg.test/second@{NOTARIZED}', port: 8093}}\n"
     );
-    Catalogue::parse("auditors.yaml", &yaml).unwrap()
-}
+    [Catalogue::builtin(), Catalogue::parse("auditors.yaml", &yaml).unwrap()]
+});
 
 pub(crate) fn configuration() -> Configuration {
     let chain = ["first".to_owned(), "second".to_owned()];
@@ -141,8 +147,8 @@ impl Ask {
             now: NOW.parse().unwrap(),
         };
         let subject = request.subject().unwrap()?;
-        let catalogues = [Catalogue::builtin(), catalogue()];
-        let case = Case::new(&subject, &Inputs::new(&self.configuration), &catalogues, self.requires_chain);
+        let inputs = Inputs::new(&self.configuration);
+        let case = Case::new(&subject, &inputs, &*CATALOGUES, self.requires_chain);
         let auditors = case.auditors();
         Some(self.policy.judge(&case, &auditors, &verdicts(), &self.permission))
     }
@@ -159,9 +165,9 @@ impl Ask {
     }
 }
 
-pub(crate) fn verdicts() -> BTreeMap<Digest, Verdict> {
+pub(crate) fn verdicts() -> BTreeMap<Digest, Checked> {
     let unknown = Verdict::Unknown { reason: "connection refused".to_owned() };
     [(NOTARIZED, Verdict::Notarized), (REVOKED, Verdict::NotNotarized), (UNREACHABLE, unknown)]
-        .map(|(digest, verdict)| (digest.parse().unwrap(), verdict))
+        .map(|(digest, verdict)| (digest.parse().unwrap(), Checked::new(verdict, Provenance::Asked)))
         .into()
 }

@@ -12,3 +12,4 @@ mod labels;
 mod matrix;
 mod modes;
 mod never_blocked;
+mod reach;

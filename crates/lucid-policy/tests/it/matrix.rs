@@ -1,4 +1,5 @@
-//! Every place an auditor's image can stand in, in every kind of object, by every way to write it.
+//! Every place in which an auditor's image, or what leads around a chain, can stand, in every kind of object, by every way to
+//! write it.
 
 use lucid_policy::{Operation, Workload};
 use serde_json::{Value, json};
@@ -57,6 +58,22 @@ enum Way {
     Scale,
 }
 
+/// May the pod, or the template, become this one?
+fn asked(workload: Workload, way: Way, old: Option<&Value>, new: &Value) -> Ask {
+    Ask::create(&object(workload, new)).with(|ask| {
+        ask.workload = workload;
+        ask.old = old.map(|old| object(workload, old));
+        ask.subresource = match way {
+            Way::Ephemeral => Some("ephemeralcontainers"),
+            Way::Scale => Some("scale"),
+            _ => None,
+        };
+        if way != Way::Create {
+            ask.operation = Operation::Update;
+        }
+    })
+}
+
 #[test]
 fn images_are_judged_wherever_they_come_and_however() {
     let pod_ways = [
@@ -86,20 +103,74 @@ fn images_are_judged_wherever_they_come_and_however() {
                     Way::Create => (None, before),
                     _ => (Some(plain()), before),
                 };
-                let subresource = match way {
-                    Way::Ephemeral => Some("ephemeralcontainers"),
-                    Way::Scale => Some("scale"),
-                    _ => None,
-                };
-                let ask = Ask::create(&object(workload, &new)).with(|ask| {
-                    ask.workload = workload;
-                    ask.old = old.map(|old| object(workload, &old));
-                    ask.subresource = subresource;
-                    if way != Way::Create {
-                        ask.operation = Operation::Update;
-                    }
-                });
+                let ask = asked(workload, way, old.as_ref(), &new);
                 assert_eq!(verdict(&ask), expected, "{list} of {workload}, {way:?}");
+            }
+        }
+    }
+}
+
+/// What leads around a chain, as a container has it: the reason, and the fields.
+fn ways_around() -> [(&'static str, Value); 5] {
+    [
+        ("AuditorUid", json!({"securityContext": {"runAsUser": 20001}})),
+        ("Privileged", json!({"securityContext": {"privileged": true}})),
+        ("Capability", json!({"securityContext": {"capabilities": {"add": ["NET_ADMIN"]}}})),
+        ("UnmaskedProc", json!({"securityContext": {"procMount": "Unmasked"}})),
+        ("HostPath", json!({"volumeMounts": [{"name": "node", "mountPath": "/node"}]})),
+    ]
+}
+
+#[test]
+fn ways_around_a_chain_are_judged_wherever_they_come_and_however() {
+    let pod_ways = [
+        (Way::Create, Refused),
+        (Way::Update, Refused),
+        (Way::UpdateElsewhere, Passes),
+        (Way::Ephemeral, Refused),
+        (Way::Scale, Passes),
+    ];
+    let template_ways = [
+        (Way::Create, Warned),
+        (Way::Update, Warned),
+        (Way::UpdateElsewhere, Warned),
+        (Way::Ephemeral, Warned),
+        (Way::Scale, Passes),
+    ];
+    for (reason, fields) in ways_around() {
+        for workload in Workload::ALL {
+            let is_pod = workload.is_pod();
+            let mut clean = if is_pod { injected(&secured()) } else { secured() };
+            clean["spec"]["volumes"] = json!([{"name": "node", "hostPath": {"path": "/proc"}}]);
+            // Nothing else is wrong with it.
+            assert_eq!(asked(workload, Way::Create, None, &clean).reasons(), Vec::<&str>::new());
+            for list in ["containers", "initContainers", "ephemeralContainers"] {
+                // Of a template, init containers come before the chain, where a user means nothing.
+                if !is_pod && (list, reason) == ("initContainers", "AuditorUid") {
+                    continue;
+                }
+                let mut item = json!({"name": "x", "image": "shop/x:1"});
+                json_patch::merge(&mut item, &fields);
+                let mut bad = clean.clone();
+                match bad["spec"][list].as_array_mut() {
+                    Some(items) => items.push(item),
+                    None => bad["spec"][list] = json!([item]),
+                }
+                for (way, expected) in if is_pod { pod_ways } else { template_ways } {
+                    let mut elsewhere = bad.clone();
+                    elsewhere["spec"]["containers"][0]["image"] = json!("shop/model:2");
+                    let (old, new) = match way {
+                        Way::Create => (None, bad.clone()),
+                        Way::UpdateElsewhere => (Some(bad.clone()), elsewhere),
+                        _ => (Some(clean.clone()), bad.clone()),
+                    };
+                    let ask = asked(workload, way, old.as_ref(), &new);
+                    let found = match verdict(&ask) {
+                        Refused | Warned if !ask.reasons().contains(&reason) => Passes,
+                        found => found,
+                    };
+                    assert_eq!(found, expected, "{reason} in {list} of {workload}, {way:?}");
+                }
             }
         }
     }

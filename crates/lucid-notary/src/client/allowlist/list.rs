@@ -34,8 +34,8 @@ impl Allowlist {
             entries.allowlist_entries(digests.len());
             Ok(digests)
         };
-        let digests = Arc::new(Reread::new("allowlist", vec![path.into()], metrics, parse)?);
-        Ok(Self { digests })
+        let digests = Reread::open(vec![path.into()], parse)?.on_change(metrics.on_change("allowlist"));
+        Ok(Self { digests: Arc::new(digests) })
     }
 
     /// Whether the digest is on the list.

@@ -180,11 +180,11 @@ impl HttpVerifierBuilder {
         ensure!(self.token_file.is_none() || is_hidden, TokenInClearSnafu { host });
 
         let token = self.token_file.as_ref().map(|path| {
-            Reread::new("token", vec![path.clone()], self.metrics.clone(), |files| {
+            Reread::open(vec![path.clone()], |files| {
                 credentials::authorization(files.first().map_or(&[], Vec::as_slice))
             })
         });
-        let token = token.transpose()?;
+        let token = token.transpose()?.map(|token| token.on_change(self.metrics.on_change("token")));
         let client = self.client(is_plain)?;
         let mut check = base.clone();
         check.set_path(&format!("{}/registry/check", base.path().trim_end_matches('/')));
@@ -238,7 +238,7 @@ impl HttpVerifierBuilder {
         if files.is_empty() {
             make(&[]).context(ClientSnafu)?;
         }
-        Ok(Reread::new("tls", files, self.metrics.clone(), make)?)
+        Ok(Reread::open(files, make)?.on_change(self.metrics.on_change("tls")))
     }
 }
 

@@ -1,5 +1,8 @@
 //! What can get around a chain.
 
+mod host_alias;
+mod host_path;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use lucid_chain::{ContainerView, Plan, Warning};
@@ -8,8 +11,10 @@ use crate::auditors::Place;
 use crate::case::{Case, location, says_auditor};
 use crate::finding::{Finding, Location, Problem};
 
-/// Capabilities that change network rules, take another user's place, or open the way to these.
-const CAPABILITIES: [&str; 6] = ["ALL", "NET_ADMIN", "SETUID", "SYS_ADMIN", "SYS_MODULE", "BPF"];
+/// Capabilities that change network rules, take another user's place, read what processes or files of the node hold, or open
+/// the way to these.
+const CAPABILITIES: [&str; 8] =
+    ["ALL", "NET_ADMIN", "SETUID", "SYS_ADMIN", "SYS_MODULE", "BPF", "PERFMON", "DAC_READ_SEARCH"];
 /// Those that are worth a warning. NET_RAW every container has that does not drop it, so to refuse who writes it down would
 /// stop nobody; SYS_PTRACE, which `kubectl debug` asks for, reaches only processes that the container sees anyway.
 const DOUBTFUL: [&str; 2] = ["NET_RAW", "SYS_PTRACE"];
@@ -20,6 +25,10 @@ struct Chain<'p> {
     listeners: BTreeMap<i32, &'p str>,
     /// Names of auditors by their users.
     users: BTreeMap<i64, &'p str>,
+    /// Names of the containers of the chain.
+    names: BTreeSet<&'p str>,
+    /// What of the node is mounted, by volume.
+    host_paths: BTreeMap<&'p str, &'p str>,
 }
 
 impl Case<'_> {
@@ -34,15 +43,14 @@ impl Case<'_> {
         let Some(plan) = self.plan() else { return findings };
         let pod = self.pod();
         if is_new {
-            let of_pod = [
-                (pod.host_network(), Problem::HostNetwork),
-                (pod.host_pid(), Problem::HostPid),
-                (pod.shares_processes(), Problem::SharedProcesses),
-            ];
-            let found = of_pod.into_iter().filter(|(is_set, _)| *is_set);
-            findings.extend(found.map(|(_, problem)| Finding::new(None, problem)));
+            findings.extend(self.pod_problems().into_iter().map(|problem| Finding::new(None, problem)));
         }
-        let chain = Chain { listeners: self.listeners(plan), users: self.users(plan) };
+        let chain = Chain {
+            listeners: self.listeners(plan),
+            users: self.users(plan),
+            names: self.names(),
+            host_paths: pod.host_paths().collect(),
+        };
         let planned = self.planned();
         let is_planned = |place: Place, name: &str| planned.contains(&(name, place));
         let first =
@@ -73,6 +81,26 @@ impl Case<'_> {
         findings
     }
 
+    /// What of the pod as a whole can get around its chain.
+    fn pod_problems(&self) -> Vec<Problem> {
+        let pod = self.pod();
+        let flags = [
+            (pod.host_network(), Problem::HostNetwork),
+            (pod.host_pid(), Problem::HostPid),
+            (pod.host_ipc(), Problem::HostIpc),
+            (pod.shares_processes(), Problem::SharedProcesses),
+        ];
+        let hostname = pod.hostname().filter(|name| host_alias::is_loopback_name(name));
+        let aliases = pod.host_aliases().filter(|(address, name)| {
+            host_alias::is_loopback_name(name) && !host_alias::is_loopback(address)
+        });
+        let flags = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, problem)| problem);
+        let hostname = hostname.map(|name| Problem::Hostname { name: name.to_owned() });
+        let aliases = aliases
+            .map(|(address, name)| Problem::HostAlias { name: name.to_owned(), address: address.to_owned() });
+        flags.chain(hostname).chain(aliases).collect()
+    }
+
     fn container_findings(
         &self,
         chain: &Chain<'_>,
@@ -90,11 +118,30 @@ impl Case<'_> {
         if own.is_some_and(|own| own.is_privileged()) {
             add(Problem::Privileged, ends_before);
         }
+        if own.is_some_and(|own| own.proc_mount() != "Default") {
+            add(Problem::UnmaskedProc, ends_before);
+        }
         for name in own.into_iter().flat_map(|own| own.added()) {
             let name = name.to_ascii_uppercase();
             let is_doubtful = DOUBTFUL.contains(&name.as_str());
             if is_doubtful || CAPABILITIES.contains(&name.as_str()) {
                 add(Problem::Capability { name }, ends_before || is_doubtful);
+            }
+        }
+        // What is ephemeral is never part of a chain.
+        let is_ephemeral = location.place == Place::EphemeralContainers;
+        if is_ephemeral && (chain.names.contains(found.name()) || self.is_name_of_auditor(found.name())) {
+            add(Problem::AuditorName, false);
+        }
+        if let Some(auditor) = found.target().filter(|target| chain.names.contains(target)) {
+            add(Problem::AuditorTarget { auditor: auditor.to_owned() }, false);
+        }
+        // A container that somebody starts from there does not end with this one.
+        for mount in found.mounts() {
+            let Some(path) = chain.host_paths.get(mount.volume()) else { continue };
+            let path = host_path::mounted(path, mount.sub_path());
+            if let Some(kept) = host_path::kept(&path) {
+                add(Problem::HostPath { volume: mount.volume().to_owned(), path, kept }, false);
             }
         }
         if !ends_before {
@@ -116,6 +163,13 @@ impl Case<'_> {
                 add(Problem::AuditorPort { port, auditor: (*auditor).to_owned() }, false);
             }
         }
+    }
+
+    /// The containers of the chain, those of the plan and the auditors that run.
+    fn names(&self) -> BTreeSet<&str> {
+        let places = [Place::Containers, Place::InitContainers].into_iter();
+        let running = places.flat_map(|place| place.of(self.pod())).filter(|found| says_auditor(found));
+        running.map(ContainerView::name).chain(self.planned().into_iter().map(|(name, _)| name)).collect()
     }
 
     /// The auditors by their users, those of the plan and those that run: annotations that the plan comes from can be changed

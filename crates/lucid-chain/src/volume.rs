@@ -1,0 +1,76 @@
+//! The volumes of a pod, and what containers mount of them.
+
+use serde::{Deserialize, de::IgnoredAny};
+
+use crate::pod::{Object, Text};
+
+/// One entry of `spec.volumes`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct VolumeView<'a> {
+    #[serde(borrow)]
+    name: Option<Text<'a>>,
+    projected: Option<IgnoredAny>,
+    #[serde(borrow)]
+    image: Option<Object<Image<'a>>>,
+    #[serde(borrow)]
+    host_path: Option<Object<HostPath<'a>>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Image<'a> {
+    #[serde(borrow)]
+    reference: Option<Text<'a>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct HostPath<'a> {
+    #[serde(borrow)]
+    path: Option<Text<'a>>,
+}
+
+impl VolumeView<'_> {
+    /// `name`; empty when absent.
+    pub(crate) fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+
+    /// `image.reference` of an image volume (KEP-4639); empty when absent.
+    pub(crate) fn image(&self) -> Option<&str> {
+        let Object(image) = self.image.as_ref()?;
+        Some(image.reference.as_deref().unwrap_or_default())
+    }
+
+    /// `hostPath.path` of a volume that is a file or directory of the node; empty when absent.
+    pub(crate) fn host_path(&self) -> Option<&str> {
+        let Object(host_path) = self.host_path.as_ref()?;
+        Some(host_path.path.as_deref().unwrap_or_default())
+    }
+
+    /// Whether it is `projected`.
+    pub(crate) fn is_projected(&self) -> bool {
+        self.projected.is_some()
+    }
+}
+
+/// One entry of a container's `volumeMounts`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MountView<'a> {
+    #[serde(borrow)]
+    name: Option<Text<'a>>,
+    #[serde(borrow)]
+    sub_path: Option<Text<'a>>,
+}
+
+impl MountView<'_> {
+    /// `name`, of the volume; empty when absent.
+    pub fn volume(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+
+    /// `subPath`: what of the volume is mounted; empty for all of it. What a `subPathExpr` means is known to the kubelet alone.
+    pub fn sub_path(&self) -> &str {
+        self.sub_path.as_deref().unwrap_or_default()
+    }
+}

@@ -1,0 +1,121 @@
+//! What a monitoring system gets to know of the asks themselves; what each layer counts is in the layer's own tests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use lucid_notary::client::breaker::BreakerLayer;
+use lucid_notary::client::{Answer, HttpVerifier};
+use tokio::sync::Notify;
+use tower::Layer;
+
+use crate::common::{PATIENCE, Scrape, Script, ask, digest, honest, outage, until};
+use crate::server::{Reply, Server};
+
+#[tokio::test]
+async fn each_ask_is_counted_by_its_outcome_with_how_long_it_took() {
+    let response = |status: u16, body: String| Reply::Response { status, header: None, body };
+    let cases = [
+        ("notarized", Reply::notarized(digest('a').as_str(), true)),
+        ("not_notarized", Reply::notarized(digest('a').as_str(), false)),
+        ("timeout", Reply::Hang),
+        ("transport", Reply::Reset),
+        ("status", response(500, String::new())),
+        ("status", response(302, String::new())),
+        ("too_long", Reply::ok(" ".repeat(1 << 20))),
+        ("malformed", Reply::ok("<html>")),
+        ("other_digest", Reply::notarized(digest('c').as_str(), true)),
+    ];
+    for (outcome, reply) in cases {
+        let timeout = if outcome == "timeout" { Duration::from_millis(100) } else { PATIENCE };
+        let server = Server::start(move |_| reply.clone()).await;
+        let scrape = Scrape::new();
+        let verifier = HttpVerifier::builder(&server.url())
+            .timeout(timeout)
+            .metrics(scrape.metrics.clone())
+            .build()
+            .unwrap();
+        drop(ask(&verifier, digest('a')).await);
+        let counted: Vec<_> =
+            OUTCOMES.into_iter().filter(|outcome| scrape.value(&asks(outcome)) == 1.0).collect();
+        assert_eq!(counted, [outcome]);
+        assert_eq!(scrape.value("verifier_ask_duration_seconds_count"), 1.0, "{outcome}");
+    }
+}
+
+const OUTCOMES: [&str; 8] =
+    ["notarized", "not_notarized", "timeout", "transport", "status", "too_long", "malformed", "other_digest"];
+
+fn asks(outcome: &str) -> String {
+    format!("verifier_asks_total{{outcome=\"{outcome}\"}}")
+}
+
+#[tokio::test]
+async fn the_breaker_shows_that_it_probes() {
+    let answer = Arc::new(Notify::new());
+    let notified = Arc::clone(&answer);
+    let script = Script::waiting(move |call| {
+        let notified = Arc::clone(&notified);
+        async move {
+            if call == 0 {
+                return Err(outage());
+            }
+            notified.notified().await;
+            Ok(Answer::Notarized)
+        }
+        .boxed()
+    });
+    let scrape = Scrape::new();
+    let layer = BreakerLayer::new(1, Duration::ZERO).metrics(scrape.metrics.clone());
+    let service = layer.layer(script.service.clone());
+    let state = || {
+        let is_shown =
+            |state: &&str| scrape.value(&format!("verifier_breaker_state{{state=\"{state}\"}}")) == 1.0;
+        ["closed", "open", "half_open"].into_iter().filter(is_shown).collect::<Vec<_>>()
+    };
+    assert_eq!(state(), ["closed"]);
+    ask(&service, digest('a')).await.unwrap_err();
+    assert_eq!(state(), ["open"]);
+    let probe = tokio::spawn({
+        let service = service.clone();
+        async move { ask(&service, digest('a')).await }
+    });
+    until(async || script.calls() == 2).await;
+    assert_eq!(state(), ["half_open"]);
+    answer.notify_one();
+    probe.await.unwrap().unwrap();
+    assert_eq!(state(), ["closed"]);
+}
+
+#[tokio::test]
+async fn what_an_alert_may_be_about_is_there_before_it_happens() {
+    let server = Server::start(honest).await;
+    let scrape = Scrape::new();
+    let verifier = HttpVerifier::builder(&server.url()).metrics(scrape.metrics.clone()).build().unwrap();
+    for outcome in OUTCOMES {
+        assert!(scrape.has(&asks(outcome)), "{outcome}");
+    }
+    for file in ["token", "tls", "allowlist"] {
+        for result in ["ok", "error"] {
+            let series = format!("verifier_file_reloads_total{{file=\"{file}\",result=\"{result}\"}}");
+            assert!(scrape.has(&series), "{series}");
+        }
+    }
+    for series in [
+        "verifier_allowlisted_total",
+        "verifier_allowlist_entries",
+        "verifier_coalesced_total",
+        "verifier_last_known_good_total",
+        "verifier_deadlines_exceeded_total",
+        "verifier_retries_total",
+        "verifier_breaker_refused_total",
+        "verifier_asks_waiting",
+        "verifier_asks_in_flight",
+        "verifier_ask_duration_seconds_count",
+        "verifier_breaker_state{state=\"half_open\"}",
+    ] {
+        assert!(scrape.has(series), "{series}");
+    }
+    ask(&verifier, digest('b')).await.unwrap();
+    assert_eq!(scrape.value(&asks("not_notarized")), 1.0);
+}

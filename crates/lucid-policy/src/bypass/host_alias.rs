@@ -1,0 +1,46 @@
+//! Names of the loopback interface, by which auditors forward.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Whether the name is one that everybody takes for this very pod: `localhost` first of all, by which each auditor calls the
+/// next one.
+pub(super) fn is_loopback_name(name: &str) -> bool {
+    let name = name.trim_end_matches('.').to_ascii_lowercase();
+    // RFC 6761, 6.3; the kubelet writes the others to each hosts file, or distributions do.
+    name == "localhost"
+        || name.ends_with(".localhost")
+        || ["localhost.localdomain", "localhost6", "localhost6.localdomain6", "ip6-localhost", "ip6-loopback"]
+            .contains(&name.as_str())
+        || name.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+/// Whether that address is the loopback interface as the kubelet writes it. Not 127.0.0.2 and the others of 127.0.0.0/8: on
+/// the port of an auditor that listens on 127.0.0.1 alone, somebody else can listen there.
+pub(super) fn is_loopback(address: &str) -> bool {
+    let address = address.parse::<IpAddr>().map(|address| address.to_canonical());
+    address == Ok(IpAddr::V4(Ipv4Addr::LOCALHOST)) || address == Ok(IpAddr::V6(Ipv6Addr::LOCALHOST))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_names_and_addresses_of_the_loopback_interface_are() {
+        for name in
+            ["localhost", "LOCALHOST", "localhost.", "a.localhost", "ip6-loopback", "127.0.0.1", "127.0.0.2"]
+        {
+            assert!(is_loopback_name(name), "{name}");
+        }
+        for name in ["", "localhosts", "mylocalhost", "localhost.example.com", "ledger.internal", "10.0.0.1"]
+        {
+            assert!(!is_loopback_name(name), "{name}");
+        }
+        for address in ["127.0.0.1", "::1", "0:0:0:0:0:0:0:1", "::ffff:127.0.0.1"] {
+            assert!(is_loopback(address), "{address}");
+        }
+        for address in ["127.0.0.2", "10.0.0.1", "::", "::2", "0.0.0.0", "localhost", ""] {
+            assert!(!is_loopback(address), "{address}");
+        }
+    }
+}
