@@ -35,7 +35,7 @@ async fn decisions_are_printed_once_as_they_come_and_over_a_restart_of_the_proce
     let expected = ["web-4", "web-4", "web-5", "web-5"];
     assert_eq!(text.lines().count(), 4, "{text}");
     for (line, name) in text.lines().zip(expected) {
-        assert!(line.contains(&format!("CREATE Pod shop/{name} by")) && line.contains("allowed"), "{text}");
+        assert!(line.contains(&format!("CREATE Pod shop/{name} by")), "{text}");
     }
     let json = audit(&[&access[..], &["-n1", "-ojson", "--decision=allowed", "--namespace=shop"]].concat());
     let json: Value = serde_json::from_slice(&json.stdout).unwrap();

@@ -39,6 +39,7 @@ pub(super) struct Entry {
     patched: bool,
     pub(super) ticket: String,
     message: String,
+    findings: Vec<String>,
     overrules: Option<u64>,
     /// Of a decision in memory: the place among them, and in the log.
     pub(super) number: Option<u64>,
@@ -79,8 +80,10 @@ impl Entry {
         if !self.ticket.is_empty() {
             text.push_str(&format!(" [{}]", self.ticket));
         }
-        if !self.message.is_empty() {
-            text.push_str(&format!(": {}", self.message));
+        // What passes although it should not has no message.
+        let why = if self.message.is_empty() { self.findings.join("; ") } else { self.message.clone() };
+        if !why.is_empty() {
+            text.push_str(&format!(": {why}"));
         }
         printable(&text)
     }
