@@ -25,6 +25,7 @@ pub struct Builder {
     scheduler: bool,
     webhooks_by_service: bool,
     webhook_client: Option<String>,
+    audit_log_rotation: bool,
     keep_files: bool,
 }
 
@@ -60,6 +61,13 @@ impl Builder {
     /// authority, see [`Cluster::authority_path`].
     pub fn webhook_client(mut self, common_name: &str) -> Self {
         self.webhook_client = Some(common_name.to_owned());
+        self
+    }
+
+    /// Has the API server rotate its audit log when it has grown to a mebibyte, the least it can; [`Cluster::audit_log`] stays
+    /// the name of the latest file.
+    pub fn audit_log_rotation(mut self) -> Self {
+        self.audit_log_rotation = true;
         self
     }
 
@@ -155,6 +163,7 @@ impl Builder {
             client,
             controller_manager: self.controller_manager,
             shows_certificates: self.webhook_client.is_some(),
+            audit_log_rotation: self.audit_log_rotation,
         })
     }
 }

@@ -48,6 +48,7 @@ pub struct Cluster {
     pub(crate) client: Client,
     pub(crate) controller_manager: bool,
     pub(crate) shows_certificates: bool,
+    pub(crate) audit_log_rotation: bool,
 }
 
 impl Cluster {

@@ -104,6 +104,9 @@ pub(crate) fn api_server(cluster: &Cluster, etcd_port: u16) -> Vec<String> {
         format!("--audit-policy-file={}", file(AUDIT_POLICY)),
         format!("--audit-log-path={}", file(AUDIT_LOG)),
     ]);
+    if cluster.audit_log_rotation {
+        args.push("--audit-log-maxsize=1".into());
+    }
     if cluster.shows_certificates {
         args.push(format!("--admission-control-config-file={}", file(ADMISSION)));
     }

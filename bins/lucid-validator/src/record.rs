@@ -75,7 +75,8 @@ struct Anchored {
 }
 
 /// Logs a decision and keeps it, and returns the answer for it: `response` with the record's anchor. When a log has to
-/// have it, and has not by the request's `deadline`, the request is refused.
+/// have it, and has not by the request's `deadline`, the request is refused; a log that comes to have it later has the refusal
+/// as well.
 pub async fn record(
     recorder: &Recorder,
     decision: Decision,
@@ -99,7 +100,6 @@ pub async fn record(
     );
     let left = deadline.saturating_duration_since(Instant::now());
     let patience = left.saturating_sub(MARGIN).max(LEAST_PATIENCE);
-    let mut refused = decision.clone();
     match recorder.record_within(decision, patience).await {
         Ok(None) => response,
         Ok(Some(anchor)) => {
@@ -109,21 +109,19 @@ pub async fn record(
                 Err(_) => response,
             }
         }
-        Err(error) => {
-            tracing::error!(uid = refused.uid, webhook = refused.webhook, "{error}");
-            let refusal = match response.denial() {
-                Some(_) => response,
-                None => AdmissionResponse::deny(
-                    503,
-                    "ServiceUnavailable",
-                    format!("{error}; nothing is allowed that is not recorded"),
-                ),
-            };
-            refused.allowed = false;
-            refused.patched = false;
-            refused.message = refusal.denial().map(|denial| denial.message.clone()).unwrap_or_default();
-            recorder.remember(refused);
-            refusal
+        Err(mut unrecorded) => {
+            let decision = &mut unrecorded.decision;
+            tracing::error!(uid = decision.uid, webhook = decision.webhook, "{}", unrecorded.source);
+            if response.denial().is_some() {
+                recorder.remember(*unrecorded.decision);
+                return response;
+            }
+            let why = format!("{}; nothing is allowed that is not recorded", unrecorded.source);
+            decision.allowed = false;
+            decision.patched = false;
+            decision.message.clone_from(&why);
+            recorder.overrule(unrecorded);
+            AdmissionResponse::deny(503, "ServiceUnavailable", why)
         }
     }
 }

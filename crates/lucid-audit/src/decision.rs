@@ -66,6 +66,9 @@ pub struct Decision {
     /// What the client was warned of.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// The record, by its seq, that this one takes back: it came to be kept too late, and this was answered instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overrules: Option<u64>,
     /// Whether something was cut so that it fits into a line of the log.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
@@ -96,6 +99,7 @@ impl Decision {
             chain: Vec::new(),
             images: Vec::new(),
             warnings: Vec::new(),
+            overrules: None,
             cut: false,
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! Only whole lines are handed out; what stands behind the last newline is read again when there is more.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -14,13 +15,13 @@ const PIECE: usize = 1 << 20;
 /// A line that is longer is handed out in pieces: nobody writes such, and memory has an end.
 const LONGEST: usize = 16 << 20;
 
-/// Reads the lines of one file from `offset`, up to the last newline; returns where that is.
-fn lines(file: &mut File, mut offset: u64, each: &mut dyn FnMut(&[u8])) -> io::Result<u64> {
-    file.seek(SeekFrom::Start(offset))?;
+/// Reads lines up to the last newline; returns how many bytes they are.
+fn lines(reader: &mut impl Read, each: &mut dyn FnMut(&[u8])) -> io::Result<u64> {
     let mut buffer: Vec<u8> = Vec::new();
+    let mut taken = 0;
     loop {
         let kept = buffer.len();
-        let count = file.by_ref().take(PIECE as u64).read_to_end(&mut buffer)?;
+        let count = reader.by_ref().take(PIECE as u64).read_to_end(&mut buffer)?;
         let mut begin = 0;
         for newline in memchr::memchr_iter(b'\n', &buffer[kept..]) {
             let end = kept + newline;
@@ -32,11 +33,17 @@ fn lines(file: &mut File, mut offset: u64, each: &mut dyn FnMut(&[u8])) -> io::R
             begin = buffer.len();
         }
         buffer.drain(..begin);
-        offset += begin as u64;
+        taken += begin as u64;
         if count == 0 {
-            return Ok(offset);
+            return Ok(taken);
         }
     }
+}
+
+/// Reads the lines of one file from `offset`, up to the last newline; returns where that is.
+fn lines_from(file: &mut File, offset: u64, each: &mut dyn FnMut(&[u8])) -> io::Result<u64> {
+    file.seek(SeekFrom::Start(offset))?;
+    Ok(offset + lines(file, each)?)
 }
 
 /// Follows the lines of a log.
@@ -45,7 +52,12 @@ pub struct LogFollower {
     directory: PathBuf,
     segment: Option<u64>,
     offset: u64,
+    /// How the files were when they were read again, by the first record of each.
+    read_again: BTreeMap<u64, Stamp>,
 }
+
+/// What differs when a file was written to: inode, length and time.
+type Stamp = (u64, u64, i64, i64);
 
 /// What happened to the files besides growing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,7 +73,7 @@ impl LogFollower {
     /// From the first line of the log in `directory`.
     #[must_use]
     pub fn new(directory: impl Into<PathBuf>) -> Self {
-        Self { directory: directory.into(), segment: None, offset: 0 }
+        Self { directory: directory.into(), segment: None, offset: 0, read_again: BTreeMap::new() }
     }
 
     /// From the lines that come next.
@@ -115,11 +127,60 @@ impl LogFollower {
             }
             let path = layout::segment(&self.directory, segment.first);
             let mut file = File::open(&path).map_err(ReadError::of(&path))?;
-            self.offset = lines(&mut file, self.offset, &mut each).map_err(ReadError::of(&path))?;
+            self.offset = lines_from(&mut file, self.offset, &mut each).map_err(ReadError::of(&path))?;
         }
         polled.shrunk = shrunk;
         Ok(polled)
     }
+
+    /// Hands out again the lines of segments that were written to since they were handed out again last, each with the number that it
+    /// has to have, as far as [`Self::poll`] has come; for one that is gone, an empty one. A segment is left where `each` returns
+    /// `false`.
+    ///
+    /// # Errors
+    ///
+    /// When a segment cannot be read.
+    pub fn read_again(&mut self, mut each: impl FnMut(u64, &[u8]) -> bool) -> Result<(), ReadError> {
+        let Some(current) = self.segment else { return Ok(()) };
+        let listing = read::list(&self.directory)?;
+        let firsts: Vec<u64> =
+            listing.segments.iter().map(|it| it.first).filter(|it| *it <= current).collect();
+        let gone: Vec<u64> =
+            self.read_again.keys().copied().filter(|first| !firsts.contains(first)).collect();
+        for first in gone {
+            self.read_again.remove(&first);
+            each(first, b"");
+        }
+        for (place, &first) in firsts.iter().enumerate() {
+            let path = layout::segment(&self.directory, first);
+            let of = |error| ReadError::of(&path)(error);
+            let mut file = File::open(&path).map_err(of)?;
+            let stamp = stamp(&file.metadata().map_err(of)?);
+            if self.read_again.get(&first) == Some(&stamp) {
+                continue;
+            }
+            let end = if first == current { self.offset } else { u64::MAX };
+            let mut seq = first;
+            let mut goes_on = true;
+            // Of the last one, what comes behind was not read yet.
+            lines(&mut (&mut file).take(end), &mut |line| {
+                goes_on = goes_on && each(seq, line);
+                seq += 1;
+            })
+            .map_err(of)?;
+            // It ends before the next one begins.
+            if goes_on && firsts.get(place + 1).is_some_and(|next| seq < *next) {
+                each(seq, b"");
+            }
+            self.read_again.insert(first, stamp);
+        }
+        Ok(())
+    }
+}
+
+fn stamp(metadata: &fs::Metadata) -> Stamp {
+    use std::os::unix::fs::MetadataExt;
+    (metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec())
 }
 
 /// Follows the API server's audit log: the file of `--audit-log-path`, and those that it was rotated into, oldest first
@@ -181,7 +242,7 @@ impl EventFollower {
             // This is what the one that was read is called now.
             let known = was.as_ref().filter(|(it, _)| it.is_some() && *it == identity(&file.metadata()));
             let offset = known.map_or(0, |(_, offset)| *offset);
-            lines(&mut file, offset, &mut each).map_err(ReadError::of(&rotated))?;
+            lines_from(&mut file, offset, &mut each).map_err(ReadError::of(&rotated))?;
         }
         match File::open(&self.path) {
             Ok(file) => self.open = Some((file, 0)),
@@ -197,7 +258,7 @@ impl EventFollower {
         if file.metadata()?.len() < *offset {
             *offset = 0;
         }
-        *offset = lines(file, *offset, each)?;
+        *offset = lines_from(file, *offset, each)?;
         Ok(())
     }
 
@@ -334,5 +395,38 @@ mod tests {
         assert_eq!(LogFollower::from_end(folder.path()).unwrap().offset, 4);
         fs::write(&other, "c\n").unwrap();
         assert_eq!(poll(&mut follower), (vec![], true));
+    }
+
+    #[test]
+    fn what_is_changed_behind_who_follows_is_handed_out_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut follower = LogFollower::new(folder.path());
+        let again = |follower: &mut LogFollower| {
+            let mut found = Vec::new();
+            let each = |seq, line: &[u8]| {
+                found.push(format!("{seq}{}", String::from_utf8_lossy(line)));
+                line != b"stop"
+            };
+            follower.read_again(each).unwrap();
+            found
+        };
+        assert!(again(&mut follower).is_empty());
+        fs::create_dir(folder.path().join("segments")).unwrap();
+        let (one, other) = (layout::segment(folder.path(), 0), layout::segment(folder.path(), 3));
+        append(&one, "a\nb\nc\n");
+        append(&other, "d\n");
+        follower.poll(|_| ()).unwrap();
+        append(&other, "e\n");
+        assert_eq!(again(&mut follower), ["0a", "1b", "2c", "3d"], "as far as it has come");
+        assert_eq!(again(&mut follower), Vec::<String>::new());
+        follower.poll(|_| ()).unwrap();
+        fs::write(&one, "a\nBB\n").unwrap();
+        append(&other, "f\n");
+        assert_eq!(again(&mut follower), ["0a", "1BB", "2", "3d", "4e"]);
+        fs::write(&one, "stop\nb\nc\n").unwrap();
+        assert_eq!(again(&mut follower), ["0stop"]);
+        fs::remove_file(&one).unwrap();
+        assert_eq!(again(&mut follower), ["0"]);
+        assert_eq!(again(&mut follower), Vec::<String>::new());
     }
 }

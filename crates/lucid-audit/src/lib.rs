@@ -49,7 +49,8 @@
 //!
 //! [`verify::verify`] compares every record with everything that the directory says of it and names each fault. [`proof::Proof`] says of
 //! one record that it is in the log, to who has none of the others. [`correlate::Correlator`] holds logs against the API server's
-//! audit log, which has the anchors; [`follow`] reads both as they grow.
+//! audit log, which has the anchors; [`follow`] reads both as they grow. [`witness`] has somebody else vouch for what a log has
+//! had.
 //!
 //! # Formats
 //!
@@ -83,6 +84,7 @@ mod recorder;
 mod ring;
 pub mod tile;
 pub mod verify;
+pub mod witness;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
@@ -93,5 +95,5 @@ pub use decision::{Decision, ImageVerdict};
 pub use event::Event;
 pub use log::Log;
 pub use read::ReadError;
-pub use recorder::{OnFailure, ParseOnFailureError, RecordError, Recorder};
+pub use recorder::{OnFailure, ParseOnFailureError, RecordError, Recorder, Unrecorded};
 pub use ring::Entry;

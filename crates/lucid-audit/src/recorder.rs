@@ -3,13 +3,13 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use snafu::{OptionExt, ResultExt, Snafu};
+use snafu::Snafu;
 use tokio::sync::watch;
-use tokio::time;
+use tokio::time::{self, Instant};
 
 use crate::anchor::Anchor;
 use crate::decision::Decision;
-use crate::log::{AppendError, Log, LogStatus};
+use crate::log::{AppendError, Log, LogStatus, Pending};
 use crate::metrics::Metrics;
 use crate::ring::{Entry, Ring};
 
@@ -60,7 +60,7 @@ pub enum RecordError {
         /// Why.
         source: AppendError,
     },
-    /// The disk has not said yet that it has it. It may still come to have it.
+    /// The disk has not said yet that it has it.
     #[snafu(display("failed to keep the decision in the log: the disk took longer than {} ms", patience.as_millis()))]
     Late {
         /// How long was waited.
@@ -91,6 +91,19 @@ impl RecordError {
     }
 }
 
+/// A decision that is not known to be in the log.
+#[derive(Debug, Snafu)]
+#[snafu(display("{source}"))]
+#[non_exhaustive]
+pub struct Unrecorded {
+    /// The decision, for who decides something else now.
+    pub decision: Box<Decision>,
+    /// Why it is not.
+    pub source: RecordError,
+    /// The log may come to have it all the same.
+    pending: Option<Pending>,
+}
+
 /// Keeps decisions: the latest in memory, all of them in a log if there is one.
 ///
 /// All methods take `&self`; share it in an [`Arc`].
@@ -102,6 +115,9 @@ pub struct Recorder {
     patience: Duration,
     metrics: Metrics,
 }
+
+/// Why a decision is not known to be in the log, and whether it may come to be.
+type Failure = (RecordError, Option<Pending>);
 
 #[derive(Debug)]
 enum Sink {
@@ -166,8 +182,8 @@ impl Recorder {
     /// # Errors
     ///
     /// When the log does not keep it and the policy is [`OnFailure::Deny`]. It is not in the ring then: what is decided
-    /// instead belongs there, by [`Self::remember`].
-    pub async fn record(&self, decision: Decision) -> Result<Option<Anchor>, RecordError> {
+    /// instead belongs there, by [`Self::overrule`], or by [`Self::remember`] if it is the same.
+    pub async fn record(&self, decision: Decision) -> Result<Option<Anchor>, Unrecorded> {
         self.record_within(decision, self.patience).await
     }
 
@@ -180,33 +196,37 @@ impl Recorder {
         &self,
         decision: Decision,
         patience: Duration,
-    ) -> Result<Option<Anchor>, RecordError> {
+    ) -> Result<Option<Anchor>, Unrecorded> {
         let patience = patience.min(self.patience);
-        let mut entry = Unfinished { ring: &self.ring, decision: Some(decision) };
+        let mut entry = Unfinished { ring: &self.ring, decision: Some(Box::new(decision)) };
         let Some(decision) = &entry.decision else { return Ok(None) };
-        let error = match self.append(decision, patience).await {
+        let (source, pending) = match self.append(decision, patience).await {
             Ok(anchor) => {
                 entry.finish(anchor);
                 return Ok(anchor);
             }
-            Err(error) => error,
+            Err(failure) => failure,
         };
-        self.metrics.failed(error.kind());
-        match self.on_failure {
-            OnFailure::Deny => {
-                entry.decision = None;
-                Err(error)
-            }
-            OnFailure::ServeAndAlarm => {
-                tracing::error!(
-                    uid = decision.uid,
-                    webhook = decision.webhook,
-                    "{error}; it is in memory only"
-                );
-                entry.finish(None);
-                Ok(None)
-            }
+        self.metrics.failed(source.kind());
+        let Some(decision) = entry.decision.take() else { return Ok(None) };
+        if self.on_failure == OnFailure::Deny {
+            return Err(Unrecorded { decision, source, pending });
         }
+        let also = if pending.is_some() { ", and may come to be in the log" } else { " only" };
+        tracing::error!(uid = decision.uid, webhook = decision.webhook, "{source}; it is in memory{also}");
+        self.ring.push(*decision, None);
+        Ok(None)
+    }
+
+    /// Keeps what was decided instead of a decision that could not be recorded: `unrecorded`, whose decision was changed to
+    /// that. It is in memory; and where the first one was on its way into the log, it is taken back: it does not come to be
+    /// written, or this one is written behind it and [says so](Decision::overrules).
+    pub fn overrule(&self, unrecorded: Unrecorded) {
+        let Unrecorded { decision, pending, .. } = unrecorded;
+        if let (Some(pending), Sink::Log(log)) = (pending, &self.sink) {
+            log.replace(pending, decision.clone());
+        }
+        self.ring.push(*decision, None);
     }
 
     /// Keeps a decision in memory only.
@@ -261,28 +281,39 @@ impl Recorder {
         }
     }
 
-    async fn append(&self, decision: &Decision, patience: Duration) -> Result<Option<Anchor>, RecordError> {
+    async fn append(&self, decision: &Decision, patience: Duration) -> Result<Option<Anchor>, Failure> {
         let log = match &self.sink {
             Sink::None => return Ok(None),
-            Sink::Unavailable { reason } => return UnavailableSnafu { reason }.fail(),
+            Sink::Unavailable { reason } => {
+                return Err((RecordError::Unavailable { reason: reason.clone() }, None));
+            }
             Sink::Log(log) => log,
         };
-        let record = decision.to_record().map_err(|error| RecordError::Json { reason: error.to_string() })?;
-        let kept = time::timeout(patience, log.append(record)).await.ok();
-        kept.context(LateSnafu { patience })?.context(AppendSnafu).map(Some)
+        let record = decision.to_record();
+        let record = record.map_err(|error| (RecordError::Json { reason: error.to_string() }, None))?;
+        let appended = |source| (RecordError::Append { source }, None);
+        let late = |pending| (RecordError::Late { patience }, pending);
+        let deadline = Instant::now() + patience;
+        // What does not get into the queue in time is not in it.
+        let put = time::timeout_at(deadline, log.put(record)).await;
+        let mut pending = put.map_err(|_| late(None))?.map_err(appended)?;
+        match time::timeout_at(deadline, pending.kept()).await {
+            Ok(kept) => kept.map(Some).map_err(appended),
+            Err(_) => Err(late(Some(pending))),
+        }
     }
 }
 
 /// A decision on its way into the ring.
 struct Unfinished<'a> {
     ring: &'a Ring,
-    decision: Option<Decision>,
+    decision: Option<Box<Decision>>,
 }
 
 impl Unfinished<'_> {
     fn finish(&mut self, anchor: Option<Anchor>) {
         if let Some(decision) = self.decision.take() {
-            self.ring.push(decision, anchor);
+            self.ring.push(*decision, anchor);
         }
     }
 }

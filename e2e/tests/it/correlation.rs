@@ -27,7 +27,8 @@ async fn logging(cluster: &Cluster, folder: &Path) -> Operator {
     .await
 }
 
-fn audit(arguments: &[&str]) -> Output {
+/// `lucid-validator audit` with these arguments.
+pub(crate) fn audit(arguments: &[&str]) -> Output {
     Command::new(program("lucid-validator").unwrap()).arg("audit").args(arguments).output().unwrap()
 }
 
@@ -71,7 +72,7 @@ async fn create_all(cluster: &Cluster, count: usize, stored: bool) {
     assert_eq!(answers.len(), count);
 }
 
-fn segments(log: &Path) -> Vec<PathBuf> {
+pub(crate) fn segments(log: &Path) -> Vec<PathBuf> {
     let mut segments: Vec<_> =
         std::fs::read_dir(log.join("segments")).unwrap().map(|entry| entry.unwrap().path()).collect();
     segments.sort();

@@ -25,6 +25,7 @@ mod manifests;
 mod modes;
 mod notices;
 mod policy;
+mod record;
 mod reinvocation;
 mod selectors;
 mod uninstall;

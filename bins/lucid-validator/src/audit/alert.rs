@@ -4,16 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lucid_audit::correlate::Drift;
-use lucid_process::TokenFile;
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE};
-use reqwest::redirect::Policy;
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Method, Url};
 use serde_json::json;
-use snafu::ResultExt;
 
-use super::{AlertSnafu, AlertTokenSnafu, AuditError, FileSnafu};
+use super::remote::{Remote, RemoteError, builder};
 
-/// How long an alert may take, and how often it is tried.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How often an alert is tried.
 const ATTEMPTS: u32 = 3;
 
 /// How many drifts are posted at once, so that a receiver can have a limit.
@@ -25,7 +22,7 @@ pub(super) struct AlertArgs {
     /// Also posts each drift to this URL, as {"drifts":[…]}: /audit/alerts of the process that writes the log, whose page then
     /// shows it, or any other receiver.
     #[arg(long, value_name = "URL")]
-    alert_url: Option<reqwest::Url>,
+    alert_url: Option<Url>,
 
     /// Shows the token in this file to it, as `Authorization: Bearer TOKEN`. It is read again at each alert.
     #[arg(long, value_name = "FILE", requires = "alert_url")]
@@ -38,26 +35,18 @@ pub(super) struct AlertArgs {
 
 impl AlertArgs {
     /// Who posts, if somebody does.
-    pub(super) fn alerts(&self) -> Result<Option<Alerts>, AuditError> {
+    pub(super) fn alerts(&self) -> Result<Option<Alerts>, RemoteError> {
         let Some(url) = self.alert_url.clone() else { return Ok(None) };
-        let mut builder = reqwest::Client::builder().timeout(PATIENCE).redirect(Policy::none());
-        if let Some(path) = &self.alert_ca {
-            let pem = std::fs::read(path).context(FileSnafu { what: "read", path })?;
-            builder =
-                builder.tls_certs_only(reqwest::Certificate::from_pem_bundle(&pem).context(AlertSnafu)?);
-        }
-        let token =
-            self.alert_token_file.as_ref().map(TokenFile::open).transpose().context(AlertTokenSnafu)?;
-        Ok(Some(Alerts { client: builder.build().context(AlertSnafu)?, url, token }))
+        let remote = Remote::new(builder(self.alert_ca.as_deref())?, self.alert_token_file.as_deref())?;
+        Ok(Some(Alerts { remote, url }))
     }
 }
 
 /// Posts drifts.
 #[derive(Debug)]
 pub(super) struct Alerts {
-    client: reqwest::Client,
-    url: reqwest::Url,
-    token: Option<TokenFile>,
+    remote: Remote,
+    url: Url,
 }
 
 impl Alerts {
@@ -73,14 +62,8 @@ impl Alerts {
     async fn post_some(&self, drifts: &[Drift]) -> bool {
         let body = json!({ "drifts": drifts }).to_string();
         for attempt in 1..=ATTEMPTS {
-            let mut request = self.client.post(self.url.clone()).header(CONTENT_TYPE, "application/json");
-            match self.token.as_ref().map(TokenFile::header).transpose() {
-                Ok(shown) => {
-                    request =
-                        shown.into_iter().fold(request, |request, it| request.header(AUTHORIZATION, it));
-                }
-                Err(error) => tracing::warn!("{}", lucid_process::with_causes(&error)),
-            }
+            let request =
+                self.remote.ask(Method::POST, self.url.clone()).header(CONTENT_TYPE, "application/json");
             match request.body(body.clone()).send().await.and_then(reqwest::Response::error_for_status) {
                 Ok(_) => return true,
                 // The URL is not logged: its path may be a secret.

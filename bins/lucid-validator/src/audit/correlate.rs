@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use lucid_audit::correlate::{Correlator, Drift, DriftClass, LogId, Tally};
@@ -59,6 +59,9 @@ pub(super) struct CorrelateArgs {
 /// How often followed files are looked at.
 const INTERVAL: Duration = Duration::from_millis(500);
 
+/// How often what was read of the logs is read again where their files have changed.
+const AGAIN: Duration = Duration::from_secs(5);
+
 /// Compares, prints and alerts; returns whether there is no drift.
 pub(super) async fn correlate(args: &CorrelateArgs, output: &mut impl Write) -> Result<bool, AuditError> {
     let alerts = args.alert.alerts()?;
@@ -67,9 +70,14 @@ pub(super) async fn correlate(args: &CorrelateArgs, output: &mut impl Write) -> 
     let mut shutdown = std::pin::pin!(shutdown);
     let mut compared = Compared::new(args);
     let mut drifts = BTreeMap::new();
+    let mut again = Instant::now();
+    let mut ended = !args.follow;
     loop {
         compared.read()?;
-        let ended = args.follow && futures::FutureExt::now_or_never(&mut shutdown).is_some();
+        if args.follow && (ended || again.elapsed() >= AGAIN) {
+            compared.read_again()?;
+            again = Instant::now();
+        }
         let found = if args.follow {
             compared.correlator.settle(Timestamp::now())
         } else {
@@ -86,16 +94,14 @@ pub(super) async fn correlate(args: &CorrelateArgs, output: &mut impl Write) -> 
         if let Some(alerts) = alerts.as_ref().filter(|_| !found.is_empty()) {
             alerts.post(&found).await;
         }
-        if !args.follow || ended {
+        if ended {
             summary(args, &found, &drifts, tally, &compared, output).context(OutputSnafu)?;
             return Ok(drifts.is_empty());
         }
         tokio::select! {
             () = tokio::time::sleep(INTERVAL) => {}
-            () = &mut shutdown => {
-                summary(args, &found, &drifts, tally, &compared, output).context(OutputSnafu)?;
-                return Ok(drifts.is_empty());
-            }
+            // Once more: what was written until then counts.
+            () = &mut shutdown => ended = true,
         }
     }
 }
@@ -166,6 +172,15 @@ impl Compared {
         Ok(())
     }
 
+    /// Reads again what was read before: who follows would not notice otherwise that it is changed.
+    fn read_again(&mut self) -> Result<(), AuditError> {
+        let correlator = &mut self.correlator;
+        for (log, follower) in &mut self.logs {
+            follower.read_again(|seq, line| correlator.again(*log, seq, line))?;
+        }
+        Ok(())
+    }
+
     fn compressed(&self) -> &[PathBuf] {
         match &self.events {
             Events::File(file) => file.compressed(),
@@ -204,22 +219,32 @@ fn summary(
         }
         Format::Text => {}
     }
-    let Tally { events, anchors, records, matched, explained, uncovered, pending, unreadable, .. } = tally;
+    let Tally {
+        events, anchors, records, matched, explained, overruled, uncovered, pending, unreadable, ..
+    } = tally;
     let count: u64 = drifts.values().sum();
-    let verdict = if count == 0 { "no drift".to_owned() } else { format!("{count} drifts") };
+    let verdict = match count {
+        0 => "no drift".to_owned(),
+        1 => "1 drift".to_owned(),
+        count => format!("{count} drifts"),
+    };
     writeln!(
         output,
         "{verdict}: {records} records, {events} events with {anchors} anchors, {matched} match"
     )?;
     for (count, what) in [
-        (explained, "records without an anchor of their own belong to requests that the API server has seen"),
-        (uncovered, "records lie outside of what the API server's log has"),
-        (pending, "records wait for their events"),
-        (unreadable, "lines of the API server's log are no events"),
-        (compared.compressed().len() as u64, "rotated files were left out because they are compressed"),
+        (explained, "records without an anchor of their own, of requests that the API server has seen"),
+        (
+            overruled,
+            "records that later ones take back, because they were kept when their requests had been refused",
+        ),
+        (uncovered, "records outside of what the API server's log has"),
+        (pending, "records that wait for their events"),
+        (unreadable, "lines of the API server's log that are no events"),
+        (compared.compressed().len() as u64, "rotated files that were left out because they are compressed"),
     ] {
         if count > 0 {
-            writeln!(output, "  {count} {what}")?;
+            writeln!(output, "  {what}: {count}")?;
         }
     }
     Ok(())

@@ -2,10 +2,12 @@
 
 mod alert;
 mod correlate;
+mod cosign;
 mod key;
 mod keys;
 mod metrics;
 mod proof;
+mod remote;
 mod seal;
 mod tail;
 mod verify;
@@ -38,7 +40,7 @@ enum Command {
 
     /// Tell whether logs still are what was sealed: every fault with its class, record, file and byte offset. Exit code 0: all
     /// are intact; 3: there are faults.
-    Verify(verify::VerifyArgs),
+    Verify(Box<verify::VerifyArgs>),
 
     /// Print the proof that a record is in a log (C2SP tlog-proof), or check one. Exit code 0: it is proven; 3: it is not.
     Proof(proof::ProofArgs),
@@ -46,8 +48,12 @@ enum Command {
     /// Compare logs with the audit log of the API server, and name each drift. Exit code 0: there is none; 3: there is.
     Correlate(Box<correlate::CorrelateArgs>),
 
-    /// Print the latest decisions of a log, and those that follow.
-    Tail(tail::TailArgs),
+    /// Have witnesses cosign the checkpoint of a log: whoever holds its key cannot show them two histories. Exit code 0: it is
+    /// cosigned; 3: the log is not the one that a witness has seen.
+    Cosign(Box<cosign::CosignArgs>),
+
+    /// Print the latest decisions of a log, or of a running process, and those that follow.
+    Tail(Box<tail::TailArgs>),
 }
 
 /// How something is printed.
@@ -129,17 +135,17 @@ pub enum AuditError {
         /// What is wrong.
         source: tail::TailError,
     },
-    /// There is no token to show to who gets alerts.
-    #[snafu(display("--alert-token-file: {source}"))]
-    AlertToken {
+    /// Nobody can be asked, or told.
+    #[snafu(transparent)]
+    Remote {
         /// What is wrong.
-        source: lucid_process::TokenFileError,
+        source: remote::RemoteError,
     },
-    /// The alert cannot be sent at all.
-    #[snafu(display("failed to make a client for alerts: {source}"))]
-    Alert {
+    /// There are no cosignatures.
+    #[snafu(transparent)]
+    Cosign {
         /// What is wrong.
-        source: reqwest::Error,
+        source: cosign::CosignError,
     },
     /// Nobody reads what was found.
     #[snafu(display("failed to write: {source}"))]
@@ -161,6 +167,7 @@ pub async fn audit(args: AuditArgs, output: &mut impl Write) -> Result<bool, Aud
         Command::Verify(args) => verify::verify(&args, output),
         Command::Proof(args) => proof::proof(&args, output),
         Command::Correlate(args) => correlate::correlate(&args, output).await,
+        Command::Cosign(args) => cosign::cosign(&args, output).await,
         Command::Tail(args) => tail::tail(&args, output).await.map(|()| true),
     }
 }

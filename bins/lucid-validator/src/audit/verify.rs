@@ -39,7 +39,8 @@ pub(super) struct VerifyArgs {
     #[arg(long)]
     sealed: bool,
 
-    /// The key of a witness that has to have signed the checkpoint, as vkey or the file of one; may be given several times.
+    /// The key of a witness that has to have cosigned a checkpoint of the log, as vkey or the file of one; may be given several
+    /// times. The records are compared with that checkpoint.
     #[arg(long, value_name = "VKEY", value_parser = parse_key)]
     witness: Vec<VerifierKey>,
 
@@ -47,9 +48,19 @@ pub(super) struct VerifyArgs {
     #[arg(long, value_name = "COUNT", requires = "witness")]
     quorum: Option<usize>,
 
+    /// The checkpoint that the witnesses have cosigned, kept elsewhere, or as a witness gives it out. By default
+    /// checkpoint.cosigned in the log's directory, which can be rolled back with the rest.
+    #[arg(long, value_name = "FILE", requires = "witness", value_parser = parse_cosigned)]
+    cosigned: Option<Note>,
+
     /// How it is printed.
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     output: Format,
+}
+
+fn parse_cosigned(path: &str) -> Result<Note, String> {
+    let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
+    text.parse().map_err(|error: lucid_audit::note::NoteError| error.to_string())
 }
 
 fn parse_since(text: &str) -> Result<Since, String> {
@@ -78,6 +89,7 @@ pub(super) fn verify(args: &VerifyArgs, output: &mut impl Write) -> Result<bool,
     expected.origin.clone_from(&args.origin);
     expected.since.clone_from(&args.since);
     expected.witnesses.clone_from(&args.witness);
+    expected.cosigned.clone_from(&args.cosigned);
     (expected.sealed, expected.quorum) = (args.sealed, args.quorum);
     let mut logs = Vec::new();
     for directory in &args.directories {
@@ -96,8 +108,18 @@ pub(super) fn verify(args: &VerifyArgs, output: &mut impl Write) -> Result<bool,
 }
 
 fn text(log: &Verified<'_>, output: &mut impl Write) -> io::Result<()> {
-    let Report { origin, records, segments, sealed, unsealed, torn_bytes, faults, key_from_log, .. } =
-        &log.report;
+    let Report {
+        origin,
+        records,
+        segments,
+        sealed,
+        cosigned,
+        unsealed,
+        torn_bytes,
+        faults,
+        key_from_log,
+        ..
+    } = &log.report;
     let verdict = match faults.len() {
         0 => "intact".to_owned(),
         1 => "1 fault".to_owned(),
@@ -111,6 +133,9 @@ fn text(log: &Verified<'_>, output: &mut impl Write) -> io::Result<()> {
     write!(output, "  {records} records in {segments} segments")?;
     if let Some(sealed) = sealed {
         write!(output, ", {sealed} sealed, {unsealed} not yet")?;
+    }
+    if let Some(cosigned) = cosigned {
+        write!(output, ", {cosigned} cosigned by witnesses")?;
     }
     writeln!(output)?;
     if *torn_bytes > 0 {

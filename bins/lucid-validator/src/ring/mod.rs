@@ -5,6 +5,7 @@
 //! | `GET /audit` | decisions, filtered and in pages; see `query` |
 //! | `GET /audit/status` | what is kept where, and the drift that was reported |
 //! | `POST /audit/alerts` | 204; drifts are reported, as `{"drifts": [...]}`, see `alerts` |
+//! | `POST /audit/cosignatures` | 200; a checkpoint of the log with cosignatures of its witnesses is kept beside it |
 //! | `GET /audit/ui` | a page for people, which asks for the token and shows the rest |
 //!
 //! Each but the page, which holds nothing, needs `Authorization: Bearer TOKEN`: 401 without. Where no token is configured
@@ -26,6 +27,7 @@ use http::header::{
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use lucid_audit::Recorder;
+use lucid_audit::log::CosignError;
 use lucid_process::{TokenFile, TokenFileError};
 use lucid_webhook::Router;
 use serde::Serialize;
@@ -39,6 +41,7 @@ use self::query::{Format, Query, QueryError};
 const DECISIONS: &str = "/audit";
 const STATUS: &str = "/audit/status";
 const ALERTS: &str = "/audit/alerts";
+const COSIGNATURES: &str = "/audit/cosignatures";
 const UI: &str = "/audit/ui";
 
 /// Who may read the decisions in memory, to be flattened into a binary's own arguments.
@@ -129,7 +132,7 @@ impl RingService {
     /// Serves at its paths of `router`.
     #[must_use]
     pub fn mount(self, router: Router) -> Router {
-        [DECISIONS, STATUS, ALERTS, UI].into_iter().fold(router, |router, path| {
+        [DECISIONS, STATUS, ALERTS, COSIGNATURES, UI].into_iter().fold(router, |router, path| {
             let service = self.clone();
             router.service(
                 path,
@@ -173,7 +176,8 @@ impl RingService {
             DECISIONS if is_reading(method) => self.decisions(request),
             STATUS if is_reading(method) => json(StatusCode::OK, &self.status()),
             ALERTS if method == Method::POST => self.alert(request.body()),
-            ALERTS => not_allowed("POST"),
+            COSIGNATURES if method == Method::POST => self.cosign(request.body().clone()).await,
+            ALERTS | COSIGNATURES => not_allowed("POST"),
             _ => not_allowed("GET, HEAD"),
         }
     }
@@ -229,6 +233,15 @@ impl RingService {
         }
     }
 
+    async fn cosign(&self, note: Bytes) -> Response<Full<Bytes>> {
+        let recorder = Arc::clone(&self.0.recorder);
+        // It reads the tree, and waits for the disk.
+        let cosigned = tokio::task::spawn_blocking(move || cosign(&recorder, &note)).await;
+        cosigned.unwrap_or_else(|_| {
+            error(StatusCode::INTERNAL_SERVER_ERROR, "failed to accept the cosignatures: it was given up")
+        })
+    }
+
     fn alert(&self, body: &[u8]) -> Response<Full<Bytes>> {
         match serde_json::from_slice::<Report>(body) {
             Ok(report) => {
@@ -238,6 +251,32 @@ impl RingService {
                 response
             }
             Err(wrong) => error(StatusCode::BAD_REQUEST, &format!("failed to read the drifts: {wrong}")),
+        }
+    }
+}
+
+/// What the log takes as a checkpoint with cosignatures.
+fn cosign(recorder: &Recorder, note: &[u8]) -> Response<Full<Bytes>> {
+    let Some(log) = recorder.log() else {
+        return error(StatusCode::CONFLICT, "there is no log whose checkpoints could be cosigned");
+    };
+    let note = match str::from_utf8(note) {
+        Ok(note) => note,
+        Err(wrong) => return error(StatusCode::BAD_REQUEST, &format!("failed to read the note: {wrong}")),
+    };
+    match log.cosign(note) {
+        Ok(cosigned) => {
+            tracing::info!(size = cosigned.size, witnesses = ?cosigned.witnesses, "the log is cosigned");
+            json(StatusCode::OK, &cosigned)
+        }
+        Err(wrong) => {
+            let ours = matches!(
+                wrong,
+                CosignError::Write { .. } | CosignError::Read { .. } | CosignError::Tiles { .. }
+            );
+            let status = if ours { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::BAD_REQUEST };
+            tracing::warn!("cosignatures are not accepted: {wrong}");
+            error(status, &format!("failed to accept the cosignatures: {wrong}"))
         }
     }
 }

@@ -59,7 +59,8 @@ async fn an_intact_log_is_0_a_changed_one_3_and_what_is_none_1() {
         output.contains(": intact (lucid.computing/test/0)\n  30 records in 1 segments, 30 sealed"),
         "{output}"
     );
-    assert!(audit(&["verify", &directory]).1.contains("give --key"));
+    let (code, output, _) = audit(&["verify", &directory, &directory]);
+    assert_eq!((code, output.matches(": intact (").count(), output.matches("give --key").count()), (0, 2, 2));
     let (code, output, _) = audit(&correlate);
     assert_eq!(
         (code, output.contains("no drift: 30 records, 30 events with 30 anchors, 30 match")),

@@ -8,6 +8,7 @@
 
 mod audit;
 mod browser;
+mod docs;
 mod image;
 mod program;
 mod review;

@@ -97,6 +97,7 @@ async fn without_the_token_nobody_sees_anything_but_the_page() {
         (Method::HEAD, "/audit"),
         (Method::GET, "/audit/status"),
         (Method::POST, "/audit/alerts"),
+        (Method::POST, "/audit/cosignatures"),
         (Method::DELETE, "/audit"),
     ] {
         for token in [None, Some("another"), Some(&TOKEN[1..]), Some("")] {
@@ -251,6 +252,7 @@ async fn what_makes_no_sense_is_told_and_a_cursor_of_another_process_is_gone() {
         (Method::PUT, "/audit/status", "GET, HEAD"),
         (Method::POST, "/audit/ui", "GET, HEAD"),
         (Method::GET, "/audit/alerts", "POST"),
+        (Method::PUT, "/audit/cosignatures", "POST"),
     ] {
         let answer = ask(&ring.router, method, uri, Some(TOKEN), "").await;
         assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED, "{uri}");
@@ -338,4 +340,41 @@ async fn reported_drift_is_in_the_status() {
     assert_eq!(alerts.len(), 2);
     assert_eq!((&alerts[0]["detail"], &alerts[0]["count"]), (&json!("again"), &json!(2)));
     assert_eq!((&alerts[1]["class"], &alerts[1]["seq"]), (&json!("rewritten"), &json!(7)));
+}
+
+#[tokio::test]
+async fn a_cosignature_is_accepted_of_a_witness_of_the_log_and_of_nobody_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    std::fs::write(&token, TOKEN).unwrap();
+    let key = SigningKey::generate("lucid.computing/test/0").unwrap();
+    // Any key can be that of a witness as far as this side is concerned.
+    let [witness, stranger] = ["w1", "w2"].map(|name| SigningKey::generate(name).unwrap());
+    let options = Options::new().key(key).witnesses([witness.verifier().clone()]);
+    let log = Log::open(&folder.path().join("log"), options).unwrap();
+    let recorder = Arc::new(Recorder::new(10).with_log(log));
+    let router = router_of(Some(&token), &recorder);
+    let note = std::fs::read_to_string(folder.path().join("log/checkpoint")).unwrap();
+    let signed = |key: &SigningKey| {
+        let mut note: lucid_audit::note::Note = note.parse().unwrap();
+        note.sign(key);
+        note.to_string()
+    };
+    for (body, status, says) in [
+        (String::new(), 400, "a signed note is"),
+        (note.clone(), 400, "none of the signatures is by a configured witness"),
+        (signed(&stranger), 400, "configured are w1+"),
+        (signed(&witness).replace("test/0\n0", "test/0\n1"), 400, "text or signature was changed"),
+        (signed(&witness), 200, r#"{"size":0,"witnesses":["w1"]}"#),
+    ] {
+        let answer = ask(&router, Method::POST, "/audit/cosignatures", Some(TOKEN), &body).await;
+        assert_eq!(answer.status, status, "{body}: {}", answer.body);
+        assert!(answer.body.contains(says), "{body}: {}", answer.body);
+    }
+    let kept = std::fs::read_to_string(folder.path().join("log/checkpoint.cosigned")).unwrap();
+    assert_eq!(kept, signed(&witness));
+    let router = router_of(Some(&token), &Arc::new(Recorder::new(10)));
+    let answer = ask(&router, Method::POST, "/audit/cosignatures", Some(TOKEN), &note).await;
+    assert_eq!(answer.status, StatusCode::CONFLICT);
+    assert!(answer.body.contains("there is no log"), "{}", answer.body);
 }

@@ -1,6 +1,7 @@
 //! One log as the correlation sees it: line after line, and its checkpoints.
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -21,6 +22,10 @@ pub(super) struct Record {
     pub(super) anchored: Option<u64>,
     /// What it is about, while that matters; none for what the log writes about itself.
     pub(super) about: Option<Box<About>>,
+    /// Which call of which webhook it is about, as a hash.
+    call: u64,
+    /// The record that takes it back.
+    pub(super) overruled: Option<u64>,
 }
 
 /// What a decision is about.
@@ -36,10 +41,12 @@ pub(super) struct About {
 struct Fields {
     time: Timestamp,
     webhook: String,
+    uid: String,
     kind: String,
     namespace: String,
     name: String,
     user: String,
+    overrules: Option<u64>,
 }
 
 /// What is known of one log.
@@ -62,6 +69,9 @@ pub(super) struct LogState {
     checkpoint: Option<Checkpoint>,
     /// A checkpoint of more records than were read.
     ahead: Option<Checkpoint>,
+    /// How many records were taken back.
+    pub(super) overruled: u64,
+    hasher: RandomState,
     pub(super) drifts: Vec<Drift>,
 }
 
@@ -82,6 +92,8 @@ impl LogState {
             unsealed: VecDeque::new(),
             checkpoint: None,
             ahead: None,
+            overruled: 0,
+            hasher: RandomState::new(),
             drifts: Vec::new(),
         }
     }
@@ -137,10 +149,14 @@ impl LogState {
             self.breaks.push(seq);
         }
         let leaf = leaf_hash(line);
+        let call = self.hasher.hash_one((&fields.webhook, &fields.uid));
+        if let Some(of) = fields.overrules {
+            self.overrule(of, seq, call);
+        }
         let request =
             Request { resource: resource(&fields.kind), namespace: fields.namespace, user: fields.user };
         let about = (!fields.webhook.is_empty()).then(|| Box::new(About { request, name: fields.name }));
-        let record = Record { leaf, time: fields.time, anchored: None, about };
+        let record = Record { leaf, time: fields.time, anchored: None, about, call, overruled: None };
         match usize::try_from(seq).ok().and_then(|seq| self.records.get_mut(seq)) {
             Some(place) => *place = Some(record),
             None => {
@@ -151,6 +167,42 @@ impl LogState {
             }
         }
         Some((seq, leaf))
+    }
+
+    /// Record `by` takes back record `of`.
+    fn overrule(&mut self, of: u64, by: u64, call: u64) {
+        let before =
+            self.get_mut(of).filter(|record| of < by && record.call == call && record.overruled.is_none());
+        let Some(record) = before else {
+            let detail = format!("the record takes back record {of}, which is no decision of the same call");
+            return self.drift(DriftClass::Rewritten, Some(by), detail);
+        };
+        record.overruled = Some(by);
+        let told = record.anchored.is_some();
+        self.overruled += 1;
+        if told {
+            self.taken_back(of, by);
+        }
+    }
+
+    /// Record `by` takes back record `of`, of which the API server was told.
+    pub(super) fn taken_back(&mut self, of: u64, by: u64) {
+        let detail = format!("record {by} takes back what the API server was answered");
+        self.drift(DriftClass::Rewritten, Some(of), detail);
+    }
+
+    /// Takes the line that now stands where record `seq` was read; returns whether those behind it can be compared.
+    pub(super) fn again(&mut self, seq: u64, line: &[u8]) -> bool {
+        let Some(record) = self.get(seq) else { return true };
+        if record.leaf == leaf_hash(line) {
+            return true;
+        }
+        self.drift(
+            DriftClass::Rewritten,
+            Some(seq),
+            "the record is no longer what it was when it was read first",
+        );
+        Line::parse(line).is_ok_and(|line| line.seq == seq)
     }
 
     /// Takes the checkpoint as it is now.

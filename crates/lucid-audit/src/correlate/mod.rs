@@ -6,7 +6,8 @@
 //!
 //! What is normal is no drift: a record whose event is still on its way, or lies before the first or behind the last event that is
 //! there; a second call of a webhook within a request (the API server keeps the first anchor, and no second value of an
-//! annotation), a call whose answer came too late for the API server, rotation on either side, torn ends.
+//! annotation), a call whose answer came too late for the API server, a record that a later one takes back because it came to
+//! be kept too late, rotation on either side, torn ends.
 
 mod drift;
 mod event;
@@ -51,6 +52,8 @@ pub struct Tally {
     /// Records of a request that the API server has seen, without an anchor of their own: second calls within a request, answers
     /// that came too late.
     pub explained: u64,
+    /// Records that a later one takes back, because they came to be kept when their requests had been refused for that.
+    pub overruled: u64,
     /// Records that cannot be judged: outside of the time that the events are of, or of resources that the API server's audit
     /// policy leaves out.
     pub uncovered: u64,
@@ -139,6 +142,12 @@ impl Correlator {
         for it in found {
             self.matched(log.0, &it);
         }
+    }
+
+    /// Takes the line that stands now where record `seq` was read before. Returns whether the lines behind it can be taken as
+    /// well: not when it is one of another number.
+    pub fn again(&mut self, log: LogId, seq: u64, line: &[u8]) -> bool {
+        self.logs.get_mut(log.0).is_none_or(|log| log.again(seq, line))
     }
 
     /// Takes a log's checkpoint and its `vkey`, as they are now. Everything that the checkpoint seals can be read from the log
@@ -231,6 +240,9 @@ impl Correlator {
                 record.anchored = Some(request);
                 record.about = None;
                 self.tally.matched += 1;
+                if let Some(by) = record.overruled {
+                    log.taken_back(seq, by);
+                }
             }
             // Each request has several events, one for each stage; they say the same.
             Some(first) if first == request => {}
@@ -307,6 +319,7 @@ impl Correlator {
     fn judge_records(&mut self, before: Timestamp, finished: bool) {
         let first = self.first_event.map(|first| first.checked_add(SKEW).unwrap_or(first));
         self.tally.pending = 0;
+        self.tally.overruled = self.logs.iter().map(|log| log.overruled).sum();
         for log in &mut self.logs {
             let mut orphans = Vec::new();
             while let Some(record) = log.records.get_mut(log.settled) {

@@ -4,7 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use snafu::{ResultExt, Snafu, ensure};
+use serde::{Deserialize, Serialize};
+use snafu::{OptionExt, ResultExt, Snafu, ensure};
 
 use crate::checkpoint::{Checkpoint, CheckpointError};
 use crate::layout;
@@ -66,6 +67,14 @@ pub enum CosignError {
         /// Which file.
         source: TileError,
     },
+    /// The checkpoint cannot be read.
+    #[snafu(display("failed to read {}: {source}", path.display()))]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// It cannot be kept.
     #[snafu(display("failed to write {}: {source}", path.display()))]
     Write {
@@ -74,6 +83,34 @@ pub enum CosignError {
         /// What the system said.
         source: io::Error,
     },
+}
+
+/// A checkpoint that witnesses have cosigned.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Cosigned {
+    /// How many records it is of.
+    pub size: u64,
+    /// Which of the configured witnesses have, by the names of their keys.
+    pub witnesses: Vec<String>,
+}
+
+/// Accepts cosignatures for the log in `directory`, as [`Log::cosign`](super::Log::cosign) does, where no process has it open:
+/// one that has does not get to know of it before it is started again.
+///
+/// # Errors
+///
+/// As for [`Log::cosign`](super::Log::cosign).
+pub fn cosign(
+    directory: &Path,
+    key: &VerifierKey,
+    witnesses: impl IntoIterator<Item = VerifierKey>,
+    note: &str,
+) -> Result<Cosigned, CosignError> {
+    let path = directory.join(layout::CHECKPOINT);
+    let sealed: Note = files::read(&path).context(ReadSnafu { path })?.context(NotSealedSnafu)?.parse()?;
+    let sealed = Checkpoint::verify(&sealed, key)?.size;
+    Witnesses::new(directory, &Options::new().witnesses(witnesses)).accept(note, key, sealed)
 }
 
 /// The witnesses of a log, and what they cosigned.
@@ -106,11 +143,11 @@ impl Witnesses {
     }
 
     /// Accepts a note with cosignatures; `sealed` records are in the tree.
-    pub(super) fn accept(&self, note: &str, key: &VerifierKey, sealed: u64) -> Result<usize, CosignError> {
+    pub(super) fn accept(&self, note: &str, key: &VerifierKey, sealed: u64) -> Result<Cosigned, CosignError> {
         let note: Note = note.parse()?;
         let Checkpoint { size, root: found, .. } = Checkpoint::verify(&note, key)?;
         ensure!(size <= sealed, RootSnafu { size, found, expected: format!("no root: it has {sealed}") });
-        let expected = root(&Tiles { directory: &self.directory, size }, size)?;
+        let expected = root(&Tiles { directory: &self.directory, size: sealed }, size)?;
         ensure!(found == expected, RootSnafu { size, found, expected: expected.to_string() });
 
         let mut kept = self.size.lock().unwrap_or_else(PoisonError::into_inner);
@@ -125,21 +162,21 @@ impl Witnesses {
             };
             signatures.iter().filter(|it| known(&it.name, it.id)).for_each(|it| cosigned.add(it.clone()));
         }
-        let mut witnesses = 0;
+        let mut witnesses = Vec::new();
         for witness in &self.keys {
             match cosigned.verify(witness) {
-                Ok(_) => witnesses += 1,
+                Ok(_) => witnesses.push(witness.name().to_owned()),
                 Err(VerifyError::Unsigned { .. }) => {}
                 Err(wrong) => return Err(wrong.into()),
             }
         }
         let names = || self.keys.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        ensure!(witnesses > 0, NoWitnessSnafu { witnesses: names() });
+        ensure!(!witnesses.is_empty(), NoWitnessSnafu { witnesses: names() });
         if size >= *kept {
             files::replace(&path, cosigned.to_string().as_bytes()).context(WriteSnafu { path })?;
             *kept = size;
             self.metrics.cosigned_size.set(gauge(size));
         }
-        Ok(witnesses)
+        Ok(Cosigned { size, witnesses })
     }
 }

@@ -92,6 +92,16 @@ pub enum OpenError {
         /// What the checkpoint says.
         sealed: Hash,
     },
+    /// The log is not the one that witnesses have seen.
+    #[snafu(display("witnesses have cosigned {cosigned} records of the log in {}, {reason}: it is not the log that they saw", directory.display()))]
+    Witnessed {
+        /// The log.
+        directory: PathBuf,
+        /// How many records they have cosigned.
+        cosigned: u64,
+        /// What does not fit.
+        reason: String,
+    },
     /// A record is another than was sealed.
     #[snafu(display("{}, byte {offset}: record {seq} is not the one that was sealed: its hash is {found}, the tree says {sealed}", path.display()))]
     Rewritten {

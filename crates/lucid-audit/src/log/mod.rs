@@ -22,14 +22,16 @@ use jiff::Timestamp;
 use snafu::{OptionExt, ResultExt, ensure};
 
 use crate::anchor::Anchor;
+use crate::decision::Decision;
 use crate::event::Event;
 use crate::layout;
 use crate::metrics::gauge;
 use crate::note::VerifierKey;
 
-pub use cosign::CosignError;
+pub use cosign::{CosignError, Cosigned, cosign};
 pub use error::{AppendError, OpenError};
 pub use options::{Options, ParseSyncError, Sync};
+pub(crate) use queue::Pending;
 
 use cosign::Witnesses;
 use error::{BeginSnafu, IoSnafu, LockedSnafu, NotADirectorySnafu};
@@ -219,7 +221,18 @@ impl Log {
     ///
     /// When it is not kept.
     pub async fn append(&self, record: Vec<u8>) -> Result<Anchor, AppendError> {
+        self.put(record).await?.kept().await
+    }
+
+    /// Puts a record among those that are to be written, when there is room.
+    pub(crate) async fn put(&self, record: Vec<u8>) -> Result<Pending, AppendError> {
         self.queue.put(record).await
+    }
+
+    /// Takes a record back that is not known to be kept: it is not written, or, when it is by now, the next record is this
+    /// decision, which says so.
+    pub(crate) fn replace(&self, pending: Pending, decision: Box<Decision>) {
+        self.queue.replace(pending, decision);
     }
 
     /// How it is.
@@ -251,12 +264,10 @@ impl Log {
     /// of its answer. Signatures of others than the configured witnesses are left out. The latest checkpoint that is
     /// cosigned is kept in the file `checkpoint.cosigned`.
     ///
-    /// Returns how many witnesses have cosigned it.
-    ///
     /// # Errors
     ///
     /// When it is no checkpoint of this log, a witness' signature is wrong, or none is by a witness.
-    pub fn cosign(&self, note: &str) -> Result<usize, CosignError> {
+    pub fn cosign(&self, note: &str) -> Result<Cosigned, CosignError> {
         let seal = self.seal.as_ref().context(cosign::NotSealedSnafu)?;
         seal.witnesses.accept(note, &seal.key, seal.durable.sealed())
     }

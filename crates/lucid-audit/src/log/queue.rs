@@ -1,12 +1,13 @@
 //! What waits to be written.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::anchor::Anchor;
+use crate::decision::Decision;
 
 use super::error::AppendError;
 
@@ -23,22 +24,81 @@ pub(super) struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<Item>,
+    /// How many records came.
+    count: u64,
     closed: bool,
 }
 
 #[derive(Debug)]
+enum Item {
+    Record(Waiting),
+    /// What was decided instead of a record that may have been kept too late.
+    Instead(Pending, Box<Decision>),
+}
+
+/// A record that is to be written.
+#[derive(Debug)]
 pub(super) struct Waiting {
     /// A JSON object.
     pub(super) record: Vec<u8>,
+    /// Who waits for it; nobody for one that takes another one back.
+    asker: Option<Asker>,
+}
+
+#[derive(Debug)]
+struct Asker {
+    number: u64,
     answer: oneshot::Sender<Result<Anchor, AppendError>>,
     _room: OwnedSemaphorePermit,
 }
 
+/// A record in the queue, as who put it in sees it.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    number: u64,
+    answered: oneshot::Receiver<Result<Anchor, AppendError>>,
+}
+
 impl Waiting {
     pub(super) fn answer(self, answer: Result<Anchor, AppendError>) {
-        // Nobody may wait any more.
-        let _ = self.answer.send(answer);
+        if let Some(asker) = self.asker {
+            // Nobody may wait any more.
+            let _ = asker.answer.send(answer);
+        }
+    }
+
+    /// Whether it has to be written whatever happens.
+    pub(super) const fn is_owed(&self) -> bool {
+        self.asker.is_none()
+    }
+}
+
+impl Item {
+    const fn number(&self) -> Option<u64> {
+        match self {
+            Self::Record(Waiting { asker: Some(asker), .. }) => Some(asker.number),
+            _ => None,
+        }
+    }
+
+    /// What is to be written for it, if anything.
+    fn waiting(self) -> Option<Waiting> {
+        let (mut pending, mut decision) = match self {
+            Self::Record(waiting) => return Some(waiting),
+            Self::Instead(pending, decision) => (pending, decision),
+        };
+        // Those before it were answered before this one is taken out.
+        let kept = pending.answered.try_recv().ok().and_then(Result::ok)?;
+        decision.overrules = Some(kept.seq);
+        Some(Waiting { record: decision.to_record().ok()?, asker: None })
+    }
+}
+
+impl Pending {
+    /// Waits until it is kept.
+    pub(crate) async fn kept(&mut self) -> Result<Anchor, AppendError> {
+        (&mut self.answered).await.unwrap_or(Err(AppendError::Closed))
     }
 }
 
@@ -47,25 +107,42 @@ impl Queue {
         Self { room: Arc::new(Semaphore::new(CAPACITY)), state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Puts a record in, and waits until it is kept.
-    pub(super) async fn put(&self, record: Vec<u8>) -> Result<Anchor, AppendError> {
+    /// Puts a record in when there is room.
+    pub(super) async fn put(&self, record: Vec<u8>) -> Result<Pending, AppendError> {
         let room = Arc::clone(&self.room).acquire_owned().await.map_err(|_| AppendError::Closed)?;
         let (answer, answered) = oneshot::channel();
-        {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let pending = {
+            let mut state = self.lock();
             if state.closed {
                 return Err(AppendError::Closed);
             }
-            state.waiting.push_back(Waiting { record, answer, _room: room });
-        }
+            state.count += 1;
+            let number = state.count;
+            let asker = Some(Asker { number, answer, _room: room });
+            state.waiting.push_back(Item::Record(Waiting { record, asker }));
+            Pending { number, answered }
+        };
         self.changed.notify_one();
-        answered.await.unwrap_or(Err(AppendError::Closed))
+        Ok(pending)
+    }
+
+    /// Takes a record back, in whose place this was decided: out of the queue, or, when it was taken out to be written, by a
+    /// record behind it, if it is kept.
+    pub(super) fn replace(&self, pending: Pending, decision: Box<Decision>) {
+        let mut state = self.lock();
+        match state.waiting.iter().position(|item| item.number() == Some(pending.number)) {
+            Some(place) => drop(state.waiting.remove(place)),
+            // It finds room always: there are no more of these than records in one group.
+            None => state.waiting.push_back(Item::Instead(pending, decision)),
+        }
+        drop(state);
+        self.changed.notify_one();
     }
 
     /// Takes out up to `most` records, in order. Waits until there is one, or up to `patience`, when there may be none. `None`
     /// when it is closed and all are out.
     pub(super) fn take(&self, most: usize, patience: Option<Duration>) -> Option<Vec<Waiting>> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.lock();
         let idle = |state: &mut State| state.waiting.is_empty() && !state.closed;
         let mut state = match patience {
             None => self.changed.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner),
@@ -78,13 +155,116 @@ impl Queue {
             return None;
         }
         let count = most.min(state.waiting.len());
-        Some(state.waiting.drain(..count).collect())
+        Some(state.waiting.drain(..count).filter_map(Item::waiting).collect())
     }
 
     /// Takes no more in.
     pub(super) fn close(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
+        self.lock().closed = true;
         self.room.close();
         self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::atomic::Ordering::SeqCst;
+    use std::time::{Duration, Instant};
+
+    use crate::log::{Log, Options};
+    use crate::note::SigningKey;
+    use crate::verify::{Expectations, verify};
+    use crate::{Decision, Recorder, layout};
+
+    /// The decisions of a log: uid, whether it was allowed, and what it takes back.
+    fn decisions(directory: &Path) -> Vec<(String, bool, Option<u64>)> {
+        let folder = std::fs::read_dir(directory.join(layout::SEGMENTS)).unwrap();
+        let mut paths: Vec<_> = folder.map(|entry| entry.unwrap().path()).collect();
+        paths.sort();
+        let text: String = paths.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+        let decisions = text.lines().map(|line| serde_json::from_str::<Decision>(line).unwrap());
+        decisions.map(|it| (it.uid, it.allowed, it.overrules)).collect()
+    }
+
+    fn until(holds: impl Fn() -> bool) {
+        let begin = Instant::now();
+        while !holds() {
+            assert!(begin.elapsed() < Duration::from_secs(60), "it never comes to that");
+            std::thread::yield_now();
+        }
+    }
+
+    fn decision(uid: &str, allowed: bool) -> Decision {
+        let mut decision = Decision::new("validate", uid);
+        decision.allowed = allowed;
+        decision
+    }
+
+    #[tokio::test]
+    async fn what_was_refused_because_the_disk_was_late_does_not_stand_as_allowed() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options::new().key(SigningKey::generate("lucid.computing/test/0").unwrap());
+        let faults = options.faults.clone();
+        // Nobody waits this long for a disk that works.
+        let recorder = Recorder::new(10).patience(Duration::from_secs(60));
+        let recorder = recorder.with_log(Log::open(folder.path(), options).unwrap());
+        recorder.record(decision("before", true)).await.unwrap();
+        faults.hold.store(true, SeqCst);
+        let mut late = Vec::new();
+        for (uid, allowed) in [("on its way", true), ("in the queue", true), ("refused anyway", false)] {
+            let patience = Duration::from_millis(20);
+            late.push(recorder.record_within(decision(uid, allowed), patience).await.unwrap_err());
+            // The first one is in the hands of who writes, the others wait.
+            until(|| faults.held.load(SeqCst));
+        }
+        recorder.remember(*late.pop().unwrap().decision);
+        for mut late in late {
+            assert!(late.to_string().contains("took longer than 20 ms"), "{late}");
+            late.decision.allowed = false;
+            recorder.overrule(late);
+        }
+        faults.hold.store(false, SeqCst);
+        recorder.record(decision("after", true)).await.unwrap();
+        recorder.close();
+        let expected = [
+            ("before", true, None),
+            ("on its way", true, None),
+            ("refused anyway", false, None),
+            ("on its way", false, Some(1)),
+            ("after", true, None),
+        ];
+        let expected = expected.map(|(uid, allowed, of)| (uid.to_owned(), allowed, of));
+        assert_eq!(decisions(folder.path()), expected);
+        let ring: Vec<_> = recorder.latest().iter().map(|it| (it.uid.clone(), it.allowed)).collect();
+        let expected = ["before+", "refused anyway-", "on its way-", "in the queue-", "after+"];
+        let expected = expected.map(|it| (it[..it.len() - 1].to_owned(), it.ends_with('+')));
+        assert_eq!(ring, expected);
+        assert!(verify(folder.path(), &Expectations::default()).unwrap().is_intact());
+    }
+
+    #[tokio::test]
+    async fn what_takes_a_record_back_is_written_before_anything_else_when_the_disk_works_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options::new();
+        let faults = options.faults.clone();
+        let recorder = Recorder::new(10).patience(Duration::from_secs(60));
+        let recorder = recorder.with_log(Log::open(folder.path(), options).unwrap());
+        faults.hold.store(true, SeqCst);
+        let late = recorder.record_within(decision("late", true), Duration::from_millis(20)).await;
+        until(|| faults.held.load(SeqCst));
+        faults.hold.store(false, SeqCst);
+        until(|| recorder.log_status().unwrap().unwrap().size == 1);
+        faults.syncs.store(2, SeqCst);
+        recorder.overrule(late.unwrap_err());
+        until(|| faults.syncs.load(SeqCst) == 0);
+        recorder.record(decision("after", true)).await.unwrap();
+        recorder.close();
+        let expected = [("late", None), ("late", Some(0)), ("after", None)];
+        assert_eq!(decisions(folder.path()), expected.map(|(uid, of)| (uid.to_owned(), true, of)));
     }
 }

@@ -6,13 +6,13 @@ use snafu::{OptionExt, ResultExt, ensure};
 
 use crate::checkpoint::{Checkpoint, CheckpointError};
 use crate::layout::{self, Line};
-use crate::merkle::{Hash, leaf_hash};
+use crate::merkle::{self, Hash, leaf_hash};
 use crate::note::{Note, SigningKey, VerifierKey};
 use crate::tile::{Tile, Tiles, WIDTH};
 
 use super::error::{
     ChainSnafu, CheckpointGoneSnafu, CheckpointSnafu, InconsistentSnafu, IoSnafu, KeyNeededSnafu, LineSnafu,
-    NoteSnafu, OpenError, RewrittenSnafu, SegmentSnafu, ShrunkSnafu, UnsealedSnafu,
+    NoteSnafu, OpenError, RewrittenSnafu, SegmentSnafu, ShrunkSnafu, UnsealedSnafu, WitnessedSnafu,
 };
 use super::files;
 use super::lines::{self, Lines};
@@ -140,7 +140,29 @@ pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -
     let found = tree.root();
     ensure!(found == root, InconsistentSnafu { directory, size: sealed, found, sealed: root });
     compare(directory, sealed, end)?;
+    let signer = change.clone().flatten().unwrap_or_else(|| key.verifier().clone());
+    witnessed(directory, sealed, &signer)?;
     Ok(Seal { tree, signed: change.is_none(), change })
+}
+
+/// Compares the log with the checkpoint that witnesses have cosigned, if there is one by this key: it was never ahead of the
+/// log's own.
+fn witnessed(directory: &Path, sealed: u64, key: &VerifierKey) -> Result<(), OpenError> {
+    let path = directory.join(layout::COSIGNED);
+    let text = files::read(&path).context(IoSnafu { what: "read", path })?;
+    let note = text.and_then(|text| text.parse::<Note>().ok());
+    let Some(seen) = note.and_then(|note| Checkpoint::verify(&note, key).ok()) else { return Ok(()) };
+    let cosigned = seen.size;
+    ensure!(
+        cosigned <= sealed,
+        WitnessedSnafu { directory, cosigned, reason: format!("the checkpoint is of {sealed}") }
+    );
+    let tiles = Tiles { directory, size: sealed };
+    let found = merkle::root(&tiles, cosigned).map_err(std::io::Error::other);
+    let found = found.context(IoSnafu { what: "read the tree in", path: directory })?;
+    let reason = || format!("with the root {}, the records have the root {found}", seen.root);
+    ensure!(found == seen.root, WitnessedSnafu { directory, cosigned, reason: reason() });
+    Ok(())
 }
 
 /// Makes the tiles of the first `size` records anew.

@@ -27,6 +27,10 @@ pub(super) struct Segment {
 pub(super) struct Faults {
     /// How many of the next calls of fdatasync fail.
     pub(super) syncs: std::sync::Arc<std::sync::atomic::AtomicU32>,
+    /// Whether the next calls take until it is false again.
+    pub(super) hold: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    /// Whether one does.
+    pub(super) held: std::sync::Arc<std::sync::atomic::AtomicBool>,
 }
 
 impl Segment {
@@ -97,6 +101,11 @@ impl Segment {
         #[cfg(test)]
         {
             use std::sync::atomic::Ordering::SeqCst;
+            while self.faults.hold.load(SeqCst) {
+                self.faults.held.store(true, SeqCst);
+                std::thread::yield_now();
+            }
+            self.faults.held.store(false, SeqCst);
             if self.faults.syncs.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
                 return Err(io::Error::other("a fault for this test"));
             }

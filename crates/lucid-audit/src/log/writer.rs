@@ -43,6 +43,8 @@ pub(super) struct Writer {
     behind: bool,
     /// A segment that was given up, and cut; the disk may not know it yet.
     given_up: Option<Segment>,
+    /// What has to be written before anything else: records that take others back, and could not be written so far.
+    owed: Vec<Waiting>,
     broken: Option<String>,
 }
 
@@ -68,6 +70,7 @@ impl Writer {
             synced: Instant::now(),
             behind: false,
             given_up: None,
+            owed: Vec::new(),
             broken: None,
         }
     }
@@ -81,12 +84,16 @@ impl Writer {
             }
             self.sync_when_due();
         }
+        if !self.owed.is_empty() {
+            self.write_group(Vec::new());
+        }
         if let Err(error) = self.sync() {
             self.failed(&error);
         }
     }
 
-    fn write_group(&mut self, group: Vec<Waiting>) {
+    fn write_group(&mut self, mut group: Vec<Waiting>) {
+        group.splice(..0, self.owed.drain(..));
         let (fit, unfit): (Vec<_>, Vec<_>) = group.into_iter().partition(|waiting| fits(&waiting.record));
         for waiting in unfit {
             let found = waiting.record.len();
@@ -103,7 +110,9 @@ impl Writer {
             }
             Err(error) => {
                 self.failed(&error);
-                fit.into_iter().for_each(|waiting| waiting.answer(Err(error.clone())));
+                let (owed, asked): (Vec<_>, Vec<_>) = fit.into_iter().partition(Waiting::is_owed);
+                self.owed = owed;
+                asked.into_iter().for_each(|waiting| waiting.answer(Err(error.clone())));
             }
         }
     }

@@ -21,7 +21,8 @@
 //!
 //! Who can write to the directory can replace all of it with an older state of its own, which was signed and is consistent;
 //! and who has the signing key too can sign another history. Both need something that is kept elsewhere: an earlier
-//! checkpoint or anchor ([`Since`]), a witness, or the anchors in the API server's audit log.
+//! checkpoint or anchor ([`Since`]), what a witness has cosigned ([`Expectations::cosigned`]), or the anchors in the API
+//! server's audit log.
 
 mod expectations;
 mod fault;
@@ -31,6 +32,7 @@ mod scan;
 mod seal;
 mod sealed;
 mod tree;
+mod witness;
 
 use std::path::Path;
 
@@ -80,7 +82,10 @@ pub struct Report {
     /// How many records the checkpoint seals; none where there is no checkpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sealed: Option<u64>,
-    /// How many stand behind them. A running log has such.
+    /// How many records the checkpoint has that the witnesses of [`Expectations::witnesses`] have cosigned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cosigned: Option<u64>,
+    /// How many stand behind the sealed ones. A running log has such.
     pub unsealed: u64,
     /// Bytes behind the last newline: a record that is being written, or was when the writer was ended. The writer removes
     /// them when it starts.
@@ -122,10 +127,19 @@ pub fn verify(directory: &Path, expected: &Expectations) -> Result<Report, Verif
     let segments = in_order(listing, &mut faults)?;
     let size = seal.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.size);
     let sealed = Sealed::new(Tiles { directory, size });
-    let mut records = Records::new(&segments, seal.checkpoint.as_ref(), &expected.since);
+    let mut since: Vec<_> =
+        expected.since.iter().map(|since| (since.clone(), "the earlier checkpoint".to_owned())).collect();
+    let seen = seal.seen.map(|seen| (Since::Checkpoint(seen.checkpoint), seen.by));
+    let cosigned = match &seen {
+        Some((Since::Checkpoint(checkpoint), _)) => Some(checkpoint.size),
+        _ => None,
+    };
+    since.extend(seen);
+    let mut records = Records::new(&segments, seal.checkpoint.as_ref(), &since);
     scan::scan(&segments, &sealed, |scanned| records.take(scanned))?;
     let mut report = records.report(sealed, expected);
     report.key_from_log = seal.key_from_log;
+    report.cosigned = cosigned.filter(|_| !expected.witnesses.is_empty());
     report.origin = seal.checkpoint.map(|checkpoint| checkpoint.origin);
     faults.append(&mut report.faults);
     report.faults = fault::joined(faults);

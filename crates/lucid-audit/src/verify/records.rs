@@ -45,7 +45,8 @@ pub(super) struct Records<'a> {
     /// The tree, as long as every record is there.
     tree: Option<Tree>,
     root_sealed: Option<Hash>,
-    since: Vec<(&'a Since, Option<Hash>)>,
+    /// What is known from elsewhere, with what it is called.
+    since: Vec<(&'a Since, &'a str, Option<Hash>)>,
     lines: u64,
     first_unsealed: Option<Found>,
     torn: Option<Torn>,
@@ -63,7 +64,7 @@ impl<'a> Records<'a> {
     pub(super) fn new(
         segments: &'a [Segment],
         checkpoint: Option<&'a Checkpoint>,
-        since: &'a [Since],
+        since: &'a [(Since, String)],
     ) -> Self {
         let mut records = Self {
             segments,
@@ -74,7 +75,7 @@ impl<'a> Records<'a> {
             framing: 0,
             tree: Some(Tree::default()),
             root_sealed: None,
-            since: since.iter().map(|since| (since, None)).collect(),
+            since: since.iter().map(|(since, name)| (since, name.as_str(), None)).collect(),
             lines: 0,
             first_unsealed: None,
             torn: None,
@@ -201,7 +202,7 @@ impl<'a> Records<'a> {
         if found.seq >= sealed && self.first_unsealed.is_none() {
             self.first_unsealed = Some(found);
         }
-        for (since, hash) in &mut self.since {
+        for (since, _, hash) in &mut self.since {
             if let Since::Anchor(anchor) = since
                 && anchor.seq == found.seq
                 && place != Place::Again
@@ -218,7 +219,7 @@ impl<'a> Records<'a> {
         if self.checkpoint.is_some_and(|checkpoint| checkpoint.size == size) {
             self.root_sealed = Some(tree.root());
         }
-        for (since, hash) in &mut self.since {
+        for (since, _, hash) in &mut self.since {
             if let Since::Checkpoint(checkpoint) = since
                 && checkpoint.size == size
             {
@@ -406,11 +407,10 @@ impl<'a> Records<'a> {
 
     fn judge_since(&mut self, tiles: Option<&Tree>) {
         let size = self.order.expected;
-        for (since, found) in std::mem::take(&mut self.since) {
+        for (since, name, found) in std::mem::take(&mut self.since) {
             match since {
                 Since::Checkpoint(earlier) if earlier.size > size => {
-                    let detail =
-                        format!("the earlier checkpoint signs {} records, {size} are there", earlier.size);
+                    let detail = format!("{name} signs {} records, {size} are there", earlier.size);
                     self.shrunk(size, earlier.size, detail);
                 }
                 Since::Checkpoint(earlier) => {
@@ -419,12 +419,12 @@ impl<'a> Records<'a> {
                     let detail = match found.or(of_tiles) {
                         Some(found) if found == earlier.root => continue,
                         Some(found) => format!(
-                            "the earlier checkpoint signs {size} records with the root {root}, the records have the root {}",
+                            "{name} signs {size} records with the root {root}, the records have the root {}",
                             found.to_base64()
                         ),
                         // What keeps them from being compared is a fault of its own.
                         None => {
-                            format!("the records cannot be compared with the earlier checkpoint of {size}")
+                            format!("the records cannot be compared with {name}, of {size}")
                         }
                     };
                     self.faults.push(Fault::of_file(FaultClass::Fork, crate::layout::SEGMENTS, detail));

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use super::expectations::Expectations;
 use super::fault::{Fault, FaultClass};
+use super::witness::Seen;
 use crate::checkpoint::Checkpoint;
-use crate::layout::{CHECKPOINT, TILES, VKEY};
+use crate::layout::{CHECKPOINT, COSIGNED, TILES, VKEY};
 use crate::note::{Note, VerifierKey, VerifyError};
 use crate::read::ReadError;
 
@@ -18,7 +19,10 @@ pub(super) struct Seal {
     /// The keys of `Expectations` or of the log's directory, and whether it is these.
     pub(super) keys: Vec<VerifierKey>,
     pub(super) key_from_log: bool,
+    /// What witnesses have cosigned, as far as it is to be believed.
+    pub(super) seen: Option<Seen>,
     pub(super) faults: Vec<Fault>,
+    note: Option<Note>,
 }
 
 /// Longer ones are no checkpoints: 16 signatures, each with a name, and a few lines.
@@ -27,6 +31,8 @@ const LONGEST: u64 = 1 << 20;
 impl Seal {
     pub(super) fn read(directory: &Path, expected: &Expectations) -> Result<Self, ReadError> {
         let mut seal = Self { keys: expected.keys.clone(), ..Self::default() };
+        // Before the checkpoint, which is never behind it.
+        let cosigned = small(&directory.join(COSIGNED))?;
         let vkey = small(&directory.join(VKEY))?;
         seal.take_vkey(vkey.as_deref(), expected);
         match small(&directory.join(CHECKPOINT))? {
@@ -39,6 +45,18 @@ impl Seal {
                     seal.faults.push(Fault::of_file(FaultClass::Unsealed, CHECKPOINT, detail));
                 }
             }
+        }
+        let (sealed, faults) = (seal.note.take(), &mut seal.faults);
+        seal.seen = Seen::of(cosigned.as_deref(), sealed, &seal.keys, expected, faults);
+        if let Some((seen, sealed)) = seal.seen.as_ref().zip(seal.checkpoint.as_ref())
+            && seen.checkpoint.origin != sealed.origin
+        {
+            let detail = format!(
+                "it is of the log {}, the checkpoint is of {}",
+                seen.checkpoint.origin, sealed.origin
+            );
+            seal.faults.push(Fault::of_file(FaultClass::Origin, COSIGNED, detail));
+            seal.seen = None;
         }
         Ok(seal)
     }
@@ -103,17 +121,8 @@ impl Seal {
                 );
             }
         }
-        let seen: Vec<_> = expected.witnesses.iter().map(|key| (key, note.verify(key))).collect();
-        let signed = seen.iter().filter(|(_, verdict)| verdict.is_ok()).count();
-        let quorum = expected.quorum.unwrap_or(seen.len());
-        if signed < quorum {
-            let missing = seen.iter().filter_map(|(key, verdict)| verdict.as_ref().err().map(|_| key.name()));
-            let missing: Vec<_> = missing.collect();
-            let detail =
-                format!("{signed} of the {quorum} witnesses have signed it, not {}", missing.join(", "));
-            fault(FaultClass::Witness, detail);
-        }
         self.checkpoint = Some(checkpoint);
+        self.note = Some(note);
     }
 }
 

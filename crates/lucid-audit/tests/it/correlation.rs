@@ -273,6 +273,72 @@ async fn what_is_normal_is_no_drift() {
 }
 
 #[tokio::test]
+async fn a_record_that_is_taken_back_is_no_drift_unless_the_api_server_was_told_of_it() {
+    let mut pair = Pair::new(40).await;
+    let log = pair.open();
+    let mut late = Vec::new();
+    // Refused because the disk was late, which came to be known in the log afterwards.
+    for number in [40, 41] {
+        late.push(log.append(serde_json::to_vec(&decision(number)).unwrap()).await.unwrap());
+    }
+    for (number, of) in [(40, 40), (41, 41)] {
+        let mut instead = decision(number);
+        (instead.allowed, instead.overrules) = (false, Some(of));
+        log.append(serde_json::to_vec(&instead).unwrap()).await.unwrap();
+    }
+    log.close();
+    pair.events.extend([event(40), event(41), event(45)]);
+    let drifts = pair.correlate_with(|correlator| {
+        let tally = correlator.tally();
+        assert_eq!((tally.overruled, tally.explained, tally.matched), (2, 4, 40), "{tally:?}");
+    });
+    assert_eq!(drifts, Vec::<String>::new());
+    // Whichever of them comes first.
+    annotate(&mut pair.events[40], "validate.lucid.computing", &late[0]);
+    assert_eq!(pair.correlate(), ["rewritten 40"]);
+    let mut correlator = Correlator::new(GRACE);
+    let id = correlator.add_log("log", vec![pair.key.verifier().clone()]);
+    read(&mut correlator, id, pair.path());
+    pair.events.iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
+    assert_eq!(brief(&correlator.finish()), ["rewritten 40"]);
+}
+
+#[tokio::test]
+async fn what_takes_back_another_call_is_named() {
+    for (number, of) in [(40, 39), (40, 40), (40, 77)] {
+        let mut pair = Pair::new(40).await;
+        let mut instead = decision(number);
+        (instead.allowed, instead.overrules) = (false, Some(of));
+        let log = pair.open();
+        log.append(serde_json::to_vec(&instead).unwrap()).await.unwrap();
+        log.close();
+        pair.events.push(event(40));
+        assert_eq!(pair.correlate(), ["rewritten 40"], "{of}");
+    }
+}
+
+#[tokio::test]
+async fn a_record_that_is_edited_after_it_was_read_is_rewritten() {
+    let pair = Pair::new(40).await;
+    let mut correlator = Correlator::new(GRACE);
+    let log = correlator.add_log("log", vec![pair.key.verifier().clone()]);
+    let mut follower = LogFollower::new(pair.path());
+    pair.events.iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
+    follower.poll(|line| correlator.record(log, line)).unwrap();
+    let mut again = |correlator: &mut Correlator| {
+        follower.read_again(|seq, line| correlator.again(log, seq, line)).unwrap();
+        brief(&correlator.settle(time(41)))
+    };
+    assert!(again(&mut correlator).is_empty());
+    pair.edit(7, |line| line.replace("web-7", "web-8"));
+    assert_eq!(again(&mut correlator), ["rewritten 7"]);
+    assert!(again(&mut correlator).is_empty(), "each is told once");
+    pair.edit(20, |_| String::new());
+    let found = again(&mut correlator);
+    assert_eq!(found[0], "rewritten 20", "{found:?}");
+}
+
+#[tokio::test]
 async fn several_replicas_are_told_apart() {
     let one = Pair::new(30).await;
     let mut other = Pair::new(0).await;

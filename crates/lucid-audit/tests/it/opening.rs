@@ -278,10 +278,11 @@ async fn cosignatures_of_configured_witnesses_are_accepted() {
     assert!(log.cosign(&with(&stranger)).unwrap_err().to_string().contains("witness.example/w2"));
     assert!(log.cosign(&with(&wrong)).unwrap_err().to_string().contains("is not one of this text"));
     assert_eq!(log.status().cosigned_size, 0);
-    assert_eq!(log.cosign(&with(&good)).unwrap(), 1);
+    assert_eq!(log.cosign(&with(&good)).unwrap().witnesses, ["witness.example/w1"]);
     // The log grows; the second witness answers for what it was asked.
     log.append(record("later")).await.unwrap();
-    assert_eq!(log.cosign(&with(&also_good)).unwrap(), 2);
+    let cosigned = log.cosign(&with(&also_good)).unwrap();
+    assert_eq!((cosigned.size, cosigned.witnesses.len()), (600, 2));
     assert_eq!(log.status().cosigned_size, 600);
     let kept: Note = fs::read_to_string(folder.path().join(layout::COSIGNED)).unwrap().parse().unwrap();
     for witness in witnesses() {
@@ -297,6 +298,43 @@ async fn cosignatures_of_configured_witnesses_are_accepted() {
     drop(log);
     let log = Log::open(folder.path(), Options::new().key(again(&key)).witnesses(witnesses())).unwrap();
     assert_eq!(log.status().cosigned_size, 600);
+    drop(log);
+    // Without a process that has it open.
+    let cosigned =
+        |note: &Note| lucid_audit::log::cosign(folder.path(), key.verifier(), witnesses(), &note.to_string());
+    let latest: Note = fs::read_to_string(folder.path().join(layout::CHECKPOINT)).unwrap().parse().unwrap();
+    let (_, signature) = cosign(2, "witness.example/w2", latest.text(), 1_679_315_150);
+    let mut later = latest;
+    later.add(signature);
+    let found = cosigned(&later).unwrap();
+    assert_eq!((found.size, found.witnesses), (601, vec!["witness.example/w2".to_owned()]));
+    assert!(cosigned(&forged).unwrap_err().to_string().contains("in this log they have"));
+}
+
+#[tokio::test]
+async fn a_log_that_witnesses_have_seen_otherwise_is_not_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = key();
+    log(folder.path(), &key).await;
+    let leaves: Vec<_> =
+        common::lines(folder.path()).iter().map(|line| lucid_audit::merkle::leaf_hash(line)).collect();
+    let root = lucid_audit::merkle::root(&leaves[..], 500).unwrap();
+    for (size, root, refused) in [
+        (500, root, None),
+        (500, layout_root(), Some("witnesses have cosigned 500 records")),
+        (601, root, Some("the checkpoint is of 600")),
+    ] {
+        let seen = lucid_audit::checkpoint::Checkpoint::new(ORIGIN, size, root).sign(&key).unwrap();
+        fs::write(folder.path().join(layout::COSIGNED), seen.to_string()).unwrap();
+        let opened = Log::open(folder.path(), Options::new().key(again(&key)));
+        match refused {
+            None => drop(opened.unwrap()),
+            Some(says) => {
+                let error = opened.unwrap_err();
+                assert!(error.is_fault() && error.to_string().contains(says), "{error}");
+            }
+        }
+    }
 }
 
 fn layout_root() -> lucid_audit::merkle::Hash {

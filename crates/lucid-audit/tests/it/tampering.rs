@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use lucid_audit::layout::{CHECKPOINT, VKEY};
+use lucid_audit::checkpoint::Checkpoint;
+use lucid_audit::layout::{CHECKPOINT, COSIGNED, VKEY};
+use lucid_audit::merkle::leaf_hash;
 use lucid_audit::note::{Note, SigningKey};
 use lucid_audit::verify::{Expectations, Report, Since, verify};
 
@@ -496,18 +498,83 @@ fn a_torn_tail_is_no_fault_of_a_running_log() {
 #[test]
 fn witnesses_have_to_have_signed() {
     let log = Log::new();
-    let witness = SigningKey::generate("witness.example").unwrap();
+    let [witness, other] =
+        ["witness.example", "other.example"].map(|name| SigningKey::generate(name).unwrap());
     let mut expected = log.expected();
     expected.witnesses.push(witness.verifier().clone());
-    assert_eq!(brief(&verify(log.path(), &expected).unwrap()), ["witness: checkpoint"]);
+    assert_eq!(brief(&verify(log.path(), &expected).unwrap()), ["witness: checkpoint.cosigned"]);
     expected.quorum = Some(0);
     assert!(verify(log.path(), &expected).unwrap().is_intact());
-    let path = log.path().join(CHECKPOINT);
-    let mut note: Note = fs::read_to_string(&path).unwrap().parse().unwrap();
-    note.sign(&witness);
-    fs::write(&path, note.to_string()).unwrap();
     expected.quorum = None;
+    let mut note: Note = fs::read_to_string(log.path().join(CHECKPOINT)).unwrap().parse().unwrap();
+    note.sign(&witness);
+    // Beside the checkpoint or in it.
+    for file in [COSIGNED, CHECKPOINT] {
+        let before = fs::read(log.path().join(file)).ok();
+        fs::write(log.path().join(file), note.to_string()).unwrap();
+        let report = verify(log.path(), &expected).unwrap();
+        assert_eq!((brief(&report), report.cosigned), (vec![], Some(700)), "{file}");
+        match before {
+            Some(before) => fs::write(log.path().join(file), before).unwrap(),
+            None => fs::remove_file(log.path().join(file)).unwrap(),
+        }
+    }
+    expected.cosigned = Some(note.clone());
     assert!(verify(log.path(), &expected).unwrap().is_intact());
+    expected.witnesses.push(other.verifier().clone());
+    let report = verify(log.path(), &expected).unwrap();
+    assert!(
+        report.faults[0].detail.contains("of 700 records is cosigned by 1 of the 2"),
+        "{:?}",
+        report.faults
+    );
+    expected.quorum = Some(1);
+    assert!(verify(log.path(), &expected).unwrap().is_intact());
+    // Of another text.
+    let mut wrong = Checkpoint::new(ORIGIN, 699, leaf_hash(b"x")).sign(&log.key).unwrap();
+    for signature in note.signatures() {
+        wrong.add(signature.clone());
+    }
+    expected.cosigned = Some(wrong);
+    let report = verify(log.path(), &expected).unwrap();
+    assert!(report.faults[0].detail.contains("is not one of this text"), "{:?}", report.faults);
+}
+
+#[test]
+fn a_log_that_a_witness_has_seen_otherwise_is_named_also_when_it_is_sealed_with_its_own_key() {
+    let log = Log::new();
+    let witness = SigningKey::generate("witness.example").unwrap();
+    let cosigned = |size: u64, root| {
+        let mut note = Checkpoint::new(ORIGIN, size, root).sign(&log.key).unwrap();
+        note.sign(&witness);
+        note
+    };
+    let leaves: Vec<_> = log.lines.iter().map(|line| leaf_hash(line)).collect();
+    let right = lucid_audit::merkle::root(&leaves[..], 500).unwrap();
+    let mut expected = log.expected();
+    expected.witnesses.push(witness.verifier().clone());
+    for (note, faults) in [
+        (cosigned(500, right), vec![]),
+        (cosigned(500, leaf_hash(b"x")), vec!["fork: segments"]),
+        (cosigned(800, leaf_hash(b"x")), vec!["shrink: seq 700 to 799"]),
+    ] {
+        // In the directory, where nothing else was said; and from elsewhere.
+        fs::write(log.path().join(COSIGNED), note.to_string()).unwrap();
+        for expected in [&expected, &log.expected()] {
+            let report = verify(log.path(), expected).unwrap();
+            let found = brief(&report);
+            assert_eq!(found.len(), faults.len(), "{found:?}");
+            assert!(found.iter().zip(&faults).all(|(found, fault)| found.starts_with(fault)), "{found:?}");
+        }
+        fs::remove_file(log.path().join(COSIGNED)).unwrap();
+        let mut elsewhere = expected.clone();
+        elsewhere.cosigned = Some(note);
+        let report = verify(log.path(), &elsewhere).unwrap();
+        assert_eq!(brief(&report).len(), faults.len());
+        assert!(report.faults.iter().all(|it| it.detail.contains("that witness.example cosigned")));
+    }
+    fs::write(log.path().join(COSIGNED), "no note").unwrap();
+    assert_eq!(brief(&verify(log.path(), &log.expected()).unwrap()), ["witness: checkpoint.cosigned"]);
 }
 
 #[test]

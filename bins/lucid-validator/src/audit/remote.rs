@@ -1,0 +1,105 @@
+//! Asking a running process.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lucid_process::{TokenFile, TokenFileError};
+use reqwest::header::AUTHORIZATION;
+use reqwest::redirect::Policy;
+use reqwest::{Client, Method, RequestBuilder, Url};
+use snafu::{ResultExt, Snafu};
+
+/// How long one question may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How a process is asked for what only those may see who have its token.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct AccessArgs {
+    /// Shows the token in this file, as `Authorization: Bearer TOKEN`. It is read again at each question.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+
+    /// Trusts the authorities in this PEM file to certify an https URL, instead of those of the system.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+
+    /// Connects to this address, and the port of the URL, whatever its host is: for `kubectl port-forward`.
+    #[arg(long, value_name = "IP")]
+    address: Option<IpAddr>,
+}
+
+impl AccessArgs {
+    pub(super) fn remote(&self, url: &Url) -> Result<Remote, RemoteError> {
+        let mut builder = builder(self.ca.as_deref())?;
+        if let Some((host, address)) = url.host_str().zip(self.address) {
+            builder = builder.resolve(host, SocketAddr::new(address, 0));
+        }
+        Remote::new(builder, self.token_file.as_deref())
+    }
+}
+
+/// Why nobody can be asked.
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub enum RemoteError {
+    /// The authorities cannot be read.
+    #[snafu(display("failed to read {}: {source}", path.display()))]
+    Ca {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// There is no token.
+    #[snafu(transparent)]
+    Token {
+        /// What is wrong.
+        source: TokenFileError,
+    },
+    /// There is no client.
+    #[snafu(display("failed to make an HTTP client: {source}"))]
+    Client {
+        /// What is wrong, such as authorities that are none.
+        source: reqwest::Error,
+    },
+}
+
+/// A process that is asked.
+#[derive(Debug)]
+pub(super) struct Remote {
+    client: Client,
+    token: Option<TokenFile>,
+}
+
+impl Remote {
+    pub(super) fn new(
+        builder: reqwest::ClientBuilder,
+        token_file: Option<&Path>,
+    ) -> Result<Self, RemoteError> {
+        let token = token_file.map(TokenFile::open).transpose()?;
+        Ok(Self { client: builder.build().context(ClientSnafu)?, token })
+    }
+
+    /// A question that shows the token, as it is now.
+    pub(super) fn ask(&self, method: Method, url: Url) -> RequestBuilder {
+        let request = self.client.request(method, url);
+        match self.token.as_ref().map(TokenFile::header).transpose() {
+            Ok(shown) => shown.into_iter().fold(request, |request, it| request.header(AUTHORIZATION, it)),
+            Err(error) => {
+                tracing::warn!("{}", lucid_process::with_causes(&error));
+                request
+            }
+        }
+    }
+}
+
+/// A client that trusts the authorities in `ca`, or else those of the system.
+pub(super) fn builder(ca: Option<&Path>) -> Result<reqwest::ClientBuilder, RemoteError> {
+    let mut builder = Client::builder().timeout(PATIENCE).redirect(Policy::none());
+    if let Some(path) = ca {
+        let pem = std::fs::read(path).context(CaSnafu { path })?;
+        builder = builder.tls_certs_only(reqwest::Certificate::from_pem_bundle(&pem).context(ClientSnafu)?);
+    }
+    Ok(builder)
+}

@@ -1,0 +1,95 @@
+//! docs/audit-log.md: its commands are run in order, as they are written, and print what the page says.
+
+use std::fs;
+use std::path::Path;
+
+use jiff::{SignedDuration, Timestamp};
+use lucid_audit::log::Options;
+use lucid_audit::note::SigningKey;
+use lucid_audit::{Decision, Log};
+use lucid_testbed::page::{blocks, commands};
+use regex::Regex;
+use serde_json::json;
+
+const ORIGIN: &str = "lucid.computing/prod/lucid-operator-0";
+
+/// What the process of the page decides, with the key that the page has made: 700 decisions, of which the API server knows.
+async fn decide(folder: &Path) {
+    let key = SigningKey::parse(&fs::read_to_string(folder.join("decisions.key")).unwrap()).unwrap();
+    assert_eq!(key.verifier().name(), ORIGIN);
+    let log = Log::open(&folder.join("decisions"), Options::new().key(key).segment_bytes(65_536)).unwrap();
+    let mut events = String::new();
+    let begin: Timestamp = "2026-11-22T14:00:00Z".parse().unwrap();
+    for number in 0..700 {
+        let mut decision = Decision::new("validate", format!("705ab4f5-6393-11e8-b7cc-{number:012}"));
+        decision.time = begin + SignedDuration::from_secs(number);
+        decision.operation = "CREATE".to_owned();
+        decision.kind = "Pod".to_owned();
+        decision.namespace = if number % 2 == 0 { "shop" } else { "bank" }.to_owned();
+        decision.name = format!("web-{number}");
+        decision.user = "alice".to_owned();
+        decision.mode = "enforce".to_owned();
+        decision.allowed = number % 19 > 0;
+        if !decision.allowed {
+            decision.message = "container guard: missing digest".to_owned();
+        }
+        let anchor = log.append(serde_json::to_vec(&decision).unwrap()).await.unwrap();
+        let mut anchor = serde_json::to_value(anchor).unwrap();
+        anchor["log"] = ORIGIN.into();
+        let time = decision.time.to_string();
+        let event = json!({
+            "kind": "Event", "apiVersion": "audit.k8s.io/v1", "auditID": format!("a-{number}"),
+            "stage": "ResponseComplete", "verb": "create", "user": {"username": "alice"},
+            "objectRef": {"resource": "pods", "namespace": decision.namespace, "name": decision.name},
+            "requestReceivedTimestamp": time, "stageTimestamp": time,
+            "annotations": {"validate.lucid.computing/anchor": anchor.to_string()},
+        });
+        events += &format!("{event}\n");
+    }
+    log.close();
+    fs::write(folder.join("audit.log"), events).unwrap();
+}
+
+/// What a command prints, to standard output and standard error, in a shell that has lucid-validator.
+fn run(folder: &Path, command: &str) -> String {
+    let program = Path::new(env!("CARGO_BIN_EXE_lucid-validator"));
+    let path = std::env::var("PATH").unwrap_or_default();
+    let output = std::process::Command::new("sh")
+        .args(["-c", &format!("exec 2>&1\n{command}")])
+        .current_dir(folder)
+        .env("PATH", format!("{}:{path}", program.parent().unwrap().display()))
+        .env("LUCID_LOG", "off")
+        .output()
+        .unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[tokio::test]
+async fn the_log_behaves_as_its_page_says() {
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/audit-log.md")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    // Keys, and what is made with them, differ, and times with a fraction.
+    let differing = r"\+[0-9a-f]{8}\b|[A-Za-z0-9+/]{40,}=*|\b[0-9a-f]{64}\b|\d{4}-\d\d-\d\dT[\d:]{8}\.\d+Z";
+    let differing = Regex::new(differing).unwrap();
+    let same = |one: &str, other: &str| differing.replace_all(one, "…") == differing.replace_all(other, "…");
+    // The page as it would have to be.
+    let mut right = page.clone();
+    let mut ran = 0;
+    for (_, session) in blocks(&page).into_iter().filter(|(language, _)| *language == "console") {
+        let mut played = String::new();
+        for (command, said) in commands(session) {
+            let printed = run(folder.path(), &command);
+            let printed = if same(&said, &printed) { said } else { printed };
+            played += &format!("$ {command}{printed}");
+            ran += 1;
+            if !folder.path().join("decisions").exists() && folder.path().join("decisions.key").exists() {
+                decide(folder.path()).await;
+            }
+        }
+        right = right.replace(session, &played);
+    }
+    assert!(ran > 20, "{ran} commands");
+    let instead = Path::new(env!("CARGO_TARGET_TMPDIR")).join("audit-log.md");
+    fs::write(&instead, &right).unwrap();
+    assert!(right == page, "the page does not say what is printed; {} does", instead.display());
+}

@@ -1,0 +1,90 @@
+//! What witnesses have seen of a log.
+
+use super::expectations::Expectations;
+use super::fault::{Fault, FaultClass};
+use crate::checkpoint::Checkpoint;
+use crate::layout::COSIGNED;
+use crate::note::{Note, VerifierKey, VerifyError};
+
+/// A checkpoint that the log has had, as somebody else says.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) checkpoint: Checkpoint,
+    /// Who says so, to be read before `signs`.
+    pub(super) by: String,
+}
+
+impl Seen {
+    /// The checkpoint that most of the witnesses have cosigned; too few of them are a fault. Where none are named, the one in the
+    /// log's directory, `file`, if the log has signed it.
+    pub(super) fn of(
+        file: Option<&[u8]>,
+        sealed: Option<Note>,
+        keys: &[VerifierKey],
+        expected: &Expectations,
+        faults: &mut Vec<Fault>,
+    ) -> Option<Self> {
+        let mut fault = |detail| faults.push(Fault::of_file(FaultClass::Witness, COSIGNED, detail));
+        let kept = file.map(|bytes| str::from_utf8(bytes).unwrap_or_default().parse::<Note>());
+        let kept = match kept.transpose() {
+            Ok(kept) => kept,
+            Err(error) => {
+                fault(error.to_string());
+                None
+            }
+        };
+        if expected.witnesses.is_empty() {
+            let note = expected.cosigned.as_ref().or(kept.as_ref())?;
+            let signed = keys.iter().find_map(|key| Checkpoint::verify(note, key).ok())?;
+            return Some(Self { checkpoint: signed, by: "the checkpoint that was cosigned".to_owned() });
+        }
+        let notes: Vec<Note> = match &expected.cosigned {
+            Some(note) => vec![note.clone()],
+            None => sealed.into_iter().chain(kept).collect(),
+        };
+        let best = notes.iter().filter_map(|note| Witnessed::of(note, &expected.witnesses));
+        let best = best.max_by_key(|it| (it.names.len(), it.checkpoint.size));
+        let quorum = expected.quorum.unwrap_or(expected.witnesses.len());
+        let count = best.as_ref().map_or(0, |best| best.names.len());
+        if count < quorum {
+            let missing = best.as_ref().map_or_else(
+                || expected.witnesses.iter().map(|key| format!("not signed by {}", key.name())).collect(),
+                |best| best.missing.clone(),
+            );
+            let which =
+                best.as_ref().map_or_else(String::new, |it| format!(" of {} records", it.checkpoint.size));
+            fault(format!(
+                "the checkpoint{which} is cosigned by {count} of the {quorum} witnesses that have to: {}",
+                missing.join("; ")
+            ));
+        }
+        let best = best.filter(|_| count > 0)?;
+        let by = format!("the checkpoint that {} cosigned", best.names.join(" and "));
+        Some(Self { checkpoint: best.checkpoint, by })
+    }
+}
+
+/// Who has cosigned a checkpoint.
+struct Witnessed {
+    checkpoint: Checkpoint,
+    names: Vec<String>,
+    /// Of the others, why they do not count.
+    missing: Vec<String>,
+}
+
+impl Witnessed {
+    fn of(note: &Note, witnesses: &[VerifierKey]) -> Option<Self> {
+        let checkpoint = note.text().parse().ok()?;
+        let (mut names, mut missing) = (Vec::new(), Vec::new());
+        for witness in witnesses {
+            match note.verify(witness) {
+                Ok(_) => names.push(witness.name().to_owned()),
+                Err(VerifyError::Unsigned { .. }) => {
+                    missing.push(format!("not signed by {}", witness.name()))
+                }
+                Err(wrong) => missing.push(wrong.to_string()),
+            }
+        }
+        Some(Self { checkpoint, names, missing })
+    }
+}

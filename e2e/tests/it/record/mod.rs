@@ -1,0 +1,97 @@
+//! The record of decisions while it is made: who follows it, who vouches for it.
+
+mod follow;
+mod tail;
+mod witness;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use kube::Api;
+use lucid_e2e::{Operator, OperatorBuilder, program};
+use lucid_testbed::{Cluster, Process};
+use reqwest::Method;
+use serde_json::Value;
+
+use crate::common::{create, secured};
+use crate::correlation::audit;
+
+/// How long something may take that comes by itself.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const TOKEN: &str = "a-token-of-tests";
+
+/// The file with the token of `/audit`.
+fn token(folder: &Path) -> String {
+    let path = folder.join("audit-token");
+    fs::write(&path, TOKEN).unwrap();
+    path.display().to_string()
+}
+
+/// Makes the key of the log in `folder`; returns who verifies it.
+fn key(folder: &Path, origin: &str) -> String {
+    let key = folder.with_extension("key").display().to_string();
+    let made = audit(&["key", "--origin", origin, "--out", &key]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    String::from_utf8(made.stdout).unwrap().trim().to_owned()
+}
+
+/// Has decisions kept in `folder`, sealed by the [`key`] of that log.
+fn sealed(builder: OperatorBuilder, folder: &Path, origin: &str) -> OperatorBuilder {
+    let key = folder.with_extension("key").display().to_string();
+    builder
+        .env("LUCID_DECISION_LOG", folder.display().to_string())
+        .env("LUCID_DECISION_LOG_KEY", key)
+        .env("LUCID_DECISION_LOG_ORIGIN", origin)
+        .env("LUCID_AUDIT_TOKEN_FILE", token(folder.parent().unwrap()))
+}
+
+/// The file with the authorities that the API server is told to trust for webhooks of this registration.
+async fn authorities(cluster: &Cluster, registration: &str) -> String {
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
+    let webhook = api.get(registration).await.unwrap().webhooks.unwrap().remove(0);
+    let path = cluster.folder().join(format!("{registration}-ca.crt"));
+    fs::write(&path, webhook.client_config.ca_bundle.unwrap().0).unwrap();
+    path.display().to_string()
+}
+
+/// What `/audit/status` says.
+async fn status(operator: &Operator, ca: &str) -> Value {
+    let roots = reqwest::Certificate::from_pem_bundle(&fs::read(ca).unwrap()).unwrap();
+    let client = reqwest::Client::builder().tls_certs_only(roots).no_proxy().build().unwrap();
+    let request = client.request(Method::GET, format!("{}/audit/status", operator.url()));
+    request.bearer_auth(TOKEN).send().await.unwrap().json().await.unwrap()
+}
+
+/// Starts `lucid-validator audit` with these arguments; its output goes to the file that is returned.
+fn start(cluster: &Cluster, name: &'static str, arguments: &[&str]) -> (Process, PathBuf) {
+    let mut command: Command = lucid_testbed::command(program("lucid-validator").unwrap());
+    command.arg("audit").args(arguments).env("LUCID_LOG", "warn");
+    let output = cluster.folder().join(format!("{name}.out"));
+    (Process::start(name, command, output.clone()).unwrap(), output)
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// Waits until it holds, and says what there is instead when it never does.
+async fn comes<F: Future<Output = Result<(), String>>>(holds: impl Fn() -> F) {
+    let begin = Instant::now();
+    loop {
+        let Err(instead) = holds().await else { return };
+        assert!(begin.elapsed() < PATIENCE, "{instead}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Creates secured pods with these names.
+async fn decide(cluster: &Cluster, names: impl IntoIterator<Item = String>) {
+    for name in names {
+        let answer = create(cluster, "shop", &secured(&name)).await;
+        assert!(answer.result.is_ok(), "{name}: {answer:?}");
+    }
+}

@@ -1,0 +1,73 @@
+//! `audit tail` of a running process.
+
+use serde_json::Value;
+
+use super::{authorities, comes, decide, key, read, sealed, start};
+use crate::common::{cluster, operator};
+use crate::correlation::audit;
+
+/// The names in what was printed so far, of decisions by the webhook that validates.
+fn names(printed: &str) -> Vec<String> {
+    let decisions = printed.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let validated = decisions.filter(|it| it["webhook"] == "validate");
+    validated.map(|it| it["name"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+fn web(numbers: std::ops::Range<u32>) -> impl Iterator<Item = String> {
+    numbers.map(|number| format!("web-{number}"))
+}
+
+#[tokio::test]
+async fn decisions_are_printed_once_as_they_come_and_over_a_restart_of_the_process() {
+    let cluster = cluster().await;
+    let log = cluster.folder().join("decisions");
+    key(&log, "lucid.computing/test/0");
+    let mut operator = operator(&cluster, |operator| sealed(operator, &log, "lucid.computing/test/0")).await;
+    let ca = authorities(&cluster, "lucid-operator").await;
+    let (url, token) = (operator.url(), super::token(cluster.folder()));
+    let access = ["tail", &url, "--token-file", &token, "--ca", &ca];
+    decide(&cluster, web(0..6)).await;
+
+    let output = audit(&[&access[..], &["-n4"]].concat());
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // Both webhooks decide about each pod.
+    let expected = ["web-4", "web-4", "web-5", "web-5"];
+    assert_eq!(text.lines().count(), 4, "{text}");
+    for (line, name) in text.lines().zip(expected) {
+        assert!(line.contains(&format!("CREATE Pod shop/{name} by")), "{text}");
+    }
+    let json = audit(&[&access[..], &["-n1", "-ojson", "--decision=allowed", "--namespace=shop"]].concat());
+    let json: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((&json["name"], &json["anchor"]["seq"]), (&"web-5".into(), &11.into()));
+    for (without, said) in [("--token-file", "401"), ("--ca", "certificate")] {
+        let at = access.iter().position(|it| *it == without).unwrap();
+        let output = audit(&[&access[..at], &access[at + 2..]].concat());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && error.contains(said), "{without}: {error}");
+    }
+
+    let (process, printed) = start(&cluster, "tail", &[&access[..], &["--follow", "-n2", "-ojson"]].concat());
+    let come = |expected: Vec<String>| {
+        let printed = printed.clone();
+        async move {
+            comes(|| async {
+                let found = names(&read(&printed));
+                if found == expected { Ok(()) } else { Err(format!("{found:?}, not {expected:?}")) }
+            })
+            .await;
+        }
+    };
+    come(web(5..6).collect()).await;
+    decide(&cluster, web(6..20)).await;
+    come(web(5..20).collect()).await;
+    assert!(operator.terminate().unwrap().success());
+    operator.restart().await.unwrap();
+    decide(&cluster, web(20..30)).await;
+    come(web(5..30).collect()).await;
+    let status = process.terminate(super::PATIENCE);
+    assert!(status.is_some_and(|status| status.success()), "{status:?}");
+    let printed = read(&printed);
+    assert_eq!(printed.matches("another process answers").count(), 1, "{printed}");
+    assert!(printed.contains("to its end was not seen"), "{printed}");
+}
