@@ -98,7 +98,7 @@ async fn what_a_validator_of_its_own_registers_is_compared_with_what_it_is_told(
     checked.assert("backstop", "", "warning", &["there is no ValidatingAdmissionPolicy lucid-backstop"]);
 
     // The backstop is made for who validates.
-    crate::backstop::apply(&cluster, &crate::backstop::printed(&["--strict-notarization"]));
+    crate::backstop::apply(&cluster, &crate::backstop::printed(&["--strict-notarization", "--allow-skip"]));
     check(&cluster).await.assert("backstop", "", "warning", &["another configuration: strict;"]);
     let strict = ("LUCID_STRICT_NOTARIZATION", "true");
     tell("lucid-validator", &[strict, ("LUCID_VALIDATION_FAILURE_POLICY", "Fail")]).await;
