@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kube::core::{Selector, SelectorExt};
 use lucid_audit::{Decision, ImageVerdict, Recorder};
 use lucid_chain::Inputs;
 use lucid_cluster::{ClusterConfiguration, NotSynced};
@@ -74,9 +75,13 @@ impl Validator {
     #[must_use]
     pub fn serve(self, router: Router, calls: &Calls) -> Router {
         let validator = self.clone();
-        let judge = move |request: AdmissionRequest| validator.clone().validate(request, Workload::is_pod);
+        let judge =
+            move |request: AdmissionRequest| validator.clone().validate(request, Workload::is_pod, None);
         let pods = Webhook::validating(VALIDATE_NAME, judge).with_registration(|it| calls.validating(it));
-        let warn = move |request: AdmissionRequest| self.clone().validate(request, |it| !it.is_pod());
+        let selected = Arc::new(calls.selectors.pods());
+        let warn = move |request: AdmissionRequest| {
+            self.clone().validate(request, |it| !it.is_pod(), Some(Arc::clone(&selected)))
+        };
         let workloads = Webhook::validating(WORKLOADS_NAME, warn)
             .with_registration(|it| calls.of_workloads(it))
             // Whoever applies a workload is told what is known; their pods are judged when they come.
@@ -84,7 +89,7 @@ impl Validator {
         router.webhook(VALIDATE_PATH, pods).webhook(WORKLOADS_PATH, workloads)
     }
 
-    /// Judges one request about a kind that is `expected`.
+    /// Judges one request about a kind that is `expected`; `selected` says which templates of pods are looked at.
     ///
     /// # Errors
     ///
@@ -93,6 +98,7 @@ impl Validator {
         self,
         request: AdmissionRequest,
         expected: fn(Workload) -> bool,
+        selected: Option<Arc<Selector>>,
     ) -> Result<AdmissionResponse, ValidateError> {
         let namespace = request.namespace.as_deref().unwrap_or_default();
         if !self.scope.covers(namespace) {
@@ -116,6 +122,11 @@ impl Validator {
             now: Timestamp::now(),
         };
         let Some(subject) = asked.subject()? else { return Ok(AdmissionResponse::allow()) };
+        let labels = || subject.pod.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        // Nobody looks at these pods when they come, so there is nothing to warn of.
+        if selected.is_some_and(|selected| !selected.matches(&labels())) {
+            return Ok(AdmissionResponse::allow());
+        }
 
         let view = self.cluster.namespace(namespace).await?;
         let catalogues = self.cluster.catalogues(namespace)?;
