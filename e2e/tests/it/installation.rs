@@ -298,7 +298,7 @@ fn every_program_takes_the_options_of_logging_before_and_behind_its_command() {
     ] {
         let run = |filter: &str, is_before: bool| {
             let filter = ["--log-filter", filter, "--log-format", "json"];
-            let mut words = vec![command, &filter[..]];
+            let mut words = [command, &filter[..]];
             if is_before {
                 words.reverse();
             }
