@@ -3,7 +3,7 @@
 use lucid_cluster::InjectionArgs;
 use lucid_serving::ServingArgs;
 use lucid_validator::{
-    DecisionArgs, FailurePolicy, RingArgs, SelectorArgs, ValidationArgs, ValidationFailureArgs,
+    Calls, DecisionArgs, FailurePolicy, RingArgs, Scope, SelectorArgs, ValidationArgs, ValidationFailureArgs,
 };
 
 /// The options of `lucid-operator run`. Each has an environment variable; a flag wins over it.
@@ -32,6 +32,18 @@ pub struct RunArgs {
     /// Options of validation.
     #[command(flatten)]
     pub(crate) validation: ValidationArgs,
+}
+
+impl RunArgs {
+    /// What its webhooks are called for.
+    pub(crate) fn calls(&self) -> Calls {
+        Calls {
+            scope: Scope::new(&self.serving.namespace),
+            selectors: self.registration.selectors.clone(),
+            validation: self.registration.validation.validation_failure_policy,
+            timeout_seconds: self.serving.webhook_timeout_seconds,
+        }
+    }
 }
 
 /// How the API server is told of the webhooks.

@@ -11,6 +11,7 @@ mod certs;
 mod check;
 mod config;
 mod events;
+mod files;
 mod injector;
 mod manifests;
 mod metrics;
@@ -24,6 +25,7 @@ pub use cainjector::{CainjectorArgs, CainjectorError, cainjector};
 pub use certs::{CertsArgs, CertsError, certs};
 pub use check::{CheckArgs, CheckError, check};
 pub use config::RunArgs;
+pub use files::FilesError;
 pub use manifests::{BackstopError, ManifestsArgs, ManifestsError, manifests};
 pub use offline::{
     ExplainArgs, InjectArgs, OfflineError, ReviewArgs, UninjectArgs, explain, inject, review, uninject,

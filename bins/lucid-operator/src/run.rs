@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lucid_cluster::{ClusterConfiguration, auditor};
 use lucid_notary::client::Metrics as VerifierMetrics;
 use lucid_serving::{Host, Program};
-use lucid_validator::{BreakGlassReview, Calls, RunError, Scope, Validator};
+use lucid_validator::{BreakGlassReview, RunError, Validator};
 use lucid_webhook::{AdmissionRequest, FailureAction, Router, Webhook};
 
 use crate::auditors::Statuses;
@@ -39,13 +39,8 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let synced = cluster.keep(host.client(), &args.serving.namespace, host.condition("configuration"));
     let statuses = Statuses { cluster: cluster.clone(), client: host.client(), verifier: verifier.clone() };
     tokio::spawn(statuses.keep());
-    let scope = Scope::new(&args.serving.namespace);
-    let calls = Calls {
-        scope: scope.clone(),
-        selectors: args.registration.selectors.clone(),
-        validation: args.registration.validation.validation_failure_policy,
-        timeout_seconds: args.serving.webhook_timeout_seconds,
-    };
+    let calls = args.calls();
+    let scope = calls.scope.clone();
     let injector = Injector {
         scope: scope.clone(),
         cluster: cluster.clone(),

@@ -27,7 +27,13 @@ pub enum LogFormat {
 pub struct LogArgs {
     /// What is logged: a level (error, warn, info, debug, trace) or directives such as `info,lucid_chain=debug`.
     /// Only errors of `kube_client::client` are, unless it is named there: it logs answers that may hold keys.
-    #[arg(long = "log", env = "LUCID_LOG", value_name = "FILTER", default_value = "info", global = true)]
+    #[arg(
+        long = "log-filter",
+        env = "LUCID_LOG",
+        value_name = "FILTER",
+        default_value = "info",
+        global = true
+    )]
     #[arg(value_parser = parse_filter)]
     pub filter: String,
 

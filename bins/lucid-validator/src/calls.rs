@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use kube::core::Selector;
 use lucid_policy::Workload;
 use lucid_webhook::Operation;
 use lucid_webhook::registration::{self, Registration, Rule, RuleScope, parse_selector};
@@ -47,6 +48,13 @@ impl SelectorArgs {
             },
         );
         selectors
+    }
+
+    /// Which pods are selected, for templates of pods: the API server looks at the labels of the object that a request is
+    /// about, and a workload's own are not those of its pods.
+    #[must_use]
+    pub fn pods(&self) -> Selector {
+        Selector::try_from(self.object_selector.clone().unwrap_or_default()).unwrap_or_default()
     }
 }
 
@@ -111,7 +119,8 @@ impl Calls {
             )
     }
 
-    /// The webhook that warns of workloads. It refuses nothing, so nothing waits for it while it is down.
+    /// The webhook that warns of workloads. It refuses nothing, so nothing waits for it while it is down. Whether their pods
+    /// are selected is seen when it is asked.
     pub fn of_workloads(&self, registration: Registration) -> Registration {
         let mut registration = self.of_namespaces(registration);
         registration = registration.with_failure_policy(FailurePolicy::Ignore.into());

@@ -36,7 +36,7 @@ pub use record::{decision, record};
 pub use request::{RequestError, pod_of};
 pub use review::{ReviewArgs, ReviewError, review};
 pub use ring::{RingArgs, RingArgsError, RingService};
-pub use run::{RunArgs, RunError, run};
+pub use run::{PROGRAM, RunArgs, RunError, run};
 pub use scope::Scope;
 pub use validator::{ValidateError, Validator};
 pub use verifier::{VerifierArgs, VerifierArgsError};

@@ -17,38 +17,52 @@ use crate::ring::{RingArgs, RingArgsError};
 use crate::scope::Scope;
 use crate::validator::Validator;
 
-const PROGRAM: Program = Program { name: "lucid-validator", service: "lucid-validator-webhook" };
+/// What everything about the validator is called.
+pub const PROGRAM: Program = Program { name: "lucid-validator", service: "lucid-validator-webhook" };
 
 /// The options of `lucid-validator run`. Each has an environment variable; a flag wins over it.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RunArgs {
     /// Options of serving.
     #[command(flatten)]
-    serving: ServingArgs,
+    pub serving: ServingArgs,
 
     /// Options of registration.
     #[command(flatten)]
-    selectors: SelectorArgs,
+    pub selectors: SelectorArgs,
 
     /// What happens while it cannot be asked.
     #[command(flatten)]
-    failure: ValidationFailureArgs,
+    pub failure: ValidationFailureArgs,
 
     /// Options of the record.
     #[command(flatten)]
-    decisions: DecisionArgs,
+    pub decisions: DecisionArgs,
 
     /// Options of `/audit`.
     #[command(flatten)]
-    ring: RingArgs,
+    pub ring: RingArgs,
 
     /// Options of injection, the same as the operator's: chains are planned again to be judged.
     #[command(flatten)]
-    injection: InjectionArgs,
+    pub injection: InjectionArgs,
 
     /// Options of validation.
     #[command(flatten)]
-    validation: ValidationArgs,
+    pub validation: ValidationArgs,
+}
+
+impl RunArgs {
+    /// What its webhooks are called for.
+    #[must_use]
+    pub fn calls(&self) -> Calls {
+        Calls {
+            scope: Scope::new(&self.serving.namespace),
+            selectors: self.selectors.clone(),
+            validation: self.failure.validation_failure_policy,
+            timeout_seconds: self.serving.webhook_timeout_seconds,
+        }
+    }
 }
 
 /// Why a process with the validating webhook could not start.
@@ -94,7 +108,8 @@ pub enum RunError {
 /// When something that waiting does not cure is wrong at start. An API server that cannot be reached, or refuses, is
 /// asked again until it answers; `/readyz` tells what is missing.
 pub async fn run(args: RunArgs) -> Result<(), RunError> {
-    let RunArgs { serving, selectors, failure, decisions, ring, injection, validation } = args;
+    let calls = args.calls();
+    let RunArgs { serving, decisions, ring, injection, validation, .. } = args;
     let policy = validation.policy()?;
     let mut registry = lucid_serving::registry();
     let verifier = validation.verifier(&VerifierMetrics::new(&mut registry))?;
@@ -105,13 +120,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let host = Host::bind(PROGRAM, &serving, registry).await?;
     let cluster = ClusterConfiguration::new(injection.settings());
     let synced = cluster.keep(host.client(), &serving.namespace, host.condition("configuration"));
-    let scope = Scope::new(&serving.namespace);
-    let calls = Calls {
-        scope: scope.clone(),
-        selectors,
-        validation: failure.validation_failure_policy,
-        timeout_seconds: serving.webhook_timeout_seconds,
-    };
+    let scope = calls.scope.clone();
     let reviews = validation.policy.break_glass.break_glass_access_review;
     let break_glass = reviews.then(|| BreakGlassReview::new(host.client()));
     let validator = {

@@ -243,6 +243,8 @@ pub fn full_root(hashes: &[Hash]) -> Hash {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -251,7 +251,7 @@ async fn an_object_that_goes_bad_stays_as_it_was_for_pods_and_says_why() {
 }
 
 #[tokio::test]
-async fn kubectl_shows_image_port_and_whether_the_verifier_knows_it() {
+async fn kubectl_shows_image_port_and_whether_it_is_notarized() {
     let cluster = cluster().await;
     let folder = tempfile::tempdir().unwrap();
     let mut verifier = Verifier::start(folder.path(), &[NOTARIZED]).await.unwrap();
@@ -318,4 +318,27 @@ async fn kubectl_shows_image_port_and_whether_the_verifier_knows_it() {
     until(&cluster, &["get", "auditors"], |text| notarized(text) == ["True", "Unknown", "False"]).await;
     let wide = said(&cluster, &["get", "auditors", "-o", "wide"], "");
     assert!(wide.contains("NoAnswer"), "{wide}");
+}
+
+#[tokio::test]
+async fn who_vouches_for_an_image_is_told_as_it_is() {
+    let cluster = cluster().await;
+    let list = cluster.folder().join("allowlist");
+    std::fs::write(&list, format!("{NOTARIZED}\n")).unwrap();
+    let list = list.display().to_string();
+    // There is a list, and nobody to ask.
+    let _operator = operator(&cluster, |it| it.env("LUCID_VERIFIER_ALLOWLIST_FILE", list)).await;
+    define(&cluster).await;
+    for (name, digest) in [("listed", NOTARIZED), ("other", UNKNOWN_TO_IT)] {
+        apply(&cluster, &structured(name, &format!("r.test/{name}@{digest}")));
+    }
+    let status = async |name: &str, parts: &[&str]| {
+        let path = "jsonpath={.status.conditions[?(@.type=='Notarized')]}";
+        let get = ["get", "auditor", name, "-o", path];
+        let text = until(&cluster, &get, |text| parts.iter().all(|part| text.contains(part))).await;
+        assert!(!text.contains("the Verifier knows"), "{text}");
+    };
+    status("listed", &["\"True\"", "OnAllowlist", "the allowlist (LUCID_VERIFIER_ALLOWLIST_FILE) has"]).await;
+    status("other", &["\"Unknown\"", "NoAnswer", "not on the allowlist, and no Verifier is configured"])
+        .await;
 }

@@ -1,6 +1,6 @@
 //! The manifests of deploy/, and a registration by Service as in a cluster.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::auditor;
 use crate::common::{chain, create, expected, operator, prepare, secured, stored};
@@ -283,5 +283,34 @@ fn help_explains_every_option_with_its_variable() {
         let options = help.lines().filter(|line| line.starts_with("      --")).count();
         assert!(options >= 15, "{help}");
         assert_eq!(help.matches("[env: LUCID_").count(), options, "an option has no variable:\n{help}");
+    }
+}
+
+#[test]
+fn every_program_takes_the_options_of_logging_before_and_behind_its_command() {
+    for (name, command, good) in [
+        ("lucid-operator", &["explain", "-f", "-"][..], true),
+        ("lucid-validator", &["image", "parse"], true),
+        // This one has a --log of its own.
+        ("lucid-validator", &["audit", "tail", "/nonexistent"], false),
+        ("lucid-validator", &["audit", "proof", "1", "--log", "/nonexistent"], false),
+        ("lucid-verifier", &["list", "--registry", "/nonexistent"], false),
+    ] {
+        let run = |filter: &str, is_before: bool| {
+            let filter = ["--log-filter", filter, "--log-format", "json"];
+            let mut words = [command, &filter[..]];
+            if is_before {
+                words.reverse();
+            }
+            Command::new(program(name).unwrap()).args(words.concat()).stdin(Stdio::null()).output().unwrap()
+        };
+        for is_before in [true, false] {
+            let output = run("debug,lucid=trace", is_before);
+            assert_eq!(output.status.code(), Some(i32::from(!good)), "{name} {command:?}: {output:?}");
+            let output = run("loud", is_before);
+            assert_eq!(output.status.code(), Some(2), "{name} {command:?}: {output:?}");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(said.contains("--log-filter") && said.contains("accepted are a level"), "{said}");
+        }
     }
 }

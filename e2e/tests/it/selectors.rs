@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use crate::common::{chain, cluster, create, expected, operator, pod, secured, until};
+use http::Method;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
@@ -10,7 +11,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Api;
 use kube::api::Patch;
-use lucid_e2e::{Answer, program};
+use lucid_e2e::{Answer, ask, program};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
@@ -99,6 +100,41 @@ async fn other_namespaces_and_pods_can_be_selected_but_never_those_of_the_system
     for namespace in ["a", "kube-system"] {
         let stored = create(&cluster, namespace, &secured("again")).await.stored().unwrap();
         assert_eq!(chain(&stored), expected(&[]), "{namespace}");
+    }
+}
+
+/// The API server looks at the labels of what it asks about, which are not those of a workload's pods.
+#[tokio::test]
+async fn of_a_workload_the_labels_of_its_template_are_selected() {
+    let cluster = cluster().await;
+    let _operator = operator(&cluster, |operator| {
+        let operator = operator.env("LUCID_OBJECT_SELECTOR", "audience!=nobody");
+        operator.env("LUCID_ADMISSION_MODE", "enforce")
+    })
+    .await;
+    let nobody = json!({"app": "web", "audience": "nobody"});
+    let somebody = json!({"app": "web", "audience": "somebody"});
+    let path = "/apis/apps/v1/namespaces/shop/deployments?dryRun=All";
+    for (own, of_pods, is_looked_at) in [
+        (&nobody, &nobody, false),
+        (&somebody, &nobody, false),
+        (&nobody, &somebody, true),
+        (&somebody, &somebody, true),
+    ] {
+        let pod = pod("web", of_pods.clone(), json!({}));
+        let template = json!({"metadata": {"labels": of_pods}, "spec": pod["spec"]});
+        let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "labels": own},
+            "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template}});
+        let reply = ask(&cluster.client(), None, Method::POST, path, "application/json", &deployment).await;
+        let reply = reply.unwrap();
+        assert_eq!(reply.status, 201, "{reply:?}");
+        let warned =
+            reply.warnings.iter().any(|warning| warning.contains("label lucid.computing/tier is missing"));
+        assert_eq!(warned, is_looked_at, "{own} {of_pods}: {reply:?}");
+        // What is said of the template is what happens to its pods.
+        let answer = create(&cluster, "shop", &pod).await;
+        assert_eq!(answer.status == 403, is_looked_at, "{own} {of_pods}: {answer:?}");
+        crate::common::delete_all_pods(&cluster, "shop").await;
     }
 }
 

@@ -90,7 +90,7 @@ fn version(name: &str, storage: bool, spec: JSONSchemaProps, port: &str) -> Cust
         additional_printer_columns: Some(vec![
             column("Image", "string", ".spec.image", "", None),
             column("Port", "integer", port, "The port while it is free in the pod", None),
-            column("Notarized", "string", ".status.notarized", "Whether the Verifier knows the image", None),
+            column("Notarized", "string", ".status.notarized", "Whether the image is notarized", None),
             column("Age", "date", ".metadata.creationTimestamp", "", None),
             column("Ready", "string", &condition("Ready", "status"), "Whether pods get it as it is", wide),
             column("Reason", "string", &condition("Ready", "reason"), "Why they do not", wide),
@@ -263,8 +263,7 @@ fn status() -> JSONSchemaProps {
     object([
         (
             "notarized",
-            one_of(&["True", "False", "Unknown"])
-                .described("Whether the Verifier knows the image by its digest."),
+            one_of(&["True", "False", "Unknown"]).described("Whether the image is notarized, by its digest."),
         ),
         ("observedGeneration", any_number().described("The generation of the object that this is about.")),
         (

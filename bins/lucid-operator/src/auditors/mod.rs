@@ -16,7 +16,7 @@ use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client};
 use lucid_cluster::{AuditorObject, ClusterConfiguration, auditor};
 use lucid_notary::client::Verifier;
-use lucid_notary::{Digest, Verdict};
+use lucid_notary::{Checked, Digest, Verdict};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -48,9 +48,9 @@ pub(crate) struct Statuses {
     pub(crate) verifier: Option<Verifier>,
 }
 
-/// What the Verifier said of a digest.
+/// What was said of a digest.
 struct Answer {
-    verdict: Verdict,
+    checked: Checked,
     asked: Instant,
     /// Since when there has been no answer.
     unanswered_since: Option<Instant>,
@@ -58,7 +58,7 @@ struct Answer {
 
 impl Answer {
     fn is_due(&self) -> bool {
-        let pace = if matches!(self.verdict, Verdict::Unknown { .. }) { RETRY } else { RECHECK };
+        let pace = if matches!(self.checked.verdict, Verdict::Unknown { .. }) { RETRY } else { RECHECK };
         self.asked.elapsed() >= pace
     }
 }
@@ -103,7 +103,7 @@ impl Statuses {
         for object in objects {
             let Ok(digest) = status::digest(&object.image) else { continue };
             let is_due = answers.get(&digest).is_none_or(|answer| {
-                let said = status::notarization(&digest, Some(&answer.verdict));
+                let said = status::notarization(&digest, Some(&answer.checked));
                 let found = AuditorStatus::found(object);
                 let contradicts =
                     found.is_some_and(|found| said.is_known() && found.notarized != said.status);
@@ -120,12 +120,11 @@ impl Statuses {
             let deadline = std::time::Instant::now() + BATCH_PATIENCE;
             // What is written is what the Verifier says now, and not what it said to this replica before.
             for (digest, checked) in verifier.recheck_all(batch.iter().cloned(), deadline).await {
-                let verdict = checked.verdict;
                 let asked = Instant::now();
-                let unanswered_since = matches!(verdict, Verdict::Unknown { .. }).then(|| {
+                let unanswered_since = matches!(checked.verdict, Verdict::Unknown { .. }).then(|| {
                     answers.get(&digest).and_then(|before| before.unanswered_since).unwrap_or(asked)
                 });
-                answers.insert(digest, Answer { verdict, asked, unanswered_since });
+                answers.insert(digest, Answer { checked, asked, unanswered_since });
             }
         }
     }
@@ -136,7 +135,7 @@ impl Statuses {
             Err(without) => without,
             Ok(digest) => {
                 let answer = answers.get(&digest);
-                let said = status::notarization(&digest, answer.map(|answer| &answer.verdict));
+                let said = status::notarization(&digest, answer.map(|answer| &answer.checked));
                 match held(object, &said, answer) {
                     Some(held) => held,
                     None => said,

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use lucid_cluster::{Acceptance, AuditorObject};
-use lucid_notary::{Digest, ImageReference, Verdict};
+use lucid_notary::{Checked, Digest, ImageReference, Provenance, Verdict};
 use serde::{Deserialize, Serialize};
 
 /// `status` of an Auditor.
@@ -72,15 +72,22 @@ pub(crate) fn digest(image: &str) -> Result<Digest, Notarization> {
     })
 }
 
-/// What is said of a digest; without a verdict there is nobody to ask.
-pub(crate) fn notarization(digest: &Digest, verdict: Option<&Verdict>) -> Notarization {
-    let (status, reason, message) = match verdict {
-        Some(Verdict::Notarized) => ("True", "Notarized", format!("the Verifier knows {digest}")),
-        Some(Verdict::NotNotarized) => {
+/// What is said of a digest, and who says it; where nothing was checked there is nobody to ask.
+pub(crate) fn notarization(digest: &Digest, checked: Option<&Checked>) -> Notarization {
+    let (status, reason, message) = match checked.map(|checked| (&checked.verdict, checked.provenance)) {
+        Some((Verdict::Notarized, Provenance::Allowlist)) => {
+            let list = "the allowlist (LUCID_VERIFIER_ALLOWLIST_FILE)";
+            ("True", "OnAllowlist", format!("{list} has {digest}; the Verifier was not asked"))
+        }
+        Some((Verdict::Notarized, Provenance::LastKnownGood { .. })) => {
+            ("True", "LastKnownGood", format!("the Verifier knew {digest} when it last answered"))
+        }
+        Some((Verdict::Notarized, _)) => ("True", "Notarized", format!("the Verifier knows {digest}")),
+        Some((Verdict::NotNotarized, _)) => {
             ("False", "NotNotarized", format!("the Verifier does not know {digest}"))
         }
-        Some(Verdict::Unknown { reason }) => {
-            (UNKNOWN, "NoAnswer", format!("the Verifier was asked about {digest}: {reason}"))
+        Some((Verdict::Unknown { reason }, _)) => {
+            (UNKNOWN, "NoAnswer", format!("it is not known whether {digest} is notarized: {reason}"))
         }
         None => (UNKNOWN, "NoVerifier", "no Verifier is configured (LUCID_VERIFIER_URL)".to_owned()),
     };
@@ -161,7 +168,11 @@ mod tests {
     }
 
     fn verdict(verdict: &Verdict) -> Notarization {
-        notarization(&DIGEST.parse().unwrap(), Some(verdict))
+        from(Provenance::Asked, verdict)
+    }
+
+    fn from(provenance: Provenance, verdict: &Verdict) -> Notarization {
+        notarization(&DIGEST.parse().unwrap(), Some(&Checked::new(verdict.clone(), provenance)))
     }
 
     fn lines(status: &AuditorStatus) -> Vec<String> {
@@ -186,6 +197,25 @@ mod tests {
         let found = object(2, json!(second), Acceptance::Accepted);
         let third = status(&found, &verdict(&Verdict::Notarized), at(40)).unwrap();
         assert_eq!((lines(&third), third.observed_generation), (lines(&second), 2));
+    }
+
+    #[test]
+    fn it_says_who_vouches_for_the_image() {
+        let age = std::time::Duration::from_secs(1);
+        for (provenance, reason, message) in [
+            (Provenance::Asked, "Notarized", "the Verifier knows sha256:aaa"),
+            (Provenance::Cached { age }, "Notarized", "the Verifier knows sha256:aaa"),
+            (
+                Provenance::Allowlist,
+                "OnAllowlist",
+                "the allowlist (LUCID_VERIFIER_ALLOWLIST_FILE) has sha256:aaa",
+            ),
+            (Provenance::LastKnownGood { age }, "LastKnownGood", "the Verifier knew sha256:aaa"),
+        ] {
+            let said = from(provenance, &Verdict::Notarized);
+            assert_eq!((said.status, &*said.reason), ("True", reason));
+            assert!(said.message.starts_with(message), "{}", said.message);
+        }
     }
 
     #[test]

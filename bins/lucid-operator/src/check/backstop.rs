@@ -6,23 +6,30 @@ use k8s_openapi::api::admissionregistration::v1::{
 use kube::api::ListParams;
 use kube::{Api, Client};
 use lucid_cluster::ClusterConfiguration;
-use lucid_validator::Scope;
+use lucid_validator::{Scope, ValidationArgs};
 
-use super::operator::Operator;
 use super::report::{Check, Status, Unread};
+use crate::config::RunArgs;
 use crate::manifests::backstop::{Backstop, NAME};
 
 const CHECK: &str = "backstop";
 const PRINT: &str = "lucid-operator manifests --backstop, with the options of lucid-operator run, --config and --namespace-config";
 
+/// What a policy would be made of.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a> {
+    /// The operator's options.
+    pub(super) args: &'a RunArgs,
+    /// Those of who validates.
+    pub(super) validation: &'a ValidationArgs,
+    /// None where it may not be read.
+    pub(super) cluster: Option<&'a ClusterConfiguration>,
+    pub(super) namespace: &'a str,
+}
+
 /// Nothing to say where there is none and none is needed.
-pub(super) async fn check(
-    client: &Client,
-    operator: &Operator,
-    cluster: Option<&ClusterConfiguration>,
-    namespace: &str,
-    ignores_failures: bool,
-) -> Option<Check> {
+pub(super) async fn check(client: &Client, known: Known<'_>, ignores_failures: bool) -> Option<Check> {
+    let Known { args, validation, cluster, namespace } = known;
     let installed = match read(client).await {
         Ok(installed) => installed,
         // An API server before 1.30 has no policies, and a check that is of no use needs no right.
@@ -36,7 +43,6 @@ pub(super) async fn check(
         );
         return ignores_failures.then(|| Check::new(CHECK, Status::Warning, found).action(PRINT));
     };
-    let args = &operator.args;
     let catalogue = cluster.and_then(|cluster| cluster.catalogues(namespace).ok()?.into_iter().nth(1));
     let wanted = catalogue.map(|catalogue| Backstop {
         scope: Scope::new(namespace),
@@ -44,9 +50,9 @@ pub(super) async fn check(
         settings: args.injection.settings(),
         catalogue,
         namespaces: Default::default(),
-        strict: args.validation.strict_notarization,
+        strict: validation.strict_notarization,
         exact: true,
-        break_glass: Some(args.validation.policy.break_glass.clone()),
+        break_glass: Some(validation.policy.break_glass.clone()),
     });
     let differences = wanted.and_then(|wanted| wanted.differences(&policy).ok()).unwrap_or_default();
     Some(if differences.is_empty() {

@@ -19,7 +19,7 @@ const ASKED: usize = 20;
 /// Asks every server of the webhook.
 pub(super) async fn check(registered: &Registered, endpoint: &Endpoint) -> Check {
     let now = SystemTime::now();
-    let check = |status, found: String| Check::new(CHECK, status, found).of(registered.name);
+    let check = |status, found: String| Check::new(CHECK, status, found).of(&registered.object);
     let bundle = match bundle(registered) {
         Ok(bundle) => bundle,
         Err(problem) => {

@@ -2,7 +2,7 @@
 //!
 //! Nothing is changed. What may not be looked at is told with the right that is missing, and keeps nobody from the rest.
 //!
-//! [`report`] is what is printed. Each other module makes checks: [`operator`] of the Deployment, [`registration`] of what
+//! [`report`] is what is printed. Each other module makes checks: [`told`] of the Deployments, [`registration`] of what
 //! the API server calls, [`backstop`] of what it refuses by itself, [`endpoint`] and [`certificate`] of where it does, [`reachable`] of whether it gets an answer,
 //! [`namespaces`] and [`overlap`] of what else is called there, [`configuration`] of the catalogue, [`pods`] of the pods.
 
@@ -11,12 +11,12 @@ mod certificate;
 mod configuration;
 mod endpoint;
 mod namespaces;
-mod operator;
 mod overlap;
 mod pods;
 mod reachable;
 mod registration;
 mod report;
+mod told;
 
 use std::io::{self, IsTerminal, Write};
 
@@ -27,11 +27,12 @@ use lucid_validator::Scope;
 use serde_json::json;
 use snafu::{ResultExt, Snafu};
 
+use backstop::Known;
 use endpoint::Endpoint;
-use operator::Operator;
 use pods::Survey;
 use registration::Registrations;
 use report::{Check, Report};
+use told::Told;
 
 /// The options of `lucid-operator check`.
 #[derive(Clone, Debug, clap::Args)]
@@ -108,15 +109,18 @@ fn width() -> Option<u16> {
 async fn look(client: &Client, args: &CheckArgs) -> Result<Report, CheckError> {
     let namespace = args.namespace.as_str();
     let mut report = Report::new(namespace);
-    let operator = Operator::find(client, namespace, &args.injection).await;
-    let operator = operator.map_err(|problem| OptionsSnafu { problem }.build())?;
+    let options = |problem| OptionsSnafu { problem }.build();
+    let operator = Told::operator(client, namespace, &args.injection).await.map_err(options)?;
+    let validator = Told::validator(client, namespace, &args.injection).await.map_err(options)?;
     report.extend([operator.check.clone()]);
+    // Nobody misses one where the operator validates.
+    let is_apart = !operator.args.registration.validate;
+    report.extend((validator.is_deployed || is_apart).then(|| validator.check.clone()));
 
-    let registrations = Registrations::read(client, &operator).await;
+    let registrations = Registrations::read(client, &operator, &validator).await;
     report.extend(registrations.checks.clone());
     let mut seen = Vec::new();
-    let all = [&registrations.mutating, &registrations.validating, &registrations.conversion];
-    for registered in all.into_iter().flatten() {
+    for registered in registrations.all() {
         let endpoint = Endpoint::of(client, &registered.webhook["clientConfig"]).await;
         // They share a Service as a rule.
         if let Some(check) = &endpoint.check
@@ -149,9 +153,11 @@ async fn look(client: &Client, args: &CheckArgs) -> Result<Report, CheckError> {
 
     let (cluster, checks) = configuration::read(client, namespace, operator.args.injection.settings()).await;
     report.extend(checks);
-    let webhooks = [&registrations.mutating, &registrations.validating];
-    let ignores_failures = webhooks.into_iter().flatten().any(registration::Registered::ignores_failures);
-    report.extend(backstop::check(client, &operator, cluster.as_ref(), namespace, ignores_failures).await);
+    let ignores_failures = registrations.all().any(registration::Registered::ignores_failures);
+    let validates_apart = validator.is_known && !(operator.is_known && operator.args.registration.validate);
+    let validation = if validates_apart { &validator.args.validation } else { &operator.args.validation };
+    let known = Known { args: &operator.args, validation, cluster: cluster.as_ref(), namespace };
+    report.extend(backstop::check(client, known, ignores_failures).await);
     let selected = || namespaces.iter().filter(|it| it.is_selected && scope.covers(&it.name));
     report.extend([reachable::check(client, cluster.as_ref(), mutating, &namespaces, &scope).await]);
     let Some(cluster) = cluster else { return Ok(report) };

@@ -161,6 +161,7 @@ mod tests {
         Registered {
             configuration: "lucid-operator".to_owned(),
             name: "mutate.lucid.computing",
+            object: "mutate.lucid.computing".to_owned(),
             webhook: json!({"reinvocationPolicy": reinvocation,
                 "clientConfig": {"service": {"namespace": "lucid-system", "name": "lucid-operator-webhook"}}}),
             since: None,

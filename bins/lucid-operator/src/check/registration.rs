@@ -7,18 +7,21 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
-use lucid_validator::{Calls, Scope, VALIDATE_NAME, VALIDATE_PATH};
+use lucid_serving::{Program, ServingArgs};
+use lucid_validator::{Calls, VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH};
 use lucid_webhook::{AdmissionResponse, Router, Webhook};
 use serde_json::Value;
 
-use super::operator::Operator;
 use super::report::{Check, Status, Unread};
+use super::told::Told;
 use crate::config::RunArgs;
 use crate::registration::{self, MUTATE_NAME, MUTATE_PATH};
 use crate::run::PROGRAM;
 
 const CHECK: &str = "registration";
-/// What depends on how the operator is told to run.
+/// The definition of Auditors.
+const AUDITORS: &str = lucid_cluster::auditor::CRD_NAME;
+/// What depends on how the process is told to run.
 const TOLD: [&str; 5] =
     ["clientConfig", "failurePolicy", "namespaceSelector", "objectSelector", "timeoutSeconds"];
 
@@ -27,40 +30,80 @@ const TOLD: [&str; 5] =
 pub(super) struct Registered {
     pub(super) configuration: String,
     pub(super) name: &'static str,
+    /// Its name, with who serves it where that is not the operator.
+    pub(super) object: String,
     /// As in `webhooks` of its configuration, but a conversion's only has a `clientConfig`.
     pub(super) webhook: Value,
     pub(super) since: Option<Time>,
 }
 
 impl Registered {
+    /// Whether pods pass while it cannot be asked. The webhook for workloads refuses nothing in any case.
     pub(super) fn ignores_failures(&self) -> bool {
-        self.webhook["failurePolicy"] == "Ignore"
+        self.name != WORKLOADS_NAME && self.webhook["failurePolicy"] == "Ignore"
     }
 }
 
 /// Everything that is registered.
 pub(super) struct Registrations {
-    /// Of all configurations, with their names: ours and others.
+    /// Of all mutating configurations, with their names: ours and others.
     pub(super) configurations: Result<Vec<DynamicObject>, Unread>,
     pub(super) mutating: Option<Registered>,
-    pub(super) validating: Option<Registered>,
+    /// For pods and for workloads, by the operator, by a validator of its own, or by both.
+    pub(super) validating: Vec<Registered>,
     pub(super) conversion: Option<Registered>,
     pub(super) checks: Vec<Check>,
 }
 
 impl Registrations {
-    pub(super) async fn read(client: &Client, operator: &Operator) -> Self {
-        let (wanted_mutating, wanted_validating) = wanted(&operator.args);
+    pub(super) async fn read(
+        client: &Client,
+        operator: &Told<RunArgs>,
+        validator: &Told<lucid_validator::RunArgs>,
+    ) -> Self {
+        let (by_operator, by_validator) = (of_operator(&operator.args), of_validator(&validator.args));
+        let wants = |all: &[Value], name: &str| all.iter().find(|it| it["name"] == name).cloned();
         let mut checks = Vec::new();
         let mutating = list(client, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations").await;
-        let found_mutating = mutating.as_ref().map(|all| find(all, MUTATE_NAME));
-        let found_mutating =
-            judge(&mut checks, MUTATE_NAME, found_mutating, wanted_mutating, operator.is_known);
+        let mut found_mutating = None;
+        match &mutating {
+            Err(unread) => checks.push(Check::unread(CHECK, unread).of(MUTATE_NAME)),
+            Ok(all) => {
+                found_mutating = find(all, MUTATE_NAME, PROGRAM);
+                checks.push(match &found_mutating {
+                    Some(found) => judge(found, PROGRAM, wants(&by_operator, MUTATE_NAME), operator.is_known),
+                    None => missing(MUTATE_NAME, PROGRAM),
+                });
+            }
+        }
         let validating =
             list(client, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations").await;
-        let found_validating = validating.as_ref().map(|all| find(all, VALIDATE_NAME));
-        let found_validating =
-            judge(&mut checks, VALIDATE_NAME, found_validating, wanted_validating, operator.is_known);
+        let mut found_validating = Vec::new();
+        for name in [VALIDATE_NAME, WORKLOADS_NAME] {
+            let all = match &validating {
+                Err(unread) => {
+                    checks.push(Check::unread(CHECK, unread).of(name));
+                    continue;
+                }
+                Ok(all) => all,
+            };
+            let apart = lucid_validator::PROGRAM;
+            let found = [
+                (PROGRAM, wants(&by_operator, name), operator.is_known),
+                (apart, wants(&by_validator, name), validator.is_known),
+            ];
+            let found = found.map(|(program, wanted, is_known)| {
+                find(all, name, program).map(|found| (judge(&found, program, wanted, is_known), found))
+            });
+            if found.iter().all(Option::is_none) {
+                let leaves_it = operator.is_known && !operator.args.registration.validate;
+                checks.push(missing(name, if leaves_it { apart } else { PROGRAM }));
+            }
+            for (check, found) in found.into_iter().flatten() {
+                checks.push(check);
+                found_validating.push(found);
+            }
+        }
         Self {
             configurations: mutating,
             mutating: found_mutating,
@@ -68,6 +111,11 @@ impl Registrations {
             conversion: conversion(client).await,
             checks,
         }
+    }
+
+    /// All that is registered.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Registered> {
+        self.mutating.iter().chain(&self.validating).chain(&self.conversion)
     }
 }
 
@@ -78,15 +126,19 @@ async fn list(client: &Client, kind: &str, plural: &str) -> Result<Vec<DynamicOb
     found.map(|found| found.items).map_err(|error| Unread::of(&error, format!("list {plural}")))
 }
 
-/// The webhook under its name, in the configuration of the operator if it is there, for OLM has names of its own.
-fn find(all: &[DynamicObject], name: &'static str) -> Option<Registered> {
-    let mut sorted: Vec<_> = all.iter().collect();
-    sorted.sort_by_key(|it| it.name_any() != PROGRAM.name);
+/// The webhook under its name that `program` has registered: in the configuration of that name, or for the operator in
+/// another one, for OLM has names of its own.
+fn find(all: &[DynamicObject], name: &'static str, program: Program) -> Option<Registered> {
+    let apart = lucid_validator::PROGRAM.name;
+    let is_its = |it: &&DynamicObject| (it.name_any() == apart) == (program.name == apart);
+    let mut sorted: Vec<_> = all.iter().filter(is_its).collect();
+    sorted.sort_by_key(|it| it.name_any() != program.name);
     sorted.into_iter().find_map(|configuration| {
         let webhooks = configuration.data["webhooks"].as_array()?;
         let webhook = webhooks.iter().find(|webhook| webhook["name"] == name)?.clone();
         let since = configuration.creation_timestamp();
-        Some(Registered { configuration: configuration.name_any(), name, webhook, since })
+        let object = if program.name == apart { format!("{name} of {apart}") } else { name.to_owned() };
+        Some(Registered { configuration: configuration.name_any(), name, object, webhook, since })
     })
 }
 
@@ -95,71 +147,84 @@ async fn conversion(client: &Client) -> Option<Registered> {
     let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
     // Who may not read it does without: Lucid works without Auditors too.
-    let found = api.get_opt("auditors.lucid.computing").await.ok()??;
+    let found = api.get_opt(AUDITORS).await.ok()??;
     let webhook = found.data["spec"]["conversion"]["webhook"].clone();
     (!webhook.is_null()).then(|| Registered {
         configuration: found.name_any(),
-        name: "auditors.lucid.computing",
+        name: AUDITORS,
+        object: AUDITORS.to_owned(),
         since: found.creation_timestamp(),
         webhook,
     })
 }
 
 /// What the operator registers when it is told so.
-fn wanted(args: &RunArgs) -> (Option<Value>, Option<Value>) {
-    let calls = Calls {
-        scope: Scope::new(&args.serving.namespace),
-        selectors: args.registration.selectors.clone(),
-        validation: args.registration.validation.validation_failure_policy,
-        timeout_seconds: args.serving.webhook_timeout_seconds,
-    };
+fn of_operator(args: &RunArgs) -> Vec<Value> {
+    let calls = args.calls();
     let nobody = async || AdmissionResponse::allow();
     let mutating = Webhook::mutating(MUTATE_NAME, nobody)
         .with_registration(|it| registration::mutating(&calls, args.registration.failure_policy, it));
-    let validating = Webhook::validating(VALIDATE_NAME, nobody).with_registration(|it| calls.validating(it));
-    let router = Router::new().webhook(MUTATE_PATH, mutating).webhook(VALIDATE_PATH, validating);
-    let configurations = args.serving.configurations(PROGRAM);
-    let mutating = configurations.mutating(router.registrations()).ok().flatten();
-    let validating = configurations.validating(router.registrations()).ok().flatten();
-    let first = |configuration: Option<Value>| {
-        configuration.map(|it| it["webhooks"][0].clone()).filter(|webhook| !webhook.is_null())
-    };
-    let mutating = mutating.and_then(|it: MutatingWebhookConfiguration| serde_json::to_value(it).ok());
-    let validating = validating.and_then(|it: ValidatingWebhookConfiguration| serde_json::to_value(it).ok());
-    (first(mutating), first(validating))
+    let router = Router::new().webhook(MUTATE_PATH, mutating);
+    let router = if args.registration.validate { validating(router, &calls) } else { router };
+    webhooks(&args.serving, PROGRAM, &router)
 }
 
-fn judge(
-    checks: &mut Vec<Check>,
-    name: &'static str,
-    found: Result<Option<Registered>, &Unread>,
-    wanted: Option<Value>,
-    is_known: bool,
-) -> Option<Registered> {
-    let found = match found {
-        Ok(found) => found,
-        Err(unread) => {
-            checks.push(Check::unread(CHECK, unread).of(name));
-            return None;
-        }
+/// What a validator of its own registers when it is told so.
+fn of_validator(args: &lucid_validator::RunArgs) -> Vec<Value> {
+    webhooks(&args.serving, lucid_validator::PROGRAM, &validating(Router::new(), &args.calls()))
+}
+
+fn validating(router: Router, calls: &Calls) -> Router {
+    let nobody = async || AdmissionResponse::allow();
+    let pods = Webhook::validating(VALIDATE_NAME, nobody).with_registration(|it| calls.validating(it));
+    let workloads =
+        Webhook::validating(WORKLOADS_NAME, nobody).with_registration(|it| calls.of_workloads(it));
+    router.webhook(VALIDATE_PATH, pods).webhook(WORKLOADS_PATH, workloads)
+}
+
+fn webhooks(serving: &ServingArgs, program: Program, router: &Router) -> Vec<Value> {
+    let configurations = serving.configurations(program);
+    let mutating = configurations.mutating(router.registrations()).ok().flatten();
+    let validating = configurations.validating(router.registrations()).ok().flatten();
+    let mutating = mutating.and_then(|it: MutatingWebhookConfiguration| serde_json::to_value(it).ok());
+    let validating = validating.and_then(|it: ValidatingWebhookConfiguration| serde_json::to_value(it).ok());
+    let both = [mutating, validating].into_iter().flatten();
+    both.flat_map(|it| it["webhooks"].as_array().cloned().unwrap_or_default()).collect()
+}
+
+/// Of a webhook that nobody has registered, though `program` should.
+fn missing(name: &'static str, program: Program) -> Check {
+    let (status, loss) = match name {
+        MUTATE_NAME => (Status::Failed, "no pod gets a chain"),
+        VALIDATE_NAME => (Status::Failed, "no pod is validated"),
+        _ => (Status::Warning, "who applies a workload does not hear what its pods will meet"),
     };
-    let Some(registered) = found else {
-        let loss = if name == MUTATE_NAME { "no pod gets a chain" } else { "no pod is validated" };
-        checks.push(
-            Check::new(CHECK, Status::Failed, format!("it is not registered: {loss}"))
-                .of(name)
-                .action("start lucid-operator, which registers it, and read its log"),
-        );
-        return None;
-    };
+    Check::new(CHECK, status, format!("it is not registered: {loss}"))
+        .of(name)
+        .action(format!("start {}, which registers it, and read its log", program.name))
+}
+
+/// Of a webhook that `program` has registered.
+fn judge(registered: &Registered, program: Program, wanted: Option<Value>, is_known: bool) -> Check {
     let differences =
-        wanted.map(|wanted| differences(&registered.webhook, &wanted, is_known)).unwrap_or_default();
-    let configuration = &registered.configuration;
-    let check = if !differences.is_empty() {
-        Check::new(CHECK, Status::Failed, format!("{configuration} is not as it was registered: {}", differences.join("; ")))
-            .action("an operator that runs puts it back within a second: see whether one runs, and who else writes it")
+        wanted.as_ref().map(|wanted| differences(registered, wanted, is_known)).unwrap_or_default();
+    let (configuration, name) = (&registered.configuration, program.name);
+    let check = if wanted.is_none() && is_known {
+        let found = format!("{configuration} has it still, though LUCID_VALIDATE is false");
+        Check::new(CHECK, Status::Warning, found)
+            .action(format!("{name} takes it away when it runs: see whether one does"))
+    } else if !differences.is_empty() {
+        let differences = differences.join("; ");
+        Check::new(
+            CHECK,
+            Status::Failed,
+            format!("{configuration} is not as it was registered: {differences}"),
+        )
+        .action(format!(
+            "{name} puts it back within a second when it runs: see whether one does, and who else writes it"
+        ))
     } else if registered.ignores_failures() {
-        let (loss, action) = if name == MUTATE_NAME {
+        let (loss, action) = if registered.name == MUTATE_NAME {
             ("run without audit", "LUCID_FAILURE_POLICY=Fail")
         } else {
             ("run unjudged", "LUCID_VALIDATION_FAILURE_POLICY=Fail")
@@ -171,16 +236,19 @@ fn judge(
     } else {
         Check::new(CHECK, Status::Ok, format!("{configuration} is as it should be"))
     };
-    checks.push(check.of(name));
-    Some(registered)
+    check.of(&registered.object)
 }
 
 /// Each with what was found and what is wanted.
-fn differences(found: &Value, wanted: &Value, is_known: bool) -> Vec<String> {
+fn differences(registered: &Registered, wanted: &Value, is_known: bool) -> Vec<String> {
+    let found = &registered.webhook;
+    // Nobody can tell it to refuse workloads.
+    let is_told =
+        |key: &str| TOLD.contains(&key) && !(registered.name == WORKLOADS_NAME && key == "failurePolicy");
     let keys = found.as_object().into_iter().chain(wanted.as_object()).flat_map(|it| it.keys());
     let keys: std::collections::BTreeSet<&String> = keys.collect();
     keys.into_iter()
-        .filter(|key| is_known || !TOLD.contains(&key.as_str()))
+        .filter(|key| is_known || !is_told(key))
         .filter_map(|key| {
             let (mut found, mut wanted) = (found[key].clone(), wanted[key].clone());
             for it in [&mut found, &mut wanted] {

@@ -1,7 +1,6 @@
 //! `lucid-operator manifests`: everything to install, made from the files of deploy/.
 
 pub(crate) mod backstop;
-mod re2;
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};

@@ -3,51 +3,20 @@
 use std::io;
 use std::path::PathBuf;
 
-use lucid_chain::{CatalogueError, ConfigurationError, NamespaceChainError};
 use snafu::Snafu;
+
+use crate::files::FilesError;
 
 /// Why a command cannot do its work at all. What is wrong with single documents it writes to standard error.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(super)))]
 #[non_exhaustive]
 pub enum OfflineError {
-    /// A file cannot be read.
-    #[snafu(display("failed to read {}: {source}", path.display()))]
-    File {
-        /// Which; `-` is standard input.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The catalogue is none.
-    #[snafu(display("failed to read --config: {source}"))]
-    Catalogue {
-        /// What is wrong where.
-        source: CatalogueError,
-    },
-    /// The chain names an unknown auditor.
+    /// A file, or the configuration in it, cannot be used.
     #[snafu(transparent)]
-    Configuration {
-        /// Which.
-        source: ConfigurationError,
-    },
-    /// The file of --namespace-config holds something else.
-    #[snafu(display(
-        "failed to read --namespace-config {}: {problem}, accepted is one ConfigMap {} as a manifest",
-        path.display(),
-        lucid_chain::keys::NAMESPACE_CONFIG_MAP
-    ))]
-    NamespaceConfig {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// The namespace's chain is none.
-    #[snafu(display("failed to read --namespace-config: {source}"))]
-    NamespaceChain {
-        /// What is wrong where.
-        source: NamespaceChainError,
+    Files {
+        /// Which, and why.
+        source: FilesError,
     },
     /// The file holds no review that the webhook would answer.
     #[snafu(display("failed to review {}: {problem}", path.display()))]

@@ -1,14 +1,11 @@
 //! The manifests that a command is given.
 
 use std::fmt;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use lucid_document::{Document, documents};
-use snafu::ResultExt;
 
-use super::error::{FileSnafu, OfflineError};
+use crate::files::{FilesError, read};
 
 /// Where manifests come from.
 #[derive(Clone, Debug, clap::Args)]
@@ -30,7 +27,7 @@ pub(super) struct Input<'f> {
 
 impl InputArgs {
     /// All documents of all files, in order.
-    pub(super) fn read(&self) -> Result<Vec<Input<'_>>, OfflineError> {
+    pub(super) fn read(&self) -> Result<Vec<Input<'_>>, FilesError> {
         let mut inputs = Vec::new();
         for path in &self.files {
             let mut number = 0;
@@ -63,11 +60,4 @@ impl fmt::Display for Input<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, document {} at line {}", self.path.display(), self.number, self.document.line())
     }
-}
-
-/// The text of a file; `-` is standard input.
-pub(super) fn read(path: &Path) -> Result<String, OfflineError> {
-    let text =
-        if path == Path::new("-") { io::read_to_string(io::stdin()) } else { fs::read_to_string(path) };
-    text.context(FileSnafu { path })
 }

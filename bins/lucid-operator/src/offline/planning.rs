@@ -1,20 +1,18 @@
 //! The configuration of the offline commands, and the plan of a workload.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use lucid_chain::{
-    Catalogue, Configuration, Inputs, NamespaceChain, NamespaceChainError, Outcome, PodSecurity, PodView,
-    keys, plan,
+    Configuration, Inputs, NamespaceChain, NamespaceChainError, Outcome, PodSecurity, PodView, keys, plan,
 };
 use lucid_cluster::InjectionArgs;
-use lucid_document::documents;
 use lucid_validator::Scope;
 use serde_json::Value;
-use snafu::ResultExt;
+use snafu::{ResultExt, ensure};
 
-use super::error::{CatalogueSnafu, NamespaceChainSnafu, NamespaceConfigSnafu, OfflineError};
-use super::input::{Input, read};
+use super::input::Input;
+use crate::files::{self, Data, FilesError, NamespaceChainSnafu, NamespaceConfigSnafu, strings};
 
 /// What an operator and a cluster would know. The variables of `run` count here too.
 #[derive(Clone, Debug, clap::Args)]
@@ -59,8 +57,6 @@ fn parse_label(text: &str) -> Result<(String, String), &'static str> {
     }
 }
 
-type Data = BTreeMap<String, String>;
-
 /// Plans as the webhook of one cluster does.
 pub(super) struct Planner {
     args: PlanningArgs,
@@ -89,19 +85,15 @@ impl Planner {
     pub(super) fn new<'i>(
         args: &PlanningArgs,
         inputs: impl IntoIterator<Item = &'i Input<'i>>,
-    ) -> Result<Self, OfflineError> {
-        let mut catalogue = Catalogue::builtin();
-        if let Some(path) = &args.config {
-            let own = Catalogue::parse(&path.display().to_string(), &read(path)?).context(CatalogueSnafu)?;
-            catalogue = catalogue.overlay(&own);
-        }
+    ) -> Result<Self, FilesError> {
+        let catalogue = files::catalogue(args.config.as_deref())?;
         let configuration = args.injection.settings().configuration(catalogue)?;
         let mut planner = Self {
             scope: Scope::new(&args.operator_namespace),
             configuration,
             labels: BTreeMap::new(),
             chains: BTreeMap::new(),
-            fallback: args.namespace_config.as_ref().map(config_map).transpose()?,
+            fallback: args.namespace_config.as_deref().map(config_map).transpose()?,
             args: args.clone(),
         };
         for input in inputs {
@@ -176,25 +168,11 @@ impl Planner {
     }
 }
 
-fn config_map(path: &PathBuf) -> Result<Data, OfflineError> {
-    let documents = documents(&read(path)?);
-    let problem = |problem: String| NamespaceConfigSnafu { path, problem }.build();
-    let mut values = Vec::new();
-    for document in &documents {
-        values.extend(document.value().map_err(|error| problem(error.to_string()))?);
-    }
-    let [value] = values[..] else {
-        return Err(problem(format!("found {} documents", values.len())));
-    };
-    if value["kind"] == "ConfigMap" && value["metadata"]["name"] == keys::NAMESPACE_CONFIG_MAP {
-        Ok(strings(&value["data"]))
-    } else {
-        Err(problem(format!("found {} {}", value["kind"], value["metadata"]["name"])))
-    }
-}
-
-/// The members that are strings.
-fn strings(map: &Value) -> Data {
-    let members = map.as_object().into_iter().flatten();
-    members.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+/// The one ConfigMap in a file, for whichever namespace.
+fn config_map(path: &Path) -> Result<Data, FilesError> {
+    let mut found = files::namespace_configs(path)?;
+    let number = found.len();
+    let problem = || format!("found {number} ConfigMaps, accepted is one");
+    ensure!(number == 1, NamespaceConfigSnafu { path, problem: problem() });
+    Ok(found.swap_remove(0).1)
 }

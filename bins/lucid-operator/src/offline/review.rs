@@ -16,8 +16,8 @@ use snafu::ResultExt;
 use tower::ServiceExt as _;
 
 use super::error::{OfflineError, OutputSnafu, ReviewSnafu};
-use super::input::read;
 use super::planning::{Planner, PlanningArgs};
+use crate::files::read;
 use crate::injector::{self, InjectError};
 use crate::registration::{MUTATE_NAME, MUTATE_PATH};
 

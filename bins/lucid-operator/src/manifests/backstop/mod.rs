@@ -1,119 +1,44 @@
 //! `lucid-operator manifests --backstop`: what the API server refuses by itself while every webhook is down.
 //!
-//! The rules are CEL and stand in `backstop.yaml`. Here they get the configuration, as variables that come before them.
+//! The rules are CEL and stand in `rules.yaml`. Here they get the configuration, as variables that come before them: [`args`]
+//! is how it is given, [`literals`] how it is written, and [`re2`] how the pattern of tickets is.
+
+mod args;
+mod literals;
+mod re2;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
-use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
-use lucid_chain::{
-    Auditor, Catalogue, CatalogueError, ConfigurationError, FIRST_UID, MAX_CHAIN, NamespaceChain,
-    NamespaceChainError, SkipPolicy, keys, short_name,
-};
+use lucid_chain::{Auditor, Catalogue, FIRST_UID, MAX_CHAIN, NamespaceChain, SkipPolicy, keys};
 use lucid_cluster::Settings;
-use lucid_document::documents as read_documents;
-use lucid_notary::ImageReference;
 use lucid_policy::Tickets;
 use lucid_validator::{BreakGlassArgs, Scope, SelectorArgs};
 use serde::Deserialize as _;
 use serde_json::json;
 use serde_yaml::Value;
-use snafu::{OptionExt, ResultExt, Snafu};
+use snafu::{ResultExt, Snafu};
 
-use lucid_cluster::InjectionArgs;
+pub(super) use args::BackstopArgs;
+use literals::{defaults, entries, names, repositories, settings, stems};
+use re2::Re2Error;
 
-use super::re2::{self, Re2Error};
+use crate::files::FilesError;
 
-const RULES: &str = include_str!("backstop.yaml");
+const RULES: &str = include_str!("rules.yaml");
 
 /// The name of the policy and of its binding.
 pub(crate) const NAME: &str = "lucid-backstop";
-
-/// The options of the policy.
-#[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Backstop")]
-pub(super) struct BackstopArgs {
-    /// Also a ValidatingAdmissionPolicy with its binding: the API server itself then refuses pods that ask for auditors and
-    /// have no chain, whether or not the webhooks are up. It is made of the options below, which are those of `run`, and
-    /// has to be printed again when they or the catalogue change.
-    #[arg(long)]
-    pub(super) backstop: bool,
-
-    /// The cluster's catalogue (auditors.yaml), over the built-in one. Auditor objects belong into it as well.
-    #[arg(long, value_name = "FILE", requires = "backstop")]
-    config: Option<PathBuf>,
-
-    /// A ConfigMap lucid-auditor-chain as a manifest that names its namespace; may be given several times. Needed of
-    /// namespaces whose ConfigMap has auditors.yaml.
-    #[arg(long, value_name = "FILE", requires = "backstop")]
-    namespace_config: Vec<PathBuf>,
-
-    /// Pods that name no chain must have exactly the configured one. Without it any unbroken chain of known auditors is
-    /// enough, for their namespaces may have chains of their own; those of --namespace-config are known, and exact.
-    #[arg(long, requires = "backstop")]
-    exact_chain: bool,
-
-    /// Auditor images must carry a digest, as for `run`.
-    #[arg(long, env = "LUCID_STRICT_NOTARIZATION", value_name = "BOOL", default_value = "false")]
-    #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    strict_notarization: bool,
-
-    /// No ticket breaks the glass of the policy, whatever the webhooks accept.
-    #[arg(long, requires = "backstop")]
-    no_break_glass: bool,
-
-    #[command(flatten)]
-    break_glass: BreakGlassArgs,
-
-    #[command(flatten)]
-    selectors: SelectorArgs,
-
-    #[command(flatten)]
-    injection: InjectionArgs,
-}
 
 /// Why there is no policy.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum BackstopError {
-    /// A file cannot be read.
-    #[snafu(display("failed to read {}: {source}", path.display()))]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The catalogue is none.
-    #[snafu(display("failed to read --config: {source}"))]
-    Catalogue {
-        /// What is wrong where.
-        source: CatalogueError,
-    },
-    /// The chain names an unknown auditor.
+    /// A file, or the configuration in it, cannot be used.
     #[snafu(transparent)]
-    Configuration {
-        /// Which.
-        source: ConfigurationError,
-    },
-    /// A file of --namespace-config holds something else.
-    #[snafu(display(
-        "failed to read --namespace-config {}: {problem}, accepted are ConfigMaps {} with metadata.namespace",
-        path.display(),
-        keys::NAMESPACE_CONFIG_MAP
-    ))]
-    NamespaceConfig {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// A namespace's chain is none.
-    #[snafu(display("failed to read --namespace-config: {source}"))]
-    NamespaceChain {
-        /// What is wrong where.
-        source: NamespaceChainError,
+    Files {
+        /// Which, and why.
+        source: FilesError,
     },
     /// The API server cannot take the pattern of tickets.
     #[snafu(display(
@@ -148,63 +73,6 @@ pub(crate) struct Backstop {
     pub(crate) exact: bool,
     /// Who breaks the glass with what; nobody without it.
     pub(crate) break_glass: Option<BreakGlassArgs>,
-}
-
-impl BackstopArgs {
-    /// Reads the files.
-    pub(super) fn read(&self, namespace: &str) -> Result<Backstop, BackstopError> {
-        let mut catalogue = Catalogue::builtin();
-        if let Some(path) = &self.config {
-            let own = Catalogue::parse(&path.display().to_string(), &read(path)?).context(CatalogueSnafu)?;
-            catalogue = catalogue.overlay(&own);
-        }
-        let mut namespaces = BTreeMap::new();
-        for path in &self.namespace_config {
-            for (namespace, data) in config_maps(path)? {
-                let chain =
-                    NamespaceChain::from_data(&namespace, &data, &catalogue).context(NamespaceChainSnafu)?;
-                namespaces.insert(namespace, chain);
-            }
-        }
-        Ok(Backstop {
-            scope: Scope::new(namespace),
-            selectors: self.selectors.clone(),
-            settings: self.injection.settings(),
-            catalogue,
-            namespaces,
-            strict: self.strict_notarization,
-            exact: self.exact_chain,
-            break_glass: (!self.no_break_glass).then(|| self.break_glass.clone()),
-        })
-    }
-}
-
-fn read(path: &Path) -> Result<String, BackstopError> {
-    let text =
-        if path == Path::new("-") { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) };
-    text.context(FileSnafu { path })
-}
-
-type Data = BTreeMap<String, String>;
-
-/// The `data` of the ConfigMaps of a file, with their namespaces.
-fn config_maps(path: &Path) -> Result<Vec<(String, Data)>, BackstopError> {
-    let problem = |problem: String| NamespaceConfigSnafu { path, problem }.build();
-    let mut found = Vec::new();
-    for document in &read_documents(&read(path)?) {
-        let Some(value) = document.value().map_err(|error| problem(error.to_string()))? else { continue };
-        let metadata = &value["metadata"];
-        if value["kind"] != "ConfigMap" || metadata["name"] != keys::NAMESPACE_CONFIG_MAP {
-            return Err(problem(format!("found {} {}", value["kind"], metadata["name"])));
-        }
-        let namespace = metadata["namespace"].as_str().filter(|it| !it.is_empty());
-        let namespace =
-            namespace.with_context(|| NamespaceConfigSnafu { path, problem: "found no namespace" })?;
-        let members = value["data"].as_object().into_iter().flatten();
-        let data = members.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
-        found.push((namespace.to_owned(), data.collect()));
-    }
-    Ok(found)
 }
 
 impl Backstop {
@@ -281,7 +149,7 @@ impl Backstop {
 
     /// The configuration, each with its expression.
     fn variables(&self) -> Result<Vec<(&'static str, String)>, BackstopError> {
-        let configuration = self.settings.configuration(self.catalogue.clone())?;
+        let configuration = self.settings.configuration(self.catalogue.clone()).map_err(FilesError::from)?;
         let overrides = &configuration.overrides;
         let overrides = settings([
             ("audit-mode", overrides.audit_mode.map(|it| it.as_str())),
@@ -329,7 +197,7 @@ impl Backstop {
         }
     }
 
-    /// The literal for all namespaces, or for each one that differs. JSON of lists, maps and strings is CEL.
+    /// The literal for all namespaces, or for each one that differs.
     fn by_namespace(
         &self,
         everywhere: serde_json::Value,
@@ -395,72 +263,6 @@ fn named(name: &str, expression: &str) -> Value {
     Value::Mapping(pair.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
 }
 
-fn settings(written: [(&str, Option<&str>); 3]) -> serde_json::Value {
-    written
-        .into_iter()
-        .filter_map(|(key, value)| Some((key.to_owned(), value?.into())))
-        .collect::<serde_json::Map<_, _>>()
-        .into()
-}
-
-fn defaults(catalogue: &Catalogue) -> serde_json::Value {
-    let defaults = catalogue.defaults();
-    settings([
-        ("audit-mode", None),
-        ("direction", defaults.direction.map(|it| it.as_str())),
-        ("intercept", defaults.intercept.map(|it| it.as_str())),
-    ])
-}
-
-fn stems(auditors: &[Auditor]) -> Vec<&str> {
-    auditors.iter().map(|auditor| short_name(auditor.name())).collect()
-}
-
-/// The auditors by where their images come from: several may share a repository.
-fn entries(catalogue: &Catalogue) -> serde_json::Value {
-    let mut entries = BTreeMap::<String, Vec<serde_json::Value>>::new();
-    for auditor in catalogue.auditors() {
-        let env =
-            auditor.env().iter().filter(|(name, _)| !lucid_chain::IDENTITY_ENV.contains(&name.as_str()));
-        let env: Vec<_> = env.map(|(name, value)| format!("{name}={value}")).collect();
-        let entry = json!({"is": [short_name(auditor.name())], "called": called(auditor), "env": env});
-        for repository in repositories(auditor.image_reference()) {
-            entries.entry(repository).or_default().push(entry.clone());
-        }
-    }
-    json!(entries)
-}
-
-fn names(catalogue: &Catalogue) -> serde_json::Value {
-    json!(catalogue.auditors().iter().flat_map(called).collect::<BTreeSet<_>>())
-}
-
-/// The names of its containers without their numbers. A long name is cut to make room for one.
-fn called(auditor: &Auditor) -> BTreeSet<String> {
-    const LONGEST: usize = 63;
-    let name = auditor.name();
-    let cut =
-        |digits: usize| name.get(..LONGEST - 1 - digits).map(|name| name.trim_end_matches('-').to_owned());
-    (1..=3).filter_map(cut).chain([name.to_owned()]).collect()
-}
-
-/// Registry and repository in every way to write them.
-fn repositories(image: &ImageReference) -> BTreeSet<String> {
-    let (registry, repository) = (image.registry().to_ascii_lowercase(), image.repository());
-    if registry == "docker.io" {
-        let short = repository.strip_prefix("library/");
-        let paths = || [Some(repository), short].into_iter().flatten();
-        let hosts = ["docker.io/", "index.docker.io/", ""];
-        return hosts.iter().flat_map(|host| paths().map(move |path| format!("{host}{path}"))).collect();
-    }
-    let host = registry.strip_suffix(":443").unwrap_or(&registry);
-    let mut written = BTreeSet::from([format!("{registry}/{repository}"), format!("{host}/{repository}")]);
-    if !host.trim_end_matches(|it: char| it.is_ascii_digit()).ends_with(':') {
-        written.insert(format!("{host}:443/{repository}"));
-    }
-    written
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -487,38 +289,6 @@ mod tests {
 
     fn installed(of: &Backstop) -> ValidatingAdmissionPolicy {
         serde_yaml::from_value(of.documents().unwrap().swap_remove(0)).unwrap()
-    }
-
-    #[test]
-    fn a_repository_is_found_however_it_is_written() {
-        for (image, written) in [
-            ("ghcr.io/lucid/a:1", &["ghcr.io/lucid/a", "ghcr.io:443/lucid/a"][..]),
-            ("GHCR.io:443/lucid/a", &["ghcr.io/lucid/a", "ghcr.io:443/lucid/a"]),
-            ("r.test:5000/a", &["r.test:5000/a"]),
-            (
-                "a",
-                &[
-                    "a",
-                    "docker.io/a",
-                    "docker.io/library/a",
-                    "index.docker.io/a",
-                    "index.docker.io/library/a",
-                    "library/a",
-                ],
-            ),
-            ("team/a", &["docker.io/team/a", "index.docker.io/team/a", "team/a"]),
-        ] {
-            let found = repositories(&image.parse().unwrap());
-            assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), written, "{image}");
-        }
-    }
-
-    #[test]
-    fn a_long_name_is_known_when_it_was_cut_for_its_number() {
-        let name = format!("{}-{}", "a".repeat(60), "bb");
-        let entry = format!("{{name: {name}, image: r.test/a}}");
-        let names = called(&Catalogue::parse_entry("test", &entry).unwrap());
-        assert_eq!(names, BTreeSet::from([name, "a".repeat(60), "a".repeat(59)]));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! `lucid-operator check`: each check's good and bad side, on a real API server.
 
+mod validator;
+
 use std::path::Path;
 use std::process::Command;
 
@@ -90,7 +92,7 @@ async fn all_is_well_where_an_operator_runs_and_nothing_is_changed_by_looking() 
     assert_eq!(checked.status, Some(0), "{:#}", checked.report);
     assert_eq!(checked.report["version"], 1);
     assert_eq!(checked.report["namespace"], "lucid-system");
-    for webhook in ["mutate.lucid.computing", "validate.lucid.computing"] {
+    for webhook in ["mutate.lucid.computing", "validate.lucid.computing", "workloads.lucid.computing"] {
         checked.assert("registration", webhook, "ok", &[]);
         checked.assert("certificate", webhook, "ok", &["1 of 1 servers", "until 20"]);
     }

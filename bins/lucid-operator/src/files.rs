@@ -1,0 +1,93 @@
+//! The files that commands without a cluster are given: manifests, and what a cluster would know.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use lucid_chain::{Catalogue, CatalogueError, ConfigurationError, NamespaceChainError, keys};
+use lucid_document::documents;
+use serde_json::Value;
+use snafu::{ResultExt, Snafu};
+
+/// Why a command has not got what it needs from its files.
+#[derive(Debug, Snafu)]
+#[snafu(visibility(pub(crate)))]
+#[non_exhaustive]
+pub enum FilesError {
+    /// A file cannot be read.
+    #[snafu(display("failed to read {}: {source}", path.display()))]
+    File {
+        /// Which; `-` is standard input.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The catalogue is none.
+    #[snafu(display("failed to read --config: {source}"))]
+    Catalogue {
+        /// What is wrong where.
+        source: CatalogueError,
+    },
+    /// The chain names an auditor that the catalogue does not have.
+    #[snafu(transparent)]
+    Configuration {
+        /// Which.
+        source: ConfigurationError,
+    },
+    /// A file of --namespace-config holds something else.
+    #[snafu(display("failed to read --namespace-config {}: {problem}", path.display()))]
+    NamespaceConfig {
+        /// Which file.
+        path: PathBuf,
+        /// What was found, and what is accepted.
+        problem: String,
+    },
+    /// A namespace's chain is none.
+    #[snafu(display("failed to read --namespace-config: {source}"))]
+    NamespaceChain {
+        /// What is wrong where.
+        source: NamespaceChainError,
+    },
+}
+
+/// `data` of a ConfigMap.
+pub(crate) type Data = BTreeMap<String, String>;
+
+/// The text of a file; `-` is standard input.
+pub(crate) fn read(path: &Path) -> Result<String, FilesError> {
+    let text =
+        if path == Path::new("-") { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) };
+    text.context(FileSnafu { path })
+}
+
+/// The catalogue in a file, over the built-in one.
+pub(crate) fn catalogue(path: Option<&Path>) -> Result<Catalogue, FilesError> {
+    let builtin = Catalogue::builtin();
+    let Some(path) = path else { return Ok(builtin) };
+    let own = Catalogue::parse(&path.display().to_string(), &read(path)?).context(CatalogueSnafu)?;
+    Ok(builtin.overlay(&own))
+}
+
+/// The ConfigMaps `lucid-auditor-chain` in a file, with the namespaces that they name.
+pub(crate) fn namespace_configs(path: &Path) -> Result<Vec<(Option<String>, Data)>, FilesError> {
+    let accepted = format!("accepted are ConfigMaps {} as manifests", keys::NAMESPACE_CONFIG_MAP);
+    let problem =
+        |found: String| NamespaceConfigSnafu { path, problem: format!("{found}, {accepted}") }.build();
+    let mut found = Vec::new();
+    for document in &documents(&read(path)?) {
+        let Some(value) = document.value().map_err(|error| problem(error.to_string()))? else { continue };
+        let metadata = &value["metadata"];
+        if value["kind"] != "ConfigMap" || metadata["name"] != keys::NAMESPACE_CONFIG_MAP {
+            return Err(problem(format!("found {} {}", value["kind"], metadata["name"])));
+        }
+        let namespace = metadata["namespace"].as_str().filter(|it| !it.is_empty()).map(str::to_owned);
+        found.push((namespace, strings(&value["data"])));
+    }
+    Ok(found)
+}
+
+/// The members that are strings.
+pub(crate) fn strings(map: &Value) -> Data {
+    let members = map.as_object().into_iter().flatten();
+    members.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}

@@ -1,0 +1,174 @@
+//! Containers of a pod.
+
+use serde::{Deserialize, de::IgnoredAny};
+use serde_json::value::RawValue;
+
+use super::{
+    json::{Object, PodError, Text, decode},
+    probe::RawProbe,
+};
+use crate::{privileges::Privileges, volume::MountView};
+
+/// One container, init container or ephemeral container.
+#[derive(Debug, Clone)]
+pub struct ContainerView<'a> {
+    fields: RawContainer<'a>,
+    raw: &'a RawValue,
+}
+
+impl<'a> ContainerView<'a> {
+    /// `name`; empty when absent.
+    pub fn name(&self) -> &str {
+        self.fields.name.as_deref().unwrap_or_default()
+    }
+
+    /// `image`.
+    pub fn image(&self) -> Option<&str> {
+        self.fields.image.as_deref()
+    }
+
+    /// `ports`.
+    pub fn ports(&self) -> impl Iterator<Item = &PortView<'a>> {
+        self.fields.ports.iter().flatten().map(|Object(port)| port)
+    }
+
+    /// Whether it is an init container that runs beside the others: one with `restartPolicy: Always` (KEP-753).
+    pub fn is_native_sidecar(&self) -> bool {
+        self.fields.restart_policy.as_deref() == Some("Always")
+    }
+
+    /// `securityContext`.
+    pub fn privileges(&self) -> Option<&Privileges<'a>> {
+        self.fields.security_context.as_ref().map(|Object(privileges)| privileges)
+    }
+
+    /// `volumeMounts`.
+    pub fn mounts(&self) -> impl Iterator<Item = &MountView<'a>> {
+        self.fields.volume_mounts.iter().flatten().map(|Object(mount)| mount)
+    }
+
+    /// `targetContainerName`: whose processes an ephemeral container is among.
+    pub fn target(&self) -> Option<&str> {
+        self.fields.target_container_name.as_deref().filter(|name| !name.is_empty())
+    }
+
+    /// Startup, readiness and liveness probe, as far as they are there.
+    pub(crate) fn probes(&self) -> impl Iterator<Item = &RawProbe<'a>> {
+        let fields = &self.fields;
+        [&fields.startup_probe, &fields.readiness_probe, &fields.liveness_probe]
+            .into_iter()
+            .flatten()
+            .map(|Object(probe)| probe)
+    }
+
+    /// The value the container sets for an environment variable. A variable that takes its value
+    /// from elsewhere (`valueFrom`) has the value `""`.
+    pub fn env(&self, name: &str) -> Option<&str> {
+        self.variable(name).map(|(_, value)| value.unwrap_or_default())
+    }
+
+    /// The place in the list and the value of an environment variable; `None` as its value when it takes that from
+    /// elsewhere. The last of several is the one in force.
+    pub(crate) fn variable(&self, name: &str) -> Option<(usize, Option<&str>)> {
+        let variables = self.fields.env.as_deref().unwrap_or_default();
+        let place = variables.iter().rposition(|Object(variable)| variable.name.as_deref() == Some(name))?;
+        let Object(variable) = &variables[place];
+        let value = variable.value.as_deref().unwrap_or_default();
+        Some((place, variable.value_from.is_none().then_some(value)))
+    }
+
+    /// The whole container as it stands in the pod.
+    pub fn json(&self) -> &'a str {
+        self.raw.get()
+    }
+
+    pub(crate) fn has_env(&self) -> bool {
+        self.fields.env.is_some()
+    }
+}
+
+/// One entry of a container's `ports`. Numbers are as written: the API server checks them only
+/// after the mutating webhooks.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PortView<'a> {
+    #[serde(borrow)]
+    name: Option<Text<'a>>,
+    container_port: Option<i32>,
+    host_port: Option<i32>,
+    #[serde(borrow)]
+    protocol: Option<Text<'a>>,
+}
+
+impl PortView<'_> {
+    /// `name`.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// `containerPort`.
+    pub fn container_port(&self) -> Option<i32> {
+        self.container_port
+    }
+
+    /// `hostPort`.
+    pub fn host_port(&self) -> Option<i32> {
+        self.host_port
+    }
+
+    /// Whether `protocol` is TCP, which is also the default.
+    pub fn is_tcp(&self) -> bool {
+        matches!(self.protocol.as_deref(), None | Some("" | "TCP"))
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawContainer<'a> {
+    #[serde(borrow)]
+    name: Option<Text<'a>>,
+    #[serde(borrow)]
+    image: Option<Text<'a>>,
+    #[serde(borrow)]
+    ports: Option<Vec<Object<PortView<'a>>>>,
+    #[serde(borrow)]
+    env: Option<Vec<Object<Variable<'a>>>>,
+    #[serde(borrow)]
+    restart_policy: Option<Text<'a>>,
+    #[serde(borrow)]
+    security_context: Option<Object<Privileges<'a>>>,
+    #[serde(borrow)]
+    volume_mounts: Option<Vec<Object<MountView<'a>>>>,
+    #[serde(borrow)]
+    target_container_name: Option<Text<'a>>,
+    #[serde(borrow)]
+    startup_probe: Option<Object<RawProbe<'a>>>,
+    #[serde(borrow)]
+    readiness_probe: Option<Object<RawProbe<'a>>>,
+    #[serde(borrow)]
+    liveness_probe: Option<Object<RawProbe<'a>>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Variable<'a> {
+    #[serde(borrow)]
+    name: Option<Text<'a>>,
+    #[serde(borrow)]
+    value: Option<Text<'a>>,
+    value_from: Option<IgnoredAny>,
+}
+
+/// The containers of the list at the path `parent` of the pod.
+pub(super) fn containers<'a>(
+    raw: Vec<&'a RawValue>,
+    parent: &str,
+) -> Result<Vec<ContainerView<'a>>, PodError> {
+    let view = |(index, raw): (usize, &'a RawValue)| {
+        let parent = || format!("{parent}[{index}]");
+        let fields = serde_json::from_str(raw.get()).or_else(|_| decode(raw.get().as_bytes(), parent));
+        let Object(fields) = fields?;
+        Ok(ContainerView { fields, raw })
+    };
+    raw.into_iter().enumerate().map(view).collect()
+}

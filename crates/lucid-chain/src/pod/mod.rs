@@ -1,0 +1,327 @@
+//! A view of a pod that borrows from its JSON: [`container`] of its containers, [`probe`] of how the kubelet asks them, and
+//! [`json`] of how values are read that borrow.
+
+mod container;
+mod json;
+mod probe;
+
+use std::{collections::BTreeMap, ops::Deref};
+
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
+
+pub use container::{ContainerView, PortView};
+pub use json::PodError;
+pub(crate) use json::{Object, Text};
+
+use crate::{privileges::Privileges, volume::VolumeView};
+use container::containers;
+use json::{Named, decode};
+
+/// The fields of a core/v1 Pod that planning reads; everything else is skipped over.
+///
+/// A list or map that is `null` counts as absent, as it does for kube-apiserver.
+#[derive(Debug, Clone)]
+pub struct PodView<'a> {
+    metadata: Option<Metadata<'a>>,
+    restart_policy: Option<Text<'a>>,
+    service_account: Option<Text<'a>>,
+    host_network: bool,
+    host_pid: bool,
+    host_ipc: bool,
+    hostname: Option<Text<'a>>,
+    host_aliases: Vec<Object<HostAlias<'a>>>,
+    shares_processes: bool,
+    privileges: Option<Object<Privileges<'a>>>,
+    windows: bool,
+    pull_secrets: Option<Vec<Object<Named<'a>>>>,
+    has_init_containers: bool,
+    resources: Option<RawResources<'a>>,
+    volumes: Vec<Object<VolumeView<'a>>>,
+    containers: Vec<ContainerView<'a>>,
+    init_containers: Vec<ContainerView<'a>>,
+    ephemeral_containers: Vec<ContainerView<'a>>,
+}
+
+impl<'a> PodView<'a> {
+    /// Reads the JSON of a pod, given as text or bytes.
+    ///
+    /// # Errors
+    /// [`PodError`] with the JSON path when the text is no JSON object or a field that planning
+    /// reads has the wrong type.
+    pub fn from_json(json: &'a (impl AsRef<[u8]> + ?Sized)) -> Result<Self, PodError> {
+        let json = json.as_ref();
+        let pod: Object<RawPod<'a>> = serde_json::from_slice(json).or_else(|_| decode(json, String::new))?;
+        let Object(pod) = pod;
+        let Object(spec) = pod.spec.unwrap_or_default();
+        Ok(Self {
+            metadata: pod.metadata.map(|Object(metadata)| metadata),
+            restart_policy: spec.restart_policy,
+            service_account: spec
+                .service_account_name
+                .filter(|name| !name.is_empty())
+                .or(spec.service_account),
+            host_network: spec.host_network.unwrap_or_default(),
+            host_pid: spec.host_pid.unwrap_or_default(),
+            host_ipc: spec.host_ipc.unwrap_or_default(),
+            hostname: spec.hostname,
+            host_aliases: spec.host_aliases.unwrap_or_default(),
+            shares_processes: spec.share_process_namespace.unwrap_or_default(),
+            privileges: spec.security_context,
+            windows: spec.os.is_some_and(|Object(os)| os.name.as_deref() == Some("windows")),
+            pull_secrets: spec.image_pull_secrets,
+            has_init_containers: spec.init_containers.is_some(),
+            resources: spec.resources.map(|Object(resources)| resources),
+            volumes: spec.volumes.unwrap_or_default(),
+            containers: containers(spec.containers.unwrap_or_default(), "spec.containers")?,
+            init_containers: containers(spec.init_containers.unwrap_or_default(), "spec.initContainers")?,
+            ephemeral_containers: containers(
+                spec.ephemeral_containers.unwrap_or_default(),
+                "spec.ephemeralContainers",
+            )?,
+        })
+    }
+
+    /// `metadata.name`; absent while the name is still to be generated.
+    pub fn name(&self) -> Option<&str> {
+        self.metadata.as_ref()?.name.as_deref()
+    }
+
+    /// `metadata.generateName`.
+    pub fn generate_name(&self) -> Option<&str> {
+        self.metadata.as_ref()?.generate_name.as_deref()
+    }
+
+    /// `metadata.namespace`.
+    pub fn namespace(&self) -> Option<&str> {
+        self.metadata.as_ref()?.namespace.as_deref()
+    }
+
+    /// The value of a label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.metadata.as_ref()?.labels.as_ref()?.get(key).map(Deref::deref)
+    }
+
+    /// The value of an annotation.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.metadata.as_ref()?.annotations.as_ref()?.get(key).map(Deref::deref)
+    }
+
+    /// `metadata.labels`, by key.
+    pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        pairs(self.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref()))
+    }
+
+    /// `metadata.annotations`, by key.
+    pub fn annotations(&self) -> impl Iterator<Item = (&str, &str)> {
+        pairs(self.metadata.as_ref().and_then(|metadata| metadata.annotations.as_ref()))
+    }
+
+    /// `spec.restartPolicy`; `Always` where it is left out.
+    pub fn restart_policy(&self) -> &str {
+        self.restart_policy.as_deref().filter(|policy| !policy.is_empty()).unwrap_or("Always")
+    }
+
+    /// `spec.serviceAccountName`; `default` where it is left out.
+    pub fn service_account(&self) -> &str {
+        self.service_account.as_deref().filter(|account| !account.is_empty()).unwrap_or("default")
+    }
+
+    /// `spec.hostNetwork`.
+    pub fn host_network(&self) -> bool {
+        self.host_network
+    }
+
+    /// `spec.hostPID`.
+    pub fn host_pid(&self) -> bool {
+        self.host_pid
+    }
+
+    /// `spec.hostIPC`.
+    pub fn host_ipc(&self) -> bool {
+        self.host_ipc
+    }
+
+    /// `spec.hostname`, or else the name of the pod: what the pod's own address is called in its hosts file.
+    pub fn hostname(&self) -> Option<&str> {
+        self.hostname.as_deref().filter(|name| !name.is_empty()).or(self.name())
+    }
+
+    /// Address and name of each entry that `spec.hostAliases` adds to the pod's hosts file.
+    pub fn host_aliases(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.host_aliases.iter().flat_map(|Object(alias)| {
+            let address = alias.ip.as_deref().unwrap_or_default();
+            alias.hostnames.iter().flatten().map(move |name| (address, &**name))
+        })
+    }
+
+    /// `spec.shareProcessNamespace`.
+    pub fn shares_processes(&self) -> bool {
+        self.shares_processes
+    }
+
+    /// `spec.securityContext`, which holds for containers that do not say otherwise. It has users only: capabilities and
+    /// `privileged` are a container's own.
+    pub fn privileges(&self) -> Option<&Privileges<'a>> {
+        self.privileges.as_ref().map(|Object(privileges)| privileges)
+    }
+
+    /// Name and `image.reference` of the image volumes (KEP-4639) in `spec.volumes`. A volume without a reference has the
+    /// empty one.
+    pub fn image_volumes(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.volumes.iter().filter_map(|Object(volume)| Some((volume.name(), volume.image()?)))
+    }
+
+    /// Name and `hostPath.path` of the volumes in `spec.volumes` that are files of the node.
+    pub fn host_paths(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.volumes.iter().filter_map(|Object(volume)| Some((volume.name(), volume.host_path()?)))
+    }
+
+    /// `spec.containers`.
+    pub fn containers(&self) -> &[ContainerView<'a>] {
+        &self.containers
+    }
+
+    /// `spec.initContainers`.
+    pub fn init_containers(&self) -> &[ContainerView<'a>] {
+        &self.init_containers
+    }
+
+    /// `spec.ephemeralContainers`.
+    pub fn ephemeral_containers(&self) -> &[ContainerView<'a>] {
+        &self.ephemeral_containers
+    }
+
+    /// Containers and init containers.
+    pub(crate) fn all_containers(&self) -> impl Iterator<Item = &ContainerView<'a>> {
+        self.containers.iter().chain(&self.init_containers)
+    }
+
+    pub(crate) fn has_metadata(&self) -> bool {
+        self.metadata.is_some()
+    }
+
+    pub(crate) fn has_annotations(&self) -> bool {
+        self.metadata.as_ref().is_some_and(|metadata| metadata.annotations.is_some())
+    }
+
+    /// How many bytes the annotations other than `except` take, as the API server counts them.
+    pub(crate) fn annotations_size(&self, except: &str) -> usize {
+        let annotations = self.metadata.iter().filter_map(|metadata| metadata.annotations.as_ref()).flatten();
+        annotations.filter(|(key, _)| ***key != *except).map(|(key, value)| key.len() + value.len()).sum()
+    }
+
+    pub(crate) fn has_init_containers(&self) -> bool {
+        self.has_init_containers
+    }
+
+    /// The names in `spec.imagePullSecrets`; `None` where there is no list.
+    pub(crate) fn pull_secrets(&self) -> Option<impl Iterator<Item = &str>> {
+        let secrets = self.pull_secrets.as_ref()?;
+        Some(secrets.iter().filter_map(|Object(secret)| secret.name.as_deref()))
+    }
+
+    /// The native sidecars among the init containers (KEP-753), with their places.
+    pub(crate) fn native_sidecars(&self) -> impl Iterator<Item = (usize, &ContainerView<'a>)> {
+        self.init_containers.iter().enumerate().filter(|(_, container)| container.is_native_sidecar())
+    }
+
+    /// Whether `spec.os.name` is `windows`.
+    pub(crate) fn is_windows(&self) -> bool {
+        self.windows
+    }
+
+    /// `spec.resources`, the quantities for the whole pod.
+    pub(crate) fn resources(&self) -> Option<&RawResources<'a>> {
+        self.resources.as_ref()
+    }
+
+    /// Whether the pod has a volume of this name and every such volume is `projected`.
+    pub(crate) fn has_projected_volume(&self, name: &str) -> bool {
+        let mut named = self.volumes.iter().filter(|Object(volume)| volume.name() == name).peekable();
+        named.peek().is_some() && named.all(|Object(volume)| volume.is_projected())
+    }
+}
+
+#[derive(Deserialize)]
+struct RawPod<'a> {
+    #[serde(borrow)]
+    metadata: Option<Object<Metadata<'a>>>,
+    #[serde(borrow)]
+    spec: Option<Object<RawSpec<'a>>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata<'a> {
+    #[serde(borrow)]
+    name: Option<Text<'a>>,
+    #[serde(borrow)]
+    generate_name: Option<Text<'a>>,
+    #[serde(borrow)]
+    namespace: Option<Text<'a>>,
+    #[serde(borrow)]
+    labels: Option<BTreeMap<Text<'a>, Text<'a>>>,
+    #[serde(borrow)]
+    annotations: Option<BTreeMap<Text<'a>, Text<'a>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawSpec<'a> {
+    #[serde(borrow)]
+    restart_policy: Option<Text<'a>>,
+    #[serde(borrow)]
+    service_account_name: Option<Text<'a>>,
+    /// The older name of the same, which the API server keeps in step.
+    #[serde(borrow)]
+    service_account: Option<Text<'a>>,
+    host_network: Option<bool>,
+    #[serde(rename = "hostPID")]
+    host_pid: Option<bool>,
+    #[serde(rename = "hostIPC")]
+    host_ipc: Option<bool>,
+    #[serde(borrow)]
+    hostname: Option<Text<'a>>,
+    #[serde(borrow)]
+    host_aliases: Option<Vec<Object<HostAlias<'a>>>>,
+    share_process_namespace: Option<bool>,
+    #[serde(borrow)]
+    security_context: Option<Object<Privileges<'a>>>,
+    #[serde(borrow)]
+    image_pull_secrets: Option<Vec<Object<Named<'a>>>>,
+    #[serde(borrow)]
+    os: Option<Object<Named<'a>>>,
+    #[serde(borrow)]
+    resources: Option<Object<RawResources<'a>>>,
+    #[serde(borrow)]
+    volumes: Option<Vec<Object<VolumeView<'a>>>>,
+    #[serde(borrow)]
+    containers: Option<Vec<&'a RawValue>>,
+    #[serde(borrow)]
+    init_containers: Option<Vec<&'a RawValue>>,
+    #[serde(borrow)]
+    ephemeral_containers: Option<Vec<&'a RawValue>>,
+}
+
+/// Quantities by resource name; a quantity may be written as a number too.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct RawResources<'a> {
+    #[serde(borrow)]
+    pub(crate) requests: Option<BTreeMap<Text<'a>, Value>>,
+    #[serde(borrow)]
+    pub(crate) limits: Option<BTreeMap<Text<'a>, Value>>,
+}
+
+/// One entry of `hostAliases`.
+#[derive(Debug, Clone, Deserialize)]
+struct HostAlias<'a> {
+    #[serde(borrow)]
+    ip: Option<Text<'a>>,
+    #[serde(borrow)]
+    hostnames: Option<Vec<Text<'a>>>,
+}
+
+fn pairs<'t>(map: Option<&'t BTreeMap<Text<'_>, Text<'_>>>) -> impl Iterator<Item = (&'t str, &'t str)> {
+    map.into_iter().flatten().map(|(key, value)| (&**key, &**value))
+}

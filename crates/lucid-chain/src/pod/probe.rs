@@ -1,0 +1,116 @@
+//! How the kubelet asks a container.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, Visitor},
+};
+
+use super::{
+    container::{ContainerView, PortView},
+    json::{Object, Text},
+};
+
+/// One probe.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RawProbe<'a> {
+    #[serde(borrow)]
+    http_get: Option<Object<Action<'a>>>,
+    #[serde(borrow)]
+    tcp_socket: Option<Object<Action<'a>>>,
+    #[serde(borrow)]
+    grpc: Option<Object<Action<'a>>>,
+}
+
+impl<'a> RawProbe<'a> {
+    /// `httpGet`.
+    pub(crate) fn http_get(&self) -> Option<&Action<'a>> {
+        self.http_get.as_ref().map(|Object(action)| action)
+    }
+
+    /// `tcpSocket` or `grpc`, with that name.
+    pub(crate) fn other(&self) -> Option<(&'static str, &Action<'a>)> {
+        let tcp = self.tcp_socket.as_ref().map(|Object(action)| ("tcpSocket", action));
+        tcp.or_else(|| self.grpc.as_ref().map(|Object(action)| ("grpc", action)))
+    }
+}
+
+/// Where a probe goes.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Action<'a> {
+    #[serde(borrow)]
+    path: Option<Text<'a>>,
+    #[serde(borrow)]
+    scheme: Option<Text<'a>>,
+    #[serde(borrow)]
+    host: Option<Text<'a>>,
+    #[serde(borrow)]
+    port: Option<PortReference<'a>>,
+}
+
+impl Action<'_> {
+    /// `path`; `/` where it is left out.
+    pub(crate) fn path(&self) -> &str {
+        self.path.as_deref().filter(|path| !path.is_empty()).unwrap_or("/")
+    }
+
+    /// Whether it speaks TLS (`scheme: HTTPS`).
+    pub(crate) fn is_https(&self) -> bool {
+        self.scheme.as_deref() == Some("HTTPS")
+    }
+
+    /// Whether it goes to `port` of the pod; names are those of the container's ports.
+    pub(crate) fn goes_to(&self, port: u16, container: &ContainerView<'_>) -> bool {
+        let elsewhere = self.host.as_deref().is_some_and(|host| !host.is_empty());
+        let meant = match &self.port {
+            Some(PortReference::Number(number)) => Some(*number),
+            Some(PortReference::Name(name)) => {
+                let mut declared = container.ports().filter(|port| port.name() == Some(name));
+                declared.next().and_then(PortView::container_port).map(i64::from)
+            }
+            None => None,
+        };
+        !elsewhere && meant == Some(i64::from(port))
+    }
+}
+
+/// A port by number or by name (`IntOrString`).
+#[derive(Debug, Clone)]
+enum PortReference<'a> {
+    Number(i64),
+    Name(Text<'a>),
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for PortReference<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PortVisitor;
+
+        impl<'de> Visitor<'de> for PortVisitor {
+            type Value = PortReference<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a port's number or name")
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Self::Value, E> {
+                Ok(PortReference::Number(number))
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Self::Value, E> {
+                i64::try_from(number).map(PortReference::Number).map_err(E::custom)
+            }
+
+            fn visit_borrowed_str<E: de::Error>(self, name: &'de str) -> Result<Self::Value, E> {
+                Ok(PortReference::Name(name.into()))
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Self::Value, E> {
+                Ok(PortReference::Name(name.to_owned().into()))
+            }
+        }
+
+        deserializer.deserialize_any(PortVisitor)
+    }
+}

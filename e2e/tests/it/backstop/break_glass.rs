@@ -1,0 +1,160 @@
+//! Tickets.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use http::Method;
+use lucid_e2e::{program, send};
+use serde_json::{Value, json};
+
+use super::{apply, builtin, dry_run, injected, install, printed, refused};
+use crate::common::{ENABLED, cluster, create, pod, secured};
+
+/// Where the webhooks cannot be asked: the API server knows tickets by itself, and its audit log has those that counted.
+#[tokio::test]
+async fn a_ticket_that_the_webhook_would_accept_breaks_the_glass_and_is_in_the_audit_log() {
+    let cluster = cluster().await;
+    let pattern = r"(?i)[a-z&&[^x]]+-\d{2,5}|(?<change>chg)[0-9]";
+    install(&cluster, &["--break-glass-pattern", pattern]).await;
+    let with = |ticket: &str, until: Option<&str>| {
+        let labels = json!({"lucid.io/secured": "true", "lucid.computing/break-glass": ticket});
+        let annotations =
+            until.map_or_else(|| json!({}), |it| json!({"lucid.computing/break-glass-until": it}));
+        pod("web", labels, annotations)
+    };
+    for ticket in ["INC-4711", "inc-10", "CHG7"] {
+        let answer = dry_run(&cluster, "shop", &with(ticket, None)).await;
+        assert_eq!(answer.status, 201, "{ticket}: {answer:?}");
+        let events = cluster.audit_events().unwrap();
+        let noted = |event: &Value| event["annotations"]["lucid-backstop/break-glass"] == ticket;
+        assert_eq!(events.iter().filter(|event| noted(event)).count(), 1, "{ticket}");
+    }
+    for ticket in
+        ["", "true", "INC-1", "INC-4711.x", "xINC-4711", "INC-123456", "AX-12", "CHG77", "4-12", "CHG7-a"]
+    {
+        let answer = dry_run(&cluster, "shop", &with(ticket, None)).await;
+        refused(&answer, &["does not have its chain"]);
+        assert_eq!(answer.refusal().contains("LUCID_BREAK_GLASS_PATTERN"), !ticket.is_empty(), "{answer:?}");
+    }
+    let events = cluster.audit_events().unwrap();
+    let noted = events.iter().filter(|event| !event["annotations"]["lucid-backstop/break-glass"].is_null());
+    assert_eq!(noted.count(), 3);
+    let written = |seconds: i64, zone: &str| {
+        let offset = jiff::tz::TimeZone::fixed(jiff::tz::offset(if zone == "Z" { 0 } else { 9 }));
+        let time = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds);
+        format!("{}{zone}", time.to_zoned(offset).strftime("%Y-%m-%dT%H:%M:%S"))
+    };
+    let open =
+        [&*written(300, "Z"), &written(300, "+09:00"), "2096-02-29t00:00:00.5z", " 9999-01-01T00:00:00Z "];
+    for until in open {
+        let answer = dry_run(&cluster, "shop", &with("INC-4711", Some(until))).await;
+        assert_eq!(answer.status, 201, "{until}: {answer:?}");
+    }
+    for until in [&*written(-300, "Z"), &written(-300, "+09:00"), "1970-01-01T00:00:00Z"] {
+        let answer = dry_run(&cluster, "shop", &with("INC-4711", Some(until))).await;
+        refused(&answer, &["Ticket INC-4711 does not count: it has expired"]);
+    }
+    let nonsense = [
+        "",
+        "tomorrow",
+        "2096-01-01",
+        "2096-01-01T00:00:00",
+        "2095-02-29T00:00:00Z",
+        "2100-02-29T00:00:00Z",
+        "2096-04-31T00:00:00Z",
+        "2096-01-01T24:00:00Z",
+        "9999-12-31T23:59:59-01:00",
+        "0000-01-01T00:00:00Z",
+    ];
+    for until in nonsense {
+        let answer = dry_run(&cluster, "shop", &with("INC-4711", Some(until))).await;
+        refused(&answer, &["does not count: lucid.computing/break-glass-until is no RFC 3339 time"]);
+    }
+    // The time of its creation is the API server's to say.
+    let mut forged = with("INC-4711", Some(&written(-300, "Z")));
+    forged["metadata"]["creationTimestamp"] = json!("2020-01-01T00:00:00Z");
+    refused(&dry_run(&cluster, "shop", &forged).await, &["it has expired"]);
+
+    // Changes: an auditor gets another image.
+    let merge = "application/strategic-merge-patch+json";
+    let mut chained = injected(&secured("made"), &builtin());
+    chained["metadata"]["labels"]["lucid.computing/break-glass"] = json!("none");
+    create(&cluster, "shop", &chained).await.stored().unwrap();
+    let change = async |ticket: &str, until: Option<&str>| {
+        let metadata = with(ticket, until)["metadata"].clone();
+        let patch = json!({"metadata": {"labels": metadata["labels"], "annotations": metadata["annotations"]},
+            "spec": {"containers": [{"name": "lucid-guardrails-auditor", "image": "example.com/rescue:1"}]}});
+        let path = "/api/v1/namespaces/shop/pods/made?dryRun=All";
+        send(&cluster.client(), Method::PATCH, path, merge, &patch).await.unwrap()
+    };
+    refused(&change("none", None).await, &["none of theirs", "LUCID_BREAK_GLASS_PATTERN"]);
+    refused(&change("INC-4711", Some(&written(300, "Z"))).await, &["none of theirs", "for new pods only"]);
+    let answer = change("INC-4711", None).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+
+    for (arguments, part) in
+        [(["--break-glass-pattern="], "none does here"), (["--no-break-glass"], "none does here")]
+    {
+        apply(&cluster, &printed(&arguments));
+        let begin = Instant::now();
+        loop {
+            let answer = dry_run(&cluster, "shop", &with("INC-4711", None)).await;
+            if answer.status != 201 {
+                refused(&answer, &["does not count", part]);
+                break;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(60), "{arguments:?} never came into force");
+        }
+    }
+    let mut command = Command::new(program("lucid-operator").unwrap());
+    let output =
+        command.args(["manifests", "--backstop", r"--break-glass-pattern=\b{start}[0-9]+"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("LUCID_BREAK_GLASS_PATTERN"), "{output:?}");
+}
+
+#[tokio::test]
+async fn only_who_may_breaks_the_glass_where_that_is_asked_for() {
+    let cluster = cluster().await;
+    install(&cluster, &["--break-glass-access-review"]).await;
+    let rule =
+        |group: &str, verb: &str| json!({"apiGroups": [group], "resources": ["pods"], "verbs": [verb]});
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+        "metadata": {"name": "on-call", "namespace": "shop"}, "rules": [rule("lucid.computing", "breakglass")]});
+    let creator = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "creator"},
+        "rules": [rule("", "create"), rule("", "breakglass")]});
+    let bound = |kind: &str, role: &str, role_kind: &str, user: &str| {
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": format!("{role}-{user}"),
+            "namespace": (kind == "RoleBinding").then_some("shop")},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": role},
+            "subjects": [{"kind": "User", "name": user}]})
+    };
+    apply(
+        &cluster,
+        &[
+            role,
+            creator,
+            bound("ClusterRoleBinding", "creator", "ClusterRole", "jane"),
+            bound("ClusterRoleBinding", "creator", "ClusterRole", "joe"),
+            bound("RoleBinding", "on-call", "Role", "jane"),
+        ],
+    );
+    cluster.create_namespace("office", &[ENABLED]).await.unwrap();
+    let labels = json!({"lucid.io/secured": "true", "lucid.computing/break-glass": "INC-4711"});
+    let manifest = pod("web", labels, json!({})).to_string();
+    let create_as = |user: &str, namespace: &str| {
+        let arguments = ["create", "--dry-run=server", "-f", "-", "--as", user, "-n", namespace];
+        let output = cluster.kubectl(&arguments, &manifest).unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let begin = Instant::now();
+    // The authorizer hears of roles a moment later.
+    while !create_as("jane", "shop").0 {
+        assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", create_as("jane", "shop"));
+    }
+    for (user, namespace) in [("joe", "shop"), ("jane", "office")] {
+        let (is_created, said) = create_as(user, namespace);
+        let why = "Ticket INC-4711 does not count: the user may not breakglass pods.lucid.computing";
+        assert!(!is_created && said.contains(why), "{user} in {namespace}: {said}");
+    }
+}

@@ -1,0 +1,199 @@
+//! Chains that nobody of Lucid made: what passes for one.
+
+use serde_json::{Value, json};
+
+use super::{builtin, containers, dry_run, injected, install, refused, variables};
+use crate::common::{cluster, pod};
+
+#[tokio::test]
+async fn a_chain_that_was_made_by_hand_has_to_be_one() {
+    let cluster = cluster().await;
+    install(&cluster, &[]).await;
+    let configuration = builtin();
+    let asking = |annotations: Value| pod("web", json!({"lucid.io/secured": "true"}), annotations);
+    let two = asking(json!({"lucid.computing/auditor-chain": "injection,toxicity"}));
+    let native = asking(
+        json!({"lucid.computing/auditor-chain": "injection,toxicity", "lucid.computing/sidecar-mode": "native"}),
+    );
+    let both = [injected(&two, &configuration), injected(&native, &configuration)];
+    let any = injected(&asking(json!({})), &configuration);
+    for pod in both.iter().chain([&any]) {
+        let answer = dry_run(&cluster, "shop", pod).await;
+        assert_eq!(answer.status, 201, "{answer:?}");
+    }
+
+    let chain = "does not have its chain";
+    let rules = "no init container lucid-init";
+    type Change = fn(&mut Value);
+    // `auditor` is the first one of the chain, `init` installs the rules.
+    let wrong: [(&str, &str, Change); 31] = [
+        ("image of somebody else", chain, |it| {
+            auditor(it)["image"] = json!("example.com/lucid-injection-auditor:1")
+        }),
+        ("another registry", chain, |it| {
+            auditor(it)["image"] = json!("ghcr.io.example.com/lucid/lucid-injection-auditor:1")
+        }),
+        ("below another path", chain, |it| {
+            auditor(it)["image"] = json!("example.com/ghcr.io/lucid/lucid-injection-auditor:1")
+        }),
+        ("a longer path", chain, |it| {
+            auditor(it)["image"] = json!("ghcr.io/lucid/lucid-injection-auditor/x:1")
+        }),
+        ("a port like a tag", chain, |it| {
+            auditor(it)["image"] = json!("ghcr.io:5000/lucid/lucid-injection-auditor")
+        }),
+        ("another auditor's image", chain, |it| {
+            auditor(it)["image"] = json!("ghcr.io/lucid/lucid-toxicity-auditor:latest")
+        }),
+        ("command", chain, |it| auditor(it)["command"] = json!(["sleep", "inf"])),
+        ("arguments", chain, |it| auditor(it)["args"] = json!(["--off"])),
+        ("hook", chain, |it| {
+            auditor(it)["lifecycle"] = json!({"postStart": {"exec": {"command": ["kill", "1"]}}})
+        }),
+        ("probe", chain, |it| auditor(it)["livenessProbe"] = json!({"exec": {"command": ["kill", "1"]}})),
+        ("files", chain, |it| {
+            it["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
+            auditor(it)["volumeMounts"] = json!([{"name": "v", "mountPath": "/app"}]);
+        }),
+        ("files by a way around", chain, |it| {
+            it["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
+            let path = "/var/run/secrets/../../../app";
+            auditor(it)["volumeMounts"] = json!([{"name": "v", "mountPath": path, "readOnly": true}]);
+        }),
+        ("variable", chain, |it| variables(auditor(it)).push(json!({"name": "THRESHOLD", "value": "9"}))),
+        ("variables", chain, |it| auditor(it)["envFrom"] = json!([{"configMapRef": {"name": "x"}}])),
+        ("next hop twice", chain, |it| {
+            variables(auditor(it))
+                .push(json!({"name": "LUCID_CHAIN_NEXT", "value": "http://localhost:5000"}));
+        }),
+        ("past the next auditor", chain, |it| {
+            for variable in variables(auditor(it)) {
+                if variable["name"] == "LUCID_CHAIN_NEXT" || variable["name"] == "AUDITOR_URL" {
+                    variable["value"] = json!("http://localhost:5000");
+                }
+            }
+        }),
+        ("out of the pod", chain, |it| {
+            for variable in variables(auditor(it)) {
+                if variable["name"] == "LUCID_CHAIN_NEXT" || variable["name"] == "AUDITOR_URL" {
+                    variable["value"] = json!("http://example.com:8093");
+                }
+            }
+        }),
+        ("other mode", chain, |it| {
+            for variable in variables(auditor(it)) {
+                if variable["name"] == "LUCID_AUDIT_MODE" {
+                    variable["value"] = json!("off");
+                }
+            }
+        }),
+        ("other port", chain, |it| auditor(it)["ports"] = json!([{"containerPort": 8091}])),
+        ("no marker", chain, |it| variables(auditor(it)).retain(|it| it["name"] != "LUCID_AUDITOR_ID")),
+        ("marker alone", chain, |it| {
+            *variables(auditor(it)) =
+                vec![json!({"name": "LUCID_AUDITOR_ID", "value": "lucid-injection-auditor"})];
+        }),
+        ("uid of an application", chain, |it| auditor(it)["securityContext"]["runAsUser"] = json!(1000)),
+        ("uid of the next", chain, |it| auditor(it)["securityContext"]["runAsUser"] = json!(20002)),
+        ("escalation", chain, |it| auditor(it)["securityContext"]["allowPrivilegeEscalation"] = json!(true)),
+        ("capability", chain, |it| {
+            auditor(it)["securityContext"]["capabilities"]["add"] = json!(["NET_ADMIN"])
+        }),
+        ("order", chain, |it| {
+            it["metadata"]["annotations"]["lucid.computing/auditor-chain"] = json!("toxicity,injection")
+        }),
+        ("one is missing", chain, |it| {
+            it["metadata"]["annotations"]["lucid.computing/auditor-chain"] =
+                json!("injection,toxicity,guardrails")
+        }),
+        ("no rules", rules, |it| inits(it).retain(|it| it["name"] != "lucid-init")),
+        ("rules by somebody else", rules, |it| init(it)["image"] = json!("example.com/lucid-init:1")),
+        ("rules past the second", rules, |it| rule(it, r#",{"uid":20002,"port":8093}"#, "")),
+        ("rules for nothing", rules, |it| rule(it, r#""inbound":true"#, r#""inbound":false"#)),
+    ];
+    for (name, part, change) in wrong {
+        for pod in &both {
+            let mut pod = pod.clone();
+            change(&mut pod);
+            let answer = dry_run(&cluster, "shop", &pod).await;
+            assert!(answer.refusal().contains(part), "{name}: {answer:?}");
+            refused(&answer, &[]);
+        }
+    }
+    // One that ends before the pod does.
+    let mut ends = both[1].clone();
+    auditor(&mut ends).as_object_mut().unwrap().remove("restartPolicy");
+    for probe in ["startupProbe", "readinessProbe", "livenessProbe"] {
+        auditor(&mut ends).as_object_mut().unwrap().remove(probe);
+    }
+    refused(&dry_run(&cluster, "shop", &ends).await, &[chain]);
+
+    // Without a chain that is told, one broken one is none.
+    let broken: [(&str, Change); 3] = [
+        ("no first one", |it| containers(it).retain(|it| it["securityContext"]["runAsUser"] != 20001)),
+        ("hop to nobody else", |it| {
+            let variables = variables(&mut containers(it)[1]);
+            for variable in variables {
+                if variable["name"] == "LUCID_CHAIN_NEXT" || variable["name"] == "AUDITOR_URL" {
+                    variable["value"] = json!("http://localhost:8090");
+                }
+            }
+        }),
+        ("image of somebody else", |it| containers(it)[1]["image"] = json!("example.com/x:1")),
+    ];
+    for (name, change) in broken {
+        let mut pod = any.clone();
+        change(&mut pod);
+        let answer = dry_run(&cluster, "shop", &pod).await;
+        assert!(answer.refusal().contains(chain), "{name}: {answer:?}");
+    }
+
+    // What may differ.
+    let fine: [(&str, Change); 7] = [
+        ("tag", |it| auditor(it)["image"] = json!("ghcr.io/lucid/lucid-injection-auditor:2")),
+        ("digest", |it| {
+            auditor(it)["image"] =
+                json!(format!("ghcr.io/lucid/lucid-injection-auditor@sha256:{}", "1".repeat(64)))
+        }),
+        ("pull policy", |it| auditor(it)["imagePullPolicy"] = json!("Never")),
+        ("resources", |it| auditor(it)["resources"] = json!({"limits": {"cpu": "1"}})),
+        ("identity", |it| variables(auditor(it)).push(json!({"name": "AWS_REGION", "value": "eu-1"}))),
+        ("sidecars", |it| {
+            containers(it)
+                .push(json!({"name": "proxy", "image": "example.com/proxy:1", "env": [{"name": "A"}]}))
+        }),
+        ("status", |it| {
+            drop(it["metadata"]["annotations"].as_object_mut().unwrap().remove("lucid.computing/status"))
+        }),
+    ];
+    for (name, change) in fine {
+        for pod in &both {
+            let mut pod = pod.clone();
+            change(&mut pod);
+            let answer = dry_run(&cluster, "shop", &pod).await;
+            assert_eq!(answer.status, 201, "{name}: {answer:?}");
+        }
+    }
+}
+
+fn inits(pod: &mut Value) -> &mut Vec<Value> {
+    pod["spec"]["initContainers"].as_array_mut().unwrap()
+}
+
+/// The first auditor of the chain, in whichever list.
+fn auditor(pod: &mut Value) -> &mut Value {
+    let name = "lucid-injection-auditor";
+    let list = if containers(pod).iter().any(|it| it["name"] == name) { containers(pod) } else { inits(pod) };
+    list.iter_mut().find(|it| it["name"] == name).unwrap()
+}
+
+fn init(pod: &mut Value) -> &mut Value {
+    inits(pod).iter_mut().find(|it| it["name"] == "lucid-init").unwrap()
+}
+
+fn rule(pod: &mut Value, from: &str, to: &str) {
+    let value = &mut variables(init(pod))[0]["value"];
+    let text = value.as_str().unwrap();
+    assert!(text.contains(from), "{text}");
+    *value = json!(text.replace(from, to));
+}

@@ -1,0 +1,83 @@
+//! Images of auditors: digests, and changes of pods that run.
+
+use http::Method;
+use lucid_chain::{Catalogue, Configuration};
+use lucid_e2e::send;
+use serde_json::{Value, json};
+
+use super::{containers, injected, install, refused};
+use crate::common::{cluster, create, pod};
+
+#[tokio::test]
+async fn strict_notarization_takes_no_auditor_without_digest_and_no_auditor_becomes_something_else() {
+    let cluster = cluster().await;
+    let digest = format!("sha256:{}", "1".repeat(64));
+    let catalogue = format!(
+        "chain:\n  - {{name: good, image: \"example.com/good:1@{digest}\"}}\n  - {{name: tagged, image: \"example.com/tagged:1\"}}\n"
+    );
+    let file = cluster.folder().join("auditors.yaml");
+    std::fs::write(&file, &catalogue).unwrap();
+    let catalogue = Catalogue::builtin().overlay(&Catalogue::parse("auditors.yaml", &catalogue).unwrap());
+    let configuration = Configuration::new(catalogue, None).unwrap();
+    install(&cluster, &["--config", &file.display().to_string(), "--strict-notarization"]).await;
+    let asking = |name: &str, chain: &str| {
+        let annotations = json!({"lucid.computing/auditor-chain": chain});
+        injected(&pod(name, json!({"lucid.io/secured": "true"}), annotations), &configuration)
+    };
+    let unpinned = "auditor containers without digest: ";
+    let answer = create(&cluster, "shop", &asking("tagged", "tagged")).await;
+    refused(&answer, &[unpinned, "tagged"]);
+    for image in
+        ["example.com/good:1", "EXAMPLE.com:443/good", "example.com/other:1", "example.com/good@sha256:1"]
+    {
+        let mut pod = asking("web", "good");
+        let more =
+            json!({"name": "more", "image": image, "env": [{"name": "LUCID_AUDITOR_ID", "value": "x"}]});
+        containers(&mut pod).push(more);
+        refused(&create(&cluster, "shop", &pod).await, &[unpinned, "more"]);
+    }
+    create(&cluster, "shop", &asking("web", "good")).await.stored().unwrap();
+
+    let change = |path: &'static str, patch: Value| {
+        let client = cluster.client();
+        async move {
+            let path = format!("/api/v1/namespaces/shop/pods/{path}");
+            let kind = "application/strategic-merge-patch+json";
+            send(&client, Method::PATCH, &path, kind, &patch).await.unwrap()
+        }
+    };
+    let image = |name: &str, image: &str| json!({"spec": {"containers": [{"name": name, "image": image}]}});
+    let ephemeral =
+        |name: &str, image: &str| json!({"spec": {"ephemeralContainers": [{"name": name, "image": image}]}});
+    let other = format!("example.com/good@sha256:{}", "2".repeat(64));
+    let foreign = format!("example.com/model@sha256:{}", "2".repeat(64));
+    let none_of_theirs = "auditor containers with an image that is none of theirs: good";
+    for secured in ["true", "false"] {
+        // Who takes the label away first gains nothing by it.
+        let label = json!({"metadata": {"labels": {"lucid.io/secured": secured}}});
+        assert_eq!(change("web", label).await.status, 200);
+        refused(&change("web", image("good", "example.com/good:2")).await, &[unpinned, "good"]);
+        refused(&change("web", image("good", &foreign)).await, &[none_of_theirs]);
+        refused(
+            &change("web/ephemeralcontainers", ephemeral("e", "example.com/good:2")).await,
+            &[unpinned, "e"],
+        );
+        refused(
+            &change("web/ephemeralcontainers", ephemeral("lucid-toxicity-auditor-2", "a:2")).await,
+            &[unpinned],
+        );
+        let answer = change("web", image("model", "example.com/model:2")).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let answer = change("web", image("model", "example.com/model:1")).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+    let answer = change("web", image("good", &other)).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let answer = change("web/ephemeralcontainers", ephemeral("shell", "example.com/shell:1")).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+
+    // A pod that is not secured.
+    create(&cluster, "shop", &pod("plain", json!({}), json!({}))).await.stored().unwrap();
+    let answer = change("plain", image("model", "example.com/good:2")).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+}

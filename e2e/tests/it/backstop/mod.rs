@@ -1,0 +1,274 @@
+//! `lucid-operator manifests --backstop`: what the API server refuses by itself, while nobody answers for Lucid.
+
+mod break_glass;
+mod chains;
+mod hostile;
+mod images;
+mod planner;
+mod unsecured;
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use http::Method;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams};
+use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, plan};
+use lucid_e2e::{Answer, Operator, OperatorBuilder, program, send};
+use lucid_testbed::Cluster;
+use serde_json::{Value, json};
+
+use crate::common::{ENABLED, chain, config_map, create, pod, prepare, secured, unplanned, until};
+use crate::notices::make;
+
+/// The policy and its binding, as they are printed.
+pub(crate) fn printed(arguments: &[&str]) -> Vec<Value> {
+    let mut command = Command::new(program("lucid-operator").unwrap());
+    let output = command.args(["manifests", "--backstop", "-o", "json"]).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let all = list["items"].as_array().unwrap().iter();
+    all.filter(|it| it["kind"].as_str().unwrap().starts_with("ValidatingAdmissionPolicy")).cloned().collect()
+}
+
+pub(crate) fn apply(cluster: &Cluster, documents: &[Value]) {
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": documents}).to_string();
+    let output = cluster.kubectl(&["apply", "--server-side", "-f", "-"], &list).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Installs it, and waits until the API server acts on it, which takes a moment.
+pub(crate) async fn install(cluster: &Cluster, arguments: &[&str]) {
+    apply(cluster, &printed(arguments));
+    in_force(cluster, "shop").await;
+}
+
+async fn in_force(cluster: &Cluster, namespace: &str) {
+    let mut probe = secured("probe");
+    // It is let into any namespace.
+    let hardened = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": true,
+        "seccompProfile": {"type": "RuntimeDefault"}});
+    probe["spec"]["containers"][0]["securityContext"] = hardened;
+    let begin = Instant::now();
+    loop {
+        let answer = dry_run(cluster, namespace, &probe).await;
+        if answer.refusal().contains("lucid-backstop") {
+            return;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "it never came into force: {answer:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn dry_run(cluster: &Cluster, namespace: &str, pod: &Value) -> Answer {
+    let path = format!("/api/v1/namespaces/{namespace}/pods?dryRun=All");
+    send(&cluster.client(), Method::POST, &path, "application/json", pod).await.unwrap()
+}
+
+/// The pod as the webhook would make it, where nothing is configured but this.
+fn injected(pod: &Value, configuration: &Configuration) -> Value {
+    planned(pod, &Inputs::new(configuration)).unwrap_or_else(|why| panic!("{why}"))
+}
+
+fn planned(pod: &Value, inputs: &Inputs<'_>) -> Result<Value, String> {
+    let json = pod.to_string();
+    let view = PodView::from_json(&json).unwrap();
+    match plan(&view, inputs).decision {
+        Decision::Planned(plan) => {
+            let mut pod = pod.clone();
+            let patch = serde_json::to_value(plan.patch(&view)).unwrap();
+            json_patch::patch(&mut pod, &serde_json::from_value::<json_patch::Patch>(patch).unwrap())
+                .unwrap();
+            Ok(pod)
+        }
+        other => Err(format!("{other:?}")),
+    }
+}
+
+fn builtin() -> Configuration {
+    Configuration::new(Catalogue::builtin(), None).unwrap()
+}
+
+fn refused(answer: &Answer, parts: &[&str]) {
+    assert!(matches!(answer.status, 403 | 422), "{answer:?}");
+    for part in ["ValidatingAdmissionPolicy 'lucid-backstop'"].iter().chain(parts) {
+        assert!(answer.refusal().contains(part), "{part:?} is not in {:?}", answer.refusal());
+    }
+}
+
+/// Registers webhooks that may fail, and ends them.
+async fn dead_webhook(cluster: &Cluster) -> Operator {
+    let mut operator = ignoring(cluster).start().await.unwrap();
+    operator.kill();
+    operator
+}
+
+fn ignoring(cluster: &Cluster) -> OperatorBuilder {
+    let operator = Operator::builder(cluster).env("LUCID_FAILURE_POLICY", "Ignore");
+    operator.env("LUCID_VALIDATION_FAILURE_POLICY", "Ignore").env("LUCID_WEBHOOK_TIMEOUT_SECONDS", "5")
+}
+
+/// What `lucid-operator check` says of the policy.
+async fn checked(cluster: &Cluster, status: &str, part: &str) {
+    let mut command = Command::new(program("lucid-operator").unwrap());
+    command.args(["check", "-o", "json"]).env("KUBECONFIG", cluster.kubeconfig_path());
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let checks = report["checks"].as_array().unwrap();
+    let found = checks.iter().find(|it| it["check"] == "backstop").unwrap_or_else(|| panic!("{report}"));
+    assert_eq!(found["status"], status, "{found}");
+    assert!(found["found"].as_str().unwrap().contains(part), "{found}");
+}
+
+fn containers(pod: &mut Value) -> &mut Vec<Value> {
+    pod["spec"]["containers"].as_array_mut().unwrap()
+}
+
+fn variables(container: &mut Value) -> &mut Vec<Value> {
+    container["env"].as_array_mut().unwrap()
+}
+
+#[tokio::test]
+async fn while_every_webhook_is_down_no_pod_runs_without_the_chain_it_asks_for() {
+    let cluster = prepare(Cluster::builder().controller_manager().start().await.unwrap()).await;
+    let mut operator = dead_webhook(&cluster).await;
+    let annotated =
+        |name: &str, chain: &str| pod(name, json!({}), json!({"lucid.computing/auditors": chain}));
+    // This is what the policy is for.
+    let answer = create(&cluster, "shop", &secured("open")).await;
+    assert_eq!(answer.status, 201, "{answer:?}");
+
+    checked(&cluster, "warning", "there is no ValidatingAdmissionPolicy lucid-backstop").await;
+    install(&cluster, &[]).await;
+    checked(&cluster, "ok", "lucid-backstop refuses").await;
+    let answer = create(&cluster, "shop", &secured("web")).await;
+    refused(&answer, &["does not have its chain", "found none", "may be down", "lucid-operator check"]);
+    refused(&dry_run(&cluster, "shop", &secured("web")).await, &["does not have its chain"]);
+    let answer = create(&cluster, "shop", &annotated("web", "toxicity, injection")).await;
+    refused(&answer, &["wanted toxicity, injection;"]);
+    for nonsense in ["", "nonsense", ",", "toxicity,nonsense"] {
+        let answer = create(&cluster, "shop", &annotated("web", nonsense)).await;
+        refused(&answer, &["wanted at least one auditor"]);
+    }
+    let plain =
+        create(&cluster, "shop", &pod("plain", json!({"lucid.io/secured": "false"}), json!({}))).await;
+    assert_eq!(plain.status, 201, "{plain:?}");
+    for namespace in ["other", "lucid-system", "kube-system"] {
+        let label = Patch::Merge(json!({"metadata": {"labels": {"lucid.computing/enabled": "true"}}}));
+        if namespace != "other" {
+            let api: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(cluster.client());
+            api.patch(namespace, &PatchParams::default(), &label).await.unwrap();
+        }
+        // The controller makes service accounts when it comes to it.
+        let made = |answer: &Answer| answer.status == 201;
+        until(&cluster, namespace, |name| secured(&format!("web-{name}")), made).await;
+    }
+
+    // What was there before can be changed and deleted.
+    let merge = "application/strategic-merge-patch+json";
+    let path = "/api/v1/namespaces/shop/pods/open";
+    let changes = [
+        json!({"metadata": {"labels": {"a": "b"}, "finalizers": ["example.com/wait"]}}),
+        json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.com/wait"]}}),
+        json!({"spec": {"activeDeadlineSeconds": 3600}}),
+        json!({"spec": {"containers": [{"name": "model", "image": "example.com/model:2", "ports": [{"containerPort": 5000}]}]}}),
+    ];
+    for change in changes {
+        let answer = send(&cluster.client(), Method::PATCH, path, merge, &change).await.unwrap();
+        assert_eq!(answer.status, 200, "{change}: {answer:?}");
+    }
+    let answer = send(&cluster.client(), Method::DELETE, path, "application/json", &json!({})).await.unwrap();
+    assert_eq!(answer.status, 200, "{answer:?}");
+
+    // The configuration moves on, the policy does not.
+    let pii = "chain: [{name: pii, image: example.com/pii}]";
+    config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", pii).await;
+    checked(&cluster, "warning", "another configuration: catalogue, names, stems;").await;
+
+    // Who makes pods of a Deployment is told, and nothing is lost: they come when the operator does.
+    let mut template = secured("web");
+    template["metadata"].as_object_mut().unwrap().remove("name");
+    template["metadata"]["labels"]["app"] = json!("web");
+    let template = json!({"metadata": template["metadata"], "spec": template["spec"]});
+    let deployment = json!({"metadata": {"name": "web"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template}});
+    make::<Deployment>(&cluster, deployment).await;
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "shop");
+    let begin = Instant::now();
+    loop {
+        let status = deployments.get("web").await.unwrap().status.unwrap_or_default();
+        let conditions = status.conditions.unwrap_or_default();
+        if conditions.iter().any(|it| it.message.as_ref().is_some_and(|it| it.contains("lucid-backstop"))) {
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "{conditions:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    operator.restart().await.unwrap();
+    let with_chain = |answer: &Answer| answer.result.as_ref().is_ok_and(|pod| chain(pod).len() == 3);
+    until(&cluster, "shop", |name| secured(&format!("up-{name}")), with_chain).await;
+    let pods: Api<Pod> = Api::namespaced(cluster.client(), "shop");
+    let begin = Instant::now();
+    while pods.list(&ListParams::default().labels("app=web")).await.unwrap().items.is_empty() {
+        assert!(begin.elapsed() < Duration::from_secs(90), "the Deployment has no pod");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// What a person would make of pods in a cluster that works: the policy has nothing to say.
+#[tokio::test]
+async fn what_a_running_operator_has_injected_passes() {
+    let cluster = prepare(Cluster::builder().controller_manager().start().await.unwrap()).await;
+    let levels = ["baseline", "restricted"];
+    for level in levels {
+        let labels = [ENABLED, ("pod-security.kubernetes.io/enforce", level)];
+        cluster.create_namespace(level, &labels).await.unwrap();
+    }
+    let entry = |number: u32| {
+        format!(
+            "  - {{name: a-{number}, image: \"r.test:5000/team/a{number}:1\", port: {}, env: {{LEVEL: \"{number}\"}}}}\n",
+            9000 + number
+        )
+    };
+    let catalogue = format!("chain:\n{}", (1..=10).map(entry).collect::<String>());
+    let file = cluster.folder().join("auditors.yaml");
+    std::fs::write(&file, &catalogue).unwrap();
+    config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue).await;
+    config_map(&cluster, "baseline", "lucid-auditor-chain", "chain", "a-3,a-3,toxicity").await;
+    install(&cluster, &["--config", &file.display().to_string()]).await;
+    let _operator = ignoring(&cluster).start().await.unwrap();
+    let restricted = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": true,
+        "seccompProfile": {"type": "RuntimeDefault"}});
+    let everything = (1..=10).map(|number| format!("a-{number}")).collect::<Vec<_>>().join(",");
+    let mut number = 0;
+    for namespace in ["shop", "baseline", "restricted"] {
+        for (key, value) in [
+            ("none", ""),
+            ("auditor-chain", &*everything),
+            ("auditor-chain", "lucid-toxicity-auditor,injection,toxicity-auditor"),
+            ("auditors", "nonsense"),
+            ("direction", "outbound"),
+            ("direction", "both"),
+            ("audit-mode", "observe"),
+            ("sidecar-mode", "native"),
+            ("sidecar-mode", "containers"),
+            ("intercept", "env"),
+            ("target-port", "7777"),
+        ] {
+            for restart in ["Always", "Never"] {
+                number += 1;
+                let key = format!("lucid.computing/{key}");
+                let mut pod =
+                    pod(&format!("pod-{number}"), json!({"lucid.io/secured": "true"}), json!({key: value}));
+                pod["spec"]["restartPolicy"] = json!(restart);
+                pod["spec"]["containers"][0]["securityContext"] = restricted.clone();
+                let answer = create(&cluster, namespace, &pod).await;
+                assert_eq!(answer.status, 201, "{namespace}: {pod}: {answer:?}");
+                let stored = answer.stored().unwrap();
+                assert!(!unplanned(&stored).contains("NotRequested"), "{pod}");
+            }
+        }
+    }
+}

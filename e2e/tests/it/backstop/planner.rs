@@ -1,0 +1,137 @@
+//! The policy and the planner say the same.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use lucid_chain::{Catalogue, Configuration, Inputs, NamespaceChain, Overrides, PodSecurity, SkipPolicy};
+use lucid_e2e::Answer;
+use lucid_testbed::Cluster;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use super::{apply, dry_run, in_force, planned, printed};
+use crate::common::{ENABLED, cluster};
+
+/// Every pod of the planner's own tests, each in a namespace and with a policy of its own.
+#[tokio::test]
+async fn what_the_planner_makes_of_any_pod_passes_and_what_it_was_before_does_not() {
+    let cluster = cluster().await;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/lucid-chain/tests/it/goldens");
+    let mut cases = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "yaml") {
+            continue;
+        }
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut documents = serde_yaml::Deserializer::from_str(&text);
+        let mut pod = Value::deserialize(documents.next().unwrap()).unwrap();
+        let said = documents.next().map(|said| Value::deserialize(said).unwrap()).unwrap_or_default();
+        let Some(metadata) = pod["metadata"].as_object_mut().filter(|_| said["forced"] != true) else {
+            continue;
+        };
+        metadata.remove("namespace");
+        // There are none.
+        pod["spec"].as_object_mut().unwrap().remove("runtimeClassName");
+        let case = Case::read(&cluster, &name, &said);
+        let level = said["podSecurity"].as_str().map(|level| ("pod-security.kubernetes.io/enforce", level));
+        let labels: Vec<_> = std::iter::once(ENABLED).chain(level).collect();
+        cluster.create_namespace(&name, &labels).await.unwrap();
+        let mut documents = printed(&case.arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        for document in &mut documents {
+            document["metadata"]["name"] = json!(format!("lucid-backstop-{name}"));
+        }
+        documents[1]["spec"]["policyName"] = documents[0]["metadata"]["name"].clone();
+        apply(&cluster, &documents);
+        cases.push((name, pod, case));
+    }
+    assert!(cases.len() > 25, "{}", cases.len());
+    for (name, pod, case) in &cases {
+        in_force(&cluster, name).await;
+        let before = dry_run(&cluster, name, pod).await;
+        let inputs = Inputs::new(&case.configuration).with_namespace(name);
+        let inputs = inputs.with_namespace_chain(case.chain.as_ref()).with_pod_security(case.level);
+        let stopped = |answer: &Answer| answer.refusal().contains("lucid-backstop");
+        match planned(pod, &inputs) {
+            Ok(after) => {
+                let after = dry_run(&cluster, name, &after).await;
+                assert!(!stopped(&after), "{name}: {after:?}");
+                assert!(
+                    before.status == 422 || stopped(&before) || after.status == 403,
+                    "{name}: {before:?}"
+                );
+            }
+            Err(why) => {
+                assert_eq!(stopped(&before), why.starts_with("Impossible"), "{name}: {before:?}");
+            }
+        }
+    }
+}
+
+/// What a file of the planner's tests says of the cluster.
+struct Case {
+    configuration: Configuration,
+    chain: Option<NamespaceChain>,
+    level: PodSecurity,
+    arguments: Vec<String>,
+}
+
+impl Case {
+    fn read(cluster: &Cluster, name: &str, said: &Value) -> Self {
+        let mut arguments =
+            vec!["--namespace-selector".to_owned(), format!("kubernetes.io/metadata.name={name}")];
+        let mut add = |option: &str, value: &str| arguments.push(format!("--{option}={value}"));
+        let write = |kind: &str, text: &str| {
+            let path = cluster.folder().join(format!("{name}.{kind}.yaml"));
+            std::fs::write(&path, text).unwrap();
+            path.display().to_string()
+        };
+        let mut catalogue = Catalogue::builtin();
+        if let Some(yaml) = said["auditors.yaml"].as_str() {
+            catalogue = catalogue.overlay(&Catalogue::parse("auditors.yaml", yaml).unwrap());
+            add("config", &write("auditors", yaml));
+        }
+        let names: Option<Vec<String>> =
+            said.get("chain").map(|names| serde_json::from_value(names.clone()).unwrap());
+        if let Some(names) = &names {
+            add("chain", &names.join(","));
+        }
+        let mut configuration = Configuration::new(catalogue, names.as_deref()).unwrap();
+        for (option, value) in said["operator"].as_object().into_iter().flatten() {
+            add(option, &value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+        }
+        if let Some(settings) = said.get("operator") {
+            let yaml = json!({"defaults": settings}).to_string();
+            let defaults = *Catalogue::parse("operator", &yaml).unwrap().defaults();
+            configuration.overrides = Overrides {
+                audit_mode: defaults.audit_mode,
+                direction: defaults.direction,
+                target_port: defaults.target_port,
+                sidecar_mode: defaults.sidecar_mode,
+                intercept: defaults.intercept,
+                outbound_port: defaults.outbound_port,
+            };
+        }
+        if let Some(listed) = said.get("skipServiceAccounts") {
+            let listed: Vec<String> = serde_json::from_value(listed.clone()).unwrap();
+            // They are of this namespace.
+            let listed: Vec<_> =
+                listed.iter().map(|it| format!("{name}/{}", it.rsplit_once('/').unwrap().1)).collect();
+            add("allow-skip-service-accounts", &listed.join(","));
+            configuration.skip = SkipPolicy::ServiceAccounts(listed.into_iter().collect());
+        }
+        let chain = said.get("namespace").map(|data| {
+            let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": data,
+                "metadata": {"name": "lucid-auditor-chain", "namespace": name}});
+            add("namespace-config", &write("chain", &map.to_string()));
+            let data: BTreeMap<String, String> = serde_json::from_value(data.clone()).unwrap();
+            NamespaceChain::from_data(name, &data, configuration.catalogue()).unwrap()
+        });
+        // Where no namespace has a chain that is not told.
+        add("exact-chain", "");
+        arguments.last_mut().unwrap().truncate("--exact-chain".len());
+        let level = said["podSecurity"].as_str().map_or(PodSecurity::Privileged, PodSecurity::of_label);
+        Self { configuration, chain, level, arguments }
+    }
+}

@@ -1,0 +1,127 @@
+//! Pods that ask for no auditors, or may skip them, and what there is room for.
+
+use http::Method;
+use lucid_chain::{Catalogue, Configuration};
+use lucid_e2e::send;
+use serde_json::{Value, json};
+
+use super::{dry_run, injected, install, refused};
+use crate::common::{cluster, create, pod};
+
+#[tokio::test]
+async fn skip_audit_is_honoured_where_the_operator_honours_it() {
+    let cluster = cluster().await;
+    install(&cluster, &["--allow-skip-service-accounts", "shop/batch,shop/default"]).await;
+    let skipping = |account: Option<&str>, value: &str| {
+        let labels = json!({"lucid.io/secured": "true"});
+        let mut pod = pod("web", labels, json!({"lucid.computing/skip-audit": value}));
+        if let Some(account) = account {
+            pod["spec"]["serviceAccountName"] = json!(account);
+        }
+        pod
+    };
+    for (account, value, is_skipped) in [
+        (None, "true", true),
+        (Some("batch"), " true ", true),
+        (Some("batch"), "false", false),
+        (Some("batch"), "yes", false),
+        (Some("builder"), "true", false),
+        (Some("shop/batch"), "true", false),
+    ] {
+        let answer = dry_run(&cluster, "shop", &skipping(account, value)).await;
+        assert_eq!(
+            answer.refusal().contains("lucid-backstop"),
+            !is_skipped && answer.status != 422,
+            "{account:?}: {answer:?}"
+        );
+    }
+}
+
+/// Whatever is in it: refused or made slow by the policy it is not.
+#[tokio::test]
+async fn a_pod_that_is_not_secured_is_never_refused_and_a_big_one_that_is_has_room() {
+    let cluster = cluster().await;
+    install(&cluster, &["--strict-notarization", "--allow-skip-service-accounts", "shop/batch"]).await;
+    let with = |labels: Value, annotations: Value, containers: Vec<Value>| {
+        let mut pod = pod("web", labels, annotations);
+        pod["spec"]["containers"].as_array_mut().unwrap().extend(containers);
+        pod
+    };
+    let variables =
+        |count: usize| -> Value { (0..count).map(|number| json!({"name": format!("V{number}")})).collect() };
+    let forged = |count: usize| {
+        let one = |number: usize| {
+            json!({"name": format!("lucid-toxicity-auditor-{number}"), "image": "ghcr.io/lucid/lucid-toxicity-auditor",
+            "env": [{"name": "LUCID_AUDITOR_ID"}], "securityContext": {"runAsUser": 20001}})
+        };
+        (0..count).map(one).collect::<Vec<_>>()
+    };
+    let long = "true,".repeat(50_000);
+    let unsecured = [
+        with(json!({"lucid.io/secured": "True"}), json!({"lucid.computing/skip-audit": long}), vec![]),
+        with(json!({}), json!({"lucid.computing/auditor-chain": long}), vec![]),
+        with(json!({}), json!({"lucid.computing/skip-audit": "true"}), forged(4_000)),
+        with(json!({}), json!({}), vec![json!({"name": "env", "image": "a", "env": variables(20_000)})]),
+        json!({"metadata": {"name": "bare"}, "spec": {"containers": [{"name": "a", "image": "b"}]}}),
+    ];
+    for (number, pod) in unsecured.iter().enumerate() {
+        let answer = dry_run(&cluster, "shop", pod).await;
+        assert_eq!(
+            answer.status,
+            201,
+            "{number}: {}",
+            answer.refusal().chars().take(500).collect::<String>()
+        );
+    }
+    // Changing one of these looks for auditors in it.
+    for (number, count) in [10, 299, 1_000].into_iter().enumerate() {
+        let mut pod = with(json!({}), json!({}), forged(count));
+        pod["metadata"]["name"] = json!(format!("big-{number}"));
+        create(&cluster, "shop", &pod).await.stored().unwrap();
+        let path = format!("/api/v1/namespaces/shop/pods/big-{number}");
+        let patch = json!({"spec": {"containers": [{"name": "model", "image": "example.com/model:2"}], "activeDeadlineSeconds": 60}});
+        let kind = "application/strategic-merge-patch+json";
+        let answer = send(&cluster.client(), Method::PATCH, &path, kind, &patch).await.unwrap();
+        assert_eq!(answer.status, 200, "{count}: {}", answer.refusal().chars().take(500).collect::<String>());
+    }
+
+    let digest = "1".repeat(64);
+    let entry =
+        |name: &str| format!("  - {{name: {name}, image: \"ghcr.io/lucid/{name}@sha256:{digest}\"}}\n");
+    let names = ["lucid-injection-auditor", "lucid-toxicity-auditor", "lucid-guardrails-auditor"];
+    let yaml = format!("chain:\n{}", names.map(entry).concat());
+    let yaml = yaml.replacen("@sha256", ":1@sha256", 1);
+    let catalogue = yaml.lines().enumerate().map(|(number, line)| {
+        if number == 0 {
+            format!("{line}\n")
+        } else {
+            line.replace('}', &format!(", port: {}}}\n", 9000 + number))
+        }
+    });
+    let catalogue = Catalogue::parse("auditors.yaml", &catalogue.collect::<String>()).unwrap();
+    let configuration = Configuration::new(Catalogue::builtin().overlay(&catalogue), None).unwrap();
+    let longest = vec!["injection,toxicity"; 64].join(", ");
+    let secured = |chain: &str, more: Vec<Value>| {
+        let annotations = json!({"lucid.computing/auditor-chain": chain});
+        injected(&with(json!({"lucid.io/secured": "true"}), annotations, more), &configuration)
+    };
+    let apps = |count: usize| {
+        (0..count).map(|number| json!({"name": format!("app-{number}"), "image": "example.com/app:1", "env": variables(20)})).collect::<Vec<_>>()
+    };
+    let crowd = dry_run(&cluster, "shop", &secured("injection", apps(600))).await;
+    refused(&crowd, &["more than 512 containers"]);
+    let room = [
+        secured(&longest, vec![]),
+        secured("injection,toxicity,guardrails", apps(500)),
+        secured("injection", vec![json!({"name": "env", "image": "a", "env": variables(20_000)})]),
+    ];
+    for (number, pod) in room.iter().enumerate() {
+        let answer = dry_run(&cluster, "shop", pod).await;
+        assert_eq!(
+            answer.status,
+            201,
+            "{number}: {}",
+            answer.refusal().chars().take(1500).collect::<String>()
+        );
+    }
+}

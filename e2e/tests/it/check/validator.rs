@@ -1,0 +1,124 @@
+//! Who validates, and what is registered for that.
+
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use lucid_e2e::Operator;
+use lucid_testbed::Cluster;
+use serde_json::{Value, json};
+
+use super::{Checked, check};
+use crate::common::{cluster, operator};
+
+const PODS: &str = "validate.lucid.computing";
+const WORKLOADS: &str = "workloads.lucid.computing";
+
+/// Changes the second webhook of the configuration, the one for workloads.
+async fn change(cluster: &Cluster, configuration: &str, operation: &str, field: &str, value: Value) {
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
+    let found = api.get(configuration).await.unwrap();
+    assert_eq!(found.webhooks.unwrap()[1].name, WORKLOADS);
+    let patch = json!([{"op": operation, "path": format!("/webhooks/1{field}"), "value": value}]);
+    let patch: Patch<()> = Patch::Json(serde_json::from_value(patch).unwrap());
+    api.patch(configuration, &PatchParams::default(), &patch).await.unwrap();
+}
+
+fn has(checked: &Checked, check: &str) -> bool {
+    checked.report["checks"].as_array().unwrap().iter().any(|it| it["check"] == check)
+}
+
+#[tokio::test]
+async fn the_webhook_for_workloads_refuses_nobody_and_is_looked_at_too() {
+    let cluster = cluster().await;
+    let mut running = operator(&cluster, |it| it).await;
+    let checked = check(&cluster).await;
+    // Its failurePolicy is Ignore and nothing is wrong with that: no pod passes by it.
+    checked.assert("registration", WORKLOADS, "ok", &["lucid-operator is as it should be"]);
+    checked.assert("certificate", WORKLOADS, "ok", &["1 of 1 servers"]);
+    assert!(!has(&checked, "backstop") && !has(&checked, "validator"), "{:#}", checked.report);
+
+    // Nobody puts it back.
+    running.kill();
+    change(&cluster, "lucid-operator", "replace", "/failurePolicy", json!("Fail")).await;
+    let checked = check(&cluster).await;
+    let difference = "failurePolicy is \\\"Fail\\\", should be \\\"Ignore\\\"";
+    checked.assert("registration", WORKLOADS, "failed", &[difference, "lucid-operator puts it back"]);
+    checked.assert("registration", PODS, "ok", &[]);
+    change(&cluster, "lucid-operator", "remove", "", Value::Null).await;
+    let checked = check(&cluster).await;
+    checked.assert("registration", WORKLOADS, "warning", &["not registered", "start lucid-operator"]);
+}
+
+#[tokio::test]
+async fn what_a_validator_of_its_own_registers_is_compared_with_what_it_is_told() {
+    let cluster = Cluster::builder().start().await.unwrap();
+    crate::manifests::install(&cluster, &[]);
+    let cluster = crate::common::prepare(cluster).await;
+    crate::installation::apply(&cluster, "validator.yaml");
+    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client());
+    definitions.delete("auditors.lucid.computing", &DeleteParams::default()).await.unwrap();
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "lucid-system");
+    let tell = async |name: &str, variables: &[(&str, &str)]| {
+        let variables: Vec<_> =
+            variables.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+        let container = json!({"name": name, "env": variables});
+        let patch = json!({"spec": {"template": {"spec": {"containers": [container]}}}});
+        deployments.patch(name, &PatchParams::default(), &Patch::Strategic(patch)).await.unwrap();
+    };
+    let status = json!({"status": {"replicas": 2, "readyReplicas": 2}});
+    for name in ["lucid-operator", "lucid-validator"] {
+        let status = Patch::Merge(&status);
+        deployments.patch_status(name, &PatchParams::default(), &status).await.unwrap();
+    }
+    let running = operator(&cluster, |it| it.env("LUCID_VALIDATE", "false")).await;
+    let validator = Operator::validator(&cluster).env("LUCID_VALIDATION_FAILURE_POLICY", "Ignore");
+    let mut validator = validator.start().await.unwrap();
+    let url = running.url();
+    tell(
+        "lucid-operator",
+        &[("LUCID_WEBHOOK_URL", &url), ("LUCID_VALIDATE", "false"), ("LUCID_ALLOW_SKIP", "true")],
+    )
+    .await;
+    let url = validator.url();
+    tell("lucid-validator", &[("LUCID_WEBHOOK_URL", &url), ("LUCID_VALIDATION_FAILURE_POLICY", "Ignore")])
+        .await;
+
+    let (pods, workloads) = (format!("{PODS} of lucid-validator"), format!("{WORKLOADS} of lucid-validator"));
+    let checked = check(&cluster).await;
+    assert_eq!(checked.status, Some(0), "{:#}", checked.report);
+    checked.assert("validator", "", "ok", &["Deployment lucid-system/lucid-validator has 2 of 2 replicas"]);
+    let ignores = "failurePolicy of lucid-validator is Ignore";
+    checked.assert("registration", &pods, "warning", &[ignores, "LUCID_VALIDATION_FAILURE_POLICY=Fail"]);
+    checked.assert("registration", &workloads, "ok", &["lucid-validator is as it should be"]);
+    for webhook in [&pods, &workloads] {
+        checked.assert("certificate", webhook, "ok", &["1 of 1 servers"]);
+    }
+    checked.assert("backstop", "", "warning", &["there is no ValidatingAdmissionPolicy lucid-backstop"]);
+
+    // The backstop is made for who validates.
+    crate::backstop::apply(&cluster, &crate::backstop::printed(&["--strict-notarization", "--allow-skip"]));
+    check(&cluster).await.assert("backstop", "", "warning", &["another configuration: strict;"]);
+    let strict = ("LUCID_STRICT_NOTARIZATION", "true");
+    tell("lucid-validator", &[strict, ("LUCID_VALIDATION_FAILURE_POLICY", "Fail")]).await;
+    let checked = check(&cluster).await;
+    checked.assert("backstop", "", "ok", &[]);
+    // It was told otherwise since.
+    let difference = "failurePolicy is \\\"Ignore\\\", should be \\\"Fail\\\"";
+    checked.assert("registration", &pods, "failed", &[difference, "lucid-validator puts it back"]);
+    checked.assert("registration", &workloads, "ok", &[]);
+
+    // Nobody has registered it: who should is the validator.
+    validator.kill();
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
+    api.delete("lucid-validator", &DeleteParams::default()).await.unwrap();
+    let checked = check(&cluster).await;
+    checked.assert("registration", PODS, "failed", &["no pod is validated", "start lucid-validator"]);
+    checked.assert("registration", WORKLOADS, "warning", &["start lucid-validator"]);
+    // Or the operator, when it is told to.
+    tell("lucid-operator", &[("LUCID_VALIDATE", "true")]).await;
+    let checked = check(&cluster).await;
+    checked.assert("registration", PODS, "failed", &["no pod is validated", "start lucid-operator"]);
+    drop(running);
+}
