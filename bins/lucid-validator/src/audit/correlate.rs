@@ -16,7 +16,7 @@ use snafu::ResultExt;
 
 use super::alert::AlertArgs;
 use super::keys::parse_key;
-use super::{AuditError, FileSnafu, Format, OutputSnafu, metrics};
+use super::{AuditError, FileSnafu, Format, NothingComparedSnafu, OutputSnafu, RepeatedSnafu, metrics};
 
 /// The options of `lucid-validator audit correlate`.
 #[derive(Clone, Debug, clap::Args)]
@@ -48,12 +48,22 @@ pub(super) struct CorrelateArgs {
     alert: AlertArgs,
 
     /// Also keeps counters in this file, for node exporter's textfile collector; its name ends with .prom.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = parse_metrics_file)]
     metrics_file: Option<PathBuf>,
 
     /// How it is printed. With --follow, json is one drift a line.
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     output: Format,
+}
+
+fn parse_metrics_file(text: &str) -> Result<PathBuf, &'static str> {
+    let path = PathBuf::from(text);
+    // The collector reads no others.
+    if path.extension().is_some_and(|extension| extension == "prom") {
+        Ok(path)
+    } else {
+        Err("accepted is a file whose name ends with .prom")
+    }
 }
 
 /// How often followed files are looked at.
@@ -65,6 +75,16 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// Compares, prints and alerts; returns whether there is no drift.
 pub(super) async fn correlate(args: &CorrelateArgs, output: &mut impl Write) -> Result<bool, AuditError> {
     let alerts = args.alert.alerts()?;
+    for (number, path) in args.log.iter().enumerate() {
+        let same = |other: &PathBuf| {
+            other == path
+                || fs::canonicalize(other)
+                    .is_ok_and(|other| fs::canonicalize(path).is_ok_and(|it| it == other))
+        };
+        if args.log.iter().take(number).any(same) {
+            return RepeatedSnafu { path }.fail();
+        }
+    }
     let shutdown = lucid_process::shutdown_signal()
         .context(FileSnafu { what: "wait for signals instead of", path: Path::new("-") })?;
     let mut shutdown = std::pin::pin!(shutdown);
@@ -95,6 +115,9 @@ pub(super) async fn correlate(args: &CorrelateArgs, output: &mut impl Write) -> 
             alerts.post(&found).await;
         }
         if ended {
+            if !args.follow && drifts.is_empty() && tally.anchors == 0 {
+                return NothingComparedSnafu { path: &args.apiserver_audit, events: tally.events }.fail();
+            }
             summary(args, &found, &drifts, tally, &compared, output).context(OutputSnafu)?;
             return Ok(drifts.is_empty());
         }

@@ -70,3 +70,36 @@ fn text(drifts: &BTreeMap<DriftClass, u64>, tally: Tally) -> String {
     family("lucid_audit_correlate_timestamp_seconds", "gauge", help, vec![(String::new(), now)]);
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::Registry;
+    use serde_yaml::Value;
+
+    use super::*;
+
+    #[test]
+    fn every_metric_of_the_alerts_about_decisions_is_shown() {
+        let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/prometheus-rule.yaml");
+        let rules: Value = serde_yaml::from_str(&fs::read_to_string(rules).unwrap()).unwrap();
+        let mut registry = Registry::with_prefix("lucid");
+        lucid_audit::metrics::Metrics::new(&mut registry);
+        crate::Metrics::new(&mut registry);
+        let mut shown = text(&BTreeMap::new(), Tally::default());
+        encode(&mut shown, &registry).unwrap();
+        let rules = rules["spec"]["groups"][1]["rules"].as_sequence().unwrap();
+        assert_eq!(rules.len(), 3);
+        for rule in rules {
+            let expression = rule["expr"].as_str().unwrap();
+            let begin = expression.find("lucid_").unwrap();
+            let rest = &expression[begin..];
+            let end = rest.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap();
+            let (name, rest) = rest.split_at(end);
+            let matcher =
+                rest.strip_prefix('{').and_then(|rest| rest.split_once('}')).map_or("", |(it, _)| it);
+            let of_this = |line: &str| line.starts_with(&format!("{name}{{")) && line.contains(matcher);
+            assert!(shown.lines().any(of_this), "nothing shows {expression}:\n{shown}");
+        }
+    }
+}

@@ -119,6 +119,24 @@ pub enum AuditError {
         /// Which.
         source: lucid_audit::ReadError,
     },
+    /// Logs cannot be compared with events that have no anchors.
+    #[snafu(display(
+        "nothing could be compared: none of the {events} events in {} has an anchor; is it the API server's audit log, of the \
+         time and the cluster of the log, and does its policy keep events of pods at level Metadata or above?",
+        path.display()
+    ))]
+    NothingCompared {
+        /// The API server's audit log.
+        path: PathBuf,
+        /// How many events were read.
+        events: u64,
+    },
+    /// A log was given twice.
+    #[snafu(display("found {} twice among --log, accepted is each log once", path.display()))]
+    Repeated {
+        /// Which.
+        path: PathBuf,
+    },
     /// Another file cannot be read or written.
     #[snafu(display("failed to {what} {}: {source}", path.display()))]
     File {

@@ -25,6 +25,7 @@ let heard = 0;           // when there was an answer last
 let trouble = "";
 let timer = 0;
 let round = 0;           // answers of an earlier round are too late
+let looking = null;      // the round that is looked at now
 
 class Refused extends Error {}
 
@@ -94,6 +95,9 @@ async function begin() {
 
 async function look() {
   const mine = round;
+  // One at a time: two would bring the same rows.
+  if (looking === mine) return;
+  looking = mine;
   try {
     await status();
     // Several pages when much has happened.
@@ -118,6 +122,7 @@ async function look() {
     }
     failed(error);
   }
+  looking = null;
   trim();
   tell();
   schedule();

@@ -69,6 +69,15 @@ async fn an_intact_log_is_0_a_changed_one_3_and_what_is_none_1() {
     );
     assert!(fs::read_to_string(&metrics).unwrap().contains("lucid_audit_drift_total{class=\"orphan\"} 0\n"));
 
+    // Nothing that was compared is no agreement.
+    let others = folder.path().join("others.log").display().to_string();
+    for (text, events) in [("", 0), ("no event\n", 0), ("{\"kind\":\"Event\",\"auditID\":\"a\"}\n", 1)] {
+        fs::write(&others, text).unwrap();
+        let (code, output, error) = audit(&["correlate", "--log", &directory, "--apiserver-audit", &others]);
+        assert_eq!((code, output.contains("no drift")), (1, false), "{output}{error}");
+        assert!(error.contains(&format!("none of the {events} events in {others} has an anchor")), "{error}");
+    }
+
     let checkpoint = folder.path().join("checkpoint").display().to_string();
     fs::copy(format!("{directory}/checkpoint"), &checkpoint).unwrap();
     assert_eq!(audit(&["verify", &directory, "--since", &checkpoint]).0, 0);
@@ -88,6 +97,8 @@ async fn an_intact_log_is_0_a_changed_one_3_and_what_is_none_1() {
     let (code, output, _) = audit(&correlate);
     assert_eq!(code, 3, "{output}");
     assert!(output.contains("rewritten: ") && output.contains(", seq 7: "), "{output}");
+    // Who changed what: the event of the request has it.
+    assert!(output.contains("(auditID a-7)"), "{output}");
     assert!(
         fs::read_to_string(&metrics).unwrap().contains("lucid_audit_drift_total{class=\"rewritten\"} 1\n")
     );
@@ -97,6 +108,12 @@ async fn an_intact_log_is_0_a_changed_one_3_and_what_is_none_1() {
     assert_eq!(audit(&["verify", &directory, "--key", "no key"]).0, 2);
     let missing = ["correlate", "--log", &directory, "--apiserver-audit", "/nonexistent"];
     assert_eq!(audit(&missing).0, 1);
+
+    let twice =
+        ["correlate", "--log", &directory, "--log", &format!("{directory}/"), "--apiserver-audit", &events];
+    let (code, _, error) = audit(&twice);
+    assert!(code == 1 && error.contains("twice among --log"), "{error}");
+    assert_eq!(audit(&[&correlate[..5], &["--metrics-file", "drift.txt"]].concat()).0, 2);
 }
 
 #[tokio::test]

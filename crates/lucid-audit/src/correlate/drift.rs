@@ -87,6 +87,15 @@ pub struct Drift {
     pub detail: String,
 }
 
+impl Drift {
+    /// Whether the other one goes on where the end of a log that was lost begins.
+    pub(super) fn is_followed_by(&self, other: &Self) -> bool {
+        let next = self.last.or(self.seq).and_then(|last| last.checked_add(1));
+        let same = (self.class, &self.log) == (other.class, &other.log) && other.last.is_none();
+        self.class == DriftClass::Shrink && same && next.is_some() && next == other.seq
+    }
+}
+
 /// `class: log, seq N: what was found (auditID …)`
 impl fmt::Display for Drift {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

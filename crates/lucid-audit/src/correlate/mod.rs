@@ -277,14 +277,16 @@ impl Correlator {
         self.judge_records(before, finished);
         let mut drifts: Vec<Drift> =
             self.logs.iter_mut().flat_map(|log| std::mem::take(&mut log.drifts)).collect();
-        drifts.sort();
+        // Who knows of the request tells more.
+        let of = |it: &Drift| (it.class, it.log.clone(), it.seq, it.audit_id.is_empty());
+        drifts.sort_by(|a, b| of(a).cmp(&of(b)).then_with(|| a.cmp(b)));
         let told = &mut self.told;
         drifts.retain(|it| {
             // What is said of a record is said once, whoever noticed it.
             let by = if it.log.is_empty() || it.seq.is_none() { it.audit_id.clone() } else { String::new() };
             told.insert((it.class, it.log.clone(), it.seq, by))
         });
-        drifts
+        joined(drifts)
     }
 
     /// Anchors whose records did not come.
@@ -368,6 +370,22 @@ impl Window {
         // The record may have the generateName, the event may have no name.
         after && until && (self.name.is_empty() || self.name.starts_with(name))
     }
+}
+
+/// A lost end is one drift, however many requests miss their records there.
+fn joined(drifts: Vec<Drift>) -> Vec<Drift> {
+    let mut joined: Vec<Drift> = Vec::with_capacity(drifts.len());
+    for drift in drifts {
+        match joined.last_mut() {
+            Some(before) if before.is_followed_by(&drift) => {
+                before.last = drift.seq;
+                // The last one knows best how many there were.
+                before.detail = drift.detail;
+            }
+            _ => joined.push(drift),
+        }
+    }
+    joined
 }
 
 /// Whether the anchor can be one of the log with this origin.
