@@ -26,6 +26,7 @@
 
 mod expectations;
 mod fault;
+mod judge;
 mod order;
 mod records;
 mod scan;
@@ -87,6 +88,10 @@ pub struct Report {
     pub cosigned: Option<u64>,
     /// How many stand behind the sealed ones. A running log has such.
     pub unsealed: u64,
+    /// How many records the tiles are of, where these are more than the checkpoint seals: it is about to be written, or the writer
+    /// was ended before it was; or somebody has put an earlier one there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tiled: Option<u64>,
     /// Bytes behind the last newline: a record that is being written, or was when the writer was ended. The writer removes
     /// them when it starts.
     pub torn_bytes: u64,
@@ -115,6 +120,8 @@ impl Report {
 pub fn verify(directory: &Path, expected: &Expectations) -> Result<Report, VerifyError> {
     // First: whatever it seals is in the segments by now.
     let mut seal = Seal::read(directory, expected)?;
+    let size = seal.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.size);
+    let sealed = Sealed::new(Tiles { directory, size });
     let listing = match read::list(directory) {
         Ok(listing) => listing,
         Err(error) if error.is_absence() && seal.checkpoint.is_some() => Listing::default(),
@@ -125,8 +132,6 @@ pub fn verify(directory: &Path, expected: &Expectations) -> Result<Report, Verif
     };
     let mut faults = std::mem::take(&mut seal.faults);
     let segments = in_order(listing, &mut faults)?;
-    let size = seal.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.size);
-    let sealed = Sealed::new(Tiles { directory, size });
     let mut since: Vec<_> =
         expected.since.iter().map(|since| (since.clone(), "the earlier checkpoint".to_owned())).collect();
     let seen = seal.seen.map(|seen| (Since::Checkpoint(seen.checkpoint), seen.by));
