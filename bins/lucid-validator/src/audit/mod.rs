@@ -87,6 +87,18 @@ pub enum AuditError {
         /// What is wrong.
         source: OpenError,
     },
+    /// There is nothing to seal.
+    #[snafu(display("failed to seal: {} is no log: it has no folder {}", directory.display(), lucid_audit::layout::SEGMENTS))]
+    NoLog {
+        /// Where one was to be.
+        directory: PathBuf,
+    },
+    /// The log has no name so far.
+    #[snafu(display("failed to seal: the log in {} was never sealed; --origin has to say what it is called", directory.display()))]
+    NoOrigin {
+        /// The log.
+        directory: PathBuf,
+    },
     /// A file cannot be written.
     #[snafu(display("failed to write {}: {source}", path.display()))]
     Write {

@@ -132,3 +132,32 @@ async fn tail_prints_the_latest_of_those_that_are_asked_for() {
     assert_eq!(names, ["web-0", "web-6", "web-12", "web-18", "web-24"]);
     assert_eq!(audit(&["tail", "/nonexistent"]).0, 1);
 }
+
+#[tokio::test]
+async fn a_key_is_changed_under_the_name_that_the_log_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let old = log(folder.path()).await;
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (directory, key) = (path("log"), path("new.key"));
+    // Made for whatever name: the log's own is what counts.
+    assert_eq!(audit(&["key", "--out", &key, "--origin", "lucid.computing/elsewhere"]).0, 0);
+    let (code, _, error) = audit(&["seal", &directory, "--key", &key, "--origin", "lucid.computing/other"]);
+    assert!(code == 1 && error.contains("the name of another log"), "{error}");
+    let (code, new, error) = audit(&["seal", &directory, "--key", &key]);
+    assert!(code == 0 && new.starts_with("lucid.computing/test/0+"), "{new}{error}");
+    let (code, output, _) = audit(&["verify", &directory, "--key", new.trim()]);
+    assert!(code == 0 && output.contains("intact (lucid.computing/test/0)"), "{output}");
+    assert_eq!(audit(&["verify", &directory, "--key", &old]).0, 3);
+
+    // Where there is no log none is begun, and what was never sealed has to be given a name.
+    let (code, _, error) = audit(&["seal", &path("lgo"), "--key", &key]);
+    assert!(code == 1 && error.contains("is no log"), "{error}");
+    assert!(!folder.path().join("lgo").exists());
+    let plain = folder.path().join("plain");
+    Log::open(&plain, Options::new()).unwrap().close();
+    let (code, _, error) = audit(&["seal", &path("plain"), "--key", &key]);
+    assert!(code == 1 && error.contains("--origin"), "{error}");
+    let (code, output, _) =
+        audit(&["seal", &path("plain"), "--key", &key, "--origin", "lucid.computing/plain"]);
+    assert!(code == 0 && output.starts_with("lucid.computing/plain+"), "{output}");
+}

@@ -32,6 +32,7 @@ pub use cosign::{CosignError, Cosigned, cosign};
 pub use error::{AppendError, OpenError};
 pub use options::{Options, ParseSyncError, Sync};
 pub(crate) use queue::Pending;
+pub use recover::origin;
 
 use cosign::Witnesses;
 use error::{BeginSnafu, IoSnafu, LockedSnafu, NotADirectorySnafu};
@@ -199,7 +200,8 @@ impl Log {
     /// Tells who verifies the log. From the first moment there is a checkpoint, so that its absence means something.
     fn publish(directory: &Path, sealer: &mut Sealer, signed: bool) -> Result<(), OpenError> {
         let seal = |sealer: &mut Sealer| {
-            let sealed = if signed { Ok(()) } else { sealer.seal_all() };
+            // First what was sealed before, if anything: tiles without a checkpoint would mean that it is gone.
+            let sealed = if signed { Ok(()) } else { sealer.sign().and_then(|()| sealer.seal_all()) };
             let error = sealed.map_err(std::io::Error::other);
             error.context(IoSnafu { what: "seal the log in", path: directory })
         };

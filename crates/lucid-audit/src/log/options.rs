@@ -129,8 +129,8 @@ impl Options {
         self
     }
 
-    /// Seals a log that was sealed by another key, or was not sealed, with this one from now on. The change stands in the log
-    /// as a record. Without it such a log is not opened.
+    /// Seals a log that was sealed by another key of its name, or was never sealed, with this one from now on. The change stands
+    /// in the log as a record. Without it such a log is not opened.
     #[must_use]
     pub const fn adopt(mut self, adopt: bool) -> Self {
         self.adopt = adopt;

@@ -215,6 +215,42 @@ async fn who_takes_over_does_not_launder_what_was_changed() {
 }
 
 #[tokio::test]
+async fn who_takes_over_does_not_seal_anew_what_has_lost_its_checkpoint() {
+    for witness in [layout::VKEY, layout::TILES, layout::COSIGNED] {
+        let folder = tempfile::tempdir().unwrap();
+        let key = key();
+        log(folder.path(), &key).await;
+        let path = |name| folder.path().join(name);
+        fs::rename(path(layout::CHECKPOINT), path(layout::COSIGNED)).unwrap();
+        // Each of what is left says that there was one.
+        for name in [layout::VKEY, layout::COSIGNED].into_iter().filter(|name| *name != witness) {
+            fs::remove_file(path(name)).unwrap();
+        }
+        if witness != layout::TILES {
+            fs::remove_dir_all(path(layout::TILES)).unwrap();
+        }
+        let error = Log::open(folder.path(), Options::new().key(again(&key)).adopt(true)).unwrap_err();
+        assert!(matches!(error, OpenError::CheckpointGone { .. }), "{witness}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn who_takes_over_does_not_rename_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(lucid_audit::log::origin(folder.path()).unwrap(), None);
+    let key = key();
+    log(folder.path(), &key).await;
+    let other = SigningKey::generate("lucid.computing/test/other").unwrap();
+    let error = Log::open(folder.path(), Options::new().key(other).adopt(true)).unwrap_err();
+    assert!(matches!(error, OpenError::Origin { .. }) && !error.is_fault(), "{error}");
+    assert!(error.to_string().contains(ORIGIN), "{error}");
+    let origin = || lucid_audit::log::origin(folder.path()).unwrap();
+    assert_eq!(origin().as_deref(), Some(ORIGIN));
+    fs::remove_file(folder.path().join(layout::CHECKPOINT)).unwrap();
+    assert_eq!(origin().as_deref(), Some(ORIGIN), "by its key");
+}
+
+#[tokio::test]
 async fn records_that_were_never_sealed_are_sealed_only_when_asked_to() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), Options::new()).unwrap();
