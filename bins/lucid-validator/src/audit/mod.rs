@@ -113,11 +113,19 @@ pub enum AuditError {
         /// What is wrong.
         source: KeyArgError,
     },
-    /// A log cannot be verified.
-    #[snafu(transparent)]
+    /// Logs cannot be verified.
+    #[snafu(display("{}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))]
     Verify {
-        /// What is wrong.
-        source: lucid_audit::verify::VerifyError,
+        /// What is wrong with each.
+        errors: Vec<lucid_audit::verify::VerifyError>,
+    },
+    /// A record of that number is in none of the logs that are meant, or in several.
+    #[snafu(display("record {seq} is in {}; --origin ORIGIN says which log is meant", if logs.is_empty() { "no log of that origin" } else { logs }))]
+    WhichLog {
+        /// The number.
+        seq: u64,
+        /// The origins of those that have it.
+        logs: String,
     },
     /// There is no proof.
     #[snafu(transparent)]

@@ -685,8 +685,11 @@ fn witnesses_have_to_have_signed() {
     let mut expected = log.expected();
     expected.witnesses.push(witness.verifier().clone());
     assert_eq!(brief(&verify(log.path(), &expected).unwrap()), ["witness: checkpoint.cosigned"]);
-    expected.quorum = Some(0);
-    assert!(verify(log.path(), &expected).unwrap().is_intact());
+    for quorum in [0, 2] {
+        expected.quorum = Some(quorum);
+        let error = verify(log.path(), &expected).unwrap_err().to_string();
+        assert!(error.contains("accepted is 1 to 1"), "{error}");
+    }
     expected.quorum = None;
     let mut note: Note = fs::read_to_string(log.path().join(CHECKPOINT)).unwrap().parse().unwrap();
     note.sign(&witness);
@@ -703,6 +706,12 @@ fn witnesses_have_to_have_signed() {
     }
     expected.cosigned = Some(note.clone());
     assert!(verify(log.path(), &expected).unwrap().is_intact());
+    // Who is named twice is one witness.
+    expected.witnesses.push(witness.verifier().clone());
+    assert!(verify(log.path(), &expected).unwrap().is_intact());
+    expected.quorum = Some(2);
+    assert!(verify(log.path(), &expected).unwrap_err().to_string().contains("accepted is 1 to 1"));
+    expected.quorum = None;
     expected.witnesses.push(other.verifier().clone());
     let report = verify(log.path(), &expected).unwrap();
     assert!(
@@ -760,7 +769,32 @@ fn a_log_that_a_witness_has_seen_otherwise_is_named_also_when_it_is_sealed_with_
 }
 
 #[test]
+fn files_that_are_none_are_not_read() {
+    for name in [CHECKPOINT, VKEY, COSIGNED, "tile/0/001", "tile/entries/001"] {
+        let log = Log::new();
+        let path = log.path().join(name);
+        let _ = fs::remove_file(&path);
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+        let verified = verify(log.path(), &log.expected());
+        let said = match verified {
+            Ok(report) => report.faults[0].to_string(),
+            Err(error) => error.to_string(),
+        };
+        assert!(said.contains("it is no regular file"), "{name}: {said}");
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+        let verified = verify(log.path(), &log.expected());
+        assert!(verified.is_err() || !verified.unwrap().is_intact(), "{name}");
+        let proof = lucid_audit::proof::Proof::of(log.path(), 300);
+        assert_eq!(proof.is_err(), ![VKEY, COSIGNED].contains(&name), "{name}");
+    }
+}
+
+#[test]
 fn what_is_no_log_is_an_error() {
+    let error = verify(Path::new("/nonexistent"), &Expectations::default()).unwrap_err().to_string();
+    assert_eq!(error, "/nonexistent is not there");
     let empty = tempfile::tempdir().unwrap();
     let error = verify(empty.path(), &Expectations::default()).unwrap_err().to_string();
     assert!(error.contains("is no log"), "{error}");
