@@ -220,3 +220,22 @@ async fn a_key_is_changed_under_the_name_that_the_log_has() {
         audit(&["seal", &path("plain"), "--key", &key, "--origin", "lucid.computing/plain"]);
     assert!(code == 0 && output.starts_with("lucid.computing/plain+"), "{output}");
 }
+
+#[tokio::test]
+async fn the_token_of_an_alert_is_seen_by_nobody_else() {
+    let folder = tempfile::tempdir().unwrap();
+    log(folder.path()).await;
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    fs::write(folder.path().join("token"), "t".repeat(40)).unwrap();
+    let (directory, events, token) = (path("log"), path("audit.log"), path("token"));
+    let correlate = |url: &str| {
+        let to = ["--alert-url", url, "--alert-token-file", &token];
+        audit(&[&["correlate", "--log", &directory, "--apiserver-audit", &events][..], &to].concat())
+    };
+    let (code, _, error) = correlate("http://alerts.example/hook");
+    assert!(code == 1 && error.contains("to alerts.example in the clear"), "{error}");
+    // There is no drift: nobody is asked.
+    for url in ["http://127.0.0.1:1/", "http://[::1]:1/", "http://localhost:1/", "https://alerts.example/"] {
+        assert_eq!(correlate(url).0, 0, "{url}");
+    }
+}

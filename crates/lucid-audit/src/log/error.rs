@@ -224,7 +224,7 @@ pub enum AppendError {
     Closed,
     /// It cannot be a line.
     #[snafu(display(
-        "the record has {found} bytes, accepted are {LONGEST_RECORD}, of a JSON object in one line"
+        "the record has {found} bytes, accepted are {LONGEST_RECORD}, of a JSON object in one line without seq and prev"
     ))]
     Unfit {
         /// How many it has.

@@ -92,8 +92,9 @@ impl Log {
     ///
     /// What a crash or a power failure may leave is put in order: a line without an end is cut off, which is recorded, and
     /// what was written but not sealed is sealed. Whatever else is found is somebody's doing, or a broken disk, and an error.
-    /// The last segment is read as a whole, and the one before; the tree is taken from its tiles when they have the root of
-    /// the checkpoint. Lines of older segments are for `verify` to be read.
+    /// The last segment is read as a whole, and the one before; of older ones it is looked at whether each ends where the next
+    /// begins. The tree is taken from its tiles when its right edge has the root of the checkpoint. What older segments, full tiles
+    /// and bundles hold is for `verify` to be read.
     ///
     /// # Errors
     ///

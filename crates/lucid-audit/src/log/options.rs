@@ -114,10 +114,10 @@ impl Options {
         self
     }
 
-    /// Begins a new segment when one has this many bytes; 64 MiB otherwise.
+    /// Begins a new segment when one has this many bytes, at least 4 KiB; 64 MiB otherwise.
     #[must_use]
     pub const fn segment_bytes(mut self, bytes: u64) -> Self {
-        self.segment_bytes = bytes;
+        self.segment_bytes = if bytes < 4096 { 4096 } else { bytes };
         self
     }
 

@@ -40,6 +40,15 @@ pub(super) fn end(directory: &Path) -> Result<End, OpenError> {
     let segments = lines::segments(directory).context(IoSnafu { what: "list", path })?;
     let mut end = End { size: 0, prev: Hash::ZERO, segment: None, torn: 0, leaves: Vec::new() };
     let Some((&last, before)) = segments.split_last() else { return Ok(end) };
+    if let Some(first) = before.first() {
+        ensure!(*first == 0, SegmentSnafu { directory, seq: 0_u64 });
+    }
+    for (first, next) in before.iter().zip(before.iter().skip(1)) {
+        let path = layout::segment(directory, *first);
+        let (offset, line) = lines::last(&path).context(IoSnafu { what: "read", path: &path })?;
+        let seq = Line::parse(&line).context(LineSnafu { path, offset })?.seq.saturating_add(1);
+        ensure!(seq == *next, SegmentSnafu { directory, seq });
+    }
     if last > 0 {
         // The last line before is needed: what the first line follows.
         let first = before.last().copied().context(SegmentSnafu { directory, seq: last - 1 })?;

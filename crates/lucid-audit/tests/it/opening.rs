@@ -161,6 +161,28 @@ async fn a_missing_segment_is_named() {
     fs::remove_file(&segments[segments.len() - 2]).unwrap();
     let error = refused(folder.path(), &key);
     assert!(error.contains("the segment with record"), "{error}");
+    // Older ones are not read, but have to be there.
+    for missing in [0, 1] {
+        let folder = tempfile::tempdir().unwrap();
+        let log = Log::open(folder.path(), Options::new().key(again(&key)).segment_bytes(4096)).unwrap();
+        for number in 0..300 {
+            log.append(record(number)).await.unwrap();
+        }
+        drop(log);
+        let segments = common::segments(folder.path());
+        assert!(segments.len() > 4);
+        let name = segments[missing].file_name().unwrap().to_str().unwrap();
+        let first = layout::parse_segment(name).unwrap();
+        let whole = fs::read(&segments[missing]).unwrap();
+        fs::remove_file(&segments[missing]).unwrap();
+        let error = refused(folder.path(), &key);
+        assert!(error.contains(&format!("the segment with record {first} is missing")), "{error}");
+        // Nor may one be torn that others follow.
+        let text = fs::read(&segments[2]).unwrap();
+        fs::write(&segments[2], &text[..text.len() - 1]).unwrap();
+        fs::write(&segments[missing], whole).unwrap();
+        assert!(refused(folder.path(), &key).contains("the line does not begin with seq"));
+    }
 }
 
 #[tokio::test]
