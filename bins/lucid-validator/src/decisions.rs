@@ -143,3 +143,59 @@ pub(crate) fn parse_origin(text: &str) -> Result<String, &'static str> {
         Err("accepted is a name without spaces and plus signs, such as lucid.computing/prod/lucid-operator-0")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use lucid_audit::Decision;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Args {
+        #[command(flatten)]
+        decisions: DecisionArgs,
+    }
+
+    fn recorder(arguments: &[&str]) -> Result<Recorder, DecisionLogError> {
+        let args = Args::try_parse_from([&["test"], arguments].concat()).unwrap();
+        args.decisions.recorder(&mut Registry::default())
+    }
+
+    #[tokio::test]
+    async fn a_thousand_decisions_are_in_memory_unless_another_number_is_asked_for() {
+        for (arguments, kept) in [(&[][..], 1000), (&["--decision-ring=3"], 3)] {
+            let recorder = recorder(arguments).unwrap();
+            for number in 0..1010 {
+                recorder.record(Decision::new("validate", number.to_string())).await.unwrap();
+            }
+            assert_eq!(recorder.latest().len(), kept);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_log_that_is_not_as_it_was_left_ends_the_process_or_is_an_alarm() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = folder.path().join("decisions.key");
+        fs::write(&key, &*SigningKey::generate("lucid.computing/test/0").unwrap().to_secret()).unwrap();
+        let log = folder.path().join("log").display().to_string();
+        let key = key.display().to_string();
+        let arguments = ["--decision-log", &log, "--decision-log-key", &key, "--decision-log-origin=a/0"];
+        let first = recorder(&arguments).unwrap();
+        assert_eq!(first.log_status().unwrap().unwrap().vkey.unwrap().name(), "a/0", "as it is told to");
+        first.record(Decision::new("validate", "u-1")).await.unwrap();
+        first.close();
+        drop(first);
+        fs::write(lucid_audit::layout::segment(Path::new(&log), 0), "").unwrap();
+        let error = recorder(&arguments).unwrap_err().to_string();
+        assert!(error.starts_with("LUCID_DECISION_LOG: 1 records were sealed in "), "{error}");
+        let alarm = [&arguments[..], &["--decision-log-on-failure=serve-and-alarm"]].concat();
+        let alarm = recorder(&alarm).unwrap();
+        assert!(alarm.log_status().unwrap_err().starts_with("1 records were sealed in "));
+        assert!(alarm.record(Decision::new("validate", "u-2")).await.unwrap().is_none());
+        // What who configured it did wrong is never an alarm only.
+        fs::write(&key, "PRIVATE+KEY+a+00000000+c2VjcmV0").unwrap();
+        let error = recorder(&arguments).unwrap_err().to_string();
+        assert!(error.starts_with("LUCID_DECISION_LOG_KEY: ") && !error.contains("c2VjcmV0"), "{error}");
+    }
+}

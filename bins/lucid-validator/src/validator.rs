@@ -19,7 +19,7 @@ use snafu::{OptionExt, Snafu};
 use tokio::time::Instant;
 
 use crate::break_glass::BreakGlassReview;
-use crate::calls::{Calls, VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH};
+use crate::calls::{Calls, FailurePolicy, VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH};
 use crate::metrics::Metrics;
 use crate::record::{decision, record};
 use crate::scope::Scope;
@@ -51,8 +51,8 @@ pub enum ValidateError {
     },
 }
 
-/// Judges pods and workloads. Cheap to clone.
-#[derive(Clone, Debug)]
+/// Judges pods and workloads.
+#[derive(Debug)]
 pub struct Validator {
     /// Which namespaces are looked at.
     pub scope: Scope,
@@ -74,19 +74,38 @@ impl Validator {
     /// Adds the webhooks to `router`: the one that judges pods, and the one that warns of workloads.
     #[must_use]
     pub fn serve(self, router: Router, calls: &Calls) -> Router {
-        let validator = self.clone();
+        let this = Arc::new(self);
+        let (judge, warn) = (Arc::clone(&this), Arc::clone(&this));
         let judge =
-            move |request: AdmissionRequest| validator.clone().validate(request, Workload::is_pod, None);
-        let pods = Webhook::validating(VALIDATE_NAME, judge).with_registration(|it| calls.validating(it));
+            move |request: AdmissionRequest| Arc::clone(&judge).validate(request, Workload::is_pod, None);
+        let pods = Webhook::validating(VALIDATE_NAME, judge)
+            .with_registration(|it| calls.validating(it))
+            .with_failure_action(this.failure_action(calls.validation));
         let selected = Arc::new(calls.selectors.pods());
         let warn = move |request: AdmissionRequest| {
-            self.clone().validate(request, |it| !it.is_pod(), Some(Arc::clone(&selected)))
+            Arc::clone(&warn).validate(request, |it| !it.is_pod(), Some(Arc::clone(&selected)))
         };
         let workloads = Webhook::validating(WORKLOADS_NAME, warn)
             .with_registration(|it| calls.of_workloads(it))
             // Whoever applies a workload is told what is known; their pods are judged when they come.
-            .with_failure_action(FailureAction::Warn);
+            .with_failure_action(this.failure_action(FailurePolicy::Ignore));
         router.webhook(VALIDATE_PATH, pods).webhook(WORKLOADS_PATH, workloads)
+    }
+
+    /// What could not be judged is refused, or let through with a warning, as `policy` says, and recorded as well.
+    fn failure_action(self: &Arc<Self>, policy: FailurePolicy) -> FailureAction {
+        let this = Arc::clone(self);
+        FailureAction::call_async(move |request, failure| {
+            let response = match policy {
+                FailurePolicy::Fail => failure.refusal(),
+                FailurePolicy::Ignore => {
+                    AdmissionResponse::allow().with_warning(format!("not judged: {failure}"))
+                }
+            };
+            let decision = decision("validate", request, &response);
+            let (recorder, deadline) = (Arc::clone(&this.recorder), request.deadline);
+            async move { record(&recorder, decision, response, deadline).await }
+        })
     }
 
     /// Judges one request about a kind that is `expected`; `selected` says which templates of pods are looked at.
@@ -95,7 +114,7 @@ impl Validator {
     ///
     /// When it cannot be judged; a pod that is refused is an answer, not an error.
     async fn validate(
-        self,
+        self: Arc<Self>,
         request: AdmissionRequest,
         expected: fn(Workload) -> bool,
         selected: Option<Arc<Selector>>,

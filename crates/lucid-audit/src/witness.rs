@@ -15,7 +15,6 @@
 //! ```
 
 use std::fmt;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -25,6 +24,7 @@ use crate::checkpoint::{Checkpoint, CheckpointError};
 use crate::layout::CHECKPOINT;
 use crate::merkle::{self, Hash};
 use crate::note::{Note, NoteError};
+use crate::read::{SMALL, bounded};
 use crate::tile::{TileError, Tiles};
 
 /// Why there is nothing to submit.
@@ -106,7 +106,8 @@ impl Submission {
     /// When the log is damaged, or shorter than that.
     pub fn of(directory: &Path, old: u64) -> Result<Self, SubmissionError> {
         let path = directory.join(CHECKPOINT);
-        let note: Note = fs::read_to_string(&path).context(ReadSnafu { path })?.parse()?;
+        let read = bounded(&path, SMALL).context(ReadSnafu { path })?;
+        let note: Note = String::from_utf8_lossy(&read).parse()?;
         let checkpoint: Checkpoint = note.text().parse()?;
         let (size, sealed) = (checkpoint.size, checkpoint.root);
         ensure!(old <= size, RolledBackSnafu { origin: &checkpoint.origin, seen: old, size });

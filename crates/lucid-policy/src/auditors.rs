@@ -8,7 +8,7 @@ use lucid_chain::{ContainerView, MountView, PodView, keys};
 use lucid_notary::reference::ReferenceError;
 use lucid_notary::{Digest, ImageReference};
 
-use crate::case::Case;
+use crate::case::{Case, says_auditor, says_init};
 use crate::registry::is_same_repository;
 
 /// The environment variable by which a container says that it is an auditor.
@@ -150,8 +150,8 @@ impl Case<'_> {
         let name = container.name();
         image.is_some_and(|image| self.is_image_of_auditor(image))
             || self.is_name_of_auditor(name)
-            || container.env(AUDITOR_ID).is_some()
-            || container.env(keys::REDIRECT_ENV).is_some()
+            || says_auditor(container)
+            || says_init(container)
             || planned.iter().any(|(planned, _)| *planned == name)
     }
 
@@ -167,7 +167,7 @@ impl Case<'_> {
     }
 
     /// Whether a container of this name ran the same image before the update.
-    fn stood_with_image(&self, place: Place, container: &ContainerView<'_>) -> bool {
+    pub(crate) fn stood_with_image(&self, place: Place, container: &ContainerView<'_>) -> bool {
         let Some(old) = self.subject.old.as_ref().filter(|_| self.is_pod()) else { return false };
         let same =
             |old: &ContainerView<'_>| old.name() == container.name() && old.image() == container.image();

@@ -30,6 +30,11 @@ pub(crate) fn says_auditor(container: &ContainerView<'_>) -> bool {
     container.env(AUDITOR_ID).is_some()
 }
 
+/// Whether the container calls itself lucid-init.
+pub(crate) fn says_init(container: &ContainerView<'_>) -> bool {
+    container.env(keys::REDIRECT_ENV).is_some()
+}
+
 impl<'a> Case<'a> {
     /// Plans the chain of `subject` again. `inputs` are those that the pod was injected with; `catalogues` are all whose
     /// auditors may run in the namespace, and `requires_chain` is whether the namespace demands a chain of every pod.
@@ -64,6 +69,11 @@ impl<'a> Case<'a> {
 
     pub(crate) fn is_created(&self) -> bool {
         self.subject.request.operation == Operation::Create
+    }
+
+    /// Whether auditors run in the pod that is changed.
+    pub(crate) fn carries_chain(&self) -> bool {
+        carries_chain(self.subject)
     }
 
     /// The chain that the pod has to have, if it has to have one.

@@ -3,13 +3,19 @@
 use lucid_chain::{ContainerView, Decision, Operation, Plan, Warning};
 
 use crate::auditors::Place;
-use crate::case::{Case, location};
+use crate::case::{Case, location, says_auditor, says_init};
 use crate::finding::{Demand, Finding, Location, Problem};
 
 impl Case<'_> {
     /// What is wrong with the chain. A template has none yet: of it only is known that a chain is missing that nobody will
     /// inject, or that none fits.
     pub(crate) fn chain_findings(&self) -> Vec<Finding> {
+        let mut findings = self.planned_findings();
+        findings.extend(self.replaced());
+        findings
+    }
+
+    fn planned_findings(&self) -> Vec<Finding> {
         match &self.outcome.decision {
             // Pods are planned for when they come; what runs already does not get another place.
             Decision::Impossible { reason } if self.is_created() || !self.is_pod() => {
@@ -21,6 +27,28 @@ impl Case<'_> {
             }
             _ => Vec::new(),
         }
+    }
+
+    /// Auditors that run, and would run another image. Those of the plan are compared with it; others are no longer planned,
+    /// which annotations of a running pod can bring about, and nobody but who gets around them gives them an image.
+    fn replaced(&self) -> Vec<Finding> {
+        if !self.is_pod() || self.is_created() {
+            return Vec::new();
+        }
+        let planned = self.planned();
+        let mut findings = Vec::new();
+        for place in [Place::Containers, Place::InitContainers] {
+            let others =
+                place.of(self.pod()).iter().filter(|found| !planned.contains(&(found.name(), place)));
+            let replaced = others.filter(|found| {
+                (says_auditor(found) || says_init(found)) && !self.stood_with_image(place, found)
+            });
+            findings.extend(replaced.map(|found| {
+                let problem = Problem::ContainerDiffers { field: "image".to_owned() };
+                Finding::new(Some(location(place, found)), problem)
+            }));
+        }
+        findings
     }
 
     fn missing(&self) -> Finding {

@@ -67,22 +67,40 @@ async fn before_everything_was_read_the_failure_policy_answers() {
 async fn a_request_that_cannot_be_read_is_answered_by_the_failure_policy_too() {
     let cluster = crate::common::cluster().await;
     let of = |policy: &'static str| {
-        operator(&cluster, move |operator| operator.named(policy).env("LUCID_FAILURE_POLICY", policy))
+        let log = cluster.folder().join("decisions").join(policy);
+        operator(&cluster, move |operator| {
+            let operator = operator.named(policy).env("LUCID_FAILURE_POLICY", policy);
+            let operator = operator.env("LUCID_VALIDATION_FAILURE_POLICY", policy);
+            operator.env("LUCID_DECISION_LOG", log.to_str().unwrap())
+        })
     };
     for policy in ["Fail", "Ignore"] {
         let operator = of(policy).await;
         let deployment = json!({"group": "apps", "version": "v1", "kind": "Deployment"});
         let review = crate::bad_input::request("CREATE", deployment, secured("web"));
         let client = crate::bad_input::client(&cluster).await;
-        let request =
-            client.post(format!("{}/mutate", operator.url())).header("content-type", "application/json");
-        let response = request.body(review).send().await.unwrap();
-        assert_eq!(response.status(), 200, "{policy}");
-        let answer: Value = response.json().await.unwrap();
-        let answer = &answer["response"];
-        assert_eq!((&answer["uid"], &answer["allowed"]), (&json!("u-1"), &json!(policy == "Ignore")));
-        let said = if policy == "Fail" { &answer["status"]["message"] } else { &answer["warnings"][0] };
-        assert!(said.as_str().unwrap().contains("expected a core/v1 Pod"), "{policy}: {answer}");
+        for (path, reason) in
+            [("mutate", "expected a core/v1 Pod"), ("validate", "accepted is a core/v1 Pod")]
+        {
+            let request =
+                client.post(format!("{}/{path}", operator.url())).header("content-type", "application/json");
+            let response = request.body(review.clone()).send().await.unwrap();
+            assert_eq!(response.status(), 200, "{policy}");
+            let answer: Value = response.json().await.unwrap();
+            let answer = &answer["response"];
+            assert_eq!((&answer["uid"], &answer["allowed"]), (&json!("u-1"), &json!(policy == "Ignore")));
+            let said = if policy == "Fail" { &answer["status"]["message"] } else { &answer["warnings"][0] };
+            assert!(said.as_str().unwrap().contains(reason), "{policy}: {answer}");
+        }
+        let segment =
+            cluster.folder().join("decisions").join(policy).join("segments/00000000000000000000.jsonl");
+        let segment = std::fs::read_to_string(segment).unwrap();
+        let decisions = segment.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let decisions = decisions.filter(|decision| decision["uid"] == "u-1");
+        let decisions: Vec<_> =
+            decisions.map(|decision| (decision["webhook"].clone(), decision["allowed"].clone())).collect();
+        let allowed = json!(policy == "Ignore");
+        assert_eq!(decisions, [(json!("mutate"), allowed.clone()), (json!("validate"), allowed)], "{policy}");
         let series = r#"lucid_injections_total{outcome="failed",reason="BadRequest"}"#;
         assert_eq!(metric(&operator, series).await, 1);
     }

@@ -196,6 +196,8 @@ async fn it_asks_for_the_token_and_then_shows_what_is_decided_and_what_comes() {
     site.becomes("document.querySelector('tr.decision td.object').textContent", json!("shop/late")).await;
     assert_eq!(site.value("document.querySelector('tr.denied + tr.details').hidden").await, json!(false));
 
+    let sealed = "/Log lucid.computing.prod.lucid-operator-0.*15 records, all sealed/.test(document.getElementById('facts').textContent)";
+    site.becomes(sealed, json!(true)).await;
     assert_eq!(site.value("document.getElementById('drift').hidden").await, json!(true));
     let class = json!({"class": "rewritten", "log": "lucid.computing/prod/lucid-operator-0", "seq": 81_934,
         "detail": "the record differs from the anchor in the API server's audit log"});

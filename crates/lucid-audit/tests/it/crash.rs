@@ -12,6 +12,7 @@ use std::time::Duration;
 use lucid_audit::log::{AppendError, Options, Sync};
 use lucid_audit::merkle::leaf_hash;
 use lucid_audit::note::SigningKey;
+use lucid_audit::verify::{Expectations, verify};
 use lucid_audit::{Decision, Event, Log, OnFailure, Recorder};
 
 use crate::common::{self, again, decision, key, record};
@@ -115,6 +116,11 @@ fn survives(rounds: usize) {
         // What was kept is there, also before it is put in order.
         drop(common::open(folder.path(), &key));
         let lines = common::verify(folder.path(), key.verifier());
+        let mut expected = Expectations::default();
+        expected.keys.push(key.verifier().clone());
+        expected.sealed = true;
+        let report = verify(folder.path(), &expected).unwrap();
+        assert!(report.is_intact(), "round {round}: {:?}", report.faults);
         for (seq, leaf, uid) in &kept {
             let line = lines.get(*seq).unwrap_or_else(|| panic!("round {round}: record {seq} is lost"));
             assert_eq!(&leaf_hash(line).to_string(), leaf, "round {round}: record {seq} is another");

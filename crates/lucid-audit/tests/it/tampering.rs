@@ -111,6 +111,32 @@ fn an_edited_record_is_named() {
 }
 
 #[test]
+fn every_fault_is_named_and_not_the_first_alone() {
+    let log = Log::new();
+    log.edit(100, |lines| replace(&mut lines[50], "true", "false"));
+    log.edit(300, |lines| {
+        lines.remove(7);
+    });
+    log.edit(600, |lines| replace(&mut lines[99], "true", "false"));
+    fs::remove_file(log.path().join("tile/0/001")).unwrap();
+    fs::write(log.path().join("segments/notes.txt"), "x").unwrap();
+    let gap = format!("gap: seq 307, {} at byte {}", log.name(307), log.offset(307));
+    let mut expected: Vec<String> = [150, 699]
+        .map(|seq| format!("rewritten: seq {seq}, {} at byte {}", log.name(seq), log.offset(seq)))
+        .to_vec();
+    expected.push(gap);
+    let found = log.faults();
+    for fault in &expected {
+        assert!(found.contains(fault), "{fault} is not in {found:?}");
+    }
+    assert!(found.iter().any(|fault| fault.starts_with("tile: seq 256, tile/0/001")), "{found:?}");
+    assert!(
+        found.iter().any(|fault| fault.starts_with("segment: ") && fault.contains("notes.txt")),
+        "{found:?}"
+    );
+}
+
+#[test]
 fn an_edit_that_changes_tile_and_bundle_too_is_named() {
     let log = Log::new();
     let mut lines = log.lines.clone();

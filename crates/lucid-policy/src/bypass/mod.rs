@@ -5,7 +5,7 @@ mod host_path;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lucid_chain::{ContainerView, Plan, Warning};
+use lucid_chain::{ContainerView, Warning, keys};
 
 use crate::auditors::Place;
 use crate::case::{Case, location, says_auditor};
@@ -15,6 +15,9 @@ use crate::finding::{Finding, Location, Problem};
 /// the way to these.
 const CAPABILITIES: [&str; 8] =
     ["ALL", "NET_ADMIN", "SETUID", "SYS_ADMIN", "SYS_MODULE", "BPF", "PERFMON", "DAC_READ_SEARCH"];
+/// Those of them that leave something behind in the pod's network: rules that are there before ours count before ours, for a
+/// connection is translated once.
+const LASTING: [&str; 5] = ["ALL", "NET_ADMIN", "SYS_ADMIN", "SYS_MODULE", "BPF"];
 /// Those that are worth a warning. NET_RAW every container has that does not drop it, so to refuse who writes it down would
 /// stop nobody; SYS_PTRACE, which `kubectl debug` asks for, reaches only processes that the container sees anyway.
 const DOUBTFUL: [&str; 2] = ["NET_RAW", "SYS_PTRACE"];
@@ -40,14 +43,17 @@ impl Case<'_> {
         if skips && is_new {
             findings.push(Finding::new(None, Problem::SkipNotAllowed));
         }
-        let Some(plan) = self.plan() else { return findings };
+        // Annotations by which no chain would fit any more do not take auditors out of a pod that runs.
+        if self.plan().is_none() && !self.carries_chain() {
+            return findings;
+        }
         let pod = self.pod();
         if is_new {
             findings.extend(self.pod_problems().into_iter().map(|problem| Finding::new(None, problem)));
         }
         let chain = Chain {
-            listeners: self.listeners(plan),
-            users: self.users(plan),
+            listeners: self.listeners(),
+            users: self.users(),
             names: self.names(),
             host_paths: pod.host_paths().collect(),
         };
@@ -58,12 +64,11 @@ impl Case<'_> {
         for place in Place::CONTAINERS {
             for (number, found) in place.of(pod).iter().enumerate() {
                 // An auditor that is not planned any more runs on, with the image that it is allowed.
-                let is_auditor =
-                    place != Place::EphemeralContainers && !self.is_created() && says_auditor(found);
+                let is_auditor = place != Place::EphemeralContainers && self.runs_as_auditor(found);
                 if is_planned(place, found.name()) || is_auditor || self.stood(place, found) {
                     continue;
                 }
-                // What has ended before there are rules reaches nothing that they hide.
+                // What has ended before there are rules reaches nothing that they hide, but may have left rules of its own.
                 let ends_before = place == Place::InitContainers
                     && !found.is_native_sidecar()
                     && first.map_or(!self.is_pod(), |first| number < first);
@@ -116,7 +121,7 @@ impl Case<'_> {
         };
         let (own, of_pod) = (found.privileges(), self.pod().privileges());
         if own.is_some_and(|own| own.is_privileged()) {
-            add(Problem::Privileged, ends_before);
+            add(Problem::Privileged, false);
         }
         if own.is_some_and(|own| own.proc_mount() != "Default") {
             add(Problem::UnmaskedProc, ends_before);
@@ -125,7 +130,8 @@ impl Case<'_> {
             let name = name.to_ascii_uppercase();
             let is_doubtful = DOUBTFUL.contains(&name.as_str());
             if is_doubtful || CAPABILITIES.contains(&name.as_str()) {
-                add(Problem::Capability { name }, ends_before || is_doubtful);
+                let is_over = ends_before && !LASTING.contains(&name.as_str());
+                add(Problem::Capability { name }, is_over || is_doubtful);
             }
         }
         // What is ephemeral is never part of a chain.
@@ -172,13 +178,19 @@ impl Case<'_> {
         running.map(ContainerView::name).chain(self.planned().into_iter().map(|(name, _)| name)).collect()
     }
 
-    /// The auditors by their users, those of the plan and those that run: annotations that the plan comes from can be changed
-    /// while they do.
-    fn users<'p>(&'p self, plan: &'p Plan) -> BTreeMap<i64, &'p str> {
-        let planned = plan.containers.iter().map(|planned| (i64::from(planned.uid), planned.name.as_str()));
+    /// Whether an auditor runs in the container: annotations that the plan comes from can be changed while it does.
+    fn runs_as_auditor(&self, found: &ContainerView<'_>) -> bool {
+        !self.is_created() && says_auditor(found)
+    }
+
+    /// The auditors by their users, those of the plan and those that run.
+    fn users(&self) -> BTreeMap<i64, &str> {
+        let planned = self.plan().into_iter().flat_map(|plan| &plan.containers);
+        let planned = planned.map(|planned| (i64::from(planned.uid), planned.name.as_str()));
         let places = [Place::Containers, Place::InitContainers].into_iter();
-        let running = places.flat_map(|place| place.of(self.pod())).filter(|_| !self.is_created());
-        let running = running.filter(|found| says_auditor(found)).filter_map(|found| {
+        let running =
+            places.flat_map(|place| place.of(self.pod())).filter(|found| self.runs_as_auditor(found));
+        let running = running.filter_map(|found| {
             let user = found.privileges().and_then(|own| own.run_as_user())?;
             (user != 0).then_some((user, found.name()))
         });
@@ -187,14 +199,17 @@ impl Case<'_> {
 
     /// The auditors by the ports that they listen on as they stand in the pod: planning again would give them others where an
     /// application has taken theirs.
-    fn listeners<'p>(&self, plan: &'p Plan) -> BTreeMap<i32, &'p str> {
-        let place = if plan.is_native() { Place::InitContainers } else { Place::Containers };
-        let names = plan.containers.iter().map(|planned| planned.name.as_str());
-        let names: BTreeSet<_> = names.collect();
-        let auditors =
-            place.of(self.pod()).iter().filter_map(|found| Some((names.get(found.name())?, found)));
+    fn listeners(&self) -> BTreeMap<i32, &str> {
+        let planned: BTreeSet<_> = self.planned().into_iter().collect();
+        let places = [Place::Containers, Place::InitContainers].into_iter();
+        let containers =
+            places.flat_map(|place| place.of(self.pod()).iter().map(move |found| (place, found)));
+        let auditors = containers.filter(|(place, found)| {
+            (planned.contains(&(found.name(), *place)) && found.name() != keys::INIT_CONTAINER)
+                || self.runs_as_auditor(found)
+        });
         let ports =
-            auditors.flat_map(|(name, found)| found.ports().map(|port| (port.container_port(), *name)));
+            auditors.flat_map(|(_, found)| found.ports().map(|port| (port.container_port(), found.name())));
         ports.filter_map(|(port, name)| Some((port?, name))).collect()
     }
 }
