@@ -34,7 +34,7 @@ impl Records<'_> {
         let (right, tiles) = self.judge_roots(&sealed);
         self.judge_sealed(right, &sealed, &mut named);
         self.judge_breaks(right, &named);
-        let (size, tiled) = (self.size(), sealed.ahead);
+        let tiled = sealed.ahead;
         self.judge_end(expected, tiled);
         self.judge_known(tiles.as_ref());
         for (path, class, first, what) in sealed.problems() {
@@ -47,7 +47,7 @@ impl Records<'_> {
             segments: self.segments.len(),
             sealed: self.checkpoint.map(|checkpoint| checkpoint.size),
             unsealed: self.unsealed,
-            tiled: (tiled > size).then_some(tiled),
+            tiled: self.checkpoint.filter(|it| it.size < tiled).map(|_| tiled),
             torn_bytes: self.torn.map_or(0, |torn| torn.bytes),
             root: self.tree.map(|tree| tree.root().to_base64()),
             faults: self.faults,
@@ -98,7 +98,7 @@ impl Records<'_> {
             let begun = self.segments.iter().any(|segment| (first..=last).contains(&segment.first));
             let what = match (next.offset, begun) {
                 (0, false) => "the segment with them is missing",
-                (0, true) => "the first records of the segment are missing",
+                (0, true) => "the segment that they were in is there without them",
                 _ => "the records before this place are missing",
             };
             let fault = self.fault(FaultClass::Gap, first, next.segment, next.offset, what);
