@@ -95,6 +95,19 @@ impl LogFollower {
         &self.directory
     }
 
+    /// The log's checkpoint and its `vkey`, as far as they are there.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be read, or is no small file of text.
+    pub fn checkpoint(&self) -> Result<(Option<String>, Option<String>), ReadError> {
+        let [checkpoint, vkey] = [layout::CHECKPOINT, layout::VKEY].map(|name| {
+            let path = self.directory.join(name);
+            read::text(&path).map_err(ReadError::of(&path))
+        });
+        Ok((checkpoint?, vkey?))
+    }
+
     /// Hands out the lines that were written since the last time.
     ///
     /// # Errors

@@ -14,7 +14,6 @@
 //! ```
 
 use std::fmt;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -27,6 +26,7 @@ use crate::checkpoint::{Checkpoint, CheckpointError};
 use crate::layout::CHECKPOINT;
 use crate::merkle::{self, Hash, ProofError as InclusionError, leaf_hash};
 use crate::note::{Note, NoteError, VerifierKey, VerifyError};
+use crate::read;
 use crate::tile::{Tile, TileError, Tiles, WIDTH};
 
 const HEADER: &str = "c2sp.org/tlog-proof@v1";
@@ -145,7 +145,9 @@ impl Proof {
     /// When the record is not sealed, or the log is damaged.
     pub fn of(directory: &Path, index: u64) -> Result<Self, ProofError> {
         let path = directory.join(CHECKPOINT);
-        let note: Note = fs::read_to_string(&path).context(ReadSnafu { path })?.parse()?;
+        let absent = || io::Error::from(io::ErrorKind::NotFound);
+        let text = read::text(&path).and_then(|text| text.ok_or_else(absent));
+        let note: Note = text.context(ReadSnafu { path })?.parse()?;
         let checkpoint: Checkpoint = note.text().parse()?;
         let Checkpoint { size, origin, root, .. } = checkpoint;
         ensure!(index < size, UnsealedSnafu { index, origin, size });

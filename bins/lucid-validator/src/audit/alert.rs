@@ -38,7 +38,7 @@ impl AlertArgs {
     pub(super) fn alerts(&self) -> Result<Option<Alerts>, RemoteError> {
         let Some(url) = self.alert_url.clone() else { return Ok(None) };
         let remote = Remote::new(builder(self.alert_ca.as_deref())?, self.alert_token_file.as_deref())?;
-        Ok(Some(Alerts { remote, url }))
+        Ok(Some(Alerts { remote: remote.keeping_its_token_from_others(&url)?, url }))
     }
 }
 

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use lucid_audit::correlate::{Correlator, Drift, DriftClass, LogId, Tally};
 use lucid_audit::follow::{EventFollower, LogFollower};
-use lucid_audit::layout::{CHECKPOINT, VKEY};
 use lucid_audit::note::VerifierKey;
 use serde_json::json;
 use snafu::ResultExt;
@@ -133,6 +132,8 @@ struct Compared {
     correlator: Correlator,
     logs: Vec<(LogId, LogFollower)>,
     events: Events,
+    /// Whether the logs have to be sealed.
+    keyed: bool,
 }
 
 enum Events {
@@ -152,7 +153,7 @@ impl Compared {
             Some("-") => Events::Input,
             _ => Events::File(EventFollower::new(&args.apiserver_audit)),
         };
-        Self { correlator, logs, events }
+        Self { correlator, logs, events, keyed: !args.key.is_empty() }
     }
 
     /// Reads what is new: events first, so that the record of each is there when the logs are read.
@@ -179,10 +180,14 @@ impl Compared {
             }
         }
         for (log, follower) in &mut self.logs {
-            let read = |name| fs::read_to_string(follower.directory().join(name)).ok();
-            if let Some(checkpoint) = read(CHECKPOINT) {
-                correlator.checkpoint(*log, &checkpoint, read(VKEY).as_deref());
-            }
+            let unsealed = match follower.checkpoint() {
+                Ok((Some(checkpoint), vkey)) => {
+                    correlator.checkpoint(*log, &checkpoint, vkey.as_deref());
+                    None
+                }
+                Ok((None, _)) => self.keyed.then(|| "there is no checkpoint".to_owned()),
+                Err(error) => Some(error.to_string()),
+            };
             if !follower.directory().is_dir() {
                 let path = follower.directory();
                 fs::read_dir(path).context(FileSnafu { what: "read", path })?;
@@ -190,6 +195,10 @@ impl Compared {
             let polled = follower.poll(|line| correlator.record(*log, line))?;
             if polled.shrunk {
                 correlator.shrunk(*log, "a segment has become shorter, or is gone");
+            }
+            // Behind the records: a log has its checkpoint before it has the first one.
+            if let Some(detail) = unsealed {
+                correlator.unsealed(*log, &detail);
             }
         }
         Ok(())

@@ -87,6 +87,18 @@ pub enum AuditError {
         /// What is wrong.
         source: OpenError,
     },
+    /// There is nothing to seal.
+    #[snafu(display("failed to seal: {} is no log: it has no folder {}", directory.display(), lucid_audit::layout::SEGMENTS))]
+    NoLog {
+        /// Where one was to be.
+        directory: PathBuf,
+    },
+    /// The log has no name so far.
+    #[snafu(display("failed to seal: the log in {} was never sealed; --origin has to say what it is called", directory.display()))]
+    NoOrigin {
+        /// The log.
+        directory: PathBuf,
+    },
     /// A file cannot be written.
     #[snafu(display("failed to write {}: {source}", path.display()))]
     Write {
@@ -101,11 +113,19 @@ pub enum AuditError {
         /// What is wrong.
         source: KeyArgError,
     },
-    /// A log cannot be verified.
-    #[snafu(transparent)]
+    /// Logs cannot be verified.
+    #[snafu(display("{}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))]
     Verify {
-        /// What is wrong.
-        source: lucid_audit::verify::VerifyError,
+        /// What is wrong with each.
+        errors: Vec<lucid_audit::verify::VerifyError>,
+    },
+    /// A record of that number is in none of the logs that are meant, or in several.
+    #[snafu(display("record {seq} is in {}; --origin ORIGIN says which log is meant", if logs.is_empty() { "no log of that origin" } else { logs }))]
+    WhichLog {
+        /// The number.
+        seq: u64,
+        /// The origins of those that have it.
+        logs: String,
     },
     /// There is no proof.
     #[snafu(transparent)]

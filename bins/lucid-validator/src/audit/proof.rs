@@ -9,18 +9,22 @@ use lucid_audit::proof::{Proof, ProofError};
 use snafu::ResultExt;
 
 use super::keys::parse_key;
-use super::{AuditError, FileSnafu, Format, OutputSnafu};
+use super::{AuditError, FileSnafu, Format, OutputSnafu, WhichLogSnafu};
 
 /// The options of `lucid-validator audit proof`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ProofArgs {
     /// The record, by its seq.
-    #[arg(value_name = "SEQ", required_unless_present = "check", requires = "log")]
+    #[arg(value_name = "SEQ", required_unless_present = "check", requires = "log", value_parser = parse_seq)]
     seq: Option<u64>,
 
-    /// The directory of the log.
+    /// The directory of a log; may be given several times.
     #[arg(long, value_name = "DIR", conflicts_with = "check")]
-    log: Option<PathBuf>,
+    log: Vec<PathBuf>,
+
+    /// Which of the logs is meant, such as lucid.computing/prod/lucid-operator-0, where several have such a record.
+    #[arg(long, value_name = "ORIGIN", requires = "log")]
+    origin: Option<String>,
 
     /// Checks the proof in this file instead; `-` is standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "seq", requires = "key")]
@@ -35,7 +39,7 @@ pub(super) struct ProofArgs {
     record: Option<String>,
 
     /// How the result of a check is printed.
-    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+    #[arg(long, short, value_name = "FORMAT", default_value = "text", requires = "check")]
     output: Format,
 }
 
@@ -44,10 +48,33 @@ pub(super) fn proof(args: &ProofArgs, output: &mut impl Write) -> Result<bool, A
     if let Some(path) = &args.check {
         return check(args, path, output);
     }
-    let directory = args.log.as_deref().unwrap_or(Path::new("."));
-    let proof = Proof::of(directory, args.seq.unwrap_or_default())?;
+    let proof = find(args, args.seq.unwrap_or_default())?;
     write!(output, "{proof}").context(OutputSnafu)?;
     Ok(true)
+}
+
+/// The proof from the one log that is meant and has such a record.
+fn find(args: &ProofArgs, seq: u64) -> Result<Proof, AuditError> {
+    let mut failure = None;
+    let mut proofs = Vec::new();
+    for directory in &args.log {
+        match Proof::of(directory, seq) {
+            Ok(proof) => proofs.push(proof),
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    let origin = |proof: &Proof| proof.checkpoint.text().lines().next().unwrap_or_default().to_owned();
+    proofs.retain(|proof| args.origin.as_ref().is_none_or(|wanted| origin(proof) == *wanted));
+    let logs = proofs.iter().map(origin).collect::<Vec<_>>().join(", ");
+    match (proofs.pop().filter(|_| proofs.is_empty()), failure.filter(|_| logs.is_empty())) {
+        (Some(proof), _) => Ok(proof),
+        (None, Some(error)) => Err(error.into()),
+        (None, None) => WhichLogSnafu { seq, logs }.fail(),
+    }
+}
+
+fn parse_seq(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "accepted is the seq of a record: a number, from 0".to_owned())
 }
 
 fn check(args: &ProofArgs, path: &Path, output: &mut impl Write) -> Result<bool, AuditError> {

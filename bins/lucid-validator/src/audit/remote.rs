@@ -8,7 +8,7 @@ use lucid_process::{TokenFile, TokenFileError};
 use reqwest::header::AUTHORIZATION;
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, RequestBuilder, Url};
-use snafu::{ResultExt, Snafu};
+use snafu::{ResultExt, Snafu, ensure};
 
 /// How long one question may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -35,7 +35,11 @@ impl AccessArgs {
         if let Some((host, address)) = url.host_str().zip(self.address) {
             builder = builder.resolve(host, SocketAddr::new(address, 0));
         }
-        Remote::new(builder, self.token_file.as_deref())
+        let remote = Remote::new(builder, self.token_file.as_deref())?;
+        match self.address {
+            Some(address) if address.is_loopback() => Ok(remote),
+            _ => remote.keeping_its_token_from_others(url),
+        }
     }
 }
 
@@ -56,6 +60,14 @@ pub enum RemoteError {
     Token {
         /// What is wrong.
         source: TokenFileError,
+    },
+    /// Others would see the token.
+    #[snafu(display(
+        "the token would be sent to {host} in the clear; accepted are https, and http to a loopback address"
+    ))]
+    TokenInClear {
+        /// Where it would go.
+        host: String,
     },
     /// There is no client.
     #[snafu(display("failed to make an HTTP client: {source}"))]
@@ -78,7 +90,20 @@ impl Remote {
         token_file: Option<&Path>,
     ) -> Result<Self, RemoteError> {
         let token = token_file.map(TokenFile::open).transpose()?;
+        // A proxy sees what goes through it.
+        let builder = if token.is_some() { builder.no_proxy() } else { builder };
         Ok(Self { client: builder.build().context(ClientSnafu)?, token })
+    }
+
+    /// The same, when a token that is shown to `url` is seen by nobody else.
+    pub(super) fn keeping_its_token_from_others(self, url: &Url) -> Result<Self, RemoteError> {
+        let host = url.host_str().unwrap_or_default();
+        let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        let is_loopback =
+            host == "localhost" || address.is_ok_and(|address| address.to_canonical().is_loopback());
+        let hidden = self.token.is_none() || url.scheme() == "https" || is_loopback;
+        ensure!(hidden, TokenInClearSnafu { host });
+        Ok(self)
     }
 
     /// A question that shows the token, as it is now.

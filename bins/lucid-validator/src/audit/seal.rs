@@ -2,11 +2,12 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use lucid_audit::Log;
-use lucid_audit::log::Options;
-use snafu::ResultExt;
+use lucid_audit::layout::SEGMENTS;
+use lucid_audit::log::{self, Options};
+use snafu::{OptionExt, ResultExt, ensure};
 
-use super::{AuditError, OpenSnafu, OutputSnafu};
-use crate::decisions::{default_origin, parse_origin, read_key};
+use super::{AuditError, NoLogSnafu, NoOriginSnafu, OpenSnafu, OutputSnafu};
+use crate::decisions::{parse_origin, read_key};
 
 /// The options of `lucid-validator audit seal`.
 #[derive(Clone, Debug, clap::Args)]
@@ -19,16 +20,22 @@ pub(super) struct SealArgs {
     #[arg(long, env = "LUCID_DECISION_LOG_KEY", value_name = "FILE")]
     key: PathBuf,
 
-    /// The name of the log.
+    /// The name of the log. A log that was sealed keeps the name that it has, and does not need this.
     #[arg(long, env = "LUCID_DECISION_LOG_ORIGIN", value_name = "NAME", value_parser = parse_origin)]
-    #[arg(default_value_t = default_origin())]
-    origin: String,
+    origin: Option<String>,
 }
 
 pub(super) fn seal(args: &SealArgs, output: &mut impl Write) -> Result<(), AuditError> {
-    let key = read_key(&args.key, &args.origin)?;
+    let directory = &args.directory;
+    // To open a log begins one where there is none.
+    ensure!(directory.join(SEGMENTS).is_dir(), NoLogSnafu { directory });
+    let named = match args.origin.clone() {
+        Some(origin) => Some(origin),
+        None => log::origin(directory).context(OpenSnafu)?,
+    };
+    let key = read_key(&args.key, &named.context(NoOriginSnafu { directory })?)?;
     let vkey = key.verifier().clone();
-    let log = Log::open(&args.directory, Options::new().key(key).adopt(true)).context(OpenSnafu)?;
+    let log = Log::open(directory, Options::new().key(key).adopt(true)).context(OpenSnafu)?;
     log.close();
     writeln!(output, "{vkey}").context(OutputSnafu)
 }

@@ -9,17 +9,21 @@ use lucid_audit::checkpoint::Checkpoint;
 use lucid_audit::note::{Note, VerifierKey};
 use lucid_audit::verify::{Expectations, Report, Since};
 use serde::Serialize;
-use snafu::ResultExt;
+use snafu::{ResultExt, ensure};
 
 use super::keys::parse_key;
-use super::{AuditError, Format, OutputSnafu};
+use super::{AuditError, Format, OutputSnafu, VerifySnafu};
 
 /// The options of `lucid-validator audit verify`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct VerifyArgs {
     /// The directories of the logs, one for each replica.
-    #[arg(required = true, value_name = "DIR")]
+    #[arg(required_unless_present = "log", value_name = "DIR")]
     directories: Vec<PathBuf>,
+
+    /// The same, as the other commands take it; may be given several times.
+    #[arg(long, value_name = "DIR")]
+    log: Vec<PathBuf>,
 
     /// A key that is trusted to seal, as vkey or the file of one; may be given several times. By default the file vkey in the
     /// log's directory is believed, which cannot notice who replaces both.
@@ -65,7 +69,12 @@ fn parse_cosigned(path: &str) -> Result<Note, String> {
 
 fn parse_since(text: &str) -> Result<Since, String> {
     if text.trim_start().starts_with('{') {
-        return serde_json::from_str::<Anchor>(text).map(Since::Anchor).map_err(|error| error.to_string());
+        let anchor = serde_json::from_str::<Anchor>(text).map_err(|error| error.to_string())?;
+        if anchor.size <= anchor.seq {
+            let Anchor { seq, size, .. } = anchor;
+            return Err(format!("it has seq {seq} and size {size}; accepted is a size above seq"));
+        }
+        return Ok(Since::Anchor(anchor));
     }
     let checkpoint = fs::read_to_string(text).map_err(|error| error.to_string())?;
     // Who kept it believes it: its signature may be one of a key that was replaced since.
@@ -92,9 +101,13 @@ pub(super) fn verify(args: &VerifyArgs, output: &mut impl Write) -> Result<bool,
     expected.cosigned.clone_from(&args.cosigned);
     (expected.sealed, expected.quorum) = (args.sealed, args.quorum);
     let mut logs = Vec::new();
-    for directory in &args.directories {
-        let report = lucid_audit::verify::verify(directory, &expected)?;
-        logs.push(Verified { directory, intact: report.is_intact(), report });
+    let mut errors = Vec::new();
+    for directory in args.directories.iter().chain(&args.log) {
+        match lucid_audit::verify::verify(directory, &expected) {
+            Ok(report) => logs.push(Verified { directory, intact: report.is_intact(), report }),
+            // Of the others it can be told.
+            Err(error) => errors.push(error),
+        }
     }
     let mut print = || match args.output {
         Format::Json => {
@@ -104,6 +117,7 @@ pub(super) fn verify(args: &VerifyArgs, output: &mut impl Write) -> Result<bool,
         Format::Text => logs.iter().try_for_each(|log| text(log, output)),
     };
     print().context(OutputSnafu)?;
+    ensure!(errors.is_empty(), VerifySnafu { errors });
     Ok(logs.iter().all(|log| log.intact))
 }
 
@@ -118,6 +132,7 @@ fn text(log: &Verified<'_>, output: &mut impl Write) -> io::Result<()> {
         torn_bytes,
         faults,
         key_from_log,
+        tiled,
         ..
     } = &log.report;
     let verdict = match faults.len() {
@@ -140,6 +155,13 @@ fn text(log: &Verified<'_>, output: &mut impl Write) -> io::Result<()> {
     writeln!(output)?;
     if *torn_bytes > 0 {
         writeln!(output, "  {torn_bytes} bytes of a record that is not finished")?;
+    }
+    if let Some(tiled) = tiled {
+        let why = "the writer was about to seal them, or somebody put an earlier checkpoint there";
+        writeln!(output, "  the tiles are of {tiled} records, more than the checkpoint: {why}")?;
+    }
+    if sealed.is_none() && log.intact {
+        writeln!(output, "  nothing is sealed: only prev was checked; give --key if the log has one")?;
     }
     if *key_from_log {
         writeln!(

@@ -103,7 +103,14 @@ async fn an_intact_log_is_0_a_changed_one_3_and_what_is_none_1() {
         fs::read_to_string(&metrics).unwrap().contains("lucid_audit_drift_total{class=\"rewritten\"} 1\n")
     );
 
+    // One that cannot be verified keeps nothing back of the others.
+    let (code, output, error) = audit(&["verify", "/nonexistent", "--log", &directory, "--key", &vkey]);
+    assert_eq!((code, output.contains("rewritten: seq 7, ")), (1, true), "{output}");
+    assert!(error.contains("/nonexistent is not there"), "{error}");
     assert_eq!(audit(&["verify", "/nonexistent"]).0, 1);
+    let no_record =
+        r#"{"seq":5,"leaf":"0000000000000000000000000000000000000000000000000000000000000000","size":0}"#;
+    assert_eq!(audit(&["verify", &directory, "--since", no_record]).0, 2);
     assert_eq!(audit(&["verify"]).0, 2);
     assert_eq!(audit(&["verify", &directory, "--key", "no key"]).0, 2);
     let missing = ["correlate", "--log", &directory, "--apiserver-audit", "/nonexistent"];
@@ -134,6 +141,58 @@ async fn a_proof_is_checked_without_the_log() {
     assert_eq!(audit(&["proof", "--check", &file, "--key", &other]).0, 3);
     assert_eq!(audit(&["proof", "--check", &file]).0, 2, "whom to trust is to be said");
     assert_eq!(audit(&["proof", "30", "--log", &directory]).0, 1);
+    let (code, _, error) = audit(&["proof", "abc", "--log", &directory]);
+    assert!(code == 2 && error.contains("accepted is the seq of a record"), "{error}");
+    assert_eq!(audit(&["proof", "7", "--log", &directory, "-ojson"]).0, 2);
+
+    // Of several logs the one that has such a record, or that is meant.
+    let other = folder.path().join("other");
+    let key = SigningKey::generate("lucid.computing/test/1").unwrap();
+    let log = Log::open(&other, Options::new().key(key)).unwrap();
+    for number in 0..5 {
+        let record = serde_json::to_vec(&Decision::new("validate", format!("other-{number}"))).unwrap();
+        log.append(record).await.unwrap();
+    }
+    log.close();
+    let other = other.display().to_string();
+    let of = |seq: &str, more: &[&str]| {
+        audit(&[&["proof", seq, "--log", &other, "--log", &directory][..], more].concat())
+    };
+    assert_eq!(of("7", &[]).1, proof);
+    let (code, _, error) = of("3", &[]);
+    assert!(code == 1 && error.contains("lucid.computing/test/0") && error.contains("--origin"), "{error}");
+    let (code, proof, _) = of("3", &["--origin", "lucid.computing/test/1"]);
+    assert!(code == 0 && proof.contains("\nlucid.computing/test/1\n5\n"), "{proof}");
+    assert_eq!(of("3", &["--origin", "lucid.computing/test/2"]).0, 1);
+    assert_eq!(of("30", &[]).0, 1);
+}
+
+#[tokio::test]
+async fn a_seal_that_is_gone_or_cannot_be_read_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let vkey = log(folder.path()).await;
+    let directory = folder.path().join("log").display().to_string();
+    let events = folder.path().join("audit.log").display().to_string();
+    let checkpoint = folder.path().join("log/checkpoint");
+    let correlate = |more: &[&str]| {
+        audit(&[&["correlate", "--log", &directory, "--apiserver-audit", &events][..], more].concat())
+    };
+    fs::remove_file(&checkpoint).unwrap();
+    let (code, output, _) = correlate(&["--key", &vkey]);
+    assert!(code == 3 && output.contains("key-change: ") && output.contains("no checkpoint"), "{output}");
+    assert_eq!(correlate(&[]).0, 0, "it may be one that is not sealed");
+    assert!(std::process::Command::new("mkfifo").arg(&checkpoint).status().unwrap().success());
+    let (code, output, _) = correlate(&[]);
+    assert!(code == 3 && output.contains("it is no regular file"), "{output}");
+    assert_eq!(audit(&["proof", "7", "--log", &directory]).0, 1);
+
+    for name in ["checkpoint", "vkey"] {
+        fs::remove_file(folder.path().join("log").join(name)).unwrap();
+    }
+    fs::remove_dir_all(folder.path().join("log/tile")).unwrap();
+    let (code, output, _) = audit(&["verify", &directory]);
+    assert!(code == 0 && output.contains("nothing is sealed: only prev was checked"), "{output}");
+    assert_eq!(audit(&["verify", &directory, "--key", &vkey]).0, 3);
 }
 
 #[tokio::test]
@@ -148,4 +207,52 @@ async fn tail_prints_the_latest_of_those_that_are_asked_for() {
         output.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["name"].clone()).collect();
     assert_eq!(names, ["web-0", "web-6", "web-12", "web-18", "web-24"]);
     assert_eq!(audit(&["tail", "/nonexistent"]).0, 1);
+}
+
+#[tokio::test]
+async fn a_key_is_changed_under_the_name_that_the_log_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let old = log(folder.path()).await;
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (directory, key) = (path("log"), path("new.key"));
+    // Made for whatever name: the log's own is what counts.
+    assert_eq!(audit(&["key", "--out", &key, "--origin", "lucid.computing/elsewhere"]).0, 0);
+    let (code, _, error) = audit(&["seal", &directory, "--key", &key, "--origin", "lucid.computing/other"]);
+    assert!(code == 1 && error.contains("the name of another log"), "{error}");
+    let (code, new, error) = audit(&["seal", &directory, "--key", &key]);
+    assert!(code == 0 && new.starts_with("lucid.computing/test/0+"), "{new}{error}");
+    let (code, output, _) = audit(&["verify", &directory, "--key", new.trim()]);
+    assert!(code == 0 && output.contains("intact (lucid.computing/test/0)"), "{output}");
+    assert_eq!(audit(&["verify", &directory, "--key", &old]).0, 3);
+
+    // Where there is no log none is begun, and what was never sealed has to be given a name.
+    let (code, _, error) = audit(&["seal", &path("lgo"), "--key", &key]);
+    assert!(code == 1 && error.contains("is no log"), "{error}");
+    assert!(!folder.path().join("lgo").exists());
+    let plain = folder.path().join("plain");
+    Log::open(&plain, Options::new()).unwrap().close();
+    let (code, _, error) = audit(&["seal", &path("plain"), "--key", &key]);
+    assert!(code == 1 && error.contains("--origin"), "{error}");
+    let (code, output, _) =
+        audit(&["seal", &path("plain"), "--key", &key, "--origin", "lucid.computing/plain"]);
+    assert!(code == 0 && output.starts_with("lucid.computing/plain+"), "{output}");
+}
+
+#[tokio::test]
+async fn the_token_of_an_alert_is_seen_by_nobody_else() {
+    let folder = tempfile::tempdir().unwrap();
+    log(folder.path()).await;
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    fs::write(folder.path().join("token"), "t".repeat(40)).unwrap();
+    let (directory, events, token) = (path("log"), path("audit.log"), path("token"));
+    let correlate = |url: &str| {
+        let to = ["--alert-url", url, "--alert-token-file", &token];
+        audit(&[&["correlate", "--log", &directory, "--apiserver-audit", &events][..], &to].concat())
+    };
+    let (code, _, error) = correlate("http://alerts.example/hook");
+    assert!(code == 1 && error.contains("to alerts.example in the clear"), "{error}");
+    // There is no drift: nobody is asked.
+    for url in ["http://127.0.0.1:1/", "http://[::1]:1/", "http://localhost:1/", "https://alerts.example/"] {
+        assert_eq!(correlate(url).0, 0, "{url}");
+    }
 }

@@ -158,6 +158,13 @@ impl Correlator {
         }
     }
 
+    /// Says of a log that has to be sealed that it has no checkpoint that could be read. One without records needs none.
+    pub fn unsealed(&mut self, log: LogId, detail: &str) {
+        if let Some(log) = self.logs.get_mut(log.0).filter(|log| log.size() > 0) {
+            log.drift(DriftClass::KeyChange, None, detail);
+        }
+    }
+
     /// Says of a log that its files have become shorter than what was read of them.
     pub fn shrunk(&mut self, log: LogId, detail: &str) {
         if let Some(log) = self.logs.get_mut(log.0) {

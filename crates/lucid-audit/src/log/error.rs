@@ -132,6 +132,16 @@ pub enum OpenError {
         /// What is wrong with it.
         source: CheckpointError,
     },
+    /// The key is one of another log.
+    #[snafu(display("the log in {} is {name}, and cannot go on as {asked}: that is the name of another log", directory.display()))]
+    Origin {
+        /// The log.
+        directory: PathBuf,
+        /// Its origin.
+        name: String,
+        /// The name of the key.
+        asked: String,
+    },
     /// There was a seal.
     #[snafu(display("the log in {} was sealed, but its checkpoint is gone", directory.display()))]
     CheckpointGone {
@@ -173,6 +183,7 @@ impl OpenError {
             Self::NotADirectory { .. }
                 | Self::Locked { .. }
                 | Self::Checkpoint { .. }
+                | Self::Origin { .. }
                 | Self::Unsealed { .. }
                 | Self::KeyNeeded { .. }
         )
@@ -213,7 +224,7 @@ pub enum AppendError {
     Closed,
     /// It cannot be a line.
     #[snafu(display(
-        "the record has {found} bytes, accepted are {LONGEST_RECORD}, of a JSON object in one line"
+        "the record has {found} bytes, accepted are {LONGEST_RECORD}, of a JSON object in one line without seq and prev"
     ))]
     Unfit {
         /// How many it has.

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-use crate::read::{SMALL, bounded};
+pub(super) use crate::read::text as read;
 
 /// Puts a file in place of what is there, if anything.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -45,15 +45,4 @@ pub(super) fn create_folder(path: &Path) -> io::Result<()> {
 /// Brings the names in a folder to the disk.
 pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
-}
-
-/// What is in a small file, if there is one.
-pub(super) fn read(path: &Path) -> io::Result<Option<String>> {
-    match bounded(path, SMALL) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-        Ok(bytes) => String::from_utf8(bytes)
-            .map(Some)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)),
-    }
 }

@@ -1,7 +1,7 @@
 //! The lines of the segments, one after the other.
 
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use crate::layout;
@@ -14,6 +14,18 @@ pub(super) fn segments(directory: &Path) -> io::Result<Vec<u64>> {
     }
     segments.sort_unstable();
     Ok(segments)
+}
+
+/// Where the last line of a segment begins, and that line, without its newline; an empty one when it has none.
+pub(super) fn last(path: &Path) -> io::Result<(u64, Vec<u8>)> {
+    let mut file = File::open(path)?;
+    let longest = layout::LONGEST_LINE as u64 + 2;
+    let from = file.seek(SeekFrom::Start(file.metadata()?.len().saturating_sub(longest)))?;
+    let mut end = Vec::new();
+    file.take(longest).read_to_end(&mut end)?;
+    let whole = end.strip_suffix(b"\n").unwrap_or_default();
+    let begin = memchr::memrchr(b'\n', whole).map_or(0, |newline| newline + 1);
+    Ok((from + begin as u64, whole.get(begin..).unwrap_or_default().to_vec()))
 }
 
 /// Reads a segment.

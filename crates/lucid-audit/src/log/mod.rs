@@ -32,6 +32,7 @@ pub use cosign::{CosignError, Cosigned, cosign};
 pub use error::{AppendError, OpenError};
 pub use options::{Options, ParseSyncError, Sync};
 pub(crate) use queue::Pending;
+pub use recover::origin;
 
 use cosign::Witnesses;
 use error::{BeginSnafu, IoSnafu, LockedSnafu, NotADirectorySnafu};
@@ -91,8 +92,9 @@ impl Log {
     ///
     /// What a crash or a power failure may leave is put in order: a line without an end is cut off, which is recorded, and
     /// what was written but not sealed is sealed. Whatever else is found is somebody's doing, or a broken disk, and an error.
-    /// The last segment is read as a whole, and the one before; the tree is taken from its tiles when they have the root of
-    /// the checkpoint. Lines of older segments are for `verify` to be read.
+    /// The last segment is read as a whole, and the one before; of older ones it is looked at whether each ends where the next
+    /// begins. The tree is taken from its tiles when its right edge has the root of the checkpoint. What older segments, full tiles
+    /// and bundles hold is for `verify` to be read.
     ///
     /// # Errors
     ///
@@ -199,7 +201,8 @@ impl Log {
     /// Tells who verifies the log. From the first moment there is a checkpoint, so that its absence means something.
     fn publish(directory: &Path, sealer: &mut Sealer, signed: bool) -> Result<(), OpenError> {
         let seal = |sealer: &mut Sealer| {
-            let sealed = if signed { Ok(()) } else { sealer.seal_all() };
+            // First what was sealed before, if anything: tiles without a checkpoint would mean that it is gone.
+            let sealed = if signed { Ok(()) } else { sealer.sign().and_then(|()| sealer.seal_all()) };
             let error = sealed.map_err(std::io::Error::other);
             error.context(IoSnafu { what: "seal the log in", path: directory })
         };

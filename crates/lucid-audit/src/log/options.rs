@@ -114,10 +114,10 @@ impl Options {
         self
     }
 
-    /// Begins a new segment when one has this many bytes; 64 MiB otherwise.
+    /// Begins a new segment when one has this many bytes, at least 4 KiB; 64 MiB otherwise.
     #[must_use]
     pub const fn segment_bytes(mut self, bytes: u64) -> Self {
-        self.segment_bytes = bytes;
+        self.segment_bytes = if bytes < 4096 { 4096 } else { bytes };
         self
     }
 
@@ -129,8 +129,8 @@ impl Options {
         self
     }
 
-    /// Seals a log that was sealed by another key, or was not sealed, with this one from now on. The change stands in the log
-    /// as a record. Without it such a log is not opened.
+    /// Seals a log that was sealed by another key of its name, or was never sealed, with this one from now on. The change stands
+    /// in the log as a record. Without it such a log is not opened.
     #[must_use]
     pub const fn adopt(mut self, adopt: bool) -> Self {
         self.adopt = adopt;

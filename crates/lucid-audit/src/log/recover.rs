@@ -12,7 +12,8 @@ use crate::tile::{Tile, Tiles, WIDTH};
 
 use super::error::{
     ChainSnafu, CheckpointGoneSnafu, CheckpointSnafu, InconsistentSnafu, IoSnafu, KeyNeededSnafu, LineSnafu,
-    NoteSnafu, OpenError, RewrittenSnafu, SegmentSnafu, ShrunkSnafu, UnsealedSnafu, WitnessedSnafu,
+    NoteSnafu, OpenError, OriginSnafu, RewrittenSnafu, SegmentSnafu, ShrunkSnafu, UnsealedSnafu,
+    WitnessedSnafu,
 };
 use super::files;
 use super::lines::{self, Lines};
@@ -39,6 +40,15 @@ pub(super) fn end(directory: &Path) -> Result<End, OpenError> {
     let segments = lines::segments(directory).context(IoSnafu { what: "list", path })?;
     let mut end = End { size: 0, prev: Hash::ZERO, segment: None, torn: 0, leaves: Vec::new() };
     let Some((&last, before)) = segments.split_last() else { return Ok(end) };
+    if let Some(first) = before.first() {
+        ensure!(*first == 0, SegmentSnafu { directory, seq: 0_u64 });
+    }
+    for (first, next) in before.iter().zip(before.iter().skip(1)) {
+        let path = layout::segment(directory, *first);
+        let (offset, line) = lines::last(&path).context(IoSnafu { what: "read", path: &path })?;
+        let seq = Line::parse(&line).context(LineSnafu { path, offset })?.seq.saturating_add(1);
+        ensure!(seq == *next, SegmentSnafu { directory, seq });
+    }
     if last > 0 {
         // The last line before is needed: what the first line follows.
         let first = before.last().copied().context(SegmentSnafu { directory, seq: last - 1 })?;
@@ -104,8 +114,9 @@ pub(super) fn unsealed(directory: &Path) -> Result<(), OpenError> {
 pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -> Result<Seal, OpenError> {
     let path = directory.join(layout::CHECKPOINT);
     let Some(text) = files::read(&path).context(IoSnafu { what: "read", path: &path })? else {
-        let gone = directory.join(layout::TILES).exists() || directory.join(layout::VKEY).exists();
-        ensure!(adopt || !gone, CheckpointGoneSnafu { directory });
+        let gone =
+            [layout::TILES, layout::VKEY, layout::COSIGNED].iter().any(|name| directory.join(name).exists());
+        ensure!(!gone, CheckpointGoneSnafu { directory });
         ensure!(adopt || end.size == 0, UnsealedSnafu { directory, records: end.size });
         let change = (end.size > 0).then_some(None);
         return Ok(Seal { tree: Tree::new(directory), signed: false, change });
@@ -118,6 +129,8 @@ pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -
             let before = published(directory)?.filter(|before| before != key.verifier());
             match before.filter(|_| adopt && unsigned) {
                 Some(before) => {
+                    let (name, asked) = (before.name(), key.verifier().name());
+                    ensure!(name == asked, OriginSnafu { directory, name, asked });
                     let checkpoint = Checkpoint::verify(&note, &before);
                     (checkpoint.context(CheckpointSnafu { path: &path })?, Some(Some(before)))
                 }
@@ -206,6 +219,21 @@ fn compare(directory: &Path, sealed: u64, end: &End) -> Result<(), OpenError> {
         );
     }
     Ok(())
+}
+
+/// What the log in `directory` is called, by its checkpoint or else by its key; `None` when it was never sealed.
+///
+/// # Errors
+///
+/// When one of them is there and cannot be read.
+pub fn origin(directory: &Path) -> Result<Option<String>, OpenError> {
+    let path = directory.join(layout::CHECKPOINT);
+    let text = files::read(&path).context(IoSnafu { what: "read", path })?;
+    let checkpoint = text.and_then(|text| text.parse::<Note>().ok()?.text().parse::<Checkpoint>().ok());
+    match checkpoint {
+        Some(checkpoint) => Ok(Some(checkpoint.origin)),
+        None => Ok(published(directory)?.map(|key| key.name().to_owned())),
+    }
 }
 
 /// The key in the log's directory, by its own account.

@@ -152,7 +152,7 @@ impl Sealer {
     }
 
     /// Signs the tree as it is.
-    fn sign(&self) -> Result<(), SealError> {
+    pub(super) fn sign(&self) -> Result<(), SealError> {
         let (size, root) = (self.tree.size(), self.tree.root());
         let note = Checkpoint::new(self.key.verifier().name(), size, root).sign(&self.key)?;
         let path = self.directory.join(layout::CHECKPOINT);

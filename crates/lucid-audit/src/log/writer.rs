@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
+
 use crate::anchor::Anchor;
 use crate::layout::{LONGEST_RECORD, write_line};
 use crate::merkle::{Hash, leaf_hash};
@@ -292,10 +295,30 @@ impl Writer {
     }
 }
 
-/// One line of JSON, an object with something in it.
+/// One line of JSON, an object with something in it, and without the fields that the log puts first.
 fn fits(record: &[u8]) -> bool {
     let object = record.len() > 2 && record.starts_with(b"{") && record.ends_with(b"}");
-    object && record.len() <= LONGEST_RECORD && !record.contains(&b'\n')
+    object
+        && record.len() <= LONGEST_RECORD
+        && !record.contains(&b'\n')
+        && serde_json::from_slice::<Taken>(record).is_ok_and(|taken| !taken.seq.0 && !taken.prev.0)
+}
+
+/// The fields that no record may have.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Taken {
+    seq: Present,
+    prev: Present,
+}
+
+#[derive(Default)]
+struct Present(bool);
+
+impl<'de> Deserialize<'de> for Present {
+    fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
+        IgnoredAny::deserialize(value).map(|_| Self(true))
+    }
 }
 
 fn write_error(error: io::Error) -> AppendError {

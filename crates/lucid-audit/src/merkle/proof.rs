@@ -29,7 +29,7 @@ pub enum ProofError {
         found: usize,
     },
     /// It leads to another root.
-    #[snafu(display("the proof leads to the root {found}, not {expected}"))]
+    #[snafu(display("the proof leads to the root {}, not {}", found.to_base64(), expected.to_base64()))]
     Root {
         /// Where it leads.
         found: Hash,

@@ -51,6 +51,17 @@ pub(crate) fn bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The text in a small file, such as a checkpoint; `None` when there is no such file.
+pub(crate) fn text(path: &Path) -> io::Result<Option<String>> {
+    match bounded(path, SMALL) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+        Ok(bytes) => String::from_utf8(bytes)
+            .map(Some)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)),
+    }
+}
+
 /// Whether a line is one object of JSON.
 pub(crate) fn is_object(line: &[u8]) -> bool {
     line.starts_with(b"{") && serde_json::from_slice::<IgnoredAny>(line).is_ok()

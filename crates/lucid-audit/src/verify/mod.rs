@@ -26,6 +26,7 @@
 
 mod expectations;
 mod fault;
+mod judge;
 mod order;
 mod records;
 mod scan;
@@ -34,10 +35,11 @@ mod sealed;
 mod tree;
 mod witness;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde::Serialize;
-use snafu::Snafu;
+use snafu::{Snafu, ensure};
 
 pub use expectations::{Expectations, Since};
 pub use fault::{Fault, FaultClass};
@@ -58,6 +60,22 @@ pub enum VerifyError {
     NoLog {
         /// The directory.
         directory: String,
+    },
+    /// There is nothing.
+    #[snafu(display("{directory} is not there"))]
+    Absent {
+        /// What was to be the directory.
+        directory: String,
+    },
+    /// As many witnesses cannot have cosigned.
+    #[snafu(display(
+        "the quorum is {quorum}, accepted is 1 to {witnesses}: as many different keys of witnesses are given"
+    ))]
+    Quorum {
+        /// How many have to have.
+        quorum: usize,
+        /// How many there are.
+        witnesses: usize,
     },
     /// Something of it cannot be read.
     #[snafu(transparent)]
@@ -87,6 +105,10 @@ pub struct Report {
     pub cosigned: Option<u64>,
     /// How many stand behind the sealed ones. A running log has such.
     pub unsealed: u64,
+    /// How many records the tiles are of, where these are more than the checkpoint seals: it is about to be written, or the writer
+    /// was ended before it was; or somebody has put an earlier one there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tiled: Option<u64>,
     /// Bytes behind the last newline: a record that is being written, or was when the writer was ended. The writer removes
     /// them when it starts.
     pub torn_bytes: u64,
@@ -113,20 +135,30 @@ impl Report {
 ///
 /// When it is none, or a file of it cannot be read. What can be read and is wrong is in the report.
 pub fn verify(directory: &Path, expected: &Expectations) -> Result<Report, VerifyError> {
+    let mut expected = expected.clone();
+    let mut seen = BTreeSet::new();
+    expected.witnesses.retain(|witness| seen.insert(witness.to_string()));
+    let expected = &expected;
+    if let Some(quorum) = expected.quorum {
+        let witnesses = expected.witnesses.len();
+        ensure!((1..=witnesses).contains(&quorum), QuorumSnafu { quorum, witnesses });
+    }
     // First: whatever it seals is in the segments by now.
     let mut seal = Seal::read(directory, expected)?;
+    let size = seal.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.size);
+    let sealed = Sealed::new(Tiles { directory, size });
+    let there = directory.exists();
     let listing = match read::list(directory) {
         Ok(listing) => listing,
         Err(error) if error.is_absence() && seal.checkpoint.is_some() => Listing::default(),
         Err(error) if error.is_absence() => {
-            return NoLogSnafu { directory: directory.display().to_string() }.fail();
+            let directory = directory.display().to_string();
+            return if there { NoLogSnafu { directory }.fail() } else { AbsentSnafu { directory }.fail() };
         }
         Err(error) => return Err(error.into()),
     };
     let mut faults = std::mem::take(&mut seal.faults);
     let segments = in_order(listing, &mut faults)?;
-    let size = seal.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.size);
-    let sealed = Sealed::new(Tiles { directory, size });
     let mut since: Vec<_> =
         expected.since.iter().map(|since| (since.clone(), "the earlier checkpoint".to_owned())).collect();
     let seen = seal.seen.map(|seen| (Since::Checkpoint(seen.checkpoint), seen.by));

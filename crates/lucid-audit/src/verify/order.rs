@@ -2,19 +2,6 @@
 
 use std::collections::BTreeMap;
 
-/// What the number of a line says about its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// It is the next one.
-    Next,
-    /// It comes after some that are missing, so far.
-    Ahead,
-    /// It was missing further up.
-    Late,
-    /// It was there already.
-    Again,
-}
-
 /// The numbers that were seen.
 #[derive(Debug, Default)]
 pub(super) struct Order {
@@ -25,23 +12,17 @@ pub(super) struct Order {
 }
 
 impl Order {
-    pub(super) fn see(&mut self, seq: u64) -> Place {
-        if seq == self.expected {
-            self.expected = self.expected.saturating_add(1);
-            return Place::Next;
-        }
+    /// Takes a number that is not below the one that comes next. Those between are missing from now on.
+    pub(super) fn see(&mut self, seq: u64) {
         if seq > self.expected {
             self.missing.insert(self.expected, seq);
-            self.expected = seq.saturating_add(1);
-            return Place::Ahead;
         }
-        if self.found(seq) { Place::Late } else { Place::Again }
+        self.expected = seq.saturating_add(1);
     }
 
     /// Takes a number from those that are missing; returns whether it was one of them.
     pub(super) fn found(&mut self, seq: u64) -> bool {
-        let range = self.missing.range(..=seq).next_back().map(|(first, end)| (*first, *end));
-        let Some((first, end)) = range.filter(|(_, end)| seq < *end) else { return false };
+        let Some((first, end)) = self.gap(seq) else { return false };
         self.missing.remove(&first);
         if first < seq {
             self.missing.insert(first, seq);
@@ -50,6 +31,16 @@ impl Order {
             self.missing.insert(seq + 1, end);
         }
         true
+    }
+
+    /// Whether there is a record with this number.
+    pub(super) fn has(&self, seq: u64) -> bool {
+        seq < self.expected && self.gap(seq).is_none()
+    }
+
+    fn gap(&self, seq: u64) -> Option<(u64, u64)> {
+        let range = self.missing.range(..=seq).next_back().map(|(first, end)| (*first, *end));
+        range.filter(|(_, end)| seq < *end)
     }
 
     /// The ranges that are missing: first and last.
@@ -65,10 +56,10 @@ mod tests {
     #[test]
     fn what_is_missing_may_come_late_and_what_was_there_comes_again() {
         let mut order = Order::default();
-        let places = [0, 4, 2, 5, 2, 1, 0].map(|seq| order.see(seq));
-        use Place::{Again, Ahead, Late, Next};
-        assert_eq!(places, [Next, Ahead, Late, Next, Again, Late, Again]);
+        [0, 4, 5].into_iter().for_each(|seq| order.see(seq));
+        assert_eq!([2, 2, 1, 0, 6].map(|seq| order.found(seq)), [true, false, true, false, false]);
         assert_eq!(order.missing().collect::<Vec<_>>(), [(3, 3)]);
+        assert_eq!([0, 1, 3, 5, 6].map(|seq| order.has(seq)), [true, true, false, true, false]);
         assert_eq!(order.expected, 6);
     }
 }

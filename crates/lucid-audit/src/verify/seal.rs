@@ -1,7 +1,5 @@
 //! Whether the checkpoint is one to believe.
 
-use std::fs;
-use std::io;
 use std::path::Path;
 
 use super::expectations::Expectations;
@@ -10,7 +8,7 @@ use super::witness::Seen;
 use crate::checkpoint::Checkpoint;
 use crate::layout::{CHECKPOINT, COSIGNED, TILES, VKEY};
 use crate::note::{Note, VerifierKey, VerifyError};
-use crate::read::ReadError;
+use crate::read::{ReadError, SMALL, bounded};
 
 /// The checkpoint of a log, as far as there is one.
 #[derive(Debug, Default)]
@@ -24,9 +22,6 @@ pub(super) struct Seal {
     pub(super) faults: Vec<Fault>,
     note: Option<Note>,
 }
-
-/// Longer ones are no checkpoints: 16 signatures, each with a name, and a few lines.
-const LONGEST: u64 = 1 << 20;
 
 impl Seal {
     pub(super) fn read(directory: &Path, expected: &Expectations) -> Result<Self, ReadError> {
@@ -126,14 +121,9 @@ impl Seal {
     }
 }
 
-/// The beginning of a small file; `None` when there is none.
+/// What is in a small file; `None` when there is none.
 fn small(path: &Path) -> Result<Option<Vec<u8>>, ReadError> {
-    let read = || {
-        let mut bytes = Vec::new();
-        io::Read::read_to_end(&mut io::Read::take(fs::File::open(path)?, LONGEST), &mut bytes)?;
-        Ok(bytes)
-    };
-    match read().map_err(ReadError::of(path)) {
+    match bounded(path, SMALL).map_err(ReadError::of(path)) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.is_absence() => Ok(None),
         Err(error) => Err(error),

@@ -1,6 +1,8 @@
 //! Comparing records with the tiles and entry bundles of the log.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use super::fault::FaultClass;
@@ -24,23 +26,49 @@ pub(super) enum Match {
 #[derive(Debug)]
 pub(super) struct Sealed<'a> {
     pub(super) tiles: Tiles<'a>,
+    /// How many records the tiles are of that are there; more than `tiles` has when the checkpoint is behind. What they have more is
+    /// for comparing with, and may be incomplete.
+    pub(super) ahead: u64,
     /// What is wrong with whole files, by path.
     problems: Mutex<BTreeMap<String, (FaultClass, u64, String)>>,
 }
 
 impl<'a> Sealed<'a> {
+    /// To be called before the segments are listed: what the tiles have is in them by then.
     pub(super) fn new(tiles: Tiles<'a>) -> Self {
-        Self { tiles, problems: Mutex::default() }
+        Self { tiles, ahead: ahead(tiles), problems: Mutex::default() }
     }
 
     /// For one thread to compare with.
     pub(super) const fn cache(&self) -> SealedCache<'_> {
-        SealedCache { sealed: self, index: u64::MAX, hashes: None, entries: None }
+        SealedCache { sealed: self, at: (0, u64::MAX), hashes: None, entries: None }
+    }
+
+    /// A tile at level 0 and its bundle, as far as they can be had.
+    fn read(&self, size: u64, index: u64) -> (Option<Vec<Hash>>, Option<Vec<Vec<u8>>>) {
+        let tiles = Tiles { size, ..self.tiles };
+        let (hashes, entries) = (Tile::hashes(0, index, size), Tile::entries(index, size));
+        if size == self.tiles.size {
+            let entries = entries.map(|tile| (tile, tiles.entries(tile)));
+            let entries = entries.and_then(|(tile, read)| self.noting(FaultClass::Bundle, tile, read));
+            return (hashes.and_then(|tile| self.hashes(tile)), entries);
+        }
+        // These may just be being written: it is no problem when they are not there.
+        (hashes.and_then(|tile| tiles.hashes(tile).ok()), entries.and_then(|tile| tiles.entries(tile).ok()))
     }
 
     /// The hashes of a tile; `None`, and a problem, when they cannot be had.
     pub(super) fn hashes(&self, tile: Tile) -> Option<Vec<Hash>> {
         self.noting(FaultClass::Tile, tile, self.tiles.hashes(tile))
+    }
+
+    /// What the entry bundle has as record `seq`.
+    pub(super) fn entry(&self, seq: u64) -> Option<Entry> {
+        let tile = Tile::entries(seq / WIDTH, self.tiles.size)?;
+        let entries = self.noting(FaultClass::Bundle, tile, self.tiles.entries(tile))?;
+        let within = usize::try_from(seq % WIDTH).ok()?;
+        let offset = entries.iter().take(within).map(|entry| 2 + entry.len() as u64).sum();
+        Some(Entry { path: tile.path(), offset, leaf: leaf_hash(entries.get(within)?) })
     }
 
     fn noting<T>(&self, class: FaultClass, tile: Tile, read: Result<T, TileError>) -> Option<T> {
@@ -59,6 +87,33 @@ impl<'a> Sealed<'a> {
     }
 }
 
+/// A record in its entry bundle.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) path: String,
+    /// Where it begins, with its length, in bytes.
+    pub(super) offset: u64,
+    pub(super) leaf: Hash,
+}
+
+/// How many records the tiles at level 0 are of, at least `tiles.size`.
+fn ahead(tiles: Tiles<'_>) -> u64 {
+    let path = |index| Tile::hashes(0, index, u64::MAX).map(|tile| tiles.directory.join(tile.path()));
+    let mut index = tiles.size / WIDTH;
+    while path(index).is_some_and(|path| path.is_file()) {
+        index += 1;
+    }
+    let partial = path(index).map(|path| {
+        let mut partial = path.into_os_string();
+        partial.push(".p");
+        partial
+    });
+    let partial = partial.and_then(|folder| fs::read_dir(Path::new(&folder)).ok());
+    let widths = partial.into_iter().flatten().filter_map(|it| it.ok()?.file_name().to_str()?.parse().ok());
+    let width = widths.filter(|width: &u64| *width < WIDTH).max().unwrap_or(0);
+    tiles.size.max(index * WIDTH + width)
+}
+
 /// Without the path, which the fault has already.
 fn cause(error: &TileError) -> String {
     match error {
@@ -74,7 +129,8 @@ fn cause(error: &TileError) -> String {
 #[derive(Debug)]
 pub(super) struct SealedCache<'a> {
     sealed: &'a Sealed<'a>,
-    index: u64,
+    /// The size of their tree, and which they are.
+    at: (u64, u64),
     hashes: Option<Vec<Hash>>,
     entries: Option<Vec<Vec<u8>>>,
 }
@@ -82,16 +138,15 @@ pub(super) struct SealedCache<'a> {
 impl SealedCache<'_> {
     /// Compares the line that claims to be number `seq`.
     pub(super) fn compare(&mut self, seq: u64, line: &[u8], leaf: &Hash) -> Match {
-        let tiles = self.sealed.tiles;
-        if seq >= tiles.size {
+        let Sealed { tiles, ahead, .. } = *self.sealed;
+        if seq >= ahead {
             return Match::Unknown;
         }
         let index = seq / WIDTH;
-        if index != self.index {
-            self.index = index;
-            self.hashes = Tile::hashes(0, index, tiles.size).and_then(|tile| self.sealed.hashes(tile));
-            self.entries = Tile::entries(index, tiles.size)
-                .and_then(|tile| self.sealed.noting(FaultClass::Bundle, tile, tiles.entries(tile)));
+        let size = if seq < tiles.size { tiles.size } else { ahead };
+        if self.at != (size, index) {
+            self.at = (size, index);
+            (self.hashes, self.entries) = self.sealed.read(size, index);
         }
         let within = usize::try_from(seq % WIDTH).unwrap_or_default();
         let hash = self.hashes.as_ref().and_then(|hashes| hashes.get(within));

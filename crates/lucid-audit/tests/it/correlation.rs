@@ -76,7 +76,7 @@ impl Pair {
     }
 
     fn open(&self) -> Log {
-        Log::open(self.path(), Options::new().key(again(&self.key)).segment_bytes(4000)).unwrap()
+        Log::open(self.path(), Options::new().key(again(&self.key)).segment_bytes(4096)).unwrap()
     }
 
     fn path(&self) -> &Path {

@@ -130,7 +130,20 @@ async fn only_one_process_writes_a_log() {
 async fn what_is_no_json_object_in_one_line_is_not_taken() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), Options::new()).unwrap();
-    for bad in [&b""[..], b"{}", b"[1]", b"{\"a\":\n1}", &[b'{'; 70_000]] {
+    for bad in [
+        &b""[..],
+        b"{}",
+        b"[1]",
+        b"{nonsense}",
+        b"{\"a\":\n1}",
+        br#"{"a":1}{"b":2}"#,
+        &[b'{'; 70_000],
+        // These the log puts there itself.
+        br#"{"seq":9,"a":1}"#,
+        br#"{"a":1,"prev":"x"}"#,
+        br#"{"seq":null}"#,
+        br#"{"s\u0065q":9}"#,
+    ] {
         assert!(matches!(log.append(bad.to_vec()).await, Err(AppendError::Unfit { .. })));
     }
     log.append(record(1)).await.unwrap();
@@ -154,4 +167,15 @@ async fn who_asked_and_left_does_no_harm() {
     }
     drop(log);
     common::verify(folder.path(), key.verifier());
+}
+
+#[tokio::test]
+async fn a_segment_has_more_than_one_record_however_small_it_is_to_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = Log::open(folder.path(), Options::new().segment_bytes(0)).unwrap();
+    for number in 0..5 {
+        log.append(record(number)).await.unwrap();
+    }
+    log.close();
+    assert_eq!(common::segments(folder.path()).len(), 1);
 }

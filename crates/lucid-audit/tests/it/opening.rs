@@ -161,6 +161,28 @@ async fn a_missing_segment_is_named() {
     fs::remove_file(&segments[segments.len() - 2]).unwrap();
     let error = refused(folder.path(), &key);
     assert!(error.contains("the segment with record"), "{error}");
+    // Older ones are not read, but have to be there.
+    for missing in [0, 1] {
+        let folder = tempfile::tempdir().unwrap();
+        let log = Log::open(folder.path(), Options::new().key(again(&key)).segment_bytes(4096)).unwrap();
+        for number in 0..300 {
+            log.append(record(number)).await.unwrap();
+        }
+        drop(log);
+        let segments = common::segments(folder.path());
+        assert!(segments.len() > 4);
+        let name = segments[missing].file_name().unwrap().to_str().unwrap();
+        let first = layout::parse_segment(name).unwrap();
+        let whole = fs::read(&segments[missing]).unwrap();
+        fs::remove_file(&segments[missing]).unwrap();
+        let error = refused(folder.path(), &key);
+        assert!(error.contains(&format!("the segment with record {first} is missing")), "{error}");
+        // Nor may one be torn that others follow.
+        let text = fs::read(&segments[2]).unwrap();
+        fs::write(&segments[2], &text[..text.len() - 1]).unwrap();
+        fs::write(&segments[missing], whole).unwrap();
+        assert!(refused(folder.path(), &key).contains("the line does not begin with seq"));
+    }
 }
 
 #[tokio::test]
@@ -212,6 +234,42 @@ async fn who_takes_over_does_not_launder_what_was_changed() {
     fs::remove_file(last_segment(folder.path())).unwrap();
     let error = Log::open(folder.path(), Options::new().key(again(&new)).adopt(true)).unwrap_err();
     assert!(matches!(error, OpenError::Shrunk { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn who_takes_over_does_not_seal_anew_what_has_lost_its_checkpoint() {
+    for witness in [layout::VKEY, layout::TILES, layout::COSIGNED] {
+        let folder = tempfile::tempdir().unwrap();
+        let key = key();
+        log(folder.path(), &key).await;
+        let path = |name| folder.path().join(name);
+        fs::rename(path(layout::CHECKPOINT), path(layout::COSIGNED)).unwrap();
+        // Each of what is left says that there was one.
+        for name in [layout::VKEY, layout::COSIGNED].into_iter().filter(|name| *name != witness) {
+            fs::remove_file(path(name)).unwrap();
+        }
+        if witness != layout::TILES {
+            fs::remove_dir_all(path(layout::TILES)).unwrap();
+        }
+        let error = Log::open(folder.path(), Options::new().key(again(&key)).adopt(true)).unwrap_err();
+        assert!(matches!(error, OpenError::CheckpointGone { .. }), "{witness}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn who_takes_over_does_not_rename_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(lucid_audit::log::origin(folder.path()).unwrap(), None);
+    let key = key();
+    log(folder.path(), &key).await;
+    let other = SigningKey::generate("lucid.computing/test/other").unwrap();
+    let error = Log::open(folder.path(), Options::new().key(other).adopt(true)).unwrap_err();
+    assert!(matches!(error, OpenError::Origin { .. }) && !error.is_fault(), "{error}");
+    assert!(error.to_string().contains(ORIGIN), "{error}");
+    let origin = || lucid_audit::log::origin(folder.path()).unwrap();
+    assert_eq!(origin().as_deref(), Some(ORIGIN));
+    fs::remove_file(folder.path().join(layout::CHECKPOINT)).unwrap();
+    assert_eq!(origin().as_deref(), Some(ORIGIN), "by its key");
 }
 
 #[tokio::test]

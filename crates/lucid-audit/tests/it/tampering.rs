@@ -59,6 +59,14 @@ impl Log {
         fs::write(&path, lines.concat()).unwrap();
     }
 
+    /// Takes everything away but the records.
+    fn unseal(&self) {
+        for file in [CHECKPOINT, VKEY] {
+            fs::remove_file(self.path().join(file)).unwrap();
+        }
+        fs::remove_dir_all(self.path().join("tile")).unwrap();
+    }
+
     /// Where the record stands in its segment, in bytes.
     fn offset(&self, seq: usize) -> usize {
         self.lines[seq - seq % PER_SEGMENT..seq].iter().map(|line| line.len() + 1).sum()
@@ -138,11 +146,8 @@ fn an_edit_that_changes_tile_and_bundle_too_is_named() {
     fs::write(log.path().join(CHECKPOINT), checkpoint).unwrap();
     let faults = log.faults();
     assert_eq!(faults[0], "fork: checkpoint");
-    // The next record names the one that was edited.
-    assert_eq!(
-        faults[1..],
-        [format!("chain: seq 343, {} at byte {}", log.name(300), { log.offset(343) + 1 })]
-    );
+    // The next record names the one that was there.
+    assert_eq!(faults[1..], [format!("rewritten: seq 342, {} at byte {}", log.name(300), log.offset(342))]);
 }
 
 #[test]
@@ -174,6 +179,143 @@ fn an_inserted_line_with_renumbered_followers_is_named() {
         format!("rewritten: seq 342 to 399, {} at byte {}", log.name(300), log.offset(342))
     );
     assert_eq!(faults.len(), 4, "one for each segment: {faults:?}");
+}
+
+#[test]
+fn an_edit_that_changes_its_tile_too_is_named_and_its_bundle_is_not_blamed() {
+    for bundle_too in [false, true] {
+        let log = Log::new();
+        let mut line = log.lines[342].clone();
+        replace(&mut line, "true", "fals");
+        log.edit(300, |lines| lines[42] = [&line[..], b"\n"].concat());
+        let tile = log.path().join("tile/0/001");
+        let mut hashes = fs::read(&tile).unwrap();
+        hashes[86 * 32..87 * 32].copy_from_slice(&leaf_hash(&line).0);
+        fs::write(&tile, hashes).unwrap();
+        if bundle_too {
+            let path = log.path().join("tile/entries/001");
+            let bundle = fs::read(&path).unwrap();
+            let at: usize = log.lines[256..342].iter().map(|line| line.len() + 2).sum();
+            let (before, rest) = bundle.split_at(at);
+            let rest = &rest[2 + log.lines[342].len()..];
+            let length = u16::try_from(line.len()).unwrap().to_be_bytes();
+            fs::write(&path, [before, &length, &line, rest].concat()).unwrap();
+        }
+        let rewritten = format!("rewritten: seq 342, {} at byte {}", log.name(300), log.offset(342));
+        assert_eq!(log.faults(), ["fork: checkpoint", &rewritten], "{bundle_too}");
+        assert_eq!(log.verify().faults[1].detail.contains("its entry bundle still has"), !bundle_too);
+    }
+}
+
+#[test]
+fn a_tile_that_does_not_fit_is_not_held_against_a_record_that_the_next_one_names() {
+    let log = Log::new();
+    // The signed root is of other records, so that it tells nothing.
+    let other = forge::checkpoint(&log.lines[..699], &log.key).root;
+    let checkpoint = Checkpoint::new(ORIGIN, 700, other).sign(&log.key).unwrap();
+    fs::write(log.path().join(CHECKPOINT), checkpoint.to_string()).unwrap();
+    let tile = log.path().join("tile/0/001");
+    let mut hashes = fs::read(&tile).unwrap();
+    hashes[0] ^= 1;
+    fs::write(&tile, hashes).unwrap();
+    assert_eq!(log.faults(), ["fork: checkpoint", "tile: seq 256, tile/0/001 at byte 0"]);
+}
+
+#[test]
+fn forged_lines_before_the_records_with_their_numbers_are_what_is_inserted() {
+    for sealed in [true, false] {
+        let log = Log::new();
+        if !sealed {
+            log.unseal();
+        }
+        let prev = leaf_hash(&log.lines[342]);
+        let mut forged = Vec::new();
+        lucid_audit::layout::write_line(&mut forged, 343, &prev, br#"{"uid":"forged","allowed":true}"#);
+        log.edit(300, |lines| lines.insert(43, forged.clone()));
+        let at = log.offset(343);
+        let expected = if sealed { log.expected() } else { Expectations::default() };
+        let report = verify(log.path(), &expected).unwrap();
+        assert_eq!(brief(&report), [format!("inserted: seq 343, {} at byte {at}", log.name(300))]);
+        if sealed {
+            assert_eq!((report.records, report.unsealed), (701, 0));
+            // And three of them.
+            log.edit(300, |lines| {
+                let more = [344, 345].map(|seq| {
+                    String::from_utf8(forged.clone())
+                        .unwrap()
+                        .replace(":343,", &format!(":{seq},"))
+                        .into_bytes()
+                });
+                lines.splice(44..44, more);
+            });
+            assert_eq!(log.faults(), [format!("inserted: seq 343 to 345, {} at byte {at}", log.name(300))]);
+        }
+    }
+}
+
+#[test]
+fn a_record_whose_number_was_changed_is_the_only_one_that_is_named() {
+    for number in ["1000000", "720", "700", "343", "341", "0", "500", "18446744073709551615"] {
+        for sealed in [true, false] {
+            let log = Log::new();
+            if !sealed {
+                log.unseal();
+            }
+            log.edit(300, |lines| replace(&mut lines[42], "\"seq\":342,", &format!("\"seq\":{number},")));
+            let expected = if sealed { log.expected() } else { Expectations::default() };
+            let report = verify(log.path(), &expected).unwrap();
+            let rewritten = format!("rewritten: seq 342, {} at byte {}", log.name(300), log.offset(342));
+            assert_eq!(brief(&report), [rewritten], "{number}, sealed: {sealed}");
+            assert_eq!(report.unsealed, if sealed { 0 } else { 699 });
+        }
+    }
+    // Of several, and of the last one.
+    let log = Log::new();
+    log.edit(300, |lines| {
+        for (at, number) in [(42, 342), (43, 343)] {
+            replace(&mut lines[at], &format!("\"seq\":{number},"), &format!("\"seq\":{number}0,"));
+        }
+    });
+    log.edit(600, |lines| replace(&mut lines[99], "\"seq\":699,", "\"seq\":700,"));
+    let report = log.verify();
+    let numbers: Vec<_> = report.faults.iter().map(|it| (it.class.to_string(), it.seq, it.last)).collect();
+    let rewritten = |seq| ("rewritten".to_owned(), Some(seq), None);
+    assert_eq!(numbers, [rewritten(342), rewritten(343), rewritten(699)], "{:?}", brief(&report));
+}
+
+#[test]
+fn the_first_records_of_a_segment_are_not_a_segment() {
+    let log = Log::new();
+    log.edit(300, |lines| drop(lines.drain(..3)));
+    let gap = log.verify().faults.into_iter().find(|fault| fault.class.to_string() == "gap").unwrap();
+    assert_eq!((gap.seq, gap.last), (Some(300), Some(302)));
+    assert!(gap.detail.contains("is there without them"), "{gap}");
+    // A newline that is gone takes one record, and no segment.
+    let log = Log::new();
+    log.edit(200, |lines| lines[99].truncate(log.lines[299].len()));
+    assert_eq!(log.faults(), [format!("framing: seq 299, {} at byte {}", log.name(200), log.offset(299))]);
+}
+
+#[test]
+fn lines_too_many_are_no_records_that_wait_to_be_sealed() {
+    let log = Log::new();
+    log.edit(300, |lines| lines.insert(43, lines[42].clone()));
+    log.edit(400, |lines| lines.insert(43, b"\n".to_vec()));
+    let report = log.verify();
+    assert_eq!((report.faults.len(), report.records, report.unsealed), (2, 702, 0));
+}
+
+#[test]
+fn a_record_that_an_anchor_is_not_of_is_named_where_it_stands() {
+    let log = Log::new();
+    let mut expected = log.expected();
+    let anchor = |json: &str| Since::Anchor(serde_json::from_str(json).unwrap());
+    expected.since.push(anchor(&format!(r#"{{"seq":342,"leaf":"{}","size":343}}"#, leaf_hash(b"other"))));
+    let rewritten = format!("rewritten: seq 342, {} at byte {}", log.name(300), log.offset(342));
+    assert_eq!(brief(&verify(log.path(), &expected).unwrap()), [rewritten]);
+    // Whatever an anchor says.
+    expected.since = vec![anchor(&format!(r#"{{"seq":705,"leaf":"{}","size":0}}"#, leaf_hash(b"other")))];
+    assert!(brief(&verify(log.path(), &expected).unwrap())[0].starts_with("shrink: seq 700, "));
 }
 
 #[test]
@@ -328,10 +470,52 @@ fn a_checkpoint_that_was_rolled_back_is_noticed_by_who_kept_a_later_one() {
     // Only the checkpoint: the records are there, and still the same.
     forge::write(log.path(), &log.lines, PER_SEGMENT, None);
     let report = verify(log.path(), &expected).unwrap();
-    assert_eq!((brief(&report), report.unsealed), (vec![], 100));
+    assert_eq!((brief(&report), report.unsealed), (vec!["shrink: checkpoint".to_owned()], 100));
     expected.sealed = true;
     let tail = format!("unsealed-tail: seq 600 to 699, {} at byte 0", log.name(600));
-    assert_eq!(brief(&verify(log.path(), &expected).unwrap()), [tail]);
+    assert_eq!(brief(&verify(log.path(), &expected).unwrap()), ["shrink: checkpoint", &tail]);
+}
+
+#[test]
+fn records_behind_a_checkpoint_that_was_rolled_back_are_compared_with_the_tiles() {
+    let log = Log::new();
+    let of_300 = tempfile::tempdir().unwrap();
+    forge::write(of_300.path(), &log.lines[..300], PER_SEGMENT, Some(&log.key));
+    let roll_back = |log: &Log| {
+        for file in [CHECKPOINT, "tile/1/000.p/1"] {
+            fs::copy(of_300.path().join(file), log.path().join(file)).unwrap();
+        }
+    };
+    roll_back(&log);
+    // So does a writer leave it that is ended between tiles and checkpoint.
+    let report = log.verify();
+    assert_eq!((brief(&report), report.tiled, report.unsealed), (vec![], Some(700), 400));
+    for missing in ["tile/entries/002.p/188", "tile/0/002.p/188", "tile/entries/001"] {
+        let path = log.path().join(missing);
+        let bytes = fs::read(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        let sealed = missing.ends_with("001");
+        assert_eq!(log.verify().is_intact(), !sealed, "{missing}");
+        fs::write(&path, bytes).unwrap();
+    }
+    let mut records: Vec<_> = log.lines.iter().map(|line| forge::record(line)).collect();
+    records[400] = r#"{"uid":"rewritten","allowed":true}"#.to_owned();
+    forge::write(log.path(), &forge::chained(records), PER_SEGMENT, None);
+    let rewritten: Vec<_> = [400, 500, 600]
+        .map(|first| format!("rewritten: seq {first} to {}, {} at byte 0", first + 99, log.name(first)))
+        .into();
+    assert_eq!(log.faults(), rewritten);
+    // And a log that was cut off to where the checkpoint is.
+    forge::write(log.path(), &log.lines, PER_SEGMENT, Some(&log.key));
+    roll_back(&log);
+    for first in [300, 400, 500, 600] {
+        fs::remove_file(forge::segment(log.path(), first)).unwrap();
+    }
+    assert!(
+        log.faults().iter().any(|fault| fault.starts_with("shrink: seq 300 to 699")),
+        "{:?}",
+        log.faults()
+    );
 }
 
 #[test]
@@ -344,7 +528,7 @@ fn a_dropped_segment_is_named() {
     fs::remove_file(forge::segment(log.path(), 600)).unwrap();
     assert!(log.faults()[2].starts_with("shrink: seq 600 to 699, "), "{:?}", log.faults());
     fs::remove_dir_all(log.path().join("segments")).unwrap();
-    assert_eq!(log.faults(), ["shrink: seq 0 to 699,  at byte 0"]);
+    assert_eq!(log.faults(), ["shrink: seq 0 to 699, segments"]);
 }
 
 #[test]
@@ -381,7 +565,8 @@ fn an_edited_entry_bundle_is_named() {
     let mut edited = bundle.clone();
     edited[at..at + 5].copy_from_slice(b"u-999");
     fs::write(&path, edited).unwrap();
-    assert_eq!(log.faults(), ["bundle: seq 300, tile/entries/001"]);
+    let offset: usize = log.lines[256..300].iter().map(|line| line.len() + 2).sum();
+    assert_eq!(log.faults(), [format!("bundle: seq 300, tile/entries/001 at byte {offset}")]);
     fs::write(&path, &bundle[1..]).unwrap();
     assert_eq!(log.faults(), ["bundle: seq 256, tile/entries/001"]);
     fs::remove_file(&path).unwrap();
@@ -494,10 +679,7 @@ fn the_wrong_origin_is_named() {
 #[test]
 fn an_edit_of_a_plain_log_is_named_by_the_record_behind_it() {
     let log = Log::new();
-    for file in [CHECKPOINT, VKEY] {
-        fs::remove_file(log.path().join(file)).unwrap();
-    }
-    fs::remove_dir_all(log.path().join("tile")).unwrap();
+    log.unseal();
     let plain = |log: &Log| brief(&verify(log.path(), &Expectations::default()).unwrap());
     log.edit(300, |lines| replace(&mut lines[42], "true", "false"));
     assert_eq!(plain(&log), [format!("rewritten: seq 342, {} at byte {}", log.name(300), log.offset(342))]);
@@ -529,8 +711,11 @@ fn witnesses_have_to_have_signed() {
     let mut expected = log.expected();
     expected.witnesses.push(witness.verifier().clone());
     assert_eq!(brief(&verify(log.path(), &expected).unwrap()), ["witness: checkpoint.cosigned"]);
-    expected.quorum = Some(0);
-    assert!(verify(log.path(), &expected).unwrap().is_intact());
+    for quorum in [0, 2] {
+        expected.quorum = Some(quorum);
+        let error = verify(log.path(), &expected).unwrap_err().to_string();
+        assert!(error.contains("accepted is 1 to 1"), "{error}");
+    }
     expected.quorum = None;
     let mut note: Note = fs::read_to_string(log.path().join(CHECKPOINT)).unwrap().parse().unwrap();
     note.sign(&witness);
@@ -547,6 +732,12 @@ fn witnesses_have_to_have_signed() {
     }
     expected.cosigned = Some(note.clone());
     assert!(verify(log.path(), &expected).unwrap().is_intact());
+    // Who is named twice is one witness.
+    expected.witnesses.push(witness.verifier().clone());
+    assert!(verify(log.path(), &expected).unwrap().is_intact());
+    expected.quorum = Some(2);
+    assert!(verify(log.path(), &expected).unwrap_err().to_string().contains("accepted is 1 to 1"));
+    expected.quorum = None;
     expected.witnesses.push(other.verifier().clone());
     let report = verify(log.path(), &expected).unwrap();
     assert!(
@@ -604,7 +795,32 @@ fn a_log_that_a_witness_has_seen_otherwise_is_named_also_when_it_is_sealed_with_
 }
 
 #[test]
+fn files_that_are_none_are_not_read() {
+    for name in [CHECKPOINT, VKEY, COSIGNED, "tile/0/001", "tile/entries/001"] {
+        let log = Log::new();
+        let path = log.path().join(name);
+        let _ = fs::remove_file(&path);
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+        let verified = verify(log.path(), &log.expected());
+        let said = match verified {
+            Ok(report) => report.faults[0].to_string(),
+            Err(error) => error.to_string(),
+        };
+        assert!(said.contains("it is no regular file"), "{name}: {said}");
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+        let verified = verify(log.path(), &log.expected());
+        assert!(verified.is_err() || !verified.unwrap().is_intact(), "{name}");
+        let proof = lucid_audit::proof::Proof::of(log.path(), 300);
+        assert_eq!(proof.is_err(), ![VKEY, COSIGNED].contains(&name), "{name}");
+    }
+}
+
+#[test]
 fn what_is_no_log_is_an_error() {
+    let error = verify(Path::new("/nonexistent"), &Expectations::default()).unwrap_err().to_string();
+    assert_eq!(error, "/nonexistent is not there");
     let empty = tempfile::tempdir().unwrap();
     let error = verify(empty.path(), &Expectations::default()).unwrap_err().to_string();
     assert!(error.contains("is no log"), "{error}");

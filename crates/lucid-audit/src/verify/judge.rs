@@ -1,0 +1,333 @@
+//! What is wrong, once all lines are read.
+//!
+//! Where two things disagree about a record, one rule tells which of them is right: the one that the signed root vouches for; and
+//! where neither lines nor tiles have that root, or nothing is sealed, the one that the next record names.
+
+use std::collections::BTreeSet;
+
+use super::Report;
+use super::expectations::{Expectations, Since};
+use super::fault::{Fault, FaultClass};
+use super::records::{Break, Found, Known, Records};
+use super::sealed::{Match, Sealed};
+use super::tree::Tree;
+use crate::layout::{CHECKPOINT, SEGMENTS};
+use crate::tile::{Tile, WIDTH};
+
+/// Who is right about a sealed record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Right {
+    /// The lines: they have the root of the checkpoint.
+    Lines,
+    /// The tiles: they have it.
+    Tiles,
+    /// Nobody but the next record can tell.
+    Next,
+}
+
+impl Records<'_> {
+    pub(super) fn report(mut self, sealed: Sealed<'_>, expected: &Expectations) -> Report {
+        self.finish();
+        let mut named = BTreeSet::new();
+        self.judge_strays(&mut named);
+        self.judge_gaps();
+        let (right, tiles) = self.judge_roots(&sealed);
+        self.judge_sealed(right, &sealed, &mut named);
+        self.judge_breaks(right, &named);
+        let tiled = sealed.ahead;
+        self.judge_end(expected, tiled);
+        self.judge_known(tiles.as_ref());
+        for (path, class, first, what) in sealed.problems() {
+            let mut fault = Fault::of_file(class, path, format!("it cannot be used: {what}"));
+            fault.seq = Some(first);
+            self.faults.push(fault);
+        }
+        Report {
+            records: self.lines,
+            segments: self.segments.len(),
+            sealed: self.checkpoint.map(|checkpoint| checkpoint.size),
+            unsealed: self.unsealed,
+            tiled: self.checkpoint.filter(|it| it.size < tiled).map(|_| tiled),
+            torn_bytes: self.torn.map_or(0, |torn| torn.bytes),
+            root: self.tree.map(|tree| tree.root().to_base64()),
+            faults: self.faults,
+            ..Report::default()
+        }
+    }
+
+    fn fault_at(&mut self, class: FaultClass, found: Found, detail: impl Into<String>) {
+        self.fault(class, found.seq, found.segment, found.offset, detail);
+    }
+
+    /// Whether the next record names another one than record `seq`, and which.
+    fn refuted(&self, seq: u64) -> Option<Break> {
+        seq.checked_add(1).and_then(|next| self.breaks.get(&next).copied())
+    }
+
+    /// Records where none is missing. A number that is there twice belongs to the one that was sealed, or that the next one names.
+    fn judge_strays(&mut self, named: &mut BTreeSet<u64>) {
+        for found in std::mem::take(&mut self.strays) {
+            let seq = found.seq;
+            if self.order.found(seq) {
+                self.fault_at(FaultClass::Reordered, found, "the record stands at another place");
+                self.keep(found);
+                continue;
+            }
+            let was_sealed = matches!(found.sealed, Match::Same | Match::NotInBundle);
+            let other = self.others.get(&seq).map(|(other, _)| *other).filter(|_| was_sealed);
+            let before = self.refuted(seq).filter(|next| next.at.prev == found.leaf).and_then(|it| it.before);
+            if let Some(other) = other.or(before).filter(|_| !named.contains(&seq)) {
+                self.others.remove(&seq);
+                named.insert(seq);
+                let detail = "the line stands before the record with this number";
+                self.fault_at(FaultClass::Inserted, other, detail);
+            } else if !self.order.has(seq) || matches!(found.sealed, Match::Other { .. }) {
+                let detail = "the line stands between two records that follow one another";
+                self.fault_at(FaultClass::Inserted, found, detail);
+            } else {
+                self.fault_at(FaultClass::Duplicate, found, "a record with this number stands further up");
+            }
+        }
+    }
+
+    fn judge_gaps(&mut self) {
+        let missing: Vec<_> = self.order.missing().collect();
+        for (first, last) in missing {
+            let next = self.jumps.iter().filter(|jump| jump.seq > last).min_by_key(|jump| jump.seq);
+            let Some(next) = next.copied() else { continue };
+            let begun = self.segments.iter().any(|segment| (first..=last).contains(&segment.first));
+            let what = match (next.offset, begun) {
+                (0, false) => "the segment with them is missing",
+                (0, true) => "the segment that they were in is there without them",
+                _ => "the records before this place are missing",
+            };
+            let fault = self.fault(FaultClass::Gap, first, next.segment, next.offset, what);
+            fault.last = (last > first).then_some(last);
+        }
+    }
+
+    /// Compares the roots of lines and tiles with that of the checkpoint. Returns who is right, and the tree of the tiles when it
+    /// had to be looked at.
+    fn judge_roots(&mut self, sealed: &Sealed<'_>) -> (Right, Option<Tree>) {
+        let Some(checkpoint) = self.checkpoint else { return (Right::Next, None) };
+        let (size, root) = (checkpoint.size, checkpoint.root);
+        if self.root_sealed == Some(root) {
+            // The tree that the checkpoint is of says what the upper tiles hold.
+            self.faults
+                .extend(self.tree.as_ref().map(|tree| upper_tiles(tree, size, sealed)).unwrap_or_default());
+            return (Right::Lines, None);
+        }
+        // Only when something is wrong: it means to read the tiles once more.
+        let tiles = tree_of_tiles(sealed);
+        let tiles_root = tiles.as_ref().map(Tree::root);
+        if let Some(tree) = tiles.as_ref().filter(|_| tiles_root == Some(root)) {
+            self.faults.extend(upper_tiles(tree, size, sealed));
+            return (Right::Tiles, tiles);
+        }
+        let lines = self.root_sealed.map(|found| ("records", found));
+        if let Some((what, found)) = lines.or(tiles_root.map(|found| ("tiles", found))) {
+            let (root, found) = (root.to_base64(), found.to_base64());
+            let detail =
+                format!("it signs {size} records with the root {root}, the {what} have the root {found}");
+            self.faults.push(Fault::of_file(FaultClass::Fork, CHECKPOINT, detail));
+        }
+        (Right::Next, tiles)
+    }
+
+    /// Records that are others than in tiles and bundles.
+    fn judge_sealed(&mut self, right: Right, sealed: &Sealed<'_>, named: &mut BTreeSet<u64>) {
+        let size = self.size();
+        for (seq, (found, bundle)) in std::mem::take(&mut self.others) {
+            let refuted = self.refuted(seq);
+            let vouched = refuted.is_none() && seq.checked_add(1).is_some_and(|next| self.order.has(next));
+            let (by, tile_is_wrong) = match right {
+                Right::Lines => ("checkpoint", true),
+                Right::Next => ("next record", vouched),
+                Right::Tiles => ("", false),
+            };
+            if let Some(tile) = Tile::hashes(0, seq / WIDTH, size).filter(|_| tile_is_wrong && seq < size) {
+                let detail =
+                    format!("the tile has another hash than the record, and the {by} has that of the record");
+                self.faults.push(Fault::of_record(
+                    FaultClass::Tile,
+                    seq,
+                    &tile.path(),
+                    seq % WIDTH * 32,
+                    detail,
+                ));
+                continue;
+            }
+            named.insert(seq);
+            let rescue = if bundle { "; its entry bundle still has what was sealed" } else { "" };
+            let detail = match seq < size {
+                true => format!("the record is not the one that was sealed{rescue}"),
+                false => format!(
+                    "the record is not the one that the tiles have, which are of {} records",
+                    sealed.ahead
+                ),
+            };
+            self.fault_at(FaultClass::Rewritten, found, detail);
+        }
+        for found in std::mem::take(&mut self.not_in_bundle) {
+            let Some(entry) = sealed.entry(found.seq) else { continue };
+            let refuted = self.refuted(found.seq).filter(|_| right == Right::Next);
+            if refuted.is_some_and(|next| next.at.prev == entry.leaf) {
+                named.insert(found.seq);
+                let detail =
+                    "the record is not the one that the next record names; its entry bundle still has that";
+                self.fault_at(FaultClass::Rewritten, found, detail);
+                continue;
+            }
+            let detail = "the entry bundle has another record than the one that was sealed".to_owned();
+            self.faults.push(Fault::of_record(
+                FaultClass::Bundle,
+                found.seq,
+                &entry.path,
+                entry.offset,
+                detail,
+            ));
+        }
+    }
+
+    /// Records that do not fit to the one before, for no reason that was named yet.
+    fn judge_breaks(&mut self, right: Right, named: &BTreeSet<u64>) {
+        let breaks = std::mem::take(&mut self.breaks);
+        for (seq, Break { before, at }) in &breaks {
+            if named.contains(seq) || before.is_some_and(|before| named.contains(&before.seq)) {
+                continue;
+            }
+            // Of two that do not fit, the one that the record behind vouches for is the right one.
+            let refuted = seq.checked_add(1).is_some_and(|next| breaks.contains_key(&next));
+            let told = |before: &Found| before.sealed != Match::Unknown && right != Right::Next;
+            match before.filter(|before| !refuted && !told(before)) {
+                Some(before) => {
+                    let detail = "the record is not the one whose hash the next record has as prev";
+                    self.fault_at(FaultClass::Rewritten, before, detail);
+                }
+                None => self.fault_at(FaultClass::Chain, *at, "prev is not the hash of the record before"),
+            }
+        }
+    }
+
+    /// The end of the log: records that were sealed and are gone, and what stands behind the last one.
+    fn judge_end(&mut self, expected: &Expectations, tiled: u64) {
+        let (size, torn) = (self.order.expected, self.torn);
+        if self.size() > size {
+            let detail = format!("the checkpoint signs {} records, {size} are there", self.size());
+            self.shrunk(self.size(), detail);
+        } else if tiled > size {
+            self.shrunk(tiled, format!("the tiles are of {tiled} records, {size} are there"));
+        }
+        if !expected.sealed {
+            return;
+        }
+        if let Some(Found { seq, segment, offset, .. }) = self.first_unsealed {
+            let detail = "the records stand behind the last checkpoint";
+            let fault = self.fault(FaultClass::UnsealedTail, seq, segment, offset, detail);
+            fault.last = size.checked_sub(1).filter(|last| *last > seq);
+        }
+        if let Some(torn) = torn {
+            let detail = format!("{} bytes stand behind the last newline", torn.bytes);
+            self.fault(FaultClass::Torn, size, torn.segment, torn.offset, detail);
+        }
+    }
+
+    /// There were `was` records.
+    fn shrunk(&mut self, was: u64, detail: String) {
+        let size = self.order.expected;
+        let end = self.segments.last().map_or(0, |segment| segment.length);
+        let (segment, offset) = match self.torn {
+            Some(torn) => (torn.segment, torn.offset),
+            None => (self.segments.len().saturating_sub(1), end),
+        };
+        let fault = self.fault(FaultClass::Shrink, size, segment, offset, detail);
+        fault.last = was.checked_sub(1).filter(|last| *last > size);
+    }
+
+    /// What is known from elsewhere.
+    fn judge_known(&mut self, tiles: Option<&Tree>) {
+        let (size, sealed) = (self.order.expected, self.checkpoint.map(|checkpoint| checkpoint.size));
+        for Known { since, name, root, record } in std::mem::take(&mut self.known) {
+            match since {
+                Since::Checkpoint(earlier) if earlier.size > size => {
+                    self.shrunk(
+                        earlier.size,
+                        format!("{name} signs {} records, {size} are there", earlier.size),
+                    );
+                }
+                Since::Checkpoint(earlier) => {
+                    if let Some(sealed) = sealed.filter(|sealed| *sealed < earlier.size) {
+                        let detail = format!("it signs {sealed} records, {name} signs {}", earlier.size);
+                        self.faults.push(Fault::of_file(FaultClass::Shrink, CHECKPOINT, detail));
+                    }
+                    let of_tiles = tiles.filter(|tree| tree.size() == earlier.size).map(Tree::root);
+                    let (size, root_signed) = (earlier.size, earlier.root.to_base64());
+                    let detail = match root.or(of_tiles) {
+                        Some(found) if found == earlier.root => continue,
+                        Some(found) => format!(
+                            "{name} signs {size} records with the root {root_signed}, the records have the root {}",
+                            found.to_base64()
+                        ),
+                        // What keeps them from being compared is a fault of its own.
+                        None => {
+                            format!("the records cannot be compared with {name}, of {size}")
+                        }
+                    };
+                    self.faults.push(Fault::of_file(FaultClass::Fork, SEGMENTS, detail));
+                }
+                Since::Anchor(anchor) => match record {
+                    Some(found) if found.leaf != anchor.leaf => {
+                        let detail = format!(
+                            "the record has the hash {}, its anchor says {}",
+                            found.leaf, anchor.leaf
+                        );
+                        self.fault_at(FaultClass::Rewritten, found, detail);
+                    }
+                    None if anchor.seq >= size => {
+                        let detail = format!("record {} of an anchor is gone, {size} are there", anchor.seq);
+                        self.shrunk(anchor.size, detail);
+                    }
+                    Some(_) if anchor.size > size => {
+                        let was = anchor.size;
+                        let detail =
+                            format!("there were {was} records when the anchor was given, {size} are there");
+                        self.shrunk(was, detail);
+                    }
+                    // Missing between others, it is a fault of its own.
+                    _ => {}
+                },
+            }
+        }
+    }
+}
+
+/// The tree over the hashes of the tiles at level 0; `None` when some cannot be had.
+fn tree_of_tiles(sealed: &Sealed<'_>) -> Option<Tree> {
+    let mut tree = Tree::default();
+    for index in 0..sealed.tiles.size.div_ceil(WIDTH) {
+        let tile = Tile::hashes(0, index, sealed.tiles.size)?;
+        sealed.hashes(tile)?.into_iter().for_each(|hash| tree.append(hash));
+    }
+    Some(tree)
+}
+
+/// What is wrong with the tiles above level 0.
+fn upper_tiles(tree: &Tree, size: u64, sealed: &Sealed<'_>) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for level in 1..8_u8 {
+        let count = (size >> (u32::from(level) * 8)).div_ceil(WIDTH);
+        for index in 0..count {
+            let Some(tile) = Tile::hashes(level, index, size) else { continue };
+            let Some(found) = sealed.hashes(tile) else { continue };
+            let right = tree.tile(level, index);
+            if let Some(at) = found.iter().zip(&right).position(|(found, right)| found != right) {
+                let detail = format!("hash {at} is not the root of what is below it");
+                let mut fault = Fault::of_file(FaultClass::Tile, tile.path(), detail);
+                fault.offset = Some(at as u64 * 32);
+                fault.seq = Some((index * WIDTH + at as u64) << (u32::from(level) * 8));
+                faults.push(fault);
+            }
+        }
+    }
+    faults
+}
