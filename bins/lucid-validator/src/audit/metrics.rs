@@ -84,7 +84,7 @@ mod tests {
         let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/prometheus-rule.yaml");
         let rules: Value = serde_yaml::from_str(&fs::read_to_string(rules).unwrap()).unwrap();
         let mut registry = Registry::with_prefix("lucid");
-        lucid_audit::metrics::Metrics::new(&mut registry);
+        let _ = lucid_audit::metrics::Metrics::new(&mut registry);
         crate::Metrics::new(&mut registry);
         let mut shown = text(&BTreeMap::new(), Tally::default());
         encode(&mut shown, &registry).unwrap();
