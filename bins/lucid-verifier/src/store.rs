@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use snafu::{ResultExt, Snafu};
 
+use crate::file;
+
 /// Why a file was not changed.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
@@ -59,7 +61,9 @@ pub fn change<E: std::error::Error + 'static>(
     let locked = File::open(directory).context(ReadSnafu { path: directory })?;
     locked.lock().context(ReplaceSnafu { path, step: "lock its directory" })?;
 
-    let (old, metadata) = match fs::read_to_string(&target) {
+    let not_text = |error: std::string::FromUtf8Error| io::Error::new(ErrorKind::InvalidData, error);
+    let text = file::read(&target).and_then(|bytes| String::from_utf8(bytes).map_err(not_text));
+    let (old, metadata) = match text {
         Ok(text) => (text, Some(fs::metadata(&target).context(ReadSnafu { path })?)),
         Err(error) if error.kind() == ErrorKind::NotFound => (absent.to_owned(), None),
         Err(source) => return Err(StoreError::Read { path: path.to_owned(), source }),
