@@ -1,34 +1,45 @@
-//! `lucid-validator review`: what `/validate` would say of a pod or workload, without a cluster.
+//! `lucid-validator review`: what `/validate` would say of pods and workloads, without a cluster.
+//!
+//! `subjects` finds them in the files, `verdict` is what is told of each.
 
-use std::fs;
+mod subjects;
+mod verdict;
+
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use lucid_chain::{Catalogue, CatalogueError, ConfigurationError, Inputs};
+use lucid_chain::{Catalogue, CatalogueError, Configuration, ConfigurationError, Inputs};
 use lucid_cluster::InjectionArgs;
-use lucid_notary::client::Metrics;
-use lucid_policy::{Case, Check, Operation, Permission, Request, SubjectError, Workload};
-use serde::Deserialize;
-use serde_json::Value;
-use serde_json::value::RawValue;
-use snafu::{OptionExt, ResultExt, Snafu, ensure};
+use lucid_document::ReadError;
+use lucid_notary::client::{Metrics, Verifier};
+use lucid_policy::{Case, Permission, Policy};
+use snafu::{ResultExt, Snafu, ensure};
 use tokio::time::Instant;
 
 use crate::args::{ArgsError, ValidationArgs};
-use crate::validator::{image_verdict, verdicts};
+use crate::validator::verdicts;
 
-/// How long the Verifier may take for all images of the pod.
+use subjects::{Found, Reviewed};
+use verdict::Verdict;
+
+/// How long the Verifier may take for all images of a pod.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The options of `lucid-validator review`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ReviewArgs {
-    /// The pod, or the workload with its template, in YAML or JSON as `kubectl get -o json` prints it; `-` is standard input.
-    /// A pod is judged as it is to be stored, with its auditors injected.
-    #[arg(long, short = 'f', value_name = "FILE", default_value = "-")]
-    pub file: PathBuf,
+    /// Manifests in YAML or JSON, with any number of documents, lists included; `-` is standard input. May be given several
+    /// times. Pods are judged as they are to be stored, with their auditors injected, workloads by their template, and an
+    /// AdmissionReview as what it asks for; other objects are passed over.
+    #[arg(long = "file", short = 'f', value_name = "FILE", default_value = "-")]
+    pub files: Vec<PathBuf>,
+
+    /// How the verdicts are written.
+    #[arg(long, short = 'o', value_name = "FORMAT", default_value = "text")]
+    pub output: ReviewFormat,
 
     /// A catalogue (auditors.yaml) whose auditors count besides the built-in ones; may be given several times.
     #[arg(long, env = "LUCID_CATALOGUE", value_name = "FILE")]
@@ -47,6 +58,15 @@ pub struct ReviewArgs {
     pub validation: ValidationArgs,
 }
 
+/// How verdicts are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ReviewFormat {
+    /// Lines for people, with the name of the object in front where there are several.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
 /// Why there is no review.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
@@ -58,12 +78,10 @@ pub enum ReviewError {
         source: ArgsError,
     },
     /// A file cannot be read.
-    #[snafu(display("failed to read {}: {source}", path.display()))]
+    #[snafu(transparent)]
     File {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
+        /// Which, and what the system said.
+        source: ReadError,
     },
     /// A catalogue is none.
     #[snafu(transparent)]
@@ -77,32 +95,21 @@ pub enum ReviewError {
         /// Which.
         source: ConfigurationError,
     },
-    /// The text is neither YAML nor JSON.
-    #[snafu(display("{}: {source}", path.display()))]
-    Syntax {
-        /// Which file.
+    /// There is nothing to judge.
+    #[snafu(display("{}: found {found}, accepted is {}", path.display(), subjects::ACCEPTED))]
+    Nothing {
+        /// The first file.
         path: PathBuf,
-        /// What is wrong where.
-        source: serde_yaml::Error,
-    },
-    /// The pod is none.
-    #[snafu(display("{}: {source}", path.display()))]
-    Subject {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong where.
-        source: SubjectError,
-    },
-    /// The file holds something else.
-    #[snafu(display(
-        "{}: found {found}, accepted is one v1 Pod with containers, or one workload that has a template of such pods",
-        path.display()
-    ))]
-    NotAPod {
-        /// Which file.
-        path: PathBuf,
-        /// What it is.
+        /// What is in it.
         found: String,
+    },
+    /// Some objects cannot be judged; what is wrong with each has been said.
+    #[snafu(display("no verdict on {number} of {total} documents and objects"))]
+    Unjudged {
+        /// How many.
+        number: usize,
+        /// Of how many.
+        total: usize,
     },
     /// Nobody reads the answer.
     #[snafu(display("failed to write the review: {source}"))]
@@ -112,98 +119,93 @@ pub enum ReviewError {
     },
 }
 
-/// Writes to `output` what is known of each auditor image and what else is wrong, and returns whether the pod may run.
+/// Writes to `output` what is known of each auditor image and what else is wrong, and to `messages` which objects cannot be
+/// judged. Returns whether everything may run; what is refused counts for more than what cannot be judged.
 ///
 /// # Errors
 ///
-/// When pod or catalogue cannot be read.
-pub async fn review(args: &ReviewArgs, output: &mut impl Write) -> Result<bool, ReviewError> {
-    let path = &args.file;
-    let verifier = args.validation.verifier(&Metrics::default())?;
-    let policy = args.validation.policy()?.get().await;
-    let mut catalogues = vec![Catalogue::builtin()];
-    for path in &args.catalogue {
-        let yaml = read(path)?;
-        catalogues.push(Catalogue::parse(&path.display().to_string(), &yaml)?);
+/// When a file or the options cannot be read, or there is no verdict on something and nothing is refused.
+pub async fn review(
+    args: &ReviewArgs,
+    output: &mut impl Write,
+    messages: &mut impl Write,
+) -> Result<bool, ReviewError> {
+    let judge = Judge::new(args).await?;
+    let inputs = lucid_document::inputs(&args.files)?;
+    let Found { reviewed, passed } = subjects::find(&inputs);
+    if reviewed.is_empty() {
+        let path = args.files.first().map_or(Path::new("-"), PathBuf::as_path);
+        let found = passed.first().map_or("nothing", String::as_str);
+        return NothingSnafu { path, found }.fail();
     }
-    let all = catalogues.iter().skip(1).fold(Catalogue::builtin(), |all, own| all.overlay(own));
-    let configuration = args.injection.settings().configuration(all)?;
-
-    let text = read(path)?;
-    // JSON as it is, for messages that point into it.
-    let json = match serde_json::from_str::<&RawValue>(&text) {
-        Ok(json) => json.get().to_owned(),
-        Err(_) => serde_yaml::from_str::<Value>(&text).context(SyntaxSnafu { path })?.to_string(),
-    };
-    let meta = serde_json::from_str::<Meta>(&json).unwrap_or_default();
-    let (group, version) = meta.api_version.rsplit_once('/').unwrap_or(("", &meta.api_version));
-    let not_a_pod = NotAPodSnafu { path, found: format!("{:?} {:?}", meta.api_version, meta.kind) };
-    let workload = Workload::of(group, &meta.kind).filter(|_| version == "v1").context(not_a_pod.clone())?;
-    let request = Request {
-        operation: Operation::Create,
-        workload,
-        subresource: None,
-        object: Some(json.as_bytes()),
-        old_object: None,
-        namespace: meta.metadata.namespace.as_deref().unwrap_or("default"),
-        user: "",
-        now: Timestamp::now(),
-    };
-    // Of a pod that is being deleted the webhook says nothing, nor does this.
-    let subject = request.subject().context(SubjectSnafu { path })?.context(not_a_pod.clone())?;
-    ensure!(!subject.pod.containers().is_empty(), not_a_pod);
-
-    let case = Case::new(&subject, &Inputs::new(&configuration), &catalogues, args.require_chain);
-    let auditors = case.auditors();
-    let asked: Vec<_> =
-        auditors.iter().filter(|auditor| policy.asks_about(&case, auditor)).cloned().collect();
-    let verdicts = verdicts(verifier.as_ref(), &asked, Instant::now() + PATIENCE).await;
-    let judgement = policy.judge(&case, &auditors, &verdicts, &Permission::NotAsked);
-    let mut write = || {
-        if auditors.is_empty() {
-            writeln!(output, "no auditor containers")?;
+    let (total, mut number, mut allowed) = (reviewed.len(), 0_usize, true);
+    for found in reviewed {
+        let place = found.place.clone();
+        match judge.verdict(found).await {
+            Ok(verdict) => {
+                allowed &= verdict.allowed;
+                let named = total > 1 || !passed.is_empty();
+                let is_written = match args.output {
+                    ReviewFormat::Text => verdict.text(named, args.files.len() > 1, output),
+                    ReviewFormat::Json => verdict.json(output),
+                };
+                is_written.context(OutputSnafu)?;
+            }
+            Err(problem) => {
+                number += 1;
+                // Nothing can be done when nobody listens.
+                let _ = writeln!(messages, "error: {place}: {problem}");
+            }
         }
-        for auditor in &auditors {
-            let image = image_verdict(auditor, &verdicts);
-            let (container, name) = (image.container.escape_debug(), image.image.escape_debug());
-            writeln!(output, "{} {container}, image {name}: {}", auditor.place, image.verdict)?;
-        }
-        for finding in judgement.told().filter(|finding| finding.problem.check() != Check::Images) {
-            writeln!(output, "{finding}")?;
-        }
-        for exempted in &judgement.exempted {
-            writeln!(output, "exempt by {exempted}")?;
-        }
-        if let Some(ticket) = &judgement.ticket {
-            writeln!(output, "break-glass by ticket {ticket:?}")?;
-        }
-        let warned = if judgement.warnings().is_empty() { "" } else { " with warnings" };
-        match (judgement.refuses(), workload.is_pod()) {
-            (true, true) => writeln!(output, "refused"),
-            (true, false) => writeln!(output, "allowed{warned}, its pods would be refused"),
-            (false, _) => writeln!(output, "allowed{warned}"),
-        }
-    };
-    write().context(OutputSnafu)?;
-    Ok(!judgement.refuses())
+    }
+    output.flush().context(OutputSnafu)?;
+    ensure!(number == 0 || !allowed, UnjudgedSnafu { number, total });
+    Ok(allowed)
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Meta {
-    api_version: String,
-    kind: String,
-    metadata: Metadata,
+/// What a cluster would know.
+struct Judge {
+    verifier: Option<Verifier>,
+    policy: Arc<Policy>,
+    catalogues: Vec<Catalogue>,
+    configuration: Configuration,
+    requires_chain: bool,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Metadata {
-    namespace: Option<String>,
-}
+impl Judge {
+    async fn new(args: &ReviewArgs) -> Result<Self, ReviewError> {
+        let verifier = args.validation.verifier(&Metrics::default())?;
+        let policy = args.validation.policy()?.get().await;
+        let mut catalogues = vec![Catalogue::builtin()];
+        for path in &args.catalogue {
+            let yaml = lucid_document::read(path)?;
+            catalogues.push(Catalogue::parse(&path.display().to_string(), &yaml)?);
+        }
+        let all = catalogues.iter().skip(1).fold(Catalogue::builtin(), |all, own| all.overlay(own));
+        let configuration = args.injection.settings().configuration(all)?;
+        Ok(Self { verifier, policy, catalogues, configuration, requires_chain: args.require_chain })
+    }
 
-fn read(path: &Path) -> Result<String, ReviewError> {
-    let text =
-        if path == Path::new("-") { io::read_to_string(io::stdin()) } else { fs::read_to_string(path) };
-    text.context(FileSnafu { path })
+    /// What becomes of one object, or why that cannot be told.
+    async fn verdict(&self, found: Reviewed) -> Result<Verdict, String> {
+        let asked = found.asked?;
+        let request = asked.request(Timestamp::now());
+        let subject = match request.subject() {
+            Ok(Some(subject)) => subject,
+            Ok(None) if asked.passes => return Ok(Verdict::passes(found.title)),
+            Ok(None) => return Err(format!("{} is missing", asked.judged())),
+            Err(error) => return Err(error.to_string()),
+        };
+        if subject.pod.containers().is_empty() {
+            return Err(format!("{} is empty, accepted is at least one", asked.containers()));
+        }
+        let case =
+            Case::new(&subject, &Inputs::new(&self.configuration), &self.catalogues, self.requires_chain);
+        let auditors = case.auditors();
+        let asks = auditors.iter().filter(|auditor| self.policy.asks_about(&case, auditor));
+        let asks: Vec<_> = asks.cloned().collect();
+        let verdicts = verdicts(self.verifier.as_ref(), &asks, Instant::now() + PATIENCE).await;
+        let judgement = self.policy.judge(&case, &auditors, &verdicts, &Permission::NotRequired);
+        Ok(Verdict::new(found.title, asked.workload, &auditors, &verdicts, &judgement))
+    }
 }
