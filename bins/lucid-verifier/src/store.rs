@@ -56,7 +56,7 @@ pub fn change<E: std::error::Error + 'static>(
     absent: &str,
     change: impl FnOnce(&str) -> Result<Option<String>, E>,
 ) -> Result<(), StoreError<E>> {
-    let target = target(path).context(ReadSnafu { path })?;
+    let target = target(path).map_err(|(path, source)| StoreError::Read { path, source })?;
     let directory = target.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let locked = File::open(directory).context(ReadSnafu { path: directory })?;
     locked.lock().context(ReplaceSnafu { path, step: "lock its directory" })?;
@@ -90,14 +90,15 @@ pub fn change<E: std::error::Error + 'static>(
     locked.sync_all().context(ReplaceSnafu { path, step: "sync its directory" })
 }
 
-/// What `path` leads to; the file itself need not be there.
-fn target(path: &Path) -> io::Result<PathBuf> {
+/// What `path` leads to; the file itself need not be there, its directory has to.
+fn target(path: &Path) -> Result<PathBuf, (PathBuf, io::Error)> {
     match fs::canonicalize(path) {
         Err(error) if error.kind() == ErrorKind::NotFound && !path.is_symlink() => {
-            let name = path.file_name().ok_or(error)?;
+            let Some(name) = path.file_name() else { return Err((path.to_owned(), error)) };
             let directory = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            Ok(fs::canonicalize(directory)?.join(name))
+            let found = fs::canonicalize(directory).map_err(|error| (directory.to_owned(), error))?;
+            Ok(found.join(name))
         }
-        found => found,
+        found => found.map_err(|error| (path.to_owned(), error)),
     }
 }

@@ -138,9 +138,9 @@ fn what_cannot_be_read_is_an_error_that_names_it() {
         (TWICE, vec![], r#"found the key "labels" twice in one map"#),
         (BOOLEAN, vec![], "metadata.labels.lucid.io/secured: invalid type: boolean `true`"),
         (
-            r#"{"apiVersion": "apps/v1", "kind": "Deployment", "spec": []}"#,
+            r#"{"apiVersion": "apps/v1", "kind": "Deployment", "spec": 5}"#,
             vec![],
-            "failed to read the Deployment: invalid type: sequence",
+            "failed to read the Deployment: invalid type: integer",
         ),
         (POD, vec!["--file", "/nonexistent/pod.json"], "/nonexistent/pod.json"),
         (POD, vec!["--catalogue", "/nonexistent/auditors.yaml"], "/nonexistent/auditors.yaml"),

@@ -163,7 +163,7 @@ fn what_cannot_be_done_is_an_error_and_changes_nothing() {
         (&["revoke", &digest('b')], 1, "is not notarized in"),
         (&["list", "-o", "xml"], 2, "table, json"),
         (&["list", "--registry", "/nonexistent/registry.yaml"], 1, "/nonexistent/registry.yaml"),
-        (&["notarize", &a, "--registry", "/nonexistent/registry.yaml"], 1, "/nonexistent/registry.yaml"),
+        (&["notarize", &a, "--registry", "/nonexistent/registry.yaml"], 1, "failed to read /nonexistent: "),
         (&["revoke", &a, "--registry", "/nonexistent/registry.yaml"], 1, "/nonexistent/registry.yaml"),
     ] {
         let (found, _, error) = run(&registry, arguments);
