@@ -10,6 +10,7 @@
 //! the old value. Where the text allows no edit in place (a change inside of what an alias shares, say), the document is
 //! written anew without its comments, and proved as well.
 //!
+//! - `input`: from files to their documents; `object`: the objects in a document, also those in lists;
 //! - `stream`: from a file to its documents;
 //! - `parse`, `json`: from text to the tree of `node`; `scalar`: what plain scalars mean;
 //! - `edit`: operations on the tree; `splice`: from the changed tree to changed text; `write`: values as new text,
@@ -18,9 +19,11 @@
 mod document;
 mod edit;
 mod error;
+mod input;
 mod json;
 mod layout;
 mod node;
+mod object;
 mod parse;
 mod scalar;
 mod splice;
@@ -29,4 +32,6 @@ mod write;
 
 pub use document::{Document, Format};
 pub use error::{EditError, SyntaxError};
+pub use input::{Input, ReadError, inputs, read};
+pub use object::{Object, objects};
 pub use stream::documents;

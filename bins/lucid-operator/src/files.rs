@@ -1,11 +1,10 @@
 //! The files that commands without a cluster are given: manifests, and what a cluster would know.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use lucid_chain::{Catalogue, CatalogueError, ConfigurationError, NamespaceChainError, keys};
-use lucid_document::documents;
+use lucid_document::{ReadError, documents};
 use serde_json::Value;
 use snafu::{ResultExt, Snafu};
 
@@ -15,12 +14,10 @@ use snafu::{ResultExt, Snafu};
 #[non_exhaustive]
 pub enum FilesError {
     /// A file cannot be read.
-    #[snafu(display("failed to read {}: {source}", path.display()))]
+    #[snafu(transparent)]
     File {
-        /// Which; `-` is standard input.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
+        /// Which, and what the system said.
+        source: ReadError,
     },
     /// The catalogue is none.
     #[snafu(display("failed to read --config: {source}"))]
@@ -55,9 +52,7 @@ pub(crate) type Data = BTreeMap<String, String>;
 
 /// The text of a file; `-` is standard input.
 pub(crate) fn read(path: &Path) -> Result<String, FilesError> {
-    let text =
-        if path == Path::new("-") { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) };
-    text.context(FileSnafu { path })
+    Ok(lucid_document::read(path)?)
 }
 
 /// The catalogue in a file, over the built-in one.

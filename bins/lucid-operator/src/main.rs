@@ -1,7 +1,7 @@
 //! The Lucid operator.
 
 use std::error::Error;
-use std::io::{stderr, stdout};
+use std::io::stderr;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -90,7 +90,7 @@ async fn main() -> ExitCode {
 
 /// What is none of its own exit statuses is 1.
 async fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
-    let (out, err) = (&mut stdout(), &mut stderr());
+    let (out, err) = (&mut lucid_process::output(), &mut stderr());
     match command {
         Command::Run(args) => lucid_operator::run(*args).await?,
         Command::Cainjector(args) => lucid_operator::cainjector(args).await?,
@@ -132,6 +132,6 @@ fn offline(outcome: Result<bool, OfflineError>) -> Result<ExitCode, Box<dyn Erro
 
 /// As clap ends for what it does not understand.
 fn not_tried(error: &dyn Error) -> ExitCode {
-    eprintln!("error: {}", lucid_process::with_causes(error));
+    lucid_process::complain(error);
     ExitCode::from(2)
 }

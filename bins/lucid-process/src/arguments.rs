@@ -28,6 +28,9 @@ pub fn try_parse_from<A: Parser>(arguments: impl IntoIterator<Item = OsString>) 
 }
 
 fn name_the_variable<A: Parser>(error: Error, arguments: &[OsString]) -> Error {
+    if let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) {
+        return name_what_is_missing::<A>(&error, missing);
+    }
     let Some(ContextValue::String(refused)) = error.get(ContextKind::InvalidArg) else { return error };
     let Some((flag, variable)) = variable_of(&A::command(), refused) else { return error };
     let on_command_line = arguments.iter().any(|argument| {
@@ -40,6 +43,18 @@ fn name_the_variable<A: Parser>(error: Error, arguments: &[OsString]) -> Error {
     let text = error.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     Error::raw(kind, format!("environment variable {variable} (the same as {flag}): {text}"))
+}
+
+/// Who sets variables only has never heard of the flags that are missing beside them.
+fn name_what_is_missing<A: Parser>(error: &Error, missing: &[String]) -> Error {
+    let text = error.to_string();
+    let mut text = text.strip_prefix("error: ").unwrap_or(&text).to_owned();
+    for argument in missing {
+        if let Some((_, variable)) = variable_of(&A::command(), argument) {
+            text = text.replacen(argument.as_str(), &format!("{argument} [env: {variable}]"), 1);
+        }
+    }
+    Error::raw(error.kind(), text)
 }
 
 /// Finds the argument which clap calls `refused` (such as `--listen <ADDRESS>`) in `command` or below it.

@@ -12,7 +12,7 @@ mod shutdown;
 
 pub use arguments::{parse, parse_address, try_parse_from, within};
 pub use bearer::{TokenFile, TokenFileError};
-pub use exit::{end, with_causes};
+pub use exit::{Output, complain, end, output, with_causes};
 pub use logging::{LogArgs, LogFormat, init_logging};
-pub use names::{parse_namespace, parse_object_name};
+pub use names::{is_label_key, parse_namespace, parse_object_name};
 pub use shutdown::shutdown_signal;

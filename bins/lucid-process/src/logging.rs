@@ -94,7 +94,9 @@ where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let filter = EnvFilter::try_new(&args.filter).context(FilterSnafu { filter: &args.filter })?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
+    // When nobody listens there is nobody to complain to; the subscriber would panic.
+    let builder = tracing_subscriber::fmt().log_internal_errors(false);
+    let builder = builder.with_env_filter(filter).with_writer(writer);
     let answers = without_answers(&args.filter);
     Ok(match args.format {
         LogFormat::Text => builder.with_ansi(stderr().is_terminal()).finish().with(answers).into(),

@@ -18,6 +18,10 @@ enum Sub {
     Run {
         #[arg(long, env = "LUCID_TEST_PORT", default_value = "8443")]
         port: u16,
+        #[arg(long, value_name = "FILE", requires = "log")]
+        key: Option<String>,
+        #[arg(long, env = "LUCID_TEST_LOG", value_name = "DIR")]
+        log: Option<String>,
     },
 }
 
@@ -52,9 +56,15 @@ fn child_wrong_value_from_the_environment() {
 }
 
 #[test]
+fn a_missing_partner_is_named_with_its_variable() {
+    let message = parse(&["lucid", "run", "--key", "x"]).unwrap_err();
+    assert!(message.contains("not provided:\n  --log <DIR> [env: LUCID_TEST_LOG]\n"), "{message}");
+}
+
+#[test]
 fn a_right_value_parses_and_the_default_holds() {
-    let Sub::Run { port } = parse(&["lucid", "run"]).unwrap().command;
+    let Sub::Run { port, .. } = parse(&["lucid", "run"]).unwrap().command;
     assert_eq!(port, 8443);
-    let Sub::Run { port } = parse(&["lucid", "run", "--port=1"]).unwrap().command;
+    let Sub::Run { port, .. } = parse(&["lucid", "run", "--port=1"]).unwrap().command;
     assert_eq!(port, 1);
 }

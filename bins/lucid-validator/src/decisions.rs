@@ -127,13 +127,16 @@ pub(crate) fn read_key(path: &Path, origin: &str) -> Result<SigningKey, Decision
     key.named(origin).context(KeySnafu { path })
 }
 
-/// `lucid.computing/` and who this is.
-pub(crate) fn default_origin() -> String {
+/// Who this is: the pod's name, or else the host's.
+pub(crate) fn replica() -> Option<String> {
     let named = ["POD_NAME", "HOSTNAME"].into_iter().filter_map(|name| std::env::var(name).ok());
     let host = || fs::read_to_string("/proc/sys/kernel/hostname").ok();
-    let names = named.chain(host()).map(|name| format!("lucid.computing/{}", name.trim()));
-    let mut names = names.filter(|name| is_name(name) && !name.ends_with('/'));
-    names.next().unwrap_or_else(|| "lucid.computing/lucid".to_owned())
+    named.chain(host()).map(|name| name.trim().to_owned()).find(|name| is_name(name))
+}
+
+/// `lucid.computing/` and who this is.
+pub(crate) fn default_origin() -> String {
+    format!("lucid.computing/{}", replica().unwrap_or_else(|| "lucid".to_owned()))
 }
 
 pub(crate) fn parse_origin(text: &str) -> Result<String, &'static str> {

@@ -134,7 +134,8 @@ fn answer(line: &[u8], length: usize, json: bool, output: &mut impl Write) -> io
     } else {
         match &parsed {
             Ok(reference) => writeln!(output, "{}: {}", input.escape_debug(), reference.canonical())?,
-            Err(error) => writeln!(output, "{}: error: {}", input.escape_debug(), error.escape_debug())?,
+            // What an error quotes is escaped already.
+            Err(error) => writeln!(output, "{}: error: {}", input.escape_debug(), error)?,
         }
     }
     Ok(parsed.is_ok())

@@ -34,7 +34,7 @@ pub use metrics::Metrics;
 pub use policy_args::{AdmissionMode, BreakGlassArgs, PolicyArgs, PolicyArgsError};
 pub use record::{decision, record};
 pub use request::{RequestError, pod_of};
-pub use review::{ReviewArgs, ReviewError, review};
+pub use review::{ReviewArgs, ReviewError, ReviewFormat, review};
 pub use ring::{RingArgs, RingArgsError, RingService};
 pub use run::{PROGRAM, RunArgs, RunError, run};
 pub use scope::Scope;

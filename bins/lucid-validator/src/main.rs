@@ -1,6 +1,6 @@
 //! The Lucid validator.
 
-use std::io::{stdin, stdout};
+use std::io::{stderr, stdin};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -24,8 +24,9 @@ enum Command {
     /// does so unless LUCID_VALIDATE is false.
     Run(Box<RunArgs>),
 
-    /// Say of a pod or a workload what the webhook would say, without a cluster: for pipelines, and for finding out why. Exit
-    /// code 0: it may run; 3: it is refused, or the pods of the workload would be.
+    /// Say of pods and workloads what the webhook would say, without a cluster: for pipelines, and for finding out why. Exit
+    /// code 0: all may run; 3: one is refused, or the pods of a workload would be; 1: it cannot be told of one, and none is
+    /// refused.
     Review(Box<ReviewArgs>),
 
     /// Image references, as they are read here.
@@ -47,10 +48,15 @@ async fn main() -> ExitCode {
         lucid_process::init_logging(&log)?;
         match command {
             Command::Run(args) => lucid_validator::run(*args).await?,
-            Command::Audit(args) => allowed = lucid_validator::audit(args, &mut stdout().lock()).await?,
-            Command::Review(args) => allowed = lucid_validator::review(&args, &mut stdout().lock()).await?,
+            Command::Audit(args) => {
+                allowed = lucid_validator::audit(args, &mut lucid_process::output()).await?
+            }
+            Command::Review(args) => {
+                let (output, messages) = (&mut lucid_process::output(), &mut stderr());
+                allowed = lucid_validator::review(&args, output, messages).await?;
+            }
             Command::Image(args) => {
-                allowed = lucid_validator::image(&args, stdin().lock(), &mut stdout().lock())?;
+                allowed = lucid_validator::image(&args, stdin().lock(), &mut lucid_process::output())?;
             }
         }
         Ok(())

@@ -135,17 +135,11 @@ fn parse_tickets(pattern: &str) -> Result<Tickets, String> {
 
 fn parse_label_key(text: &str) -> Result<String, &'static str> {
     let key = text.trim();
-    let (prefix, name) = key.rsplit_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    let is_name = (1..=63).contains(&name.len()) && name.bytes().all(plain);
-    let is_prefix = |prefix: &str| {
-        (1..=253).contains(&prefix.len())
-            && prefix
-                .bytes()
-                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.'))
-    };
-    match key.is_empty() || (is_name && prefix.is_none_or(is_prefix)) {
+    match key.is_empty() || lucid_process::is_label_key(key) {
         true => Ok(key.to_owned()),
-        false => Err("accepted is a label's key, such as lucid.computing/tier, or nothing"),
+        false => Err(
+            "accepted is a label's key, such as lucid.computing/tier, or nothing: up to 63 letters, digits, '-', '_' and '.', \
+             with a letter or digit at both ends, behind a DNS subdomain and '/' if there is one",
+        ),
     }
 }

@@ -11,6 +11,9 @@ use tokio::time::Instant;
 const NAME: usize = 253;
 /// How many warnings of one answer are kept: a pod can give rise to one for each of its containers.
 const WARNINGS: usize = 64;
+/// How much of each is kept, and of a denial, which has many reasons in one text; in characters.
+const WARNING: usize = 512;
+const MESSAGE: usize = 4096;
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -46,13 +49,21 @@ pub fn decision(webhook: &str, request: &AdmissionRequest, response: &AdmissionR
     decision.dry_run = request.dry_run;
     decision.allowed = response.is_allowed();
     decision.patched = response.json_patch().is_some_and(|patch| !patch.is_empty());
-    decision.message = response.denial().map(|denial| denial.message.clone()).unwrap_or_default();
+    decision.message = response.denial().map(|denial| cut(&denial.message, MESSAGE)).unwrap_or_default();
     let warnings = response.warnings();
-    decision.warnings = warnings.iter().take(WARNINGS).cloned().collect();
+    decision.warnings = warnings.iter().take(WARNINGS).map(|warning| cut(warning, WARNING)).collect();
     if let Some(more) = warnings.len().checked_sub(WARNINGS).filter(|more| *more > 0) {
         decision.warnings.push(format!("and {more} more warnings"));
     }
     decision
+}
+
+/// At most `most` characters of a text.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
 }
 
 /// The key of the anchor among the answer's audit annotations, behind the webhook's name.
@@ -159,6 +170,17 @@ mod tests {
         let kept =
             decision("mutate", &request(&json!({"generateName": "web-"})), &AdmissionResponse::allow());
         assert_eq!((kept.name.as_str(), kept.warnings.len()), ("web-", 0));
+    }
+
+    #[test]
+    fn long_texts_of_an_answer_are_cut() {
+        let (long, pod) = ("é".repeat(1 << 20), request(&json!({"name": "web"})));
+        let warned = decision("validate", &pod, &AdmissionResponse::allow().with_warning(&long));
+        let denied = decision("validate", &pod, &AdmissionResponse::deny(403, "Forbidden", &long));
+        assert_eq!(warned.warnings, [format!("{}…", "é".repeat(WARNING))]);
+        assert_eq!(denied.message, format!("{}…", "é".repeat(MESSAGE)));
+        let short = decision("validate", &pod, &AdmissionResponse::deny(403, "Forbidden", "no"));
+        assert_eq!(short.message, "no");
     }
 
     #[tokio::test]

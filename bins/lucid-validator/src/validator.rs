@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use crate::break_glass::BreakGlassReview;
 use crate::calls::{Calls, FailurePolicy, VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH};
 use crate::metrics::Metrics;
-use crate::record::{decision, record};
+use crate::record::{self, decision, record};
 use crate::scope::Scope;
 
 /// Why a request could not be judged.
@@ -137,7 +137,6 @@ impl Validator {
             object: request.object.as_ref().map(RawObject::as_bytes),
             old_object: request.old_object.as_ref().map(RawObject::as_bytes),
             namespace,
-            user: &request.user_info.username,
             now: Timestamp::now(),
         };
         let Some(subject) = asked.subject()? else { return Ok(AdmissionResponse::allow()) };
@@ -181,7 +180,7 @@ impl Validator {
                 let namespace = request.namespace.as_deref().unwrap_or_default();
                 review.permission(&request.user_info, namespace, give_up(request.deadline)).await
             }
-            _ => Permission::NotAsked,
+            _ => Permission::NotRequired,
         }
     }
 }
@@ -212,7 +211,7 @@ fn listed<T: ToString>(items: &[T]) -> Vec<String> {
 }
 
 fn cut(text: &str) -> String {
-    text.chars().take(LONGEST).collect()
+    record::cut(text, LONGEST)
 }
 
 /// What is known about the digests of `auditors`, asked until shortly before `deadline`.

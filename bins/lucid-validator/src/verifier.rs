@@ -113,11 +113,11 @@ pub enum VerifierArgsError {
         source: BuildError,
     },
     /// A file for the connection cannot be used.
-    #[snafu(display(
-        "failed to use LUCID_VERIFIER_TOKEN_FILE, _CA_FILE, _CLIENT_CERTIFICATE_FILE or _CLIENT_KEY_FILE: {source}"
-    ))]
+    #[snafu(display("failed to use {option}: {source}"))]
     Files {
-        /// Which, and what is wrong with it.
+        /// The option that names it.
+        option: &'static str,
+        /// What is wrong with it.
         source: BuildError,
     },
     /// The allowlist cannot be used.
@@ -193,7 +193,15 @@ impl VerifierArgs {
             self.verifier_client_certificate_file.is_none() && self.verifier_client_key_file.is_some();
         ensure!(!is_half, HalfAPairSnafu { found: KEY, missing: CERTIFICATE });
         http.build().map(Some).map_err(|source| match source {
-            BuildError::File { .. } => VerifierArgsError::Files { source },
+            BuildError::File { .. } => {
+                let text = source.to_string();
+                let named = files.iter().filter_map(|(option, file)| Some((*option, file.as_ref()?)));
+                let named = named.map(|(option, file)| (option, file.display().to_string()));
+                let named = named.filter(|(_, file)| text.contains(file));
+                // The longest one: a path may begin with another one.
+                let option = named.max_by_key(|(_, file)| file.len()).map_or("a file", |(option, _)| option);
+                VerifierArgsError::Files { option, source }
+            }
             BuildError::TokenInClear { .. } => VerifierArgsError::TokenInClear { source },
             source => VerifierArgsError::Url { source },
         })

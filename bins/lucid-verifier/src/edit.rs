@@ -34,7 +34,7 @@ pub enum EditError {
 }
 
 /// The text with `digest` notarized as `entry` says; `None` when it says so already. What is known of a digest that is
-/// notarized, and not given anew, stays.
+/// notarized, and not given anew, stays; an empty note takes the note away.
 ///
 /// # Errors
 ///
@@ -44,7 +44,10 @@ pub fn notarize(text: &str, digest: &Digest, entry: &Entry) -> Result<Option<Str
     let known = registry.entry(digest);
     let wanted = Entry {
         image: entry.image.clone().or_else(|| known.and_then(|known| known.image.clone())),
-        note: entry.note.clone().or_else(|| known.and_then(|known| known.note.clone())),
+        note: match &entry.note {
+            Some(note) => Some(note.clone()).filter(|note| !note.is_empty()),
+            None => known.and_then(|known| known.note.clone()),
+        },
     };
     if known == Some(&wanted) {
         return Ok(None);

@@ -25,6 +25,7 @@
 
 pub mod changes;
 pub mod edit;
+mod file;
 pub mod http;
 pub mod listing;
 mod named;

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::fs;
-use std::io::{self, Write};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -149,7 +149,7 @@ async fn serve(args: ServeArgs) -> Result<(), Box<dyn Error>> {
     }
     let listener = http::bind(args.listen).await?;
     let scheme = if tls.is_some() { "https" } else { "http" };
-    writeln!(io::stdout(), "listening on {scheme}://{}", listener.local_addr()?)?;
+    writeln!(lucid_process::output(), "listening on {scheme}://{}", listener.local_addr()?)?;
 
     let service = Service { registry: file.current(), token, tls };
     tokio::spawn(file.follow(POLL));
@@ -169,7 +169,7 @@ fn notarize(args: &RegistryArgs, named: Named, note: Option<String>) -> Result<(
         said = if new.is_some() { "is notarized" } else { said };
         Ok::<_, edit::EditError>(new)
     })?;
-    writeln!(io::stdout(), "{digest} {said}")?;
+    writeln!(lucid_process::output(), "{digest} {said}")?;
     Ok(())
 }
 
@@ -188,7 +188,7 @@ fn revoke(args: &RegistryArgs, named: &Named) -> Result<(), Box<dyn Error>> {
         // Perhaps it is misspelt, and another one is still notarized.
         return Err(format!("{digest} is not notarized in {}", args.registry.display()).into());
     }
-    writeln!(io::stdout(), "{digest} is notarized no longer")?;
+    writeln!(lucid_process::output(), "{digest} is notarized no longer")?;
     Ok(())
 }
 
@@ -198,6 +198,6 @@ fn list(args: &RegistryArgs, output: Output) -> Result<(), Box<dyn Error>> {
         Output::Table => listing::table(&registry),
         Output::Json => listing::json(&registry)?,
     };
-    io::stdout().write_all(text.as_bytes())?;
+    lucid_process::output().write_all(text.as_bytes())?;
     Ok(())
 }

@@ -1,5 +1,6 @@
 use std::str::FromStr;
 
+use lucid_notary::reference::ReferenceError;
 use lucid_notary::{Digest, ImageReference};
 
 /// What a user notarizes: a digest, or an image with one.
@@ -17,14 +18,30 @@ impl FromStr for Named {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const ACCEPTED: &str =
             "accepted are sha256:HEX, sha512:HEX, and an image with one of them behind '@'";
-        if !text.contains(['@', '/']) {
-            let digest = text.parse().map_err(|error| format!("{error}; {ACCEPTED}"))?;
+        let is_digest = ["sha256:", "sha512:"].iter().any(|algorithm| text.starts_with(algorithm));
+        if !text.contains(['@', '/']) && (is_digest || !text.contains(':')) {
+            let digest = text.parse::<Digest>().map_err(|error| error.to_string())?;
             return Ok(Self { digest, image: None });
         }
-        let image: ImageReference = text.parse().map_err(|error| format!("{error}; {ACCEPTED}"))?;
+        let image: ImageReference = text.parse().map_err(|error: ReferenceError| error.to_string())?;
         let digest = image.digest().cloned();
         let digest =
             digest.ok_or_else(|| format!("the image has no digest, and a tag can be moved; {ACCEPTED}"))?;
         Ok(Self { digest, image: Some(image) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_accepted_is_said_once() {
+        for text in
+            ["nginx", "nginx:1.25", "library/nginx:1", "sha256:0", "sha384:00", "a/B@sha256:00", "", "a@b"]
+        {
+            let error = text.parse::<Named>().unwrap_err();
+            assert_eq!(error.matches("accepted").count(), 1, "{error}");
+        }
     }
 }

@@ -61,6 +61,8 @@ impl Registry {
     /// image that carries another digest than its entry are errors. So is a file without a list: an empty file is no
     /// empty registry, which is `notarized: []`.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
+        // A byte order mark would count as indentation.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let document: Document =
             serde_path_to_error::deserialize(serde_yaml::Deserializer::from_str(text))
                 .map_err(|error| ParseError::new(&error.path().to_string(), error.inner()))?;

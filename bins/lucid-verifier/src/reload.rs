@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use snafu::{ResultExt, Snafu};
 
 use crate::changes::Changes;
+use crate::file;
 use crate::registry::{ParseError, Registry};
 
 /// The registry in force, shared between who reloads it and who reads it.
@@ -63,7 +64,7 @@ impl RegistryFile {
     /// When the file cannot be read or is no registry.
     pub async fn open(path: impl Into<PathBuf>) -> Result<Self, LoadError> {
         let path = path.into();
-        let bytes = tokio::fs::read(&path).await.context(ReadSnafu { path: &path })?;
+        let bytes = file::read_aside(&path).await.context(ReadSnafu { path: &path })?;
         let registry = parse(&path, &bytes)?;
         log_in_force(&path, &registry);
         Ok(Self { path, seen: Ok(bytes), current: Arc::new(ArcSwap::from_pointee(registry)) })
@@ -86,7 +87,7 @@ impl RegistryFile {
     }
 
     async fn refresh(&mut self) {
-        let read = tokio::fs::read(&self.path).await;
+        let read = file::read_aside(&self.path).await;
         let seen = read.as_ref().map(Vec::clone).map_err(io::Error::kind);
         if seen == self.seen {
             return;
@@ -114,7 +115,7 @@ impl RegistryFile {
 ///
 /// When the file cannot be read or is no registry.
 pub fn load(path: &Path) -> Result<Registry, LoadError> {
-    let bytes = std::fs::read(path).context(ReadSnafu { path })?;
+    let bytes = file::read(path).context(ReadSnafu { path })?;
     parse(path, &bytes)
 }
 

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use snafu::{ResultExt, Snafu};
 
+use crate::file;
+
 /// Why a file was not changed.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
@@ -54,12 +56,14 @@ pub fn change<E: std::error::Error + 'static>(
     absent: &str,
     change: impl FnOnce(&str) -> Result<Option<String>, E>,
 ) -> Result<(), StoreError<E>> {
-    let target = target(path).context(ReadSnafu { path })?;
+    let target = target(path).map_err(|(path, source)| StoreError::Read { path, source })?;
     let directory = target.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let locked = File::open(directory).context(ReadSnafu { path: directory })?;
     locked.lock().context(ReplaceSnafu { path, step: "lock its directory" })?;
 
-    let (old, metadata) = match fs::read_to_string(&target) {
+    let not_text = |error: std::string::FromUtf8Error| io::Error::new(ErrorKind::InvalidData, error);
+    let text = file::read(&target).and_then(|bytes| String::from_utf8(bytes).map_err(not_text));
+    let (old, metadata) = match text {
         Ok(text) => (text, Some(fs::metadata(&target).context(ReadSnafu { path })?)),
         Err(error) if error.kind() == ErrorKind::NotFound => (absent.to_owned(), None),
         Err(source) => return Err(StoreError::Read { path: path.to_owned(), source }),
@@ -86,14 +90,15 @@ pub fn change<E: std::error::Error + 'static>(
     locked.sync_all().context(ReplaceSnafu { path, step: "sync its directory" })
 }
 
-/// What `path` leads to; the file itself need not be there.
-fn target(path: &Path) -> io::Result<PathBuf> {
+/// What `path` leads to; the file itself need not be there, its directory has to.
+fn target(path: &Path) -> Result<PathBuf, (PathBuf, io::Error)> {
     match fs::canonicalize(path) {
         Err(error) if error.kind() == ErrorKind::NotFound && !path.is_symlink() => {
-            let name = path.file_name().ok_or(error)?;
+            let Some(name) = path.file_name() else { return Err((path.to_owned(), error)) };
             let directory = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            Ok(fs::canonicalize(directory)?.join(name))
+            let found = fs::canonicalize(directory).map_err(|error| (directory.to_owned(), error))?;
+            Ok(found.join(name))
         }
-        found => found,
+        found => found.map_err(|error| (path.to_owned(), error)),
     }
 }

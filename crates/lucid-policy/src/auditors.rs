@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::Deref;
 
 use lucid_chain::{ContainerView, MountView, PodView, keys};
 use lucid_notary::reference::ReferenceError;
@@ -86,6 +87,18 @@ impl<'a> AuditorContainer<'a> {
     }
 }
 
+/// The auditors of a [`Case`], which alone can name them: to judge images takes all of them.
+#[derive(Clone, Debug)]
+pub struct Auditors<'a>(Vec<AuditorContainer<'a>>);
+
+impl<'a> Deref for Auditors<'a> {
+    type Target = [AuditorContainer<'a>];
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
 impl Case<'_> {
     /// The auditors among all containers and image volumes.
     ///
@@ -102,7 +115,7 @@ impl Case<'_> {
     /// what was judged when it came is not judged again, or a Verifier that is down would block changes that have nothing
     /// to do with auditors. Of a template the planned containers are named as they will be injected.
     #[must_use]
-    pub fn auditors(&self) -> Vec<AuditorContainer<'_>> {
+    pub fn auditors(&self) -> Auditors<'_> {
         let pod = self.pod();
         let planned = self.planned();
         let will_be_injected = |place, name: &str| !self.is_pod() && planned.contains(&(name, place));
@@ -138,7 +151,7 @@ impl Case<'_> {
                 auditors.push(AuditorContainer::new(*place, name, image, image.parse()));
             }
         }
-        auditors
+        Auditors(auditors)
     }
 
     fn is_auditor(

@@ -31,12 +31,11 @@ pub struct TicketPatternError {
 
 /// What is known of the right of who asks to break the glass. It is asked for the user of the request, whoever that is:
 /// for the pods of a workload that is its controller.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Permission {
-    /// It is not asked for: whoever may create the pod may.
-    #[default]
-    NotAsked,
+    /// No permission is required: whoever may create the pod may.
+    NotRequired,
     /// They may.
     Granted,
     /// They may not, or it cannot be told.

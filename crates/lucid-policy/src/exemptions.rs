@@ -41,13 +41,30 @@ struct Written {
     digests: Vec<Digest>,
 }
 
-/// An exemption has no condition, or no name.
+/// An exemption would cover everything or nothing, or has no name.
 #[derive(Debug, Snafu)]
-#[snafu(display(
-    "exemption {name:?} needs a name of letters, digits, '-', '_' and '.', and at least one of namespaces, images and digests"
-))]
-pub struct ExemptionError {
-    name: String,
+#[non_exhaustive]
+pub enum ExemptionError {
+    /// It has no condition, or no name.
+    #[snafu(display(
+        "exemption {name:?} needs a name of letters, digits, '-', '_' and '.', and at least one of namespaces, images and \
+         digests"
+    ))]
+    Unbounded {
+        /// What stands for a name.
+        name: String,
+    },
+    /// No namespace can be called so.
+    #[snafu(display(
+        "exemption {name:?} has namespace {found:?}; accepted are names of namespaces, without patterns: 1 to 63 of a-z, 0-9 \
+         and '-', with a letter or digit at both ends"
+    ))]
+    Namespace {
+        /// The exemption's name.
+        name: String,
+        /// What stands for a namespace.
+        found: String,
+    },
 }
 
 impl TryFrom<Written> for Exemption {
@@ -58,9 +75,22 @@ impl TryFrom<Written> for Exemption {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
         let is_named = (1..=63).contains(&name.len()) && name.bytes().all(plain);
         let is_bounded = !(namespaces.is_empty() && images.is_empty() && digests.is_empty());
-        ensure!(is_named && is_bounded, ExemptionSnafu { name });
+        ensure!(is_named && is_bounded, UnboundedSnafu { name });
+        if let Some(found) = namespaces.iter().find(|namespace| !is_dns_label(namespace)) {
+            return NamespaceSnafu { name, found }.fail();
+        }
         Ok(Self(written))
     }
+}
+
+/// Whether a namespace can be called so (RFC 1123).
+fn is_dns_label(text: &str) -> bool {
+    let is_end = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let bytes = text.as_bytes();
+    bytes.len() <= 63
+        && bytes.first().is_some_and(is_end)
+        && bytes.last().is_some_and(is_end)
+        && bytes.iter().all(|byte| is_end(byte) || *byte == b'-')
 }
 
 impl Exemption {
@@ -146,6 +176,14 @@ pub enum ImagePatternError {
         /// The pattern.
         text: String,
     },
+    /// It names the registry in a way that references are not kept.
+    #[snafu(display("image pattern {text:?} names {found}, which is docker.io: write docker.io"))]
+    Alias {
+        /// The pattern.
+        text: String,
+        /// The registry's other name.
+        found: String,
+    },
     /// It does not say which registry.
     #[snafu(display(
         "image pattern {text:?} names no registry; accepted is registry/path, such as docker.io/library/nginx"
@@ -189,6 +227,9 @@ impl FromStr for ImagePattern {
         ensure!(image.tag().is_none() && image.digest().is_none(), TaggedSnafu { text });
         // Without a registry docker.io is meant, which nobody sees who reads the pattern.
         let (host, path) = written.split_once('/').unwrap_or_default();
+        if host.eq_ignore_ascii_case("index.docker.io") {
+            return AliasSnafu { text, found: host }.fail();
+        }
         ensure!(image.registry().eq_ignore_ascii_case(host), RegistrySnafu { text });
         let mut registry = Registry::of(&image);
         if any_label {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::auditors::Place;
-use crate::text::Excerpt;
+use crate::text::{self, Excerpt, shown};
 
 /// What a finding does to a pod where the policy is enforced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -306,12 +306,12 @@ impl Problem {
     }
 }
 
-/// One line without control characters: fit for an admission warning, a denial or a log line.
+/// One line without control characters, whose length has a bound: fit for an admission warning, a denial or a log line.
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(Location { place, name, image }) = &self.location {
             // The API server accepts control characters within an image.
-            let (name, image) = (name.escape_debug(), image.escape_debug());
+            let (name, image) = (shown(name, text::NAME), shown(image, text::IMAGE));
             match self.problem.check() {
                 Check::Images => write!(f, "auditor {place} {name}, image {image}: ")?,
                 _ => write!(f, "{place} {name}: ")?,

@@ -21,7 +21,6 @@
 //!     object: Some(pod),
 //!     old_object: None,
 //!     namespace: "shop",
-//!     user: "jane",
 //!     now: "2026-03-01T12:00:00Z".parse()?,
 //! };
 //! // Deletions, scaling and changes of metadata pass without a look.
@@ -41,7 +40,7 @@
 //! let asked = auditors.iter().filter(|auditor| policy.asks_about(&case, auditor));
 //! assert_eq!(asked.count(), 0);
 //!
-//! let judgement = policy.judge(&case, &auditors, &BTreeMap::new(), &Permission::NotAsked);
+//! let judgement = policy.judge(&case, &auditors, &BTreeMap::new(), &Permission::NotRequired);
 //! assert_eq!(
 //!     judgement.denial().as_deref(),
 //!     Some(
@@ -92,7 +91,7 @@ mod text;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use auditors::{AuditorContainer, Place};
+pub use auditors::{AuditorContainer, Auditors, Place};
 pub use break_glass::{BreakGlass, DEFAULT_TICKET_PATTERN, Permission, TicketPatternError, Tickets};
 pub use case::Case;
 pub use exemptions::{Exempted, Exemption, ExemptionError, ImagePattern, ImagePatternError};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use lucid_chain::Decision;
 use lucid_notary::{Checked, Digest, Verdict};
 
-use crate::auditors::AuditorContainer;
+use crate::auditors::{AuditorContainer, Auditors};
 use crate::break_glass::{BreakGlass, Permission, Tickets};
 use crate::case::Case;
 use crate::exemptions::{Exempted, Exemption};
@@ -82,7 +82,7 @@ impl Policy {
     pub fn judge(
         &self,
         case: &Case<'_>,
-        auditors: &[AuditorContainer<'_>],
+        auditors: &Auditors<'_>,
         verdicts: &BTreeMap<Digest, Checked>,
         permission: &Permission,
     ) -> Judgement {
@@ -93,7 +93,7 @@ impl Policy {
             exempted.push(Exempted { by: reason.to_string(), what: what.to_owned() });
         }
         let mut found: Vec<Finding> = Vec::new();
-        for auditor in auditors {
+        for auditor in auditors.iter() {
             let Some(problem) = image_problem(auditor, verdicts) else { continue };
             let own = auditor.reference.as_ref().is_ok_and(|image| image == case.init_image);
             let finding = Finding::new(Some(location(auditor)), problem);

@@ -135,8 +135,6 @@ pub struct Request<'a> {
     pub old_object: Option<&'a [u8]>,
     /// Its namespace.
     pub namespace: &'a str,
-    /// Who asks (`userInfo.username`). It is taken from here alone: what an object says of its owner anybody can write.
-    pub user: &'a str,
     /// The present.
     pub now: Timestamp,
 }
@@ -158,7 +156,7 @@ pub struct Subject<'a> {
 #[non_exhaustive]
 pub enum SubjectError {
     /// It is no JSON object with a template where this kind has one.
-    #[snafu(display("failed to read the {workload}: {source}"))]
+    #[snafu(display("failed to read the {workload}: {}", reason(source)))]
     Object {
         /// Its kind.
         workload: Workload,
@@ -175,12 +173,19 @@ pub enum SubjectError {
     },
 }
 
+/// What is wrong, without the place in the JSON: what the user wrote was another text.
+fn reason(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    text.strip_suffix(&place).filter(|_| error.is_data()).unwrap_or(&text).to_owned()
+}
+
 impl<'a> Request<'a> {
     /// What is to be judged; nothing when the request has to pass whatever the object looks like:
     ///
     /// - it deletes, or connects;
-    /// - the object is being deleted (`deletionTimestamp`): only its finalizers are left to change, and to hold that up
-    ///   would keep what is wrong alive;
+    /// - it is an update of an object that is being deleted (`deletionTimestamp`): only its finalizers are left to change,
+    ///   and to hold that up would keep what is wrong alive; of one that is created the API server clears that field;
     /// - it is an update that leaves the pod's `spec`, or the template, as it is: labels, annotations, finalizers, owners,
     ///   status, replicas;
     /// - it is about a subresource other than `ephemeralcontainers`, such as `scale`.
@@ -198,7 +203,8 @@ impl<'a> Request<'a> {
             Some(old) => Part::of(workload, old)?,
             None => None,
         };
-        if found.is_being_deleted || before.as_ref().is_some_and(|before| before.judged == found.judged) {
+        let is_being_deleted = operation == Operation::Update && found.is_being_deleted;
+        if is_being_deleted || before.as_ref().is_some_and(|before| before.judged == found.judged) {
             return Ok(None);
         }
         let view = |part: &Part<'a>| PodView::from_json(part.pod).context(PodSnafu { workload });

@@ -1,23 +1,18 @@
 //! The pods in a manifest: as such, or as templates from which controllers create them.
 
 use std::fmt;
+use std::ops::Deref;
 
 use json_patch::PatchOperation;
 use json_patch::jsonptr::PointerBuf;
 use lucid_chain::Patch;
+use lucid_document::{Object, objects};
 use serde_json::Value;
-
-/// How deep lists may stand in each other.
-const DEPTH: usize = 8;
 
 /// One pod or pod template of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Workload {
-    pub(super) kind: String,
-    pub(super) namespace: Option<String>,
-    pub(super) name: String,
-    /// JSON pointer to the object in the document.
-    pub(super) object: String,
+    object: Object,
     /// JSON pointer to the pod or pod template in the document.
     pub(super) pod: String,
 }
@@ -25,9 +20,12 @@ pub(super) struct Workload {
 impl Workload {
     /// All of a document, in order. Kinds that are not known have none.
     pub(super) fn all(document: &Value) -> Vec<Self> {
-        let mut found = Vec::new();
-        collect(document, None, String::new(), DEPTH, &mut found);
-        found
+        let with_pod = |object: Object| {
+            let pod = format!("{}{}", object.pointer, template(&object.api_version, &object.kind)?);
+            document.pointer(&pod)?;
+            Some(Self { object, pod })
+        };
+        objects(document).into_iter().filter_map(with_pod).collect()
     }
 
     /// The pod as JSON.
@@ -48,59 +46,24 @@ impl Workload {
 
     /// The operation that takes the object out of its list; an object that is the document has none.
     pub(super) fn removal(&self) -> Option<PatchOperation> {
-        let path = PointerBuf::parse(self.object.as_str()).ok().filter(|_| !self.object.is_empty())?;
+        let path = PointerBuf::parse(self.pointer.as_str()).ok().filter(|_| !self.pointer.is_empty())?;
         Some(PatchOperation::Remove(json_patch::RemoveOperation { path }))
     }
 }
 
-/// `Deployment shop/web`.
-impl fmt::Display for Workload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.name.escape_debug();
-        match &self.namespace {
-            Some(namespace) => write!(f, "{} {}/{name}", self.kind, namespace.escape_debug()),
-            None => write!(f, "{} {name}", self.kind),
-        }
+impl Deref for Workload {
+    type Target = Object;
+
+    fn deref(&self) -> &Object {
+        &self.object
     }
 }
 
-fn collect(
-    object: &Value,
-    item_of: Option<(&str, &str)>,
-    at: String,
-    depth: usize,
-    found: &mut Vec<Workload>,
-) {
-    let text = |key: &str| object[key].as_str();
-    // The API server leaves kind and apiVersion out of the items of a PodList.
-    let of_list = item_of.filter(|_| text("kind").is_none());
-    let (api_version, kind) = match of_list {
-        Some(types) => types,
-        None => (text("apiVersion").unwrap_or_default(), text("kind").unwrap_or_default()),
-    };
-    if let (Some(item_kind), Some(items)) = (kind.strip_suffix("List"), object["items"].as_array()) {
-        let item_of = (!item_kind.is_empty()).then_some((api_version, item_kind));
-        if depth > 0 {
-            for (place, item) in items.iter().enumerate() {
-                collect(item, item_of, format!("{at}/items/{place}"), depth - 1, found);
-            }
-        }
-        return;
+/// As the object is called.
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.object.fmt(f)
     }
-    let Some(template) = template(api_version, kind) else { return };
-    let pod = format!("{at}{template}");
-    if object.pointer(template).is_none() {
-        return;
-    }
-    let metadata = &object["metadata"];
-    let name = metadata["name"].as_str().or(metadata["generateName"].as_str()).unwrap_or("(without a name)");
-    found.push(Workload {
-        kind: kind.to_owned(),
-        namespace: metadata["namespace"].as_str().filter(|it| !it.is_empty()).map(str::to_owned),
-        name: name.to_owned(),
-        object: at,
-        pod,
-    });
 }
 
 /// Where a kind has its pod.

@@ -124,7 +124,7 @@ impl RingService {
     /// Shows what `recorder` has in memory to whoever has the token; without one, to nobody.
     #[must_use]
     pub fn new(recorder: Arc<Recorder>, token: Option<TokenFile>) -> Self {
-        let replica = std::env::var("HOSTNAME").unwrap_or_default();
+        let replica = crate::decisions::replica().unwrap_or_default();
         let (run, page) = (query::new_run(), ui::Ui::new());
         Self(Arc::new(Shared { recorder, token, alerts: Alerts::default(), replica, run, page }))
     }
@@ -298,7 +298,7 @@ fn log_state(recorder: &Recorder) -> Option<LogState> {
     }
 }
 
-/// For HEAD, hyper sends the headers alone.
+/// For HEAD, the server sends the headers alone.
 fn is_reading(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }

@@ -31,6 +31,12 @@ fn the_exit_code_says_whether_all_are_references() {
     assert_eq!((code, lines.len()), (3, 3));
     assert!(lines[0].starts_with("a/B: error: ") && lines[1].ends_with(":1"), "{lines:?}");
     assert!(lines[2].starts_with("\\u{1b}[31m: error: "), "{lines:?}");
+    let (_, lines) = parse(&[], b"nginx\r\n");
+    assert!(
+        lines[0]
+            .starts_with(r#"nginx\r: error: image reference "nginx\r" has '\r' in the repository at byte 5"#),
+        "{lines:?}"
+    );
 }
 
 #[test]

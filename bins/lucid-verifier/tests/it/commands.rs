@@ -155,12 +155,15 @@ fn what_cannot_be_done_is_an_error_and_changes_nothing() {
     for (arguments, code, says) in [
         (&["notarize", "ghcr.io/lucid/pii:1.4.2"][..], 2, "the image has no digest"),
         (&["notarize", "latest"], 2, "accepted are sha256:HEX"),
-        (&["notarize", "a/B@sha256:00"], 2, "accepted are sha256:HEX"),
+        (&["notarize", "nginx:1.25"], 2, "the image has no digest"),
+        (&["revoke", "nginx:1.25"], 2, "the image has no digest"),
+        (&["notarize", "sha256:00"], 2, "has 2 hexadecimal digits; accepted are 64"),
+        (&["notarize", "a/B@sha256:00"], 2, "accepted are lower-case letters"),
         (&["notarize"], 2, "DIGEST|IMAGE@DIGEST"),
         (&["revoke", &digest('b')], 1, "is not notarized in"),
         (&["list", "-o", "xml"], 2, "table, json"),
         (&["list", "--registry", "/nonexistent/registry.yaml"], 1, "/nonexistent/registry.yaml"),
-        (&["notarize", &a, "--registry", "/nonexistent/registry.yaml"], 1, "/nonexistent/registry.yaml"),
+        (&["notarize", &a, "--registry", "/nonexistent/registry.yaml"], 1, "failed to read /nonexistent: "),
         (&["revoke", &a, "--registry", "/nonexistent/registry.yaml"], 1, "/nonexistent/registry.yaml"),
     ] {
         let (found, _, error) = run(&registry, arguments);
@@ -195,4 +198,27 @@ fn the_table_is_aligned_and_does_nothing_to_a_terminal() {
     assert!(lines[0].starts_with(&format!("DIGEST{space}  IMAGE")), "{output}");
     assert!(lines[1].starts_with(&format!("{a}  -    ")), "{output}");
     assert!(lines[2].ends_with("  red \\u{1b}[31m\\nand \\u{202e}back"), "{output}");
+}
+
+#[test]
+fn a_note_is_taken_away_by_an_empty_one_and_a_byte_order_mark_stays() {
+    let [a, b] = ['a', 'b'].map(digest);
+    let (_folder, registry) = folder(&format!("\u{feff}notarized:\n- digest: {a}\n  note: one\n"));
+    done(&registry, &["notarize", &b, "--note", ""]);
+    done(&registry, &["notarize", &a, "--note", ""]);
+    assert_eq!(listed(&registry), json!({"notarized": [{"digest": a}, {"digest": b}]}));
+    done(&registry, &["revoke", &b]);
+    let text = fs::read_to_string(&registry).unwrap();
+    assert!(text.starts_with("\u{feff}notarized:") && text.contains(&a), "{text:?}");
+}
+
+#[test]
+fn what_is_no_regular_file_is_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("registry.yaml");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for arguments in [&["list"][..], &["notarize", &digest('a')], &["serve", "--listen", "127.0.0.1:0"]] {
+        let (code, _, error) = run(&pipe, arguments);
+        assert!(code == 1 && error.contains("accepted is a regular file"), "{arguments:?}: {error}");
+    }
 }

@@ -115,7 +115,7 @@ impl Ask {
             old: None,
             namespace: "shop",
             requires_chain: false,
-            permission: Permission::default(),
+            permission: Permission::NotRequired,
         }
     }
 
@@ -143,7 +143,6 @@ impl Ask {
             object: Some(object.as_bytes()),
             old_object: old.as_ref().map(String::as_bytes),
             namespace: self.namespace,
-            user: "jane",
             now: NOW.parse().unwrap(),
         };
         let subject = request.subject().unwrap()?;

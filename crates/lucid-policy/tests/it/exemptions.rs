@@ -106,6 +106,7 @@ fn a_pattern_matches_parts_and_never_strings() {
     for (pattern, says) in [
         ("nginx", "names no registry"),
         ("acme/web", "names no registry"),
+        ("index.docker.io/library/nginx", "write docker.io"),
         ("", "accepted is registry/path"),
         ("*", "accepted is registry/path"),
         ("*/web", "accepted is registry/path"),
@@ -128,6 +129,13 @@ fn an_exemption_without_bounds_or_name_is_refused() {
         json!({"name": "", "namespaces": ["a"]}),
         json!({"name": "a b", "namespaces": ["a"]}),
         json!({"namespaces": ["a"]}),
+        json!({"name": "a", "namespaces": ["*"]}),
+        json!({"name": "a", "namespaces": ["a", "team-*"]}),
+        json!({"name": "a", "namespaces": ["Shop"]}),
+        json!({"name": "a", "namespaces": ["a.b"]}),
+        json!({"name": "a", "namespaces": ["-a"]}),
+        json!({"name": "a", "namespaces": [""]}),
+        json!({"name": "a", "namespaces": ["a".repeat(64)]}),
         json!({"name": "a", "namespace": ["a"]}),
         json!({"name": "a", "digests": ["sha256:00"]}),
     ] {

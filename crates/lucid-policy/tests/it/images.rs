@@ -17,7 +17,6 @@ fn found(spec: &Value) -> Vec<(Place, String)> {
         object: Some(object.as_bytes()),
         old_object: None,
         namespace: "shop",
-        user: "jane",
         now: crate::common::NOW.parse().unwrap(),
     };
     let subject = request.subject().unwrap().unwrap();
@@ -207,7 +206,6 @@ fn nobody_is_asked_about_what_is_exempt_or_has_no_digest() {
         object: Some(object.as_bytes()),
         old_object: None,
         namespace: "shop",
-        user: "jane",
         now: crate::common::NOW.parse().unwrap(),
     };
     let subject = request.subject().unwrap().unwrap();
@@ -216,7 +214,20 @@ fn nobody_is_asked_about_what_is_exempt_or_has_no_digest() {
     let auditors = case.auditors();
     let asked: Vec<_> = auditors.iter().filter(|auditor| policy.asks_about(&case, auditor)).collect();
     assert_eq!(asked.iter().map(|auditor| &*auditor.name).collect::<Vec<_>>(), ["lucid-toxicity-auditor-3"]);
-    let judgement = policy.judge(&case, &auditors, &verdicts(), &lucid_policy::Permission::NotAsked);
+    let judgement = policy.judge(&case, &auditors, &verdicts(), &lucid_policy::Permission::NotRequired);
     assert_eq!(judgement.exempted[0].by, "dev");
     assert_eq!(judgement.findings.len(), 1);
+}
+
+#[test]
+fn what_is_told_of_an_image_has_a_bound_whatever_its_length() {
+    let long = "é".repeat(1 << 20);
+    let pod = json!({"metadata": {"name": "x"}, "spec": {"containers": [{"name": format!("lucid-toxicity-auditor{long}"), "image": long,
+        "env": [{"name": "LUCID_AUDITOR_ID", "value": "x"}]}]}});
+    let judgement = Ask::create(&pod).judge().unwrap();
+    let told = judgement.findings[0].to_string();
+    assert!(told.contains(&format!("image {}…: ", "é".repeat(512))), "{told}");
+    for finding in &judgement.findings {
+        assert!(finding.to_string().chars().count() < 2048);
+    }
 }

@@ -22,6 +22,10 @@ fn what_is_being_deleted_may_lose_its_finalizers() {
         new["metadata"]["finalizers"] = json!([]);
         let ask = Ask::update(&old, &new).with(|ask| ask.workload = workload);
         assert!(ask.judge().is_none(), "{workload}");
+        let mut created = object(workload, &bad());
+        created["metadata"]["deletionTimestamp"] = json!("2026-03-01T11:59:00Z");
+        let ask = Ask::create(&created).with(|ask| ask.workload = workload);
+        assert!(ask.judge().is_some(), "the author of {workload} says that it is being deleted");
     }
 }
 

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
-use http::header::{CONNECTION, HeaderValue};
-use http::{Request, Response};
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue};
+use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -124,8 +124,12 @@ pub(super) async fn serve<S>(
         if let Some(peer) = &peer {
             request.extensions_mut().insert(peer.clone());
         }
+        let is_head = *request.method() == Method::HEAD;
         async move {
             let mut response = service.oneshot(request).await?;
+            if is_head {
+                response = without_body(response);
+            }
             in_flight.answered();
             if protocol == Protocol::Http2 {
                 return Ok::<_, Infallible>(response.map(|body| leaving(body, in_flight)));
@@ -154,6 +158,15 @@ pub(super) async fn serve<S>(
     if let Err(error) = ended {
         tracing::debug!(%address, error, "connection ended");
     }
+}
+
+/// The answer to HEAD: that to GET without its content (RFC 9110, section 9.3.2). HTTP/1.1 would leave it out by itself;
+/// in HTTP/2 it is a protocol error.
+fn without_body(mut response: Response<Full<Bytes>>) -> Response<Full<Bytes>> {
+    if let Some(length) = response.body().size_hint().exact() {
+        response.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
+    }
+    response.map(|_| Full::default())
 }
 
 /// An answer by HTTP/2, which is in flight until the peer lets its last byte leave: a closed window does not show in

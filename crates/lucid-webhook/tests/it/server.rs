@@ -176,6 +176,24 @@ async fn an_h2_head_that_is_too_long_costs_its_own_request_only() {
 }
 
 #[tokio::test]
+async fn an_h2_answer_to_head_has_the_length_of_that_to_get_and_no_body() {
+    let (echo, authority) = start().await;
+    let mut client = Http2::connect(echo.address, &authority).await.unwrap();
+    let (mut length, mut bodies) = (Vec::new(), Vec::new());
+    for method in ["GET", "HEAD"] {
+        let request = Http2::request("/a").method(method).body(()).unwrap();
+        let (head, body) = client.exchange(request, "").await.unwrap();
+        assert_eq!(head.status, 200, "{method}");
+        length.push(head.headers["content-length"].to_str().unwrap().parse::<usize>().unwrap());
+        bodies.push(body.len());
+    }
+    // Each body has its method in it.
+    assert_eq!((length[0], bodies[0]), ("GET /a ".len(), "GET /a ".len()));
+    assert_eq!((length[1], bodies[1]), ("HEAD /a ".len(), 0));
+    assert_eq!(client.post("/", "a").await.unwrap(), (200, "POST / a".into()));
+}
+
+#[tokio::test]
 async fn h2_requests_are_answered_side_by_side() {
     let (echo, authority) = start().await;
     let client = Http2::connect(echo.address, &authority).await.unwrap();

@@ -257,17 +257,27 @@ impl Http2 {
         request: http::Request<()>,
         body: &str,
     ) -> Result<(u16, Bytes), h2::Error> {
+        let (head, body) = self.exchange(request, body).await?;
+        Ok((head.status.as_u16(), body))
+    }
+
+    /// Head and body of the answer.
+    pub(crate) async fn exchange(
+        &mut self,
+        request: http::Request<()>,
+        body: &str,
+    ) -> Result<(http::response::Parts, Bytes), h2::Error> {
         let mut sender = self.sender.clone().ready().await?;
         let (response, mut stream) = sender.send_request(request, false)?;
         stream.send_data(Bytes::from(body.to_owned()), true)?;
-        let mut response = response.await?;
+        let (head, mut incoming) = response.await?.into_parts();
         let mut body = Vec::new();
-        while let Some(data) = response.body_mut().data().await {
+        while let Some(data) = incoming.data().await {
             let data = data?;
-            response.body_mut().flow_control().release_capacity(data.len())?;
+            incoming.flow_control().release_capacity(data.len())?;
             body.extend_from_slice(&data);
         }
-        Ok((response.status().as_u16(), body.into()))
+        Ok((head, body.into()))
     }
 
     /// Sends a request and no body, and leaves it open; the answer and the stream of the body.

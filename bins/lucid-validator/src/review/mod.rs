@@ -1,0 +1,211 @@
+//! `lucid-validator review`: what `/validate` would say of pods and workloads, without a cluster.
+//!
+//! `subjects` finds them in the files, `verdict` is what is told of each.
+
+mod subjects;
+mod verdict;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use lucid_chain::{Catalogue, CatalogueError, Configuration, ConfigurationError, Inputs};
+use lucid_cluster::InjectionArgs;
+use lucid_document::ReadError;
+use lucid_notary::client::{Metrics, Verifier};
+use lucid_policy::{Case, Permission, Policy};
+use snafu::{ResultExt, Snafu, ensure};
+use tokio::time::Instant;
+
+use crate::args::{ArgsError, ValidationArgs};
+use crate::validator::verdicts;
+
+use subjects::{Found, Reviewed};
+use verdict::Verdict;
+
+/// How long the Verifier may take for all images of a pod.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The options of `lucid-validator review`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ReviewArgs {
+    /// Manifests in YAML or JSON, with any number of documents, lists included; `-` is standard input. May be given several
+    /// times. Pods are judged as they are to be stored, with their auditors injected, workloads by their template, and an
+    /// AdmissionReview as what it asks for; other objects are passed over.
+    #[arg(long = "file", short = 'f', value_name = "FILE", default_value = "-")]
+    pub files: Vec<PathBuf>,
+
+    /// How the verdicts are written.
+    #[arg(long, short = 'o', value_name = "FORMAT", default_value = "text")]
+    pub output: ReviewFormat,
+
+    /// A catalogue (auditors.yaml) whose auditors count besides the built-in ones; may be given several times.
+    #[arg(long, env = "LUCID_CATALOGUE", value_name = "FILE")]
+    pub catalogue: Vec<PathBuf>,
+
+    /// Judge it as in a namespace that demands a chain of every pod.
+    #[arg(long)]
+    pub require_chain: bool,
+
+    /// Options of injection: the chain is planned again to be judged.
+    #[command(flatten)]
+    pub injection: InjectionArgs,
+
+    /// Options of validation.
+    #[command(flatten)]
+    pub validation: ValidationArgs,
+}
+
+/// How verdicts are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ReviewFormat {
+    /// Lines for people, with the name of the object in front where there are several.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Why there is no review.
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub enum ReviewError {
+    /// Options that contradict each other.
+    #[snafu(transparent)]
+    Args {
+        /// Which, and what is accepted.
+        source: ArgsError,
+    },
+    /// A file cannot be read.
+    #[snafu(transparent)]
+    File {
+        /// Which, and what the system said.
+        source: ReadError,
+    },
+    /// A catalogue is none.
+    #[snafu(transparent)]
+    Catalogue {
+        /// What is wrong where.
+        source: CatalogueError,
+    },
+    /// The catalogues lack an auditor of the chain.
+    #[snafu(transparent)]
+    Configuration {
+        /// Which.
+        source: ConfigurationError,
+    },
+    /// There is nothing to judge.
+    #[snafu(display("{}: found {found}, accepted is {}", path.display(), subjects::ACCEPTED))]
+    Nothing {
+        /// The first file.
+        path: PathBuf,
+        /// What is in it.
+        found: String,
+    },
+    /// Some objects cannot be judged; what is wrong with each has been said.
+    #[snafu(display("no verdict on {number} of {total} documents and objects"))]
+    Unjudged {
+        /// How many.
+        number: usize,
+        /// Of how many.
+        total: usize,
+    },
+    /// Nobody reads the answer.
+    #[snafu(display("failed to write the review: {source}"))]
+    Output {
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Writes to `output` what is known of each auditor image and what else is wrong, and to `messages` which objects cannot be
+/// judged. Returns whether everything may run; what is refused counts for more than what cannot be judged.
+///
+/// # Errors
+///
+/// When a file or the options cannot be read, or there is no verdict on something and nothing is refused.
+pub async fn review(
+    args: &ReviewArgs,
+    output: &mut impl Write,
+    messages: &mut impl Write,
+) -> Result<bool, ReviewError> {
+    let judge = Judge::new(args).await?;
+    let inputs = lucid_document::inputs(&args.files)?;
+    let Found { reviewed, passed } = subjects::find(&inputs);
+    if reviewed.is_empty() {
+        let path = args.files.first().map_or(Path::new("-"), PathBuf::as_path);
+        let found = passed.first().map_or("nothing", String::as_str);
+        return NothingSnafu { path, found }.fail();
+    }
+    let (total, mut number, mut allowed) = (reviewed.len(), 0_usize, true);
+    for found in reviewed {
+        let place = found.place.clone();
+        match judge.verdict(found).await {
+            Ok(verdict) => {
+                allowed &= verdict.allowed;
+                let named = total > 1 || !passed.is_empty();
+                let is_written = match args.output {
+                    ReviewFormat::Text => verdict.text(named, args.files.len() > 1, output),
+                    ReviewFormat::Json => verdict.json(output),
+                };
+                is_written.context(OutputSnafu)?;
+            }
+            Err(problem) => {
+                number += 1;
+                // Nothing can be done when nobody listens.
+                let _ = writeln!(messages, "error: {place}: {problem}");
+            }
+        }
+    }
+    output.flush().context(OutputSnafu)?;
+    ensure!(number == 0 || !allowed, UnjudgedSnafu { number, total });
+    Ok(allowed)
+}
+
+/// What a cluster would know.
+struct Judge {
+    verifier: Option<Verifier>,
+    policy: Arc<Policy>,
+    catalogues: Vec<Catalogue>,
+    configuration: Configuration,
+    requires_chain: bool,
+}
+
+impl Judge {
+    async fn new(args: &ReviewArgs) -> Result<Self, ReviewError> {
+        let verifier = args.validation.verifier(&Metrics::default())?;
+        let policy = args.validation.policy()?.get().await;
+        let mut catalogues = vec![Catalogue::builtin()];
+        for path in &args.catalogue {
+            let yaml = lucid_document::read(path)?;
+            catalogues.push(Catalogue::parse(&path.display().to_string(), &yaml)?);
+        }
+        let all = catalogues.iter().skip(1).fold(Catalogue::builtin(), |all, own| all.overlay(own));
+        let configuration = args.injection.settings().configuration(all)?;
+        Ok(Self { verifier, policy, catalogues, configuration, requires_chain: args.require_chain })
+    }
+
+    /// What becomes of one object, or why that cannot be told.
+    async fn verdict(&self, found: Reviewed) -> Result<Verdict, String> {
+        let asked = found.asked?;
+        let request = asked.request(Timestamp::now());
+        let subject = match request.subject() {
+            Ok(Some(subject)) => subject,
+            Ok(None) if asked.passes => return Ok(Verdict::passes(found.title)),
+            Ok(None) => return Err(format!("{} is missing", asked.judged())),
+            Err(error) => return Err(error.to_string()),
+        };
+        if subject.pod.containers().is_empty() {
+            return Err(format!("{} is empty, accepted is at least one", asked.containers()));
+        }
+        let case =
+            Case::new(&subject, &Inputs::new(&self.configuration), &self.catalogues, self.requires_chain);
+        let auditors = case.auditors();
+        let asks = auditors.iter().filter(|auditor| self.policy.asks_about(&case, auditor));
+        let asks: Vec<_> = asks.cloned().collect();
+        let verdicts = verdicts(self.verifier.as_ref(), &asks, Instant::now() + PATIENCE).await;
+        let judgement = self.policy.judge(&case, &auditors, &verdicts, &Permission::NotRequired);
+        Ok(Verdict::new(found.title, asked.workload, &auditors, &verdicts, &judgement))
+    }
+}

@@ -1,0 +1,164 @@
+//! What there is to judge in files.
+
+use jiff::Timestamp;
+use lucid_document::{Input, Object, objects};
+use lucid_policy::{Operation, Request, Workload};
+use serde::Serialize;
+use serde_json::Value;
+
+/// What can be judged.
+pub(super) const ACCEPTED: &str =
+    "v1 Pods with containers, workloads that have a template of such pods, and AdmissionReviews of either";
+
+/// What the files hold.
+#[derive(Default)]
+pub(super) struct Found {
+    /// What is to be judged, in order.
+    pub(super) reviewed: Vec<Reviewed>,
+    /// What it is that is passed over.
+    pub(super) passed: Vec<String>,
+}
+
+/// Something to judge.
+pub(super) struct Reviewed {
+    /// Where it stands, for messages.
+    pub(super) place: String,
+    pub(super) title: Title,
+    /// What is asked of it, or why that cannot be told.
+    pub(super) asked: Result<Asked, String>,
+}
+
+/// Which object it is.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Title {
+    pub(super) file: String,
+    /// Counted from 1.
+    pub(super) document: usize,
+    /// Where the document begins, counted from 1.
+    pub(super) line: usize,
+    pub(super) kind: String,
+    pub(super) namespace: Option<String>,
+    pub(super) name: String,
+    /// As messages call it.
+    #[serde(skip)]
+    pub(super) text: String,
+}
+
+/// A request to the webhook.
+pub(super) struct Asked {
+    pub(super) workload: Workload,
+    operation: Operation,
+    subresource: Option<String>,
+    object: Option<String>,
+    old: Option<String>,
+    namespace: String,
+    /// Whether there need be nothing to judge, as when it deletes.
+    pub(super) passes: bool,
+}
+
+/// Everything in `inputs`.
+pub(super) fn find(inputs: &[Input<'_>]) -> Found {
+    let mut found = Found::default();
+    for input in inputs {
+        let (file, document, line) = (input.file(), input.number(), input.document.line());
+        let title = Title { file, document, line, ..Title::default() };
+        let value = match input.document.value() {
+            Ok(Some(value)) => value,
+            Ok(None) => continue,
+            Err(error) => {
+                let place = format!("{}, document {document}", title.file);
+                found.reviewed.push(Reviewed { place, title, asked: Err(error.to_string()) });
+                continue;
+            }
+        };
+        let objects = objects(value);
+        if objects.is_empty() {
+            found.passed.push("a list without items".to_owned());
+        }
+        for object in objects {
+            let json = value.pointer(&object.pointer).unwrap_or(&Value::Null);
+            let Some(asked) = Asked::of(&object, json) else {
+                found.passed.push(match (object.api_version.as_str(), object.kind.as_str()) {
+                    ("", "") => "no apiVersion and no kind".to_owned(),
+                    (version, kind) => format!("{} {}", version.escape_debug(), kind.escape_debug()),
+                });
+                continue;
+            };
+            let text = object.to_string();
+            let place = format!("{input}, {text}");
+            let Object { kind, namespace, name, .. } = object;
+            let title = Title { kind, namespace, name, text, ..title.clone() };
+            found.reviewed.push(Reviewed { place, title, asked });
+        }
+    }
+    found
+}
+
+impl Asked {
+    /// What is asked of an object; `None` when it is nothing that the webhook is called for.
+    fn of(object: &Object, json: &Value) -> Option<Result<Self, String>> {
+        let (group, version) = object.api_version.rsplit_once('/').unwrap_or(("", &object.api_version));
+        if (group, object.kind.as_str()) == ("admission.k8s.io", "AdmissionReview") {
+            return Self::of_review(&json["request"]).map(Ok);
+        }
+        let workload = Workload::of(group, &object.kind)?;
+        Some(match version {
+            "v1" => Ok(Self {
+                workload,
+                operation: Operation::Create,
+                subresource: None,
+                object: Some(json.to_string()),
+                old: None,
+                namespace: object.namespace.clone().unwrap_or_else(|| "default".to_owned()),
+                passes: false,
+            }),
+            _ => Err(format!("found apiVersion {:?}, accepted is version v1", object.api_version)),
+        })
+    }
+
+    fn of_review(request: &Value) -> Option<Self> {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let object = |value: &Value| value.is_object().then(|| value.to_string());
+        let kind = &request["kind"];
+        Some(Self {
+            workload: Workload::of(kind["group"].as_str().unwrap_or_default(), kind["kind"].as_str()?)?,
+            operation: match request["operation"].as_str() {
+                Some("CREATE") => Operation::Create,
+                Some("UPDATE") => Operation::Update,
+                _ => Operation::Other,
+            },
+            subresource: text(&request["subResource"]),
+            object: object(&request["object"]),
+            old: object(&request["oldObject"]),
+            namespace: text(&request["namespace"]).unwrap_or_default(),
+            passes: true,
+        })
+    }
+
+    pub(super) fn request(&self, now: Timestamp) -> Request<'_> {
+        Request {
+            operation: self.operation,
+            workload: self.workload,
+            subresource: self.subresource.as_deref(),
+            object: self.object.as_deref().map(str::as_bytes),
+            old_object: self.old.as_deref().map(str::as_bytes),
+            namespace: &self.namespace,
+            now,
+        }
+    }
+
+    /// Where the object has what is judged.
+    pub(super) fn judged(&self) -> &'static str {
+        match self.workload {
+            Workload::Pod => "spec",
+            Workload::PodTemplate => "template",
+            Workload::CronJob => "spec.jobTemplate.spec.template",
+            _ => "spec.template",
+        }
+    }
+
+    /// Where it has its containers.
+    pub(super) fn containers(&self) -> String {
+        format!("{}{}.containers", self.judged(), if self.workload.is_pod() { "" } else { ".spec" })
+    }
+}

@@ -1,0 +1,37 @@
+//! Judges a pod in JSON as it would be when it is created, without asking a Verifier:
+//! `cargo run -p lucid-policy --example judge < pod.json`.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::io;
+
+use lucid_chain::{Catalogue, Configuration, Inputs};
+use lucid_policy::{Case, Mode, Operation, Permission, Policy, Request, Workload};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let pod = io::read_to_string(io::stdin())?;
+    let request = Request {
+        operation: Operation::Create,
+        workload: Workload::Pod,
+        subresource: None,
+        object: Some(pod.as_bytes()),
+        old_object: None,
+        namespace: "default",
+        now: jiff::Timestamp::now(),
+    };
+    let subject = request.subject()?.ok_or("the pod has no spec")?;
+
+    // The chain that the pod should have is planned again: what it says of itself proves nothing.
+    let catalogues = [Catalogue::builtin()];
+    let configuration = Configuration::new(Catalogue::builtin(), None)?;
+    let case = Case::new(&subject, &Inputs::new(&configuration), &catalogues, false);
+
+    let mut policy = Policy::default();
+    policy.mode = Mode::Enforce;
+    let judgement = policy.judge(&case, &case.auditors(), &BTreeMap::new(), &Permission::NotRequired);
+    for finding in &judgement.findings {
+        println!("{:?} {}: {finding}", finding.severity, finding.problem.reason());
+    }
+    println!("{}", if judgement.refuses() { "refused" } else { "allowed" });
+    Ok(())
+}
