@@ -132,13 +132,23 @@ async fn play(demo: &Demo) -> Result<(), Error> {
         .set_content_arrangement(ContentArrangement::Dynamic)
         .set_width(width());
     table.set_header(["pod", "what happened", "containers", "warning or reason"]);
+    let mut refused = Vec::new();
     for sample in samples() {
         let answer = create_pod(&cluster.client(), sample.namespace, &sample.manifest).await?;
+        if answer.result.is_err() {
+            refused.push(sample.namespace);
+        }
         table.add_row(row(&sample, &answer));
     }
     println!("\n{table}\n");
+    if refused != ["demo-unknown"] {
+        let said = operator.log().display().to_string();
+        return Err(
+            format!("pods were refused that should not be, or the other way round; see {said}").into()
+        );
+    }
     println!(
-        "An auditor listens on its port and forwards to the next one: 8090 → 8093 → 5000, the model's port."
+        "An auditor listens on its port and forwards to the next one, the last one to the model's port, 5000."
     );
     if !demo.once {
         println!("\nThe cluster, the verifier and the operator stay up. In another terminal:\n");
@@ -169,13 +179,13 @@ async fn prepare(cluster: &Cluster) -> Result<(), Error> {
     let catalogue = format!(
         "chain:\n{}{}{}",
         pinned("guardrails", 8090, GUARDRAILS),
-        pinned("injection", 8090, INJECTION),
+        pinned("injection", 8091, INJECTION),
         pinned("toxicity", 8093, TOXICITY),
     );
     let client = cluster.client();
     config_map(&client, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue).await?;
     config_map(&client, "demo-chain", "lucid-auditor-chain", "chain", "toxicity, guardrails").await?;
-    let unknown = format!("chain:\n{}", pinned("injection", 8090, UNKNOWN));
+    let unknown = format!("chain:\n{}", pinned("injection", 8091, UNKNOWN));
     config_map(&client, "demo-unknown", "lucid-auditor-chain", "auditors.yaml", &unknown).await?;
     Ok(())
 }
