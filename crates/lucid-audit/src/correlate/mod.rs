@@ -285,8 +285,10 @@ impl Correlator {
         let mut drifts: Vec<Drift> =
             self.logs.iter_mut().flat_map(|log| std::mem::take(&mut log.drifts)).collect();
         // Who knows of the request tells more.
-        let of = |it: &Drift| (it.class, it.log.clone(), it.seq, it.audit_id.is_empty());
-        drifts.sort_by(|a, b| of(a).cmp(&of(b)).then_with(|| a.cmp(b)));
+        drifts.sort_by(|a, b| {
+            let [first, second] = [a, b].map(|it| (it.class, &it.log, it.seq, it.audit_id.is_empty()));
+            first.cmp(&second).then_with(|| a.cmp(b))
+        });
         let told = &mut self.told;
         drifts.retain(|it| {
             // What is said of a record is said once, whoever noticed it.

@@ -42,8 +42,6 @@ pub(super) struct Writer {
     leaves: Vec<Hash>,
     /// When the disk last had everything.
     synced: Instant,
-    /// It refused to take all there is: nothing more is promised until it has.
-    behind: bool,
     /// A segment that was given up, and cut; the disk may not know it yet.
     given_up: Option<Segment>,
     /// What has to be written before anything else: records that take others back, and could not be written so far.
@@ -71,7 +69,6 @@ impl Writer {
             tail: Vec::new(),
             leaves: Vec::new(),
             synced: Instant::now(),
-            behind: false,
             given_up: None,
             owed: Vec::new(),
             broken: None,
@@ -129,6 +126,8 @@ impl Writer {
             return Ok(Vec::new());
         }
         self.rotate_when_due()?;
+        // The disk refused what was promised, and the segment was given up: nothing more is promised until it has that.
+        let is_behind = self.segment.is_none() && !self.leaves.is_empty();
         let before = (self.tail.len(), self.leaves.len(), self.size, self.prev);
         for record in records {
             let begin = self.tail.len();
@@ -138,7 +137,7 @@ impl Writer {
             self.leaves.push(self.prev);
             self.size += 1;
         }
-        let later = matches!(self.options.sync, Sync::Interval(_)) && !self.behind;
+        let later = matches!(self.options.sync, Sync::Interval(_)) && !is_behind;
         let written = self.append(before.0).and_then(|()| if later { Ok(()) } else { self.sync_tail() });
         let bytes = self.tail.len().saturating_sub(before.0);
         if let Err(error) = written {
@@ -218,7 +217,6 @@ impl Writer {
 
     /// Gives the segment up, with what is in it for good.
     fn abandon(&mut self) {
-        self.behind = true;
         let Some(segment) = self.segment.take() else { return };
         match segment.abandon() {
             Ok(cut) => self.given_up = cut,
@@ -242,7 +240,6 @@ impl Writer {
         self.leaves.clear();
         self.tail.clear();
         self.synced = Instant::now();
-        self.behind = false;
     }
 
     /// Brings everything to the disk.
