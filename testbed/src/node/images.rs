@@ -1,0 +1,89 @@
+//! What containerd knows by name.
+
+use std::{io::Write as _, path::Path, process::Command};
+
+use snafu::{OptionExt as _, ResultExt as _};
+use tempfile::NamedTempFile;
+
+use super::{Error, LoadSnafu, LoadTaskSnafu, NoNodeSnafu, StageSnafu, config};
+use crate::{Cluster, Component, Image, error::NodeSnafu, process};
+
+impl Cluster {
+    /// Makes an image known to the node, under its tag and under its digest: pods may name it either way.
+    ///
+    /// # Errors
+    /// The cluster was not started with [`Builder::node`](crate::Builder::node), or containerd refuses the image.
+    pub async fn load_image(&self, image: &Image) -> Result<(), crate::Error> {
+        let stage = || {
+            let mut file = NamedTempFile::new_in(self.folder.path())?;
+            file.write_all(image.archive())?;
+            Ok(file)
+        };
+        let file = stage().context(StageSnafu).context(NodeSnafu)?;
+        self.load_archive(file.path()).await?;
+        Ok(())
+    }
+
+    /// Makes the images of an OCI archive known to the node, as [`Cluster::load_image`] does. Returns the name of each with its
+    /// digest, such as `example.com/hello@sha256:…`.
+    ///
+    /// # Errors
+    /// As [`Cluster::load_image`].
+    pub async fn load_archive(&self, archive: &Path) -> Result<Vec<String>, crate::Error> {
+        let ctr = Ctr::of(self).context(NoNodeSnafu).context(NodeSnafu)?;
+        let archive = archive.to_owned();
+        let loading = tokio::task::spawn_blocking(move || ctr.load(&archive));
+        loading.await.context(LoadTaskSnafu).flatten().context(NodeSnafu)
+    }
+}
+
+/// containerd's client, which runs on this machine as we do: the socket is a file.
+pub(super) struct Ctr {
+    arguments: [String; 4],
+    program: std::path::PathBuf,
+}
+
+impl Ctr {
+    pub(super) fn of(cluster: &Cluster) -> Option<Self> {
+        let program = cluster.node.as_ref()?.binaries.path(Component::Ctr);
+        let socket = config::socket(cluster).display().to_string();
+        // Where the kubelet looks for images.
+        let arguments = ["--address".to_owned(), socket, "--namespace".to_owned(), "k8s.io".to_owned()];
+        Some(Self { arguments, program })
+    }
+
+    pub(super) fn run(&self, arguments: &[&str]) -> Result<String, process::CommandError> {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).args(arguments);
+        Ok(String::from_utf8_lossy(&process::output(&mut command)?).into_owned())
+    }
+
+    fn load(&self, archive: &Path) -> Result<Vec<String>, Error> {
+        let failed = || LoadSnafu { archive };
+        let told =
+            self.run(&["images", "import", &archive.display().to_string()]).with_context(|_| failed())?;
+        let listed = self.run(&["images", "list"]).with_context(|_| failed())?;
+        let mut pinned = Vec::new();
+        for (reference, digest) in images(&listed).filter(|(name, _)| names(&told, name)) {
+            let name = reference.rsplit_once(':').map_or(reference, |(name, _)| name);
+            let by_digest = format!("{name}@{digest}");
+            self.run(&["images", "tag", "--force", reference, &by_digest]).with_context(|_| failed())?;
+            pinned.push(by_digest);
+        }
+        Ok(pinned)
+    }
+}
+
+/// Reference and digest of the images with a tag: the first and the third word of each line but the heading.
+fn images(list: &str) -> impl Iterator<Item = (&str, &str)> {
+    list.lines().skip(1).filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let (reference, digest) = (words.next()?, words.nth(1)?);
+        (!reference.contains('@')).then_some((reference, digest))
+    })
+}
+
+/// Whether containerd's client tells of this image.
+fn names(told: &str, reference: &str) -> bool {
+    told.split_whitespace().any(|word| word == reference)
+}
