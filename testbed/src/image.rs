@@ -9,6 +9,10 @@ use tar::{EntryType, Header};
 /// Not root, and nobody that this machine knows.
 const USER: &str = "65532:65532";
 
+const INDEX: &str = "index.json";
+/// Annotations by which containerd, which looks for the whole reference, and others import an image.
+const NAMES: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
+
 /// An image that consists of one static program, as an OCI archive: a tar of an OCI image layout (image-spec 1.1). The
 /// same program gives the same digest.
 ///
@@ -53,18 +57,13 @@ impl Image {
             "layers": [descriptor("layer.v1.tar", &layer)],
         }));
         let mut entry = descriptor("manifest.v1+json", &manifest);
-        entry["annotations"] = json!({
-            // The names by which containerd and others import it.
-            "io.containerd.image.name": reference,
-            "org.opencontainers.image.ref.name": tag,
-        });
+        let [name_of_containerd, name_of_others] = NAMES;
+        entry["annotations"] = json!({name_of_containerd: reference, name_of_others: tag});
         let index = bytes(&json!({"schemaVersion": 2, "manifests": [entry]}));
 
         let blobs = [&layer, &config, &manifest].map(|blob| (blob_path(blob), blob));
-        let mut files = vec![
-            ("oci-layout", &br#"{"imageLayoutVersion":"1.0.0"}"#[..], 0o644),
-            ("index.json", &index, 0o644),
-        ];
+        let mut files =
+            vec![("oci-layout", &br#"{"imageLayoutVersion":"1.0.0"}"#[..], 0o644), (INDEX, &index, 0o644)];
         files.extend(blobs.iter().map(|(path, blob)| (&**path, &***blob, 0o644)));
         Ok(Self {
             name: name.to_owned(),
@@ -93,6 +92,27 @@ impl Image {
     pub fn archive(&self) -> &[u8] {
         &self.archive
     }
+}
+
+/// Reference and digest of each named image of an OCI archive.
+pub(crate) fn named(archive: &Path) -> io::Result<Vec<(String, String)>> {
+    let invalid = |problem: &str| io::Error::new(io::ErrorKind::InvalidData, problem.to_owned());
+    let mut archive = tar::Archive::new(fs::File::open(archive)?);
+    for file in archive.entries()? {
+        let file = file?;
+        if file.path()? != Path::new(INDEX) {
+            continue;
+        }
+        let index: Value = serde_json::from_reader(file)?;
+        let entries = index["manifests"].as_array().into_iter().flatten().filter_map(|entry| {
+            let name = NAMES.iter().find_map(|annotation| entry["annotations"][*annotation].as_str())?;
+            Some((name.to_owned(), entry["digest"].as_str()?.to_owned()))
+        });
+        let entries: Vec<_> = entries.collect();
+        let problem = "index.json names no image: the annotation org.opencontainers.image.ref.name is needed";
+        return if entries.is_empty() { Err(invalid(problem)) } else { Ok(entries) };
+    }
+    Err(invalid("there is no index.json: an OCI archive is needed"))
 }
 
 fn archive<'a>(files: impl IntoIterator<Item = (&'a str, &'a [u8], u32)>) -> io::Result<Vec<u8>> {
@@ -204,6 +224,23 @@ mod tests {
         // Another time of the file.
         program(&folder);
         assert_eq!(first.archive(), image().archive());
+    }
+
+    #[test]
+    fn the_names_of_an_archive_are_read() {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("archive");
+        let image = Image::of_program("example.com/hello:1", &program(&folder)).unwrap();
+        fs::write(&path, image.archive()).unwrap();
+        assert_eq!(named(&path).unwrap(), [(image.reference(), image.digest().to_owned())]);
+
+        for (name, content, problem) in
+            [("index.json", "{}", "names no image"), ("manifest.json", "[]", "an OCI archive is needed")]
+        {
+            fs::write(&path, archive([(name, content.as_bytes(), 0o644)]).unwrap()).unwrap();
+            let error = named(&path).unwrap_err().to_string();
+            assert!(error.contains(problem), "{error}");
+        }
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::{io::Write as _, path::Path, process::Command};
 use snafu::{OptionExt as _, ResultExt as _};
 use tempfile::NamedTempFile;
 
-use super::{Error, LoadSnafu, LoadTaskSnafu, NoNodeSnafu, StageSnafu, config};
-use crate::{Cluster, Component, Image, error::NodeSnafu, process};
+use super::{ArchiveSnafu, Error, LoadSnafu, LoadTaskSnafu, NoNodeSnafu, StageSnafu, config};
+use crate::{Cluster, Component, Image, error::NodeSnafu, image, process};
 
 impl Cluster {
     /// Makes an image known to the node, under its tag and under its digest: pods may name it either way.
@@ -59,31 +59,15 @@ impl Ctr {
     }
 
     fn load(&self, archive: &Path) -> Result<Vec<String>, Error> {
+        let images = image::named(archive).context(ArchiveSnafu { archive })?;
         let failed = || LoadSnafu { archive };
-        let told =
-            self.run(&["images", "import", &archive.display().to_string()]).with_context(|_| failed())?;
-        let listed = self.run(&["images", "list"]).with_context(|_| failed())?;
-        let mut pinned = Vec::new();
-        for (reference, digest) in images(&listed).filter(|(name, _)| names(&told, name)) {
-            let name = reference.rsplit_once(':').map_or(reference, |(name, _)| name);
-            let by_digest = format!("{name}@{digest}");
-            self.run(&["images", "tag", "--force", reference, &by_digest]).with_context(|_| failed())?;
-            pinned.push(by_digest);
-        }
-        Ok(pinned)
+        self.run(&["images", "import", &archive.display().to_string()]).with_context(|_| failed())?;
+        let pin = |(reference, digest): (String, String)| {
+            let name = reference.rsplit_once(':').map_or(&*reference, |(name, _)| name);
+            let pinned = format!("{name}@{digest}");
+            self.run(&["images", "tag", "--force", &reference, &pinned]).with_context(|_| failed())?;
+            Ok(pinned)
+        };
+        images.into_iter().map(pin).collect()
     }
-}
-
-/// Reference and digest of the images with a tag: the first and the third word of each line but the heading.
-fn images(list: &str) -> impl Iterator<Item = (&str, &str)> {
-    list.lines().skip(1).filter_map(|line| {
-        let mut words = line.split_whitespace();
-        let (reference, digest) = (words.next()?, words.nth(1)?);
-        (!reference.contains('@')).then_some((reference, digest))
-    })
-}
-
-/// Whether containerd's client tells of this image.
-fn names(told: &str, reference: &str) -> bool {
-    told.split_whitespace().any(|word| word == reference)
 }

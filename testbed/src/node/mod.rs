@@ -245,6 +245,9 @@ pub enum Error {
     #[snafu(display("failed to make an image"))]
     Stage { source: io::Error },
 
+    #[snafu(display("failed to read {}", archive.display()))]
+    Archive { archive: std::path::PathBuf, source: io::Error },
+
     #[snafu(display("failed to load the images of {}", archive.display()))]
     Load { archive: std::path::PathBuf, source: CommandError },
 
