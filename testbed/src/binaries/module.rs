@@ -78,6 +78,11 @@ impl Component {
         )
     }
 
+    #[cfg(test)]
+    fn module(self) -> &'static Module {
+        if self.of_node() { &NODE } else { &KUBERNETES }
+    }
+
     pub(super) fn package(self) -> String {
         let name = self.name();
         match self {
@@ -132,5 +137,18 @@ mod tests {
         }
         assert!(NODE.version("github.com/opencontainers/runc").unwrap().starts_with("v1."));
         assert!(matches!(KUBERNETES.version("k8s.io/kube"), Err(Error::NotInGoMod { .. })));
+    }
+
+    /// Else `go mod tidy` would drop what only that program needs.
+    #[test]
+    fn every_program_is_named_in_its_module() {
+        let components =
+            Component::CONTROL_PLANE.into_iter().chain(Component::NODE).chain([Component::Kubectl]);
+        for component in components {
+            let (package, module) = (component.package(), component.module().folder);
+            let programs = std::fs::read_to_string(format!("{module}/programs.go")).unwrap();
+            let own = package.starts_with("./");
+            assert!(own || programs.contains(&format!("_ \"{package}\"\n")), "{package} in {module}");
+        }
     }
 }
