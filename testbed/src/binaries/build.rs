@@ -21,7 +21,8 @@ const STAGING: &str = ".build-";
 const LOCK_POLL: Duration = Duration::from_millis(100);
 
 pub(super) fn ensure(binaries: &Binaries, components: &[Component], given_up: &GivenUp) -> Result<(), Error> {
-    let (node, kubernetes): (Vec<_>, Vec<_>) = components.iter().partition(|component| component.of_node());
+    let (node, kubernetes): (Vec<_>, Vec<_>) =
+        components.iter().copied().partition(|component| component.of_node());
     ensure_of(&KUBERNETES, binaries.folder(), binaries, &kubernetes, given_up)?;
     ensure_of(&NODE, binaries.node_folder(), binaries, &node, given_up)
 }

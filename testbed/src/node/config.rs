@@ -5,7 +5,7 @@ use std::{fs, io, path::PathBuf};
 use crate::{
     Binaries, Cluster,
     cluster::ADMIN_KUBECONFIG,
-    components::{CA, SERVICE_RANGE, SERVING_CERTIFICATE, SERVING_KEY},
+    components::{CA, SERVING_CERTIFICATE, SERVING_KEY},
     pki,
 };
 
@@ -171,6 +171,3 @@ pub(super) fn proxy_args(cluster: &Cluster) -> Vec<String> {
 pub(super) fn containerd_args(cluster: &Cluster) -> Vec<String> {
     vec![format!("--config={}/{CONTAINERD}", cluster.folder.path().display())]
 }
-
-/// The Service `kubernetes` has the first address of the range.
-pub(super) const KUBERNETES_SERVICE: ([u8; 4], u16) = (SERVICE_RANGE.1, 443);

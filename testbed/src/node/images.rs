@@ -1,6 +1,10 @@
 //! What containerd knows by name.
 
-use std::{io::Write as _, path::Path, process::Command};
+use std::{
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use snafu::{OptionExt as _, ResultExt as _};
 use tempfile::NamedTempFile;
@@ -14,7 +18,7 @@ impl Cluster {
     /// # Errors
     /// The cluster was not started with [`Builder::node`](crate::Builder::node), or containerd refuses the image.
     pub async fn load_image(&self, image: &Image) -> Result<(), crate::Error> {
-        let stage = || {
+        let stage = || -> io::Result<NamedTempFile> {
             let mut file = NamedTempFile::new_in(self.folder.path())?;
             file.write_all(image.archive())?;
             Ok(file)
@@ -38,9 +42,10 @@ impl Cluster {
 }
 
 /// containerd's client, which runs on this machine as we do: the socket is a file.
+#[derive(Clone)]
 pub(super) struct Ctr {
     arguments: [String; 4],
-    program: std::path::PathBuf,
+    program: PathBuf,
 }
 
 impl Ctr {

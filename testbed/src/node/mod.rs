@@ -6,11 +6,12 @@ mod images;
 
 use std::{
     env,
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     io,
     net::SocketAddr,
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
+    sync::atomic::{AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -24,7 +25,7 @@ use crate::{
     Binaries, Cluster, Component, Image, components,
     error::{FolderSnafu, NodeSnafu},
     folder::Folder,
-    network::Network,
+    network::{Namespace, Network},
     process::{self, CommandError, Process},
     readiness, say,
 };
@@ -97,7 +98,7 @@ impl Node {
     }
 
     /// A command that runs on the node, and finds its programs. Its working folder is `/`.
-    pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = process::command("nsenter");
         for (option, namespace) in [("net", "net"), ("mount", "mnt"), ("pid", "pid")] {
             command.arg(format!("--{option}=/proc/{}/ns/{namespace}", self.init));
@@ -150,7 +151,8 @@ pub(crate) async fn start(cluster: &mut Cluster, binaries: &Binaries) -> Result<
     cluster.node = Some(node);
 
     cluster.run(Component::Containerd, binaries, &config::containerd_args(cluster))?;
-    readiness::until(cluster, Component::Containerd.name(), || containerd(Ctr::of(cluster))).await?;
+    let ctr = Ctr::of(cluster);
+    readiness::until(cluster, Component::Containerd.name(), || containerd(ctr.clone())).await?;
     let pause = Image::of_program(config::PAUSE_IMAGE, &binaries.path(Component::Pause));
     cluster.load_image(&pause.context(StageSnafu).context(NodeSnafu)?).await?;
 
@@ -181,7 +183,7 @@ async fn ready(nodes: Api<NodeObject>) -> Result<(), String> {
     }
 }
 
-async fn reaches(namespace: Option<crate::network::Namespace>, service: SocketAddr) -> Result<(), String> {
+async fn reaches(namespace: Option<Namespace>, service: SocketAddr) -> Result<(), String> {
     let namespace = namespace.ok_or("there is no network")?;
     let connecting = tokio::task::spawn_blocking(move || namespace.connect(service, Duration::from_secs(1)));
     let connected = connecting.await.map_err(|error| error.to_string())?;
@@ -201,8 +203,11 @@ pub fn check() -> Result<(), Error> {
     let mut unshare = Command::new("unshare");
     process::output(unshare.args(["--net", "--mount", "--pid", "--fork", "sh", "-c", probe]))
         .context(SetUpSnafu)?;
-    Cgroup::create(&format!("lucid-testbed-probe-{}", std::process::id())).context(CgroupSnafu)?;
-    Ok(())
+    // Another thread of ours may look at the same time.
+    static PROBES: AtomicU32 = AtomicU32::new(0);
+    let number = PROBES.fetch_add(1, Ordering::Relaxed);
+    let probe = Cgroup::create(&format!("lucid-testbed-probe-{}-{number}", std::process::id()));
+    probe.context(CgroupSnafu).map(drop)
 }
 
 /// For tests that need a node: whether to go on. When [`check`] finds that a node cannot run here, a line on standard error
@@ -246,10 +251,10 @@ pub enum Error {
     Stage { source: io::Error },
 
     #[snafu(display("failed to read {}", archive.display()))]
-    Archive { archive: std::path::PathBuf, source: io::Error },
+    Archive { archive: PathBuf, source: io::Error },
 
     #[snafu(display("failed to load the images of {}", archive.display()))]
-    Load { archive: std::path::PathBuf, source: CommandError },
+    Load { archive: PathBuf, source: CommandError },
 
     #[snafu(display("failed to wait for containerd"))]
     LoadTask { source: tokio::task::JoinError },
