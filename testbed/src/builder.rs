@@ -93,7 +93,7 @@ impl Builder {
     }
 
     /// Starts the cluster and waits until it serves. The first time on a machine this builds the
-    /// programs, which takes minutes ([`Binaries::ensure_async`]); later some 4 s, with a node some 8 s. Dropping the future ends what it
+    /// programs, which takes minutes ([`Binaries::ensure_async`]); later some 4 s, with a node a few more. Dropping the future ends what it
     /// has begun.
     ///
     /// # Errors
@@ -101,12 +101,11 @@ impl Builder {
     /// or is not ready within two minutes. The error then quotes the end of that component's log, and
     /// the logs stay.
     pub async fn start(self) -> Result<Cluster, Error> {
-        if self.webhooks_by_service {
-            // Said before minutes are spent on building.
-            network::ensure_root().context(NetworkSnafu)?;
-        }
+        // Said before minutes are spent on building.
         if self.node {
             node::check().context(NodeSnafu)?;
+        } else if self.webhooks_by_service {
+            network::ensure_root().context(NetworkSnafu)?;
         }
         let binaries = self.binaries().await?;
         let mut cluster = self.prepare()?;
