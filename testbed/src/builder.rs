@@ -8,10 +8,11 @@ use crate::{
     Binaries, Cluster, Component, Error, client,
     cluster::ADMIN_KUBECONFIG,
     components,
-    error::{BinariesSnafu, FolderSnafu, NetworkSnafu, PkiSnafu, PortSnafu, StartSnafu},
+    error::{BinariesSnafu, FolderSnafu, NetworkSnafu, NodeSnafu, PkiSnafu, PortSnafu, StartSnafu},
     folder::Folder,
     network::{self, Network},
-    pki::Authority,
+    node,
+    pki::{self, Authority},
     ports::ReservedPort,
     process::{self, Process},
     readiness,
@@ -24,6 +25,7 @@ pub struct Builder {
     controller_manager: bool,
     scheduler: bool,
     webhooks_by_service: bool,
+    node: bool,
     webhook_client: Option<String>,
     audit_log_rotation: bool,
     keep_files: bool,
@@ -57,6 +59,18 @@ impl Builder {
         self
     }
 
+    /// Adds a node on which pods really run: containerd with runc and CNI plugins, kubelet and kube-proxy, and
+    /// what makes use of it: kube-controller-manager, kube-scheduler and the network of
+    /// [`Builder::webhooks_by_service`]. Needs root and more, see [`node::check`](crate::node::check).
+    ///
+    /// Pods have addresses of IPv4 and IPv6, and reach the API server by the Service `kubernetes` and servers of this
+    /// process on [`Cluster::host_address`]. They reach nothing beyond this machine, there is no cluster DNS, and images come
+    /// from [`Cluster::load_image`]. This process reaches pods and cluster IPs by [`Cluster::connect`].
+    pub fn node(mut self) -> Self {
+        self.node = true;
+        self.controller_manager().scheduler().webhooks_by_service()
+    }
+
     /// Has the API server show a certificate with this common name to webhooks that ask for one. It is of the cluster's own
     /// authority, see [`Cluster::authority_path`].
     pub fn webhook_client(mut self, common_name: &str) -> Self {
@@ -79,7 +93,7 @@ impl Builder {
     }
 
     /// Starts the cluster and waits until it serves. The first time on a machine this builds the
-    /// programs, which takes minutes ([`Binaries::ensure_async`]); later some 4 s. Dropping the future ends what it
+    /// programs, which takes minutes ([`Binaries::ensure_async`]); later some 4 s, with a node a few more. Dropping the future ends what it
     /// has begun.
     ///
     /// # Errors
@@ -87,8 +101,10 @@ impl Builder {
     /// or is not ready within two minutes. The error then quotes the end of that component's log, and
     /// the logs stay.
     pub async fn start(self) -> Result<Cluster, Error> {
-        if self.webhooks_by_service {
-            // Said before minutes are spent on building.
+        // Said before minutes are spent on building.
+        if self.node {
+            node::check().context(NodeSnafu)?;
+        } else if self.webhooks_by_service {
             network::ensure_root().context(NetworkSnafu)?;
         }
         let binaries = self.binaries().await?;
@@ -114,6 +130,9 @@ impl Builder {
             cluster.run(Component::Scheduler, &binaries, &args)?;
             readiness::healthy(&mut cluster, Component::Scheduler, port).await?;
         }
+        if self.node {
+            node::start(&mut cluster, &binaries).await?;
+        }
         cluster.folder.failed = false;
         Ok(cluster)
     }
@@ -123,6 +142,9 @@ impl Builder {
         let mut needed = vec![Component::Etcd, Component::ApiServer];
         needed.extend(self.controller_manager.then_some(Component::ControllerManager));
         needed.extend(self.scheduler.then_some(Component::Scheduler));
+        if self.node {
+            needed.extend(Component::NODE);
+        }
         binaries.ensure_async(&needed).await.context(BinariesSnafu)?;
         Ok(binaries)
     }
@@ -141,7 +163,7 @@ impl Builder {
 
         let authority = Authority::new().context(PkiSnafu)?;
         let kubeconfig =
-            authority.kubeconfig(&server, "kubernetes-admin", Some("system:masters")).context(PkiSnafu)?;
+            authority.kubeconfig(&server, "kubernetes-admin", Some(pki::MASTERS)).context(PkiSnafu)?;
         folder.write(ADMIN_KUBECONFIG, &kubeconfig).context(FolderSnafu)?;
         let client = client::with_user(&server, &authority, client::user_of(&kubeconfig)?)?;
         let serving = authority.serving_pair(address).context(PkiSnafu)?;
@@ -151,6 +173,7 @@ impl Builder {
         }
 
         Ok(Cluster {
+            node: None,
             processes: process::Processes::default(),
             network,
             api_port: port.number,
@@ -162,6 +185,7 @@ impl Builder {
             kubeconfig,
             client,
             controller_manager: self.controller_manager,
+            has_node: self.node,
             shows_certificates: self.webhook_client.is_some(),
             audit_log_rotation: self.audit_log_rotation,
         })
@@ -176,13 +200,16 @@ impl Cluster {
         Ok(number)
     }
 
-    /// Starts a component in the cluster's network, which is this machine's unless it has its own.
-    fn run(&mut self, component: Component, binaries: &Binaries, args: &[String]) -> Result<(), Error> {
-        let (name, program) = (component.name(), binaries.path(component));
-        let mut command = match &self.network {
-            Some(network) => network.command(program),
-            None => process::command(program),
-        };
+    /// Starts a component: on the node when there is one, else in the cluster's network, which is this machine's unless it
+    /// has its own.
+    pub(crate) fn run(
+        &mut self,
+        component: Component,
+        binaries: &Binaries,
+        args: &[String],
+    ) -> Result<(), Error> {
+        let name = component.name();
+        let mut command = self.command(binaries.path(component));
         command.args(args);
         let process = Process::start(name, command, self.folder.log(name));
         self.processes.push(process.context(StartSnafu { component: name })?);

@@ -1,32 +1,39 @@
 //! A running cluster, as a test holds it.
 
 use std::{
+    ffi::OsStr,
     fmt, fs, io,
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
 };
 
 use kube::Client;
 use snafu::ResultExt as _;
+use tokio::net::TcpStream;
 
 use crate::{
     Builder, Error, components,
     error::{AuditEventSnafu, AuditLogSnafu, PkiSnafu},
     folder::Folder,
     network::Network,
+    node::{self, Node},
     pki::Authority,
     ports::ReservedPort,
-    process::Processes,
+    process::{self, Processes},
     say,
 };
 
 pub(crate) const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
 pub(crate) const AUDIT_LOG: &str = "audit.jsonl";
 
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
 /// A Kubernetes API server with its etcd, for one test or a few.
 ///
 /// Dropping it ends the components, which takes a second or two, and removes its network namespace and
-/// its folder. When the dropping thread panics, as a failed test does, or when a component has ended by
+/// its folder; with a node also its pods, its mounts and its cgroup. When the dropping thread panics, as a failed test does, or when a component has ended by
 /// itself, the logs stay and a line on standard error says where. A test that returns an `Err` instead has
 /// not failed as far as the drop can see, so tests should `unwrap`; `LUCID_TESTBED_KEEP=1` in the environment
 /// makes every cluster leave its files. When the process is killed the components end too; the folder goes
@@ -35,6 +42,7 @@ pub(crate) const AUDIT_LOG: &str = "audit.jsonl";
 /// Do not keep one in a `static`: Rust does not drop those.
 pub struct Cluster {
     // Dropped in this order.
+    pub(crate) node: Option<Node>,
     pub(crate) processes: Processes,
     pub(crate) network: Option<Network>,
     pub(crate) ports: Vec<ReservedPort>,
@@ -47,6 +55,7 @@ pub struct Cluster {
     pub(crate) kubeconfig: String,
     pub(crate) client: Client,
     pub(crate) controller_manager: bool,
+    pub(crate) has_node: bool,
     pub(crate) shows_certificates: bool,
     pub(crate) audit_log_rotation: bool,
 }
@@ -101,6 +110,37 @@ impl Cluster {
     /// [`Builder::webhooks_by_service`] one of its own. A webhook server of a test listens here.
     pub fn host_address(&self) -> IpAddr {
         self.network.as_ref().map_or(Ipv4Addr::LOCALHOST, Network::host_address).into()
+    }
+
+    /// The name of the Node object, with [`Builder::node`].
+    #[must_use]
+    pub fn node_name(&self) -> &'static str {
+        node::NODE_NAME
+    }
+
+    /// A command that runs where the cluster does: on the node when it has one, else in the API server's network. Its
+    /// working folder on a node is `/`, and `/run`, `/var/lib` and `/var/log` are the node's own.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        match (&self.node, &self.network) {
+            (Some(node), _) => node.command(program),
+            (None, Some(network)) => network.command(program),
+            (None, None) => process::command(program),
+        }
+    }
+
+    /// A connection from inside the cluster's network: to a pod, or to a Service's cluster IP. Waits 5 s at most.
+    ///
+    /// # Errors
+    /// As of [`tokio::net::TcpStream::connect`].
+    pub async fn connect(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        let namespace = self.network.as_ref().map(Network::namespace);
+        let connect = move || match namespace {
+            Some(namespace) => namespace.connect(address, CONNECT_WITHIN),
+            None => std::net::TcpStream::connect_timeout(&address, CONNECT_WITHIN),
+        };
+        let stream = tokio::task::spawn_blocking(connect).await.map_err(io::Error::other)??;
+        stream.set_nonblocking(true)?;
+        TcpStream::from_std(stream)
     }
 
     /// The file of the API server's audit log: JSON lines of audit.k8s.io/v1 Event, at level Metadata,

@@ -10,17 +10,24 @@ use crate::{
     cluster::{ADMIN_KUBECONFIG, AUDIT_LOG},
     error::{FolderSnafu, PkiSnafu},
     folder::Folder,
-    pki::{Authority, Pair},
+    pki::{self, Authority, Pair},
 };
 
 pub(crate) const CA: &str = "pki/ca.crt";
-const SERVING_CERTIFICATE: &str = "pki/serving.crt";
-const SERVING_KEY: &str = "pki/serving.key";
+pub(crate) const SERVING_CERTIFICATE: &str = "pki/serving.crt";
+pub(crate) const SERVING_KEY: &str = "pki/serving.key";
+const KUBELET_CLIENT_CERTIFICATE: &str = "pki/kubelet-client.crt";
+const KUBELET_CLIENT_KEY: &str = "pki/kubelet-client.key";
 const SERVICE_ACCOUNT_KEY: &str = "pki/service-account.key";
 const SERVICE_ACCOUNT_PUBLIC_KEY: &str = "pki/service-account.pub";
 const AUDIT_POLICY: &str = "audit-policy.yaml";
 const ADMISSION: &str = "admission.yaml";
 const WEBHOOK_CLIENT: &str = "webhook-client.kubeconfig";
+
+/// The cluster IPs of Services.
+const SERVICE_RANGE: &str = "10.96.0.0/16";
+/// The first of them, which the Service `kubernetes` has.
+pub(crate) const KUBERNETES_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 
 const AUDIT_POLICY_TEXT: &str = "apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -33,12 +40,15 @@ rules:
 
 pub(crate) fn write_files(folder: &Folder, authority: &Authority, serving: &Pair) -> Result<(), Error> {
     let service_account = KeyPair::generate().context(PkiSnafu)?;
+    let kubelet_client = authority.client_pair("kube-apiserver", Some(pki::MASTERS)).context(PkiSnafu)?;
     for (name, content) in [
         (CA, &*authority.certificate()),
         (SERVING_CERTIFICATE, &serving.certificate),
         (SERVING_KEY, &serving.key),
         (SERVICE_ACCOUNT_KEY, &service_account.serialize_pem()),
         (SERVICE_ACCOUNT_PUBLIC_KEY, &service_account.public_key_pem()),
+        (KUBELET_CLIENT_CERTIFICATE, &kubelet_client.certificate),
+        (KUBELET_CLIENT_KEY, &kubelet_client.key),
         (AUDIT_POLICY, AUDIT_POLICY_TEXT),
     ] {
         folder.write(name, content).context(FolderSnafu)?;
@@ -90,10 +100,8 @@ pub(crate) fn api_server(cluster: &Cluster, etcd_port: u16) -> Vec<String> {
     args.extend([
         format!("--etcd-servers=http://{}:{etcd_port}", Ipv4Addr::LOCALHOST),
         format!("--advertise-address={}", cluster.address),
-        // No node routes to the Service kubernetes, and a loopback endpoint would be refused.
-        "--endpoint-reconciler-type=none".into(),
-        "--service-cluster-ip-range=10.96.0.0/16".into(),
-        // Resolve the Service of a webhook to its endpoint: nothing here routes cluster IPs.
+        format!("--service-cluster-ip-range={SERVICE_RANGE}"),
+        // Resolve the Service of a webhook to its endpoint: without a node nothing routes cluster IPs.
         "--enable-aggregator-routing".into(),
         format!("--client-ca-file={}", file(CA)),
         "--authorization-mode=Node,RBAC".into(),
@@ -104,6 +112,18 @@ pub(crate) fn api_server(cluster: &Cluster, etcd_port: u16) -> Vec<String> {
         format!("--audit-policy-file={}", file(AUDIT_POLICY)),
         format!("--audit-log-path={}", file(AUDIT_LOG)),
     ]);
+    if cluster.has_node {
+        args.extend([
+            format!("--kubelet-client-certificate={}", file(KUBELET_CLIENT_CERTIFICATE)),
+            format!("--kubelet-client-key={}", file(KUBELET_CLIENT_KEY)),
+            format!("--kubelet-certificate-authority={}", file(CA)),
+            // The node's name is in no DNS.
+            "--kubelet-preferred-address-types=InternalIP".into(),
+        ]);
+    } else {
+        // No node routes to the Service kubernetes, and a loopback endpoint would be refused.
+        args.push("--endpoint-reconciler-type=none".into());
+    }
     if cluster.audit_log_rotation {
         args.push("--audit-log-maxsize=1".into());
     }

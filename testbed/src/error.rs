@@ -4,7 +4,7 @@ use std::{fmt, io, path::PathBuf, process::ExitStatus};
 
 use snafu::{Report, Snafu};
 
-use crate::{binaries, network};
+use crate::{binaries, network, node};
 
 /// Why a cluster did not start, or did not do what was asked.
 ///
@@ -28,6 +28,9 @@ pub enum Error {
 
     #[snafu(display("failed to have an API server that reaches Services"))]
     Network { source: network::Error },
+
+    #[snafu(display("failed to have a node"))]
+    Node { source: node::Error },
 
     #[snafu(display("failed to start {component}"))]
     Start { component: &'static str, source: io::Error },

@@ -11,7 +11,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::say;
+use crate::{node, say};
 
 const PREFIX: &str = "lucid-testbed-";
 const LOCK: &str = "lock";
@@ -58,7 +58,7 @@ impl Folder {
         self.path().join("logs").join(format!("{name}.log"))
     }
 
-    /// Where etcd keeps its data: large, and of no use without etcd.
+    /// Where etcd keeps its data.
     pub(crate) fn data(&self) -> PathBuf {
         self.path().join("etcd")
     }
@@ -84,7 +84,10 @@ impl Drop for Folder {
         if self.keep {
             say(format_args!("the files of this cluster stay in {}", self.path().display()));
         } else {
-            let _ = fs::remove_dir_all(self.data());
+            // Large, and of no use without the programs.
+            for data in ["etcd", "containerd", "kubelet"] {
+                let _ = fs::remove_dir_all(self.path().join(data));
+            }
             say(format_args!("something failed; the logs stay in {}/logs", self.path().display()));
         }
     }
@@ -99,7 +102,7 @@ fn lock(folder: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Removes the folders of processes that were killed. One that cannot be removed disturbs nobody.
+/// Removes the folders of processes that were killed, and the cgroup of a node with each. One that cannot be removed disturbs nobody.
 fn remove_abandoned(parent: &Path) {
     let user = rustix::process::geteuid().as_raw();
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
@@ -109,6 +112,7 @@ fn remove_abandoned(parent: &Path) {
             && let Ok(lock) = File::open(entry.path().join(LOCK))
             && lock.try_lock().is_ok()
         {
+            node::remove_cgroup(&entry.file_name().to_string_lossy());
             let _ = fs::remove_dir_all(entry.path());
         }
     }

@@ -1,5 +1,5 @@
 //! A real Kubernetes control plane for tests: kube-apiserver with etcd, and on request
-//! kube-controller-manager and kube-scheduler.
+//! kube-controller-manager, kube-scheduler and a node with real pods.
 //!
 //! ```no_run
 //! use k8s_openapi::api::core::v1::Namespace;
@@ -16,7 +16,7 @@
 //!
 //! Every [`Cluster`] has a folder, keys and ports of its own, so that several run side by side in
 //! one process and in many. It ends when it is dropped, also by a panic, and its components end even
-//! when the process is killed. Nodes are not part of it: pods are stored and scheduled, but do not run.
+//! when the process is killed. Pods are stored and scheduled; they run with [`Builder::node`].
 //!
 //! # When a test fails
 //!
@@ -42,12 +42,20 @@
 //! and [`Cluster::expose_service`] makes the Service. Its addresses are from 10.77.0.0/16, four that no route of
 //! this machine but the default covers.
 //!
+//! # A node
+//!
+//! With [`Builder::node`], which needs root, pods run. Whatever belongs to the node lives in namespaces of its own, for
+//! network, mounts and processes: they end with the cluster, also when the process is killed, and no mount is ever seen on
+//! this machine. Images come from [`Cluster::load_image`]; [`Image::of_program`] makes one of a static program. Tests that
+//! need a node ask [`node::can_run`] first.
+//!
 //! # Layout
 //!
 //! `binaries` finds or builds the programs, `builder` starts them, `cluster` is what a test holds.
-//! `components` has their command lines, `readiness` waits for them. Below: `process` (children that end
-//! with us), `network` (namespace and veth pair), `client`, `ports`, `pki`, `folder`. `objects` makes namespaces and
-//! Services. `page` runs the commands of a text for people, `kubectl` one of kubectl's. `atomic_writer` stands for the kubelet of a mounted Secret.
+//! `components` has their command lines, `readiness` waits for them; `node` has its namespaces, cgroup and files. Below:
+//! `process` (children that end with us), `network` (namespace and veth pair), `image`, `client`, `ports`, `pki`, `folder`.
+//! `objects` makes namespaces and Services. `page` runs the commands of a text for people, `kubectl` one of kubectl's.
+//! `atomic_writer` stands for the kubelet of a mounted Secret.
 
 mod atomic_writer;
 pub mod binaries;
@@ -57,8 +65,10 @@ mod cluster;
 mod components;
 mod error;
 mod folder;
+mod image;
 mod kubectl;
 mod network;
+pub mod node;
 mod objects;
 pub mod page;
 mod pki;
@@ -71,8 +81,9 @@ pub use binaries::{Binaries, Component};
 pub use builder::Builder;
 pub use cluster::Cluster;
 pub use error::Error;
+pub use image::Image;
 pub use network::can_use_namespaces;
-pub use process::{Process, command};
+pub use process::{CommandError, Process, command};
 
 /// Writes one line about the test bed to standard error, past the capture of `cargo test`, which
 /// takes only what goes through the print macros.

@@ -1,14 +1,18 @@
-//! A network namespace for one API server, joined to this machine by a veth pair.
+//! A network namespace for one cluster, joined to this machine by a veth pair.
 
 use std::{
-    fmt, fs, io,
-    net::Ipv4Addr,
+    fmt,
+    fs::{self, File},
+    io,
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    os::fd::AsFd as _,
     path::PathBuf,
     process::Command,
     thread,
     time::{Duration, Instant},
 };
 
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 use snafu::{ResultExt as _, Snafu, ensure};
 
@@ -34,7 +38,7 @@ impl Network {
     pub(crate) fn create(log: PathBuf) -> Result<Self, Error> {
         let mut sleep = process::command("unshare");
         sleep.args(["--net", "--", "sleep", "infinity"]);
-        let holder = Process::start("unshare", sleep, log).context(RunSnafu { command: "unshare --net" })?;
+        let holder = Process::start("unshare", sleep, log).context(HolderSnafu)?;
         await_namespace(&holder)?;
         let (link, subnet) = claim_link(holder.pid())?;
         let network = Self { holder, link, subnet };
@@ -60,6 +64,10 @@ impl Network {
         command
     }
 
+    pub(crate) fn namespace(&self) -> Namespace {
+        Namespace(format!("/proc/{}/ns/net", self.holder.pid()).into())
+    }
+
     /// This machine as seen from inside.
     pub(crate) fn host_address(&self) -> Ipv4Addr {
         self.address(1)
@@ -75,6 +83,23 @@ impl Network {
     }
 }
 
+/// The file of a network namespace.
+#[derive(Clone, Debug)]
+pub(crate) struct Namespace(PathBuf);
+
+impl Namespace {
+    /// Connects from inside. Blocks.
+    pub(crate) fn connect(&self, address: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
+        let namespace = File::open(&self.0)?;
+        // A thread enters a namespace for itself only, and a socket stays in the one it was made in.
+        let connecting = thread::spawn(move || {
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+            TcpStream::connect_timeout(&address, patience)
+        });
+        connecting.join().map_err(|_| io::Error::other("the connecting thread panicked"))?
+    }
+}
+
 fn subnet_address(subnet: u16) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(RANGE) + u32::from(subnet) * 4)
 }
@@ -87,7 +112,7 @@ impl Drop for Network {
 }
 
 fn await_namespace(holder: &Process) -> Result<(), Error> {
-    let ours = fs::read_link("/proc/self/ns/net").context(RunSnafu { command: "readlink" })?;
+    let ours = fs::read_link("/proc/self/ns/net").context(HolderSnafu)?;
     let deadline = Instant::now() + Duration::from_secs(10);
     while Instant::now() < deadline {
         // An empty link or none: the holder has ended, or has not begun.
@@ -96,7 +121,7 @@ fn await_namespace(holder: &Process) -> Result<(), Error> {
             _ => thread::sleep(Duration::from_millis(5)),
         }
     }
-    FailedSnafu { command: "unshare --net", output: process::tail(&holder.log) }.fail()
+    NoNamespaceSnafu { output: process::tail(&holder.log) }.fail()
 }
 
 /// A link's name belongs to one interface on this machine, so that the name, with the number of the
@@ -162,17 +187,8 @@ impl fmt::Display for Route {
     }
 }
 
-/// What the command writes to standard output.
 fn run(command: &mut Command) -> Result<Vec<u8>, Error> {
-    let text = || {
-        let words = std::iter::once(command.get_program()).chain(command.get_args());
-        words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
-    };
-    let text = text();
-    let output = command.output().context(RunSnafu { command: &text })?;
-    let errors = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), FailedSnafu { command: text, output: errors.trim() });
-    Ok(output.stdout)
+    process::output(command).context(CommandSnafu)
 }
 
 pub(crate) fn ensure_root() -> Result<(), Error> {
@@ -200,11 +216,14 @@ pub enum Error {
     ))]
     NotRoot,
 
-    #[snafu(display("failed to run `{command}` (util-linux and iproute2 are needed)"))]
-    Run { command: String, source: io::Error },
+    #[snafu(display("failed to make a network namespace (util-linux and iproute2 are needed)"))]
+    Command { source: process::CommandError },
 
-    #[snafu(display("failed to make a network namespace: `{command}` says: {output}"))]
-    Failed { command: String, output: String },
+    #[snafu(display("failed to make a network namespace: `unshare --net` did not start"))]
+    Holder { source: io::Error },
+
+    #[snafu(display("failed to make a network namespace: `unshare --net` says: {output}"))]
+    NoNamespace { output: String },
 
     #[snafu(display("failed to read the routes of this machine, the output of `ip -json route`"))]
     Routes { source: serde_json::Error },

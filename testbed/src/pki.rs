@@ -9,6 +9,13 @@ use rcgen::{
 };
 use time::{Duration, OffsetDateTime};
 
+use crate::components::KUBERNETES_SERVICE;
+
+/// The group that may do everything.
+pub(crate) const MASTERS: &str = "system:masters";
+/// The group of kubelets.
+pub(crate) const NODES: &str = "system:nodes";
+
 /// Certificates outlive every test, and every afternoon with `cargo xtask testbed up`.
 const VALIDITY: Duration = Duration::days(30);
 
@@ -39,7 +46,7 @@ impl Authority {
         self.issuer.der().to_vec()
     }
 
-    /// For the API server and the other components, which serve at this address.
+    /// For the API server, which pods reach by its Service, and the other components, which serve at this address.
     pub(crate) fn serving_pair(&self, address: IpAddr) -> Result<Pair, Error> {
         let mut params = params("lucid-testbed", None);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -47,11 +54,12 @@ impl Authority {
             params.subject_alt_names.push(SanType::DnsName(name.try_into()?));
         }
         params.subject_alt_names.push(SanType::IpAddress(address));
+        params.subject_alt_names.push(SanType::IpAddress(KUBERNETES_SERVICE.into()));
         self.sign(params)
     }
 
     /// For a user. The API server takes the user's name from CN and its group from O.
-    fn client_pair(&self, user: &str, group: Option<&str>) -> Result<Pair, Error> {
+    pub(crate) fn client_pair(&self, user: &str, group: Option<&str>) -> Result<Pair, Error> {
         let mut params = params(user, group);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.sign(params)

@@ -14,6 +14,7 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
+use snafu::{ResultExt as _, Snafu, ensure};
 
 /// Nothing of a test bed is worth a longer wait for a graceful end.
 const GRACE: Duration = Duration::from_secs(3);
@@ -144,7 +145,7 @@ impl Process {
         }
     }
 
-    fn end_at_once(&mut self) {
+    pub(crate) fn end_at_once(&mut self) {
         self.send(Signal::KILL);
         let _ = self.child.wait();
     }
@@ -165,6 +166,28 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.end(GRACE);
     }
+}
+
+/// Runs a command to its end: what it writes to standard output.
+pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>, CommandError> {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let text = words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ");
+    let output = command.output().context(RunSnafu { command: &text })?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), FailedSnafu { command: text, output: errors.trim() });
+    Ok(output.stdout)
+}
+
+/// Why a command did not do what it was run for.
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the message of each variant says what it is")]
+pub enum CommandError {
+    #[snafu(display("failed to run `{command}`"))]
+    Run { command: String, source: io::Error },
+
+    #[snafu(display("`{command}` says: {output}"))]
+    Failed { command: String, output: String },
 }
 
 /// The processes of a cluster in the order of their start. The first, etcd, ends last: without it

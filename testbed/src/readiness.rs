@@ -37,14 +37,25 @@ async fn answers(
     client: &Client,
     path: &str,
 ) -> Result<(), Error> {
+    until(cluster, component.name(), || get(client, path)).await
+}
+
+/// Looks again and again until what is seen is good.
+pub(crate) async fn until<F>(
+    cluster: &mut Cluster,
+    component: &'static str,
+    mut look: impl FnMut() -> F,
+) -> Result<(), Error>
+where
+    F: Future<Output = Result<(), String>>,
+{
     let deadline = Instant::now() + PATIENCE;
-    let component = component.name();
     loop {
         if let Some((process, status)) = cluster.processes.ended() {
             let (component, log) = (process.name, &process.log);
             return EndedSnafu { component, status, log, tail: tail(log) }.fail();
         }
-        let last = match get(client, path).await {
+        let last = match look().await {
             Ok(()) => return Ok(()),
             Err(problem) => problem,
         };

@@ -119,7 +119,11 @@ pub(crate) fn run() -> Result<(), Error> {
 
     let begin = Instant::now();
     eprintln!("\nxtask: the programs of the test bed");
-    Binaries::from_env()?.ensure(&Component::CONTROL_PLANE)?;
+    let binaries = Binaries::from_env()?;
+    binaries.ensure(&Component::CONTROL_PLANE)?;
+    if lucid_testbed::node::check().is_ok() {
+        binaries.ensure(&Component::NODE)?;
+    }
     table.add_row(["test bed".to_owned(), seconds(begin.elapsed())]);
 
     for check in CHECKS {

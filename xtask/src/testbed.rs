@@ -9,12 +9,19 @@ use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Subcommand)]
 pub(crate) enum Task {
-    /// Builds all programs into the cache.
-    Build,
+    /// Builds the programs of the control plane into the cache, and kubectl.
+    Build(Build),
     /// Starts a cluster and keeps it until Ctrl-C.
     Up(Up),
-    /// Prints the folder of the programs.
+    /// Prints the folder of the programs of the control plane.
     Path,
+}
+
+#[derive(Args)]
+pub(crate) struct Build {
+    /// Also what a node needs.
+    #[arg(long)]
+    node: bool,
 }
 
 #[derive(Args)]
@@ -25,13 +32,16 @@ pub(crate) struct Up {
     /// Also run kube-scheduler.
     #[arg(long)]
     scheduler: bool,
+    /// Also run a node, with both of these: pods run. Needs root.
+    #[arg(long)]
+    node: bool,
 }
 
 pub(crate) fn run(task: &Task) -> Result<(), Error> {
     let binaries = Binaries::from_env()?;
     let runtime = tokio::runtime::Runtime::new()?;
     match task {
-        Task::Build => runtime.block_on(build(&binaries)),
+        Task::Build(options) => runtime.block_on(build(options, &binaries)),
         Task::Up(options) => runtime.block_on(up(options, &binaries)),
         Task::Path => {
             println!("{}", binaries.folder().display());
@@ -40,13 +50,18 @@ pub(crate) fn run(task: &Task) -> Result<(), Error> {
     }
 }
 
-async fn build(binaries: &Binaries) -> Result<(), Error> {
+async fn build(options: &Build, binaries: &Binaries) -> Result<(), Error> {
+    let mut components = Component::CONTROL_PLANE.to_vec();
+    components.push(Component::Kubectl);
+    if options.node {
+        components.extend(Component::NODE);
+    }
     let asked_to_end = asked_to_end()?;
     tokio::select! {
-        outcome = binaries.ensure_async(&Component::ALL) => outcome?,
+        outcome = binaries.ensure_async(&components) => outcome?,
         () = asked_to_end => return Err("interrupted before every program was built".into()),
     }
-    eprintln!("{} has every program", binaries.folder().display());
+    eprintln!("{} has every program that was asked for", binaries.folder().display());
     Ok(())
 }
 
@@ -57,6 +72,9 @@ async fn up(options: &Up, binaries: &Binaries) -> Result<(), Error> {
     }
     if options.scheduler {
         builder = builder.scheduler();
+    }
+    if options.node {
+        builder = builder.node();
     }
     let asked_to_end = asked_to_end()?;
     let stay = async {

@@ -9,39 +9,34 @@ use std::{
 use snafu::{IntoError as _, ResultExt as _, ensure};
 
 use super::{
-    Binaries, BuildSnafu, CacheSnafu, Component, Error, given_up::GivenUp, go::Go, progress::Progress,
-    version_in_go_mod,
+    Binaries, BuildSnafu, CacheSnafu, Component, Error,
+    given_up::GivenUp,
+    go::Go,
+    module::{KUBERNETES, Module, NODE},
+    progress::Progress,
 };
 use crate::{process::tail, say};
 
 const STAGING: &str = ".build-";
 const LOCK_POLL: Duration = Duration::from_millis(100);
 
-impl Component {
-    fn package(self) -> String {
-        match self {
-            Self::Etcd => "go.etcd.io/etcd/server/v3".to_owned(),
-            _ => format!("k8s.io/kubernetes/cmd/{}", self.name()),
-        }
-    }
-
-    fn ldflags(self) -> Result<String, Error> {
-        Ok(match self {
-            Self::Etcd => "-s -w".to_owned(),
-            // A build outside its own repository does not know its version, and would report v0.0.0.
-            _ => format!(
-                "-s -w -X k8s.io/component-base/version.gitVersion={}",
-                version_in_go_mod("k8s.io/kubernetes")?
-            ),
-        })
-    }
+pub(super) fn ensure(binaries: &Binaries, components: &[Component], given_up: &GivenUp) -> Result<(), Error> {
+    let (node, kubernetes): (Vec<_>, Vec<_>) =
+        components.iter().copied().partition(|component| component.of_node());
+    ensure_of(&KUBERNETES, binaries.folder(), binaries, &kubernetes, given_up)?;
+    ensure_of(&NODE, binaries.node_folder(), binaries, &node, given_up)
 }
 
-pub(super) fn ensure(binaries: &Binaries, components: &[Component], given_up: &GivenUp) -> Result<(), Error> {
+fn ensure_of(
+    module: &'static Module,
+    folder: &Path,
+    binaries: &Binaries,
+    components: &[Component],
+    given_up: &GivenUp,
+) -> Result<(), Error> {
     if binaries.missing(components).is_empty() {
         return Ok(());
     }
-    let folder = binaries.folder();
     fs::create_dir_all(folder).context(CacheSnafu { action: "create", path: folder })?;
     let _lock = lock(&folder.join(".lock"), given_up)?;
     let missing = binaries.missing(components);
@@ -54,7 +49,7 @@ pub(super) fn ensure(binaries: &Binaries, components: &[Component], given_up: &G
         .prefix(STAGING)
         .tempdir_in(folder)
         .context(CacheSnafu { action: "create a folder in", path: folder })?;
-    let go = Go::find(staging.path(), given_up)?;
+    let go = Go::find(module, staging.path(), given_up)?;
     for (index, component) in missing.iter().enumerate() {
         let title = format!("building {} ({} of {})", component.name(), index + 1, missing.len());
         let file = build(*component, &go, staging.path(), title)?;
@@ -100,7 +95,10 @@ fn build(component: Component, go: &Go<'_>, staging: &Path, title: String) -> Re
     let program = staging.join(component.name());
     let log = staging.join(format!("{}.log", component.name()));
     let mut command = go.command();
-    command.args(["build", "-trimpath", "-ldflags", &component.ldflags()?, "-o"]);
+    if component.needs_c() {
+        command.env("CGO_ENABLED", "1");
+    }
+    command.args(["build", "-trimpath", "-tags", component.tags(), "-ldflags", &component.ldflags()?, "-o"]);
     command.arg(&program).arg(component.package());
     let status = go.run(command, log.clone(), Some(Progress::start(title)))?;
     ensure!(status.success(), BuildSnafu { component: component.name(), output: tail(&log) });

@@ -1,4 +1,4 @@
-//! The Go toolchain, told to build our module and nothing else, for this machine.
+//! The Go toolchain, told to build a module of ours and nothing else, for this machine.
 
 use std::{
     env,
@@ -10,12 +10,11 @@ use std::{
 use snafu::{OptionExt as _, ResultExt as _, ensure};
 
 use super::{
-    Error, GoSnafu, NoGoSnafu, NoModuleSnafu, OldGoSnafu, given_up::GivenUp, progress::Progress,
-    version_in_go_mod,
+    Error, GoSnafu, NoGoSnafu, NoModuleSnafu, OldGoSnafu, given_up::GivenUp, module::Module,
+    progress::Progress,
 };
 use crate::process::{self, Process, tail};
 
-const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/components");
 const POLL: Duration = Duration::from_millis(50);
 
 /// What a person may have set for work of their own. Where Go downloads from, and where it keeps that, stays.
@@ -24,6 +23,7 @@ const UNSET: [&str; 8] =
 
 pub(super) struct Go<'a> {
     program: PathBuf,
+    module: &'static Module,
     /// Of this machine, also when the environment asks for another.
     platform: Option<Platform>,
     scratch: &'a Path,
@@ -41,13 +41,18 @@ impl<'a> Go<'a> {
     ///
     /// Go is asked inside the module, so that it has chosen the toolchain that it would build with
     /// (`GOTOOLCHAIN`): an older Go that fetches the right one by itself is as good.
-    pub(super) fn find(scratch: &'a Path, given_up: &'a GivenUp) -> Result<Self, Error> {
-        ensure!(Path::new(MODULE).join("go.mod").is_file(), NoModuleSnafu { module: MODULE });
-        let needed = version_in_go_mod("go")?;
+    pub(super) fn find(
+        module: &'static Module,
+        scratch: &'a Path,
+        given_up: &'a GivenUp,
+    ) -> Result<Self, Error> {
+        let folder = module.folder;
+        ensure!(Path::new(folder).join("go.mod").is_file(), NoModuleSnafu { module: folder });
+        let needed = module.version("go")?;
         let path = env::var_os("PATH").unwrap_or_default();
         let mut candidates = env::split_paths(&path).map(|folder| folder.join("go"));
         let program = candidates.find(|file| file.is_file()).context(NoGoSnafu { needed })?;
-        let mut go = Self { program, platform: None, scratch, given_up };
+        let mut go = Self { program, module, platform: None, scratch, given_up };
 
         let mut command = go.command();
         command.args(["env", "GOVERSION", "GOHOSTOS", "GOHOSTARCH"]);
@@ -69,7 +74,7 @@ impl<'a> Go<'a> {
 
     pub(super) fn command(&self) -> Command {
         let mut command = process::ending_with_us(&self.program);
-        command.current_dir(MODULE);
+        command.current_dir(self.module.folder);
         command.env("GOWORK", "off").env("GO111MODULE", "on").env("GOFLAGS", "-mod=readonly");
         command.env("CGO_ENABLED", "0").env("GOTMPDIR", self.scratch);
         for variable in UNSET {

@@ -3,20 +3,19 @@
 mod build;
 mod given_up;
 mod go;
+mod module;
 mod progress;
 
 use std::{env, io, path::Path, path::PathBuf};
 
-use sha2::{Digest as _, Sha256};
 use snafu::{OptionExt as _, ResultExt as _, Snafu, ensure};
 
 use given_up::GivenUp;
+use module::{KUBERNETES, Module, NODE};
 
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
-const GO_MOD: &str = include_str!("../../components/go.mod");
-const GO_SUM: &str = include_str!("../../components/go.sum");
 
-/// A program of the control plane.
+/// A program of the control plane or of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Component {
@@ -30,16 +29,50 @@ pub enum Component {
     Scheduler,
     /// The command line client, for people.
     Kubectl,
+    /// What runs the pods of a node.
+    Kubelet,
+    /// What makes the cluster IPs of Services lead to pods.
+    KubeProxy,
+    /// What runs containers for the kubelet.
+    Containerd,
+    /// What stays with the containers of a pod.
+    ContainerdShim,
+    /// The command line client of containerd.
+    Ctr,
+    /// What starts one container.
+    Runc,
+    /// CNI plugin: a veth pair for each pod.
+    Ptp,
+    /// CNI plugin: the pod's own loopback device.
+    Loopback,
+    /// CNI plugin: chooses the addresses of pods.
+    HostLocal,
+    /// The program that keeps a pod's namespaces. Static.
+    Pause,
+    /// A program for pods of tests: answers HTTP requests with the pod's name. It listens on the address that is its argument,
+    /// `:8080` without one. Static.
+    Hello,
 }
 
 impl Component {
-    /// Every component.
-    pub const ALL: [Self; 5] =
-        [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Scheduler, Self::Kubectl];
-
-    /// What [`Builder`](crate::Builder) may start: everything but kubectl.
+    /// What [`Builder`](crate::Builder) starts without [`Builder::node`](crate::Builder::node), at most.
     pub const CONTROL_PLANE: [Self; 4] =
         [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Scheduler];
+
+    /// What [`Builder::node`](crate::Builder::node) needs besides those.
+    pub const NODE: [Self; 11] = [
+        Self::Kubelet,
+        Self::KubeProxy,
+        Self::Containerd,
+        Self::ContainerdShim,
+        Self::Ctr,
+        Self::Runc,
+        Self::Ptp,
+        Self::Loopback,
+        Self::HostLocal,
+        Self::Pause,
+        Self::Hello,
+    ];
 
     /// The file name of the program, such as `kube-apiserver`.
     pub fn name(self) -> &'static str {
@@ -49,18 +82,31 @@ impl Component {
             Self::ControllerManager => "kube-controller-manager",
             Self::Scheduler => "kube-scheduler",
             Self::Kubectl => "kubectl",
+            Self::Kubelet => "kubelet",
+            Self::KubeProxy => "kube-proxy",
+            Self::Containerd => "containerd",
+            Self::ContainerdShim => "containerd-shim-runc-v2",
+            Self::Ctr => "ctr",
+            Self::Runc => "runc",
+            Self::Ptp => "ptp",
+            Self::Loopback => "loopback",
+            Self::HostLocal => "host-local",
+            Self::Pause => "pause",
+            Self::Hello => "hello",
         }
     }
 }
 
-/// The folder that holds the programs, or will once they are built.
+/// The folders that hold the programs, or will once they are built.
 ///
 /// [`Binaries::from_env`] takes the folder named by `KUBEBUILDER_ASSETS`. When that is not set it
 /// takes `lucid/testbed/<key>` in the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`), where
-/// the key is a hash of the Go module's go.mod and go.sum: another version is another folder.
+/// the key is a hash of the Go module's go.mod and go.sum: another version is another folder. There are two modules, one
+/// for Kubernetes with etcd and one for the rest of a node.
 #[derive(Clone, Debug)]
 pub struct Binaries {
     folder: PathBuf,
+    node_folder: PathBuf,
     /// Made elsewhere: a program that is missing is an error, not built.
     made_elsewhere: bool,
 }
@@ -72,7 +118,8 @@ impl Binaries {
     /// [`Error::NoCacheFolder`] when the environment names neither a cache nor a home folder.
     pub fn from_env() -> Result<Self, Error> {
         if let Some(assets) = env::var_os(ASSETS).filter(|value| !value.is_empty()) {
-            return Ok(Self { folder: assets.into(), made_elsewhere: true });
+            let folder = PathBuf::from(assets);
+            return Ok(Self { node_folder: folder.clone(), folder, made_elsewhere: true });
         }
         // A relative XDG_CACHE_HOME is invalid and ignored (XDG Base Directory Specification).
         let cache = env::var_os("XDG_CACHE_HOME")
@@ -80,17 +127,24 @@ impl Binaries {
             .filter(|path| path.is_absolute())
             .or_else(|| Some(env::home_dir()?.join(".cache")))
             .context(NoCacheFolderSnafu)?;
-        Ok(Self { folder: cache.join("lucid/testbed").join(key()), made_elsewhere: false })
+        let folder = |module: &Module| cache.join("lucid/testbed").join(module.key());
+        Ok(Self { folder: folder(&KUBERNETES), node_folder: folder(&NODE), made_elsewhere: false })
     }
 
-    /// The folder of the programs.
+    /// The folder of the programs of Kubernetes and etcd.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
+    /// The folder of containerd, runc and the CNI plugins.
+    pub fn node_folder(&self) -> &Path {
+        &self.node_folder
+    }
+
     /// The path of one program. It is there once [`Binaries::ensure`] was called for it.
     pub fn path(&self, component: Component) -> PathBuf {
-        self.folder.join(component.name())
+        let folder = if component.of_node() { &self.node_folder } else { &self.folder };
+        folder.join(component.name())
     }
 
     /// Makes sure that these programs are there: those that are missing are built, with progress on
@@ -138,22 +192,6 @@ impl Binaries {
     }
 }
 
-fn key() -> String {
-    let hash = Sha256::new().chain_update(GO_MOD).chain_update(GO_SUM).finalize();
-    hash[..8].iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The word that follows `name` on a line of go.mod: a version.
-fn version_in_go_mod(name: &str) -> Result<&'static str, Error> {
-    GO_MOD
-        .lines()
-        .find_map(|line| {
-            let mut words = line.split_whitespace().skip_while(|word| *word == "require");
-            (words.next() == Some(name)).then(|| words.next())?
-        })
-        .context(NotInGoModSnafu { name })
-}
-
 /// Why a program of the control plane could not be had.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(in crate::binaries)))]
@@ -172,8 +210,8 @@ pub enum Error {
     ))]
     NoCacheFolder,
 
-    #[snafu(display("failed to find the version of {name} in testbed/components/go.mod"))]
-    NotInGoMod { name: String },
+    #[snafu(display("failed to find the version of {name} in {module}/go.mod"))]
+    NotInGoMod { name: String, module: &'static str },
 
     #[snafu(display(
         "failed to find the Go module {}: the test bed builds only in the checkout it was compiled in",
@@ -206,16 +244,5 @@ pub enum Error {
 }
 
 const ALTERNATIVE: &str = "install it from https://go.dev/dl, or set KUBEBUILDER_ASSETS to a folder that \
-     holds etcd and kube-apiserver (and kube-controller-manager, kube-scheduler, kubectl where asked for)";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_are_read_from_go_mod() {
-        assert!(version_in_go_mod("k8s.io/kubernetes").unwrap().starts_with("v1."));
-        assert!(version_in_go_mod("go").unwrap().starts_with("1."));
-        assert!(matches!(version_in_go_mod("k8s.io/kube"), Err(Error::NotInGoMod { .. })));
-    }
-}
+     holds etcd and kube-apiserver (and kube-controller-manager, kube-scheduler, kubectl and the programs of a node where asked \
+     for)";

@@ -6,4 +6,5 @@ mod binaries;
 mod cluster;
 mod common;
 mod controllers;
+mod node;
 mod service;

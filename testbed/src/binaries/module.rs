@@ -1,0 +1,154 @@
+//! The Go modules that pin the versions.
+
+use sha2::{Digest as _, Sha256};
+use snafu::OptionExt as _;
+
+use super::{Component, Error, NotInGoModSnafu};
+
+macro_rules! pinned {
+    ($folder:literal) => {
+        Module {
+            folder: concat!(env!("CARGO_MANIFEST_DIR"), "/", $folder),
+            go_mod: include_str!(concat!("../../", $folder, "/go.mod")),
+            go_sum: include_str!(concat!("../../", $folder, "/go.sum")),
+            sources: &[],
+        }
+    };
+}
+
+/// A folder with a go.mod.
+#[derive(Debug)]
+pub(super) struct Module {
+    pub(super) folder: &'static str,
+    go_mod: &'static str,
+    go_sum: &'static str,
+    /// Programs of our own in it.
+    sources: &'static [&'static str],
+}
+
+/// Kubernetes and etcd.
+pub(super) static KUBERNETES: Module = pinned!("components");
+
+/// What a node needs besides, which would choose other versions of what Kubernetes is built with.
+pub(super) static NODE: Module = Module {
+    sources: &[
+        include_str!("../../components/node/pause/main.go"),
+        include_str!("../../components/node/hello/main.go"),
+    ],
+    ..pinned!("components/node")
+};
+
+impl Module {
+    /// The folder name of its programs: another version is another folder.
+    pub(super) fn key(&self) -> String {
+        let mut hash = Sha256::new().chain_update(self.go_mod).chain_update(self.go_sum);
+        for source in self.sources {
+            hash.update(source);
+        }
+        hash.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The word that follows `name` on a line of go.mod: a version.
+    pub(super) fn version(&self, name: &str) -> Result<&'static str, Error> {
+        self.go_mod
+            .lines()
+            .find_map(|line| {
+                let mut words = line.split_whitespace().skip_while(|word| *word == "require");
+                (words.next() == Some(name)).then(|| words.next())?
+            })
+            .with_context(|| NotInGoModSnafu { name, module: self.folder })
+    }
+}
+
+/// How `go build` is told to make a program.
+impl Component {
+    /// Whether it is pinned by [`NODE`]. The kubelet and kube-proxy are of Kubernetes.
+    pub(super) fn of_node(self) -> bool {
+        matches!(
+            self,
+            Self::Containerd
+                | Self::ContainerdShim
+                | Self::Ctr
+                | Self::Runc
+                | Self::Ptp
+                | Self::Loopback
+                | Self::HostLocal
+                | Self::Pause
+                | Self::Hello
+        )
+    }
+
+    #[cfg(test)]
+    fn module(self) -> &'static Module {
+        if self.of_node() { &NODE } else { &KUBERNETES }
+    }
+
+    pub(super) fn package(self) -> String {
+        let name = self.name();
+        match self {
+            Self::Etcd => "go.etcd.io/etcd/server/v3".to_owned(),
+            Self::Containerd | Self::ContainerdShim | Self::Ctr => {
+                format!("github.com/containerd/containerd/v2/cmd/{name}")
+            }
+            Self::Runc => "github.com/opencontainers/runc".to_owned(),
+            Self::Ptp | Self::Loopback => {
+                format!("github.com/containernetworking/plugins/plugins/main/{name}")
+            }
+            Self::HostLocal => format!("github.com/containernetworking/plugins/plugins/ipam/{name}"),
+            Self::Pause | Self::Hello => format!("./{name}"),
+            _ => format!("k8s.io/kubernetes/cmd/{name}"),
+        }
+    }
+
+    pub(super) fn ldflags(self) -> Result<String, Error> {
+        Ok(if self.package().starts_with("k8s.io/kubernetes/") {
+            // A build outside its own repository does not know its version, and would report v0.0.0.
+            let version = KUBERNETES.version("k8s.io/kubernetes")?;
+            format!("-s -w -X k8s.io/component-base/version.gitVersion={version}")
+        } else {
+            "-s -w".to_owned()
+        })
+    }
+
+    pub(super) fn tags(self) -> &'static str {
+        match self {
+            // Snapshotters that nobody asks for; the first needs headers of the kernel.
+            Self::Containerd => "no_btrfs,no_devmapper,no_zfs",
+            Self::Runc => "seccomp",
+            _ => "",
+        }
+    }
+
+    /// runc enters namespaces by C code, before Go's runtime has threads, and links libseccomp. All others are static.
+    pub(super) fn needs_c(self) -> bool {
+        self == Self::Runc
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_from_go_mod() {
+        assert!(KUBERNETES.version("k8s.io/kubernetes").unwrap().starts_with("v1."));
+        for module in [&KUBERNETES, &NODE] {
+            assert!(module.version("go").unwrap().starts_with("1."));
+        }
+        assert!(NODE.version("github.com/opencontainers/runc").unwrap().starts_with("v1."));
+        assert!(matches!(KUBERNETES.version("k8s.io/kube"), Err(Error::NotInGoMod { .. })));
+    }
+
+    /// Else `go mod tidy` would drop what only that program needs.
+    #[test]
+    fn every_program_is_named_in_its_module() {
+        let components =
+            Component::CONTROL_PLANE.into_iter().chain(Component::NODE).chain([Component::Kubectl]);
+        for component in components {
+            let (package, module) = (component.package(), component.module().folder);
+            let programs = std::fs::read_to_string(format!("{module}/programs.go")).unwrap();
+            let own = package.starts_with("./");
+            assert!(own || programs.contains(&format!("_ \"{package}\"\n")), "{package} in {module}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The cgroup of a node: below it the kubelet makes those of its pods. Two kubelets with the same one would end each
+//! other's pods.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long the kernel may take to forget the processes of a cgroup.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// One folder in every hierarchy: cgroup v1 has several, v2 has one. Removed on drop with all below it; no process may
+/// be in there any more.
+#[derive(Debug)]
+pub(crate) struct Cgroup {
+    name: String,
+}
+
+impl Cgroup {
+    pub(crate) fn create(name: &str) -> io::Result<Self> {
+        let cgroup = Self { name: name.to_owned() };
+        let hierarchies = hierarchies();
+        if hierarchies.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "no cgroup hierarchy is mounted"));
+        }
+        for hierarchy in hierarchies {
+            delegate(&hierarchy);
+            let folder = hierarchy.join(name);
+            fs::create_dir_all(&folder).map_err(|error| named(&error, &folder))?;
+            // Of v1: no process may enter while these are empty.
+            for file in ["cpuset.cpus", "cpuset.mems"] {
+                inherit(&hierarchy.join(file), &folder.join(file))?;
+            }
+        }
+        Ok(cgroup)
+    }
+
+    /// As the kubelet wants it: below the root of each hierarchy.
+    pub(crate) fn path(&self) -> String {
+        format!("/{}", self.name)
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        remove(&self.name);
+    }
+}
+
+/// Removes the cgroup with this name, when there is one.
+pub(crate) fn remove(name: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    for folder in hierarchies().into_iter().map(|hierarchy| hierarchy.join(name)) {
+        while remove_tree(&folder).is_err() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Its files belong to the kernel: only folders are removed, the innermost first.
+fn remove_tree(folder: &Path) -> io::Result<()> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_tree(&entry.path())?;
+        }
+    }
+    fs::remove_dir(folder)
+}
+
+/// Of v2: has the hierarchy give its controllers to the cgroups below it. One that it cannot give is missed by the
+/// kubelet, who says so.
+fn delegate(hierarchy: &Path) {
+    let controllers = fs::read_to_string(hierarchy.join("cgroup.controllers")).unwrap_or_default();
+    for controller in controllers.split_whitespace() {
+        let _ = fs::write(hierarchy.join("cgroup.subtree_control"), format!("+{controller}"));
+    }
+}
+
+fn inherit(from: &Path, to: &Path) -> io::Result<()> {
+    let (Ok(inherited), Ok(present)) = (fs::read_to_string(from), fs::read_to_string(to)) else {
+        return Ok(());
+    };
+    if present.trim().is_empty() && !inherited.trim().is_empty() {
+        fs::write(to, inherited).map_err(|error| named(&error, to))?;
+    }
+    Ok(())
+}
+
+fn named(error: &io::Error, path: &Path) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+fn hierarchies() -> Vec<PathBuf> {
+    mounted(&fs::read_to_string("/proc/self/mounts").unwrap_or_default())
+}
+
+/// The mount points of cgroup v1 and v2 in a text of the form of /proc/self/mounts.
+fn mounted(mounts: &str) -> Vec<PathBuf> {
+    let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    fields
+        .filter_map(|fields| match *fields {
+            [_, path, "cgroup" | "cgroup2", ..] => Some(path.into()),
+            _ => None,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hierarchies_of_both_versions_are_found() {
+        let mounts = "tmpfs /sys/fs/cgroup tmpfs rw 0 0
+cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0
+cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0
+proc /proc proc rw 0 0
+";
+        let paths = ["/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/unified"].map(PathBuf::from);
+        assert_eq!(mounted(mounts), paths);
+    }
+}

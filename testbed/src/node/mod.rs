@@ -1,0 +1,261 @@
+//! A node on which pods really run.
+
+mod cgroup;
+mod config;
+mod images;
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::core::v1::Node as NodeObject;
+use kube::Api;
+use rustix::process::{Pid, Signal, kill_process};
+use snafu::{OptionExt as _, ResultExt as _, Snafu, ensure};
+
+use crate::{
+    Binaries, Cluster, Component, Image, components,
+    error::{FolderSnafu, NodeSnafu},
+    folder::Folder,
+    network::{Namespace, Network},
+    process::{self, CommandError, Process},
+    readiness, say,
+};
+
+use cgroup::Cgroup;
+pub(crate) use cgroup::remove as remove_cgroup;
+pub(crate) use config::NODE_NAME;
+use images::Ctr;
+
+/// Set where tests that need a node may not be skipped.
+const NEEDED: &str = "LUCID_NEED_NODE";
+
+/// How long the kernel may take to end every process of the node.
+const END: Duration = Duration::from_secs(20);
+
+/// First process of the node's namespaces. It says its own pid, as it is on this machine, while /proc still is this
+/// machine's.
+const INIT: &str = "read -r pid rest </proc/self/stat && echo \"$pid\" && exec sleep infinity";
+
+/// What containerd, the kubelet and the CNI plugins write outside the cluster's folder, by names that cannot be changed.
+const HIDDEN: [&str; 3] = ["/run", "/var/lib", "/var/log"];
+
+/// Mounts are the node's own from here on, but shared within it, as volumes of pods want it. Pods reach this machine in the
+/// name of the node: the way back to their own addresses is not known there. Every other destination has a route,
+/// so that the rules of kube-proxy get to see it, but nobody answers.
+const SET_UP: &str = r#"
+mount --make-rshared /
+mount -t proc proc /proc
+for folder in "$@"; do mount -t tmpfs -o mode=755 tmpfs "$folder"; done
+ip route add default dev eth0
+echo 1 >/proc/sys/net/ipv4/ip_forward
+echo 1 >/proc/sys/net/ipv6/conf/all/forwarding
+nft add table ip testbed
+nft add chain ip testbed leave '{ type nat hook postrouting priority srcnat; }'
+nft add rule ip testbed leave ip saddr "$PODS" oifname eth0 masquerade
+"#;
+
+/// The namespaces of a node: the network of its cluster, and mounts and processes of its own. Whatever was started in it,
+/// also by others, and every mount ends with its first process: at the latest when ours does.
+#[derive(Debug)]
+pub(crate) struct Node {
+    /// Parent of the first process; ends after every process of the node has.
+    holder: Process,
+    /// The pid of the first process on this machine.
+    init: u32,
+    binaries: Binaries,
+    // Dropped last, without processes.
+    cgroup: Cgroup,
+}
+
+impl Node {
+    fn create(network: &Network, folder: &Folder, binaries: &Binaries) -> Result<Self, Error> {
+        let name = folder.path().file_name().unwrap_or_default().to_string_lossy();
+        let cgroup = Cgroup::create(&name).context(CgroupSnafu)?;
+        let mut unshare = network.command("unshare");
+        unshare.args(["--mount", "--propagation", "slave", "--pid", "--fork", "--kill-child"]);
+        unshare.args(["--", "sh", "-c", INIT]);
+        let mut holder = Process::start("node", unshare, folder.log("node")).context(HolderSnafu)?;
+        let init = await_init(&mut holder)?;
+        let node = Self { holder, init, binaries: binaries.clone(), cgroup };
+
+        // Not what is of use: a folder of programs may well be below one of these.
+        let used = [folder.path(), binaries.folder(), binaries.node_folder()];
+        let hides = |hidden: &Path| used.iter().any(|path| path.starts_with(hidden));
+        let hidden = HIDDEN.map(Path::new).into_iter().filter(|path| path.is_dir() && !hides(path));
+        let mut set_up = node.command("sh");
+        set_up.args(["-ec", SET_UP, "sh"]).args(hidden).env("PODS", config::POD_RANGE);
+        process::output(&mut set_up).context(SetUpSnafu)?;
+        Ok(node)
+    }
+
+    /// A command that runs on the node, and finds its programs. Its working folder is `/`.
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = process::command("nsenter");
+        for (option, namespace) in [("net", "net"), ("mount", "mnt"), ("pid", "pid")] {
+            command.arg(format!("--{option}=/proc/{}/ns/{namespace}", self.init));
+        }
+        command.arg("--").arg(program).env("PATH", self.path());
+        command
+    }
+
+    fn path(&self) -> OsString {
+        let mut path = OsString::from(self.binaries.node_folder());
+        if let Some(ours) = env::var_os("PATH") {
+            path.push(":");
+            path.push(ours);
+        }
+        path
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // While its parent lives the pid is not another's. The kernel ends the others with the first process.
+        if self.holder.ended().is_none()
+            && let Some(pid) = i32::try_from(self.init).ok().and_then(Pid::from_raw)
+        {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        let deadline = Instant::now() + END;
+        while self.holder.ended().is_none() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+fn await_init(holder: &mut Process) -> Result<u32, Error> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while holder.ended().is_none() && Instant::now() < deadline {
+        if let Ok(pid) = holder.log_tail().trim().parse() {
+            return Ok(pid);
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    NoNamespacesSnafu { output: holder.log_tail() }.fail()
+}
+
+/// Adds the node to a cluster whose control plane serves.
+pub(crate) async fn start(cluster: &mut Cluster, binaries: &Binaries) -> Result<(), crate::Error> {
+    let network = cluster.network.as_ref().context(NoNodeSnafu).context(NodeSnafu)?;
+    let node = Node::create(network, &cluster.folder, binaries).context(NodeSnafu)?;
+    config::write_files(cluster, binaries, &node.cgroup.path()).context(FolderSnafu)?;
+    cluster.node = Some(node);
+
+    cluster.run(Component::Containerd, binaries, &config::containerd_args(cluster))?;
+    let ctr = Ctr::of(cluster);
+    readiness::until(cluster, Component::Containerd.name(), || containerd(ctr.clone())).await?;
+    let pause = Image::of_program(config::PAUSE_IMAGE, &binaries.path(Component::Pause));
+    cluster.load_image(&pause.context(StageSnafu).context(NodeSnafu)?).await?;
+
+    cluster.run(Component::KubeProxy, binaries, &config::proxy_args(cluster))?;
+    cluster.run(Component::Kubelet, binaries, &config::kubelet_args(cluster))?;
+    let nodes = Api::<NodeObject>::all(cluster.client());
+    readiness::until(cluster, Component::Kubelet.name(), || ready(nodes.clone())).await?;
+    let service = SocketAddr::from((components::KUBERNETES_SERVICE, 443));
+    let namespace = cluster.network.as_ref().map(Network::namespace);
+    readiness::until(cluster, Component::KubeProxy.name(), || reaches(namespace.clone(), service)).await
+}
+
+async fn containerd(ctr: Option<Ctr>) -> Result<(), String> {
+    let ctr = ctr.ok_or("there is no node")?;
+    let answer = tokio::task::spawn_blocking(move || ctr.run(&["version"]));
+    let answer = answer.await.map_err(|error| error.to_string())?;
+    answer.map(|_| ()).map_err(|error| error.to_string())
+}
+
+async fn ready(nodes: Api<NodeObject>) -> Result<(), String> {
+    let node = nodes.get_opt(NODE_NAME).await.map_err(|error| error.to_string())?;
+    let status = node.ok_or("it has not registered")?.status.unwrap_or_default();
+    let condition = status.conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready");
+    match condition {
+        Some(condition) if condition.status == "True" => Ok(()),
+        Some(condition) => Err(condition.message.unwrap_or_default()),
+        None => Err("it has not told how it is".to_owned()),
+    }
+}
+
+async fn reaches(namespace: Option<Namespace>, service: SocketAddr) -> Result<(), String> {
+    let namespace = namespace.ok_or("there is no network")?;
+    let connecting = tokio::task::spawn_blocking(move || namespace.connect(service, Duration::from_secs(1)));
+    let connected = connecting.await.map_err(|error| error.to_string())?;
+    connected.map(|_| ()).map_err(|error| format!("{service}: {error}"))
+}
+
+/// Why [`Builder::node`](crate::Builder::node) cannot work here, if it cannot: it needs root, who may make namespaces,
+/// mounts and cgroups, and the programs `unshare`, `nsenter`, `mount` (util-linux), `ip` (iproute2) and `nft` (nftables).
+///
+/// # Errors
+/// The first thing that is missing.
+pub fn check() -> Result<(), Error> {
+    ensure!(rustix::process::geteuid().is_root(), NotRootSnafu);
+    // In namespaces that end with the probe.
+    let probe = "mount --make-rprivate / && mount -t tmpfs tmpfs /run && mount -t proc proc /proc \
+         && nsenter --net=/proc/self/ns/net ip link add type veth && nft add table ip testbed";
+    let mut unshare = Command::new("unshare");
+    process::output(unshare.args(["--net", "--mount", "--pid", "--fork", "sh", "-c", probe]))
+        .context(SetUpSnafu)?;
+    // Another thread of ours may look at the same time.
+    static PROBES: AtomicU32 = AtomicU32::new(0);
+    let number = PROBES.fetch_add(1, Ordering::Relaxed);
+    let probe = Cgroup::create(&format!("lucid-testbed-probe-{}-{number}", std::process::id()));
+    probe.context(CgroupSnafu).map(drop)
+}
+
+/// For tests that need a node: whether to go on. When [`check`] finds that a node cannot run here, a line on standard error
+/// says so, and why. With `LUCID_NEED_NODE=1` in the environment, as CI has it, this is always true: the start then fails,
+/// and says why.
+pub fn can_run() -> bool {
+    let Err(error) = check() else { return true };
+    let needed = env::var_os(NEEDED).is_some_and(|value| !value.is_empty() && value != "0");
+    if !needed {
+        say(format_args!("skipped: {}", snafu::Report::from_error(error).to_string().trim_end()));
+    }
+    needed
+}
+
+/// Why there is no node.
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the message of each variant says what it is")]
+pub enum Error {
+    #[snafu(display("failed to run a node: that needs root"))]
+    NotRoot,
+
+    #[snafu(display(
+        "failed to set up the namespaces of a node (util-linux, iproute2, nftables and a privileged root are needed)"
+    ))]
+    SetUp { source: CommandError },
+
+    #[snafu(display("failed to make a cgroup for a node"))]
+    Cgroup { source: io::Error },
+
+    #[snafu(display("failed to start `unshare`"))]
+    Holder { source: io::Error },
+
+    #[snafu(display("failed to have namespaces for a node: `unshare` says: {output}"))]
+    NoNamespaces { output: String },
+
+    #[snafu(display("failed to reach a node: the cluster has none; start it with Builder::node (root)"))]
+    NoNode,
+
+    #[snafu(display("failed to make an image"))]
+    Stage { source: io::Error },
+
+    #[snafu(display("failed to read {}", archive.display()))]
+    Archive { archive: PathBuf, source: io::Error },
+
+    #[snafu(display("failed to load the images of {}", archive.display()))]
+    Load { archive: PathBuf, source: CommandError },
+
+    #[snafu(display("failed to wait for containerd"))]
+    LoadTask { source: tokio::task::JoinError },
+}

@@ -1,0 +1,213 @@
+//! A node whose pods run.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    net::{IpAddr, SocketAddr},
+    path::Path,
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::{
+    Api,
+    api::{DeleteParams, PostParams},
+};
+use lucid_testbed::{Binaries, Cluster, Component, Image, node};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::common::{eventually, processes_of, test_in_a_process};
+
+/// A busy machine takes its time.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+#[tokio::test]
+async fn a_pod_runs_answers_over_its_service_and_goes() {
+    if !node::can_run() {
+        return;
+    }
+    let cluster = Cluster::builder().node().start().await.unwrap();
+    let program = Binaries::from_env().unwrap().path(Component::Hello);
+    let image = Image::of_program("example.com/hello:1", &program).unwrap();
+    let archive = cluster.folder().join("hello.tar");
+    fs::write(&archive, image.archive()).unwrap();
+    assert_eq!(cluster.load_archive(&archive).await.unwrap(), [image.pinned()]);
+
+    // The one names the image by its tag, the other by its digest.
+    let pods = Api::<Pod>::default_namespaced(cluster.client());
+    for (name, reference) in [("tag", image.reference()), ("digest", image.pinned())] {
+        pods.create(&PostParams::default(), &pod(name, &reference)).await.unwrap();
+    }
+    let services = Api::<Service>::default_namespaced(cluster.client());
+    let service = json!({"metadata": {"name": "hello"}, "spec": {
+        "selector": {"app": "hello"}, "ports": [{"port": 80, "targetPort": 8080}],
+    }});
+    let service = services.create(&PostParams::default(), &serde_json::from_value(service).unwrap()).await;
+    let address: IpAddr = service.unwrap().spec.unwrap().cluster_ip.unwrap().parse().unwrap();
+    let address = SocketAddr::from((address, 80));
+
+    for name in ["tag", "digest"] {
+        let status = wait(&cluster, &pods, name, is_ready).await["status"].clone();
+        // Each for itself, over both families.
+        for pod_ip in status["podIPs"].as_array().unwrap() {
+            let pod_ip: IpAddr = pod_ip["ip"].as_str().unwrap().parse().unwrap();
+            assert_eq!(get(&cluster, (pod_ip, 8080).into()).await.unwrap(), name);
+        }
+        answers(&cluster, address, name).await;
+    }
+    let logs = cluster.kubectl(&["logs", "tag"], "").unwrap();
+    assert!(String::from_utf8_lossy(&logs.stdout).contains("tag listens on :8080"), "{logs:?}");
+
+    for name in ["tag", "digest"] {
+        pods.delete(name, &DeleteParams::default()).await.unwrap();
+        wait(&cluster, &pods, name, Value::is_null).await;
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while get(&cluster, address).await.is_ok() {
+        assert!(Instant::now() < deadline, "the Service still leads somewhere");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn pod(name: &str, image: &str) -> Pod {
+    let pod = json!({"metadata": {"name": name, "labels": {"app": "hello"}}, "spec": {
+        "terminationGracePeriodSeconds": 5,
+        "containers": [{
+            "name": "hello",
+            "image": image,
+            "imagePullPolicy": "Never",
+            "readinessProbe": {"httpGet": {"port": 8080}, "periodSeconds": 1},
+            "securityContext": {
+                "allowPrivilegeEscalation": false,
+                "readOnlyRootFilesystem": true,
+                "runAsNonRoot": true,
+                "capabilities": {"drop": ["ALL"]},
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+        }],
+    }});
+    serde_json::from_value(pod).unwrap()
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    conditions.is_some_and(|all| all.iter().any(|one| one["type"] == "Ready" && one["status"] == "True"))
+}
+
+/// The pod, or null, when this is so.
+async fn wait(cluster: &Cluster, pods: &Api<Pod>, name: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let pod = serde_json::to_value(pods.get_opt(name).await.unwrap()).unwrap();
+        if holds(&pod) {
+            return pod;
+        }
+        if Instant::now() >= deadline {
+            let events = cluster.kubectl(&["get", "events"], "").unwrap();
+            panic!("{pod:#}\n{}", String::from_utf8_lossy(&events.stdout));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Until the Service leads to this pod: which one of the two is a matter of chance.
+async fn answers(cluster: &Cluster, address: SocketAddr, name: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let answer = get(cluster, address).await;
+        if answer.as_deref().is_ok_and(|answer| answer == name) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{answer:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn get(cluster: &Cluster, address: SocketAddr) -> std::io::Result<String> {
+    let mut stream = cluster.connect(address).await?;
+    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer.lines().last().unwrap_or_default().to_owned())
+}
+
+#[tokio::test]
+#[ignore = "run by the next test, in a process"]
+async fn run_a_pod_until_killed() {
+    let cluster = Cluster::builder().node().start().await.unwrap();
+    let program = Binaries::from_env().unwrap().path(Component::Hello);
+    let image = Image::of_program("example.com/hello:1", &program).unwrap();
+    cluster.load_image(&image).await.unwrap();
+    let pods = Api::<Pod>::default_namespaced(cluster.client());
+    pods.create(&PostParams::default(), &pod("hello", &image.reference())).await.unwrap();
+    wait(&cluster, &pods, "hello", is_ready).await;
+    println!("\ncluster {}", cluster.folder().display());
+    let mut end = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::user_defined1()).unwrap();
+    end.recv().await;
+}
+
+#[test]
+fn nothing_is_left_of_a_node_whichever_way_it_ends() {
+    if !node::can_run() {
+        return;
+    }
+    let parent = tempfile::TempDir::new().unwrap();
+    for signal in [Signal::USR1, Signal::KILL] {
+        let mut process = test_in_a_process("node::run_a_pod_until_killed");
+        let mut process = process.env("TMPDIR", parent.path()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let line = lines.find(|line| line.starts_with("cluster ")).unwrap();
+        let folder = Path::new(line.strip_prefix("cluster ").unwrap());
+        let cgroup = folder.file_name().unwrap().to_str().unwrap();
+        assert!(!cgroups(cgroup).is_empty());
+        assert!(pods_of(cgroup) > 0, "a pod has processes");
+        assert_eq!(mounts_of(folder), 0, "they are the node's own");
+
+        kill_process(Pid::from_raw(process.id().try_into().unwrap()).unwrap(), signal).unwrap();
+        process.wait().unwrap();
+        if signal == Signal::KILL {
+            eventually(|| processes_of(folder), Vec::is_empty);
+            eventually(|| pods_of(cgroup), |pods| *pods == 0);
+            // What the kernel does not end goes with the next start, here of a cluster that has no programs.
+            let mut next = test_in_a_process("binaries::start");
+            let next =
+                next.env("TMPDIR", parent.path()).env("KUBEBUILDER_ASSETS", programs_that_end(&parent));
+            next.output().unwrap();
+        }
+        assert_eq!(processes_of(folder), []);
+        assert_eq!(cgroups(cgroup), [""; 0]);
+        assert!(!folder.exists());
+    }
+}
+
+/// Programs that end at once.
+fn programs_that_end(parent: &tempfile::TempDir) -> std::path::PathBuf {
+    let assets = parent.path().join("assets");
+    fs::create_dir_all(&assets).unwrap();
+    for name in ["etcd", "kube-apiserver"] {
+        crate::common::script(&assets, name, "exit 7");
+    }
+    assets
+}
+
+/// The folders with this name in the hierarchies of cgroups.
+fn cgroups(name: &str) -> Vec<String> {
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    let hierarchies = mounts.lines().filter(|line| line.starts_with("cgroup"));
+    let paths = hierarchies.map(|line| format!("{}/{name}", line.split(' ').nth(1).unwrap()));
+    paths.filter(|path| Path::new(path).exists()).collect()
+}
+
+/// How many processes are in the cgroup or below it.
+fn pods_of(name: &str) -> usize {
+    let line = format!("/{name}/");
+    let pids = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path().join("cgroup"));
+    pids.filter(|path| fs::read_to_string(path).is_ok_and(|text| text.contains(&line))).count()
+}
+
+fn mounts_of(folder: &Path) -> usize {
+    fs::read_to_string("/proc/mounts").unwrap().matches(folder.to_str().unwrap()).count()
+}
