@@ -27,10 +27,17 @@ impl Next {
         Self { authority: authority.clone(), client }
     }
 
-    /// Sends a request on, with its method, path, query and headers.
-    pub(crate) async fn send(&self, parts: Parts, body: Body) -> Result<Response<Incoming>, Error> {
+    /// Sends a request of `peer` on, with its method, path, query and headers.
+    pub(crate) async fn send(
+        &self,
+        peer: IpAddr,
+        parts: Parts,
+        body: Body,
+    ) -> Result<Response<Incoming>, Error> {
         let Parts { method, uri, mut headers, .. } = parts;
+        // In this order: a caller could have `Connection` name the header that tells its address.
         remove_hop_by_hop(&mut headers);
+        tell_client(&mut headers, peer);
         // `Host` stays what the caller asked for. HTTP/2 has it in the URI.
         if !headers.contains_key(HOST)
             && let Some(host) = uri.authority().and_then(|host| host.as_str().parse().ok())
@@ -78,7 +85,7 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 ///
 /// The first auditor of a chain adds it. The others are called from within the pod, and leave what the one before has told;
 /// what callers outside write there themselves stands before that address.
-pub(crate) fn tell_client(headers: &mut HeaderMap, peer: IpAddr) {
+fn tell_client(headers: &mut HeaderMap, peer: IpAddr) {
     // A socket that takes IPv4 and IPv6 tells IPv4 addresses in the form of IPv6.
     let peer = peer.to_canonical();
     if peer.is_loopback() && headers.contains_key(FORWARDED_FOR) {
@@ -104,7 +111,8 @@ mod tests {
             headers.append(FORWARDED_FOR, value.parse().unwrap());
         }
         tell_client(&mut headers, peer.parse().unwrap());
-        let values: Vec<_> = headers.get_all(FORWARDED_FOR).into_iter().map(|value| value.to_str().unwrap()).collect();
+        let values: Vec<_> =
+            headers.get_all(FORWARDED_FOR).into_iter().map(|value| value.to_str().unwrap()).collect();
         values.join(" | ")
     }
 

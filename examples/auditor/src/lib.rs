@@ -69,7 +69,8 @@ async fn health(
 
 /// Judges a text: `{"allowed":true}`, or `{"allowed":false,"phrase":"…"}`.
 async fn audit(State(auditor): State<Arc<Auditor>>, request: Request) -> Response {
-    let text = match auditor.read(request.headers(), request.into_parts().1).await {
+    let (parts, body) = request.into_parts();
+    let text = match auditor.read(&parts.headers, body).await {
         Ok(text) => text,
         Err(refusal) => return refusal,
     };
@@ -85,7 +86,7 @@ async fn pass(
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     request: Request,
 ) -> Response {
-    let (mut parts, body) = request.into_parts();
+    let (parts, body) = request.into_parts();
     let body = match auditor.settings.mode {
         // Nothing waits for the verdict: the body is looked at while it passes.
         Mode::Observe => auditor.watched(Which::Request, body),
@@ -95,8 +96,7 @@ async fn pass(
             Err(refusal) => return refusal,
         },
     };
-    forward::tell_client(&mut parts.headers, peer.ip());
-    match auditor.next.send(parts, body).await {
+    match auditor.next.send(peer.ip(), parts, body).await {
         Ok(answer) => auditor.answer(answer),
         Err(error) => {
             let message = format!("no answer from {}: {error}", auditor.settings.next);
@@ -118,7 +118,8 @@ impl Auditor {
     /// The whole of a body, if it can be read and is not too long.
     async fn read(&self, headers: &HeaderMap, body: Body) -> Result<Bytes, Response> {
         if let Some(encoding) = encoding(headers) {
-            let message = format!("found a body that is encoded as {encoding}, accepted one that is not encoded");
+            let message =
+                format!("found a body that is encoded as {encoding}, accepted one that is not encoded");
             return Err(self.refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unreadable", &message));
         }
         let most = self.settings.most_bytes;

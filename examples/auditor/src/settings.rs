@@ -54,7 +54,10 @@ impl Settings {
     pub fn from(variable: impl Fn(&str) -> Option<String>) -> Result<Self, SettingError> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let first = |names: [&'static str; 2]| {
-            names.into_iter().find_map(|name| Some((name, variable(name)?))).map_or((names[0], None), |(n, v)| (n, Some(v)))
+            names
+                .into_iter()
+                .find_map(|name| Some((name, variable(name)?)))
+                .map_or((names[0], None), |(n, v)| (n, Some(v)))
         };
 
         let (name, found) = first(["LUCID_CHAIN_NEXT", "AUDITOR_URL"]);
@@ -95,7 +98,8 @@ impl Settings {
 
 fn authority(url: &str) -> Option<Authority> {
     let uri: Uri = url.parse().ok()?;
-    let is_plain = uri.scheme_str() == Some("http") && matches!(uri.path(), "" | "/") && uri.query().is_none();
+    let is_plain =
+        uri.scheme_str() == Some("http") && matches!(uri.path(), "" | "/") && uri.query().is_none();
     uri.authority().filter(|_| is_plain).cloned()
 }
 
@@ -164,7 +168,11 @@ mod tests {
 
     #[test]
     fn a_probe_of_the_model_is_told_from_one_of_the_auditor_by_its_port() {
-        let variables = [("LUCID_CHAIN_NEXT", "http://localhost:5000"), ("PORT", "8090"), ("LUCID_PROBE_PATHS", "/health")];
+        let variables = [
+            ("LUCID_CHAIN_NEXT", "http://localhost:5000"),
+            ("PORT", "8090"),
+            ("LUCID_PROBE_PATHS", "/health"),
+        ];
         let settings = settings(&variables).unwrap();
         for (host, path, is_probe) in [
             ("10.0.0.7:5000", "/health", true),

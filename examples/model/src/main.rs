@@ -12,7 +12,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let port = std::env::var("PORT").map_or(Ok(5000), |port| port.parse())?;
     let listener = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
         // A pod without IPv6.
-        Err(error) if error.kind() != std::io::ErrorKind::AddrInUse => TcpListener::bind(("0.0.0.0", port)).await?,
+        Err(error) if error.kind() != std::io::ErrorKind::AddrInUse => {
+            TcpListener::bind(("0.0.0.0", port)).await?
+        }
         outcome => outcome?,
     };
     let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));

@@ -33,7 +33,7 @@ impl Archive {
     /// An image that is run as `config` says, with `layer`, a tar archive, as its file system.
     pub(crate) fn new(config: &Config, layer: &[u8]) -> Result<Self, Error> {
         // The header of gzip would tell a time and the file's name: neither is there.
-        let mut gzip = GzBuilder::new().mtime(0).write(Vec::new(), Compression::best());
+        let mut gzip = GzBuilder::new().mtime(0).write(Vec::new(), Compression::default());
         gzip.write_all(layer)?;
         let compressed =
             Blob { media_type: "application/vnd.oci.image.layer.v1.tar+gzip", bytes: gzip.finish()? };
@@ -79,7 +79,8 @@ impl Archive {
         for folder in ["blobs", "blobs/sha256"] {
             archive.append_data(&mut layer::header(EntryType::Directory, 0o755, 0), folder, io::empty())?;
         }
-        let files = blobs.map(|blob| (digest(&blob.bytes).replace("sha256:", "blobs/sha256/"), blob.bytes.clone()));
+        let files =
+            blobs.map(|blob| (digest(&blob.bytes).replace("sha256:", "blobs/sha256/"), blob.bytes.clone()));
         let texts = [("index.json", &index), ("oci-layout", &layout)];
         let texts = texts.map(|(name, json)| (name.to_owned(), json.to_string().into_bytes()));
         for (name, bytes) in files.into_iter().chain(texts) {
@@ -206,7 +207,8 @@ mod tests {
 
     #[test]
     fn the_same_image_is_the_same_archive_and_a_reference_does_not_change_its_digest() {
-        let (first, second) = (Archive::new(&config(), b"a").unwrap(), Archive::new(&config(), b"a").unwrap());
+        let (first, second) =
+            (Archive::new(&config(), b"a").unwrap(), Archive::new(&config(), b"a").unwrap());
         assert_eq!(first.bytes("a:1").unwrap(), second.bytes("a:1").unwrap());
         assert_ne!(first.bytes("a:1").unwrap(), second.bytes("a:2").unwrap());
         let other = Config { user: "65533:65533".to_owned(), ..config() };

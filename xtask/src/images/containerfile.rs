@@ -83,7 +83,9 @@ impl Containerfile {
                     config.entrypoint = words("ENTRYPOINT", &entrypoint.arguments)?;
                 }
                 Instruction::Cmd(cmd) => config.command = words("CMD", &cmd.arguments)?,
-                other => return Err(format!("found {other:?}, which an image without a base cannot need").into()),
+                other => {
+                    return Err(format!("found {other:?}, which an image without a base cannot need").into());
+                }
             }
         }
         if config.entrypoint.is_empty() || config.user.is_empty() {
@@ -94,7 +96,11 @@ impl Containerfile {
 }
 
 /// `KEY="value"` or `KEY=value`: one for each instruction.
-fn pair(instruction: &str, text: &str, declared: &BTreeMap<String, String>) -> Result<(String, String), Error> {
+fn pair(
+    instruction: &str,
+    text: &str,
+    declared: &BTreeMap<String, String>,
+) -> Result<(String, String), Error> {
     let refused = || format!("{instruction}: found {text}, accepted one KEY=\"value\"");
     let (key, value) = text.trim().split_once('=').ok_or_else(refused)?;
     let quoted = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
@@ -168,10 +174,10 @@ mod tests {
         assert_eq!(command, ["--x"]);
         assert_eq!(env, ["KEY=two words"]);
         assert_eq!(ports.into_iter().collect::<Vec<_>>(), ["53/udp", "8080/tcp"]);
-        assert_eq!(labels.into_iter().collect::<Vec<_>>(), [
-            ("a.b".to_owned(), "c".to_owned()),
-            ("a.version".to_owned(), "v1.2.3".to_owned())
-        ]);
+        assert_eq!(
+            labels.into_iter().collect::<Vec<_>>(),
+            [("a.b".to_owned(), "c".to_owned()), ("a.version".to_owned(), "v1.2.3".to_owned())]
+        );
     }
 
     #[test]

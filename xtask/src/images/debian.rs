@@ -56,7 +56,9 @@ pub(crate) fn network_tools(root: &mut Root) -> Result<(), Error> {
 fn extensions() -> Result<Vec<PathBuf>, Error> {
     let folder = PathBuf::from(format!("/usr/lib/{}/xtables", elf::triple()));
     let mut paths = Vec::new();
-    for entry in fs::read_dir(&folder).map_err(|error| format!("failed to read {}: {error}", folder.display()))? {
+    for entry in
+        fs::read_dir(&folder).map_err(|error| format!("failed to read {}: {error}", folder.display()))?
+    {
         let name = entry?.file_name();
         if EXTENSIONS.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
             paths.push(folder.join(name));
@@ -78,7 +80,8 @@ fn package(path: &Path) -> Result<String, Error> {
 
 fn query(arguments: &[&str]) -> Result<String, Error> {
     let output = Command::new("dpkg-query").args(arguments).env("LC_ALL", "C").output();
-    let output = output.map_err(|error| format!("failed to run dpkg-query, which tells packages apart: {error}"))?;
+    let output =
+        output.map_err(|error| format!("failed to run dpkg-query, which tells packages apart: {error}"))?;
     if !output.status.success() {
         let complaint = String::from_utf8_lossy(&output.stderr);
         return Err(format!("dpkg-query {}: {}", arguments.join(" "), complaint.trim()).into());

@@ -58,7 +58,13 @@ fn read(path: &Path) -> Result<Wants, Error> {
 /// Where the library is: in the folders that Debian's dynamic linker searches.
 fn library(name: &str, wanted_by: &Path) -> Result<PathBuf, Error> {
     let triple = triple();
-    let folders = [format!("/lib/{triple}"), format!("/usr/lib/{triple}"), "/lib64".into(), "/lib".into(), "/usr/lib".into()];
+    let folders = [
+        format!("/lib/{triple}"),
+        format!("/usr/lib/{triple}"),
+        "/lib64".into(),
+        "/lib".into(),
+        "/usr/lib".into(),
+    ];
     let mut paths = folders.iter().map(|folder| Path::new(folder).join(name));
     paths.find(|path| path.exists()).ok_or_else(|| {
         format!("{} needs {name}, which is in none of {}", wanted_by.display(), folders.join(", ")).into()
@@ -77,7 +83,9 @@ mod tests {
     #[test]
     fn libraries_of_libraries_and_the_dynamic_linker_are_found() {
         let found = needed(&["/usr/sbin/nft".into()]).unwrap();
-        let has = |name: &str| found.iter().any(|path| path.file_name().unwrap().to_string_lossy().starts_with(name));
+        let has = |name: &str| {
+            found.iter().any(|path| path.file_name().unwrap().to_string_lossy().starts_with(name))
+        };
         // nft itself asks for libnftables, and that for libnftnl.
         for name in ["libnftables.so", "libnftnl.so", "libc.so", "ld-linux"] {
             assert!(has(name), "{name} in {found:?}");

@@ -21,8 +21,13 @@ pub(crate) struct Tree {
 enum Entry {
     Folder,
     /// The file of this machine that has the content.
-    File { content: PathBuf, is_program: bool },
-    Link { target: PathBuf },
+    File {
+        content: PathBuf,
+        is_program: bool,
+    },
+    Link {
+        target: PathBuf,
+    },
 }
 
 impl Tree {
@@ -58,7 +63,11 @@ impl Tree {
         for folder in path.ancestors().skip(1).filter(|folder| *folder != Path::new("")) {
             match self.entries.entry(folder.to_owned()).or_insert(Entry::Folder) {
                 Entry::Folder => {}
-                _ => return Err(format!("{} is in {}, which is no folder", path.display(), folder.display()).into()),
+                _ => {
+                    return Err(
+                        format!("{} is in {}, which is no folder", path.display(), folder.display()).into()
+                    );
+                }
             }
         }
         if path == Path::new("") {
@@ -79,7 +88,9 @@ impl Tree {
         let mut archive = Builder::new(Vec::new());
         for (path, entry) in &self.entries {
             match entry {
-                Entry::Folder => archive.append_data(&mut header(EntryType::Directory, 0o755, 0), path, io::empty())?,
+                Entry::Folder => {
+                    archive.append_data(&mut header(EntryType::Directory, 0o755, 0), path, io::empty())?
+                }
                 Entry::File { content, is_program } => {
                     let content = fs::read(content)?;
                     let mode = if *is_program { 0o755 } else { 0o644 };
@@ -139,7 +150,8 @@ mod tests {
         let reversed = [copy("rootfs", "/"), copy("program", "/program")];
         let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
         let (first, second) = (context(&["a", "b"], long_ago), context(&["b", "a"], SystemTime::now()));
-        fs::set_permissions(first.path().join("rootfs/usr/lib/a"), fs::Permissions::from_mode(0o600)).unwrap();
+        fs::set_permissions(first.path().join("rootfs/usr/lib/a"), fs::Permissions::from_mode(0o600))
+            .unwrap();
         let bytes = Tree::of(&copies, first.path()).unwrap().archive().unwrap();
         assert_eq!(bytes, Tree::of(&reversed, second.path()).unwrap().archive().unwrap());
     }
@@ -158,14 +170,17 @@ mod tests {
             found.push((entry.path().unwrap().display().to_string(), header.mode().unwrap()));
         }
         let found: Vec<_> = found.iter().map(|(path, mode)| (path.trim_end_matches('/'), *mode)).collect();
-        assert_eq!(found, [
-            ("lib", 0o777),
-            ("opt", 0o755),
-            ("opt/program", 0o755),
-            ("usr", 0o755),
-            ("usr/lib", 0o755),
-            ("usr/lib/a", 0o644)
-        ]);
+        assert_eq!(
+            found,
+            [
+                ("lib", 0o777),
+                ("opt", 0o755),
+                ("opt/program", 0o755),
+                ("usr", 0o755),
+                ("usr/lib", 0o755),
+                ("usr/lib/a", 0o644)
+            ]
+        );
     }
 
     #[test]

@@ -136,7 +136,8 @@ fn make(name: &str, source: &str, options: &Images, folder: &Path) -> Result<Mad
 /// The Containerfile of `source`, a folder of this repository.
 fn read(source: &str) -> Result<Containerfile, Error> {
     let path = Path::new(ROOT).join(source).join("Containerfile");
-    let text = fs::read_to_string(&path).map_err(|error| format!("failed to read {}: {error}", path.display()))?;
+    let text =
+        fs::read_to_string(&path).map_err(|error| format!("failed to read {}: {error}", path.display()))?;
     let revision = report::output("git", &["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]);
     let arguments = BTreeMap::from([
         ("VERSION", env!("CARGO_PKG_VERSION").to_owned()),

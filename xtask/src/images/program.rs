@@ -38,7 +38,18 @@ pub(crate) fn build(package: &str, profile: Profile, folder: &Path) -> Result<Pa
     let c: Vec<_> = places.iter().map(|place| format!("-ffile-prefix-map={place}")).collect();
 
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--locked", "--package", package, "--bin", package, "--profile", name, "--target", &target]);
+    cargo.args([
+        "build",
+        "--locked",
+        "--package",
+        package,
+        "--bin",
+        package,
+        "--profile",
+        name,
+        "--target",
+        &target,
+    ]);
     cargo.arg("--target-dir").arg(folder).current_dir(&root);
     // With `--target`, these are for the program alone, not for what builds it.
     cargo.env("CARGO_ENCODED_RUSTFLAGS", rust.join("\u{1f}"));

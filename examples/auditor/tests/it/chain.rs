@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::routing::any;
 use serde_json::{Value, json};
 
-use crate::{auditor, chain, client, serve};
+use crate::{NOBODY, auditor, chain, client, serve};
 
 #[tokio::test]
 async fn the_model_gets_the_request_as_it_was_sent() {
@@ -17,7 +17,7 @@ async fn the_model_gets_the_request_as_it_was_sent() {
         .header("x-many", "one")
         .header("x-many", "two")
         .header("accept-encoding", "gzip")
-        .header("connection", "x-mine")
+        .header("connection", "x-mine, x-forwarded-for")
         .header("x-mine", "1")
         .body("hello");
     let asked: Value = request.send().await.unwrap().json().await.unwrap();
@@ -30,6 +30,7 @@ async fn the_model_gets_the_request_as_it_was_sent() {
     assert_eq!(headers["x-many"], json!(["one", "two"]));
     assert_eq!(headers["accept-encoding"], json!(["gzip"]));
     assert_eq!(headers["content-length"], json!(["5"]));
+    assert_eq!(headers["x-forwarded-for"], json!(["127.0.0.1"]), "nobody can have it removed");
     assert_eq!(headers["x-mine"], Value::Null, "named by Connection, it is for the first neighbour alone");
 }
 
@@ -53,7 +54,8 @@ async fn the_caller_gets_status_and_headers_of_the_model() {
     let first = chain(serve(model).await, &[]).await;
     let answer = client().get(format!("http://{first}/")).send().await.unwrap();
     assert_eq!(answer.status().as_u16(), 418);
-    let cookies: Vec<_> = answer.headers().get_all("set-cookie").iter().map(|value| value.to_str().unwrap()).collect();
+    let cookies: Vec<_> =
+        answer.headers().get_all("set-cookie").iter().map(|value| value.to_str().unwrap()).collect();
     assert_eq!(cookies, ["a=1", "b=2"]);
     assert_eq!(answer.headers()["x-model"], "yes");
     assert_eq!(answer.headers()["content-length"], "15");
@@ -71,24 +73,26 @@ async fn an_answer_without_a_body_comes_back_so() {
 
 #[tokio::test]
 async fn health_is_the_auditors_but_for_the_probe_of_the_model() {
-    let nobody = crate::process::free_port();
     let probes = [("LUCID_AUDITOR_PORT", "8090"), ("LUCID_PROBE_PATHS", "/health")];
-    let without_model = auditor(nobody, &probes).await;
+    let without_model = auditor(NOBODY.parse().unwrap(), &probes).await;
     let ask = |host: &'static str| {
         client().get(format!("http://{without_model}/health")).header("host", host).send()
     };
     let own = ask("10.0.0.7:8090").await.unwrap();
     assert_eq!((own.status().as_u16(), own.text().await.unwrap().as_str()), (200, r#"{"status":"ok"}"#));
-    assert_eq!(ask("10.0.0.7:5000").await.unwrap().status(), 502, "the model is not up, and its probe says so");
+    assert_eq!(
+        ask("10.0.0.7:5000").await.unwrap().status(),
+        502,
+        "the model is not up, and its probe says so"
+    );
 }
 
 #[tokio::test]
 async fn a_next_one_that_is_not_there_is_named() {
-    let nobody = crate::process::free_port();
-    let first = auditor(nobody, &[("LUCID_AUDITOR_ID", "lucid-injection-auditor")]).await;
+    let first = auditor(NOBODY.parse().unwrap(), &[("LUCID_AUDITOR_ID", "lucid-injection-auditor")]).await;
     let answer = client().get(format!("http://{first}/")).send().await.unwrap();
     assert_eq!(answer.status(), 502);
     let told: Value = answer.json().await.unwrap();
     assert_eq!(told["error"]["auditor"], "lucid-injection-auditor");
-    assert!(told["error"]["message"].as_str().unwrap().contains(&nobody.to_string()), "{told}");
+    assert!(told["error"]["message"].as_str().unwrap().contains(NOBODY), "{told}");
 }

@@ -13,6 +13,9 @@ use axum::serve::ListenerExt as _;
 use example_auditor::{Settings, router};
 use tokio::net::TcpListener;
 
+/// Where nobody listens.
+const NOBODY: &str = "127.0.0.1:1";
+
 /// Serves on a free port, until the test ends.
 async fn serve(router: Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

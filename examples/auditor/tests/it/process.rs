@@ -1,15 +1,16 @@
 //! The auditor as a process.
 
 use std::io::Read as _;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::{client, serve, within};
 
-/// An address at which nobody listens.
-pub(crate) fn free_port() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 fn program() -> Command {
@@ -30,7 +31,7 @@ impl Drop for Running {
 #[tokio::test]
 async fn it_serves_ipv4_and_ipv6_and_ends_when_it_is_asked_to() {
     let model = serve(example_model::router()).await;
-    let port = free_port().port();
+    let port = free_port();
     let mut program = program();
     program.env("LUCID_CHAIN_NEXT", format!("http://{model}")).env("LUCID_AUDITOR_PORT", port.to_string());
     let mut auditor = Running(program.spawn().unwrap());
@@ -46,8 +47,7 @@ async fn it_serves_ipv4_and_ipv6_and_ends_when_it_is_asked_to() {
     }
     assert_eq!(client().get(format!("http://127.0.0.1:{port}/")).send().await.unwrap().status(), 200);
 
-    let id = auditor.0.id().to_string();
-    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    kill_process(Pid::from_child(&auditor.0), Signal::TERM).unwrap();
     let begin = Instant::now();
     let status = loop {
         if let Some(status) = auditor.0.try_wait().unwrap() {

@@ -85,7 +85,9 @@ async fn to_observe_each_piece_of_a_request_arrives_before_the_caller_sends_the_
     });
     let first = chain(serve(model).await, &[("LUCID_AUDIT_MODE", "observe")]).await;
     let (send, receive) = pieces();
-    let body = StreamBody::new(receive.map(|piece| Ok::<_, Infallible>(Frame::data(Bytes::from_static(piece.as_bytes())))));
+    let body = StreamBody::new(
+        receive.map(|piece| Ok::<_, Infallible>(Frame::data(Bytes::from_static(piece.as_bytes())))),
+    );
     let request = client().post(format!("http://{first}/")).body(reqwest::Body::wrap(body));
     let answer = tokio::spawn(request.send());
     for piece in ["one", "the secret word", "three"] {
@@ -106,5 +108,8 @@ async fn the_words_of_the_example_model_come_as_events() {
     while let Some(piece) = within(answer.chunk()).await.unwrap() {
         events.push(String::from_utf8(piece.to_vec()).unwrap());
     }
-    assert_eq!(events.concat(), "data: {\"word\":\"Hello\"}\n\ndata: {\"word\":\"there\"}\n\ndata: [DONE]\n\n");
+    assert_eq!(
+        events.concat(),
+        "data: {\"word\":\"Hello\"}\n\ndata: {\"word\":\"there\"}\n\ndata: [DONE]\n\n"
+    );
 }
