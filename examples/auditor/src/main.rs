@@ -29,7 +29,9 @@ async fn run() -> Result<(), Box<dyn Error>> {
     // The first process of a container gets no signal that it does not ask for.
     let mut terminate = signal(SignalKind::terminate())?;
     let service = router(settings).into_make_service_with_connect_info::<SocketAddr>();
-    let asked_to_end = async move { drop(terminate.recv().await) };
+    let asked_to_end = async move {
+        terminate.recv().await;
+    };
     Ok(axum::serve(listener, service).with_graceful_shutdown(asked_to_end).await?)
 }
 

@@ -20,6 +20,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
     let mut terminate = signal(SignalKind::terminate())?;
     let service = example_model::router().into_make_service_with_connect_info::<SocketAddr>();
-    let asked_to_end = async move { drop(terminate.recv().await) };
+    let asked_to_end = async move {
+        terminate.recv().await;
+    };
     Ok(axum::serve(listener, service).with_graceful_shutdown(asked_to_end).await?)
 }
