@@ -3,6 +3,7 @@
 mod bench;
 mod checks;
 mod demo;
+mod images;
 mod report;
 mod soak;
 mod testbed;
@@ -28,6 +29,8 @@ enum Task {
     Demo(demo::Demo),
     /// Runs every check: format, clippy, documentation, unit and end-to-end tests.
     Test,
+    /// Builds the images as OCI archives, without a container daemon.
+    Images(images::Images),
     /// Checks what the workspace depends on against deny.toml, with cargo-deny.
     Deny,
     /// Figures, measured on this machine.
@@ -44,6 +47,7 @@ enum Task {
 fn main() -> ExitCode {
     let outcome: Result<(), Error> = match Xtask::parse().task {
         Task::Demo(demo) => demo::run(&demo),
+        Task::Images(options) => images::run(&options),
         Task::Test => checks::run(),
         Task::Deny => checks::deny(),
         Task::Bench(task) => bench::run(&task),

@@ -1,0 +1,152 @@
+//! The way to the next auditor or the model.
+
+use std::net::IpAddr;
+
+use axum::body::Body;
+use hyper::body::Incoming;
+use hyper::header::{self, HOST, HeaderMap, HeaderName, HeaderValue};
+use hyper::http::request::Parts;
+use hyper::http::uri::{Authority, Scheme};
+use hyper::{Request, Response, Uri, Version};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Client, Error};
+use hyper_util::rt::TokioExecutor;
+
+/// Whom to hand requests on to.
+pub(crate) struct Next {
+    authority: Authority,
+    client: Client<HttpConnector, Body>,
+}
+
+impl Next {
+    pub(crate) fn new(authority: &Authority) -> Self {
+        let mut connector = HttpConnector::new();
+        // A piece of an answer must not wait for the next one.
+        connector.set_nodelay(true);
+        let client = Client::builder(TokioExecutor::new()).build(connector);
+        Self { authority: authority.clone(), client }
+    }
+
+    /// Sends a request of `peer` on, with its method, path, query and headers.
+    pub(crate) async fn send(
+        &self,
+        peer: IpAddr,
+        parts: Parts,
+        body: Body,
+    ) -> Result<Response<Incoming>, Error> {
+        let Parts { method, uri, mut headers, .. } = parts;
+        // In this order: a caller could have `Connection` name the header that tells its address.
+        remove_hop_by_hop(&mut headers);
+        tell_client(&mut headers, peer);
+        // `Host` stays what the caller asked for. HTTP/2 has it in the URI.
+        if !headers.contains_key(HOST)
+            && let Some(host) = uri.authority().and_then(|host| host.as_str().parse().ok())
+        {
+            headers.insert(HOST, host);
+        }
+        let mut to = Uri::default().into_parts();
+        to.scheme = Some(Scheme::HTTP);
+        to.authority = Some(self.authority.clone());
+        to.path_and_query = uri.into_parts().path_and_query.or(to.path_and_query);
+        let mut request = Request::new(body);
+        *request.method_mut() = method;
+        *request.uri_mut() = Uri::from_parts(to).unwrap_or_default();
+        *request.headers_mut() = headers;
+        *request.version_mut() = Version::HTTP_11;
+        self.client.request(request).await
+    }
+}
+
+/// Removes what is between two neighbours alone, RFC 9110 section 7.6.1: the named headers, and those that `Connection`
+/// names. All others pass.
+pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    const HOP_BY_HOP: [HeaderName; 5] = [
+        header::CONNECTION,
+        header::TE,
+        header::TRANSFER_ENCODING,
+        header::UPGRADE,
+        HeaderName::from_static("keep-alive"),
+    ];
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .into_iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in named.iter().chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+}
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// Tells the model who has called: the last address of `X-Forwarded-For` is the one that connected to the pod.
+///
+/// The first auditor of a chain adds it. The others are called from within the pod, and leave what the one before has told;
+/// what callers outside write there themselves stands before that address.
+fn tell_client(headers: &mut HeaderMap, peer: IpAddr) {
+    // A socket that takes IPv4 and IPv6 tells IPv4 addresses in the form of IPv6.
+    let peer = peer.to_canonical();
+    if peer.is_loopback() && headers.contains_key(FORWARDED_FOR) {
+        return;
+    }
+    let before = headers.get_all(FORWARDED_FOR).into_iter().map(HeaderValue::as_bytes);
+    let mut all: Vec<&[u8]> = before.collect();
+    let peer = peer.to_string();
+    all.push(peer.as_bytes());
+    // Always valid: it is made of valid values and an address.
+    if let Ok(value) = HeaderValue::from_bytes(&all.join(&b", "[..])) {
+        headers.insert(FORWARDED_FOR, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(before: &[&str], peer: &str) -> String {
+        let mut headers = HeaderMap::new();
+        for value in before {
+            headers.append(FORWARDED_FOR, value.parse().unwrap());
+        }
+        tell_client(&mut headers, peer.parse().unwrap());
+        let values: Vec<_> =
+            headers.get_all(FORWARDED_FOR).into_iter().map(|value| value.to_str().unwrap()).collect();
+        values.join(" | ")
+    }
+
+    #[test]
+    fn the_last_address_is_the_one_that_connected_to_the_pod() {
+        assert_eq!(told(&[], "10.0.0.9"), "10.0.0.9");
+        assert_eq!(told(&[], "::ffff:10.0.0.9"), "10.0.0.9");
+        assert_eq!(told(&[], "fd00::9"), "fd00::9");
+        // What a caller, or a proxy before the pod, writes stands before it.
+        assert_eq!(told(&["1.2.3.4", "5.6.7.8"], "10.0.0.9"), "1.2.3.4, 5.6.7.8, 10.0.0.9");
+        // An auditor before this one has told it, or an application in the pod calls.
+        assert_eq!(told(&["10.0.0.9"], "127.0.0.1"), "10.0.0.9");
+        assert_eq!(told(&["10.0.0.9"], "::1"), "10.0.0.9");
+        assert_eq!(told(&[], "::ffff:127.0.0.1"), "127.0.0.1");
+    }
+
+    #[test]
+    fn what_is_between_neighbours_does_not_pass() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("connection", "close, X-Mine"),
+            ("x-mine", "1"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "websocket"),
+            ("keep-alive", "timeout=5"),
+            ("te", "trailers"),
+            ("authorization", "Bearer a"),
+            ("trailer", "x-checksum"),
+        ] {
+            headers.append(name, value.parse().unwrap());
+        }
+        remove_hop_by_hop(&mut headers);
+        let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["authorization", "trailer"]);
+    }
+}

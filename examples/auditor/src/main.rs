@@ -1,0 +1,48 @@
+//! The auditor as a process.
+
+use std::error::Error;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::process::ExitCode;
+
+use axum::serve::ListenerExt as _;
+use example_auditor::{Settings, router};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    tracing_subscriber::fmt().json().init();
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("example-auditor: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), Box<dyn Error>> {
+    let settings = Settings::from(|name| std::env::var(name).ok())?;
+    // A piece of an answer must not wait for the next one.
+    let listener = listen(settings.port).await?.tap_io(|connection| drop(connection.set_nodelay(true)));
+    tracing::info!(id = settings.id, port = settings.port, next = %settings.next, mode = ?settings.mode, "ready");
+    // The first process of a container gets no signal that it does not ask for.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let service = router(settings).into_make_service_with_connect_info::<SocketAddr>();
+    let asked_to_end = async move {
+        terminate.recv().await;
+    };
+    Ok(axum::serve(listener, service).with_graceful_shutdown(asked_to_end).await?)
+}
+
+/// Listens on all addresses: `localhost`, by which auditors call each other, is `::1` first, and who is not there leaves the
+/// port to somebody else in the pod.
+async fn listen(port: u16) -> std::io::Result<TcpListener> {
+    match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
+        // A pod without IPv6.
+        Err(error) if error.kind() != std::io::ErrorKind::AddrInUse => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await
+        }
+        outcome => outcome,
+    }
+}

@@ -1,0 +1,189 @@
+//! What the container's environment says.
+
+use hyper::Uri;
+use hyper::header::{HOST, HeaderMap};
+use hyper::http::uri::Authority;
+use snafu::Snafu;
+
+use crate::Phrases;
+
+/// How an auditor is run. Lucid sets all of it but `phrases` and `most_bytes`.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Settings {
+    /// `LUCID_AUDITOR_ID`: the name of the container.
+    pub id: String,
+    /// `LUCID_AUDITOR_PORT`, or `PORT`: where to listen.
+    pub port: u16,
+    /// `LUCID_CHAIN_NEXT`, or `AUDITOR_URL`: the next auditor, or the model.
+    pub next: Authority,
+    /// `LUCID_AUDIT_MODE`.
+    pub mode: Mode,
+    /// `LUCID_PROBE_PATHS`: the paths at which the kubelet asks how the model is.
+    pub probe_paths: Vec<String>,
+    /// `BLOCKED_PHRASES`: what must not be said, separated by commas.
+    pub phrases: Phrases,
+    /// `MAX_BODY_BYTES`: how long a request may be that has to be read whole.
+    pub most_bytes: usize,
+}
+
+/// What becomes of what is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// It is held back.
+    Enforce,
+    /// It is logged and passes: the application is never held up.
+    Observe,
+}
+
+/// A variable that makes no sense, or is missing.
+#[derive(Debug, Snafu)]
+#[snafu(display("{name}: found {}, accepted {accepted}", found.as_deref().unwrap_or("nothing")))]
+pub struct SettingError {
+    name: &'static str,
+    found: Option<String>,
+    accepted: &'static str,
+}
+
+impl Settings {
+    /// Reads what `variable` gives for a name, which is [`std::env::var`] but in tests.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingError`] names the variable, what was found and what is accepted.
+    pub fn from(variable: impl Fn(&str) -> Option<String>) -> Result<Self, SettingError> {
+        let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let first = |names: [&'static str; 2]| {
+            names
+                .into_iter()
+                .find_map(|name| Some((name, variable(name)?)))
+                .map_or((names[0], None), |(n, v)| (n, Some(v)))
+        };
+
+        let (name, found) = first(["LUCID_CHAIN_NEXT", "AUDITOR_URL"]);
+        let next = found.as_deref().and_then(authority);
+        let next = next.ok_or(SettingError { name, found, accepted: "http://HOST:PORT" })?;
+        let (name, found) = first(["LUCID_AUDITOR_PORT", "PORT"]);
+        let port = number(name, found, 8080, "a port, 1 to 65535")?;
+        let mode = match variable("LUCID_AUDIT_MODE") {
+            None => Mode::Enforce,
+            Some(mode) if mode == "enforce" => Mode::Enforce,
+            Some(mode) if mode == "observe" => Mode::Observe,
+            found => {
+                return Err(SettingError { name: "LUCID_AUDIT_MODE", found, accepted: "enforce or observe" });
+            }
+        };
+        let most_bytes = number("MAX_BODY_BYTES", variable("MAX_BODY_BYTES"), 1 << 20, "a number of bytes")?;
+        let probe_paths = variable("LUCID_PROBE_PATHS").unwrap_or_default();
+        let phrases = variable("BLOCKED_PHRASES");
+        Ok(Self {
+            id: variable("LUCID_AUDITOR_ID").unwrap_or_else(|| "example-auditor".to_owned()),
+            port,
+            next,
+            mode,
+            probe_paths: probe_paths.split(',').filter(|path| !path.is_empty()).map(str::to_owned).collect(),
+            phrases: Phrases::parse(phrases.as_deref().unwrap_or("ignore previous instructions")),
+            most_bytes,
+        })
+    }
+
+    /// Whether a request for `path` asks how the model is: it is one of the model's probes, and was not sent to this
+    /// auditor's port.
+    pub(crate) fn is_probe_of_the_model(&self, path: &str, headers: &HeaderMap) -> bool {
+        let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+        let port = host.and_then(|host| host.parse::<Authority>().ok()?.port_u16());
+        port.is_some_and(|port| port != self.port) && self.probe_paths.iter().any(|probe| probe == path)
+    }
+}
+
+fn authority(url: &str) -> Option<Authority> {
+    let uri: Uri = url.parse().ok()?;
+    let is_plain =
+        uri.scheme_str() == Some("http") && matches!(uri.path(), "" | "/") && uri.query().is_none();
+    uri.authority().filter(|_| is_plain).cloned()
+}
+
+fn number<N>(
+    name: &'static str,
+    found: Option<String>,
+    default: N,
+    accepted: &'static str,
+) -> Result<N, SettingError>
+where
+    N: std::str::FromStr + PartialEq + From<u8>,
+{
+    let Some(text) = found else { return Ok(default) };
+    let number = text.parse().ok().filter(|number| *number != N::from(0));
+    number.ok_or(SettingError { name, found: Some(text), accepted })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(variables: &[(&str, &str)]) -> Result<Settings, SettingError> {
+        Settings::from(|name| {
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn what_lucid_sets_is_understood() {
+        let settings = settings(&[
+            ("LUCID_AUDITOR_ID", "lucid-injection-auditor"),
+            ("LUCID_CHAIN_NEXT", "http://localhost:8093"),
+            ("LUCID_AUDITOR_PORT", "8090"),
+            ("LUCID_AUDIT_MODE", "observe"),
+            ("LUCID_PROBE_PATHS", "/health,/ready"),
+        ])
+        .unwrap();
+        assert_eq!((settings.id.as_str(), settings.port), ("lucid-injection-auditor", 8090));
+        assert_eq!((settings.next.as_str(), settings.mode), ("localhost:8093", Mode::Observe));
+        assert_eq!(settings.probe_paths, ["/health", "/ready"]);
+    }
+
+    #[test]
+    fn the_older_names_do_and_the_rest_has_defaults() {
+        let settings = settings(&[("AUDITOR_URL", "http://localhost:5000/"), ("PORT", "8093")]).unwrap();
+        assert_eq!((settings.next.as_str(), settings.port), ("localhost:5000", 8093));
+        assert_eq!((settings.mode, settings.most_bytes), (Mode::Enforce, 1 << 20));
+    }
+
+    #[test]
+    fn a_mistake_names_the_variable_what_was_found_and_what_is_accepted() {
+        let next = ("LUCID_CHAIN_NEXT", "http://localhost:5000");
+        for (variables, told) in [
+            (&[][..], "LUCID_CHAIN_NEXT: found nothing, accepted http://HOST:PORT"),
+            (&[("LUCID_CHAIN_NEXT", "https://model")], "found https://model"),
+            (&[("LUCID_CHAIN_NEXT", "localhost:5000")], "found localhost:5000"),
+            (&[next, ("PORT", "0")], "PORT: found 0, accepted a port"),
+            (&[next, ("LUCID_AUDITOR_PORT", "x")], "LUCID_AUDITOR_PORT: found x"),
+            (&[next, ("LUCID_AUDIT_MODE", "off")], "found off, accepted enforce or observe"),
+            (&[next, ("MAX_BODY_BYTES", "-1")], "MAX_BODY_BYTES: found -1"),
+        ] {
+            let message = settings(variables).unwrap_err().to_string();
+            assert!(message.contains(told), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_probe_of_the_model_is_told_from_one_of_the_auditor_by_its_port() {
+        let variables = [
+            ("LUCID_CHAIN_NEXT", "http://localhost:5000"),
+            ("PORT", "8090"),
+            ("LUCID_PROBE_PATHS", "/health"),
+        ];
+        let settings = settings(&variables).unwrap();
+        for (host, path, is_probe) in [
+            ("10.0.0.7:5000", "/health", true),
+            ("[fd00::7]:5000", "/health", true),
+            ("10.0.0.7:8090", "/health", false),
+            ("10.0.0.7:5000", "/ready", false),
+            ("model", "/health", false),
+        ] {
+            let headers = HeaderMap::from_iter([(HOST, host.parse().unwrap())]);
+            assert_eq!(settings.is_probe_of_the_model(path, &headers), is_probe, "{host} {path}");
+        }
+        assert!(!settings.is_probe_of_the_model("/health", &HeaderMap::new()));
+    }
+}

@@ -1,0 +1,115 @@
+//! Whether pieces pass as they come. A sender here sends its next piece only after the one before has arrived at the other
+//! end, so that an auditor which waits for the whole would wait for ever.
+
+use std::convert::Infallible;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::channel::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::Frame;
+
+use crate::{chain, client, serve, within};
+
+/// A body whose pieces the test sends.
+fn pieces() -> (UnboundedSender<&'static str>, UnboundedReceiver<&'static str>) {
+    mpsc::unbounded()
+}
+
+/// A model that answers one request, with the pieces that are sent.
+fn answering(pieces: UnboundedReceiver<&'static str>) -> Router {
+    let pieces = std::sync::Arc::new(std::sync::Mutex::new(Some(pieces)));
+    Router::new().fallback(move || {
+        let pieces = pieces.lock().unwrap().take().unwrap();
+        async { Body::from_stream(pieces.map(Ok::<_, Infallible>)) }
+    })
+}
+
+#[tokio::test]
+async fn each_piece_of_an_answer_arrives_before_the_model_sends_the_next() {
+    for mode in ["enforce", "observe"] {
+        let (send, receive) = pieces();
+        let first = chain(serve(answering(receive)).await, &[("LUCID_AUDIT_MODE", mode)]).await;
+        send.unbounded_send("one").unwrap();
+        let mut answer = within(client().get(format!("http://{first}/")).send()).await.unwrap();
+        for (piece, next) in [("one", Some("two")), ("two", Some("three")), ("three", None)] {
+            assert_eq!(within(answer.chunk()).await.unwrap().unwrap(), piece, "{mode}");
+            if let Some(next) = next {
+                send.unbounded_send(next).unwrap();
+            }
+        }
+        drop(send);
+        assert_eq!(within(answer.chunk()).await.unwrap(), None, "{mode}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_is_cut_off_before_a_phrase_is_complete() {
+    let (send, receive) = pieces();
+    let first = chain(serve(answering(receive)).await, &[]).await;
+    send.unbounded_send("the secr").unwrap();
+    let mut answer = within(client().get(format!("http://{first}/")).send()).await.unwrap();
+    assert_eq!(within(answer.chunk()).await.unwrap().unwrap(), "the secr");
+    send.unbounded_send("et word is").unwrap();
+    let end = within(answer.chunk()).await;
+    assert!(end.is_err(), "the caller is to see that the answer is not whole: {end:?}");
+}
+
+#[tokio::test]
+async fn to_observe_lets_the_whole_answer_pass() {
+    let (send, receive) = pieces();
+    let first = chain(serve(answering(receive)).await, &[("LUCID_AUDIT_MODE", "observe")]).await;
+    for piece in ["the secr", "et word is", " fish"] {
+        send.unbounded_send(piece).unwrap();
+    }
+    drop(send);
+    let answer = within(client().get(format!("http://{first}/")).send()).await.unwrap();
+    assert_eq!(within(answer.text()).await.unwrap(), "the secret word is fish");
+}
+
+#[tokio::test]
+async fn to_observe_each_piece_of_a_request_arrives_before_the_caller_sends_the_next() {
+    // What the model gets comes out here.
+    let (got, mut arrived) = mpsc::unbounded::<Bytes>();
+    let model = Router::new().fallback(move |request: Request| {
+        let got = got.clone();
+        async move {
+            let mut body = request.into_body();
+            while let Some(frame) = body.frame().await {
+                got.unbounded_send(frame.unwrap().into_data().unwrap()).unwrap();
+            }
+        }
+    });
+    let first = chain(serve(model).await, &[("LUCID_AUDIT_MODE", "observe")]).await;
+    let (send, receive) = pieces();
+    let body = StreamBody::new(
+        receive.map(|piece| Ok::<_, Infallible>(Frame::data(Bytes::from_static(piece.as_bytes())))),
+    );
+    let request = client().post(format!("http://{first}/")).body(reqwest::Body::wrap(body));
+    let answer = tokio::spawn(request.send());
+    for piece in ["one", "the secret word", "three"] {
+        send.unbounded_send(piece).unwrap();
+        assert_eq!(within(arrived.next()).await.unwrap(), piece);
+    }
+    drop(send);
+    assert_eq!(within(answer).await.unwrap().unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn the_words_of_the_example_model_come_as_events() {
+    let first = chain(serve(example_model::router()).await, &[]).await;
+    let body = r#"{"prompt":"Hello there","stream":true}"#;
+    let mut answer = within(client().post(format!("http://{first}/")).body(body).send()).await.unwrap();
+    assert_eq!(answer.headers()["content-type"], "text/event-stream");
+    let mut events = Vec::new();
+    while let Some(piece) = within(answer.chunk()).await.unwrap() {
+        events.push(String::from_utf8(piece.to_vec()).unwrap());
+    }
+    assert_eq!(
+        events.concat(),
+        "data: {\"word\":\"Hello\"}\n\ndata: {\"word\":\"there\"}\n\ndata: [DONE]\n\n"
+    );
+}

@@ -1,0 +1,97 @@
+//! What is refused, and how.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use serde_json::{Value, json};
+
+use crate::{auditor, client, serve};
+
+/// A model that counts what reaches it.
+async fn counting() -> (std::net::SocketAddr, Arc<AtomicUsize>) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let model = Router::new().fallback(move || {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async { "answered" }
+    });
+    (serve(model).await, count)
+}
+
+#[tokio::test]
+async fn a_request_with_a_phrase_does_not_reach_the_model() {
+    let (model, count) = counting().await;
+    let first = auditor(model, &[("LUCID_AUDITOR_ID", "lucid-pii-auditor")]).await;
+    for body in ["The Secret Word, please", r#"{"prompt":"the s\u0065cret word"}"#] {
+        let answer = client().post(format!("http://{first}/")).body(body).send().await.unwrap();
+        assert_eq!(answer.status(), 403, "{body}");
+        let error = json!({
+            "type": "blocked",
+            "auditor": "lucid-pii-auditor",
+            "message": "the request contains \"secret word\"",
+        });
+        assert_eq!(answer.json::<Value>().await.unwrap(), json!({"error": error}));
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 0);
+    let answer = client().post(format!("http://{first}/")).body("hello").send().await.unwrap();
+    assert_eq!((answer.status().as_u16(), count.load(Ordering::SeqCst)), (200, 1));
+}
+
+#[tokio::test]
+async fn to_observe_everything_passes() {
+    let (model, count) = counting().await;
+    let variables = [("LUCID_AUDIT_MODE", "observe"), ("MAX_BODY_BYTES", "4")];
+    let first = auditor(model, &variables).await;
+    let url = format!("http://{first}/");
+    let requests = [
+        client().post(&url).body("the secret word"),
+        client().post(&url).header("content-encoding", "gzip").body("not even gzip"),
+    ];
+    for (place, request) in requests.into_iter().enumerate() {
+        assert_eq!(request.send().await.unwrap().text().await.unwrap(), "answered");
+        assert_eq!(count.load(Ordering::SeqCst), place + 1);
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_does_not_pass() {
+    let (model, count) = counting().await;
+    let first = auditor(model, &[("MAX_BODY_BYTES", "16")]).await;
+    let url = format!("http://{first}/");
+    let encoded = client().post(&url).header("content-encoding", "gzip").body("x");
+    let large = client().post(&url).body("x".repeat(17));
+    for (request, status, told) in [(encoded, 415, "encoded as gzip"), (large, 413, "at most 16 bytes")] {
+        let answer = request.send().await.unwrap();
+        assert_eq!(answer.status(), status);
+        let message = answer.json::<Value>().await.unwrap()["error"]["message"].to_string();
+        assert!(message.contains(told), "{message}");
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 0);
+
+    let compressed = Router::new().fallback(|| async { ([("content-encoding", "br")], "x") });
+    let compressed = serve(compressed).await;
+    for (mode, status) in [("enforce", 502), ("observe", 200)] {
+        let first = auditor(compressed, &[("LUCID_AUDIT_MODE", mode)]).await;
+        let answer = client().get(format!("http://{first}/")).send().await.unwrap();
+        assert_eq!(answer.status(), status, "{mode}");
+    }
+}
+
+#[tokio::test]
+async fn a_text_is_judged_without_the_model() {
+    let (model, count) = counting().await;
+    let first = auditor(model, &[]).await;
+    let url = format!("http://{first}/audit");
+    for (text, verdict) in [
+        ("hello", json!({"allowed": true})),
+        ("the secret word", json!({"allowed": false, "phrase": "secret word"})),
+    ] {
+        let answer = client().post(&url).body(text).send().await.unwrap();
+        assert_eq!(answer.status(), 200);
+        assert_eq!(answer.json::<Value>().await.unwrap(), verdict);
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 0);
+    // Another method on this path is the model's.
+    assert_eq!(client().get(&url).send().await.unwrap().text().await.unwrap(), "answered");
+}

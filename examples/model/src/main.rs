@@ -1,0 +1,27 @@
+//! The model as a process, on port `PORT` or 5000.
+
+use std::error::Error;
+use std::net::{Ipv6Addr, SocketAddr};
+
+use axum::serve::ListenerExt as _;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let port = std::env::var("PORT").map_or(Ok(5000), |port| port.parse())?;
+    let listener = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
+        // A pod without IPv6.
+        Err(error) if error.kind() != std::io::ErrorKind::AddrInUse => {
+            TcpListener::bind(("0.0.0.0", port)).await?
+        }
+        outcome => outcome?,
+    };
+    let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
+    let mut terminate = signal(SignalKind::terminate())?;
+    let service = example_model::router().into_make_service_with_connect_info::<SocketAddr>();
+    let asked_to_end = async move {
+        terminate.recv().await;
+    };
+    Ok(axum::serve(listener, service).with_graceful_shutdown(asked_to_end).await?)
+}

@@ -1,0 +1,148 @@
+//! Files of Debian's packages.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use lucid_e2e::Error;
+
+use super::context::Root;
+use super::elf;
+
+/// The certificate authorities that the public trusts; package `ca-certificates`.
+pub(crate) const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+/// The programs that install network rules. The names of iptables are links to one program for each variant.
+const PROGRAMS: &[&str] = &[
+    "nft",
+    "iptables-nft-restore",
+    "iptables-nft-save",
+    "ip6tables-nft-restore",
+    "ip6tables-nft-save",
+    "iptables-legacy-restore",
+    "iptables-legacy-save",
+    "ip6tables-legacy-restore",
+    "ip6tables-legacy-save",
+];
+
+/// The matches and targets of iptables, which it loads by name. All of them: the rules of others are read as well.
+const EXTENSIONS: &[&str] = &["libxt_", "libipt_", "libip6t_"];
+
+/// nft and iptables with all that they need, and a note of each package for those who look for vulnerabilities.
+pub(crate) fn network_tools(root: &mut Root) -> Result<(), Error> {
+    let mut programs: Vec<_> = PROGRAMS.iter().map(|name| Path::new("/usr/sbin").join(name)).collect();
+    if let Some(missing) = programs.iter().find(|program| !program.exists()) {
+        let message = "install the packages nftables and iptables of Debian";
+        return Err(format!("{} is not there: {message}", missing.display()).into());
+    }
+    programs.extend(extensions()?);
+    let libraries = elf::needed(&programs)?;
+    let mut packages = BTreeSet::new();
+    for path in programs.iter().chain(&libraries) {
+        packages.insert(package(&root.add(path)?)?);
+    }
+    // Scanners learn from these which distribution and which packages an image without a package manager has.
+    root.add(Path::new("/etc/os-release"))?;
+    for package in packages {
+        let (name, _) = package.split_once(':').unwrap_or((&package, ""));
+        root.write(&format!("/var/lib/dpkg/status.d/{name}"), &query(&["--status", &package])?)?;
+        root.add(&Path::new("/usr/share/doc").join(name).join("copyright"))?;
+    }
+    // Else every uid in a rule would be looked up in services that an image does not have.
+    root.write("/etc/nsswitch.conf", "passwd: files\ngroup: files\n")
+}
+
+fn extensions() -> Result<Vec<PathBuf>, Error> {
+    let folder = PathBuf::from(format!("/usr/lib/{}/xtables", elf::triple()));
+    let mut paths = Vec::new();
+    for entry in
+        fs::read_dir(&folder).map_err(|error| format!("failed to read {}: {error}", folder.display()))?
+    {
+        let name = entry?.file_name();
+        if EXTENSIONS.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+            paths.push(folder.join(name));
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+/// The package that the file `path` is of, as `name:architecture`.
+fn package(path: &Path) -> Result<String, Error> {
+    // dpkg knows some files by the path they had before /lib became a link to /usr/lib.
+    let before = Path::new("/").join(path.strip_prefix("/usr").unwrap_or(path));
+    let owner = [path, &before].iter().find_map(|path| query(&["--search", path.to_str()?]).ok());
+    let owner = owner.as_deref().and_then(|line| line.split(": /").next());
+    let owner = owner.ok_or_else(|| format!("dpkg knows of no package with {}", path.display()))?;
+    Ok(owner.to_owned())
+}
+
+fn query(arguments: &[&str]) -> Result<String, Error> {
+    let output = Command::new("dpkg-query").args(arguments).env("LC_ALL", "C").output();
+    let output =
+        output.map_err(|error| format!("failed to run dpkg-query, which tells packages apart: {error}"))?;
+    if !output.status.success() {
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("dpkg-query {}: {}", arguments.join(" "), complaint.trim()).into());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::process::Stdio;
+
+    use super::*;
+    use crate::images::context::Context;
+
+    /// Runs `program` with `input`, with nothing but the files in `root`, in a network namespace of its own.
+    fn run(root: &Path, program: &[&str], input: &str) -> String {
+        let mut child = Command::new("unshare")
+            .args(["--net", "chroot"])
+            .arg(root)
+            .args(program)
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{program:?}: {stderr}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    #[test]
+    fn the_tools_install_rules_with_nothing_but_what_is_packed() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: only root may make network namespaces and change the root folder");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let mut context = Context::create(&folder.path().join("context")).unwrap();
+        network_tools(&mut context.folder("tools").unwrap()).unwrap();
+        let root = folder.path().join("context/tools");
+
+        let table = "table inet lucid {\n chain out {\n type nat hook output priority -100;\n \
+                     meta skuid 20001 tcp dport 5000 return\n tcp dport 5000 redirect to :8090\n }\n}\n";
+        run(&root, &["nft", "-f", "-"], table);
+        let rules = "*nat\n:LUCID_REDIRECT - [0:0]\n-A OUTPUT -j LUCID_REDIRECT\n\
+                     -A LUCID_REDIRECT -p tcp -m tcp --dport 5000 -m owner ! --uid-owner 20001-20002 -j REDIRECT \
+                     --to-ports 8090\nCOMMIT\n";
+        for program in ["iptables-nft-restore", "ip6tables-nft-restore"] {
+            run(&root, &[program, "--noflush"], rules);
+        }
+        for program in ["iptables-legacy-restore", "ip6tables-legacy-restore"] {
+            // Whether the kernel has the legacy tables is not for the image to say: it has to understand the rules.
+            run(&root, &[program, "--version"], "");
+        }
+        let status = fs::read_to_string(root.join("var/lib/dpkg/status.d/libc6")).unwrap();
+        assert!(status.starts_with("Package: libc6\n") && status.contains("\nVersion: "), "{status}");
+        assert!(fs::read_to_string(root.join("usr/share/doc/nftables/copyright")).unwrap().contains("GPL"));
+    }
+}

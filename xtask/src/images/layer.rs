@@ -1,0 +1,196 @@
+//! A file system as an archive whose bytes depend on nothing but names, contents and whether a file is a program.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use lucid_e2e::Error;
+use tar::{Builder, EntryType, Header};
+
+use super::containerfile::Copy;
+
+/// Files, folders and links by their path, which starts with no `/`: a folder comes before what is in it.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    entries: BTreeMap<PathBuf, Entry>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Entry {
+    Folder,
+    /// The file of this machine that has the content.
+    File {
+        content: PathBuf,
+        is_program: bool,
+    },
+    Link {
+        target: PathBuf,
+    },
+}
+
+impl Tree {
+    /// What `copies` make of the folder `context`.
+    pub(crate) fn of(copies: &[Copy], context: &Path) -> Result<Self, Error> {
+        let mut tree = Self::default();
+        for Copy { source, destination } in copies {
+            let destination = Path::new(destination.trim_start_matches('/'));
+            tree.copy(&context.join(source), destination)?;
+        }
+        Ok(tree)
+    }
+
+    fn copy(&mut self, from: &Path, to: &Path) -> Result<(), Error> {
+        let metadata = fs::symlink_metadata(from);
+        let metadata = metadata.map_err(|error| format!("failed to read {}: {error}", from.display()))?;
+        if metadata.is_dir() {
+            self.add(to, Entry::Folder)?;
+            for entry in fs::read_dir(from)? {
+                let name = entry?.file_name();
+                self.copy(&from.join(&name), &to.join(&name))?;
+            }
+            Ok(())
+        } else if metadata.is_symlink() {
+            self.add(to, Entry::Link { target: fs::read_link(from)? })
+        } else {
+            let is_program = metadata.permissions().mode() & 0o100 != 0;
+            self.add(to, Entry::File { content: from.to_owned(), is_program })
+        }
+    }
+
+    fn add(&mut self, path: &Path, entry: Entry) -> Result<(), Error> {
+        for folder in path.ancestors().skip(1).filter(|folder| *folder != Path::new("")) {
+            match self.entries.entry(folder.to_owned()).or_insert(Entry::Folder) {
+                Entry::Folder => {}
+                _ => {
+                    return Err(
+                        format!("{} is in {}, which is no folder", path.display(), folder.display()).into()
+                    );
+                }
+            }
+        }
+        if path == Path::new("") {
+            return Ok(());
+        }
+        match self.entries.get(path) {
+            None => {
+                self.entries.insert(path.to_owned(), entry);
+                Ok(())
+            }
+            Some(Entry::Folder) if entry == Entry::Folder => Ok(()),
+            Some(_) => Err(format!("{} would be there twice", path.display()).into()),
+        }
+    }
+
+    /// A tar archive: entries by their path, times 0, all owned by root.
+    pub(crate) fn archive(&self) -> Result<Vec<u8>, Error> {
+        let mut archive = Builder::new(Vec::new());
+        for (path, entry) in &self.entries {
+            match entry {
+                Entry::Folder => {
+                    archive.append_data(&mut header(EntryType::Directory, 0o755, 0), path, io::empty())?
+                }
+                Entry::File { content, is_program } => {
+                    let content = fs::read(content)?;
+                    let mode = if *is_program { 0o755 } else { 0o644 };
+                    let mut header = header(EntryType::Regular, mode, content.len());
+                    archive.append_data(&mut header, path, content.as_slice())?;
+                }
+                Entry::Link { target } => {
+                    archive.append_link(&mut header(EntryType::Symlink, 0o777, 0), path, target)?;
+                }
+            }
+        }
+        Ok(archive.into_inner()?)
+    }
+}
+
+/// The header of an entry: time 0, user 0, group 0.
+pub(crate) fn header(kind: EntryType, mode: u32, size: usize) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(mode);
+    header.set_size(size as u64);
+    header.set_mtime(0);
+    header.set_uid(0);
+    header.set_gid(0);
+    header
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+
+    fn copy(source: &str, destination: &str) -> Copy {
+        Copy { source: source.to_owned(), destination: destination.to_owned() }
+    }
+
+    /// A folder whose files are made in the order of `names`, and changed at `time`.
+    fn context(names: &[&str], time: SystemTime) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("rootfs/usr/lib")).unwrap();
+        for name in names {
+            let path = folder.path().join("rootfs/usr/lib").join(name);
+            fs::write(&path, name).unwrap();
+            fs::File::open(&path).unwrap().set_modified(time).unwrap();
+        }
+        symlink("usr/lib", folder.path().join("rootfs/lib")).unwrap();
+        fs::write(folder.path().join("program"), "program").unwrap();
+        fs::set_permissions(folder.path().join("program"), fs::Permissions::from_mode(0o700)).unwrap();
+        folder
+    }
+
+    #[test]
+    fn the_same_files_give_the_same_bytes_whenever_and_in_whatever_order_they_were_made() {
+        let copies = [copy("program", "/program"), copy("rootfs", "/")];
+        let reversed = [copy("rootfs", "/"), copy("program", "/program")];
+        let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+        let (first, second) = (context(&["a", "b"], long_ago), context(&["b", "a"], SystemTime::now()));
+        fs::set_permissions(first.path().join("rootfs/usr/lib/a"), fs::Permissions::from_mode(0o600))
+            .unwrap();
+        let bytes = Tree::of(&copies, first.path()).unwrap().archive().unwrap();
+        assert_eq!(bytes, Tree::of(&reversed, second.path()).unwrap().archive().unwrap());
+    }
+
+    #[test]
+    fn entries_are_in_order_with_time_0_and_owned_by_root() {
+        let folder = context(&["a"], SystemTime::now());
+        let tree = Tree::of(&[copy("program", "/opt/program"), copy("rootfs", "/")], folder.path()).unwrap();
+        let bytes = tree.archive().unwrap();
+        let mut archive = tar::Archive::new(bytes.as_slice());
+        let mut found = Vec::new();
+        for entry in archive.entries().unwrap() {
+            let entry = entry.unwrap();
+            let header = entry.header();
+            assert_eq!((header.mtime().unwrap(), header.uid().unwrap(), header.gid().unwrap()), (0, 0, 0));
+            found.push((entry.path().unwrap().display().to_string(), header.mode().unwrap()));
+        }
+        let found: Vec<_> = found.iter().map(|(path, mode)| (path.trim_end_matches('/'), *mode)).collect();
+        assert_eq!(
+            found,
+            [
+                ("lib", 0o777),
+                ("opt", 0o755),
+                ("opt/program", 0o755),
+                ("usr", 0o755),
+                ("usr/lib", 0o755),
+                ("usr/lib/a", 0o644)
+            ]
+        );
+    }
+
+    #[test]
+    fn a_path_that_two_copies_make_is_refused() {
+        let folder = context(&["a"], SystemTime::now());
+        let twice = [copy("program", "/usr/lib/a"), copy("rootfs", "/")];
+        let message = Tree::of(&twice, folder.path()).unwrap_err().to_string();
+        assert!(message.contains("usr/lib/a would be there twice"), "{message}");
+        let below = [copy("rootfs", "/"), copy("program", "/lib/program")];
+        let message = Tree::of(&below, folder.path()).unwrap_err().to_string();
+        assert!(message.contains("no folder"), "{message}");
+    }
+}

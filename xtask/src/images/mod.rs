@@ -1,0 +1,196 @@
+//! `cargo xtask images`: the images of Lucid as OCI archives, without a container daemon.
+//!
+//! Each image is a Containerfile beside its program. Its context, a folder with what the Containerfile copies, is staged
+//! under `target/images/context`; the archive is made from both. The same sources, compiler and packages of Debian give
+//! the same digest.
+
+mod archive;
+mod containerfile;
+mod context;
+mod debian;
+mod elf;
+mod layer;
+mod program;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use comfy_table::{Table, presets};
+use lucid_e2e::Error;
+use serde::Serialize;
+
+use crate::report::{self, Output};
+use archive::Archive;
+use containerfile::Containerfile;
+use context::Context;
+use program::Profile;
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// The images: the package whose program is in it, and the folder of package and Containerfile.
+const IMAGES: &[(&str, &str)] = &[
+    ("lucid-operator", "bins/lucid-operator"),
+    ("lucid-validator", "bins/lucid-validator"),
+    ("lucid-verifier", "bins/lucid-verifier"),
+    ("lucid-init", "bins/lucid-init"),
+    ("example-auditor", "examples/auditor"),
+    ("example-model", "examples/model"),
+];
+
+#[derive(Args)]
+pub(crate) struct Images {
+    /// Which images; all of them if none is named.
+    names: Vec<String>,
+    /// How the programs are built. Images of `dev` are for tests: they are made quickly and large.
+    #[arg(long, value_enum, default_value_t = Profile::Release)]
+    profile: Profile,
+    /// What comes before an image's name in its reference.
+    #[arg(long, default_value = "ghcr.io/lucid")]
+    repository: String,
+    /// The tag of the references.
+    #[arg(long, default_value = env!("CARGO_PKG_VERSION"))]
+    tag: String,
+    /// The folder for archives and contexts.
+    #[arg(long, default_value = "target/images")]
+    folder: PathBuf,
+    /// Also build everything a second time, from nothing and in another folder, and compare the digests.
+    #[arg(long)]
+    twice: bool,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    output: Output,
+}
+
+/// What has been made.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Made {
+    /// As a pod names it: the tag for people, the digest for the kubelet.
+    reference: String,
+    digest: String,
+    /// Of the compressed layer, in bytes: what a node downloads.
+    size: usize,
+    archive: PathBuf,
+}
+
+pub(crate) fn run(options: &Images) -> Result<(), Error> {
+    let images = chosen(&options.names)?;
+    let folder = std::path::absolute(&options.folder)?;
+    let mut made = Vec::new();
+    for (name, source) in &images {
+        made.push(make(name, source, options, &folder)?);
+    }
+    if options.twice {
+        let again = tempfile::tempdir()?;
+        for ((name, source), first) in images.iter().zip(&made) {
+            let second = make(name, source, options, again.path())?;
+            if second.digest != first.digest {
+                let message = format!("{name} is not reproducible: {}, then {}", first.digest, second.digest);
+                return Err(message.into());
+            }
+            eprintln!("xtask: {name} came out the same twice");
+        }
+    }
+    print(&made, options.output)
+}
+
+fn chosen(names: &[String]) -> Result<Vec<(&'static str, &'static str)>, Error> {
+    let known = || IMAGES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    if let Some(unknown) = names.iter().find(|name| !IMAGES.iter().any(|(known, _)| known == name)) {
+        return Err(format!("found image {unknown}, accepted {}", known()).into());
+    }
+    let is_chosen = |name: &str| names.is_empty() || names.iter().any(|chosen| chosen == name);
+    Ok(IMAGES.iter().copied().filter(|(name, _)| is_chosen(name)).collect())
+}
+
+fn make(name: &str, source: &str, options: &Images, folder: &Path) -> Result<Made, Error> {
+    eprintln!("\nxtask: image {name}");
+    let program = program::build(name, options.profile, &folder.join("build"))?;
+    let containerfile = read(source)?;
+
+    let place = folder.join("context").join(name);
+    let mut context = Context::create(&place)?;
+    for copy in &containerfile.copies {
+        match copy.source.as_str() {
+            "ca-certificates.crt" => context.add_file(&copy.source, Path::new(debian::CERTIFICATES))?,
+            "network-tools" => debian::network_tools(&mut context.folder(&copy.source)?)?,
+            found if found == name => context.add_file(&copy.source, &program)?,
+            found => {
+                return Err(format!(
+                    "{source}/Containerfile copies {found:?}, accepted {name}, ca-certificates.crt, network-tools"
+                )
+                .into());
+            }
+        }
+    }
+
+    let layer = layer::Tree::of(&containerfile.copies, &place)?.archive()?;
+    let reference = format!("{}/{name}:{}", options.repository, options.tag);
+    let archive = Archive::new(&containerfile.config, &layer)?;
+    let path = folder.join(format!("{name}.oci.tar"));
+    fs::write(&path, archive.bytes(&reference)?)?;
+    Ok(Made { reference, digest: archive.digest(), size: archive.layer_size(), archive: path })
+}
+
+/// The Containerfile of `source`, a folder of this repository.
+fn read(source: &str) -> Result<Containerfile, Error> {
+    let path = Path::new(ROOT).join(source).join("Containerfile");
+    let text =
+        fs::read_to_string(&path).map_err(|error| format!("failed to read {}: {error}", path.display()))?;
+    let revision = report::output("git", &["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]);
+    let arguments = BTreeMap::from([
+        ("VERSION", env!("CARGO_PKG_VERSION").to_owned()),
+        ("REVISION", if revision.is_empty() { "unknown".to_owned() } else { revision }),
+    ]);
+    Containerfile::parse(&text, &arguments)
+        .map_err(|error| format!("failed to read {}: {error}", path.display()).into())
+}
+
+fn print(made: &[Made], output: Output) -> Result<(), Error> {
+    let preset = match output {
+        Output::Json => {
+            println!("{}", serde_json::to_string_pretty(made)?);
+            return Ok(());
+        }
+        Output::Markdown => presets::ASCII_MARKDOWN,
+        Output::Table => presets::UTF8_HORIZONTAL_ONLY,
+    };
+    let mut table = Table::new();
+    table.load_preset(preset).set_header(["image", "size", "archive"]);
+    for Made { reference, digest, size, archive } in made {
+        let size = format!("{}.{} MB", size / 1_000_000, size / 100_000 % 10);
+        table.add_row([format!("{reference}\n@{digest}"), size, archive.display().to_string()]);
+    }
+    println!("{table}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_image_has_a_user_of_its_own_one_program_and_labels() {
+        for (name, source) in IMAGES {
+            let Containerfile { copies, config } = read(source).unwrap();
+            let program = copies.iter().find(|copy| copy.source == *name);
+            assert_eq!(config.entrypoint, [program.unwrap().destination.as_str()], "{name}");
+            assert_eq!(config.user, "65532:65532", "{name}");
+            let label = |key: &str| config.labels[&format!("org.opencontainers.image.{key}")].as_str();
+            assert_eq!(label("title"), *name);
+            assert_eq!(label("version"), env!("CARGO_PKG_VERSION"), "{name}");
+            for key in ["description", "licenses", "revision", "source"] {
+                assert!(!label(key).is_empty(), "{name} {key}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_image_that_is_not_there_is_named_with_those_that_are() {
+        let message = chosen(&["lucid-init".to_owned(), "lucid-pii".to_owned()]).unwrap_err().to_string();
+        assert!(message.contains("lucid-pii") && message.contains("lucid-operator"), "{message}");
+        assert_eq!(chosen(&["lucid-init".to_owned()]).unwrap(), [("lucid-init", "bins/lucid-init")]);
+        assert_eq!(chosen(&[]).unwrap().len(), IMAGES.len());
+    }
+}
