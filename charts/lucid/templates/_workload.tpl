@@ -5,7 +5,7 @@
 {{- $files := include "lucid.files" . | fromYamlArray -}}
 metadata:
   labels:
-    {{- include "lucid.labels" . | nindent 4 }}
+    app.kubernetes.io/name: {{ .name }}
     {{- with .values.podLabels }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -23,7 +23,9 @@ spec:
     fsGroup: 10001
     fsGroupChangePolicy: OnRootMismatch
     {{- end }}
-  {{- include "lucid.scheduling" . | indent 2 }}
+  {{- with include "lucid.scheduling" . }}
+  {{- trim . | nindent 2 }}
+  {{- end }}
   {{- include "lucid.spread" . | nindent 2 }}
   containers:
     - name: {{ .name }}
