@@ -28,11 +28,15 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
 
 {{- with $values.certificates -}}
   {{- $is := printf "certificates.source is %q" .source -}}
-  {{- if and (eq .source "files") (not .volume) -}}
-    {{- $said = append $said "certificates.source=files needs certificates.volume, the volume with tls.crt, tls.key and ca.crt." -}}
-  {{- end -}}
-  {{- if and .volume (eq .source "self-signed") -}}
-    {{- $said = append $said (printf "certificates.volume is mounted for nothing: %s, which keeps its certificates in a Secret and in memory." $is) -}}
+  {{- range $program := include "lucid.programs" $ | fromYamlArray -}}
+    {{- $name := trimPrefix "lucid-" $program -}}
+    {{- $volume := get $values.certificates.volumes $name -}}
+    {{- if and (eq $values.certificates.source "files") (not $volume) -}}
+      {{- $said = append $said (printf "certificates.source=files needs certificates.volumes.%s, a volume with tls.crt, tls.key and ca.crt." $name) -}}
+    {{- end -}}
+    {{- if and (eq $values.certificates.source "self-signed") $volume -}}
+      {{- $said = append $said (printf "certificates.volumes.%s is mounted for nothing: %s, which keeps its certificates in a Secret and in memory." $name $is) -}}
+    {{- end -}}
   {{- end -}}
   {{- if and .shareCertificate (ne .source "self-signed") -}}
     {{- $said = append $said (printf "certificates.shareCertificate=true is for certificates of Lucid's own, and %s: set it to \"self-signed\", or shareCertificate to false." $is) -}}

@@ -31,7 +31,7 @@ that are not in use: whoever applies manifests changes variables afterwards.
 {{- $plain := .root.Values.plain }}
 {{- $certificates := .root.Values.certificates }}
 {{- $selfSigned := eq $certificates.source "self-signed" }}
-{{- $read := and (has $certificates.source (list "cert-manager" "openshift" "secret")) (not $certificates.volume) }}
+{{- $read := and (has $certificates.source (list "cert-manager" "openshift" "secret")) (not (get $certificates.volumes (trimPrefix "lucid-" .name))) }}
 {{- $secret := get $certificates.secrets (trimPrefix "lucid-" .name) | default (printf "%s-tls" .name) -}}
 # The cluster's catalogue.
 - apiGroups: [""]

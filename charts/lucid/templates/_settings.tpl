@@ -63,7 +63,7 @@ policy: the validator plans the chains again to judge them. Takes root and name.
   {{- include "lucid.set" (list $env "LUCID_CERTIFICATE_LIFETIME" .selfSigned.certificateLifetime) -}}
   {{- include "lucid.set" (list $env "LUCID_TRUST_SETTLE" .trustSettle) -}}
   {{- include "lucid.set" (list $env "LUCID_TLS_SECRET" (get .secrets (trimPrefix "lucid-" $.name))) -}}
-  {{- if .volume -}}{{- $_ := set $env "LUCID_TLS_DIRECTORY" "/etc/lucid/tls" -}}{{- end -}}
+  {{- if get .volumes (trimPrefix "lucid-" $.name) -}}{{- $_ := set $env "LUCID_TLS_DIRECTORY" "/etc/lucid/tls" -}}{{- end -}}
 {{- end -}}
 
 {{- with $values.injection -}}
@@ -145,10 +145,10 @@ policy: the validator plans the chains again to judge them. Takes root and name.
 {{/* The files of a program that serves webhooks: a list of a volume and where it is mounted. Takes what lucid.settings takes. */}}
 {{- define "lucid.files" -}}
 {{- $values := .root.Values }}
-{{- if $values.certificates.volume }}
+{{- with get $values.certificates.volumes (trimPrefix "lucid-" .name) }}
 - volume:
     name: tls
-    {{- toYaml $values.certificates.volume | nindent 4 }}
+    {{- toYaml . | nindent 4 }}
   path: /etc/lucid/tls
 {{- end }}
 {{- with $values.webhooks.clientCa.configMap }}
