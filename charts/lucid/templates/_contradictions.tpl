@@ -68,6 +68,9 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
       {{- end -}}
     {{- end -}}
   {{- end -}}
+  {{- if and .certManager.issuerRef.name (eq .source "cert-manager") (not .certManager.create) -}}
+    {{- $said = append $said "certificates.certManager.issuerRef is for the chart's Certificates, and certificates.certManager.create is false." -}}
+  {{- end -}}
   {{- if and .certManager.issuerRef.name (ne .source "cert-manager") -}}
     {{- $said = append $said (printf "certificates.certManager.issuerRef names an issuer that nobody asks: %s." $is) -}}
   {{- end -}}
@@ -92,6 +95,9 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
     {{- $said = append $said (printf "notary.token would be sent over plain http to %s, where it can be read on its way: use https, or set notary.tokenOverHttp=true." (get (urlParse $url) "host")) -}}
   {{- end -}}
 {{- end -}}
+{{- if and $values.verifier.notarized (not $values.verifier.enabled) -}}
+  {{- $said = append $said "verifier.notarized is for a Verifier of the chart's, and verifier.enabled is false: digests that need none belong into notary.allowlist." -}}
+{{- end -}}
 {{- if and $values.verifier.notarized $values.verifier.registryConfigMap -}}
   {{- $said = append $said "verifier.notarized is written into a ConfigMap that verifier.registryConfigMap replaces: leave one of them out." -}}
 {{- end -}}
@@ -105,6 +111,23 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
 {{- with $values.injection -}}
   {{- if and .allowSkip .allowSkipServiceAccounts -}}
     {{- $said = append $said "injection.allowSkip=true honours skip-audit in every pod, and injection.allowSkipServiceAccounts only in some: leave one of them out." -}}
+  {{- end -}}
+{{- end -}}
+
+{{- $names := dict -}}
+{{- $ports := dict -}}
+{{- range $values.catalogue.chain -}}
+  {{- $name := .name | trimPrefix "lucid-" | trimSuffix "-auditor" -}}
+  {{- if hasKey $names $name -}}
+    {{- $said = append $said (printf "catalogue.chain has two entries that mean the same: %s and %s." (get $names $name) .name) -}}
+  {{- end -}}
+  {{- $_ := set $names $name .name -}}
+  {{- if .port -}}
+    {{- $port := toString (int64 .port) -}}
+    {{- if hasKey $ports $port -}}
+      {{- $said = append $said (printf "catalogue.chain gives port %s to %s and %s: each has to have one of its own, or none." $port (get $ports $port) .name) -}}
+    {{- end -}}
+    {{- $_ := set $ports $port .name -}}
   {{- end -}}
 {{- end -}}
 
