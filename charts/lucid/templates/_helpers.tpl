@@ -1,0 +1,131 @@
+{{/*
+Names are those of the programs (lucid-operator, lucid-operator-webhook, …) whatever the release is called: API servers
+know them, and one cluster has one Lucid.
+*/}}
+
+{{/* The labels of an object. Takes root and name, the program's. */}}
+{{- define "lucid.labels" -}}
+app.kubernetes.io/name: {{ .name }}
+{{- if not .root.Values.plain }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: lucid
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- end }}
+{{- end }}
+
+{{/* The image of a program. Takes root, name, and the reference that was given, if one was. */}}
+{{- define "lucid.image" -}}
+{{- with .root.Values.image -}}
+{{- $.image | default (printf "%s/%s:%s" (trimSuffix "/" .registry) $.name (.tag | default $.root.Chart.AppVersion)) -}}
+{{- end -}}
+{{- end }}
+
+{{/* Whether lucid-operator runs: it serves the mutating webhook. */}}
+{{- define "lucid.operator" -}}
+{{- if .Values.webhooks.mutating.enabled }}true{{ end -}}
+{{- end }}
+
+{{/* Whether lucid-operator serves the validating webhook. */}}
+{{- define "lucid.operator.validates" -}}
+{{- with .Values.webhooks.validating }}{{ if and .enabled (ne .by "validator") }}true{{ end }}{{ end -}}
+{{- end }}
+
+{{/* Whether lucid-validator runs. */}}
+{{- define "lucid.validator" -}}
+{{- with .Values.webhooks.validating }}{{ if and .enabled (ne .by "operator") }}true{{ end }}{{ end -}}
+{{- end }}
+
+{{/* The programs that serve webhooks, as a list in YAML. */}}
+{{- define "lucid.programs" -}}
+{{- if include "lucid.operator" . }}
+- lucid-operator
+{{- end }}
+{{- if include "lucid.validator" . }}
+- lucid-validator
+{{- end }}
+{{- end }}
+
+{{/* The Verifier's URL, if there is one. */}}
+{{- define "lucid.verifierUrl" -}}
+{{- if .Values.notary.url -}}
+{{- .Values.notary.url -}}
+{{- else if .Values.verifier.enabled -}}
+{{- ternary "https" "http" (not (empty .Values.verifier.tlsSecret)) }}://lucid-verifier.{{ .Release.Namespace }}.svc:8080
+{{- end -}}
+{{- end }}
+
+{{/* Seconds of a duration such as 1h30m. */}}
+{{- define "lucid.seconds" -}}
+{{- $seconds := 0 -}}
+{{- range regexFindAll "[0-9]+[hms]" . -1 -}}
+{{- $unit := get (dict "h" 3600 "m" 60 "s" 1) (trimAll "0123456789" .) -}}
+{{- $seconds = add $seconds (mul (atoi (trimAll "hms" .)) $unit) -}}
+{{- end -}}
+{{- $seconds -}}
+{{- end }}
+
+{{/* What every container of ours is restricted to. */}}
+{{- define "lucid.containerSecurityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{- define "lucid.podSecurityContext" -}}
+runAsNonRoot: true
+runAsUser: 10001
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{/* What pods have in common. Takes root, name and values: those of the program. */}}
+{{- define "lucid.scheduling" -}}
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- with .values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Replicas on different nodes and in different zones, where that can be had. Takes what lucid.scheduling takes. */}}
+{{- define "lucid.spread" -}}
+affinity:
+{{- with .values.affinity }}
+  {{- toYaml . | nindent 2 }}
+{{- else }}
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector:
+            matchLabels:
+              app.kubernetes.io/name: {{ .name }}
+{{- end }}
+topologySpreadConstraints:
+{{- with .values.topologySpreadConstraints }}
+  {{- toYaml . | nindent 2 }}
+{{- else }}
+  - maxSkew: 1
+    topologyKey: topology.kubernetes.io/zone
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        app.kubernetes.io/name: {{ .name }}
+{{- end }}
+{{- end }}

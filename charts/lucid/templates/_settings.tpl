@@ -1,0 +1,205 @@
+{{/*
+Sets a variable in a dict, unless the value is null, empty or an empty list: then the program's default holds. Takes the
+dict, the name and the value.
+*/}}
+{{- define "lucid.set" -}}
+{{- $value := index . 2 -}}
+{{- if kindIs "slice" $value -}}
+  {{- if $value -}}{{- $_ := set (index . 0) (index . 1) (join "," $value) -}}{{- end -}}
+{{- else -}}
+  {{- include "lucid.setEvenEmpty" . -}}
+  {{- if eq (get (index . 0) (index . 1)) "" -}}{{- $_ := unset (index . 0) (index . 1) -}}{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* The same, but for null alone: where an empty value means something. */}}
+{{- define "lucid.setEvenEmpty" -}}
+{{- $value := index . 2 -}}
+{{- if kindIs "slice" $value -}}
+  {{- $_ := set (index . 0) (index . 1) (join "," $value) -}}
+{{- else if or (kindIs "float64" $value) (kindIs "int64" $value) (kindIs "int" $value) -}}
+  {{- $_ := set (index . 0) (index . 1) (toString (int64 $value)) -}}
+{{- else if not (kindIs "invalid" $value) -}}
+  {{- $_ := set (index . 0) (index . 1) (toString $value) -}}
+{{- end -}}
+{{- end }}
+
+{{/*
+The variables of a program that serves webhooks, as a map in YAML. Both programs are told the same of injection and
+policy: the validator plans the chains again to judge them. Takes root and name.
+*/}}
+{{- define "lucid.settings" -}}
+{{- $values := .root.Values -}}
+{{- $env := dict -}}
+{{- with $values.log -}}
+  {{- include "lucid.set" (list $env "LUCID_LOG" .filter) -}}
+  {{- include "lucid.set" (list $env "LUCID_LOG_FORMAT" .format) -}}
+{{- end -}}
+
+{{- with $values.webhooks -}}
+  {{- include "lucid.set" (list $env "LUCID_NAMESPACE_SELECTOR" .namespaceSelector) -}}
+  {{- include "lucid.set" (list $env "LUCID_OBJECT_SELECTOR" .objectSelector) -}}
+  {{- include "lucid.set" (list $env "LUCID_WEBHOOK_TIMEOUT_SECONDS" .timeoutSeconds) -}}
+  {{- include "lucid.set" (list $env "LUCID_LAME_DUCK_SECONDS" .lameDuckSeconds) -}}
+  {{- include "lucid.set" (list $env "LUCID_VALIDATION_FAILURE_POLICY" .validating.failurePolicy) -}}
+  {{- if .clientCa.configMap -}}
+    {{- $_ := set $env "LUCID_CLIENT_CA" (printf "/etc/lucid/client-ca/%s" .clientCa.key) -}}
+    {{- include "lucid.set" (list $env "LUCID_CLIENT_NAMES" .clientCa.names) -}}
+  {{- end -}}
+  {{- if eq $.name "lucid-operator" -}}
+    {{- include "lucid.set" (list $env "LUCID_FAILURE_POLICY" .mutating.failurePolicy) -}}
+    {{- if not (include "lucid.operator.validates" $.root) -}}{{- $_ := set $env "LUCID_VALIDATE" "false" -}}{{- end -}}
+  {{- end -}}
+{{- end -}}
+
+{{- with $values.certificates -}}
+  {{- if ne .source "self-signed" -}}{{- $_ := set $env "LUCID_CERTIFICATES" .source -}}{{- end -}}
+  {{- include "lucid.set" (list $env "LUCID_PUBLISH_TRUST" .publishTrust) -}}
+  {{- include "lucid.set" (list $env "LUCID_TLS_MIN_VERSION" .minTlsVersion) -}}
+  {{- if .shareCertificate -}}{{- $_ := set $env "LUCID_SHARE_CERTIFICATE" "true" -}}{{- end -}}
+  {{- include "lucid.set" (list $env "LUCID_CA_KEY_ALGORITHM" .selfSigned.keyAlgorithm) -}}
+  {{- include "lucid.set" (list $env "LUCID_CA_LIFETIME" .selfSigned.caLifetime) -}}
+  {{- include "lucid.set" (list $env "LUCID_CA_RENEW_BEFORE" .selfSigned.caRenewBefore) -}}
+  {{- include "lucid.set" (list $env "LUCID_CERTIFICATE_LIFETIME" .selfSigned.certificateLifetime) -}}
+  {{- include "lucid.set" (list $env "LUCID_TRUST_SETTLE" .trustSettle) -}}
+  {{- include "lucid.set" (list $env "LUCID_TLS_SECRET" (get .secrets (trimPrefix "lucid-" $.name))) -}}
+  {{- if get .volumes (trimPrefix "lucid-" $.name) -}}{{- $_ := set $env "LUCID_TLS_DIRECTORY" "/etc/lucid/tls" -}}{{- end -}}
+{{- end -}}
+
+{{- with $values.injection -}}
+  {{- include "lucid.set" (list $env "LUCID_CHAIN" .chain) -}}
+  {{- include "lucid.set" (list $env "LUCID_AUDIT_MODE" .auditMode) -}}
+  {{- include "lucid.set" (list $env "LUCID_TARGET_PORT" .targetPort) -}}
+  {{- include "lucid.set" (list $env "LUCID_DIRECTION" .direction) -}}
+  {{- include "lucid.set" (list $env "LUCID_SIDECAR_MODE" .sidecarMode) -}}
+  {{- include "lucid.set" (list $env "LUCID_INTERCEPT" .intercept) -}}
+  {{- include "lucid.set" (list $env "LUCID_OUTBOUND_PORT" .outboundPort) -}}
+  {{- include "lucid.set" (list $env "LUCID_IMAGE_PULL_SECRETS" .imagePullSecrets) -}}
+  {{- include "lucid.set" (list $env "LUCID_ALLOW_SKIP_SERVICE_ACCOUNTS" .allowSkipServiceAccounts) -}}
+  {{- if .allowSkip -}}{{- $_ := set $env "LUCID_ALLOW_SKIP" "true" -}}{{- end -}}
+  {{- $init := include "lucid.image" (dict "root" $.root "name" "lucid-init" "image" .initImage) -}}
+  {{- /* The programs know the image of their own version. */ -}}
+  {{- if ne $init (printf "ghcr.io/lucid/lucid-init:%s" $.root.Chart.AppVersion) -}}
+    {{- $_ := set $env "LUCID_INIT_IMAGE" $init -}}
+  {{- end -}}
+{{- end -}}
+
+{{- with $values.notary -}}
+  {{- $_ := set $env "LUCID_STRICT_NOTARIZATION" (toString .strict) -}}
+  {{- include "lucid.set" (list $env "LUCID_VERIFIER_URL" (include "lucid.verifierUrl" $.root)) -}}
+  {{- include "lucid.set" (list $env "LUCID_VERIFIER_TIMEOUT_MS" .timeoutMs) -}}
+  {{- include "lucid.set" (list $env "LUCID_VERIFIER_RETRIES" .retries) -}}
+  {{- include "lucid.set" (list $env "LUCID_VERIFIER_CONCURRENCY" .concurrency) -}}
+  {{- include "lucid.set" (list $env "LUCID_VERIFIER_BREAKER_FAILURES" .breaker.failures) -}}
+  {{- include "lucid.set" (list $env "LUCID_VERIFIER_BREAKER_SECONDS" .breaker.seconds) -}}
+  {{- include "lucid.set" (list $env "LUCID_VERIFIER_NOTARIZED_SECONDS" .cache.notarizedSeconds) -}}
+  {{- include "lucid.set" (list $env "LUCID_VERIFIER_NOT_NOTARIZED_SECONDS" .cache.notNotarizedSeconds) -}}
+  {{- include "lucid.set" (list $env "LUCID_VERIFIER_UNKNOWN_SECONDS" .cache.unknownSeconds) -}}
+  {{- include "lucid.set" (list $env "LUCID_VERIFIER_LAST_KNOWN_GOOD_SECONDS" .lastKnownGoodSeconds) -}}
+  {{- if .tokenOverHttp -}}{{- $_ := set $env "LUCID_VERIFIER_TOKEN_OVER_HTTP" "true" -}}{{- end -}}
+  {{- if .token.secret -}}
+    {{- $_ := set $env "LUCID_VERIFIER_TOKEN_FILE" (printf "/etc/lucid/verifier-token/%s" .token.key) -}}
+  {{- end -}}
+  {{- if .ca.configMap -}}
+    {{- $_ := set $env "LUCID_VERIFIER_CA_FILE" (printf "/etc/lucid/verifier-ca/%s" .ca.key) -}}
+  {{- end -}}
+  {{- if .clientCertificate.secret -}}
+    {{- $_ := set $env "LUCID_VERIFIER_CLIENT_CERTIFICATE_FILE" "/etc/lucid/verifier-client/tls.crt" -}}
+    {{- $_ := set $env "LUCID_VERIFIER_CLIENT_KEY_FILE" "/etc/lucid/verifier-client/tls.key" -}}
+  {{- end -}}
+  {{- if .allowlist -}}
+    {{- $_ := set $env "LUCID_VERIFIER_ALLOWLIST_FILE" "/etc/lucid/policy/allowlist" -}}
+  {{- end -}}
+{{- end -}}
+
+{{- with $values.policy -}}
+  {{- include "lucid.set" (list $env "LUCID_ADMISSION_MODE" .admissionMode) -}}
+  {{- include "lucid.setEvenEmpty" (list $env "LUCID_TIER_LABEL" .tierLabel) -}}
+  {{- include "lucid.setEvenEmpty" (list $env "LUCID_TIER_VALUES" .tierValues) -}}
+  {{- include "lucid.setEvenEmpty" (list $env "LUCID_BREAK_GLASS_PATTERN" .breakGlass.pattern) -}}
+  {{- if .breakGlass.accessReview -}}{{- $_ := set $env "LUCID_BREAK_GLASS_ACCESS_REVIEW" "true" -}}{{- end -}}
+  {{- if .requireNonRoot -}}{{- $_ := set $env "LUCID_REQUIRE_NON_ROOT" "true" -}}{{- end -}}
+  {{- if .exemptions -}}{{- $_ := set $env "LUCID_EXEMPTIONS" "/etc/lucid/policy/exemptions.yaml" -}}{{- end -}}
+{{- end -}}
+
+{{- with $values.decisions -}}
+  {{- include "lucid.set" (list $env "LUCID_DECISION_RING" .ring) -}}
+  {{- if .token.secret -}}
+    {{- $_ := set $env "LUCID_AUDIT_TOKEN_FILE" (printf "/etc/lucid/audit-token/%s" .token.key) -}}
+  {{- end -}}
+  {{- if and .log.enabled (eq $.name "lucid-validator") -}}
+    {{- $_ := set $env "LUCID_DECISION_LOG" "/var/lib/lucid/decisions" -}}
+    {{- if .log.key.secret -}}
+      {{- $_ := set $env "LUCID_DECISION_LOG_KEY" (printf "/etc/lucid/decision-key/%s" .log.key.name) -}}
+      {{- $_ := set $env "LUCID_DECISION_LOG_ORIGIN" (printf "%s/$(POD_NAME)" .log.origin) -}}
+      {{- include "lucid.set" (list $env "LUCID_DECISION_LOG_WITNESSES" .log.witnesses) -}}
+    {{- end -}}
+    {{- include "lucid.set" (list $env "LUCID_DECISION_LOG_SYNC" .log.sync) -}}
+    {{- include "lucid.set" (list $env "LUCID_DECISION_LOG_ON_FAILURE" .log.onFailure) -}}
+    {{- include "lucid.set" (list $env "LUCID_DECISION_LOG_SEGMENT_BYTES" .log.segmentBytes) -}}
+  {{- end -}}
+{{- end -}}
+{{- toYaml $env -}}
+{{- end }}
+
+{{/* The files of a program that serves webhooks: a list of a volume and where it is mounted. Takes what lucid.settings takes. */}}
+{{- define "lucid.files" -}}
+{{- $values := .root.Values }}
+{{- with get $values.certificates.volumes (trimPrefix "lucid-" .name) }}
+- volume:
+    name: tls
+    {{- toYaml . | nindent 4 }}
+  path: /etc/lucid/tls
+{{- end }}
+{{- with $values.webhooks.clientCa.configMap }}
+- volume:
+    name: client-ca
+    configMap:
+      name: {{ . }}
+  path: /etc/lucid/client-ca
+{{- end }}
+{{- with $values.notary.token.secret }}
+- volume:
+    name: verifier-token
+    secret:
+      secretName: {{ . }}
+  path: /etc/lucid/verifier-token
+{{- end }}
+{{- with $values.notary.ca.configMap }}
+- volume:
+    name: verifier-ca
+    configMap:
+      name: {{ . }}
+  path: /etc/lucid/verifier-ca
+{{- end }}
+{{- with $values.notary.clientCertificate.secret }}
+- volume:
+    name: verifier-client
+    secret:
+      secretName: {{ . }}
+  path: /etc/lucid/verifier-client
+{{- end }}
+{{- if or $values.notary.allowlist $values.policy.exemptions }}
+- volume:
+    name: policy
+    configMap:
+      name: lucid-policy
+  path: /etc/lucid/policy
+{{- end }}
+{{- with $values.decisions.token.secret }}
+- volume:
+    name: audit-token
+    secret:
+      secretName: {{ . }}
+  path: /etc/lucid/audit-token
+{{- end }}
+{{- if and $values.decisions.log.enabled (eq .name "lucid-validator") }}
+{{- with $values.decisions.log.key.secret }}
+- volume:
+    name: decision-key
+    secret:
+      secretName: {{ . }}
+  path: /etc/lucid/decision-key
+{{- end }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,136 @@
+{{/* The pods of a program that serves webhooks. Takes root, name, and values: those of the program. */}}
+{{- define "lucid.podTemplate" -}}
+{{- $log := and .root.Values.decisions.log.enabled (eq .name "lucid-validator") -}}
+{{- $settings := include "lucid.settings" . | fromYaml -}}
+{{- $files := include "lucid.files" . | fromYamlArray -}}
+metadata:
+  labels:
+    app.kubernetes.io/name: {{ .name }}
+    {{- with .values.podLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with .values.podAnnotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  serviceAccountName: {{ .name }}
+  {{- /* It goes on for the lame duck's time, and then ends what it has begun. */}}
+  terminationGracePeriodSeconds: {{ add 35 (.root.Values.webhooks.lameDuckSeconds | default 5) }}
+  securityContext:
+    {{- include "lucid.podSecurityContext" . | nindent 4 }}
+    {{- if $log }}
+    fsGroup: 10001
+    fsGroupChangePolicy: OnRootMismatch
+    {{- end }}
+  {{- with include "lucid.scheduling" . }}
+  {{- trim . | nindent 2 }}
+  {{- end }}
+  {{- include "lucid.spread" . | nindent 2 }}
+  containers:
+    - name: {{ .name }}
+      image: {{ include "lucid.image" (dict "root" .root "name" .name "image" .values.image) }}
+      {{- with .root.Values.image.pullPolicy }}
+      imagePullPolicy: {{ . }}
+      {{- end }}
+      args: [run]
+      env:
+        - name: LUCID_NAMESPACE
+          valueFrom:
+            fieldRef:
+              fieldPath: metadata.namespace
+        {{- if $log }}
+        - name: POD_NAME
+          valueFrom:
+            fieldRef:
+              fieldPath: metadata.name
+        {{- end }}
+        {{- range $name, $value := $settings }}
+        - name: {{ $name }}
+          value: {{ $value | quote }}
+        {{- end }}
+        {{- with .values.extraEnv }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      ports:
+        - name: webhook
+          containerPort: 8443
+        - name: admin
+          containerPort: 8080
+      livenessProbe:
+        httpGet:
+          path: /healthz
+          port: admin
+      readinessProbe:
+        httpGet:
+          path: /readyz
+          port: admin
+        periodSeconds: 2
+      resources:
+        {{- toYaml .values.resources | nindent 8 }}
+      securityContext:
+        {{- include "lucid.containerSecurityContext" . | nindent 8 }}
+      {{- if or $files $log }}
+      volumeMounts:
+        {{- range $files }}
+        - name: {{ .volume.name }}
+          mountPath: {{ .path }}
+          readOnly: true
+        {{- end }}
+        {{- if $log }}
+        - name: decisions
+          mountPath: /var/lib/lucid
+        {{- end }}
+      {{- end }}
+  {{- with $files }}
+  volumes:
+    {{- range . }}
+    - {{- toYaml .volume | nindent 6 }}
+    {{- end }}
+  {{- end }}
+{{- end }}
+
+{{/* The ServiceAccount, the Service and the PodDisruptionBudget of a program. Takes root, name and values. */}}
+{{- define "lucid.around" -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ .name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "lucid.labels" . | nindent 4 }}
+---
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ .name }}-webhook
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "lucid.labels" . | nindent 4 }}
+  {{- with .root.Values.certificates }}
+  {{- if eq .source "openshift" }}
+  annotations:
+    service.beta.openshift.io/serving-cert-secret-name: {{ get .secrets (trimPrefix "lucid-" $.name) | default (printf "%s-tls" $.name) }}
+  {{- end }}
+  {{- end }}
+spec:
+  selector:
+    app.kubernetes.io/name: {{ .name }}
+  ports:
+    - name: webhook
+      port: 443
+      targetPort: webhook
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ .name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "lucid.labels" . | nindent 4 }}
+spec:
+  maxUnavailable: {{ .values.maxUnavailable }}
+  selector:
+    matchLabels:
+      app.kubernetes.io/name: {{ .name }}
+{{- end }}
