@@ -61,7 +61,7 @@ impl Shell {
     /// In `folder`, which is the home folder as well. `binaries` has kubectl.
     #[must_use]
     pub fn new(cluster: &Cluster, binaries: &Binaries, folder: &Path) -> Self {
-        let programs = vec![binaries.folder().to_owned()];
+        let programs = vec![binaries.folder()];
         Self { folder: folder.to_owned(), kubeconfig: cluster.kubeconfig_path(), programs }
     }
 

@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File, TryLockError},
     path::{Path, PathBuf},
+    ptr,
     time::Duration,
 };
 
@@ -12,7 +13,7 @@ use super::{
     Binaries, BuildSnafu, CacheSnafu, Component, Error,
     given_up::GivenUp,
     go::Go,
-    module::{KUBERNETES, Module, NODE},
+    module::{MODULES, Module},
     progress::Progress,
 };
 use crate::{process::tail, say};
@@ -21,15 +22,16 @@ const STAGING: &str = ".build-";
 const LOCK_POLL: Duration = Duration::from_millis(100);
 
 pub(super) fn ensure(binaries: &Binaries, components: &[Component], given_up: &GivenUp) -> Result<(), Error> {
-    let (node, kubernetes): (Vec<_>, Vec<_>) =
-        components.iter().copied().partition(|component| component.of_node());
-    ensure_of(&KUBERNETES, binaries.folder(), binaries, &kubernetes, given_up)?;
-    ensure_of(&NODE, binaries.node_folder(), binaries, &node, given_up)
+    for module in MODULES {
+        let components: Vec<_> =
+            components.iter().copied().filter(|component| ptr::eq(component.module(), module)).collect();
+        ensure_of(module, binaries, &components, given_up)?;
+    }
+    Ok(())
 }
 
 fn ensure_of(
     module: &'static Module,
-    folder: &Path,
     binaries: &Binaries,
     components: &[Component],
     given_up: &GivenUp,
@@ -37,6 +39,7 @@ fn ensure_of(
     if binaries.missing(components).is_empty() {
         return Ok(());
     }
+    let folder = &*binaries.folder_of(module);
     fs::create_dir_all(folder).context(CacheSnafu { action: "create", path: folder })?;
     let _lock = lock(&folder.join(".lock"), given_up)?;
     let missing = binaries.missing(components);

@@ -6,7 +6,7 @@ mod go;
 mod module;
 mod progress;
 
-use std::{env, io, path::Path, path::PathBuf};
+use std::{env, io, path::PathBuf};
 
 use snafu::{OptionExt as _, ResultExt as _, Snafu, ensure};
 
@@ -15,7 +15,7 @@ use module::{KUBERNETES, Module, NODE};
 
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
 
-/// A program of the control plane or of a node.
+/// A program of the control plane, of a node, or beside them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Component {
@@ -49,6 +49,8 @@ pub enum Component {
     HostLocal,
     /// The program that keeps a pod's namespaces. Static.
     Pause,
+    /// The package manager, for charts.
+    Helm,
     /// A program for pods of tests: answers HTTP requests with the pod's name. It listens on the address that is its argument,
     /// `:8080` without one. Static.
     Hello,
@@ -91,6 +93,7 @@ impl Component {
             Self::Ptp => "ptp",
             Self::Loopback => "loopback",
             Self::HostLocal => "host-local",
+            Self::Helm => "helm",
             Self::Pause => "pause",
             Self::Hello => "hello",
         }
@@ -101,14 +104,16 @@ impl Component {
 ///
 /// [`Binaries::from_env`] takes the folder named by `KUBEBUILDER_ASSETS`. When that is not set it
 /// takes `lucid/testbed/<key>` in the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`), where
-/// the key is a hash of the Go module's go.mod and go.sum: another version is another folder. There are two modules, one
-/// for Kubernetes with etcd and one for the rest of a node.
+/// the key is a hash of the go.mod and go.sum of the Go module that pins the program: another version is another folder.
 #[derive(Clone, Debug)]
-pub struct Binaries {
-    folder: PathBuf,
-    node_folder: PathBuf,
+pub struct Binaries(Place);
+
+#[derive(Clone, Debug)]
+enum Place {
     /// Made elsewhere: a program that is missing is an error, not built.
-    made_elsewhere: bool,
+    Assets(PathBuf),
+    /// Has a folder for each module.
+    Cache(PathBuf),
 }
 
 impl Binaries {
@@ -118,8 +123,7 @@ impl Binaries {
     /// [`Error::NoCacheFolder`] when the environment names neither a cache nor a home folder.
     pub fn from_env() -> Result<Self, Error> {
         if let Some(assets) = env::var_os(ASSETS).filter(|value| !value.is_empty()) {
-            let folder = PathBuf::from(assets);
-            return Ok(Self { node_folder: folder.clone(), folder, made_elsewhere: true });
+            return Ok(Self(Place::Assets(assets.into())));
         }
         // A relative XDG_CACHE_HOME is invalid and ignored (XDG Base Directory Specification).
         let cache = env::var_os("XDG_CACHE_HOME")
@@ -127,24 +131,29 @@ impl Binaries {
             .filter(|path| path.is_absolute())
             .or_else(|| Some(env::home_dir()?.join(".cache")))
             .context(NoCacheFolderSnafu)?;
-        let folder = |module: &Module| cache.join("lucid/testbed").join(module.key());
-        Ok(Self { folder: folder(&KUBERNETES), node_folder: folder(&NODE), made_elsewhere: false })
+        Ok(Self(Place::Cache(cache.join("lucid/testbed"))))
     }
 
     /// The folder of the programs of Kubernetes and etcd.
-    pub fn folder(&self) -> &Path {
-        &self.folder
+    pub fn folder(&self) -> PathBuf {
+        self.folder_of(&KUBERNETES)
     }
 
     /// The folder of containerd, runc and the CNI plugins.
-    pub fn node_folder(&self) -> &Path {
-        &self.node_folder
+    pub fn node_folder(&self) -> PathBuf {
+        self.folder_of(&NODE)
+    }
+
+    fn folder_of(&self, module: &Module) -> PathBuf {
+        match &self.0 {
+            Place::Assets(folder) => folder.clone(),
+            Place::Cache(folder) => folder.join(module.key()),
+        }
     }
 
     /// The path of one program. It is there once [`Binaries::ensure`] was called for it.
     pub fn path(&self, component: Component) -> PathBuf {
-        let folder = if component.of_node() { &self.node_folder } else { &self.folder };
-        folder.join(component.name())
+        self.folder_of(component.module()).join(component.name())
     }
 
     /// Makes sure that these programs are there: those that are missing are built, with progress on
@@ -175,16 +184,11 @@ impl Binaries {
     }
 
     fn ensure_unless(&self, given_up: GivenUp, components: &[Component]) -> Result<(), Error> {
-        if self.made_elsewhere {
-            for component in components {
-                ensure!(
-                    self.path(*component).is_file(),
-                    MissingAssetSnafu { folder: &self.folder, file: component.name() }
-                );
-            }
-            return Ok(());
+        let Place::Assets(folder) = &self.0 else { return build::ensure(self, components, &given_up) };
+        for component in components {
+            ensure!(self.path(*component).is_file(), MissingAssetSnafu { folder, file: component.name() });
         }
-        build::ensure(self, components, &given_up)
+        Ok(())
     }
 
     fn missing(&self, components: &[Component]) -> Vec<Component> {

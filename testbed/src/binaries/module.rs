@@ -1,4 +1,4 @@
-//! The Go modules that pin the versions.
+//! The Go modules that pin the versions, and how their programs are built.
 
 use sha2::{Digest as _, Sha256};
 use snafu::OptionExt as _;
@@ -38,6 +38,11 @@ pub(super) static NODE: Module = Module {
     ..pinned!("components/node")
 };
 
+/// Another version of client-go than the control plane's.
+pub(super) static HELM: Module = pinned!("components/helm");
+
+pub(super) static MODULES: [&Module; 3] = [&KUBERNETES, &NODE, &HELM];
+
 impl Module {
     /// The folder name of its programs: another version is another folder.
     pub(super) fn key(&self) -> String {
@@ -62,25 +67,21 @@ impl Module {
 
 /// How `go build` is told to make a program.
 impl Component {
-    /// Whether it is pinned by [`NODE`]. The kubelet and kube-proxy are of Kubernetes.
-    pub(super) fn of_node(self) -> bool {
-        matches!(
-            self,
+    /// The kubelet and kube-proxy are of Kubernetes.
+    pub(super) fn module(self) -> &'static Module {
+        match self {
             Self::Containerd
-                | Self::ContainerdShim
-                | Self::Ctr
-                | Self::Runc
-                | Self::Ptp
-                | Self::Loopback
-                | Self::HostLocal
-                | Self::Pause
-                | Self::Hello
-        )
-    }
-
-    #[cfg(test)]
-    fn module(self) -> &'static Module {
-        if self.of_node() { &NODE } else { &KUBERNETES }
+            | Self::ContainerdShim
+            | Self::Ctr
+            | Self::Runc
+            | Self::Ptp
+            | Self::Loopback
+            | Self::HostLocal
+            | Self::Pause
+            | Self::Hello => &NODE,
+            Self::Helm => &HELM,
+            _ => &KUBERNETES,
+        }
     }
 
     pub(super) fn package(self) -> String {
@@ -95,6 +96,7 @@ impl Component {
                 format!("github.com/containernetworking/plugins/plugins/main/{name}")
             }
             Self::HostLocal => format!("github.com/containernetworking/plugins/plugins/ipam/{name}"),
+            Self::Helm => "helm.sh/helm/v4/cmd/helm".to_owned(),
             Self::Pause | Self::Hello => format!("./{name}"),
             _ => format!("k8s.io/kubernetes/cmd/{name}"),
         }
@@ -132,7 +134,7 @@ mod tests {
     #[test]
     fn versions_are_read_from_go_mod() {
         assert!(KUBERNETES.version("k8s.io/kubernetes").unwrap().starts_with("v1."));
-        for module in [&KUBERNETES, &NODE] {
+        for module in MODULES {
             assert!(module.version("go").unwrap().starts_with("1."));
         }
         assert!(NODE.version("github.com/opencontainers/runc").unwrap().starts_with("v1."));
@@ -142,8 +144,10 @@ mod tests {
     /// Else `go mod tidy` would drop what only that program needs.
     #[test]
     fn every_program_is_named_in_its_module() {
-        let components =
-            Component::CONTROL_PLANE.into_iter().chain(Component::NODE).chain([Component::Kubectl]);
+        let components = Component::CONTROL_PLANE
+            .into_iter()
+            .chain(Component::NODE)
+            .chain([Component::Kubectl, Component::Helm]);
         for component in components {
             let (package, module) = (component.package(), component.module().folder);
             let programs = std::fs::read_to_string(format!("{module}/programs.go")).unwrap();

@@ -48,8 +48,8 @@ pub(super) fn write_files(cluster: &Cluster, binaries: &Binaries, cgroup: &str) 
 
 fn containerd(cluster: &Cluster, binaries: &Binaries) -> String {
     let folder = cluster.folder.path().join("containerd");
-    let (folder, socket, plugins) = (folder.display(), socket(cluster), binaries.node_folder().display());
-    let socket = socket.display();
+    let (socket, plugins) = (socket(cluster), binaries.node_folder());
+    let (folder, socket, plugins) = (folder.display(), socket.display(), plugins.display());
     format!(
         "version = 3
 root = '{folder}/root'

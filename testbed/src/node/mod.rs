@@ -88,7 +88,7 @@ impl Node {
         let node = Self { holder, init, binaries: binaries.clone(), cgroup };
 
         // Not what is of use: a folder of programs may well be below one of these.
-        let used = [folder.path(), binaries.folder(), binaries.node_folder()];
+        let used = [folder.path().to_owned(), binaries.folder(), binaries.node_folder()];
         let hides = |hidden: &Path| used.iter().any(|path| path.starts_with(hidden));
         let hidden = HIDDEN.map(Path::new).into_iter().filter(|path| path.is_dir() && !hides(path));
         let mut set_up = node.command("sh");
@@ -108,7 +108,7 @@ impl Node {
     }
 
     fn path(&self) -> OsString {
-        let mut path = OsString::from(self.binaries.node_folder());
+        let mut path = self.binaries.node_folder().into_os_string();
         if let Some(ours) = env::var_os("PATH") {
             path.push(":");
             path.push(ours);
