@@ -16,15 +16,17 @@ use hyper_util::rt::TokioExecutor;
 pub(crate) struct Next {
     authority: Authority,
     client: Client<HttpConnector, Body>,
+    /// Who sends them on.
+    id: String,
 }
 
 impl Next {
-    pub(crate) fn new(authority: &Authority) -> Self {
+    pub(crate) fn new(authority: &Authority, id: &str) -> Self {
         let mut connector = HttpConnector::new();
         // A piece of an answer must not wait for the next one.
         connector.set_nodelay(true);
         let client = Client::builder(TokioExecutor::new()).build(connector);
-        Self { authority: authority.clone(), client }
+        Self { authority: authority.clone(), client, id: id.to_owned() }
     }
 
     /// Sends a request of `peer` on, with its method, path, query and headers.
@@ -34,10 +36,11 @@ impl Next {
         parts: Parts,
         body: Body,
     ) -> Result<Response<Incoming>, Error> {
-        let Parts { method, uri, mut headers, .. } = parts;
+        let Parts { method, uri, version, mut headers, .. } = parts;
         // In this order: a caller could have `Connection` name the header that tells its address.
         remove_hop_by_hop(&mut headers);
         tell_client(&mut headers, peer);
+        tell_way(&mut headers, version, &self.id);
         // `Host` stays what the caller asked for. HTTP/2 has it in the URI.
         if !headers.contains_key(HOST)
             && let Some(host) = uri.authority().and_then(|host| host.as_str().parse().ok())
@@ -98,6 +101,16 @@ fn tell_client(headers: &mut HeaderMap, peer: IpAddr) {
     // Always valid: it is made of valid values and an address.
     if let Ok(value) = HeaderValue::from_bytes(&all.join(&b", "[..])) {
         headers.insert(FORWARDED_FOR, value);
+    }
+}
+
+/// Tells the model which auditors a request has passed, in their order: RFC 9110 section 7.6.3.
+fn tell_way(headers: &mut HeaderMap, version: Version, id: &str) {
+    // `HTTP/1.1` is written without its name.
+    let version = format!("{version:?}");
+    let version = version.strip_prefix("HTTP/").unwrap_or(&version);
+    if let Ok(value) = format!("{version} {id}").parse() {
+        headers.append(header::VIA, value);
     }
 }
 

@@ -40,7 +40,7 @@ use watch::{Watched, Which};
 /// The auditor as a service. It has to be served with the addresses of its callers
 /// (`into_make_service_with_connect_info::<SocketAddr>`).
 pub fn router(settings: Settings) -> Router {
-    let auditor = Arc::new(Auditor { next: Next::new(&settings.next), settings });
+    let auditor = Arc::new(Auditor { next: Next::new(&settings.next, &settings.id), settings });
     // Other methods on these paths are the model's.
     Router::new()
         .route("/health", get(health).fallback(pass))
