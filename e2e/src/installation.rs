@@ -1,0 +1,115 @@
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use lucid_testbed::{Cluster, Image};
+use serde_json::Value;
+
+use crate::Error;
+
+/// The folder of the repository.
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+/// The namespace of the chart.
+const NAMESPACE: &str = "lucid-system";
+/// The static program for pods that try things out.
+const BUSYBOX: &str = "/bin/busybox";
+
+/// A cluster with a node that has the images of `cargo xtask images`, for Lucid to be installed on by its chart.
+#[derive(Debug)]
+pub struct Installation {
+    /// The cluster with the node.
+    pub cluster: Cluster,
+    /// The images that were loaded, as `NAME@DIGEST`.
+    images: Vec<String>,
+}
+
+impl Installation {
+    /// An image of a shell and small tools, for pods that try things out: `/busybox` is its entry point.
+    pub const BUSYBOX: &str = "example.com/busybox:1";
+
+    /// Starts the cluster and loads the images. Lucid is not installed yet.
+    ///
+    /// # Errors
+    ///
+    /// When there can be no node, or `cargo xtask images` has not made the images.
+    pub async fn prepare() -> Result<Self, Error> {
+        let archives = archives()?;
+        let busybox = Image::of_program(Self::BUSYBOX, Path::new(BUSYBOX))
+            .map_err(|error| format!("failed to read a static busybox (Debian: busybox-static): {error}"))?;
+        let cluster = Cluster::builder().node().start().await?;
+        cluster.load_image(&busybox).await?;
+        let mut images = Vec::new();
+        for archive in archives {
+            images.extend(cluster.load_archive(&archive).await?);
+        }
+        Ok(Self { cluster, images })
+    }
+
+    /// The reference of an image of Lucid by its digest, such as `ghcr.io/lucid/example-auditor@sha256:…`.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such image.
+    pub fn image(&self, name: &str) -> Result<&str, Error> {
+        let of_name = |image: &&String| image.contains(&format!("/{name}@"));
+        self.images.iter().find(of_name).map(String::as_str).ok_or_else(|| format!("no image {name}").into())
+    }
+
+    /// `helm upgrade --install` of the chart with these values, until all is ready.
+    ///
+    /// # Errors
+    ///
+    /// When helm fails; what it said, and what the pods of Lucid said, is the message.
+    pub async fn install(&self, values: &Value) -> Result<(), Error> {
+        let chart = format!("{ROOT}/charts/lucid");
+        let arguments = ["upgrade", "--install", "lucid", &chart, "--create-namespace", "-f", "-"];
+        self.helm(&arguments, &values.to_string()).await.map(drop)
+    }
+
+    /// Runs helm in the namespace of the chart, until what it changes is ready.
+    ///
+    /// # Errors
+    ///
+    /// When it fails; what it said, and what the pods of Lucid said, is the message.
+    pub async fn helm(&self, arguments: &[&str], input: &str) -> Result<String, Error> {
+        let mut all = arguments.to_vec();
+        all.extend(["--namespace", NAMESPACE, "--wait", "--timeout", "3m"]);
+        let output = self.cluster.helm(&all, input)?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let mut message =
+            format!("helm {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
+        for look in [&["get", "pods", "-A", "-o", "wide"][..], &["get", "events", "-n", NAMESPACE]] {
+            message += &self.kubectl(look)?;
+        }
+        for program in ["lucid-operator", "lucid-validator", "lucid-verifier"] {
+            let selector = format!("app.kubernetes.io/name={program}");
+            message += &self.kubectl(&["logs", "-n", NAMESPACE, "-l", &selector, "--tail=20", "--prefix"])?;
+        }
+        Err(message.into())
+    }
+
+    /// What kubectl prints, on both streams.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be run.
+    pub fn kubectl(&self, arguments: &[&str]) -> Result<String, Error> {
+        let Output { stdout, stderr, .. } = self.cluster.kubectl(arguments, "")?;
+        Ok(format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr)))
+    }
+}
+
+/// The images as OCI archives.
+fn archives() -> Result<Vec<PathBuf>, Error> {
+    let folder = Path::new(ROOT).join("target/images/dev");
+    ["lucid-operator", "lucid-validator", "lucid-verifier", "lucid-init", "example-auditor", "example-model"]
+        .into_iter()
+        .map(|name| {
+            let archive = folder.join(format!("{name}.oci.tar"));
+            let missing =
+                || format!("{} is missing; make it by `cargo xtask images --profile dev`", archive.display());
+            if archive.is_file() { Ok(archive) } else { Err(missing().into()) }
+        })
+        .collect()
+}
