@@ -1,10 +1,12 @@
 //! Lucid's own processes beside a real API server: what the end-to-end tests and `cargo xtask demo` start.
 
+mod images;
 mod operator;
 mod pods;
 mod programs;
 mod verifier;
 
+pub use images::{Image, image};
 pub use operator::{Operator, OperatorBuilder};
 pub use pods::{Answer, Reply, ask, create_pod, send};
 pub use programs::program;
