@@ -20,16 +20,18 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 pub(crate) struct Next {
     authority: Authority,
     client: Client<HttpConnector, Body>,
+    /// Who sends them on.
+    id: String,
 }
 
 impl Next {
-    pub(crate) fn new(authority: &Authority) -> Self {
+    pub(crate) fn new(authority: &Authority, id: &str) -> Self {
         let mut connector = HttpConnector::new();
         // A piece of an answer must not wait for the next one.
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_LIMIT));
         let client = Client::builder(TokioExecutor::new()).build(connector);
-        Self { authority: authority.clone(), client }
+        Self { authority: authority.clone(), client, id: id.to_owned() }
     }
 
     /// Sends a request of `peer` on, with its method, path, query and headers.
@@ -39,11 +41,12 @@ impl Next {
         parts: Parts,
         body: Body,
     ) -> Result<Response<Incoming>, Error> {
-        let Parts { method, uri, mut headers, .. } = parts;
+        let Parts { method, uri, version, mut headers, .. } = parts;
         let takes_trailers = headers.get_all(TE).iter().any(|value| value == "trailers");
         // In this order: a caller could have `Connection` name the header that tells its address.
         remove_hop_by_hop(&mut headers);
         tell_client(&mut headers, peer);
+        tell_way(&mut headers, version, &self.id);
         if takes_trailers {
             headers.insert(TE, HeaderValue::from_static("trailers"));
         }
@@ -121,6 +124,16 @@ fn tell_client(headers: &mut HeaderMap, peer: IpAddr) {
     // Always valid: it is made of valid values and an address.
     if let Ok(value) = HeaderValue::from_bytes(&all.join(&b", "[..])) {
         headers.insert(FORWARDED_FOR, value);
+    }
+}
+
+/// Tells the model which auditors a request has passed, in their order: RFC 9110 section 7.6.3.
+fn tell_way(headers: &mut HeaderMap, version: Version, id: &str) {
+    // `HTTP/1.1` is written without its name.
+    let version = format!("{version:?}");
+    let version = version.strip_prefix("HTTP/").unwrap_or(&version);
+    if let Ok(value) = format!("{version} {id}").parse() {
+        headers.append(header::VIA, value);
     }
 }
 

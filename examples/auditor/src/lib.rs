@@ -50,7 +50,7 @@ const BODY_LIMIT: Duration = Duration::from_secs(60);
 
 /// The auditor as a service, for [`serve`](serve()).
 pub fn router(settings: Settings) -> Router {
-    let auditor = Arc::new(Auditor { next: Next::new(&settings.next), settings });
+    let auditor = Arc::new(Auditor { next: Next::new(&settings.next, &settings.id), settings });
     // Other methods on these paths are the model's.
     Router::new()
         .route("/health", get(health).fallback(pass))
