@@ -158,10 +158,10 @@ fn make(name: &str, source: &str, program: &Path, options: &Images, folder: &Pat
 
     let layer = layer::Tree::of(&containerfile.copies, &place)?.archive()?;
     let reference = format!("{}/{name}:{}", options.repository, options.tag);
-    let archive = Archive::new(&containerfile.config, &layer)?;
+    let archive = Archive::new(&containerfile.config, &layer, options.profile.compression())?;
     let path = folder.join(format!("{name}.oci.tar"));
     fs::write(&path, archive.bytes(&reference)?)?;
-    Ok(Made { reference, digest: archive.digest(), size: archive.layer_size(), archive: path })
+    Ok(Made { reference, digest: archive.digest().to_owned(), size: archive.layer_size(), archive: path })
 }
 
 /// The Containerfile of `source`, a folder of this repository.

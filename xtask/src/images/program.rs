@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::ValueEnum;
+use flate2::Compression;
 use lucid_e2e::Error;
 
 use super::{ROOT, elf};
@@ -22,6 +23,14 @@ impl Profile {
             Self::Release => "target/images",
             Self::Dev => "target/images/dev",
         })
+    }
+
+    /// How hard to try to make them small.
+    pub(crate) fn compression(self) -> Compression {
+        match self {
+            Self::Release => Compression::best(),
+            Self::Dev => Compression::fast(),
+        }
     }
 }
 
