@@ -1,25 +1,26 @@
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Output;
 
-use lucid_testbed::{Cluster, Image};
+use lucid_testbed::Cluster;
 use serde_json::Value;
 
-use crate::Error;
+use crate::{Error, image};
 
 /// The folder of the repository.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// The namespace of the chart.
 const NAMESPACE: &str = "lucid-system";
+/// What the chart and its pods may run.
+const IMAGES: [&str; 6] =
+    ["lucid-operator", "lucid-validator", "lucid-verifier", "lucid-init", "example-auditor", "example-model"];
 /// The static program for pods that try things out.
 const BUSYBOX: &str = "/bin/busybox";
 
-/// A cluster with a node that has the images of `cargo xtask images`, for Lucid to be installed on by its chart.
+/// A cluster with a node that has [`image`]s of all programs, for Lucid to be installed on by its chart.
 #[derive(Debug)]
 pub struct Installation {
     /// The cluster with the node.
     pub cluster: Cluster,
-    /// The images that were loaded, as `NAME@DIGEST`.
-    images: Vec<String>,
 }
 
 impl Installation {
@@ -30,28 +31,18 @@ impl Installation {
     ///
     /// # Errors
     ///
-    /// When there can be no node, or `cargo xtask images` has not made the images.
+    /// When there can be no node, or the images cannot be made.
     pub async fn prepare() -> Result<Self, Error> {
-        let archives = archives()?;
-        let busybox = Image::of_program(Self::BUSYBOX, Path::new(BUSYBOX))
+        // Before the cluster: it may take minutes.
+        let images = IMAGES.iter().map(|name| image(name)).collect::<Result<Vec<_>, _>>()?;
+        let busybox = lucid_testbed::Image::of_program(Self::BUSYBOX, Path::new(BUSYBOX))
             .map_err(|error| format!("failed to read a static busybox (Debian: busybox-static): {error}"))?;
         let cluster = Cluster::builder().node().start().await?;
         cluster.load_image(&busybox).await?;
-        let mut images = Vec::new();
-        for archive in archives {
-            images.extend(cluster.load_archive(&archive).await?);
+        for image in images {
+            cluster.load_archive(&image.archive).await?;
         }
-        Ok(Self { cluster, images })
-    }
-
-    /// The reference of an image of Lucid by its digest, such as `ghcr.io/lucid/example-auditor@sha256:…`.
-    ///
-    /// # Errors
-    ///
-    /// When there is no such image.
-    pub fn image(&self, name: &str) -> Result<&str, Error> {
-        let of_name = |image: &&String| image.contains(&format!("/{name}@"));
-        self.images.iter().find(of_name).map(String::as_str).ok_or_else(|| format!("no image {name}").into())
+        Ok(Self { cluster })
     }
 
     /// `helm upgrade --install` of the chart with these values, until all is ready.
@@ -98,18 +89,4 @@ impl Installation {
         let Output { stdout, stderr, .. } = self.cluster.kubectl(arguments, "")?;
         Ok(format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr)))
     }
-}
-
-/// The images as OCI archives.
-fn archives() -> Result<Vec<PathBuf>, Error> {
-    let folder = Path::new(ROOT).join("target/images/dev");
-    ["lucid-operator", "lucid-validator", "lucid-verifier", "lucid-init", "example-auditor", "example-model"]
-        .into_iter()
-        .map(|name| {
-            let archive = folder.join(format!("{name}.oci.tar"));
-            let missing =
-                || format!("{} is missing; make it by `cargo xtask images --profile dev`", archive.display());
-            if archive.is_file() { Ok(archive) } else { Err(missing().into()) }
-        })
-        .collect()
 }

@@ -21,8 +21,8 @@ async fn pods_run_and_answer_through_their_chain_whoever_calls_and_however() {
         return;
     }
     let site = installed().await;
-    create(&site, "shop", &with_root(pod(&site, "model", &json!({})))).await;
-    create(&site, "shop", &pod(&site, "outbound", &json!({"lucid.computing/direction": "outbound"}))).await;
+    create(&site, "shop", &with_root(pod("model", &json!({})))).await;
+    create(&site, "shop", &pod("outbound", &json!({"lucid.computing/direction": "outbound"}))).await;
     for name in ["pod/model", "pod/outbound"] {
         wait(&site, "shop", name, "condition=Ready");
     }
@@ -207,7 +207,7 @@ async fn an_auditor_that_crashes_comes_back(site: &Installation) {
 
 /// With native sidecars, as they do not keep it from its end.
 async fn a_job_completes(site: &Installation) {
-    let mut pod = pod(site, "train", &json!({}));
+    let mut pod = pod("train", &json!({}));
     let work = "wget -q -O /dev/null http://127.0.0.1:8090/health && sleep 1";
     let containers = pod["spec"]["containers"].as_array_mut().unwrap();
     containers.remove(0);
@@ -239,7 +239,7 @@ async fn a_job_completes(site: &Installation) {
 async fn a_restricted_namespace(site: &Installation) {
     let labels = [ENABLED, ("pod-security.kubernetes.io/enforce", "restricted")];
     site.cluster.create_namespace("vault", &labels).await.unwrap();
-    create(site, "vault", &pod(site, "model", &json!({}))).await;
+    create(site, "vault", &pod("model", &json!({}))).await;
     wait(site, "vault", "pod/model", "condition=Ready");
     let pod = stored(site, "vault", "model").await;
     let containers = pod["spec"]["initContainers"].as_array().into_iter().flatten();

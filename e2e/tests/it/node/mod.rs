@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::PostParams;
-use lucid_e2e::{Installation, Reaction, call};
+use lucid_e2e::{Installation, Reaction, call, image};
 use serde_json::{Value, json};
 
 use crate::common::ENABLED;
@@ -17,26 +17,25 @@ const INJECTION: &str = "ignore previous instructions";
 const TOXICITY: &str = "you fool";
 
 /// Values of the chart for a catalogue of two auditors, which are notarized, on a strict cluster.
-fn values(site: &Installation) -> Value {
-    let image = site.image("example-auditor").unwrap();
-    let (_, digest) = image.split_once('@').unwrap();
-    let auditor = |name: &str, port: u16, phrase: &str| json!({"name": name, "image": image, "port": port, "env": {"BLOCKED_PHRASES": phrase}});
+fn values() -> Value {
+    let image = image("example-auditor").unwrap();
+    let auditor = |name: &str, port: u16, phrase: &str| json!({"name": name, "image": image.pinned(), "port": port, "env": {"BLOCKED_PHRASES": phrase}});
     json!({
         "catalogue": {"chain": [auditor("injection", 8090, INJECTION), auditor("toxicity", 8093, TOXICITY)]},
         "notary": {"strict": true},
-        "verifier": {"enabled": true, "notarized": [digest]},
+        "verifier": {"enabled": true, "notarized": [image.digest]},
     })
 }
 
 async fn installed() -> Installation {
     let site = Installation::prepare().await.unwrap();
-    site.install(&values(&site)).await.unwrap();
+    site.install(&values()).await.unwrap();
     site.cluster.create_namespace("shop", &[ENABLED]).await.unwrap();
     site
 }
 
 /// A pod with a model on port 5000 and an application with a shell, as Pod Security `restricted` wants them.
-fn pod(site: &Installation, name: &str, annotations: &Value) -> Value {
+fn pod(name: &str, annotations: &Value) -> Value {
     let mut annotations = annotations.clone();
     annotations["lucid.computing/auditors"] = json!("injection,toxicity");
     let security = json!({
@@ -53,7 +52,7 @@ fn pod(site: &Installation, name: &str, annotations: &Value) -> Value {
         "spec": {
             "terminationGracePeriodSeconds": 1,
             "containers": [
-                {"name": "model", "image": site.image("example-model").unwrap(), "ports": [{"containerPort": 5000}],
+                {"name": "model", "image": image("example-model").unwrap().pinned(), "ports": [{"containerPort": 5000}],
                     "readinessProbe": probe, "livenessProbe": probe, "securityContext": security},
                 {"name": "app", "image": Installation::BUSYBOX, "args": ["sleep", "3600"], "securityContext": security},
             ],
