@@ -22,7 +22,7 @@ impl Cluster {
         let cache = self.folder().join("kubectl-cache");
         self.run_client(
             Component::Kubectl,
-            |kubectl| kubectl.args(arguments).arg("--cache-dir").arg(cache),
+            |kubectl| kubectl.arg("--cache-dir").arg(cache).args(arguments),
             input,
         )
     }

@@ -109,7 +109,7 @@ async fn callers_who_try_to_get_around(site: &Installation) {
             let url = format!("http://{host}:{port}/");
             let dial = format!(
                 "nsenter --net={network} setpriv --reuid {uid} --regid {uid} --clear-groups \
-                 busybox wget -T 10 -q -O - {url}"
+                 timeout 10 busybox wget -q -O - {url}"
             );
             let answer = on_node(site, &dial);
             let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{dial}: {answer}"));

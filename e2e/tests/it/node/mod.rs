@@ -21,7 +21,7 @@ fn values() -> Value {
     let image = image("example-auditor").unwrap();
     let auditor = |name: &str, port: u16, phrase: &str| json!({"name": name, "image": image.pinned(), "port": port, "env": {"BLOCKED_PHRASES": phrase}});
     json!({
-        "catalogue": {"chain": [auditor("injection", 8090, INJECTION), auditor("toxicity", 8093, TOXICITY)]},
+        "catalogue": {"chain": [auditor("lucid-injection-auditor", 8090, INJECTION), auditor("lucid-toxicity-auditor", 8093, TOXICITY)]},
         "notary": {"strict": true},
         "verifier": {"enabled": true, "notarized": [image.digest]},
     })
@@ -112,6 +112,8 @@ fn busybox(site: &Installation, namespace: &str, pod: &str, container: &str, arg
 
 /// Has a container of a pod ask for this URL; null when there is no answer.
 fn wget(site: &Installation, namespace: &str, pod: &str, container: &str, url: &str) -> Value {
-    let answer = busybox(site, namespace, pod, container, &["wget", "-T", "10", "-q", "-O", "-", url]);
+    // Debian's busybox does not survive an option `-T` of wget.
+    let wget = ["timeout", "10", "/busybox", "wget", "-q", "-O", "-", url];
+    let answer = busybox(site, namespace, pod, container, &wget);
     serde_json::from_str(&answer).unwrap_or_else(|_| json!({"url": url, "said": answer}))
 }
