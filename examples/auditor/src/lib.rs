@@ -116,7 +116,7 @@ async fn pass(
         Ok(answer) => auditor.answer(answer),
         Err(error) => {
             // hyper's own message says little: the cause is in what it was made of.
-            let causes = iter::successors(error.source(), |cause| cause.source());
+            let causes = iter::successors(error.source(), |&cause| cause.source());
             let causes: String = causes.map(|cause| format!(": {cause}")).collect();
             let message = format!("no answer from {}: {error}{causes}", auditor.settings.next);
             auditor.refusal(StatusCode::BAD_GATEWAY, "next_unreachable", &message)
