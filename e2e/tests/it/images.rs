@@ -1,7 +1,6 @@
 //! The images on a node: their programs run there as their Containerfiles say.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::process::{Child, Stdio};
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
@@ -11,6 +10,7 @@ use lucid_e2e::image;
 use lucid_testbed::{Cluster, node};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UdpSocket;
 
 /// A busy machine takes its time.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -38,7 +38,8 @@ async fn every_image_runs_on_a_node_by_its_tag_and_by_its_digest() {
     }
     // Names, as programs linked with glibc find them: the first auditor asks /etc/hosts, the second a server.
     let server = cluster.host_address();
-    let _names = answer_names(&cluster, server);
+    let names = UdpSocket::bind((server, 53)).await.unwrap();
+    tokio::spawn(answer_names(names));
     let auditor = |name: &str, port: u16, next: &str| {
         container(
             name,
@@ -87,44 +88,24 @@ async fn every_image_runs_on_a_node_by_its_tag_and_by_its_digest() {
     }
 }
 
-/// A process that ends with this.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// A server of DNS on the node, for which every name is 127.0.0.1.
-fn answer_names(cluster: &Cluster, address: IpAddr) -> Process {
-    let mut server = cluster.command(std::env::current_exe().unwrap());
-    server.args(["--ignored", "--exact", "images::every_name_is_127_0_0_1"]);
-    Process(server.env("ADDRESS", address.to_string()).stdout(Stdio::null()).spawn().unwrap())
-}
-
-#[test]
-#[ignore = "run by the test above, in a process on the node"]
-fn every_name_is_127_0_0_1() {
+/// Serves DNS, in which only names of the model have an address: 127.0.0.1.
+async fn answer_names(socket: UdpSocket) {
     const HEADER: usize = 12;
-    let address: IpAddr = std::env::var("ADDRESS").unwrap().parse().unwrap();
-    let socket = UdpSocket::bind((address, 53)).unwrap();
     let mut buffer = [0; 512];
     loop {
-        let (length, peer) = socket.recv_from(&mut buffer).unwrap();
+        let (length, peer) = socket.recv_from(&mut buffer).await.unwrap();
         let query = &buffer[..length];
         // The question: a name, which ends with an empty label, a type and a class.
         let name = query[HEADER..].iter().position(|byte| *byte == 0).unwrap();
         let question = &query[HEADER..HEADER + name + 5];
-        let is_ipv4 = question[name + 1..name + 3] == [0, 1];
+        let is_known = question.starts_with(b"\x05model") && question[name + 1..name + 3] == [0, 1];
         let mut answer =
-            [&query[..2], &[0x81, 0x80, 0, 1, 0, u8::from(is_ipv4), 0, 0, 0, 0], question].concat();
-        if is_ipv4 {
+            [&query[..2], &[0x81, 0x80, 0, 1, 0, u8::from(is_known), 0, 0, 0, 0], question].concat();
+        if is_known {
             // The name of the question, type A, class IN, for 60 s, 4 bytes.
             answer.extend([0xC0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 127, 0, 0, 1]);
         }
-        socket.send_to(&answer, peer).unwrap();
+        socket.send_to(&answer, peer).await.unwrap();
     }
 }
 
