@@ -18,6 +18,7 @@ mod common;
 mod correlation;
 mod docs;
 mod failures;
+mod images;
 mod injection;
 mod installation;
 mod lifecycle;

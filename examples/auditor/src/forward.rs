@@ -54,7 +54,7 @@ impl Next {
         if body.size_hint().exact().is_none() && !headers.contains_key(CONTENT_LENGTH) {
             headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
-        // `Host` stays what the caller asked for. HTTP/2, and a proxy's form of HTTP/1.1, have it in the URI.
+        // `Host` stays what the caller asked for. A URI that names a host, as for a proxy, goes before it.
         if let Some(host) = uri.authority().and_then(|host| host_of(host).parse().ok()) {
             headers.insert(HOST, host);
         }

@@ -19,6 +19,8 @@ mod settings;
 mod watch;
 
 use std::convert::Infallible;
+use std::error::Error as _;
+use std::iter;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,7 +115,10 @@ async fn pass(
     match auditor.next.send(peer.ip(), parts, body).await {
         Ok(answer) => auditor.answer(answer),
         Err(error) => {
-            let message = format!("no answer from {}: {error}", auditor.settings.next);
+            // hyper's own message says little: the cause is in what it was made of.
+            let causes = iter::successors(error.source(), |&cause| cause.source());
+            let causes: String = causes.map(|cause| format!(": {cause}")).collect();
+            let message = format!("no answer from {}: {error}{causes}", auditor.settings.next);
             auditor.refusal(StatusCode::BAD_GATEWAY, "next_unreachable", &message)
         }
     }

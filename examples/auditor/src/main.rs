@@ -4,7 +4,6 @@ use std::error::Error;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::ExitCode;
 
-use axum::serve::ListenerExt as _;
 use example_auditor::{Settings, router, serve};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -23,8 +22,7 @@ async fn main() -> ExitCode {
 
 async fn run() -> Result<(), Box<dyn Error>> {
     let settings = Settings::from(|name| std::env::var(name).ok())?;
-    // A piece of an answer must not wait for the next one.
-    let listener = listen(settings.port).await?.tap_io(|connection| drop(connection.set_nodelay(true)));
+    let listener = listen(settings.port).await?;
     tracing::info!(id = settings.id, port = settings.port, next = %settings.next, mode = ?settings.mode, "ready");
     // The first process of a container gets no signal that it does not ask for.
     let mut terminate = signal(SignalKind::terminate())?;

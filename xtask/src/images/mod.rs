@@ -64,6 +64,19 @@ pub(crate) struct Images {
     output: Output,
 }
 
+/// What is to be made.
+struct Image {
+    name: &'static str,
+    source: &'static str,
+    containerfile: Containerfile,
+}
+
+impl Image {
+    fn read((name, source): (&'static str, &'static str)) -> Result<Self, Error> {
+        Ok(Self { name, source, containerfile: read(source)? })
+    }
+}
+
 /// What has been made.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Made {
@@ -76,7 +89,8 @@ struct Made {
 }
 
 pub(crate) fn run(options: &Images) -> Result<(), Error> {
-    let images = chosen(&options.names)?;
+    // Read once: a commit, or an edit, in the meantime would make the second build another one.
+    let images = chosen(&options.names)?.into_iter().map(Image::read).collect::<Result<Vec<_>, _>>()?;
     let folder = match &options.folder {
         Some(folder) => std::path::absolute(folder)?,
         None => Path::new(ROOT).canonicalize()?.join(options.profile.folder()),
@@ -96,7 +110,7 @@ pub(crate) fn run(options: &Images) -> Result<(), Error> {
         let build = again.path().join("build");
         let place = Place { programs: &build, intermediate: &build };
         let second = make_all(&images, options, again.path(), &place)?;
-        for ((name, _), (first, second)) in images.iter().zip(made.iter().zip(second)) {
+        for (Image { name, .. }, (first, second)) in images.iter().zip(made.iter().zip(second)) {
             if second.digest != first.digest {
                 let message = format!("{name} is not reproducible: {}, then {}", first.digest, second.digest);
                 return Err(message.into());
@@ -116,15 +130,14 @@ fn target_folder() -> Result<PathBuf, Error> {
 }
 
 fn make_all(
-    images: &[(&str, &str)],
+    images: &[Image],
     options: &Images,
     folder: &Path,
     place: &Place<'_>,
 ) -> Result<Vec<Made>, Error> {
-    let names: Vec<_> = images.iter().map(|(name, _)| *name).collect();
+    let names: Vec<_> = images.iter().map(|image| image.name).collect();
     let programs = program::build(&names, options.profile, place)?;
-    let made = images.iter().zip(programs);
-    made.map(|((name, source), program)| make(name, source, &program, options, folder)).collect()
+    images.iter().zip(programs).map(|(image, program)| make(image, &program, options, folder)).collect()
 }
 
 fn chosen(names: &[String]) -> Result<Vec<(&'static str, &'static str)>, Error> {
@@ -136,9 +149,9 @@ fn chosen(names: &[String]) -> Result<Vec<(&'static str, &'static str)>, Error> 
     Ok(IMAGES.iter().copied().filter(|(name, _)| is_chosen(name)).collect())
 }
 
-fn make(name: &str, source: &str, program: &Path, options: &Images, folder: &Path) -> Result<Made, Error> {
+fn make(image: &Image, program: &Path, options: &Images, folder: &Path) -> Result<Made, Error> {
+    let Image { name, source, containerfile } = image;
     eprintln!("xtask: image {name}");
-    let containerfile = read(source)?;
 
     let place = folder.join("context").join(name);
     let mut context = Context::create(&place)?;
@@ -146,7 +159,7 @@ fn make(name: &str, source: &str, program: &Path, options: &Images, folder: &Pat
         match copy.source.as_str() {
             "ca-certificates.crt" => context.add_file(&copy.source, Path::new(debian::CERTIFICATES))?,
             "network-tools" => debian::network_tools(&mut context.folder(&copy.source)?)?,
-            found if found == name => context.add_file(&copy.source, program)?,
+            found if found == *name => context.add_file(&copy.source, program)?,
             found => {
                 return Err(format!(
                     "{source}/Containerfile copies {found:?}, accepted {name}, ca-certificates.crt, network-tools"

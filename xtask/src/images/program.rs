@@ -25,10 +25,10 @@ impl Profile {
         })
     }
 
-    /// How hard to try to make them small.
+    /// How hard to try to make layers small.
     pub(crate) fn compression(self) -> Compression {
         match self {
-            Self::Release => Compression::best(),
+            Self::Release => Compression::default(),
             Self::Dev => Compression::fast(),
         }
     }

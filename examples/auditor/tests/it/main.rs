@@ -5,11 +5,11 @@ mod chain;
 mod process;
 mod streaming;
 mod verdicts;
+mod wire;
 
 use std::net::SocketAddr;
 
 use axum::Router;
-use axum::serve::ListenerExt as _;
 use example_auditor::{Settings, router};
 use tokio::net::TcpListener;
 
@@ -20,9 +20,7 @@ const NOBODY: &str = "127.0.0.1:1";
 async fn serve(router: Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
-    let service = router.into_make_service_with_connect_info::<SocketAddr>();
-    tokio::spawn(async move { axum::serve(listener, service).await.unwrap() });
+    tokio::spawn(example_auditor::serve(listener, router, std::future::pending()));
     address
 }
 

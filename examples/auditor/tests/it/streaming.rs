@@ -15,12 +15,12 @@ use hyper::body::Frame;
 use crate::{chain, client, serve, within};
 
 /// A body whose pieces the test sends.
-fn pieces() -> (UnboundedSender<&'static str>, UnboundedReceiver<&'static str>) {
+pub(crate) fn pieces() -> (UnboundedSender<&'static str>, UnboundedReceiver<&'static str>) {
     mpsc::unbounded()
 }
 
 /// A model that answers one request, with the pieces that are sent.
-fn answering(pieces: UnboundedReceiver<&'static str>) -> Router {
+pub(crate) fn answering(pieces: UnboundedReceiver<&'static str>) -> Router {
     let pieces = std::sync::Arc::new(std::sync::Mutex::new(Some(pieces)));
     Router::new().fallback(move || {
         let pieces = pieces.lock().unwrap().take().unwrap();

@@ -1,0 +1,260 @@
+//! What no decent client or server sends, byte by byte.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use bytes::Bytes;
+use futures::channel::mpsc::{self, UnboundedSender};
+use futures::{StreamExt as _, stream};
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::Frame;
+use hyper::header::{HeaderMap, HeaderValue};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::{auditor, chain, client, serve, within};
+
+const MODES: [&str; 2] = ["enforce", "observe"];
+
+/// Sends `bytes` on one connection, and gives all that comes back until it is closed.
+async fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
+    let mut connection = TcpStream::connect(address).await.unwrap();
+    // The other end may close before it has read everything.
+    let _ = connection.write_all(bytes).await;
+    let mut answer = Vec::new();
+    let _ = within(connection.read_to_end(&mut answer)).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// What the model says that it was asked.
+fn asked(answer: &str) -> Value {
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+}
+
+/// A server that says `bytes` to each who connects, after it has heard something, and closes.
+async fn saying(bytes: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let _ = connection.read(&mut [0; 1024]).await;
+            connection.write_all(bytes.as_bytes()).await.unwrap();
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_body_in_chunks_arrives_whatever_the_method_is_and_whatever_length_is_claimed() {
+    let model = serve(example_model::router()).await;
+    for mode in MODES {
+        let first = chain(model, &[("LUCID_AUDIT_MODE", mode)]).await;
+        for claimed in ["", "Content-Length: 3\r\n"] {
+            for method in ["POST", "GET", "DELETE"] {
+                let request = format!(
+                    "{method} / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{claimed}Transfer-Encoding: chunked\r\n\r\n\
+                     5\r\nhello\r\n6;x=y\r\n there\r\n0\r\n\r\n"
+                );
+                let asked = asked(&exchange(first, request.as_bytes()).await);
+                assert_eq!(asked["body"], "hello there", "{mode} {method} {claimed}");
+                assert_ne!(asked["headers"]["content-length"], json!(["3"]), "{mode} {method}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_two_readers_could_read_in_two_ways_does_not_reach_the_model() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let model = serve(Router::new().fallback(move || {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async { "answered" }
+    }))
+    .await;
+    for mode in MODES {
+        let first = auditor(model, &[("LUCID_AUDIT_MODE", mode)]).await;
+        for lines in [
+            "Content-Length: 5\r\nContent-Length: 6",
+            "Content-Length: 5, 6",
+            "Content-Length: +5",
+            "Content-Length: 0x5",
+            "Transfer-Encoding: chunked, identity",
+            "Transfer-Encoding: identity",
+            "Transfer-Encoding : chunked",
+            "Transfer-Encoding: chunked\r\n Content-Length: 5",
+            "X: a\0b",
+            "X: a\rb",
+        ] {
+            let request = format!("POST / HTTP/1.1\r\nHost: a\r\n{lines}\r\n\r\nhello");
+            let answer = exchange(first, request.as_bytes()).await;
+            assert!(answer.starts_with("HTTP/1.1 400"), "{mode} {lines}: {answer}");
+        }
+        // Not of HTTP/1.0.
+        let answer =
+            exchange(first, b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n");
+        assert!(answer.await.contains(" 400 "), "{mode}");
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn the_rest_of_a_body_that_is_too_large_is_not_the_next_request() {
+    let model = serve(Router::new().fallback(|| async { "answered" })).await;
+    let first = auditor(model, &[("MAX_BODY_BYTES", "16")]).await;
+    let hidden = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n";
+    let request = format!(
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{}{hidden}",
+        100_000,
+        "x".repeat(100_000 - hidden.len())
+    );
+    let answer = exchange(first, request.as_bytes()).await;
+    assert!(!answer.contains("answered"), "{answer}");
+    // Who has sent it whole, and waits, is told.
+    let answer = client().post(format!("http://{first}/")).body("x".repeat(17)).send().await.unwrap();
+    assert_eq!(answer.status(), 413);
+}
+
+#[tokio::test]
+async fn trailers_pass_in_both_directions() {
+    let model = Router::new().fallback(|request: Request| async {
+        let collected = request.into_body().collect().await.unwrap();
+        let sum = collected.trailers().and_then(|trailers| trailers.get("x-sum").cloned());
+        let mut trailers = HeaderMap::new();
+        trailers.insert("x-echo", sum.unwrap_or(HeaderValue::from_static("none")));
+        let frames = [Frame::data(collected.to_bytes()), Frame::trailers(trailers)].map(Ok::<_, Infallible>);
+        let answer = Response::builder().header("trailer", "x-echo");
+        answer.body(Body::new(StreamBody::new(stream::iter(frames)))).unwrap()
+    });
+    let model = serve(model).await;
+    for mode in MODES {
+        let first = chain(model, &[("LUCID_AUDIT_MODE", mode)]).await;
+        let request = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close, TE\r\nTE: trailers\r\nTrailer: x-sum\r\n\
+                       Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX-Sum: 7\r\n\r\n";
+        let answer = exchange(first, request.as_bytes()).await;
+        assert!(answer.ends_with("\r\n5\r\nhello\r\n0\r\nx-echo: 7\r\n\r\n"), "{mode}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_opens_a_way_through_that_is_not_looked_at() {
+    let first = chain(serve(example_model::router()).await, &[]).await;
+    let upgrade = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: close, Upgrade\r\nUpgrade: websocket\r\n\
+                   Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
+    let asked = asked(&exchange(first, upgrade.as_bytes()).await);
+    assert_eq!(asked["headers"]["upgrade"], Value::Null);
+
+    let tunnel = "CONNECT localhost:5000 HTTP/1.1\r\nHost: localhost:5000\r\nConnection: close\r\n\r\n";
+    let answer = exchange(first, tunnel.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
+
+    // A model that changes the protocol all the same.
+    let rude =
+        saying("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhi")
+            .await;
+    for mode in MODES {
+        let first = auditor(rude, &[("LUCID_AUDIT_MODE", mode)]).await;
+        let answer = exchange(first, upgrade.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 502"), "{mode}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn every_form_of_a_target_reaches_the_model() {
+    let first = chain(serve(example_model::router()).await, &[]).await;
+    for (line, uri, host) in [
+        ("GET http://user:pass@model.test:81/a?b HTTP/1.1", "/a?b", "model.test:81"),
+        ("GET http://model.test HTTP/1.1", "/", "model.test"),
+        ("OPTIONS * HTTP/1.1", "*", "other.test"),
+        ("GET //a/../b?? HTTP/1.1", "//a/../b??", "other.test"),
+    ] {
+        let request = format!("{line}\r\nHost: other.test\r\nConnection: close\r\n\r\n");
+        let asked = asked(&exchange(first, request.as_bytes()).await);
+        assert_eq!((&asked["uri"], &asked["headers"]["host"]), (&json!(uri), &json!([host])), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_does_not_look_whole() {
+    for (said, status) in [
+        ("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", 200),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n", 200),
+        ("HTTP/1.1 200 OK\r\nContent-", 502),
+        ("nothing of HTTP\r\n\r\n", 502),
+        ("", 502),
+    ] {
+        let first = auditor(saying(said).await, &[]).await;
+        let answer = within(client().get(format!("http://{first}/")).send()).await.unwrap();
+        assert_eq!(answer.status(), status, "{said}");
+        let body = within(answer.bytes()).await;
+        assert_eq!(body.is_ok(), status == 502, "{said}: {body:?}");
+    }
+    // One that is as long as the connection is whole.
+    let first = auditor(saying("HTTP/1.0 200 OK\r\n\r\nwhole").await, &[]).await;
+    let answer = within(client().get(format!("http://{first}/")).send()).await.unwrap();
+    assert_eq!(within(answer.text()).await.unwrap(), "whole");
+    // With both ways to tell its length, by chunks.
+    let both =
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nwhole\r\n0\r\n\r\n";
+    let first = auditor(saying(both).await, &[]).await;
+    let answer = within(client().get(format!("http://{first}/")).send()).await.unwrap();
+    assert_eq!(within(answer.text()).await.unwrap(), "whole");
+}
+
+#[tokio::test]
+async fn a_large_body_passes_both_ways_without_being_kept() {
+    const PIECES: usize = 256;
+    let model =
+        serve(Router::new().fallback(|request: Request| async { Response::new(request.into_body()) })).await;
+    let first = chain(model, &[("LUCID_AUDIT_MODE", "observe"), ("MAX_BODY_BYTES", "1000")]).await;
+    let piece = Bytes::from(vec![b'x'; 64 * 1024]);
+    let pieces = stream::iter(vec![piece; PIECES]).map(|piece| Ok::<_, Infallible>(Frame::data(piece)));
+    let body = reqwest::Body::wrap(StreamBody::new(pieces));
+    let mut answer = within(client().post(format!("http://{first}/")).body(body).send()).await.unwrap();
+    let mut length = 0;
+    while let Some(piece) = within(answer.chunk()).await.unwrap() {
+        length += piece.len();
+    }
+    assert_eq!(length, PIECES * 64 * 1024);
+}
+
+/// Tells that it is gone.
+struct Told(UnboundedSender<()>);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        let _ = self.0.unbounded_send(());
+    }
+}
+
+#[tokio::test]
+async fn a_caller_who_goes_away_is_gone_for_the_model_too() {
+    let (tell, mut gone) = mpsc::unbounded();
+    let model = Router::new().fallback(move || {
+        let told = Told(tell.clone());
+        async move {
+            Body::from_stream(stream::repeat(()).then(move |()| {
+                let _ = &told;
+                async {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    Ok::<_, Infallible>("piece")
+                }
+            }))
+        }
+    });
+    let first = chain(serve(model).await, &[]).await;
+    let mut answer = within(client().get(format!("http://{first}/")).send()).await.unwrap();
+    assert!(within(answer.chunk()).await.unwrap().is_some());
+    drop(answer);
+    within(gone.next()).await.unwrap();
+}
