@@ -78,15 +78,21 @@ impl From<FailurePolicy> for registration::FailurePolicy {
     }
 }
 
-/// The options of the validating webhook's registration, to be flattened into a binary's own arguments.
+/// The options of the validating webhooks' registration, to be flattened into a binary's own arguments.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Registration")]
-pub struct ValidationFailureArgs {
+pub struct ValidationWebhookArgs {
     /// What happens to pods of selected namespaces, and to changes of them, while the validating webhook cannot be asked:
     /// Fail refuses them, with Ignore they pass unjudged. Ignore is for clusters with the backstop
     /// (`lucid-operator manifests --backstop`), in which the API server itself refuses pods without their chain.
     #[arg(long, env = "LUCID_VALIDATION_FAILURE_POLICY", value_name = "POLICY", default_value = "Fail")]
     pub validation_failure_policy: FailurePolicy,
+
+    /// Register the webhook for workloads too, which warns of Deployments, Jobs and the like whose pods would be refused. It
+    /// refuses nothing itself: with false pods are judged as before, and who applies a workload hears of it from events.
+    #[arg(long, env = "LUCID_VALIDATE_WORKLOADS", value_name = "BOOL", default_value = "true")]
+    #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub validate_workloads: bool,
 }
 
 /// What Lucid's webhooks are called for.
@@ -98,6 +104,8 @@ pub struct Calls {
     pub selectors: SelectorArgs,
     /// What happens to pods while the validating webhook cannot be asked.
     pub validation: FailurePolicy,
+    /// Whether the webhook for workloads is called at all.
+    pub workloads: bool,
     /// How long the API server waits for an answer, 1 to 30.
     pub timeout_seconds: i32,
 }

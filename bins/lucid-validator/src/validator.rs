@@ -71,7 +71,7 @@ pub struct Validator {
 }
 
 impl Validator {
-    /// Adds the webhooks to `router`: the one that judges pods, and the one that warns of workloads.
+    /// Adds the webhooks to `router`: the one that judges pods, and, unless nobody calls it, the one that warns of workloads.
     #[must_use]
     pub fn serve(self, router: Router, calls: &Calls) -> Router {
         let this = Arc::new(self);
@@ -81,6 +81,10 @@ impl Validator {
         let pods = Webhook::validating(VALIDATE_NAME, judge)
             .with_registration(|it| calls.validating(it))
             .with_failure_action(this.failure_action(calls.validation));
+        let router = router.webhook(VALIDATE_PATH, pods);
+        if !calls.workloads {
+            return router;
+        }
         let selected = Arc::new(calls.selectors.pods());
         let warn = move |request: AdmissionRequest| {
             Arc::clone(&warn).validate(request, |it| !it.is_pod(), Some(Arc::clone(&selected)))
@@ -89,7 +93,7 @@ impl Validator {
             .with_registration(|it| calls.of_workloads(it))
             // Whoever applies a workload is told what is known; their pods are judged when they come.
             .with_failure_action(this.failure_action(FailurePolicy::Ignore));
-        router.webhook(VALIDATE_PATH, pods).webhook(WORKLOADS_PATH, workloads)
+        router.webhook(WORKLOADS_PATH, workloads)
     }
 
     /// What could not be judged is refused, or let through with a warning, as `policy` says, and recorded as well.
