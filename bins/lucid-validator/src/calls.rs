@@ -4,8 +4,8 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::core::Selector;
 use lucid_policy::Workload;
-use lucid_webhook::Operation;
 use lucid_webhook::registration::{self, Registration, Rule, RuleScope, parse_selector};
+use lucid_webhook::{AdmissionResponse, Failure, Operation};
 
 use crate::scope::Scope;
 
@@ -67,6 +67,22 @@ pub enum FailurePolicy {
     Fail,
     /// It passes.
     Ignore,
+}
+
+impl FailurePolicy {
+    /// The answer to a request that a webhook could not answer: a refusal, or a warning of what is lost, such as
+    /// `not judged`. Of what passes by itself it says so.
+    #[must_use]
+    pub fn answer(self, failure: &Failure, passes: bool, lost: &str) -> AdmissionResponse {
+        match self {
+            Self::Fail if passes => {
+                let text = format!("{failure}; try again in a moment");
+                AdmissionResponse::deny(503, "ServiceUnavailable", text)
+            }
+            Self::Fail => failure.refusal(),
+            Self::Ignore => AdmissionResponse::allow().with_warning(format!("{lost}: {failure}")),
+        }
+    }
 }
 
 impl From<FailurePolicy> for registration::FailurePolicy {

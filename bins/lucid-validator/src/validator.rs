@@ -14,7 +14,9 @@ use lucid_notary::{Checked, Digest, Provenance, Verdict};
 use lucid_policy::{
     AuditorContainer, Case, Judgement, Operation, Permission, Policy, Request, SubjectError, Workload,
 };
-use lucid_webhook::{AdmissionRequest, AdmissionResponse, FailureAction, RawObject, Router, Webhook};
+use lucid_webhook::{
+    AdmissionRequest, AdmissionResponse, Failure, FailureAction, RawObject, Router, Webhook,
+};
 use snafu::{OptionExt, Snafu};
 use tokio::time::Instant;
 
@@ -100,12 +102,13 @@ impl Validator {
     fn failure_action(self: &Arc<Self>, policy: FailurePolicy) -> FailureAction {
         let this = Arc::clone(self);
         FailureAction::call_async(move |request, failure| {
-            let response = match policy {
-                FailurePolicy::Fail => failure.refusal(),
-                FailurePolicy::Ignore => {
-                    AdmissionResponse::allow().with_warning(format!("not judged: {failure}"))
+            let passes = match failure {
+                Failure::Error(error) => {
+                    matches!(error.downcast_ref(), Some(ValidateError::NotSynced { .. }))
                 }
+                _ => false,
             };
+            let response = policy.answer(failure, passes, "not judged");
             let decision = decision("validate", request, &response);
             let (recorder, deadline) = (Arc::clone(&this.recorder), request.deadline);
             async move { record(&recorder, decision, response, deadline).await }

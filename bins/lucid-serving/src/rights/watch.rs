@@ -12,7 +12,7 @@ use super::{Need, Right, Whose, missing};
 /// How soon an API server is asked again that has not answered, at first.
 const SOON: Duration = Duration::from_secs(1);
 /// How soon while something is missing.
-const MISSING: Duration = Duration::from_mins(1);
+const MISSING: Duration = Duration::from_secs(15);
 /// How soon otherwise: who takes a right away seldom tells.
 const COMPLETE: Duration = Duration::from_mins(10);
 
