@@ -172,3 +172,29 @@ impl Calls {
         registration.with_timeout_seconds(self.timeout_seconds).with_namespace_selector(namespaces)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_webhook_refuses_or_warns_as_the_policy_says() {
+        let failure = Failure::Error("no list of pods".into());
+        for (policy, passes, code, text) in [
+            (FailurePolicy::Fail, false, Some(500), "the webhook failed: no list of pods"),
+            (
+                FailurePolicy::Fail,
+                true,
+                Some(503),
+                "the webhook failed: no list of pods; try again in a moment",
+            ),
+            (FailurePolicy::Ignore, false, None, "not judged: the webhook failed: no list of pods"),
+            (FailurePolicy::Ignore, true, None, "not judged: the webhook failed: no list of pods"),
+        ] {
+            let response = policy.answer(&failure, passes, "not judged");
+            let said = response.denial().map(|it| &it.message).or(response.warnings().first());
+            let denied = response.denial().map(|denial| i32::from(denial.code));
+            assert_eq!((denied, said.map(String::as_str)), (code, Some(text)), "{policy:?} {passes}");
+        }
+    }
+}
