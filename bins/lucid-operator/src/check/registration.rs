@@ -223,8 +223,8 @@ fn judge(registered: &Registered, program: Program, wanted: Option<Value>, is_kn
         wanted.as_ref().map(|wanted| differences(registered, wanted, is_known)).unwrap_or_default();
     let (configuration, name) = (&registered.configuration, program.name);
     let check = if wanted.is_none() && is_known {
-        let is_off = if registered.name == WORKLOADS_NAME { OFF_WORKLOADS } else { OFF };
-        let found = format!("{configuration} has it still, though {is_off} is false");
+        let off = if registered.name == WORKLOADS_NAME { OFF_WORKLOADS } else { OFF };
+        let found = format!("{configuration} has it still, though {off} is false");
         Check::new(CHECK, Status::Warning, found)
             .action(format!("{name} takes it away when it runs: see whether one does"))
     } else if !differences.is_empty() {

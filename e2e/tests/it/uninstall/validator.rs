@@ -110,9 +110,14 @@ async fn nothing_of_a_validator_with_volumes_stays_but_its_logs_and_no_pod_is_re
     let cluster = Arc::new(prepare(cluster).await);
     make_stateful(&cluster, "Retain").await;
     make_claims(&cluster).await;
+    // Its Secret is called as it is told.
+    let tell = json!({"spec": {"template": {"spec": {"containers": [
+        {"name": NAME, "env": [{"name": "LUCID_CA_SECRET", "value": "authority"}]}]}}}});
+    let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), "lucid-system");
+    sets.patch(NAME, &PatchParams::default(), &Patch::Strategic(tell)).await.unwrap();
     let with_lame_duck = |it: lucid_e2e::OperatorBuilder| it.env("LUCID_LAME_DUCK_SECONDS", "3");
     let validator = with_lame_duck(Operator::validator(&cluster)).env("LUCID_SHARE_CERTIFICATE", "true");
-    let validator = validator.start().await.unwrap();
+    let validator = validator.env("LUCID_CA_SECRET", "authority").start().await.unwrap();
     let running = operator(&cluster, |it| with_lame_duck(it).env("LUCID_VALIDATE", "false")).await;
     make_pod(&cluster, "operator-0", "lucid-operator").await;
     make_pod(&cluster, "validator-0", NAME).await;
@@ -122,7 +127,7 @@ async fn nothing_of_a_validator_with_volumes_stays_but_its_logs_and_no_pod_is_re
     for line in [
         "would delete ValidatingWebhookConfiguration lucid-validator\n",
         "would scale StatefulSet lucid-system/lucid-validator from 2 to 0\n",
-        "would delete Secret lucid-system/lucid-validator-ca\n",
+        "would delete Secret lucid-system/authority\n",
     ] {
         assert!(said.contains(line), "{line:?} is not in {said}");
     }
@@ -141,7 +146,7 @@ async fn nothing_of_a_validator_with_volumes_stays_but_its_logs_and_no_pod_is_re
         "deleted ValidatingWebhookConfiguration lucid-validator\n",
         "scaled StatefulSet lucid-system/lucid-validator from 2 to 0\n",
         "scaled Deployment lucid-system/lucid-operator from 2 to 0\n",
-        "deleted Secret lucid-system/lucid-validator-ca\n",
+        "deleted Secret lucid-system/authority\n",
         "deleted Secret lucid-system/lucid-validator-tls\n",
         "left PersistentVolumeClaim lucid-system/decisions-lucid-validator-1: it keeps a log of decisions",
     ] {
