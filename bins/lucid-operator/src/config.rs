@@ -2,9 +2,12 @@
 
 use lucid_cluster::InjectionArgs;
 use lucid_serving::ServingArgs;
+use lucid_serving::rights::Needs;
 use lucid_validator::{
-    Calls, DecisionArgs, FailurePolicy, RingArgs, Scope, SelectorArgs, ValidationArgs, ValidationFailureArgs,
+    Calls, DecisionArgs, FailurePolicy, RingArgs, Scope, SelectorArgs, ValidationArgs, ValidationWebhookArgs,
 };
+
+use crate::run::PROGRAM;
 
 /// The options of `lucid-operator run`. Each has an environment variable; a flag wins over it.
 #[derive(Clone, Debug, clap::Args)]
@@ -41,7 +44,19 @@ impl RunArgs {
             scope: Scope::new(&self.serving.namespace),
             selectors: self.registration.selectors.clone(),
             validation: self.registration.validation.validation_failure_policy,
+            workloads: self.registration.validation.validate_workloads,
             timeout_seconds: self.serving.webhook_timeout_seconds,
+        }
+    }
+
+    /// What it may have to do, of which its rights follow.
+    pub(crate) fn needs(&self) -> Needs<'_> {
+        Needs {
+            program: PROGRAM,
+            serving: &self.serving,
+            injects: true,
+            validates: self.registration.validate,
+            reviews_break_glass: self.validation.policy.break_glass.break_glass_access_review,
         }
     }
 }
@@ -59,11 +74,11 @@ pub(crate) struct RegistrationArgs {
     #[arg(long, env = "LUCID_FAILURE_POLICY", value_name = "POLICY", default_value = "Fail")]
     pub(crate) failure_policy: FailurePolicy,
 
-    /// What happens while the validating webhook cannot be asked.
+    /// Options of the validating webhooks.
     #[command(flatten)]
-    pub(crate) validation: ValidationFailureArgs,
+    pub(crate) validation: ValidationWebhookArgs,
 
-    /// Register the validating webhook too. With false that is left to `lucid-validator run`, which has to run then.
+    /// Register the validating webhooks too. With false that is left to `lucid-validator run`, which has to run then.
     #[arg(long, env = "LUCID_VALIDATE", value_name = "BOOL", default_value = "true")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) validate: bool,

@@ -102,18 +102,11 @@ impl Injector {
         failure: &Failure,
     ) -> impl Future<Output = AdmissionResponse> + use<> {
         let reason = FailureReason::of(failure);
-        let (response, text) = match self.failure_policy {
-            FailurePolicy::Fail if reason == FailureReason::NotSynced => {
-                let text = format!("{failure}; try again in a moment");
-                (AdmissionResponse::deny(503, "ServiceUnavailable", &*text), text)
-            }
-            FailurePolicy::Fail => (failure.refusal(), failure.to_string()),
-            FailurePolicy::Ignore => {
-                let text = format!("no auditors: {failure}");
-                (AdmissionResponse::allow().with_warning(&text), text)
-            }
-        };
-        let notices = vec![Notice::of_failure(reason, &text)];
+        let passes = reason == FailureReason::NotSynced;
+        let response = self.failure_policy.answer(failure, passes, "no auditors");
+        let denial = response.denial().map(|denial| denial.message.as_str());
+        let text = denial.or(response.warnings().first().map(String::as_str)).unwrap_or_default();
+        let notices = vec![Notice::of_failure(reason, text)];
         self.metrics.count(Outcome::Failed(reason), &notices);
         self.events.report(request, notices);
         let decision = decision("mutate", request, &response);

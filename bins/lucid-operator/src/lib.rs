@@ -20,6 +20,7 @@ mod offline;
 mod registration;
 mod run;
 mod uninstall;
+mod workload;
 
 pub use cainjector::{CainjectorArgs, CainjectorError, cainjector};
 pub use certs::{CertsArgs, CertsError, certs};

@@ -69,7 +69,7 @@ enum Command {
     /// Print everything to install, for kubectl apply.
     Manifests(Box<ManifestsArgs>),
 
-    /// Remove what the operator has registered and made, in the order that keeps nobody waiting.
+    /// Remove what Lucid has registered and made, in the order that keeps nobody waiting.
     ///
     /// The exit status is 0 when it is gone, 1 when something stays, and 2 when nothing was tried.
     Uninstall(UninstallArgs),

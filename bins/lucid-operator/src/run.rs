@@ -34,6 +34,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let validation_metrics = lucid_validator::Metrics::new(&mut registry);
     let policy = Arc::new(policy.on_change(validation_metrics.exemptions_changed()));
     let host = Host::bind(PROGRAM, &args.serving, registry).await?;
+    host.report_missing_rights(args.needs());
     let host = if args.registration.validate { host } else { host.without_registering_validating() };
     let cluster = ClusterConfiguration::new(args.injection.settings());
     let synced = cluster.keep(host.client(), &args.serving.namespace, host.condition("configuration"));

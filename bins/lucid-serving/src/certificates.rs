@@ -212,9 +212,7 @@ impl Serving {
         let certificates = certificates.with_targets(targets);
         let options = &args.certificates;
         let namespace = &args.namespace;
-        let named =
-            |given: &Option<String>, ending| given.clone().unwrap_or(format!("{}-{ending}", program.name));
-        let (ca_secret, secret) = (&named(&options.ca_secret, "ca"), &named(&options.tls_secret, "tls"));
+        let (ca_secret, secret) = (&options.authority_secret(program), &options.certificate_secret(program));
         let publishes = options.publishes_trust();
         let files = |files: Files| if publishes { files.with_publishing() } else { files };
         let in_secret = |secret: SecretSource| if publishes { secret.with_publishing() } else { secret };
@@ -263,6 +261,18 @@ impl Serving {
 }
 
 impl CertificateArgs {
+    /// The Secret with the certificate authority.
+    #[must_use]
+    pub fn authority_secret(&self, program: Program) -> String {
+        self.ca_secret.clone().unwrap_or_else(|| format!("{}-ca", program.name))
+    }
+
+    /// The Secret with the serving certificate.
+    #[must_use]
+    pub fn certificate_secret(&self, program: Program) -> String {
+        self.tls_secret.clone().unwrap_or_else(|| format!("{}-tls", program.name))
+    }
+
     /// Whether the trust bundle is brought to the registration of the webhooks from here.
     pub(crate) fn publishes_trust(&self) -> bool {
         let usual = matches!(self.certificates, Source::SelfSigned | Source::Secret | Source::Files);

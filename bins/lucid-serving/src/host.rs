@@ -23,6 +23,7 @@ use crate::args::ServingArgs;
 use crate::certificates::{CertificatesError, Serving};
 use crate::conversion::{self, Conversion};
 use crate::registration::{self, Register, RegistrationTarget};
+use crate::rights::{self, MissingRights, Needs};
 
 /// How long registration waits for the process to have something to answer with.
 const SYNC_PATIENCE: Duration = Duration::from_secs(5);
@@ -88,6 +89,7 @@ pub struct Host {
     client: Client,
     server: Server,
     metrics: Metrics,
+    missing_rights: MissingRights,
     certificates: Serving,
     readiness: Readiness,
     certified: Condition,
@@ -112,6 +114,7 @@ impl Host {
     ) -> Result<Self, HostError> {
         let shutdown = lucid_process::shutdown_signal().context(SignalsSnafu)?.boxed().shared();
         let metrics = Metrics::new(&mut registry);
+        let missing_rights = MissingRights::new(&mut registry);
         let certs_metrics = lucid_certs::metrics::Metrics::new(&mut registry);
         let certificates = Serving::new(program, args, certs_metrics).await?;
         let client = client().await.context(ClientSnafu)?;
@@ -132,6 +135,7 @@ impl Host {
             client,
             server,
             metrics,
+            missing_rights,
             certificates,
             readiness,
             certified,
@@ -160,6 +164,12 @@ impl Host {
     #[must_use]
     pub fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// Says in the log, and by the metric `lucid_missing_rights`, which rights are missing. Nobody waits for that: what is
+    /// vital keeps `/readyz` from being good anyway, and the rest may be granted later.
+    pub fn report_missing_rights(&self, needs: Needs<'_>) {
+        tokio::spawn(rights::watch(self.client(), needs.rights(), self.missing_rights.clone()));
     }
 
     /// One more condition of `/readyz`.

@@ -1,13 +1,14 @@
 //! What Lucid processes that serve webhooks do the same way.
 //!
 //! [`Host`] takes the ports, has a certificate from wherever [`ServingArgs`] says, keeps the webhooks registered, answers
-//! the probes and ends with a lame duck. What the webhooks answer is for each process to say.
+//! the probes and ends with a lame duck. [`rights`] knows what that takes of the cluster's RBAC. What the webhooks answer is for each process to say.
 
 mod args;
 mod certificates;
 mod conversion;
 mod host;
 mod registration;
+pub mod rights;
 
 use kube::runtime::events::Reporter;
 

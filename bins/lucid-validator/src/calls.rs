@@ -4,8 +4,8 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::core::Selector;
 use lucid_policy::Workload;
-use lucid_webhook::Operation;
 use lucid_webhook::registration::{self, Registration, Rule, RuleScope, parse_selector};
+use lucid_webhook::{AdmissionResponse, Failure, Operation};
 
 use crate::scope::Scope;
 
@@ -69,6 +69,22 @@ pub enum FailurePolicy {
     Ignore,
 }
 
+impl FailurePolicy {
+    /// The answer to a request that a webhook could not answer: a refusal, or a warning of what is lost, such as
+    /// `not judged`. Of what passes by itself it says so.
+    #[must_use]
+    pub fn answer(self, failure: &Failure, passes: bool, lost: &str) -> AdmissionResponse {
+        match self {
+            Self::Fail if passes => {
+                let text = format!("{failure}; try again in a moment");
+                AdmissionResponse::deny(503, "ServiceUnavailable", text)
+            }
+            Self::Fail => failure.refusal(),
+            Self::Ignore => AdmissionResponse::allow().with_warning(format!("{lost}: {failure}")),
+        }
+    }
+}
+
 impl From<FailurePolicy> for registration::FailurePolicy {
     fn from(policy: FailurePolicy) -> Self {
         match policy {
@@ -78,15 +94,21 @@ impl From<FailurePolicy> for registration::FailurePolicy {
     }
 }
 
-/// The options of the validating webhook's registration, to be flattened into a binary's own arguments.
+/// The options of the validating webhooks' registration, to be flattened into a binary's own arguments.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Registration")]
-pub struct ValidationFailureArgs {
+pub struct ValidationWebhookArgs {
     /// What happens to pods of selected namespaces, and to changes of them, while the validating webhook cannot be asked:
     /// Fail refuses them, with Ignore they pass unjudged. Ignore is for clusters with the backstop
     /// (`lucid-operator manifests --backstop`), in which the API server itself refuses pods without their chain.
     #[arg(long, env = "LUCID_VALIDATION_FAILURE_POLICY", value_name = "POLICY", default_value = "Fail")]
     pub validation_failure_policy: FailurePolicy,
+
+    /// Register the webhook for workloads too, which warns of Deployments, Jobs and the like whose pods would be refused. It
+    /// refuses nothing itself: with false pods are judged as before, and who applies a workload hears of it from events.
+    #[arg(long, env = "LUCID_VALIDATE_WORKLOADS", value_name = "BOOL", default_value = "true")]
+    #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub validate_workloads: bool,
 }
 
 /// What Lucid's webhooks are called for.
@@ -98,6 +120,8 @@ pub struct Calls {
     pub selectors: SelectorArgs,
     /// What happens to pods while the validating webhook cannot be asked.
     pub validation: FailurePolicy,
+    /// Whether the webhook for workloads is called at all.
+    pub workloads: bool,
     /// How long the API server waits for an answer, 1 to 30.
     pub timeout_seconds: i32,
 }
@@ -146,5 +170,31 @@ impl Calls {
     fn of_namespaces(&self, registration: Registration) -> Registration {
         let namespaces = self.selectors.in_scope(&self.scope).namespace_selector;
         registration.with_timeout_seconds(self.timeout_seconds).with_namespace_selector(namespaces)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_webhook_refuses_or_warns_as_the_policy_says() {
+        let failure = Failure::Error("no list of pods".into());
+        for (policy, passes, code, text) in [
+            (FailurePolicy::Fail, false, Some(500), "the webhook failed: no list of pods"),
+            (
+                FailurePolicy::Fail,
+                true,
+                Some(503),
+                "the webhook failed: no list of pods; try again in a moment",
+            ),
+            (FailurePolicy::Ignore, false, None, "not judged: the webhook failed: no list of pods"),
+            (FailurePolicy::Ignore, true, None, "not judged: the webhook failed: no list of pods"),
+        ] {
+            let response = policy.answer(&failure, passes, "not judged");
+            let said = response.denial().map(|it| &it.message).or(response.warnings().first());
+            let denied = response.denial().map(|denial| i32::from(denial.code));
+            assert_eq!((denied, said.map(String::as_str)), (code, Some(text)), "{policy:?} {passes}");
+        }
     }
 }

@@ -25,7 +25,7 @@ pub use args::{ArgsError, ValidationArgs};
 pub use audit::{AuditArgs, AuditError, audit};
 pub use break_glass::BreakGlassReview;
 pub use calls::{
-    Calls, FailurePolicy, SelectorArgs, VALIDATE_NAME, VALIDATE_PATH, ValidationFailureArgs, WORKLOADS_NAME,
+    Calls, FailurePolicy, SelectorArgs, VALIDATE_NAME, VALIDATE_PATH, ValidationWebhookArgs, WORKLOADS_NAME,
     WORKLOADS_PATH,
 };
 pub use decisions::{DecisionArgs, DecisionLogError, close};

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use lucid_cluster::{ClusterConfiguration, InjectionArgs};
 use lucid_notary::client::Metrics as VerifierMetrics;
+use lucid_serving::rights::Needs;
 use lucid_serving::{Host, HostError, Program, ServingArgs};
 use lucid_webhook::{ConverterError, Router};
 use snafu::Snafu;
 
 use crate::args::{ArgsError, ValidationArgs};
 use crate::break_glass::BreakGlassReview;
-use crate::calls::{Calls, SelectorArgs, ValidationFailureArgs};
+use crate::calls::{Calls, SelectorArgs, ValidationWebhookArgs};
 use crate::decisions::{DecisionArgs, DecisionLogError, close};
 use crate::metrics::Metrics;
 use crate::ring::{RingArgs, RingArgsError};
@@ -31,9 +32,9 @@ pub struct RunArgs {
     #[command(flatten)]
     pub selectors: SelectorArgs,
 
-    /// What happens while it cannot be asked.
+    /// Options of its webhooks.
     #[command(flatten)]
-    pub failure: ValidationFailureArgs,
+    pub webhooks: ValidationWebhookArgs,
 
     /// Options of the record.
     #[command(flatten)]
@@ -59,8 +60,21 @@ impl RunArgs {
         Calls {
             scope: Scope::new(&self.serving.namespace),
             selectors: self.selectors.clone(),
-            validation: self.failure.validation_failure_policy,
+            validation: self.webhooks.validation_failure_policy,
+            workloads: self.webhooks.validate_workloads,
             timeout_seconds: self.serving.webhook_timeout_seconds,
+        }
+    }
+
+    /// What it may have to do, of which its rights follow.
+    #[must_use]
+    pub fn needs(&self) -> Needs<'_> {
+        Needs {
+            program: PROGRAM,
+            serving: &self.serving,
+            injects: false,
+            validates: true,
+            reviews_break_glass: self.validation.policy.break_glass.break_glass_access_review,
         }
     }
 }
@@ -109,19 +123,19 @@ pub enum RunError {
 /// asked again until it answers; `/readyz` tells what is missing.
 pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let calls = args.calls();
-    let RunArgs { serving, decisions, ring, injection, validation, .. } = args;
-    let policy = validation.policy()?;
+    let policy = args.validation.policy()?;
     let mut registry = lucid_serving::registry();
-    let verifier = validation.verifier(&VerifierMetrics::new(&mut registry))?;
-    let recorder = Arc::new(decisions.recorder(&mut registry)?);
-    let ring = ring.service(Arc::clone(&recorder))?;
+    let verifier = args.validation.verifier(&VerifierMetrics::new(&mut registry))?;
+    let recorder = Arc::new(args.decisions.recorder(&mut registry)?);
+    let ring = args.ring.service(Arc::clone(&recorder))?;
     let metrics = Metrics::new(&mut registry);
     let policy = Arc::new(policy.on_change(metrics.exemptions_changed()));
-    let host = Host::bind(PROGRAM, &serving, registry).await?;
-    let cluster = ClusterConfiguration::new(injection.settings());
-    let synced = cluster.keep(host.client(), &serving.namespace, host.condition("configuration"));
+    let host = Host::bind(PROGRAM, &args.serving, registry).await?;
+    host.report_missing_rights(args.needs());
+    let cluster = ClusterConfiguration::new(args.injection.settings());
+    let synced = cluster.keep(host.client(), &args.serving.namespace, host.condition("configuration"));
     let scope = calls.scope.clone();
-    let reviews = validation.policy.break_glass.break_glass_access_review;
+    let reviews = args.validation.policy.break_glass.break_glass_access_review;
     let break_glass = reviews.then(|| BreakGlassReview::new(host.client()));
     let validator = {
         let recorder = Arc::clone(&recorder);

@@ -14,7 +14,9 @@ use lucid_notary::{Checked, Digest, Provenance, Verdict};
 use lucid_policy::{
     AuditorContainer, Case, Judgement, Operation, Permission, Policy, Request, SubjectError, Workload,
 };
-use lucid_webhook::{AdmissionRequest, AdmissionResponse, FailureAction, RawObject, Router, Webhook};
+use lucid_webhook::{
+    AdmissionRequest, AdmissionResponse, Failure, FailureAction, RawObject, Router, Webhook,
+};
 use snafu::{OptionExt, Snafu};
 use tokio::time::Instant;
 
@@ -71,7 +73,7 @@ pub struct Validator {
 }
 
 impl Validator {
-    /// Adds the webhooks to `router`: the one that judges pods, and the one that warns of workloads.
+    /// Adds the webhooks to `router`: the one that judges pods, and, unless nobody calls it, the one that warns of workloads.
     #[must_use]
     pub fn serve(self, router: Router, calls: &Calls) -> Router {
         let this = Arc::new(self);
@@ -81,6 +83,10 @@ impl Validator {
         let pods = Webhook::validating(VALIDATE_NAME, judge)
             .with_registration(|it| calls.validating(it))
             .with_failure_action(this.failure_action(calls.validation));
+        let router = router.webhook(VALIDATE_PATH, pods);
+        if !calls.workloads {
+            return router;
+        }
         let selected = Arc::new(calls.selectors.pods());
         let warn = move |request: AdmissionRequest| {
             Arc::clone(&warn).validate(request, |it| !it.is_pod(), Some(Arc::clone(&selected)))
@@ -89,19 +95,20 @@ impl Validator {
             .with_registration(|it| calls.of_workloads(it))
             // Whoever applies a workload is told what is known; their pods are judged when they come.
             .with_failure_action(this.failure_action(FailurePolicy::Ignore));
-        router.webhook(VALIDATE_PATH, pods).webhook(WORKLOADS_PATH, workloads)
+        router.webhook(WORKLOADS_PATH, workloads)
     }
 
     /// What could not be judged is refused, or let through with a warning, as `policy` says, and recorded as well.
     fn failure_action(self: &Arc<Self>, policy: FailurePolicy) -> FailureAction {
         let this = Arc::clone(self);
         FailureAction::call_async(move |request, failure| {
-            let response = match policy {
-                FailurePolicy::Fail => failure.refusal(),
-                FailurePolicy::Ignore => {
-                    AdmissionResponse::allow().with_warning(format!("not judged: {failure}"))
+            let passes = match failure {
+                Failure::Error(error) => {
+                    matches!(error.downcast_ref(), Some(ValidateError::NotSynced { .. }))
                 }
+                _ => false,
             };
+            let response = policy.answer(failure, passes, "not judged");
             let decision = decision("validate", request, &response);
             let (recorder, deadline) = (Arc::clone(&this.recorder), request.deadline);
             async move { record(&recorder, decision, response, deadline).await }

@@ -9,7 +9,7 @@ that are not in use: whoever applies manifests changes variables afterwards.
 - apiGroups: [""]
   resources: [configmaps]
   resourceNames: [lucid-auditor-chain]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 # What their labels say, Pod Security levels above all. Only metadata is asked for.
 - apiGroups: [""]
   resources: [namespaces]
@@ -37,7 +37,7 @@ that are not in use: whoever applies manifests changes variables afterwards.
 - apiGroups: [""]
   resources: [configmaps]
   resourceNames: [lucid-auditors]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 {{- if or $selfSigned $plain }}
 # The certificate authority.
 - apiGroups: [""]

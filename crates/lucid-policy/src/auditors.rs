@@ -43,6 +43,14 @@ impl Place {
             Self::ImageVolumes => &[],
         }
     }
+
+    /// The containers and init containers of `pod`, among which a chain stands, each with its list.
+    pub(crate) fn of_chain<'p, 'a>(
+        pod: &'p PodView<'a>,
+    ) -> impl Iterator<Item = (Self, &'p ContainerView<'a>)> {
+        let places = [Self::Containers, Self::InitContainers].into_iter();
+        places.flat_map(move |place| place.of(pod).iter().map(move |found| (place, found)))
+    }
 }
 
 impl fmt::Display for Place {

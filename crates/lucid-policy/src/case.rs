@@ -21,8 +21,7 @@ pub struct Case<'a> {
 /// Whether auditors run in the pod, as far as its spec tells. Labels can be taken from a pod that runs, containers cannot.
 fn carries_chain(subject: &Subject<'_>) -> bool {
     let of_update = subject.request.workload.is_pod() && subject.request.operation == Operation::Update;
-    let mut containers = [Place::Containers, Place::InitContainers].into_iter();
-    of_update && containers.any(|place| place.of(&subject.pod).iter().any(says_auditor))
+    of_update && Place::of_chain(&subject.pod).any(|(_, found)| says_auditor(found))
 }
 
 /// Whether the container calls itself an auditor.

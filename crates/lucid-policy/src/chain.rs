@@ -1,6 +1,6 @@
 //! Whether a pod has the chain that it has to have.
 
-use lucid_chain::{ContainerView, Decision, Operation, Plan, Warning};
+use lucid_chain::{Decision, Operation, Plan, Warning};
 
 use crate::auditors::Place;
 use crate::case::{Case, location, says_auditor, says_init};
@@ -36,19 +36,16 @@ impl Case<'_> {
             return Vec::new();
         }
         let planned = self.planned();
-        let mut findings = Vec::new();
-        for place in [Place::Containers, Place::InitContainers] {
-            let others =
-                place.of(self.pod()).iter().filter(|found| !planned.contains(&(found.name(), place)));
-            let replaced = others.filter(|found| {
-                (says_auditor(found) || says_init(found)) && !self.stood_with_image(place, found)
-            });
-            findings.extend(replaced.map(|found| {
-                let problem = Problem::ContainerDiffers { field: "image".to_owned() };
-                Finding::new(Some(location(place, found)), problem)
-            }));
-        }
-        findings
+        let replaced = Place::of_chain(self.pod()).filter(|(place, found)| {
+            !planned.contains(&(found.name(), *place))
+                && (says_auditor(found) || says_init(found))
+                && !self.stood_with_image(*place, found)
+        });
+        let findings = replaced.map(|(place, found)| {
+            let problem = Problem::ContainerDiffers { field: "image".to_owned() };
+            Finding::new(Some(location(place, found)), problem)
+        });
+        findings.collect()
     }
 
     fn missing(&self) -> Finding {
@@ -99,13 +96,12 @@ impl Case<'_> {
         if !self.is_created() {
             return findings;
         }
-        let is_leftover = |found: &&ContainerView<'_>| plan.leftovers.iter().any(|name| name == found.name());
-        for place in [Place::Containers, Place::InitContainers] {
-            let leftovers = place.of(pod).iter().filter(is_leftover);
-            findings.extend(
-                leftovers.map(|found| Finding::new(Some(location(place, found)), Problem::LeftoverAuditor)),
-            );
-        }
+        let leftovers =
+            Place::of_chain(pod).filter(|(_, found)| plan.leftovers.iter().any(|name| name == found.name()));
+        findings.extend(
+            leftovers
+                .map(|(place, found)| Finding::new(Some(location(place, found)), Problem::LeftoverAuditor)),
+        );
         let paths = patch.operations().iter().filter_map(path).filter(|path| is_of_application(path));
         findings
             .extend(paths.map(|path| Finding::new(None, Problem::NotAsInjected { path: path.to_owned() })));

@@ -245,6 +245,7 @@ fn a_wrong_setting_names_the_variable_and_what_is_accepted() {
         ("LUCID_AUDIT_MODE", "loud", "enforce"),
         ("LUCID_TARGET_PORT", "0", "1 to 65535"),
         ("LUCID_ALLOW_SKIP", "yes", "true, false"),
+        ("LUCID_VALIDATE_WORKLOADS", "maybe", "true, false"),
         ("LUCID_STRICT_NOTARIZATION", "true", "LUCID_VERIFIER_URL"),
         ("LUCID_VERIFIER_URL", "ftp://example.com", "http"),
         ("LUCID_LOG", "lucid=loud", "accepted are a level"),

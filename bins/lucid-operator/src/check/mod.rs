@@ -2,7 +2,7 @@
 //!
 //! Nothing is changed. What may not be looked at is told with the right that is missing, and keeps nobody from the rest.
 //!
-//! [`report`] is what is printed. Each other module makes checks: [`told`] of the Deployments, [`registration`] of what
+//! [`report`] is what is printed. Each other module makes checks: [`told`] of the Deployments and StatefulSets, [`permissions`] of what they may do, [`registration`] of what
 //! the API server calls, [`backstop`] of what it refuses by itself, [`endpoint`] and [`certificate`] of where it does, [`reachable`] of whether it gets an answer,
 //! [`namespaces`] and [`overlap`] of what else is called there, [`configuration`] of the catalogue, [`pods`] of the pods.
 
@@ -12,6 +12,7 @@ mod configuration;
 mod endpoint;
 mod namespaces;
 mod overlap;
+mod permissions;
 mod pods;
 mod reachable;
 mod registration;
@@ -116,6 +117,12 @@ async fn look(client: &Client, args: &CheckArgs) -> Result<Report, CheckError> {
     // Nobody misses one where the operator validates.
     let is_apart = !operator.args.registration.validate;
     report.extend((validator.is_deployed || is_apart).then(|| validator.check.clone()));
+    if let Some(account) = &operator.account {
+        report.extend(permissions::check(client, account, operator.args.needs()).await);
+    }
+    if let Some(account) = &validator.account {
+        report.extend(permissions::check(client, account, validator.args.needs()).await);
+    }
 
     let registrations = Registrations::read(client, &operator, &validator).await;
     report.extend(registrations.checks.clone());

@@ -25,6 +25,10 @@ const AUDITORS: &str = lucid_cluster::auditor::CRD_NAME;
 const TOLD: [&str; 5] =
     ["clientConfig", "failurePolicy", "namespaceSelector", "objectSelector", "timeoutSeconds"];
 
+/// What takes validating webhooks out of the registration when it is false.
+const OFF: &str = "LUCID_VALIDATE";
+const OFF_WORKLOADS: &str = "LUCID_VALIDATE_WORKLOADS, or LUCID_VALIDATE,";
+
 /// One webhook of ours as the API server knows it.
 #[derive(Clone, Debug)]
 pub(super) struct Registered {
@@ -97,7 +101,15 @@ impl Registrations {
             });
             if found.iter().all(Option::is_none) {
                 let leaves_it = operator.is_known && !operator.args.registration.validate;
-                checks.push(missing(name, if leaves_it { apart } else { PROGRAM }));
+                let (program, calls, is_known) = if leaves_it {
+                    (apart, validator.args.calls(), validator.is_known)
+                } else {
+                    (PROGRAM, operator.args.calls(), operator.is_known)
+                };
+                // Who is told to do without it misses nothing.
+                if name == VALIDATE_NAME || calls.workloads || !is_known {
+                    checks.push(missing(name, program));
+                }
             }
             for (check, found) in found.into_iter().flatten() {
                 checks.push(check);
@@ -179,7 +191,8 @@ fn validating(router: Router, calls: &Calls) -> Router {
     let pods = Webhook::validating(VALIDATE_NAME, nobody).with_registration(|it| calls.validating(it));
     let workloads =
         Webhook::validating(WORKLOADS_NAME, nobody).with_registration(|it| calls.of_workloads(it));
-    router.webhook(VALIDATE_PATH, pods).webhook(WORKLOADS_PATH, workloads)
+    let router = router.webhook(VALIDATE_PATH, pods);
+    if calls.workloads { router.webhook(WORKLOADS_PATH, workloads) } else { router }
 }
 
 fn webhooks(serving: &ServingArgs, program: Program, router: &Router) -> Vec<Value> {
@@ -210,7 +223,8 @@ fn judge(registered: &Registered, program: Program, wanted: Option<Value>, is_kn
         wanted.as_ref().map(|wanted| differences(registered, wanted, is_known)).unwrap_or_default();
     let (configuration, name) = (&registered.configuration, program.name);
     let check = if wanted.is_none() && is_known {
-        let found = format!("{configuration} has it still, though LUCID_VALIDATE is false");
+        let off = if registered.name == WORKLOADS_NAME { OFF_WORKLOADS } else { OFF };
+        let found = format!("{configuration} has it still, though {off} is false");
         Check::new(CHECK, Status::Warning, found)
             .action(format!("{name} takes it away when it runs: see whether one does"))
     } else if !differences.is_empty() {

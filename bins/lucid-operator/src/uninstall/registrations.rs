@@ -1,11 +1,12 @@
-//! What makes the API server call the operator, or refuse pods by itself.
+//! What makes the API server call Lucid, or refuse pods by itself.
 
 use std::fmt;
 
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
-use lucid_serving::NAME_LABEL;
+use lucid_serving::rights::Right;
+use lucid_serving::{NAME_LABEL, Program};
 use serde_json::{Value, json};
 use snafu::ResultExt;
 
@@ -18,23 +19,26 @@ pub(super) const DEFINITION: &str = "auditors.lucid.computing";
 
 const GROUP: &str = "admissionregistration.k8s.io";
 const POLICY: &str = "ValidatingAdmissionPolicy";
+const TAKE: [&str; 2] = ["get", "delete"];
 
-/// Verb, API group, resource and name of what is needed to take the registrations back.
-pub(super) const RIGHTS: [(&str, &str, &str, &str); 10] = [
-    ("get", GROUP, "validatingadmissionpolicies", BACKSTOP),
-    ("delete", GROUP, "validatingadmissionpolicies", BACKSTOP),
-    ("get", GROUP, "validatingadmissionpolicybindings", BACKSTOP),
-    ("delete", GROUP, "validatingadmissionpolicybindings", BACKSTOP),
-    ("get", GROUP, "mutatingwebhookconfigurations", PROGRAM.name),
-    ("delete", GROUP, "mutatingwebhookconfigurations", PROGRAM.name),
-    ("get", GROUP, "validatingwebhookconfigurations", PROGRAM.name),
-    ("delete", GROUP, "validatingwebhookconfigurations", PROGRAM.name),
-    ("get", "apiextensions.k8s.io", "customresourcedefinitions", DEFINITION),
-    ("patch", "apiextensions.k8s.io", "customresourcedefinitions", DEFINITION),
-];
+/// What is needed to take the registrations back.
+pub(super) fn rights() -> Vec<Right> {
+    let named = |verbs: &[&'static str], resource, name: &str| Right::new(verbs, GROUP, resource).named(name);
+    let definitions = Right::new(&["get", "patch"], "apiextensions.k8s.io", "customresourcedefinitions");
+    vec![
+        named(&TAKE, "validatingadmissionpolicies", BACKSTOP),
+        named(&TAKE, "validatingadmissionpolicybindings", BACKSTOP),
+        named(&TAKE, "mutatingwebhookconfigurations", PROGRAM.name),
+        named(&TAKE, "validatingwebhookconfigurations", PROGRAM.name),
+        named(&TAKE, "validatingwebhookconfigurations", lucid_validator::PROGRAM.name),
+        definitions.named(DEFINITION),
+    ]
+}
 
 /// One of the objects.
 pub(super) struct Registration {
+    /// Who is called by it.
+    pub(super) program: Program,
     kind: &'static str,
     name: &'static str,
     api: Api<DynamicObject>,
@@ -43,11 +47,11 @@ pub(super) struct Registration {
 /// What is there under its name.
 pub(super) enum Found {
     Nothing,
-    /// Not the operator's.
+    /// Not Lucid's.
     Foreign {
         why: String,
     },
-    /// That of an operator in another namespace.
+    /// That of a Lucid in another namespace.
     OfAnother {
         namespace: String,
     },
@@ -56,18 +60,23 @@ pub(super) enum Found {
 
 /// The backstop, in the order in which it goes: a binding says nothing of the namespace whose operator it is for.
 pub(super) fn backstop(client: &Client) -> [Registration; 2] {
-    let named = |kind| Registration { kind, name: BACKSTOP, api: api(client, GROUP, kind) };
+    let named = |kind| Registration { program: PROGRAM, kind, name: BACKSTOP, api: api(client, GROUP, kind) };
     [named(POLICY), named("ValidatingAdmissionPolicyBinding")]
 }
 
-/// What leads to the operator, in the order in which it goes: a pod is better validated without a chain than refused for
+/// What leads to the programs, in the order in which it goes: a pod is better validated without a chain than refused for
 /// lacking one.
-pub(super) fn all(client: &Client) -> [Registration; 3] {
-    let configurations = |kind| Registration { kind, name: PROGRAM.name, api: api(client, GROUP, kind) };
+pub(super) fn all(client: &Client) -> [Registration; 4] {
+    let configuration = |program: Program, kind| {
+        let api = api(client, GROUP, kind);
+        Registration { program, kind, name: program.name, api }
+    };
+    let kind = "CustomResourceDefinition";
     [
-        configurations("ValidatingWebhookConfiguration"),
-        configurations("MutatingWebhookConfiguration"),
-        Registration { kind: "CustomResourceDefinition", name: DEFINITION, api: definitions(client) },
+        configuration(lucid_validator::PROGRAM, "ValidatingWebhookConfiguration"),
+        configuration(PROGRAM, "ValidatingWebhookConfiguration"),
+        configuration(PROGRAM, "MutatingWebhookConfiguration"),
+        Registration { program: PROGRAM, kind, name: DEFINITION, api: definitions(client) },
     ]
 }
 

@@ -1,63 +1,80 @@
-//! The operator as it runs in its namespace.
+//! The programs as they run in their namespace.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::fmt::Debug;
 
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::{Api, Client, ResourceExt};
-use lucid_serving::NAME_LABEL;
+use kube::{Api, Client, Resource, ResourceExt};
+use lucid_serving::rights::Right;
+use lucid_serving::{CertificateArgs, NAME_LABEL, Program};
+use serde::de::DeserializeOwned;
 use snafu::ResultExt;
 
 use super::{ApiSnafu, UninstallError};
+use crate::config::RunArgs;
 use crate::run::PROGRAM;
+use crate::workload::{Kind, Workload, parse};
 
-/// Verb, API group and resource of what is needed to stop it.
-pub(super) const RIGHTS: [(&str, &str, &str); 3] =
-    [("list", "apps", "deployments"), ("patch", "apps", "deployments/scale"), ("list", "", "pods")];
-
-/// Deployments labelled as the operator's, and their pods.
-pub(super) struct Workload {
-    deployments: Api<Deployment>,
-    pods: Api<Pod>,
-    found: Vec<Deployment>,
+/// Deployments and StatefulSets labelled as one of the programs', and their pods.
+pub(super) struct Workloads {
+    client: Client,
+    namespace: String,
+    found: Vec<Workload>,
 }
 
-impl Workload {
+/// What is needed to find them.
+pub(super) fn rights(namespace: &str) -> [Right; 3] {
+    [("apps", "deployments"), ("apps", "statefulsets"), ("", "pods")]
+        .map(|(group, resource)| Right::new(&["list"], group, resource).within(namespace))
+}
+
+impl Workloads {
     pub(super) async fn find(client: &Client, namespace: &str) -> Result<Self, UninstallError> {
-        let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
-        let labelled = ListParams::default().labels(&format!("{NAME_LABEL}={}", PROGRAM.name));
-        let found = deployments.list(&labelled).await;
-        let found = found.context(ApiSnafu { action: format!("list Deployments of {namespace}") })?.items;
-        Ok(Self { deployments, pods: Api::namespaced(client.clone(), namespace), found })
+        let mut found = list::<Deployment>(client, Kind::Deployment, namespace).await?;
+        found.extend(list::<StatefulSet>(client, Kind::StatefulSet, namespace).await?);
+        Ok(Self { client: client.clone(), namespace: namespace.to_owned(), found })
     }
 
-    /// Name and replicas of each Deployment that makes pods.
-    pub(super) fn scaled(&self) -> impl Iterator<Item = (&str, i32)> {
-        self.found
-            .iter()
-            .map(|it| (it.metadata.name.as_deref().unwrap_or_default(), replicas(it)))
-            .filter(|(_, replicas)| *replicas > 0)
+    /// Those that make pods.
+    pub(super) fn scaled(&self) -> impl Iterator<Item = &Workload> {
+        self.found.iter().filter(|workload| workload.wanted > 0)
     }
 
-    pub(super) fn is_scaled(&self) -> bool {
-        self.scaled().next().is_some()
+    /// What is needed to stop them.
+    pub(super) fn rights(&self) -> impl Iterator<Item = Right> {
+        [Kind::Deployment, Kind::StatefulSet].into_iter().filter_map(|kind| {
+            let resource = match kind {
+                Kind::Deployment => "deployments/scale",
+                Kind::StatefulSet => "statefulsets/scale",
+            };
+            let right = || Right::new(&["patch"], "apps", resource).within(&self.namespace);
+            self.scaled().any(|it| it.kind == kind).then(right)
+        })
     }
 
-    pub(super) async fn scale_to_zero(&self, name: &str) -> Result<(), UninstallError> {
+    pub(super) async fn scale_to_zero(&self, workload: &Workload) -> Result<(), UninstallError> {
         let none = Patch::Merge(serde_json::json!({"spec": {"replicas": 0}}));
-        let scaled = self.deployments.patch_scale(name, &PatchParams::default(), &none).await;
-        scaled.context(ApiSnafu { action: format!("scale Deployment {name} to 0") }).map(drop)
+        let (name, params) = (&workload.name, PatchParams::default());
+        let scaled = match workload.kind {
+            Kind::Deployment => self.api::<Deployment>().patch_scale(name, &params, &none).await,
+            Kind::StatefulSet => self.api::<StatefulSet>().patch_scale(name, &params, &none).await,
+        };
+        scaled.context(ApiSnafu { action: format!("scale {workload} to 0") }).map(drop)
     }
 
-    /// Names of the pods that may still write.
-    pub(super) async fn running(&self) -> Result<Vec<String>, UninstallError> {
-        let mut selectors: BTreeSet<String> = self.found.iter().filter_map(selector).collect();
-        selectors.insert(format!("{NAME_LABEL}={}", PROGRAM.name));
+    /// Names of the pods of `programs` that may still write.
+    pub(super) async fn running(&self, programs: &[Program]) -> Result<Vec<String>, UninstallError> {
+        let of_them = |it: &&Workload| programs.iter().any(|program| is_of(it, *program));
+        let mut selectors: BTreeSet<String> =
+            self.found.iter().filter(of_them).filter_map(Workload::selector).collect();
+        selectors.extend(programs.iter().map(|program| format!("{NAME_LABEL}={}", program.name)));
         let mut running = BTreeSet::new();
         for selector in selectors {
-            let pods = self.pods.list(&ListParams::default().labels(&selector)).await;
-            let pods = pods.context(ApiSnafu { action: "list the operator's pods" })?;
+            let pods = self.api::<Pod>().list(&ListParams::default().labels(&selector)).await;
+            let pods = pods.context(ApiSnafu { action: format!("list pods of {}", self.namespace) })?;
             let runs = |pod: &&Pod| {
                 let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
                 !matches!(phase, Some("Succeeded" | "Failed"))
@@ -67,27 +84,45 @@ impl Workload {
         Ok(running.into_iter().collect())
     }
 
-    /// Names of the Secrets that it keeps, by default or as it is told.
-    pub(super) fn secrets(&self) -> Vec<&str> {
-        let told = |variable: &str| {
-            let specs = self.found.iter().filter_map(|it| it.spec.as_ref()?.template.spec.as_ref());
-            let mut variables = specs.flat_map(|pod| &pod.containers).flat_map(|it| it.env.iter().flatten());
-            variables.find(|it| it.name == variable)?.value.as_deref()
+    /// Names of the Secrets that `program` keeps, by default or as it is told.
+    pub(super) fn secrets(&self, program: Program) -> BTreeSet<String> {
+        let workloads = || self.found.iter().filter(|it| is_of(it, program));
+        let told: Vec<CertificateArgs> = if program.name == PROGRAM.name {
+            let told = workloads().filter_map(|it| it.told::<RunArgs>(program).ok());
+            told.map(|(args, _)| args.serving.certificates).collect()
+        } else {
+            let told = workloads().filter_map(|it| it.told::<lucid_validator::RunArgs>(program).ok());
+            told.map(|(args, _)| args.serving.certificates).collect()
         };
-        vec![
-            told("LUCID_CA_SECRET").unwrap_or("lucid-operator-ca"),
-            told("LUCID_TLS_SECRET").unwrap_or("lucid-operator-tls"),
-        ]
+        // The defaults where nobody is left to be told.
+        let defaults = told.is_empty().then(|| parse::<CertificateArgs>(program, &[]).ok()).flatten();
+        told.into_iter()
+            .chain(defaults)
+            .flat_map(|args| [args.authority_secret(program), args.certificate_secret(program)])
+            .collect()
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
     }
 }
 
-fn replicas(deployment: &Deployment) -> i32 {
-    deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
+/// Whether it is labelled as this program's.
+pub(super) fn is_of(workload: &Workload, program: Program) -> bool {
+    workload.labels.get(NAME_LABEL).is_some_and(|label| label == program.name)
 }
 
-/// Its pods, in the form of a label selector.
-fn selector(deployment: &Deployment) -> Option<String> {
-    let labels: &BTreeMap<_, _> = deployment.spec.as_ref()?.selector.match_labels.as_ref()?;
-    let terms: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    (!terms.is_empty()).then(|| terms.join(","))
+async fn list<K>(client: &Client, kind: Kind, namespace: &str) -> Result<Vec<Workload>, UninstallError>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
+    Workload: From<K>,
+{
+    let names = super::PROGRAMS.map(|program| program.name).join(",");
+    let labelled = ListParams::default().labels(&format!("{NAME_LABEL} in ({names})"));
+    let found = Api::<K>::namespaced(client.clone(), namespace).list(&labelled).await;
+    let found = found.context(ApiSnafu { action: format!("list {} of {namespace}", kind.resource()) })?;
+    Ok(found.items.into_iter().map(Workload::from).collect())
 }

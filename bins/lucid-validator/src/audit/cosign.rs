@@ -10,12 +10,12 @@ use lucid_audit::log::Cosigned;
 use lucid_audit::note::{Note, VerifierKey};
 use lucid_audit::witness::{Submission, SubmissionError};
 use reqwest::header::CONTENT_TYPE;
-use reqwest::{Method, Response, StatusCode, Url};
+use reqwest::{Method, StatusCode, Url};
 use serde_json::json;
 use snafu::{ResultExt, Snafu};
 
 use super::keys::{KeyArgError, parse_key};
-use super::remote::{AccessArgs, Remote, builder};
+use super::remote::{AccessArgs, Remote, RemoteError, answer, builder};
 use super::{AuditError, FileSnafu, Format, OutputSnafu};
 
 /// The options of `lucid-validator audit cosign`.
@@ -70,23 +70,11 @@ pub enum CosignError {
         /// What is wrong.
         source: SubmissionError,
     },
-    /// Somebody cannot be asked.
-    #[snafu(display("failed to ask {url}: {source}"))]
-    Ask {
-        /// Who.
-        url: Url,
-        /// What went wrong.
-        source: reqwest::Error,
-    },
-    /// Somebody has refused.
-    #[snafu(display("{url} answered {status}: {text}"))]
-    Refused {
-        /// Who.
-        url: Url,
-        /// How.
-        status: StatusCode,
-        /// What it said.
-        text: String,
+    /// Somebody cannot be asked, or refuses.
+    #[snafu(transparent)]
+    Remote {
+        /// Who, and why.
+        source: RemoteError,
     },
     /// What a witness has answered is no cosignature.
     #[snafu(display("{url} answered 200, but no cosignature: {source}"))]
@@ -112,8 +100,6 @@ struct Finding {
 
 /// How often a witness is asked again, when it has seen more meanwhile.
 const ATTEMPTS: u32 = 4;
-/// How much of an answer is read that is too long, in characters.
-const LONGEST: usize = 300;
 
 /// Has a log cosigned; returns whether it is the log that the witnesses have seen.
 pub(super) async fn cosign(args: &CosignArgs, output: &mut impl Write) -> Result<bool, AuditError> {
@@ -189,12 +175,8 @@ async fn ask(witness: &Remote, prefix: &Url, log: &Path) -> Result<Result<Note, 
             }
             submission => submission?,
         };
-        let body = submission.to_string();
-        let response = witness.ask(Method::POST, url.clone()).body(body).send().await;
-        let response =
-            response.map_err(reqwest::Error::without_url).context(AskSnafu { url: prefix.clone() })?;
-        let status = response.status();
-        let text = text(response).await.context(AskSnafu { url: prefix.clone() })?;
+        let request = witness.ask(Method::POST, url.clone()).body(submission.to_string());
+        let (status, text) = answer(request, prefix).await?;
         match (status, text.trim().parse()) {
             (StatusCode::OK, _) => {
                 return submission.cosigned(&text).map(Ok).context(AnswerSnafu { url: prefix.clone() });
@@ -207,7 +189,7 @@ async fn ask(witness: &Remote, prefix: &Url, log: &Path) -> Result<Result<Note, 
                 );
                 return Ok(Err(Finding { class: "fork", detail }));
             }
-            _ => return refused(prefix, status, &text),
+            _ => return Err(RemoteError::refused(prefix, status, &text).into()),
         }
     }
 }
@@ -223,13 +205,11 @@ async fn keep(args: &CosignArgs, note: &str) -> Result<Cosigned, AuditError> {
         return Ok(kept.context(KeepSnafu)?);
     };
     let request = args.access.remote(url)?.ask(Method::POST, url.clone());
-    let response = request.header(CONTENT_TYPE, "text/plain").body(note.to_owned()).send().await;
-    let response = response.map_err(reqwest::Error::without_url).context(AskSnafu { url: url.clone() })?;
-    let status = response.status();
-    let text = text(response).await.context(AskSnafu { url: url.clone() })?;
+    let request = request.header(CONTENT_TYPE, "text/plain").body(note.to_owned());
+    let (status, text) = answer(request, url).await?;
     match (status, serde_json::from_str(&text)) {
         (StatusCode::OK, Ok(cosigned)) => Ok(cosigned),
-        _ => Ok(refused(url, status, &text)?),
+        _ => Err(RemoteError::refused(url, status, &text).into()),
     }
 }
 
@@ -237,15 +217,6 @@ fn read_vkey(path: &Path) -> Result<VerifierKey, AuditError> {
     let text = fs::read_to_string(path).context(FileSnafu { what: "read", path })?;
     let parsed = text.trim().parse();
     Ok(parsed.map_err(|source| KeyArgError::File { path: path.display().to_string(), source })?)
-}
-
-async fn text(response: Response) -> Result<String, reqwest::Error> {
-    response.text().await.map_err(reqwest::Error::without_url)
-}
-
-fn refused<T>(url: &Url, status: StatusCode, text: &str) -> Result<T, CosignError> {
-    let text: String = text.trim().chars().take(LONGEST).collect();
-    RefusedSnafu { url: url.clone(), status, text: text.escape_debug().to_string() }.fail()
 }
 
 fn print(format: Format, outcome: Result<&Cosigned, &Finding>, output: &mut impl Write) -> io::Result<()> {

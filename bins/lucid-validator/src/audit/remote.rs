@@ -7,11 +7,13 @@ use std::time::Duration;
 use lucid_process::{TokenFile, TokenFileError};
 use reqwest::header::AUTHORIZATION;
 use reqwest::redirect::Policy;
-use reqwest::{Client, Method, RequestBuilder, Url};
+use reqwest::{Client, Method, RequestBuilder, StatusCode, Url};
 use snafu::{ResultExt, Snafu, ensure};
 
 /// How long one question may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How much of a refusal is told, in characters.
+const LONGEST: usize = 300;
 
 /// How a process is asked for what only those may see who have its token.
 #[derive(Clone, Debug, clap::Args)]
@@ -43,7 +45,7 @@ impl AccessArgs {
     }
 }
 
-/// Why nobody can be asked.
+/// Why nobody can be asked, or does not answer.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum RemoteError {
@@ -75,6 +77,32 @@ pub enum RemoteError {
         /// What is wrong, such as authorities that are none.
         source: reqwest::Error,
     },
+    /// There is no answer.
+    #[snafu(display("failed to ask {url}: {source}"))]
+    Ask {
+        /// Who.
+        url: Url,
+        /// What went wrong.
+        source: reqwest::Error,
+    },
+    /// The answer is a refusal.
+    #[snafu(display("{url} answered {status}: {text}"))]
+    Refused {
+        /// Who.
+        url: Url,
+        /// How.
+        status: StatusCode,
+        /// What it said.
+        text: String,
+    },
+}
+
+impl RemoteError {
+    /// That who is known as `url` has answered with another status than what was asked for.
+    pub(super) fn refused(url: &Url, status: StatusCode, text: &str) -> Self {
+        let text: String = text.trim().chars().take(LONGEST).collect();
+        RefusedSnafu { url: url.clone(), status, text: text.escape_debug().to_string() }.build()
+    }
 }
 
 /// A process that is asked.
@@ -117,6 +145,16 @@ impl Remote {
             }
         }
     }
+}
+
+/// Sends a question to who is told as `url`; the status and the text of the answer.
+pub(super) async fn answer(request: RequestBuilder, url: &Url) -> Result<(StatusCode, String), RemoteError> {
+    let answered = async {
+        let response = request.send().await?;
+        Ok((response.status(), response.text().await?))
+    };
+    let answered: reqwest::Result<_> = answered.await;
+    answered.map_err(reqwest::Error::without_url).context(AskSnafu { url: url.clone() })
 }
 
 /// A client that trusts the authorities in `ca`, or else those of the system.

@@ -8,6 +8,7 @@ use lucid_audit::note::SigningKey;
 use lucid_audit::{Decision, Log};
 use serde_json::{Value, json};
 
+use crate::event::event;
 use crate::program::run;
 
 /// Exit code, standard output and standard error.
@@ -27,16 +28,8 @@ async fn log(folder: &Path) -> String {
         decision.namespace = if number % 2 == 0 { "shop" } else { "bank" }.to_owned();
         decision.name = format!("web-{number}");
         decision.allowed = number % 3 > 0;
-        let time = decision.time.to_string();
         let anchor = log.append(serde_json::to_vec(&decision).unwrap()).await.unwrap();
-        let anchor = json!({"seq": anchor.seq, "leaf": anchor.leaf, "size": anchor.size, "log": "lucid.computing/test/0"});
-        let event = json!({
-            "kind": "Event", "auditID": format!("a-{number}"), "stage": "ResponseComplete", "verb": "create",
-            "objectRef": {"resource": "pods", "namespace": decision.namespace, "name": decision.name},
-            "requestReceivedTimestamp": time, "stageTimestamp": time,
-            "annotations": {"validate.lucid.computing/anchor": anchor.to_string()},
-        });
-        events += &format!("{event}\n");
+        events += &format!("{}\n", event(number, &decision, anchor, "lucid.computing/test/0"));
     }
     log.close();
     fs::write(folder.join("audit.log"), events).unwrap();

@@ -9,7 +9,8 @@ use lucid_audit::note::SigningKey;
 use lucid_audit::{Decision, Log};
 use lucid_testbed::page::{blocks, commands};
 use regex::Regex;
-use serde_json::json;
+
+use crate::event::event;
 
 const ORIGIN: &str = "lucid.computing/prod/lucid-operator-0";
 
@@ -20,9 +21,9 @@ async fn decide(folder: &Path) {
     let log = Log::open(&folder.join("decisions"), Options::new().key(key).segment_bytes(65_536)).unwrap();
     let mut events = String::new();
     let begin: Timestamp = "2026-11-22T14:00:00Z".parse().unwrap();
-    for number in 0..700 {
+    for number in 0..700_u64 {
         let mut decision = Decision::new("validate", format!("705ab4f5-6393-11e8-b7cc-{number:012}"));
-        decision.time = begin + SignedDuration::from_secs(number);
+        decision.time = begin + SignedDuration::from_secs(number.try_into().unwrap());
         decision.operation = "CREATE".to_owned();
         decision.kind = "Pod".to_owned();
         decision.namespace = if number % 2 == 0 { "shop" } else { "bank" }.to_owned();
@@ -34,17 +35,7 @@ async fn decide(folder: &Path) {
             decision.message = "container guard: missing digest".to_owned();
         }
         let anchor = log.append(serde_json::to_vec(&decision).unwrap()).await.unwrap();
-        let mut anchor = serde_json::to_value(anchor).unwrap();
-        anchor["log"] = ORIGIN.into();
-        let time = decision.time.to_string();
-        let event = json!({
-            "kind": "Event", "apiVersion": "audit.k8s.io/v1", "auditID": format!("a-{number}"),
-            "stage": "ResponseComplete", "verb": "create", "user": {"username": "alice"},
-            "objectRef": {"resource": "pods", "namespace": decision.namespace, "name": decision.name},
-            "requestReceivedTimestamp": time, "stageTimestamp": time,
-            "annotations": {"validate.lucid.computing/anchor": anchor.to_string()},
-        });
-        events += &format!("{event}\n");
+        events += &format!("{}\n", event(number, &decision, anchor, ORIGIN));
     }
     log.close();
     fs::write(folder.join("audit.log"), events).unwrap();

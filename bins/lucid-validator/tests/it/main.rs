@@ -9,6 +9,7 @@
 mod audit;
 mod browser;
 mod docs;
+mod event;
 mod image;
 mod program;
 mod review;

@@ -173,9 +173,11 @@ impl Case<'_> {
 
     /// The containers of the chain, those of the plan and the auditors that run.
     fn names(&self) -> BTreeSet<&str> {
-        let places = [Place::Containers, Place::InitContainers].into_iter();
-        let running = places.flat_map(|place| place.of(self.pod())).filter(|found| says_auditor(found));
-        running.map(ContainerView::name).chain(self.planned().into_iter().map(|(name, _)| name)).collect()
+        let running = Place::of_chain(self.pod()).filter(|(_, found)| says_auditor(found));
+        running
+            .map(|(_, found)| found.name())
+            .chain(self.planned().into_iter().map(|(name, _)| name))
+            .collect()
     }
 
     /// Whether an auditor runs in the container: annotations that the plan comes from can be changed while it does.
@@ -187,10 +189,8 @@ impl Case<'_> {
     fn users(&self) -> BTreeMap<i64, &str> {
         let planned = self.plan().into_iter().flat_map(|plan| &plan.containers);
         let planned = planned.map(|planned| (i64::from(planned.uid), planned.name.as_str()));
-        let places = [Place::Containers, Place::InitContainers].into_iter();
-        let running =
-            places.flat_map(|place| place.of(self.pod())).filter(|found| self.runs_as_auditor(found));
-        let running = running.filter_map(|found| {
+        let running = Place::of_chain(self.pod()).filter(|(_, found)| self.runs_as_auditor(found));
+        let running = running.filter_map(|(_, found)| {
             let user = found.privileges().and_then(|own| own.run_as_user())?;
             (user != 0).then_some((user, found.name()))
         });
@@ -201,10 +201,7 @@ impl Case<'_> {
     /// application has taken theirs.
     fn listeners(&self) -> BTreeMap<i32, &str> {
         let planned: BTreeSet<_> = self.planned().into_iter().collect();
-        let places = [Place::Containers, Place::InitContainers].into_iter();
-        let containers =
-            places.flat_map(|place| place.of(self.pod()).iter().map(move |found| (place, found)));
-        let auditors = containers.filter(|(place, found)| {
+        let auditors = Place::of_chain(self.pod()).filter(|(place, found)| {
             (planned.contains(&(found.name(), *place)) && found.name() != keys::INIT_CONTAINER)
                 || self.runs_as_auditor(found)
         });

@@ -1,5 +1,6 @@
 //! `lucid-operator check`: each check's good and bad side, on a real API server.
 
+mod permissions;
 mod validator;
 
 use std::path::Path;

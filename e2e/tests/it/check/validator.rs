@@ -120,5 +120,11 @@ async fn what_a_validator_of_its_own_registers_is_compared_with_what_it_is_told(
     tell("lucid-operator", &[("LUCID_VALIDATE", "true")]).await;
     let checked = check(&cluster).await;
     checked.assert("registration", PODS, "failed", &["no pod is validated", "start lucid-operator"]);
+    // Who is told to do without the webhook for workloads does not miss it.
+    tell("lucid-operator", &[("LUCID_VALIDATE_WORKLOADS", "false")]).await;
+    let checked = check(&cluster).await;
+    checked.assert("registration", PODS, "failed", &[]);
+    let checks = checked.report["checks"].as_array().unwrap();
+    assert!(!checks.iter().any(|it| it["object"] == WORKLOADS), "{:#}", checked.report);
     drop(running);
 }

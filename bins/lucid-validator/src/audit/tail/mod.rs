@@ -7,11 +7,11 @@ mod server;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use reqwest::{StatusCode, Url};
+use reqwest::Url;
 use snafu::{ResultExt, Snafu};
 
 use self::entry::Outcome;
-use super::remote::AccessArgs;
+use super::remote::{AccessArgs, RemoteError};
 use super::{AuditError, FileSnafu, Format};
 
 /// The options of `lucid-validator audit tail`.
@@ -89,23 +89,11 @@ pub enum TailError {
         /// What was given.
         path: PathBuf,
     },
-    /// The process cannot be asked.
-    #[snafu(display("failed to ask {url}: {source}"))]
-    Ask {
-        /// Where.
-        url: Url,
-        /// What went wrong.
-        source: reqwest::Error,
-    },
-    /// The process refuses to answer.
-    #[snafu(display("{url} answered {status}: {text}"))]
-    Refused {
-        /// Where.
-        url: Url,
-        /// How.
-        status: StatusCode,
-        /// What it said.
-        text: String,
+    /// The process cannot be asked, or refuses to answer.
+    #[snafu(transparent)]
+    Remote {
+        /// Why.
+        source: RemoteError,
     },
     /// What it answers is none of `/audit`.
     #[snafu(display("{url} answered what is no page of decisions: {source}"))]

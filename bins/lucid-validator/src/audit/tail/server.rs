@@ -12,8 +12,8 @@ use serde_json::value::RawValue;
 use snafu::ResultExt;
 
 use super::entry::Entry;
-use super::{AnswerSnafu, AskSnafu, RefusedSnafu, TailArgs, TailError};
-use crate::audit::remote::Remote;
+use super::{AnswerSnafu, TailArgs, TailError};
+use crate::audit::remote::{Remote, RemoteError, answer};
 use crate::audit::{AuditError, Format, OutputSnafu};
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -139,7 +139,9 @@ impl Server<'_> {
             };
             match asked {
                 // It was started again, or another replica answers.
-                Err(TailError::Refused { status: StatusCode::GONE, .. }) if self.cursor.is_some() => {
+                Err(TailError::Remote { source: RemoteError::Refused { status: StatusCode::GONE, .. } })
+                    if self.cursor.is_some() =>
+                {
                     self.cursor = None;
                 }
                 Err(error) => {
@@ -223,16 +225,11 @@ impl Server<'_> {
         let mut url = self.url.clone();
         url.set_path(path);
         url.query_pairs_mut().clear().extend_pairs(query);
-        let asked = || AskSnafu { url: self.url.clone() };
-        let response = self.remote.ask(Method::GET, url).send().await;
-        let response = response.map_err(reqwest::Error::without_url).context(asked())?;
-        let status = response.status();
-        let text = response.text().await.map_err(reqwest::Error::without_url).context(asked())?;
+        let (status, text) = answer(self.remote.ask(Method::GET, url), self.url).await?;
         if status != StatusCode::OK {
             let said = serde_json::from_str::<serde_json::Value>(&text).ok();
             let said = said.and_then(|it| Some(it.get("error")?.as_str()?.to_owned())).unwrap_or(text);
-            let text: String = said.chars().take(300).collect::<String>().escape_debug().to_string();
-            return RefusedSnafu { url: self.url.clone(), status, text }.fail();
+            return Err(RemoteError::refused(self.url, status, &said).into());
         }
         serde_json::from_str(&text).context(AnswerSnafu { url: self.url.clone() })
     }

@@ -1,5 +1,7 @@
 //! `lucid-operator uninstall`: nothing stays registered, and nobody waits for who is not there.
 
+pub(crate) mod validator;
+
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -115,7 +117,7 @@ async fn no_pod_is_refused_while_an_operator_of_a_deployment_is_uninstalled() {
         "deleted MutatingWebhookConfiguration lucid-operator\n",
         "deleted ValidatingWebhookConfiguration lucid-operator\n",
         "scaled Deployment lucid-system/lucid-operator from 2 to 0\n",
-        "again: an operator that runs has put it back",
+        "again: lucid-operator, which runs, has put it back",
         "deleted Secret lucid-system/lucid-operator-ca\n",
         "Secret lucid-system/lucid-operator-tls is not there\n",
         "lucid-operator manifests --namespace lucid-system | kubectl delete",
@@ -234,7 +236,7 @@ async fn the_backstop_goes_first_and_refuses_nobody_any_more_unless_it_is_somebo
     // Who may do everything else.
     let rules = json!([
         {"apiGroups": ["*"], "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations",
-            "customresourcedefinitions", "deployments", "deployments/scale", "pods", "secrets", "events"], "verbs": ["*"]},
+            "customresourcedefinitions", "deployments", "statefulsets", "pods", "secrets", "events"], "verbs": ["*"]},
         {"apiGroups": ["*"], "resources": ["validatingadmissionpolicies"], "verbs": ["get", "delete"]},
         {"apiGroups": ["*"], "resources": ["validatingadmissionpolicybindings"], "verbs": ["get"]},
     ]);

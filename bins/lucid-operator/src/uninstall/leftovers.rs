@@ -1,0 +1,193 @@
+//! What is left when nobody runs any more.
+
+use std::io::Write;
+
+use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Secret};
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt};
+use lucid_serving::rights::Right;
+use lucid_serving::{NAME_LABEL, Program};
+
+use super::{UninstallArgs, UninstallError, Uninstallation, registrations};
+
+/// The label of Secrets that were made by us.
+const MADE_BY_US: (&str, &str) = ("app.kubernetes.io/managed-by", "lucid-certs");
+
+/// What is needed for what was asked for by an option. Who may not remove the rest is told when it stays.
+pub(super) fn rights(args: &UninstallArgs) -> Vec<Right> {
+    let mut rights = Vec::new();
+    if args.decision_logs {
+        let right = Right::new(&["list", "delete"], "", "persistentvolumeclaims");
+        rights.push(right.within(&args.namespace));
+    }
+    if args.crds {
+        let right = Right::new(&["delete"], "apiextensions.k8s.io", "customresourcedefinitions");
+        rights.push(right.named(registrations::DEFINITION));
+    }
+    rights
+}
+
+impl<W: Write> Uninstallation<'_, W> {
+    /// Only what is labelled as made by us; keys are not read.
+    pub(super) async fn remove_secrets(&mut self, program: Program) -> Result<bool, UninstallError> {
+        let namespace = &self.args.namespace;
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        let mut complete = true;
+        for name in self.workloads.secrets(program) {
+            let subject = format!("Secret {namespace}/{name}");
+            let found = match secrets.get_metadata_opt(&name).await {
+                Ok(Some(found)) => found,
+                Ok(None) => {
+                    self.say(&format!("{subject} is not there"))?;
+                    continue;
+                }
+                Err(error) => {
+                    self.stays(&subject, &error)?;
+                    complete = false;
+                    continue;
+                }
+            };
+            let (label, value) = MADE_BY_US;
+            if found.labels().get(label).is_none_or(|found| found != value) {
+                self.say(&format!(
+                    "left {subject}: it has no label {label}={value}, so somebody else made it"
+                ))?;
+            } else if self.args.dry_run {
+                self.say(&format!("would delete {subject}"))?;
+            } else {
+                let deleted = secrets.delete(&name, &DeleteParams::default()).await;
+                complete &= self.deleted(&subject, deleted.map(drop))?;
+            }
+        }
+        Ok(complete)
+    }
+
+    /// Those that are about objects of all namespaces.
+    pub(super) async fn remove_events(&mut self, program: Program) -> Result<bool, UninstallError> {
+        let events: Api<Event> = Api::all(self.client.clone());
+        let name = program.name;
+        let by_us = ListParams::default().fields(&format!("reportingComponent={name}")).limit(500);
+        let mut removed = 0;
+        let failed = loop {
+            let found = match events.list_metadata(&by_us).await {
+                Ok(found) => found.items,
+                Err(error) => break Some(error),
+            };
+            if self.args.dry_run || found.is_empty() {
+                removed += if self.args.dry_run { found.len() } else { 0 };
+                break None;
+            }
+            let mut failed = None;
+            for event in &found {
+                let of_namespace: Api<Event> =
+                    Api::namespaced(self.client.clone(), &event.namespace().unwrap_or_default());
+                match of_namespace.delete(&event.name_any(), &DeleteParams::default()).await {
+                    Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                    Err(error) => failed = Some(error),
+                    Ok(_) => removed += 1,
+                }
+            }
+            if failed.is_some() {
+                break failed;
+            }
+        };
+        if removed > 0 {
+            let done = if self.args.dry_run { "would delete" } else { "deleted" };
+            self.say(&format!("{done} {removed} event{} of {name}", if removed == 1 { "" } else { "s" }))?;
+        }
+        match failed {
+            None => Ok(true),
+            Some(error) => {
+                self.stays(&format!("events of {name}"), &error)?;
+                Ok(false)
+            }
+        }
+    }
+
+    pub(super) async fn remove_definition(&mut self) -> Result<bool, UninstallError> {
+        let subject = format!("CustomResourceDefinition {}", registrations::DEFINITION);
+        let definitions = registrations::definitions(&self.client);
+        match definitions.get_opt(registrations::DEFINITION).await {
+            Ok(None) => self.say(&format!("{subject} is not there")).map(|()| true),
+            Ok(Some(_)) if self.args.dry_run => {
+                self.say(&format!("would delete {subject} and all Auditors")).map(|()| true)
+            }
+            Ok(Some(_)) => {
+                let deleted = definitions.delete(registrations::DEFINITION, &DeleteParams::default()).await;
+                self.deleted(&format!("{subject} and all Auditors"), deleted.map(drop))
+            }
+            Err(error) => self.stays(&subject, &error).map(|()| false),
+        }
+    }
+
+    fn deleted(&mut self, subject: &str, result: kube::Result<()>) -> Result<bool, UninstallError> {
+        match result {
+            Err(kube::Error::Api(status)) if status.is_not_found() => {
+                self.say(&format!("{subject} is not there")).map(|()| true)
+            }
+            Err(error) => self.stays(subject, &error).map(|()| false),
+            Ok(()) => self.say(&format!("deleted {subject}")).map(|()| true),
+        }
+    }
+
+    fn stays(&mut self, subject: &str, error: &kube::Error) -> Result<(), UninstallError> {
+        self.say(&format!("left {subject}: {}", lucid_process::with_causes(error)))
+    }
+
+    /// Volumes of a StatefulSet have records of decisions: they stay unless somebody asks for their end.
+    pub(super) async fn remove_claims(&mut self) -> Result<bool, UninstallError> {
+        let (namespace, name) = (&self.args.namespace, lucid_validator::PROGRAM.name);
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
+        let labelled = ListParams::default().labels(&format!("{NAME_LABEL}={name}"));
+        let found = match claims.list_metadata(&labelled).await {
+            Ok(found) => found.items,
+            Err(error) => {
+                self.stays(&format!("PersistentVolumeClaims of {name}, if there are any"), &error)?;
+                return Ok(!self.args.decision_logs);
+            }
+        };
+        let mut complete = true;
+        for claim in found.iter().map(ResourceExt::name_any).filter(|claim| is_of_replica(claim, name)) {
+            let subject = format!("PersistentVolumeClaim {namespace}/{claim}");
+            if !self.args.decision_logs {
+                self.say(&format!(
+                    "left {subject}: it keeps a log of decisions; --decision-logs removes it"
+                ))?;
+            } else if self.args.dry_run {
+                self.say(&format!("would delete {subject}"))?;
+            } else {
+                let deleted = claims.delete(&claim, &DeleteParams::default()).await;
+                complete &= self.deleted(&subject, deleted.map(drop))?;
+            }
+        }
+        Ok(complete)
+    }
+}
+
+/// Whether a StatefulSet has made it for one of its pods: `TEMPLATE-NAME-0` for the first one.
+fn is_of_replica(claim: &str, name: &str) -> bool {
+    claim.rsplit_once('-').is_some_and(|(volume, ordinal)| {
+        !ordinal.is_empty()
+            && ordinal.bytes().all(|it| it.is_ascii_digit())
+            && volume.ends_with(&format!("-{name}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_of_a_replica_is_known_by_its_name() {
+        for (claim, is_one) in [
+            ("decisions-lucid-validator-0", true),
+            ("decisions-lucid-validator-12", true),
+            ("decisions-lucid-validator", false),
+            ("lucid-validator-0", false),
+            ("decisions-lucid-validator-", false),
+            ("decisions-lucid-validator-old", false),
+        ] {
+            assert_eq!(is_of_replica(claim, "lucid-validator"), is_one, "{claim}");
+        }
+    }
+}

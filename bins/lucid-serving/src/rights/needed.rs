@@ -1,0 +1,172 @@
+//! The rights that each program needs. What deploy/ grants is compared with this list.
+
+use super::Right;
+use crate::Program;
+use crate::args::ServingArgs;
+use crate::certificates::Source;
+
+const REGISTRATION: &str = "admissionregistration.k8s.io";
+/// The definition of `Auditor`.
+const AUDITORS: &str = "auditors.lucid.computing";
+/// Where events are that are about objects without a namespace.
+const NO_NAMESPACE: &str = "default";
+const WATCH: [&str; 2] = ["list", "watch"];
+/// What keeping a webhook configuration takes: it is applied, and what others have added is replaced.
+const KEEP: [&str; 6] = ["get", "list", "watch", "create", "patch", "update"];
+
+/// A right, and what it is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// What has to be granted
+    pub right: Right,
+    /// Whether the program does not work without it: it does not get ready, or pods are refused or not audited
+    pub is_vital: bool,
+    /// What does not work without it, such as `no certificate is served`
+    pub loss: &'static str,
+}
+
+/// What a program does, by which the rights that it needs are known.
+#[derive(Clone, Copy, Debug)]
+pub struct Needs<'a> {
+    /// The program
+    pub program: Program,
+    /// Its namespace, and where its certificate comes from
+    pub serving: &'a ServingArgs,
+    /// Whether it injects chains, and so registers the mutating webhook, converts Auditors and says what is wrong with them
+    /// and with pods. Otherwise it only validates.
+    pub injects: bool,
+    /// Whether it registers its validating webhooks. Otherwise it takes back what was registered before.
+    pub validates: bool,
+    /// Whether it asks the API server who may break the glass
+    pub reviews_break_glass: bool,
+}
+
+impl Needs<'_> {
+    /// The rights, each once.
+    #[must_use]
+    pub fn rights(self) -> Vec<Need> {
+        let mut needs = self.of_configuration();
+        needs.extend(self.of_registration());
+        needs.extend(self.of_certificates());
+        needs.extend(self.of_events());
+        if self.reviews_break_glass {
+            let right = Right::new(&["create"], "authorization.k8s.io", "subjectaccessreviews");
+            needs.push(useful(right, "no ticket breaks the glass"));
+        }
+        needs
+    }
+
+    /// What chains are planned with, and judged by.
+    fn of_configuration(self) -> Vec<Need> {
+        const NOT_READY: &str = "the configuration does not get known, and it does not get ready";
+        let namespace = &self.serving.namespace;
+        let definition =
+            Right::new(&WATCH, "apiextensions.k8s.io", "customresourcedefinitions").named(AUDITORS);
+        let config_maps = Right::new(&WATCH, "", "configmaps");
+        let mut needs = vec![
+            vital(config_maps.clone().named("lucid-auditors").within(namespace), NOT_READY),
+            vital(config_maps.named("lucid-auditor-chain"), NOT_READY),
+            vital(Right::new(&WATCH, "", "namespaces"), NOT_READY),
+            vital(definition, NOT_READY),
+            vital(Right::new(&WATCH, "lucid.computing", "auditors"), NOT_READY),
+        ];
+        if self.injects {
+            let right = Right::new(&["patch"], "lucid.computing", "auditors/status");
+            needs.push(useful(right, "Auditors do not say whether they can be used"));
+        }
+        needs
+    }
+
+    /// The webhooks as the API server knows them.
+    fn of_registration(self) -> Vec<Need> {
+        let name = self.program.name;
+        let mut needs = Vec::new();
+        if !self.serving.certificates.registers() {
+            return needs;
+        }
+        if self.injects {
+            let right = Right::new(&KEEP, REGISTRATION, "mutatingwebhookconfigurations").named(name);
+            needs.push(vital(
+                right,
+                "the mutating webhook is not kept registered, or nothing vouches for its certificate",
+            ));
+            let right = Right::new(&["get", "patch"], "apiextensions.k8s.io", "customresourcedefinitions");
+            needs.push(vital(right.named(AUDITORS), "Auditors are not converted"));
+        }
+        let configuration =
+            |verbs| Right::new(verbs, REGISTRATION, "validatingwebhookconfigurations").named(name);
+        needs.push(if self.validates {
+            vital(
+                configuration(&KEEP),
+                "the validating webhooks are not kept registered, or nothing vouches for their certificate",
+            )
+        } else {
+            useful(
+                configuration(&["get", "delete"]),
+                "a registration of before stays, and pods are refused when nobody answers there any more",
+            )
+        });
+        needs
+    }
+
+    /// Secrets of our namespace.
+    fn of_certificates(self) -> Vec<Need> {
+        const NOT_SERVED: &str = "no certificate is served, or none is renewed";
+        let options = &self.serving.certificates;
+        let secrets = |verbs| Right::new(verbs, "", "secrets").within(&self.serving.namespace);
+        let authority = options.authority_secret(self.program);
+        let certificate = options.certificate_secret(self.program);
+        match options.certificates {
+            Source::SelfSigned => {
+                let mut needs = vec![
+                    vital(secrets(&["get", "list", "watch", "update"]).named(authority), NOT_SERVED),
+                    // A POST has no name.
+                    vital(secrets(&["create"]), NOT_SERVED),
+                ];
+                if options.share_certificate {
+                    needs.push(vital(secrets(&["get", "update"]).named(certificate), NOT_SERVED));
+                }
+                needs
+            }
+            Source::CertManager | Source::Openshift | Source::Secret if options.tls_directory.is_none() => {
+                vec![vital(secrets(&WATCH).named(certificate), NOT_SERVED)]
+            }
+            Source::CertManager | Source::Openshift | Source::Secret | Source::Olm | Source::Files => {
+                Vec::new()
+            }
+        }
+    }
+
+    /// What people are told of.
+    fn of_events(self) -> Vec<Need> {
+        let events = Right::new(&["create", "patch"], "events.k8s.io", "events");
+        if self.injects {
+            const NOT_FOUND: &str = "events about pods are on ReplicaSets and Jobs, not on what made those";
+            return vec![
+                useful(events, "nobody sees events about pods and certificates"),
+                useful(Right::new(&["get"], "apps", "replicasets"), NOT_FOUND),
+                useful(Right::new(&["get"], "batch", "jobs"), NOT_FOUND),
+            ];
+        }
+        let mut needs = Vec::new();
+        if self.serving.certificates.certificates == Source::SelfSigned {
+            let right = events.clone().within(&self.serving.namespace);
+            needs.push(useful(right, "nobody sees events about certificates"));
+        }
+        if self.serving.certificates.registers() {
+            needs
+                .push(useful(events.within(NO_NAMESPACE), "nobody sees who keeps changing the registration"));
+        }
+        // As one right, where the two are one.
+        needs.dedup_by(|one, other| one.right == other.right);
+        needs
+    }
+}
+
+fn vital(right: Right, loss: &'static str) -> Need {
+    Need { right, is_vital: true, loss }
+}
+
+fn useful(right: Right, loss: &'static str) -> Need {
+    Need { right, is_vital: false, loss }
+}

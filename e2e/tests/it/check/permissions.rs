@@ -1,0 +1,147 @@
+//! What the programs may do, and in what they run.
+
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::rbac::v1::{ClusterRole, Role};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use lucid_testbed::Cluster;
+use serde_json::{Value, json};
+
+use super::{check, run};
+use crate::installation::apply;
+use crate::uninstall::validator::make_stateful;
+
+const OPERATOR: &str = "ServiceAccount lucid-system/lucid-operator";
+const VALIDATOR: &str = "ServiceAccount lucid-system/lucid-validator";
+
+async fn installed() -> Cluster {
+    let cluster = Cluster::builder().start().await.unwrap();
+    for manifest in ["auditor-crd.yaml", "lucid.yaml", "validator.yaml"] {
+        apply(&cluster, manifest);
+    }
+    cluster
+}
+
+/// The checks of this name that say so of this object.
+async fn told(cluster: &Cluster, object: &str) -> Vec<Value> {
+    let checked = check(cluster).await;
+    let checks = checked.report["checks"].as_array().unwrap().clone();
+    checks.into_iter().filter(|it| it["check"] == "permissions" && it["object"] == object).collect()
+}
+
+#[tokio::test]
+async fn a_right_that_a_program_needs_and_does_not_have_is_named_with_what_is_lost() {
+    let cluster = installed().await;
+    let checked = check(&cluster).await;
+    for account in [OPERATOR, VALIDATOR] {
+        checked.assert("permissions", account, "ok", &["may do what its settings need"]);
+    }
+
+    // Without a rule of the ClusterRole that is vital, one that is not, and one of the Role.
+    let cluster_roles: Api<ClusterRole> = Api::all(cluster.client());
+    let roles: Api<Role> = Api::namespaced(cluster.client(), "lucid-system");
+    let mut rules = cluster_roles.get("lucid-operator").await.unwrap().rules.unwrap();
+    rules.retain(|rule| {
+        let resources = rule.resources.as_ref().unwrap();
+        !resources.iter().any(|it| it == "events" || it == "mutatingwebhookconfigurations")
+    });
+    let without = Patch::Merge(json!({"rules": rules}));
+    cluster_roles.patch("lucid-operator", &PatchParams::default(), &without).await.unwrap();
+    let mut rules = roles.get("lucid-validator").await.unwrap().rules.unwrap();
+    for rule in &mut rules {
+        if rule.resource_names.as_ref().is_some_and(|it| it == &["lucid-validator-ca"]) {
+            rule.verbs.retain(|verb| verb != "update");
+        }
+    }
+    let without = Patch::Merge(json!({"rules": rules}));
+    roles.patch("lucid-validator", &PatchParams::default(), &without).await.unwrap();
+    let begin = std::time::Instant::now();
+    let checked = loop {
+        let checked = check(&cluster).await;
+        if checked.of("permissions", OPERATOR).0 != "ok" && checked.of("permissions", VALIDATOR).0 != "ok" {
+            break checked;
+        }
+        assert!(begin.elapsed().as_secs() < 30, "{:#}", checked.report);
+    };
+    assert_eq!(checked.status, Some(1));
+    let update = [
+        "may not update secrets lucid-validator-ca in namespace lucid-system: no certificate is served",
+        "grant it",
+    ];
+    checked.assert("permissions", VALIDATOR, "failed", &update);
+    let told = told(&cluster, OPERATOR).await;
+    let found: Vec<_> = told
+        .iter()
+        .map(|it| (it["status"].as_str().unwrap(), it["missingRight"].as_str().unwrap()))
+        .collect();
+    let keep = "get, list, watch, create, patch and update";
+    assert_eq!(
+        found,
+        [
+            ("failed", &*format!("{keep} mutatingwebhookconfigurations lucid-operator")),
+            ("failed", &*format!("{keep} validatingwebhookconfigurations lucid-operator")),
+            ("warning", "create and patch events.events.k8s.io"),
+        ]
+    );
+
+    // What it is told decides what it needs.
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "lucid-system");
+    let tell = json!({"spec": {"template": {"spec": {"containers": [{"name": "lucid-validator", "env": [
+        {"name": "LUCID_CERTIFICATES", "value": "cert-manager"}, {"name": "LUCID_TLS_SECRET", "value": "other"}]}]}}}});
+    deployments.patch("lucid-validator", &PatchParams::default(), &Patch::Strategic(tell)).await.unwrap();
+    let needs = ["may not list and watch secrets other in namespace lucid-system"];
+    check(&cluster).await.assert("permissions", VALIDATOR, "failed", &needs);
+
+    // Who may not ask is told so.
+    let path = cluster.folder().join("auditor.kubeconfig");
+    let mut reader = cluster.kubeconfig_for("auditor", None).unwrap();
+    std::fs::write(&path, std::mem::take(&mut reader)).unwrap();
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "auditor"},
+        "rules": [{"apiGroups": ["apps"], "resources": ["deployments", "statefulsets"], "verbs": ["get"]}]});
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "auditor"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "auditor"},
+        "subjects": [{"kind": "User", "name": "auditor"}]});
+    crate::backstop::apply(&cluster, &[role, binding]);
+    let begin = std::time::Instant::now();
+    loop {
+        let (_, stdout, _) = run(&path, &["-o", "json"]).await;
+        if stdout.contains("\"missingRight\": \"create subjectaccessreviews\"") {
+            break;
+        }
+        assert!(begin.elapsed().as_secs() < 30, "{stdout}");
+    }
+}
+
+#[tokio::test]
+async fn a_validator_of_a_stateful_set_is_looked_at_as_one_of_a_deployment() {
+    let cluster = installed().await;
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "lucid-system");
+    let before = deployments.get("lucid-validator").await.unwrap();
+    make_stateful(&cluster, "Retain").await;
+    check(&cluster).await.assert(
+        "validator",
+        "",
+        "failed",
+        &["StatefulSet lucid-system/lucid-validator has 0 of 2 replicas ready"],
+    );
+    let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), "lucid-system");
+    let ready = Patch::Merge(json!({"status": {"replicas": 2, "readyReplicas": 2}}));
+    sets.patch_status("lucid-validator", &PatchParams::default(), &ready).await.unwrap();
+    let checked = check(&cluster).await;
+    checked.assert(
+        "validator",
+        "",
+        "ok",
+        &["StatefulSet lucid-system/lucid-validator has 2 of 2 replicas ready"],
+    );
+    checked.assert("permissions", VALIDATOR, "ok", &[]);
+
+    // Two of them write one registration. One without pods does not.
+    let mut beside = json!({"metadata": {"name": "lucid-validator", "labels": before.metadata.labels}, "spec": before.spec});
+    deployments.create(&Default::default(), &serde_json::from_value(beside.take()).unwrap()).await.unwrap();
+    deployments.patch_status("lucid-validator", &PatchParams::default(), &ready).await.unwrap();
+    check(&cluster).await.assert("validator", "", "warning", &["StatefulSet of that name as well"]);
+    let none = Patch::Merge(json!({"spec": {"replicas": 0}}));
+    deployments.patch("lucid-validator", &PatchParams::default(), &none).await.unwrap();
+    check(&cluster).await.assert("validator", "", "ok", &["StatefulSet lucid-system/lucid-validator has 2"]);
+}

@@ -1,0 +1,100 @@
+//! Rights that are missing when a program starts.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use lucid_e2e::Operator;
+use lucid_testbed::Cluster;
+use serde_json::json;
+
+use crate::common::{create, metric, prepare, secured};
+use crate::installation::{apply, kubeconfig_of};
+
+/// Waits until the log of `process` has this text; the line with it.
+async fn says(process: &Operator, text: &str) -> String {
+    let begin = Instant::now();
+    loop {
+        let log = std::fs::read_to_string(process.log()).unwrap_or_default();
+        if let Some(line) = log.lines().find(|line| line.contains(text)) {
+            return line.to_owned();
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "{text:?} is not in {log}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn change_rules(
+    cluster: &Cluster,
+    role: &str,
+    change: impl Fn(&str) -> bool,
+) -> Vec<serde_json::Value> {
+    let roles: Api<ClusterRole> = Api::all(cluster.client());
+    let before = roles.get(role).await.unwrap().rules.unwrap();
+    let stays = before.iter().filter(|rule| rule.resources.iter().flatten().all(|it| change(it)));
+    let patch = Patch::Merge(json!({"rules": stays.collect::<Vec<_>>()}));
+    roles.patch(role, &PatchParams::default(), &patch).await.unwrap();
+    before.into_iter().map(|rule| serde_json::to_value(rule).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_right_that_is_not_vital_is_told_and_keeps_nobody_from_starting() {
+    let cluster = Cluster::builder().start().await.unwrap();
+    apply(&cluster, "lucid.yaml");
+    apply(&cluster, "auditor-crd.yaml");
+    let cluster = prepare(cluster).await;
+    let user = kubeconfig_of(&cluster, "lucid-operator");
+    let whole = Operator::builder(&cluster).kubeconfig(user.clone()).named("whole").start().await.unwrap();
+    assert_eq!(metric(&whole, "lucid_missing_rights ").await, 0);
+    drop(whole);
+
+    let is_kept = |resource: &str| !["events", "replicasets", "subjectaccessreviews"].contains(&resource);
+    let before = change_rules(&cluster, "lucid-operator", is_kept).await;
+    let start = Operator::builder(&cluster).kubeconfig(user).env("LUCID_BREAK_GLASS_ACCESS_REVIEW", "true");
+    let running = start.start().await.unwrap();
+    for (right, loss) in [
+        ("create events.events.k8s.io", "nobody sees events about pods and certificates"),
+        ("patch events.events.k8s.io", "nobody sees events about pods and certificates"),
+        ("get replicasets", "events about pods are on ReplicaSets and Jobs"),
+        ("create subjectaccessreviews", "no ticket breaks the glass"),
+    ] {
+        let line = says(&running, &format!("the right to {right} is missing: {loss}")).await;
+        assert!(line.contains("WARN"), "{line}");
+    }
+    let log = std::fs::read_to_string(running.log()).unwrap();
+    assert_eq!(log.matches(" is missing: ").count(), 4, "{log}");
+    assert_eq!(metric(&running, "lucid_missing_rights ").await, 4);
+    create(&cluster, "shop", &secured("web")).await.stored().unwrap();
+
+    let roles: Api<ClusterRole> = Api::all(cluster.client());
+    let granted = Patch::Merge(json!({"rules": before}));
+    roles.patch("lucid-operator", &PatchParams::default(), &granted).await.unwrap();
+    says(&running, "the right to get replicasets is not missing any more").await;
+    assert_eq!(metric(&running, "lucid_missing_rights ").await, 0);
+}
+
+#[tokio::test]
+async fn who_lacks_a_vital_right_says_which_and_gets_ready_when_it_is_granted() {
+    let cluster = Cluster::builder().start().await.unwrap();
+    apply(&cluster, "lucid.yaml");
+    apply(&cluster, "validator.yaml");
+    let cluster = prepare(cluster).await;
+    let is_kept = |resource: &str| resource != "configmaps" && resource != "validatingwebhookconfigurations";
+    let before = change_rules(&cluster, "lucid-validator", is_kept).await;
+    let user = kubeconfig_of(&cluster, "lucid-validator");
+    let mut validator = Operator::validator(&cluster).kubeconfig(user).spawn().unwrap();
+    for right in
+        ["watch configmaps lucid-auditor-chain", "patch validatingwebhookconfigurations lucid-validator"]
+    {
+        let line = says(&validator, &format!("the right to {right} is missing: ")).await;
+        assert!(line.contains("ERROR"), "{line}");
+    }
+    let health = reqwest::get(validator.admin_url("/healthz")).await.unwrap();
+    assert!(health.status().is_success());
+    assert_eq!(reqwest::get(validator.admin_url("/readyz")).await.unwrap().status(), 503);
+    let roles: Api<ClusterRole> = Api::all(cluster.client());
+    let granted = Patch::Merge(json!({"rules": before}));
+    roles.patch("lucid-validator", &PatchParams::default(), &granted).await.unwrap();
+    validator.ready().await.unwrap();
+}

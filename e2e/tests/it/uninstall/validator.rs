@@ -1,0 +1,325 @@
+//! lucid-validator goes as lucid-operator does, and its logs of decisions stay.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use lucid_e2e::{Operator, program};
+use lucid_testbed::Cluster;
+use serde_json::{Value, json};
+
+use super::{create_pods, registered, uninstall, uninstall_as};
+use crate::common::{cluster, create, operator, prepare, secured, until};
+use crate::installation::apply;
+use crate::manifests::install;
+
+const NAME: &str = "lucid-validator";
+
+/// Who validates, in place of the Deployment of the manifest: a replica each for its log.
+pub(crate) async fn make_stateful(cluster: &Cluster, when_scaled: &str) {
+    let client = cluster.client();
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), "lucid-system");
+    let before = deployments.get(NAME).await.unwrap();
+    deployments.delete(NAME, &DeleteParams::default()).await.unwrap();
+    let spec = before.spec.unwrap();
+    let set = json!({
+        "metadata": {"name": NAME, "labels": before.metadata.labels},
+        "spec": {
+            "replicas": 2, "selector": spec.selector, "template": spec.template, "serviceName": NAME,
+            "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": when_scaled},
+            "volumeClaimTemplates": [{"metadata": {"name": "decisions"}, "spec": claim()["spec"]}],
+        },
+    });
+    let sets: Api<StatefulSet> = Api::namespaced(client, "lucid-system");
+    sets.create(&Default::default(), &serde_json::from_value(set).unwrap()).await.unwrap();
+}
+
+fn claim() -> Value {
+    json!({"metadata": {"labels": {"app.kubernetes.io/name": NAME}},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}})
+}
+
+/// As a StatefulSet's controller makes them, of which there is none, and one of somebody else under our label.
+async fn make_claims(cluster: &Cluster) {
+    let claims = claims(cluster);
+    for name in ["decisions-lucid-validator-0", "decisions-lucid-validator-1", "notes"] {
+        let mut claim = claim();
+        claim["metadata"]["name"] = name.into();
+        claims.create(&Default::default(), &serde_json::from_value(claim).unwrap()).await.unwrap();
+    }
+}
+
+fn claims(cluster: &Cluster) -> Api<PersistentVolumeClaim> {
+    Api::namespaced(cluster.client(), "lucid-system")
+}
+
+/// Names of the claims that stay.
+async fn remaining_claims(cluster: &Cluster) -> Vec<String> {
+    let found = claims(cluster).list(&ListParams::default()).await.unwrap().items;
+    // Nobody is there to let them go.
+    let stays = found.into_iter().filter(|it| it.metadata.deletion_timestamp.is_none());
+    stays.filter_map(|it| it.metadata.name).collect()
+}
+
+async fn is_registered(cluster: &Cluster) -> bool {
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
+    registered(cluster).await || api.get_opt(NAME).await.unwrap().is_some()
+}
+
+async fn make_pod(cluster: &Cluster, name: &str, program: &str) {
+    let pod = json!({"metadata": {"name": name, "labels": {"app.kubernetes.io/name": program}},
+        "spec": {"containers": [{"name": program, "image": "r.test/lucid", "securityContext": {
+            "runAsNonRoot": true, "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"}}}]}});
+    let pods: Api<Pod> = Api::namespaced(cluster.client(), "lucid-system");
+    pods.create(&Default::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+}
+
+/// Plays the node: when the replicas are gone, processes end a while later, and then their pods.
+async fn play_the_node(cluster: Arc<Cluster>, processes: Vec<(&'static str, Operator)>) {
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "lucid-system");
+    let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), "lucid-system");
+    loop {
+        let deployment = deployments.get("lucid-operator").await.unwrap().spec.unwrap().replicas;
+        let set = sets.get(NAME).await.unwrap().spec.unwrap().replicas;
+        if deployment == Some(0) && set == Some(0) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let pods: Api<Pod> = Api::namespaced(cluster.client(), "lucid-system");
+    for (pod, mut process) in processes {
+        tokio::task::spawn_blocking(move || assert!(process.terminate().unwrap().success())).await.unwrap();
+        pods.delete(pod, &DeleteParams::default().grace_period(0)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn nothing_of_a_validator_with_volumes_stays_but_its_logs_and_no_pod_is_refused() {
+    let cluster = Cluster::builder().start().await.unwrap();
+    install(&cluster, &[]);
+    apply(&cluster, "validator.yaml");
+    let cluster = Arc::new(prepare(cluster).await);
+    make_stateful(&cluster, "Retain").await;
+    make_claims(&cluster).await;
+    // Its Secret is called as it is told.
+    let tell = json!({"spec": {"template": {"spec": {"containers": [
+        {"name": NAME, "env": [{"name": "LUCID_CA_SECRET", "value": "authority"}]}]}}}});
+    let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), "lucid-system");
+    sets.patch(NAME, &PatchParams::default(), &Patch::Strategic(tell)).await.unwrap();
+    let with_lame_duck = |it: lucid_e2e::OperatorBuilder| it.env("LUCID_LAME_DUCK_SECONDS", "3");
+    let validator = with_lame_duck(Operator::validator(&cluster)).env("LUCID_SHARE_CERTIFICATE", "true");
+    let validator = validator.env("LUCID_CA_SECRET", "authority").start().await.unwrap();
+    let running = operator(&cluster, |it| with_lame_duck(it).env("LUCID_VALIDATE", "false")).await;
+    make_pod(&cluster, "operator-0", "lucid-operator").await;
+    make_pod(&cluster, "validator-0", NAME).await;
+
+    let (status, said) = uninstall(&cluster, &["--dry-run"]).await;
+    assert_eq!(status, Some(0), "{said}");
+    for line in [
+        "would delete ValidatingWebhookConfiguration lucid-validator\n",
+        "would scale StatefulSet lucid-system/lucid-validator from 2 to 0\n",
+        "would delete Secret lucid-system/authority\n",
+    ] {
+        assert!(said.contains(line), "{line:?} is not in {said}");
+    }
+
+    let ended = Arc::new(AtomicBool::new(false));
+    let creating = create_pods(&cluster, &ended);
+    let processes = vec![("operator-0", running), ("validator-0", validator)];
+    let node = tokio::spawn(play_the_node(Arc::clone(&cluster), processes));
+    let (status, said) = uninstall(&cluster, &["--yes"]).await;
+    ended.store(true, Ordering::Relaxed);
+    let (created, refused) = creating.await.unwrap();
+    node.await.unwrap();
+    assert_eq!(status, Some(0), "{said}");
+    assert!(refused.is_empty(), "{} of {created} were refused: {}", refused.len(), refused[0]);
+    for line in [
+        "deleted ValidatingWebhookConfiguration lucid-validator\n",
+        "scaled StatefulSet lucid-system/lucid-validator from 2 to 0\n",
+        "scaled Deployment lucid-system/lucid-operator from 2 to 0\n",
+        "deleted Secret lucid-system/authority\n",
+        "deleted Secret lucid-system/lucid-validator-tls\n",
+        "left PersistentVolumeClaim lucid-system/decisions-lucid-validator-1: it keeps a log of decisions",
+    ] {
+        assert!(said.contains(line), "{line:?} is not in {said}");
+    }
+    assert!(!said.contains("notes"), "{said}");
+    assert!(!is_registered(&cluster).await);
+    let secrets: Api<Secret> = Api::namespaced(cluster.client(), "lucid-system");
+    let ours = ListParams::default().labels("app.kubernetes.io/managed-by=lucid-certs");
+    assert!(secrets.list_metadata(&ours).await.unwrap().items.is_empty(), "{said}");
+    assert_eq!(remaining_claims(&cluster).await.len(), 3);
+
+    // Who asks for it removes them too, but nobody else's.
+    let (status, said) = uninstall(&cluster, &["--yes", "--decision-logs"]).await;
+    assert_eq!(status, Some(0), "{said}");
+    assert!(
+        said.contains("deleted PersistentVolumeClaim lucid-system/decisions-lucid-validator-0\n"),
+        "{said}"
+    );
+    assert_eq!(remaining_claims(&cluster).await, ["notes"]);
+}
+
+#[tokio::test]
+async fn a_validator_that_would_lose_its_logs_is_not_stopped() {
+    let cluster = Cluster::builder().start().await.unwrap();
+    install(&cluster, &[]);
+    apply(&cluster, "validator.yaml");
+    make_stateful(&cluster, "Delete").await;
+    let _validator = Operator::validator(&cluster).start().await.unwrap();
+    let (status, said) = uninstall(&cluster, &["--yes"]).await;
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("StatefulSet lucid-system/lucid-validator loses its logs of decisions"), "{said}");
+    assert!(is_registered(&cluster).await);
+    let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), "lucid-system");
+    assert_eq!(sets.get(NAME).await.unwrap().spec.unwrap().replicas, Some(2));
+}
+
+#[tokio::test]
+async fn what_was_ended_halfway_is_finished_by_another_run() {
+    let cluster = Cluster::builder().start().await.unwrap();
+    install(&cluster, &[]);
+    apply(&cluster, "validator.yaml");
+    let cluster = prepare(cluster).await;
+    let mut validator = Operator::validator(&cluster).start().await.unwrap();
+    let mut running = operator(&cluster, |it| it.env("LUCID_VALIDATE", "false")).await;
+    make_pod(&cluster, "operator-0", "lucid-operator").await;
+    // Ended behind each of its steps: programs that run put back what is gone.
+    for step in [
+        "deleted ValidatingWebhookConfiguration lucid-validator",
+        "deleted MutatingWebhookConfiguration",
+        "scaled ",
+    ] {
+        let mut command = lucid_testbed::command(program("lucid-operator").unwrap());
+        command.args(["uninstall", "--yes"]).env("KUBECONFIG", cluster.kubeconfig_path());
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let found = tokio::task::spawn_blocking(move || {
+            let found = out.lines().map_while(Result::ok).any(|line| line.starts_with(step));
+            child.kill().unwrap();
+            child.wait().unwrap();
+            found
+        });
+        assert!(found.await.unwrap(), "{step:?} was never said");
+        until(
+            &cluster,
+            "shop",
+            |name| secured(&format!("{}-{name}", step.len())),
+            |answer| answer.status == 201,
+        )
+        .await;
+    }
+    let pods: Api<Pod> = Api::namespaced(cluster.client(), "lucid-system");
+    let ending = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        for process in [&mut running, &mut validator] {
+            assert!(process.terminate().unwrap().success());
+        }
+        pods.delete("operator-0", &DeleteParams::default().grace_period(0)).await.unwrap();
+    };
+    let ((status, said), ()) = tokio::join!(uninstall(&cluster, &["--yes"]), ending);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(!is_registered(&cluster).await && !super::has_secret(&cluster).await, "{said}");
+    create(&cluster, "shop", &secured("free")).await.stored().unwrap();
+}
+
+#[tokio::test]
+async fn where_lucid_is_only_partly_there_the_rest_of_it_goes() {
+    let cluster = cluster().await;
+    // A registration that Helm has made and nobody has filled, and one whose validator is gone.
+    let labels = |name: &str| json!({"name": name, "labels": {"app.kubernetes.io/name": name}});
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
+    let empty = json!({"metadata": labels("lucid-operator")});
+    api.create(&Default::default(), &serde_json::from_value(empty).unwrap()).await.unwrap();
+    let mut validator = Operator::validator(&cluster).start().await.unwrap();
+    validator.kill();
+    let (status, said) = uninstall(&cluster, &["--yes"]).await;
+    assert_eq!(status, Some(0), "{said}");
+    for line in [
+        "deleted ValidatingWebhookConfiguration lucid-validator\n",
+        "deleted ValidatingWebhookConfiguration lucid-operator\n",
+        "MutatingWebhookConfiguration lucid-operator is not there\n",
+        "deleted Secret lucid-system/lucid-validator-ca\n",
+        "Secret lucid-system/lucid-operator-ca is not there\n",
+    ] {
+        assert!(said.contains(line), "{line:?} is not in {said}");
+    }
+    assert!(!is_registered(&cluster).await, "{said}");
+
+    // Of a validator in another namespace nothing is touched, and the operator goes all the same.
+    let theirs = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": labels(NAME), "webhooks": [{"name": "validate.lucid.computing", "sideEffects": "None",
+        "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore", "rules": [],
+        "clientConfig": {"service": {"namespace": "audit", "name": "lucid-validator-webhook"}}}]});
+    api.patch(NAME, &PatchParams::apply("other"), &Patch::Apply(theirs)).await.unwrap();
+    let mut running = operator(&cluster, |it| it).await;
+    running.kill();
+    let (status, said) = uninstall(&cluster, &["--yes"]).await;
+    assert_eq!(status, Some(1), "{said}");
+    assert!(
+        said.contains("use --namespace audit\n") && said.contains("lucid-validator is left as it is"),
+        "{said}"
+    );
+    assert!(!registered(&cluster).await && !super::has_secret(&cluster).await, "{said}");
+    assert!(is_registered(&cluster).await, "{said}");
+}
+
+#[tokio::test]
+async fn who_may_not_stop_the_validator_is_told_what_is_missing_before_anything_goes() {
+    let cluster = Cluster::builder().start().await.unwrap();
+    install(&cluster, &[]);
+    apply(&cluster, "validator.yaml");
+    make_stateful(&cluster, "Retain").await;
+    let _validator = Operator::validator(&cluster).start().await.unwrap();
+    let some = cluster.folder().join("some.kubeconfig");
+    std::fs::write(&some, cluster.kubeconfig_for("some", None).unwrap()).unwrap();
+    let configurations = [
+        "mutatingwebhookconfigurations",
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
+        "customresourcedefinitions",
+    ];
+    let read = json!([
+        {"apiGroups": ["*"], "resources": configurations, "verbs": ["*"]},
+        {"apiGroups": ["*"], "resources": ["validatingwebhookconfigurations"], "resourceNames": ["lucid-operator"], "verbs": ["*"]},
+        {"apiGroups": ["*"], "resources": ["deployments", "deployments/scale", "pods"], "verbs": ["*"]},
+    ]);
+    let name_it = json!({"apiGroups": ["*"], "resources": ["validatingwebhookconfigurations", "statefulsets"], "verbs": ["*"]});
+    let mut all = read.clone();
+    all.as_array_mut().unwrap().push(name_it);
+    for (rules, missing) in [
+        (
+            read,
+            "get and delete validatingwebhookconfigurations lucid-validator; list statefulsets in namespace lucid-system",
+        ),
+        (all, "patch statefulsets/scale in namespace lucid-system"),
+    ] {
+        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "some"},
+            "rules": rules});
+        let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": "some"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "some"},
+            "subjects": [{"kind": "User", "name": "some"}]});
+        crate::backstop::apply(&cluster, &[role, binding]);
+        // Rights take a moment.
+        let begin = std::time::Instant::now();
+        loop {
+            let (status, said) = uninstall_as(&some, &["--yes"]).await;
+            assert_eq!(status, Some(1), "{said}");
+            if said.contains(&format!("nothing was removed, for these rights are missing: {missing}\n")) {
+                break;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(15), "{said}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+    assert!(is_registered(&cluster).await);
+}

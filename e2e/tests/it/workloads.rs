@@ -1,0 +1,48 @@
+//! The webhook for workloads can be off while pods are judged.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use kube::Api;
+use lucid_e2e::Operator;
+use lucid_testbed::Cluster;
+
+use crate::common::{cluster, create, secured};
+
+async fn webhooks(cluster: &Cluster, configuration: &str) -> Vec<String> {
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
+    let found = api.get_opt(configuration).await.unwrap().and_then(|found| found.webhooks);
+    found.into_iter().flatten().map(|webhook| webhook.name).collect()
+}
+
+async fn until_registered(cluster: &Cluster, configuration: &str, expected: &[&str]) {
+    let begin = Instant::now();
+    while webhooks(cluster, configuration).await != expected {
+        assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", webhooks(cluster, configuration).await);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn who_is_told_to_leave_workloads_alone_takes_their_webhook_out_of_the_registration() {
+    let cluster = cluster().await;
+    let pods = "validate.lucid.computing";
+    for (configuration, builder) in
+        [("lucid-operator", Operator::builder(&cluster)), ("lucid-validator", Operator::validator(&cluster))]
+    {
+        let mut before = builder.clone().start().await.unwrap();
+        until_registered(&cluster, configuration, &[pods, "workloads.lucid.computing"]).await;
+        before.terminate();
+        let off = builder.env("LUCID_VALIDATE_WORKLOADS", "false").start().await.unwrap();
+        until_registered(&cluster, configuration, &[pods]).await;
+        create(&cluster, "shop", &secured(configuration)).await.stored().unwrap();
+        drop(off);
+        // Nobody answers there any more.
+        let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
+        validating.delete(configuration, &Default::default()).await.unwrap();
+        let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
+        mutating.delete_collection(&Default::default(), &Default::default()).await.unwrap();
+    }
+}
