@@ -68,10 +68,10 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
       {{- end -}}
     {{- end -}}
   {{- end -}}
-  {{- if and .certManager.issuerRef.name (eq .source "cert-manager") (not .certManager.create) -}}
+  {{- if and (.certManager.issuerRef | default dict).name (eq .source "cert-manager") (not .certManager.create) -}}
     {{- $said = append $said "certificates.certManager.issuerRef is for the chart's Certificates, and certificates.certManager.create is false." -}}
   {{- end -}}
-  {{- if and .certManager.issuerRef.name (ne .source "cert-manager") -}}
+  {{- if and (.certManager.issuerRef | default dict).name (ne .source "cert-manager") -}}
     {{- $said = append $said (printf "certificates.certManager.issuerRef names an issuer that nobody asks: %s." $is) -}}
   {{- end -}}
 {{- end -}}
@@ -116,7 +116,7 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
 
 {{- $names := dict -}}
 {{- $ports := dict -}}
-{{- range $values.catalogue.chain -}}
+{{- range ($values.catalogue | default dict).chain -}}
   {{- $name := .name | trimPrefix "lucid-" | trimSuffix "-auditor" -}}
   {{- if hasKey $names $name -}}
     {{- $said = append $said (printf "catalogue.chain has two entries that mean the same: %s and %s." (get $names $name) .name) -}}
