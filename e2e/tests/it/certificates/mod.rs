@@ -38,19 +38,19 @@ const SETTLE: &str = "2s";
 const DAYS: u8 = 90;
 
 /// A certificate authority of somebody else.
-struct Authority {
-    certificate: String,
+pub(crate) struct Authority {
+    pub(crate) certificate: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 /// A certificate with its key.
-struct Pair {
+pub(crate) struct Pair {
     certificate: String,
     key: String,
 }
 
 impl Authority {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -71,7 +71,7 @@ impl Authority {
     }
 
     /// For the operator in a cluster whose API server calls it at `address`.
-    fn serving(&self, address: IpAddr) -> Pair {
+    pub(crate) fn serving(&self, address: IpAddr) -> Pair {
         // The latter is what OLM makes.
         let services = ["lucid-operator-webhook", "lucid-operator-service"];
         let services = services.map(|service| format!("{service}.lucid-system.svc"));
@@ -81,7 +81,7 @@ impl Authority {
 
 impl Pair {
     /// As it stands in a Secret or a directory, with the authority if it is told.
-    fn files(&self, ca: Option<&str>) -> BTreeMap<String, Vec<u8>> {
+    pub(crate) fn files(&self, ca: Option<&str>) -> BTreeMap<String, Vec<u8>> {
         let own = [("tls.crt", self.certificate.as_str()), ("tls.key", &self.key)];
         let all = own.into_iter().chain(ca.map(|ca| ("ca.crt", ca)));
         all.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec())).collect()
@@ -103,7 +103,7 @@ async fn write_bundles(cluster: &Cluster, authorities: &[&Authority]) {
     write_bundles_of("lucid-operator", cluster, authorities).await;
 }
 
-async fn write_bundles_of(name: &str, cluster: &Cluster, authorities: &[&Authority]) {
+pub(crate) async fn write_bundles_of(name: &str, cluster: &Cluster, authorities: &[&Authority]) {
     let pem: String = authorities.iter().map(|authority| authority.certificate.as_str()).collect();
     let bundle = ByteString(pem.into_bytes());
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());

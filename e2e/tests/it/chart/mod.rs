@@ -1,15 +1,27 @@
 //! The chart charts/lucid, by helm itself.
 
+mod alerts;
 mod deploy;
 mod modes;
+mod network;
+mod notes;
+mod objects;
+mod release;
+mod rights;
 mod values;
 
 use std::ffi::OsStr;
 use std::process::{Command, Output};
 
-use lucid_testbed::{Binaries, Component};
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use kube::Api;
+use lucid_e2e::{Operator, OperatorBuilder};
+use lucid_testbed::{Binaries, Cluster, Component};
 use serde::Deserialize as _;
 use serde_yaml::Value;
+
+use crate::installation::kubeconfig_of;
 
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/lucid");
 const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy");
@@ -61,4 +73,43 @@ fn pods(document: &Value) -> Option<&Value> {
         "Pod" => Some(&document["spec"]),
         _ => None,
     }
+}
+
+/// helm as the administrator of a cluster, in namespace `lucid-system`: what it prints, or what it complains of.
+async fn helm<A: AsRef<OsStr>>(cluster: &Cluster, arguments: &[A]) -> Result<String, String> {
+    let mut helm = program(Component::Helm).await;
+    helm.env("KUBECONFIG", cluster.kubeconfig_path()).args(["--namespace", "lucid-system"]);
+    for home in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
+        helm.env(home, cluster.folder().join("helm"));
+    }
+    printed(helm.args(arguments).output().unwrap())
+}
+
+/// `helm upgrade --install` with these values, as a whole: those of before are forgotten.
+async fn upgrade(cluster: &Cluster, values: &[&str]) {
+    let values = values.iter().flat_map(|value| ["--set", *value]);
+    let arguments: Vec<_> = ["upgrade", "--install", "lucid", CHART].into_iter().chain(values).collect();
+    helm(cluster, &arguments).await.unwrap();
+}
+
+/// A program as its pods would run it: with the variables that the chart gives it, and the rights of its ServiceAccount.
+async fn as_installed(cluster: &Cluster, program: &str) -> OperatorBuilder {
+    let builder = match program {
+        "lucid-operator" => Operator::builder(cluster),
+        _ => Operator::validator(cluster),
+    };
+    let container = pod_template(cluster, program).await.spec.unwrap().containers.remove(0);
+    let variables = container.env.unwrap_or_default().into_iter();
+    let variables = variables.filter_map(|variable| Some((variable.name, variable.value?)));
+    let builder = builder.kubeconfig(kubeconfig_of(cluster, program)).env("LUCID_NAMESPACE", "lucid-system");
+    variables.fold(builder, |builder, (name, value)| builder.env(&name, value))
+}
+
+async fn pod_template(cluster: &Cluster, program: &str) -> PodTemplateSpec {
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "lucid-system");
+    if let Some(found) = deployments.get_opt(program).await.unwrap() {
+        return found.spec.unwrap().template;
+    }
+    let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), "lucid-system");
+    sets.get(program).await.unwrap().spec.unwrap().template
 }
