@@ -70,10 +70,10 @@ impl Authority {
         Pair { certificate: certificate.pem(), key: key.serialize_pem() }
     }
 
-    /// For the operator in a cluster whose API server calls it at `address`.
+    /// For both programs in a cluster whose API server calls them at `address`.
     pub(crate) fn serving(&self, address: IpAddr) -> Pair {
-        // The latter is what OLM makes.
-        let services = ["lucid-operator-webhook", "lucid-operator-service"];
+        // The last is what OLM makes.
+        let services = ["lucid-operator-webhook", "lucid-validator-webhook", "lucid-operator-service"];
         let services = services.map(|service| format!("{service}.lucid-system.svc"));
         self.issue("lucid", services.into_iter().chain([address.to_string()]).collect())
     }
@@ -103,7 +103,7 @@ async fn write_bundles(cluster: &Cluster, authorities: &[&Authority]) {
     write_bundles_of("lucid-operator", cluster, authorities).await;
 }
 
-pub(crate) async fn write_bundles_of(name: &str, cluster: &Cluster, authorities: &[&Authority]) {
+async fn write_bundles_of(name: &str, cluster: &Cluster, authorities: &[&Authority]) {
     let pem: String = authorities.iter().map(|authority| authority.certificate.as_str()).collect();
     let bundle = ByteString(pem.into_bytes());
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());

@@ -75,21 +75,16 @@ fn pods(document: &Value) -> Option<&Value> {
     }
 }
 
-/// helm as the administrator of a cluster, in namespace `lucid-system`: what it prints, or what it complains of.
-async fn helm<A: AsRef<OsStr>>(cluster: &Cluster, arguments: &[A]) -> Result<String, String> {
-    let mut helm = program(Component::Helm).await;
-    helm.env("KUBECONFIG", cluster.kubeconfig_path()).args(["--namespace", "lucid-system"]);
-    for home in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
-        helm.env(home, cluster.folder().join("helm"));
-    }
-    printed(helm.args(arguments).output().unwrap())
+/// helm in namespace `lucid-system` of a cluster: what it prints, or what it complains of.
+fn helm(cluster: &Cluster, arguments: &[&str]) -> Result<String, String> {
+    printed(cluster.helm(&[arguments, &["--namespace", "lucid-system"]].concat(), "").unwrap())
 }
 
 /// `helm upgrade --install` with these values, as a whole: those of before are forgotten.
-async fn upgrade(cluster: &Cluster, values: &[&str]) {
+fn upgrade(cluster: &Cluster, values: &[&str]) {
     let values = values.iter().flat_map(|value| ["--set", *value]);
     let arguments: Vec<_> = ["upgrade", "--install", "lucid", CHART].into_iter().chain(values).collect();
-    helm(cluster, &arguments).await.unwrap();
+    helm(cluster, &arguments).unwrap();
 }
 
 /// A program as its pods would run it: with the variables that the chart gives it, and the rights of its ServiceAccount.
