@@ -83,7 +83,8 @@ fn helm(cluster: &Cluster, arguments: &[&str]) -> Result<String, String> {
 /// `helm upgrade --install` with these values, as a whole: those of before are forgotten.
 fn upgrade(cluster: &Cluster, values: &[&str]) {
     let values = values.iter().flat_map(|value| ["--set", *value]);
-    let arguments: Vec<_> = ["upgrade", "--install", "lucid", CHART].into_iter().chain(values).collect();
+    let arguments: Vec<_> =
+        ["upgrade", "--install", "--reset-values", "lucid", CHART].into_iter().chain(values).collect();
     helm(cluster, &arguments).unwrap();
 }
 
