@@ -13,6 +13,11 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
   {{- else if and (not $operator) (ne .validating.by "validator") -}}
     {{- $said = append $said (printf "webhooks.mutating.enabled=false leaves no operator to validate, and webhooks.validating.by is %q: set it to \"validator\"." .validating.by) -}}
   {{- end -}}
+  {{- range $name, $webhook := dict "mutating" .mutating "validating" .validating -}}
+    {{- if and $webhook.failurePolicy (not $webhook.enabled) -}}
+      {{- $said = append $said (printf "webhooks.%s.failurePolicy is for a webhook that is off: webhooks.%s.enabled is false." $name $name) -}}
+    {{- end -}}
+  {{- end -}}
   {{- if and .clientCa.names (not .clientCa.configMap) -}}
     {{- $said = append $said "webhooks.clientCa.names says whose certificates count, but without webhooks.clientCa.configMap none are asked for: name the ConfigMap with the authorities." -}}
   {{- end -}}
@@ -22,6 +27,9 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
     {{- end -}}
     {{- if $values.notary.strict -}}
       {{- $said = append $said "notary.strict=true has nobody to refuse images: webhooks.validating.enabled is false." -}}
+    {{- end -}}
+    {{- if $values.policy.requireNonRoot -}}
+      {{- $said = append $said "policy.requireNonRoot=true has nobody to refuse pods: webhooks.validating.enabled is false." -}}
     {{- end -}}
   {{- end -}}
 {{- end -}}
@@ -37,6 +45,15 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
     {{- if and (eq $values.certificates.source "self-signed") $volume -}}
       {{- $said = append $said (printf "certificates.volumes.%s is mounted for nothing: %s, which keeps its certificates in a Secret and in memory." $name $is) -}}
     {{- end -}}
+  {{- end -}}
+  {{- if not (or .shareCertificate (has .source (list "cert-manager" "openshift" "secret"))) -}}
+    {{- range $name, $secret := .secrets -}}
+      {{- if $secret -}}
+        {{- $said = append $said (printf "certificates.secrets.%s names a Secret that nobody reads: %s." $name $is) -}}
+      {{- end -}}
+    {{- end -}}
+  {{- else if and $operator $validator (ne .source "secret") (eq (.secrets.operator | default "lucid-operator-tls") (.secrets.validator | default "lucid-validator-tls")) -}}
+    {{- $said = append $said "certificates.secrets.operator and certificates.secrets.validator are the same Secret, and each is written with a certificate for names of its own." -}}
   {{- end -}}
   {{- if and .shareCertificate (ne .source "self-signed") -}}
     {{- $said = append $said (printf "certificates.shareCertificate=true is for certificates of Lucid's own, and %s: set it to \"self-signed\", or shareCertificate to false." $is) -}}
@@ -58,6 +75,9 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
     {{- if le (mul 2 $renew | int) (add (mul 2 $settle) (mul 3 $leaf) | int) -}}
       {{- $said = append $said "certificates.selfSigned.caRenewBefore must be longer than trustSettle and one and a half times certificateLifetime together, or an authority would expire before its successor has taken over." -}}
     {{- end -}}
+    {{- if and $values.metrics.prometheusRule.enabled (lt $leaf 345600) -}}
+      {{- $said = append $said "certificates.selfSigned.certificateLifetime is below 96h, so that the alert LucidServingCertificateExpiresSoon, a day before the end, would be raised at each renewal: set metrics.prometheusRule.enabled=false and bring rules of your own." -}}
+    {{- end -}}
     {{- if le $leaf (mul 3 (add $settle 60) | int) -}}
       {{- $said = append $said "certificates.selfSigned.certificateLifetime must be longer than three times trustSettle and a minute, or a certificate could expire before its successor is served." -}}
     {{- end -}}
@@ -68,11 +88,19 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
       {{- end -}}
     {{- end -}}
   {{- end -}}
-  {{- if and .certManager.issuerRef.name (eq .source "cert-manager") (not .certManager.create) -}}
+  {{- if and (.certManager.issuerRef | default dict).name (eq .source "cert-manager") (not .certManager.create) -}}
     {{- $said = append $said "certificates.certManager.issuerRef is for the chart's Certificates, and certificates.certManager.create is false." -}}
   {{- end -}}
-  {{- if and .certManager.issuerRef.name (ne .source "cert-manager") -}}
+  {{- if and (.certManager.issuerRef | default dict).name (ne .source "cert-manager") -}}
     {{- $said = append $said (printf "certificates.certManager.issuerRef names an issuer that nobody asks: %s." $is) -}}
+  {{- end -}}
+  {{- with .certManager.issuerRef -}}
+    {{- if and (or .kind .group) (not .name) -}}
+      {{- $said = append $said "certificates.certManager.issuerRef has no name: without one the chart makes an Issuer of its own." -}}
+    {{- end -}}
+  {{- end -}}
+  {{- if and (eq .source "cert-manager") (le (include "lucid.seconds" .certManager.duration | int) (include "lucid.seconds" .certManager.renewBefore | int)) -}}
+    {{- $said = append $said "certificates.certManager.duration must be longer than renewBefore, or a new certificate would be due for renewal at once." -}}
   {{- end -}}
 {{- end -}}
 
@@ -108,6 +136,37 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
   {{- $said = append $said "verifier.tlsSecret is a certificate that the webhooks have to trust: name the ConfigMap with its authority in notary.ca.configMap." -}}
 {{- end -}}
 
+{{- if not $values.verifier.enabled -}}
+  {{- range $key, $value := dict "registryConfigMap" $values.verifier.registryConfigMap "tlsSecret" $values.verifier.tlsSecret "token.secret" $values.verifier.token.secret -}}
+    {{- if $value -}}
+      {{- $said = append $said (printf "verifier.%s is for a Verifier of the chart's, and verifier.enabled is false." $key) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- if not $values.cainjector.enabled -}}
+  {{- range $key := list "secretNamespaces" "openshiftCa" "certManagerNamespaces" "besideCertManager" -}}
+    {{- if get $values.cainjector $key -}}
+      {{- $said = append $said (printf "cainjector.%s is for a CA injector, and cainjector.enabled is false." $key) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- if not $values.networkPolicy.enabled -}}
+  {{- range $key := list "apiServerCidrs" "metricsFrom" "extraEgress" -}}
+    {{- if get $values.networkPolicy $key -}}
+      {{- $said = append $said (printf "networkPolicy.%s lets through what nothing stops: networkPolicy.enabled is false." $key) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+
+{{- with $values.policy -}}
+  {{- if and .tierValues (kindIs "string" .tierLabel) (not .tierLabel) -}}
+    {{- $said = append $said "policy.tierValues are of a label that no pod has to have: policy.tierLabel is empty." -}}
+  {{- end -}}
+  {{- if and .breakGlass.accessReview (kindIs "string" .breakGlass.pattern) (not .breakGlass.pattern) -}}
+    {{- $said = append $said "policy.breakGlass.accessReview=true asks who may break the glass, and nobody can: policy.breakGlass.pattern is empty." -}}
+  {{- end -}}
+{{- end -}}
+
 {{- with $values.injection -}}
   {{- if and .allowSkip .allowSkipServiceAccounts -}}
     {{- $said = append $said "injection.allowSkip=true honours skip-audit in every pod, and injection.allowSkipServiceAccounts only in some: leave one of them out." -}}
@@ -116,7 +175,7 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
 
 {{- $names := dict -}}
 {{- $ports := dict -}}
-{{- range $values.catalogue.chain -}}
+{{- range ($values.catalogue | default dict).chain -}}
   {{- $name := .name | trimPrefix "lucid-" | trimSuffix "-auditor" -}}
   {{- if hasKey $names $name -}}
     {{- $said = append $said (printf "catalogue.chain has two entries that mean the same: %s and %s." (get $names $name) .name) -}}
@@ -148,6 +207,29 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
   {{- $set := include "lucid.settings" (dict "root" $ "name" $program) | fromYaml -}}
   {{- range (get $values $name).extraEnv -}}
     {{- if or (hasKey $set .name) (has .name (list "LUCID_NAMESPACE" "POD_NAME")) -}}
+      {{- $said = append $said (printf "%s.extraEnv sets %s, which the chart sets from other values." $name .name) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+
+{{- range $name := list "operator" "validator" "verifier" "cainjector" -}}
+  {{- $of := get $values $name -}}
+  {{- if hasKey ($of.podLabels | default dict) "app.kubernetes.io/name" -}}
+    {{- $said = append $said (printf "%s.podLabels sets app.kubernetes.io/name, by which pods are found." $name) -}}
+  {{- end -}}
+  {{- $seen := dict -}}
+  {{- range $of.extraEnv -}}
+    {{- if hasKey $seen .name -}}
+      {{- $said = append $said (printf "%s.extraEnv sets %s twice." $name .name) -}}
+    {{- end -}}
+    {{- $_ := set $seen .name true -}}
+  {{- end -}}
+{{- end -}}
+{{- range $name, $set := dict
+  "verifier" (list "LUCID_LOG" "LUCID_LOG_FORMAT" "LUCID_VERIFIER_TLS_CERT" "LUCID_VERIFIER_TLS_KEY" "LUCID_VERIFIER_TOKEN_FILE")
+  "cainjector" (list "LUCID_NAMESPACE" "LUCID_LOG" "LUCID_LOG_FORMAT" "LUCID_CAINJECTOR_SECRET_NAMESPACES" "LUCID_CAINJECTOR_OPENSHIFT_CA" "LUCID_CAINJECTOR_CERT_MANAGER_NAMESPACES" "LUCID_CAINJECTOR_BESIDE_CERT_MANAGER") -}}
+  {{- range (get $values $name).extraEnv -}}
+    {{- if has .name $set -}}
       {{- $said = append $said (printf "%s.extraEnv sets %s, which the chart sets from other values." $name .name) -}}
     {{- end -}}
   {{- end -}}

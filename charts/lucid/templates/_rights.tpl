@@ -19,7 +19,7 @@ that are not in use: whoever applies manifests changes variables afterwards.
   resources: [auditors]
   verbs: [list, watch]
 {{- if or .root.Values.policy.breakGlass.accessReview .root.Values.plain }}
-# Who may break the glass. Needed only with LUCID_BREAK_GLASS_ACCESS_REVIEW=true.
+# Who may break the glass.{{ if .root.Values.plain }} Needed only with LUCID_BREAK_GLASS_ACCESS_REVIEW=true: remove it without.{{ end }}
 - apiGroups: [authorization.k8s.io]
   resources: [subjectaccessreviews]
   verbs: [create]
@@ -46,8 +46,14 @@ that are not in use: whoever applies manifests changes variables afterwards.
   verbs: [get, list, watch, update]
 {{- end }}
 {{- if or $read $certificates.shareCertificate $plain }}
+{{- if $plain }}
 # The certificate of cert-manager, OpenShift or somebody else, which is only read. "update" is needed only with
-# LUCID_SHARE_CERTIFICATE=true, when it is our own.
+# LUCID_SHARE_CERTIFICATE=true, when it is our own: remove the verb without.
+{{- else if $read }}
+# The certificate of somebody else.
+{{- else }}
+# The certificate that all replicas share.
+{{- end }}
 - apiGroups: [""]
   resources: [secrets]
   resourceNames: [{{ $secret }}]

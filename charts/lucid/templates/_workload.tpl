@@ -45,7 +45,15 @@ spec:
             fieldRef:
               fieldPath: metadata.name
         {{- end }}
+        {{- if .root.Values.plain }}
+        # The steps of the roll-out.
+        # - name: LUCID_ADMISSION_MODE
+        #   value: audit           # steps 1 and 2; in 3 and 4: enforce
+        {{- end }}
         {{- range $name, $value := $settings }}
+        {{- if and $.root.Values.plain (eq $name "LUCID_STRICT_NOTARIZATION") }}
+        # In production: "true", with the Verifier's URL.
+        {{- end }}
         - name: {{ $name }}
           value: {{ $value | quote }}
         {{- end }}
@@ -133,4 +141,14 @@ spec:
   selector:
     matchLabels:
       app.kubernetes.io/name: {{ .name }}
+{{- end }}
+
+{{/* The roll-out as a comment of manifests. Takes the program's name. */}}
+{{- define "lucid.canary" -}}
+# The policy is brought in by four steps (docs/canary.md).{{ if eq . "lucid-operator" }} Each is an overlay too: `kubectl apply --server-side -k canary/1`.{{ end }}
+#
+# 1. one replica, LUCID_ADMISSION_MODE=audit: what would be refused, from one record
+# 2. several replicas, audit: the load, and a rolling update, while nothing is refused
+# 3. one replica, enforce: the first refusals; back to audit is one command
+# 4. all of them enforce
 {{- end }}

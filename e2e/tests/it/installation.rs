@@ -154,7 +154,7 @@ pub(crate) fn kubeconfig_of(cluster: &Cluster, account: &str) -> std::path::Path
     path
 }
 
-fn is_never_forbidden(operator: &Operator) {
+pub(crate) fn is_never_forbidden(operator: &Operator) {
     let log = std::fs::read_to_string(operator.log()).unwrap();
     assert!(!log.contains("forbidden") && !log.contains("ERROR"), "{log}");
 }

@@ -13,6 +13,7 @@ mod auditors_yaml;
 mod backstop;
 mod bad_input;
 mod certificates;
+mod chart;
 mod check;
 mod common;
 mod correlation;

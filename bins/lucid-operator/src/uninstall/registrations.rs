@@ -20,6 +20,8 @@ pub(super) const DEFINITION: &str = "auditors.lucid.computing";
 const GROUP: &str = "admissionregistration.k8s.io";
 const POLICY: &str = "ValidatingAdmissionPolicy";
 const TAKE: [&str; 2] = ["get", "delete"];
+/// Who detaches the definition.
+const MANAGER: &str = "lucid-uninstall";
 
 /// What is needed to take the registrations back.
 pub(super) fn rights() -> Vec<Right> {
@@ -117,7 +119,10 @@ impl Registration {
                 "metadata": {"resourceVersion": found.resource_version()},
                 "spec": {"conversion": {"strategy": "None", "webhook": null}},
             });
-            self.api.patch(self.name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+            match self.api.patch(self.name, &manager(), &Patch::Merge(patch)).await {
+                Ok(patched) => self.disown(&patched).await,
+                Err(error) => Err(error),
+            }
         } else {
             let seen = Preconditions { uid: found.uid(), resource_version: found.resource_version() };
             self.api.delete(self.name, &DeleteParams::default().preconditions(seen)).await.map(drop)
@@ -129,6 +134,20 @@ impl Registration {
                 removed.context(ApiSnafu { action: format!("{} {self}", self.action()) }).map(|()| true)
             }
         }
+    }
+
+    /// Owns none of what it has written, or whoever applies the definition again, server-side and with its conversion, would
+    /// meet a conflict.
+    async fn disown(&self, patched: &DynamicObject) -> Result<(), kube::Error> {
+        let others: Vec<_> = patched
+            .managed_fields()
+            .iter()
+            .filter(|entry| entry.manager.as_deref() != Some(MANAGER))
+            .collect();
+        let patch = json!({
+            "metadata": {"resourceVersion": patched.resource_version(), "managedFields": others},
+        });
+        self.api.patch(self.name, &manager(), &Patch::Merge(patch)).await.map(drop)
     }
 
     pub(super) fn action(&self) -> &'static str {
@@ -149,6 +168,10 @@ impl fmt::Display for Registration {
         let part = if self.is_definition() { "conversion webhook of " } else { "" };
         write!(f, "{part}{} {}", self.kind, self.name)
     }
+}
+
+fn manager() -> PatchParams {
+    PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
 }
 
 /// What a `clientConfig` says of somebody else; `None` where it may be ours.

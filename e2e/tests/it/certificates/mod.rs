@@ -38,19 +38,19 @@ const SETTLE: &str = "2s";
 const DAYS: u8 = 90;
 
 /// A certificate authority of somebody else.
-struct Authority {
-    certificate: String,
+pub(crate) struct Authority {
+    pub(crate) certificate: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 /// A certificate with its key.
-struct Pair {
+pub(crate) struct Pair {
     certificate: String,
     key: String,
 }
 
 impl Authority {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -70,10 +70,10 @@ impl Authority {
         Pair { certificate: certificate.pem(), key: key.serialize_pem() }
     }
 
-    /// For the operator in a cluster whose API server calls it at `address`.
-    fn serving(&self, address: IpAddr) -> Pair {
-        // The latter is what OLM makes.
-        let services = ["lucid-operator-webhook", "lucid-operator-service"];
+    /// For both programs in a cluster whose API server calls them at `address`.
+    pub(crate) fn serving(&self, address: IpAddr) -> Pair {
+        // The last is what OLM makes.
+        let services = ["lucid-operator-webhook", "lucid-validator-webhook", "lucid-operator-service"];
         let services = services.map(|service| format!("{service}.lucid-system.svc"));
         self.issue("lucid", services.into_iter().chain([address.to_string()]).collect())
     }
@@ -81,7 +81,7 @@ impl Authority {
 
 impl Pair {
     /// As it stands in a Secret or a directory, with the authority if it is told.
-    fn files(&self, ca: Option<&str>) -> BTreeMap<String, Vec<u8>> {
+    pub(crate) fn files(&self, ca: Option<&str>) -> BTreeMap<String, Vec<u8>> {
         let own = [("tls.crt", self.certificate.as_str()), ("tls.key", &self.key)];
         let all = own.into_iter().chain(ca.map(|ca| ("ca.crt", ca)));
         all.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec())).collect()

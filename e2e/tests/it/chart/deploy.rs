@@ -1,0 +1,134 @@
+//! The manifests of deploy/ are rendered of the chart, and Kustomize takes them.
+
+use std::fs;
+
+use lucid_testbed::Component;
+use serde::Deserialize;
+use serde_yaml::Value;
+
+use super::{DEPLOY, documents, key, printed, program, template};
+
+/// Files of deploy/, and what they are rendered of.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Manifest {
+    /// Below deploy/. Several have the same text.
+    files: Vec<String>,
+    /// The comment that they begin with.
+    #[serde(default)]
+    says: String,
+    #[serde(default)]
+    set: Vec<String>,
+    templates: Vec<String>,
+}
+
+impl Manifest {
+    async fn rendered(&self) -> String {
+        let mut set = self.set.clone();
+        set.push("plain=true".to_owned());
+        let templates: Vec<_> =
+            self.templates.iter().map(|name| format!("--show-only=templates/{name}")).collect();
+        let text = template("lucid-system", &set, &templates).await.unwrap();
+        let comment: String =
+            self.says.lines().map(|line| format!("# {line}").trim_end().to_owned() + "\n").collect();
+        comment + &clean(&text)
+    }
+}
+
+/// Without what helm says of templates, and the blank lines that these leave around documents.
+fn clean(text: &str) -> String {
+    let documents = text.trim_start_matches("---\n").split("\n---\n").map(|document| {
+        let lines: Vec<_> = document.lines().filter(|line| !line.starts_with("# Source: ")).collect();
+        lines.join("\n").trim().to_owned() + "\n"
+    });
+    documents.collect::<Vec<_>>().join("---\n")
+}
+
+#[tokio::test]
+async fn the_manifests_are_rendered_of_the_chart() {
+    for manifest in serde_yaml::from_str::<Vec<Manifest>>(include_str!("manifests.yaml")).unwrap() {
+        let rendered = manifest.rendered().await;
+        for file in &manifest.files {
+            let path = format!("{DEPLOY}/{file}");
+            if std::env::var_os("UPDATE_MANIFESTS").is_some() {
+                fs::write(&path, &rendered).unwrap();
+            }
+            let is_kept = fs::read_to_string(&path).unwrap() == rendered;
+            assert!(
+                is_kept,
+                "deploy/{file}: run UPDATE_MANIFESTS=1 cargo test -p lucid-e2e manifests_are_rendered"
+            );
+        }
+    }
+}
+
+/// What `kubectl kustomize` makes of a folder below deploy/.
+async fn kustomized(folder: &str) -> Vec<Value> {
+    let mut kubectl = program(Component::Kubectl).await;
+    documents(&printed(kubectl.arg("kustomize").arg(format!("{DEPLOY}/{folder}")).output().unwrap()).unwrap())
+}
+
+/// The same whatever the order of objects, and whether a number is written `1` or `1.0`.
+fn sorted(mut documents: Vec<Value>) -> Vec<Value> {
+    documents.iter_mut().for_each(as_floats);
+    documents.sort_by(|one, other| key(one).cmp(&key(other)));
+    documents
+}
+
+fn as_floats(value: &mut Value) {
+    match value {
+        Value::Number(number) => *number = number.as_f64().unwrap().into(),
+        Value::Sequence(items) => items.iter_mut().for_each(as_floats),
+        Value::Mapping(members) => members.values_mut().for_each(as_floats),
+        _ => {}
+    }
+}
+
+fn read(file: &str) -> Vec<Value> {
+    documents(&fs::read_to_string(format!("{DEPLOY}/{file}")).unwrap())
+}
+
+#[tokio::test]
+async fn kustomize_gives_the_manifests_as_they_are() {
+    let files = [read("auditor-crd.yaml"), read("lucid.yaml")].concat();
+    assert_eq!(sorted(kustomized("").await), sorted(files));
+}
+
+#[tokio::test]
+async fn each_step_of_the_roll_out_is_an_overlay_that_changes_replicas_and_mode_alone() {
+    let base = sorted(kustomized("").await);
+    for (step, replicas, mode) in
+        [("1", 1, "audit"), ("2", 3, "audit"), ("3", 1, "enforce"), ("4", 3, "enforce")]
+    {
+        let mut expected = base.clone();
+        let operator = expected.iter_mut().find(|it| key(it) == ("Deployment", "lucid-operator")).unwrap();
+        operator["spec"]["replicas"] = f64::from(replicas).into();
+        let mut found = sorted(kustomized(&format!("canary/{step}")).await);
+        let made = found.iter_mut().find(|it| key(it) == ("Deployment", "lucid-operator")).unwrap();
+        let env = made["spec"]["template"]["spec"]["containers"][0]["env"].as_sequence_mut().unwrap();
+        let at = env.iter().position(|it| it["name"] == "LUCID_ADMISSION_MODE").unwrap();
+        assert_eq!(env.remove(at)["value"], mode, "step {step}");
+        assert_eq!(found, expected, "step {step}");
+    }
+}
+
+#[tokio::test]
+async fn the_steps_are_the_same_as_values_of_the_chart() {
+    for step in 1..=4 {
+        let values = format!("--values={}/canary/{step}.yaml", super::CHART);
+        let rendered = template("lucid-system", &[] as &[&str], &[values]).await.unwrap();
+        let facts = |documents: Vec<Value>| {
+            let operator =
+                documents.into_iter().find(|it| key(it) == ("Deployment", "lucid-operator")).unwrap();
+            let container = &operator["spec"]["template"]["spec"]["containers"][0];
+            let mut env = container["env"].as_sequence().unwrap().iter();
+            let mode = env.find(|it| it["name"] == "LUCID_ADMISSION_MODE").unwrap();
+            (operator["spec"]["replicas"].clone(), mode["value"].clone())
+        };
+        assert_eq!(
+            facts(documents(&rendered)),
+            facts(kustomized(&format!("canary/{step}")).await),
+            "step {step}"
+        );
+    }
+}

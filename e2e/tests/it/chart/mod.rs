@@ -1,0 +1,111 @@
+//! The chart charts/lucid, by helm itself.
+
+mod alerts;
+mod deploy;
+mod modes;
+mod network;
+mod notes;
+mod objects;
+mod release;
+mod rights;
+mod values;
+
+use std::ffi::OsStr;
+use std::process::{Command, Output};
+
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use kube::Api;
+use lucid_e2e::{Operator, OperatorBuilder};
+use lucid_testbed::{Binaries, Cluster, Component};
+use serde::Deserialize as _;
+use serde_yaml::Value;
+
+use crate::installation::kubeconfig_of;
+
+const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/lucid");
+const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy");
+
+/// A program of the test bed.
+async fn program(component: Component) -> Command {
+    let binaries = Binaries::from_env().unwrap();
+    binaries.ensure_async(&[component]).await.unwrap();
+    Command::new(binaries.path(component))
+}
+
+/// What a command has printed, or else what it complains of.
+fn printed(output: Output) -> Result<String, String> {
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+}
+
+/// `helm template` into a namespace with these values, each as `--set` has it.
+async fn template<V: AsRef<OsStr>>(
+    namespace: &str,
+    values: &[V],
+    arguments: &[String],
+) -> Result<String, String> {
+    let mut helm = program(Component::Helm).await;
+    helm.args(["template", "lucid", CHART, "--namespace", namespace]);
+    for value in values {
+        helm.arg("--set").arg(value);
+    }
+    printed(helm.args(arguments).output().unwrap())
+}
+
+/// The objects of a manifest.
+fn documents(text: &str) -> Vec<Value> {
+    serde_yaml::Deserializer::from_str(text)
+        .map(|document| Value::deserialize(document).unwrap())
+        .filter(|document| !document.is_null())
+        .collect()
+}
+
+/// Kind and name.
+fn key(document: &Value) -> (&str, &str) {
+    (document["kind"].as_str().unwrap(), document["metadata"]["name"].as_str().unwrap())
+}
+
+/// The specification of the pods of an object, if it has any.
+fn pods(document: &Value) -> Option<&Value> {
+    match document["kind"].as_str()? {
+        "Deployment" | "StatefulSet" | "Job" => Some(&document["spec"]["template"]["spec"]),
+        "Pod" => Some(&document["spec"]),
+        _ => None,
+    }
+}
+
+/// helm in namespace `lucid-system` of a cluster: what it prints, or what it complains of.
+fn helm(cluster: &Cluster, arguments: &[&str]) -> Result<String, String> {
+    printed(cluster.helm(&[arguments, &["--namespace", "lucid-system"]].concat(), "").unwrap())
+}
+
+/// `helm upgrade --install` with these values, as a whole: those of before are forgotten.
+fn upgrade(cluster: &Cluster, values: &[&str]) {
+    let values = values.iter().flat_map(|value| ["--set", *value]);
+    let arguments: Vec<_> =
+        ["upgrade", "--install", "--reset-values", "lucid", CHART].into_iter().chain(values).collect();
+    helm(cluster, &arguments).unwrap();
+}
+
+/// A program as its pods would run it: with the variables that the chart gives it, and the rights of its ServiceAccount.
+async fn as_installed(cluster: &Cluster, program: &str) -> OperatorBuilder {
+    let builder = match program {
+        "lucid-operator" => Operator::builder(cluster),
+        _ => Operator::validator(cluster),
+    };
+    let container = pod_template(cluster, program).await.spec.unwrap().containers.remove(0);
+    let variables = container.env.unwrap_or_default().into_iter();
+    let variables = variables.filter_map(|variable| Some((variable.name, variable.value?)));
+    let builder = builder.kubeconfig(kubeconfig_of(cluster, program)).env("LUCID_NAMESPACE", "lucid-system");
+    variables.fold(builder, |builder, (name, value)| builder.env(&name, value))
+}
+
+async fn pod_template(cluster: &Cluster, program: &str) -> PodTemplateSpec {
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "lucid-system");
+    if let Some(found) = deployments.get_opt(program).await.unwrap() {
+        return found.spec.unwrap().template;
+    }
+    let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), "lucid-system");
+    sets.get(program).await.unwrap().spec.unwrap().template
+}

@@ -1,0 +1,92 @@
+//! Who may talk to whom.
+
+use serde_yaml::Value;
+
+use super::{documents, key, pods, template};
+
+async fn installed(values: &[&str]) -> Vec<Value> {
+    let everything = ["networkPolicy.enabled=true", "webhooks.validating.by=both", "cainjector.enabled=true"];
+    documents(&template("lucid-system", &[&everything, values].concat(), &[]).await.unwrap())
+}
+
+fn yaml(text: &str) -> Value {
+    serde_yaml::from_str(text).unwrap()
+}
+
+fn policy<'a>(documents: &'a [Value], name: &str) -> &'a Value {
+    &documents.iter().find(|it| key(it) == ("NetworkPolicy", name)).unwrap()["spec"]
+}
+
+#[tokio::test]
+async fn every_pod_has_one_policy_for_both_directions() {
+    let documents = installed(&["verifier.enabled=true"]).await;
+    let policies: Vec<_> = documents.iter().filter(|it| it["kind"] == "NetworkPolicy").collect();
+    let mut pods_found = 0;
+    for document in documents.iter().filter(|it| pods(it).is_some()) {
+        let labels = match document["kind"].as_str() {
+            Some("Pod") => &document["metadata"]["labels"],
+            _ => &document["spec"]["template"]["metadata"]["labels"],
+        };
+        let selects = |policy: &&&Value| {
+            let wanted = policy["spec"]["podSelector"]["matchLabels"].as_mapping().unwrap();
+            !wanted.is_empty() && wanted.iter().all(|(label, value)| labels[label] == *value)
+        };
+        let [policy] = policies.iter().filter(selects).collect::<Vec<_>>()[..] else {
+            panic!("{:?}", key(document))
+        };
+        assert_eq!(policy["spec"]["policyTypes"], yaml("[Ingress, Egress]"));
+        pods_found += 1;
+    }
+    assert_eq!((pods_found, policies.len()), (6, 6));
+}
+
+#[tokio::test]
+async fn api_servers_prometheus_and_the_verifier_are_let_through_and_nothing_else() {
+    let documents = installed(&[
+        "verifier.enabled=true",
+        "networkPolicy.apiServerCidrs={10.0.0.1/32}",
+        "networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.name=monitoring",
+    ])
+    .await;
+    // Probes come from the node, which no policy keeps out.
+    let webhook = "{ports: [{port: webhook}], from: [{ipBlock: {cidr: 10.0.0.1/32}}]}";
+    let metrics = "{ports: [{port: admin}], from: [{namespaceSelector: {matchLabels: {name: monitoring}}}]}";
+    let dns = "{ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]}";
+    let api_server = "{ports: [{port: 443}, {port: 6443}], to: [{ipBlock: {cidr: 10.0.0.1/32}}]}";
+    let verifier = "{ports: [{port: 8080}], to: [{podSelector: {matchLabels: {app.kubernetes.io/name: lucid-verifier}}}]}";
+    for (program, ingress, egress) in [
+        ("lucid-operator", &[webhook, metrics][..], &[dns, api_server, verifier][..]),
+        ("lucid-validator", &[webhook, metrics], &[dns, api_server, verifier]),
+        ("lucid-cainjector", &[metrics], &[dns, api_server]),
+        ("lucid-check", &[], &[dns, api_server]),
+        ("lucid-uninstall", &[], &[dns, api_server]),
+    ] {
+        let spec = policy(&documents, program);
+        let list = |rules: &[&str]| yaml(&format!("[{}]", rules.join(", ")));
+        assert_eq!(spec["ingress"], list(ingress), "{program}");
+        assert_eq!(spec["egress"], list(egress), "{program}");
+    }
+    let spec = policy(&documents, "lucid-verifier");
+    let programs = ["lucid-operator", "lucid-validator"]
+        .map(|program| format!("{{podSelector: {{matchLabels: {{app.kubernetes.io/name: {program}}}}}}}"));
+    assert_eq!(
+        spec["ingress"],
+        yaml(&format!("[{{ports: [{{port: http}}], from: [{}]}}]", programs.join(", ")))
+    );
+    assert!(spec["egress"].is_null(), "it calls nobody");
+}
+
+#[tokio::test]
+async fn a_verifier_of_somebody_else_is_reached_at_the_port_of_its_url() {
+    for (url, port) in [
+        ("https://verifier.example", 443),
+        ("http://verifier.example/path", 80),
+        ("https://verifier.example:8443/path", 8443),
+        ("http://[fd00::1]:8080", 8080),
+        ("http://[fd00::1]", 80),
+    ] {
+        let documents = installed(&[&format!("notary.url={url}")]).await;
+        let egress = &policy(&documents, "lucid-operator")["egress"];
+        assert_eq!(egress[2], yaml(&format!("{{ports: [{{port: {port}}}]}}")), "{url}");
+    }
+}

@@ -1,0 +1,58 @@
+//! What helm says after an installation.
+
+use lucid_testbed::Component;
+use serde_json::Value;
+
+use super::{CHART, printed, program};
+
+async fn notes(values: &[&str]) -> String {
+    let mut helm = program(Component::Helm).await;
+    helm.args(["install", "lucid", CHART, "--namespace", "audit", "--dry-run=client", "--output=json"]);
+    // Nobody is asked.
+    helm.env("KUBECONFIG", "/nonexistent").args(values.iter().flat_map(|value| ["--set", *value]));
+    let release: Value = serde_json::from_str(&printed(helm.output().unwrap()).unwrap()).unwrap();
+    release["info"]["notes"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn each_mode_is_told_what_it_is_good_for_and_what_to_do_next() {
+    const VALIDATOR: &str = "webhooks.validating.by=validator";
+    let always: &[&str] = &["--namespace audit", "rollout status"];
+    let cases: &[(&[&str], &[&str], &[&str])] = &[
+        (
+            &[],
+            &["deployment/lucid-operator", "helm test", "lucid.io/secured", "notary.strict=true"],
+            &["lucid-validator"],
+        ),
+        (&["notary.strict=true", "notary.url=https://v.test"], &[], &["Note: "]),
+        (&["webhooks.validating.by=both"], &["deployment/lucid-validator", "choose one"], &[]),
+        (&[VALIDATOR], &["deployment/lucid-validator"], &["choose one"]),
+        (&[VALIDATOR, "decisions.log.enabled=true"], &["statefulset/lucid-validator", "not sealed"], &[]),
+        (
+            &[VALIDATOR, "decisions.log.enabled=true", "decisions.log.key.secret=k"],
+            &["statefulset/lucid-validator", "verifier keys outside the cluster"],
+            &["not sealed"],
+        ),
+        (
+            &[VALIDATOR, "webhooks.mutating.enabled=false"],
+            &["deployment/lucid-validator"],
+            &["lucid-operator\n", "helm test"],
+        ),
+        (&["webhooks.validating.enabled=false"], &["Nobody validates"], &["notary.strict"]),
+        (&["webhooks.mutating.failurePolicy=Ignore"], &["run without audit", "--backstop"], &[]),
+        (&["webhooks.validating.failurePolicy=Ignore"], &["pass unjudged", "--backstop"], &[]),
+        (&["certificates.source=olm"], &["Operator Lifecycle Manager"], &[]),
+        (&["cainjector.enabled=true"], &["may read Secrets of all namespaces"], &[]),
+        (&["cainjector.enabled=true", "cainjector.secretNamespaces={a,b}"], &["namespaces a, b"], &[]),
+        (&["uninstall.enabled=false"], &["lucid-operator uninstall --namespace audit"], &[]),
+    ];
+    for (values, says, says_not) in cases {
+        let notes = notes(values).await;
+        for part in says.iter().chain(always) {
+            assert!(notes.contains(part), "{values:?}: {part:?} is not in {notes}");
+        }
+        for part in *says_not {
+            assert!(!notes.contains(part), "{values:?}: {part:?} is in {notes}");
+        }
+    }
+}

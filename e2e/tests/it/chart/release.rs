@@ -1,0 +1,197 @@
+//! A release on a real API server: what helm does to objects that Lucid fills.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use kube::Api;
+use lucid_e2e::Operator;
+use lucid_testbed::Cluster;
+
+use super::{as_installed, helm, upgrade};
+use crate::auditor::{said, until};
+use crate::common::{ENABLED, chain, create, secured, stored};
+use crate::installation::is_never_forbidden;
+
+/// An API server with controllers, and a namespace for Lucid that Pod Security restricts.
+async fn cluster() -> Cluster {
+    let cluster = Cluster::builder().controller_manager().start().await.unwrap();
+    let restricted = ("pod-security.kubernetes.io/enforce", "restricted");
+    cluster.create_namespace("lucid-system", &[restricted]).await.unwrap();
+    cluster.create_namespace("shop", &[ENABLED]).await.unwrap();
+    cluster
+}
+
+/// A program that runs as a pod would, with a log of its own. It registers its webhooks by Service, which leads nowhere here.
+async fn started(cluster: &Cluster, program: &str, log: &'static str) -> Operator {
+    as_installed(cluster, program).await.named(log).by_service().start().await.unwrap()
+}
+
+/// The caBundle of a registration, which has one from when the program has filled it.
+async fn bundle(cluster: &Cluster, registration: &str) -> String {
+    let path = "jsonpath={.webhooks[0].clientConfig.caBundle}";
+    until(cluster, &["get", registration, "-o", path], |text| !text.is_empty()).await
+}
+
+fn is_there(cluster: &Cluster, object: &str) -> bool {
+    !said(cluster, &["get", object, "--ignore-not-found", "-o", "name"], "").is_empty()
+}
+
+/// The validator's registration is gone, and the process, which may still run, has no right to make it again.
+async fn cannot_come_back(cluster: &Cluster) {
+    let validator = ["--as", "system:serviceaccount:lucid-system:lucid-validator"];
+    for verb in ["create", "patch"] {
+        let asked = [&["auth", "can-i", verb, BY_VALIDATOR][..], &validator].concat();
+        let begin = Instant::now();
+        // API servers hear of a right that is gone a moment later.
+        while cluster.kubectl(&asked, "").unwrap().stdout != b"no\n" {
+            assert!(begin.elapsed() < Duration::from_secs(30), "it may {verb}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+    assert!(!is_there(cluster, BY_VALIDATOR));
+}
+
+const MUTATING: &str = "mutatingwebhookconfiguration/lucid-operator";
+const BY_OPERATOR: &str = "validatingwebhookconfiguration/lucid-operator";
+const BY_VALIDATOR: &str = "validatingwebhookconfiguration/lucid-validator";
+
+#[tokio::test]
+async fn upgrades_and_rollbacks_change_what_the_values_say_and_leave_what_lucid_writes() {
+    let cluster = cluster().await;
+    upgrade(&cluster, &[]);
+    let operator = started(&cluster, "lucid-operator", "first").await;
+    let trusted = bundle(&cluster, MUTATING).await;
+    let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
+    let registered = mutating.get("lucid-operator").await.unwrap().webhooks;
+    let converted = [
+        "get",
+        "crd",
+        "auditors.lucid.computing",
+        "-o",
+        "jsonpath={.spec.conversion.webhook.clientConfig.caBundle}",
+    ];
+    let conversion = until(&cluster, &converted, |text| !text.is_empty()).await;
+
+    let changed = [
+        "operator.replicas=3",
+        "notary.strict=true",
+        "notary.url=https://v.test",
+        "webhooks.timeoutSeconds=7",
+    ];
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "lucid-system");
+    let replicas = async || deployments.get("lucid-operator").await.unwrap().spec.unwrap().replicas;
+    for (release, expected) in [("upgrade", 3), ("rollback", 2), ("upgrade", 3)] {
+        match release {
+            "upgrade" => upgrade(&cluster, &changed),
+            _ => drop(helm(&cluster, &["rollback", "lucid", "1"]).unwrap()),
+        }
+        assert_eq!(replicas().await, Some(expected), "{release}");
+        assert_eq!(mutating.get("lucid-operator").await.unwrap().webhooks, registered, "{release}");
+        assert_eq!(bundle(&cluster, MUTATING).await, trusted, "{release}");
+        assert_eq!(said(&cluster, &converted, ""), conversion, "{release}");
+    }
+    // The new pod goes on with the registration of the old one.
+    drop(operator);
+    let operator = started(&cluster, "lucid-operator", "second").await;
+    until(&cluster, &["get", MUTATING, "-o", "jsonpath={.webhooks[*].timeoutSeconds}"], |text| text == "7")
+        .await;
+    assert_eq!(bundle(&cluster, MUTATING).await, trusted);
+    is_never_forbidden(&operator);
+    // Pods are made, where Pod Security restricts them.
+    let rolled = [
+        "get",
+        "-n",
+        "lucid-system",
+        "deployment/lucid-operator",
+        "-o",
+        "jsonpath={.status.updatedReplicas}",
+    ];
+    until(&cluster, &rolled, |text| !text.is_empty()).await;
+}
+
+#[tokio::test]
+async fn validation_moves_between_operator_and_validator_and_no_registration_stays_behind() {
+    let cluster = cluster().await;
+    upgrade(&cluster, &[]);
+    let mut operator = started(&cluster, "lucid-operator", "first").await;
+    bundle(&cluster, BY_OPERATOR).await;
+
+    upgrade(&cluster, &["webhooks.validating.by=both"]);
+    let validator = started(&cluster, "lucid-validator", "validator").await;
+    bundle(&cluster, BY_VALIDATOR).await;
+    assert!(is_there(&cluster, BY_OPERATOR));
+
+    // To the validator alone. The operator of before has no right to put its registration back.
+    upgrade(&cluster, &["webhooks.validating.by=validator"]);
+    drop(operator);
+    operator = started(&cluster, "lucid-operator", "second").await;
+    let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
+    assert!(validating.get_opt("lucid-operator").await.unwrap().is_none());
+    is_never_forbidden(&operator);
+
+    // With a log it is a StatefulSet.
+    let with_log = ["webhooks.validating.by=validator", "decisions.log.enabled=true"];
+    upgrade(&cluster, &with_log);
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "lucid-system");
+    assert!(deployments.get_opt("lucid-validator").await.unwrap().is_none());
+    let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), "lucid-system");
+    assert_eq!(sets.get("lucid-validator").await.unwrap().spec.unwrap().replicas, Some(2));
+
+    // And back, while the validator's process still runs.
+    is_never_forbidden(&validator);
+    upgrade(&cluster, &["webhooks.validating.by=both"]);
+    drop(operator);
+    let operator = started(&cluster, "lucid-operator", "third").await;
+    bundle(&cluster, BY_OPERATOR).await;
+    upgrade(&cluster, &[]);
+    cannot_come_back(&cluster).await;
+    drop(validator);
+    is_never_forbidden(&operator);
+}
+
+#[tokio::test]
+async fn after_uninstall_by_hand_and_helm_uninstall_nothing_is_left_that_could_refuse_a_pod() {
+    let cluster = cluster().await;
+    // Without a node no Job ends.
+    upgrade(&cluster, &["webhooks.validating.by=both", "uninstall.enabled=false"]);
+    let mut operator = started(&cluster, "lucid-operator", "operator").await;
+    let validator = started(&cluster, "lucid-validator", "validator").await;
+    bundle(&cluster, BY_OPERATOR).await;
+    bundle(&cluster, BY_VALIDATOR).await;
+
+    // As a pod would be, when its Deployment is scaled down.
+    operator.kill();
+    let mut uninstall = std::process::Command::new(lucid_e2e::program("lucid-operator").unwrap());
+    let output =
+        uninstall.args(["uninstall", "--yes"]).env("KUBECONFIG", cluster.kubeconfig_path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // The validator still runs, and has lost the right to put its registration back.
+    helm(&cluster, &["uninstall", "lucid"]).unwrap();
+    cannot_come_back(&cluster).await;
+    drop(validator);
+    for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
+        assert_eq!(said(&cluster, &["get", kind, "-o", "name"], ""), "");
+    }
+    create(&cluster, "shop", &secured("free")).await.stored().unwrap();
+    assert_eq!(chain(&stored(&cluster, "shop", "free").await).len(), 1);
+    let mut left = said(
+        &cluster,
+        &[
+            "get",
+            "-A",
+            "-l",
+            "app.kubernetes.io/part-of=lucid",
+            "-o",
+            "name",
+            "deployments,statefulsets,services,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,pdb,configmaps,crds",
+        ],
+        "",
+    );
+    left.retain(|character| character != '\n');
+    assert_eq!(left, "customresourcedefinition.apiextensions.k8s.io/auditors.lucid.computing");
+    // And it can be had again.
+    upgrade(&cluster, &[]);
+}
