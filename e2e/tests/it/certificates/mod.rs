@@ -1,6 +1,8 @@
 //! Where the operator's certificate comes from, and that no pod is refused while it changes.
 
+mod cert_manager;
 mod clients;
+mod injectors;
 mod metrics;
 mod own;
 mod sources;
