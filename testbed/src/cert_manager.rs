@@ -36,7 +36,7 @@ pub(crate) async fn start(cluster: &mut Cluster, binaries: &Binaries, parts: &[P
 
     let kubeconfig = cluster.folder.path().join(ADMIN_KUBECONFIG).display().to_string();
     for (word, name) in parts {
-        let args = ["-kubeconfig".to_owned(), kubeconfig.clone(), (*word).to_owned()];
+        let args = [(*word).to_owned(), kubeconfig.clone()];
         cluster.run_as(name, Component::CertManager, binaries, &args)?;
     }
     for (_, name) in parts {

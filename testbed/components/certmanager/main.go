@@ -8,7 +8,6 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -54,19 +53,17 @@ var programs = map[string]func(ctx context.Context, kubeconfig string) error{
 }
 
 func main() {
-	kubeconfig := flag.String("kubeconfig", "", "how to reach the API server")
-	flag.Parse()
-	run, known := programs[flag.Arg(0)]
-	if !known || flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: cert-manager -kubeconfig FILE controller|cainjector")
+	if len(os.Args) != 3 || programs[os.Args[1]] == nil {
+		fmt.Fprintln(os.Stderr, "usage: cert-manager controller|cainjector KUBECONFIG")
 		os.Exit(2)
 	}
+	name, kubeconfig := os.Args[1], os.Args[2]
 	logf.InitLogs()
 	ctrl.SetLogger(logf.Log)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	if err := run(logf.NewContext(ctx, logf.Log), *kubeconfig); err != nil {
-		fmt.Fprintf(os.Stderr, "cert-manager %s: %v\n", flag.Arg(0), err)
+	if err := programs[name](logf.NewContext(ctx, logf.Log), kubeconfig); err != nil {
+		fmt.Fprintf(os.Stderr, "cert-manager %s: %v\n", name, err)
 		os.Exit(1)
 	}
 }
