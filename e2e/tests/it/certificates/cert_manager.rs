@@ -17,6 +17,9 @@ use serde_json::{Value, json};
 use super::{SETTLE, Traffic, get, is_admitted};
 use crate::common::prepare;
 
+/// Under which name each injector owns what it writes.
+const CAINJECTOR: &str = "cert-manager-cainjector";
+const OURS: &str = "lucid-cainjector";
 const SERVICE: &str = "lucid-operator-webhook.lucid-system.svc";
 const MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cert-manager.yaml");
 /// cert-manager's webhook takes no Certificate of less than an hour, and any `renewBefore` from five minutes to just under
@@ -33,22 +36,30 @@ const SYNC: Duration = Duration::from_millis(200);
 
 #[tokio::test]
 async fn no_pod_is_refused_while_cert_manager_renews_the_certificate_in_a_volume() {
-    renewal("lucid-issuer", true).await;
+    renewal("lucid-issuer", true, CAINJECTOR).await;
 }
 
 /// With a self-signed issuer each renewal is a new authority, which has to be trusted before the certificate is served.
 #[tokio::test]
 async fn no_pod_is_refused_while_cert_manager_replaces_certificate_and_authority() {
-    renewal("lucid-self-signed", false).await;
+    renewal("lucid-self-signed", false, CAINJECTOR).await;
 }
 
-async fn renewal(issuer: &str, mounted: bool) {
+#[tokio::test]
+async fn no_pod_is_refused_while_our_injector_stands_in_for_cert_managers() {
+    renewal("lucid-self-signed", false, OURS).await;
+}
+
+/// By which of cert-manager's issuers, from a volume or not, and who brings the bundle.
+async fn renewal(issuer: &str, mounted: bool, injector: &str) {
     if !can_use_namespaces() {
         let _ = writeln!(std::io::stderr(), "skipped: webhooks by Service need root and network namespaces");
         return;
     }
-    let cluster = Cluster::builder().cert_manager().cainjector().webhooks_by_service().start().await.unwrap();
-    let cluster = prepare(cluster).await;
+    let builder = Cluster::builder().cert_manager().webhooks_by_service();
+    let builder = if injector == CAINJECTOR { builder.cainjector() } else { builder };
+    let cluster = prepare(builder.start().await.unwrap()).await;
+    let _ours = (injector == OURS).then(|| super::injector(&cluster));
     let folder = tempfile::tempdir().unwrap();
     let mut builder = Operator::builder(&cluster).by_service().env("LUCID_CERTIFICATES", "cert-manager");
     builder = builder.env("LUCID_TRUST_SETTLE", SETTLE);
@@ -76,7 +87,7 @@ async fn renewal(issuer: &str, mounted: bool) {
     }
     traffic.end().await;
     assert_eq!(get(&operator, "/readyz").await.0, 200);
-    bundle_is_of_cainjector(&cluster).await;
+    bundle_is_of(injector, &cluster).await;
 }
 
 fn secrets(cluster: &Cluster) -> Api<Secret> {
@@ -128,14 +139,14 @@ async fn webhooks(cluster: &Cluster) -> Vec<MutatingWebhook> {
     api.get("lucid-operator").await.unwrap().webhooks.unwrap()
 }
 
-async fn bundle_is_of_cainjector(cluster: &Cluster) {
+async fn bundle_is_of(injector: &str, cluster: &Cluster) {
     let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
     let found = api.get("lucid-operator").await.unwrap();
-    let of_cainjector = found.managed_fields().iter().filter(|entry| {
+    let of_bundle = found.managed_fields().iter().filter(|entry| {
         serde_json::to_string(&entry.fields_v1).is_ok_and(|fields| fields.contains("f:caBundle"))
     });
-    let managers: Vec<_> = of_cainjector.filter_map(|entry| entry.manager.as_deref()).collect();
-    assert_eq!(managers, ["cert-manager-cainjector"]);
+    let managers: Vec<_> = of_bundle.filter_map(|entry| entry.manager.as_deref()).collect();
+    assert_eq!(managers, [injector]);
     let ca =
         secrets(cluster).get("lucid-operator-tls").await.unwrap().data.unwrap().remove("ca.crt").unwrap().0;
     for webhook in webhooks(cluster).await {

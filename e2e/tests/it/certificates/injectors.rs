@@ -8,8 +8,8 @@ use std::time::Duration;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::Method;
-use lucid_e2e::{Reply, ask, program};
-use lucid_testbed::{Builder, Cluster, Process};
+use lucid_e2e::{Reply, ask};
+use lucid_testbed::{Builder, Cluster};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
 use serde_json::{Value, json};
 
@@ -174,7 +174,7 @@ async fn our_injector_writes_what_cert_managers_does_but_for_what_is_documented(
         Site::start(builder.clone().cainjector(), &certificates, &key),
         Site::start(builder, &certificates, &key)
     );
-    let _injector = injector(&ours.cluster);
+    let _injector = super::injector(&ours.cluster);
     let expected = |after: fn(&Case) -> &'static [&'static str]| {
         let mut expected = Found::new();
         for (case, kind) in CASES.iter().flat_map(|case| KINDS.iter().map(move |kind| (case, kind))) {
@@ -222,13 +222,6 @@ fn certificates() -> (Certificates, String) {
         keys.insert(name, key.serialize_pem());
     }
     (made, keys["new"].clone())
-}
-
-fn injector(cluster: &Cluster) -> Process {
-    let mut command = lucid_testbed::command(program("lucid-operator").unwrap());
-    command.arg("cainjector").env("KUBECONFIG", cluster.kubeconfig_path());
-    command.env("LUCID_ADMIN_LISTEN", "127.0.0.1:0");
-    Process::start("cainjector", command, cluster.folder().join("logs/lucid-cainjector.log")).unwrap()
 }
 
 impl<'a> Site<'a> {

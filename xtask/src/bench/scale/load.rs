@@ -93,11 +93,12 @@ async fn create_one(client: &Client, namespace: &str, number: usize, audited: bo
 
 /// A model with a log collector, as a Deployment makes it.
 fn pod(number: usize) -> serde_json::Value {
-    let env = |name: &str| json!({"name": name, "value": format!("value-of-{name}")});
+    let env = ["LOG_LEVEL", "REGION", "MODEL_NAME"];
+    let env = env.map(|name| json!({"name": name, "value": format!("value-of-{name}")}));
     let container = |name: &str, port: u16| {
         json!({
             "name": name, "image": format!("registry.example.com/shop/{name}:1.2.3"),
-            "ports": [{"containerPort": port}], "env": ["LOG_LEVEL", "REGION", "MODEL_NAME"].map(env),
+            "ports": [{"containerPort": port}], "env": env,
             "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "256Mi"}},
             "readinessProbe": {"httpGet": {"path": "/healthz", "port": port}},
             "volumeMounts": [{"name": "logs", "mountPath": "/var/log/app"}],
