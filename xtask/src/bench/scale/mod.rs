@@ -97,6 +97,7 @@ impl Figures {
         uses.iter().map(|use_| use_.rss).max().unwrap_or_default() as f64 / f64::from(1 << 20)
     }
 
+    /// How many times as many pods are created a second where no webhook is called.
     fn slowdown(&self) -> f64 {
         self.without.per_second / self.with_webhooks.per_second
     }
@@ -105,14 +106,14 @@ impl Figures {
 impl Row for Figures {
     const HEADER: &'static [&'static str] = &[
         "pods",
-        "created/s:\nlabelled, not",
+        "created/s:\nlabelled, not, ratio",
         "created, p50 / p99:\nlabelled",
         "not labelled",
         "/mutate, by the API server:\nmean, p50 / p99",
         "/validate:\nmean, p50 / p99",
         "operators' CPU\nfor a pod",
         "memory of a replica:\nbefore, after",
-        "calls of\neach replica",
+        "calls of /mutate\nby replica",
         "failed",
     ];
 
@@ -123,10 +124,16 @@ impl Row for Figures {
                 format!("{mean_ms:.1}, {p50_ms:.1} / {p99_ms:.0} ms")
             })
         };
-        let each: Vec<_> = self.after.iter().map(|use_| use_.calls.to_string()).collect();
+        let each = self.after.iter().zip(&self.before).map(|(after, before)| after.calls - before.calls);
+        let each: Vec<_> = each.map(|calls| calls.to_string()).collect();
         vec![
             format!("{}", self.pods),
-            format!("{:.0}, {:.0}", self.with_webhooks.per_second, self.without.per_second),
+            format!(
+                "{:.0}, {:.0}, {:.1}",
+                self.with_webhooks.per_second,
+                self.without.per_second,
+                self.slowdown()
+            ),
             side(&self.with_webhooks),
             side(&self.without),
             calls(&self.mutate),
@@ -248,11 +255,5 @@ fn goals(rows: &[Figures]) -> Vec<Goal> {
             reached: growth <= 8.0,
         });
     }
-    let slowest = rows.iter().map(Figures::slowdown).fold(0.0, f64::max);
-    goals.push(Goal {
-        goal: "the API server creates at least a third as many labelled pods as others",
-        found: format!("others are created {slowest:.2} times as fast"),
-        reached: slowest <= 3.0,
-    });
     goals
 }
