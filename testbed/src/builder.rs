@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use snafu::ResultExt as _;
 
 use crate::{
-    Binaries, Cluster, Component, Error, client,
+    Binaries, Cluster, Component, Error, cert_manager, client,
     cluster::ADMIN_KUBECONFIG,
     components,
     error::{BinariesSnafu, FolderSnafu, NetworkSnafu, NodeSnafu, PkiSnafu, PortSnafu, StartSnafu},
@@ -24,6 +24,8 @@ use crate::{
 pub struct Builder {
     controller_manager: bool,
     scheduler: bool,
+    cert_manager: bool,
+    cainjector: bool,
     webhooks_by_service: bool,
     node: bool,
     webhook_client: Option<String>,
@@ -45,6 +47,20 @@ impl Builder {
     /// Runs kube-scheduler. There are no nodes unless the test makes Node objects.
     pub fn scheduler(mut self) -> Self {
         self.scheduler = true;
+        self
+    }
+
+    /// Defines cert-manager's kinds and runs its controller, which makes the Secrets of Certificates of the issuers CA and
+    /// self-signed. Its webhook does not run: what that would refuse, such as a Certificate of less than an hour, is not
+    /// refused.
+    pub fn cert_manager(mut self) -> Self {
+        self.cert_manager = true;
+        self
+    }
+
+    /// Defines cert-manager's kinds and runs its cainjector, which writes CAs into whatever asks for them by annotation.
+    pub fn cainjector(mut self) -> Self {
+        self.cainjector = true;
         self
     }
 
@@ -133,6 +149,12 @@ impl Builder {
         if self.node {
             node::start(&mut cluster, &binaries).await?;
         }
+        let parts =
+            [(self.cert_manager, cert_manager::CONTROLLER), (self.cainjector, cert_manager::CAINJECTOR)];
+        let parts: Vec<_> = parts.into_iter().filter_map(|(wanted, part)| wanted.then_some(part)).collect();
+        if !parts.is_empty() {
+            cert_manager::start(&mut cluster, &binaries, &parts).await?;
+        }
         cluster.folder.failed = false;
         Ok(cluster)
     }
@@ -144,6 +166,9 @@ impl Builder {
         needed.extend(self.scheduler.then_some(Component::Scheduler));
         if self.node {
             needed.extend(Component::NODE);
+        }
+        if self.cert_manager || self.cainjector {
+            needed.extend(Component::CERT_MANAGER);
         }
         binaries.ensure_async(&needed).await.context(BinariesSnafu)?;
         Ok(binaries)
@@ -208,7 +233,17 @@ impl Cluster {
         binaries: &Binaries,
         args: &[String],
     ) -> Result<(), Error> {
-        let name = component.name();
+        self.run_as(component.name(), component, binaries, args)
+    }
+
+    /// As [`Self::run`], for a program that runs under several names.
+    pub(crate) fn run_as(
+        &mut self,
+        name: &'static str,
+        component: Component,
+        binaries: &Binaries,
+        args: &[String],
+    ) -> Result<(), Error> {
         let mut command = self.command(binaries.path(component));
         command.args(args);
         let process = Process::start(name, command, self.folder.log(name));

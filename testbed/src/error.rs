@@ -45,6 +45,9 @@ pub enum Error {
     ))]
     NotReady { component: &'static str, seconds: u64, last: String, log: PathBuf, tail: String },
 
+    #[snafu(display("failed to read the definitions of cert-manager's kinds, {}", path.display()))]
+    Kinds { path: PathBuf, source: io::Error },
+
     #[snafu(display("failed to read the kubeconfig of the cluster"))]
     Kubeconfig {
         #[snafu(source(from(kube::config::KubeconfigError, Box::new)))]

@@ -50,24 +50,38 @@ impl Cluster {
     /// The cluster was not started with [`Builder::webhooks_by_service`](crate::Builder::webhooks_by_service),
     /// or the API server refuses an object.
     pub async fn expose_service(&self, namespace: &str, name: &str, port: u16) -> Result<(), Error> {
+        self.expose_replicas(namespace, name, &[port]).await
+    }
+
+    /// As [`Cluster::expose_service`], with a replica on each of these ports. The API server chooses among them at random
+    /// whenever it makes a connection. Called again with fewer, the others stay endpoints.
+    ///
+    /// # Errors
+    /// As of [`Cluster::expose_service`].
+    pub async fn expose_replicas(&self, namespace: &str, name: &str, ports: &[u16]) -> Result<(), Error> {
         let address = self.network.as_ref().context(LoopbackEndpointSnafu)?.host_address();
         self.create_namespace(namespace, &[]).await?;
         let service = json!({
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": {"name": name},
-            "spec": {"ports": [{"name": "https", "port": 443, "targetPort": port}]},
+            "spec": {"ports": [{"name": "https", "port": 443, "targetPort": "https"}]},
         });
         apply(&Api::<Service>::namespaced(self.client(), namespace), name, &service).await?;
-        let slice = json!({
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": {"name": name, "labels": {"kubernetes.io/service-name": name}},
-            "addressType": "IPv4",
-            "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
-            "endpoints": [{"addresses": [address.to_string()], "conditions": {"ready": true}}],
-        });
-        apply(&Api::<EndpointSlice>::namespaced(self.client(), namespace), name, &slice).await
+        // All have one address, and a slice has one number for a port.
+        for (index, port) in ports.iter().enumerate() {
+            let slice_name = if index == 0 { name.to_owned() } else { format!("{name}-{}", index + 1) };
+            let slice = json!({
+                "apiVersion": "discovery.k8s.io/v1",
+                "kind": "EndpointSlice",
+                "metadata": {"name": slice_name, "labels": {"kubernetes.io/service-name": name}},
+                "addressType": "IPv4",
+                "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+                "endpoints": [{"addresses": [address.to_string()], "conditions": {"ready": true}}],
+            });
+            apply(&Api::<EndpointSlice>::namespaced(self.client(), namespace), &slice_name, &slice).await?;
+        }
+        Ok(())
     }
 
     pub(crate) async fn await_service_account(&self, namespace: &str) -> Result<(), Error> {

@@ -31,7 +31,8 @@ pub(crate) async fn healthy(cluster: &mut Cluster, component: Component, port: u
     answers(cluster, component, &client, "/healthz").await
 }
 
-async fn answers(
+/// Waits until this path is answered with a success.
+pub(crate) async fn answers(
     cluster: &mut Cluster,
     component: Component,
     client: &Client,

@@ -127,6 +127,7 @@ pub(crate) fn run() -> Result<(), Error> {
     eprintln!("\nxtask: the programs of the test bed");
     let binaries = Binaries::from_env()?;
     binaries.ensure(&Component::CONTROL_PLANE)?;
+    binaries.ensure(&Component::CERT_MANAGER)?;
     if lucid_testbed::node::check().is_ok() {
         binaries.ensure(&Component::NODE)?;
     }

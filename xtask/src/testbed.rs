@@ -32,7 +32,10 @@ pub(crate) struct Up {
     /// Also run kube-scheduler.
     #[arg(long)]
     scheduler: bool,
-    /// Also run a node, with both of these: pods run. Needs root.
+    /// Also run cert-manager: its controller and its cainjector.
+    #[arg(long)]
+    cert_manager: bool,
+    /// Also run a node, with the first two of these: pods run. Needs root.
     #[arg(long)]
     node: bool,
 }
@@ -72,6 +75,9 @@ async fn up(options: &Up, binaries: &Binaries) -> Result<(), Error> {
     }
     if options.scheduler {
         builder = builder.scheduler();
+    }
+    if options.cert_manager {
+        builder = builder.cert_manager().cainjector();
     }
     if options.node {
         builder = builder.node();

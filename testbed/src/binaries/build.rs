@@ -7,13 +7,14 @@ use std::{
     time::Duration,
 };
 
-use snafu::{IntoError as _, ResultExt as _, ensure};
+use serde_json::Value;
+use snafu::{IntoError as _, OptionExt as _, ResultExt as _, ensure};
 
 use super::{
-    Binaries, BuildSnafu, CacheSnafu, Component, Error,
+    Binaries, BuildSnafu, CacheSnafu, Component, DownloadSnafu, Error,
     given_up::GivenUp,
     go::Go,
-    module::{MODULES, Module},
+    module::{MODULES, Module, Source},
     progress::Progress,
 };
 use crate::{process::tail, say};
@@ -95,15 +96,60 @@ fn remove_leftovers(folder: &Path) -> Result<(), Error> {
 }
 
 fn build(component: Component, go: &Go<'_>, staging: &Path, title: String) -> Result<PathBuf, Error> {
+    let package = match component.source() {
+        Source::Package(package) => package,
+        Source::Documents { module, folder } => return documents(component, go, staging, module, folder),
+    };
     let program = staging.join(component.name());
     let log = staging.join(format!("{}.log", component.name()));
     let mut command = go.command();
     if component.needs_c() {
         command.env("CGO_ENABLED", "1");
     }
-    command.args(["build", "-trimpath", "-tags", component.tags(), "-ldflags", &component.ldflags()?, "-o"]);
-    command.arg(&program).arg(component.package());
+    command.args([
+        "build",
+        "-trimpath",
+        "-tags",
+        component.tags(),
+        "-ldflags",
+        &Component::ldflags(&package)?,
+        "-o",
+    ]);
+    command.arg(&program).arg(package);
     let status = go.run(command, log.clone(), Some(Progress::start(title)))?;
     ensure!(status.success(), BuildSnafu { component: component.name(), output: tail(&log) });
     Ok(program)
+}
+
+/// The documents in a folder of a module, by the names of their files.
+fn documents(
+    component: Component,
+    go: &Go<'_>,
+    staging: &Path,
+    module: &'static str,
+    folder: &str,
+) -> Result<PathBuf, Error> {
+    let (path, log) = (staging.join(component.name()), staging.join(format!("{}.log", component.name())));
+    let mut command = go.command();
+    command.args(["mod", "download", "-json", module]);
+    let status = go.run(command, log.clone(), None)?;
+    let said = fs::read_to_string(&log).context(CacheSnafu { action: "read", path: &log })?;
+    let said: Option<Value> = serde_json::from_str(&said).ok().filter(|_| status.success());
+    let found = said.as_ref().and_then(|said| said["Dir"].as_str());
+    let folder = Path::new(found.with_context(|| DownloadSnafu { module, output: tail(&log) })?).join(folder);
+
+    let failed = CacheSnafu { action: "read", path: &folder };
+    let files: Result<Vec<_>, _> = fs::read_dir(&folder).context(failed)?.collect();
+    let mut files: Vec<_> = files.context(failed)?.into_iter().map(|file| file.path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
+    files.sort();
+    let mut documents = String::new();
+    for file in &files {
+        let text = fs::read_to_string(file).context(CacheSnafu { action: "read", path: file })?;
+        documents.push_str("---\n");
+        documents.push_str(text.trim_start_matches("---\n"));
+        documents.push('\n');
+    }
+    fs::write(&path, documents).context(CacheSnafu { action: "write", path: &path })?;
+    Ok(path)
 }

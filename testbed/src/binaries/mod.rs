@@ -53,6 +53,10 @@ pub enum Component {
     Pause,
     /// The package manager, for charts.
     Helm,
+    /// cert-manager's controller and its cainjector, in one program.
+    CertManager,
+    /// No program: the definitions of cert-manager's kinds, YAML documents in one file.
+    CertManagerKinds,
     /// A program for pods of tests: answers HTTP requests with the pod's name. It listens on the address that is its argument,
     /// `:8080` without one. Static.
     Hello,
@@ -79,6 +83,10 @@ impl Component {
         Self::Hello,
     ];
 
+    /// What [`Builder::cert_manager`](crate::Builder::cert_manager) and [`Builder::cainjector`](crate::Builder::cainjector)
+    /// need.
+    pub const CERT_MANAGER: [Self; 2] = [Self::CertManager, Self::CertManagerKinds];
+
     /// The file name of the program, such as `kube-apiserver`.
     pub fn name(self) -> &'static str {
         match self {
@@ -98,6 +106,8 @@ impl Component {
             Self::HostLocal => "host-local",
             Self::CoreDns => "coredns",
             Self::Helm => "helm",
+            Self::CertManager => "cert-manager",
+            Self::CertManagerKinds => "cert-manager-kinds.yaml",
             Self::Pause => "pause",
             Self::Hello => "hello",
         }
@@ -243,6 +253,9 @@ pub enum Error {
 
     #[snafu(display("failed to build {component}: `go build` says\n{output}"))]
     Build { component: &'static str, output: String },
+
+    #[snafu(display("failed to download {module}: `go mod download` says\n{output}"))]
+    Download { module: &'static str, output: String },
 
     #[snafu(display("failed to finish the build: it was given up"))]
     GivenUp,

@@ -45,7 +45,21 @@ pub(super) static DNS: Module =
 /// Another version of client-go than the control plane's.
 pub(super) static HELM: Module = pinned!("components/helm");
 
-pub(super) static MODULES: [&Module; 4] = [&KUBERNETES, &NODE, &DNS, &HELM];
+/// A program of our own, of packages of cert-manager: its own programs are in no module that a proxy serves.
+pub(super) static CERT_MANAGER: Module = Module {
+    sources: &[include_str!("../../components/certmanager/main.go")],
+    ..pinned!("components/certmanager")
+};
+
+pub(super) static MODULES: [&Module; 5] = [&KUBERNETES, &NODE, &DNS, &HELM, &CERT_MANAGER];
+
+/// What is had of a module.
+pub(super) enum Source {
+    /// A package, which is compiled.
+    Package(String),
+    /// The YAML documents in a folder of a module that ours requires, which become one file.
+    Documents { module: &'static str, folder: &'static str },
+}
 
 impl Module {
     /// The folder name of its programs: another version is another folder.
@@ -85,13 +99,19 @@ impl Component {
             | Self::Hello => &NODE,
             Self::CoreDns => &DNS,
             Self::Helm => &HELM,
+            Self::CertManager | Self::CertManagerKinds => &CERT_MANAGER,
             _ => &KUBERNETES,
         }
     }
 
-    pub(super) fn package(self) -> String {
+    pub(super) fn source(self) -> Source {
         let name = self.name();
-        match self {
+        Source::Package(match self {
+            Self::CertManagerKinds => {
+                let module = "github.com/cert-manager/cert-manager";
+                return Source::Documents { module, folder: "deploy/crds" };
+            }
+            Self::CertManager => ".".to_owned(),
             Self::Etcd => "go.etcd.io/etcd/server/v3".to_owned(),
             Self::Containerd | Self::ContainerdShim | Self::Ctr => {
                 format!("github.com/containerd/containerd/v2/cmd/{name}")
@@ -105,11 +125,11 @@ impl Component {
             Self::CoreDns => ".".to_owned(),
             Self::Pause | Self::Hello => format!("./{name}"),
             _ => format!("k8s.io/kubernetes/cmd/{name}"),
-        }
+        })
     }
 
-    pub(super) fn ldflags(self) -> Result<String, Error> {
-        Ok(if self.package().starts_with("k8s.io/kubernetes/") {
+    pub(super) fn ldflags(package: &str) -> Result<String, Error> {
+        Ok(if package.starts_with("k8s.io/kubernetes/") {
             // A build outside its own repository does not know its version, and would report v0.0.0.
             let version = KUBERNETES.version("k8s.io/kubernetes")?;
             format!("-s -w -X k8s.io/component-base/version.gitVersion={version}")
@@ -150,15 +170,17 @@ mod tests {
     /// Else `go mod tidy` would drop what only that program needs.
     #[test]
     fn every_program_is_named_in_its_module() {
-        let components = Component::CONTROL_PLANE
-            .into_iter()
-            .chain(Component::NODE)
-            .chain([Component::Kubectl, Component::Helm]);
+        let components = Component::CONTROL_PLANE.into_iter().chain(Component::NODE).chain([
+            Component::Kubectl,
+            Component::Helm,
+            Component::CertManager,
+        ]);
         for component in components {
-            let (package, module) = (component.package(), component.module().folder);
+            let Source::Package(package) = component.source() else { panic!("{component:?}") };
             if package.starts_with('.') {
                 continue;
             }
+            let module = component.module().folder;
             let programs = std::fs::read_to_string(format!("{module}/programs.go")).unwrap();
             assert!(programs.contains(&format!("_ \"{package}\"\n")), "{package} in {module}");
         }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod binaries;
+mod cert_manager;
 mod cluster;
 mod common;
 mod controllers;

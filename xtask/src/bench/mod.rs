@@ -7,6 +7,7 @@ mod chain;
 mod handshake;
 mod load;
 mod restart;
+mod scale;
 mod server;
 mod trust;
 mod webhook;
@@ -24,6 +25,8 @@ pub(crate) enum Task {
     Chain(chain::Chain),
     /// Image trust: verdicts from the cache, asks at the same time, an open breaker, and a call of the validator's webhook.
     Trust(trust::Trust),
+    /// Thousands of pods in a hundred namespaces with three replicas of the operator. It needs root and the test bed.
+    Scale(scale::Scale),
     /// TLS handshakes with lucid-certs' resolver and with a certificate that stays.
     Handshake(handshake::Handshake),
     /// The record of decisions: how many are kept a second, and how long each takes, by when the disk has to have it.
@@ -36,6 +39,7 @@ pub(crate) fn run(task: &Task) -> Result<(), Error> {
         Task::Restart(restart) => restart::run(restart),
         Task::Chain(chain) => chain::run(chain),
         Task::Trust(trust) => trust::run(trust),
+        Task::Scale(scale) => scale::run(scale),
         Task::Handshake(handshake) => handshake::run(handshake),
         Task::Audit(audit) => audit::run(audit),
     }

@@ -38,8 +38,8 @@
 //! line and one event on the object say why, until something else is wrong with it. When the annotation is removed, the
 //! bundle stays.
 //!
-//! Differences: cert-manager injects what `ca.crt` holds also if it is no certificate or is expired; OpenShift replaces
-//! what it finds, and removes the other keys of a ConfigMap.
+//! Differences: cert-manager puts what is new behind what stands there, and injects what `ca.crt` holds also if it is no
+//! certificate, in place of what stands there; OpenShift replaces what it finds, and removes the other keys of a ConfigMap.
 //!
 //! # Who else does this
 //!

@@ -1,6 +1,8 @@
 //! Where the operator's certificate comes from, and that no pod is refused while it changes.
 
+mod cert_manager;
 mod clients;
+mod injectors;
 mod metrics;
 mod own;
 mod sources;
@@ -18,8 +20,8 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use lucid_e2e::Operator;
-use lucid_testbed::Cluster;
+use lucid_e2e::{Operator, program};
+use lucid_testbed::{Cluster, Process};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -112,6 +114,14 @@ async fn write_bundles_of(name: &str, cluster: &Cluster, authorities: &[&Authori
     mutating.patch(name, &cainjector(), &bundles(webhooks, &bundle)).await.unwrap();
     let webhooks = validating.get(name).await.unwrap().webhooks.unwrap_or_default().len();
     validating.patch(name, &cainjector(), &bundles(webhooks, &bundle)).await.unwrap();
+}
+
+/// Our injector, beside a cluster.
+fn injector(cluster: &Cluster) -> Process {
+    let mut command = lucid_testbed::command(program("lucid-operator").unwrap());
+    command.arg("cainjector").env("KUBECONFIG", cluster.kubeconfig_path());
+    command.env("LUCID_ADMIN_LISTEN", "127.0.0.1:0");
+    Process::start("cainjector", command, cluster.folder().join("logs/lucid-cainjector.log")).unwrap()
 }
 
 fn cainjector() -> PatchParams {

@@ -1,0 +1,156 @@
+//! A real cert-manager: a renewal while pods are created.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, ResourceExt};
+use lucid_e2e::Operator;
+use lucid_testbed::{AtomicWriter, Cluster, can_use_namespaces};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{SETTLE, Traffic, get, is_admitted};
+use crate::common::prepare;
+
+/// Under which name each injector owns what it writes.
+const CAINJECTOR: &str = "cert-manager-cainjector";
+const OURS: &str = "lucid-cainjector";
+const SERVICE: &str = "lucid-operator-webhook.lucid-system.svc";
+const MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cert-manager.yaml");
+/// cert-manager's webhook takes no Certificate of less than an hour, and any `renewBefore` from five minutes to just under
+/// the duration. So an hour that is to be renewed 20 s after its begin is the shortest wait that leaves room for what is
+/// looked at before the renewal: nothing has to be triggered by hand.
+const DURATION: &str = "1h";
+const RENEW_BEFORE: &str = "59m40s";
+
+/// Long enough for a busy machine, and for a second renewal.
+const RENEWED_WITHIN: Duration = Duration::from_secs(90);
+
+/// How often the volume is brought up to date. A kubelet takes up to two minutes.
+const SYNC: Duration = Duration::from_millis(200);
+
+#[tokio::test]
+async fn no_pod_is_refused_while_cert_manager_renews_the_certificate_in_a_volume() {
+    renewal("lucid-issuer", true, CAINJECTOR).await;
+}
+
+/// With a self-signed issuer each renewal is a new authority, which has to be trusted before the certificate is served.
+#[tokio::test]
+async fn no_pod_is_refused_while_cert_manager_replaces_certificate_and_authority() {
+    renewal("lucid-self-signed", false, CAINJECTOR).await;
+}
+
+#[tokio::test]
+async fn no_pod_is_refused_while_our_injector_stands_in_for_cert_managers() {
+    renewal("lucid-self-signed", false, OURS).await;
+}
+
+/// By which of cert-manager's issuers, from a volume or not, and who brings the bundle.
+async fn renewal(issuer: &str, mounted: bool, injector: &str) {
+    if !can_use_namespaces() {
+        let _ = writeln!(std::io::stderr(), "skipped: webhooks by Service need root and network namespaces");
+        return;
+    }
+    let builder = Cluster::builder().cert_manager().webhooks_by_service();
+    let builder = if injector == CAINJECTOR { builder.cainjector() } else { builder };
+    let cluster = prepare(builder.start().await.unwrap()).await;
+    let _ours = (injector == OURS).then(|| super::injector(&cluster));
+    let folder = tempfile::tempdir().unwrap();
+    let mut builder = Operator::builder(&cluster).by_service().env("LUCID_CERTIFICATES", "cert-manager");
+    builder = builder.env("LUCID_TRUST_SETTLE", SETTLE);
+    if mounted {
+        builder = builder.env("LUCID_TLS_DIRECTORY", folder.path().to_str().unwrap());
+        tokio::spawn(mount(secrets(&cluster), AtomicWriter::new(folder.path())));
+    }
+    let mut operator = builder.spawn().unwrap();
+    cluster.expose_service("lucid-system", "lucid-operator-webhook", operator.port()).await.unwrap();
+    apply(&cluster, issuer).await;
+    operator.ready().await.unwrap();
+    is_admitted(&cluster, "web").await;
+
+    let before = served(&cluster, &operator).await;
+    assert!(before.is_some());
+    let traffic = Traffic::start(&cluster);
+    let begin = Instant::now();
+    loop {
+        let now = served(&cluster, &operator).await;
+        if now.is_some() && now != before {
+            break;
+        }
+        assert!(begin.elapsed() < RENEWED_WITHIN, "the operator serves nothing that was renewed");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    traffic.end().await;
+    assert_eq!(get(&operator, "/readyz").await.0, 200);
+    bundle_is_of(injector, &cluster).await;
+}
+
+fn secrets(cluster: &Cluster) -> Api<Secret> {
+    Api::namespaced(cluster.client(), "lucid-system")
+}
+
+/// Keeps a volume as the Secret is, for ever.
+async fn mount(secrets: Api<Secret>, volume: AtomicWriter) {
+    loop {
+        if let Ok(Some(Secret { data: Some(data), .. })) = secrets.get_opt("lucid-operator-tls").await {
+            volume.write(&data.into_iter().map(|(name, bytes)| (name, bytes.0)).collect()).unwrap();
+        }
+        tokio::time::sleep(SYNC).await;
+    }
+}
+
+/// The manifest of deploy/, with a Certificate that is renewed soon.
+async fn apply(cluster: &Cluster, issuer: &str) {
+    let text = std::fs::read_to_string(Path::new(MANIFEST)).unwrap();
+    for document in serde_yaml::Deserializer::from_str(&text) {
+        let mut object: Value = Value::deserialize(document).unwrap();
+        if object["metadata"]["name"] == "lucid-operator-cert" {
+            object["spec"]["duration"] = json!(DURATION);
+            object["spec"]["renewBefore"] = json!(RENEW_BEFORE);
+            object["spec"]["issuerRef"]["name"] = json!(issuer);
+        }
+        let gvk = GroupVersionKind::gvk("cert-manager.io", "v1", object["kind"].as_str().unwrap());
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        let namespace = object["metadata"]["namespace"].as_str().unwrap();
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(cluster.client(), namespace, &ApiResource::from_gvk(&gvk));
+        api.patch(&name, &PatchParams::apply("kubectl"), &Patch::Apply(object)).await.unwrap();
+    }
+}
+
+/// The certificate that is served to whoever trusts what the API server trusts, under the name that it calls.
+async fn served(cluster: &Cluster, operator: &Operator) -> Option<Vec<u8>> {
+    let bundle = webhooks(cluster).await.remove(0).client_config.ca_bundle?;
+    let client =
+        reqwest::Client::builder().tls_certs_only(reqwest::Certificate::from_pem_bundle(&bundle.0).unwrap());
+    let client = client.resolve(SERVICE, (cluster.host_address(), operator.port()).into());
+    let client = client.no_proxy().tls_info(true).build().unwrap();
+    let answer = client.get(format!("https://{SERVICE}/mutate")).send().await.ok()?;
+    answer.extensions().get::<reqwest::tls::TlsInfo>()?.peer_certificate().map(<[u8]>::to_vec)
+}
+
+async fn webhooks(cluster: &Cluster) -> Vec<MutatingWebhook> {
+    let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
+    api.get("lucid-operator").await.unwrap().webhooks.unwrap()
+}
+
+async fn bundle_is_of(injector: &str, cluster: &Cluster) {
+    let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
+    let found = api.get("lucid-operator").await.unwrap();
+    let of_bundle = found.managed_fields().iter().filter(|entry| {
+        serde_json::to_string(&entry.fields_v1).is_ok_and(|fields| fields.contains("f:caBundle"))
+    });
+    let managers: Vec<_> = of_bundle.filter_map(|entry| entry.manager.as_deref()).collect();
+    assert_eq!(managers, [injector]);
+    let ca =
+        secrets(cluster).get("lucid-operator-tls").await.unwrap().data.unwrap().remove("ca.crt").unwrap().0;
+    for webhook in webhooks(cluster).await {
+        let bundle = String::from_utf8(webhook.client_config.ca_bundle.unwrap().0).unwrap();
+        assert!(bundle.contains(String::from_utf8_lossy(&ca).trim()), "{bundle}");
+    }
+}
