@@ -7,6 +7,7 @@ mod arguments;
 mod bearer;
 mod exit;
 mod logging;
+mod manual;
 mod names;
 mod shutdown;
 
@@ -14,5 +15,6 @@ pub use arguments::{parse, parse_address, try_parse_from, within};
 pub use bearer::{TokenFile, TokenFileError};
 pub use exit::{Output, complain, end, output, with_causes};
 pub use logging::{LogArgs, LogFormat, init_logging};
+pub use manual::{ManualCommand, ManualError};
 pub use names::{is_label_key, parse_namespace, parse_object_name};
 pub use shutdown::shutdown_signal;

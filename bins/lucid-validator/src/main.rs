@@ -4,7 +4,7 @@ use std::io::{stderr, stdin};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use lucid_process::LogArgs;
+use lucid_process::{LogArgs, ManualCommand};
 use lucid_validator::{AuditArgs, ImageArgs, ReviewArgs, RunArgs};
 
 /// Tells whether a pod may run with the auditors that it has.
@@ -35,6 +35,9 @@ enum Command {
     /// The log of decisions: verify it, prove a record, compare it with the API server's audit log, follow it; make its keys, and
     /// seal it.
     Audit(AuditArgs),
+
+    #[command(flatten)]
+    Manual(ManualCommand),
 }
 
 /// Apart from 1 (it could not be told) and 2 (wrong arguments).
@@ -55,6 +58,7 @@ async fn main() -> ExitCode {
                 let (output, messages) = (&mut lucid_process::output(), &mut stderr());
                 allowed = lucid_validator::review(&args, output, messages).await?;
             }
+            Command::Manual(manual) => manual.run::<Args>(&mut lucid_process::output())?,
             Command::Image(args) => {
                 allowed = lucid_validator::image(&args, stdin().lock(), &mut lucid_process::output())?;
             }
