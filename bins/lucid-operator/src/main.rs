@@ -87,12 +87,13 @@ async fn main() -> ExitCode {
     match Name::of(arguments.first()) {
         Name::Operator => {
             let Args { command, log } = lucid_process::parse();
-            end(&log, run(command)).await
+            let service = matches!(command, Command::Run(_)).then_some("lucid-operator");
+            end(&log, service, run(command)).await
         }
         Name::Plugin => {
             let plugin: Plugin = lucid_process::parse();
             let log = plugin.log.clone();
-            end(&log, run_plugin(plugin)).await
+            end(&log, None, run_plugin(plugin)).await
         }
         Name::Completion => {
             let completed = lucid_operator::complete(arguments, &mut lucid_process::output());
@@ -101,12 +102,23 @@ async fn main() -> ExitCode {
     }
 }
 
-/// What is none of its own exit statuses is 1.
-async fn end(log: &LogArgs, work: impl Future<Output = Result<ExitCode, Box<dyn Error>>>) -> ExitCode {
+/// What is none of its own exit statuses is 1. `service` is what a process that serves is called in traces.
+async fn end(
+    log: &LogArgs,
+    service: Option<&'static str>,
+    work: impl Future<Output = Result<ExitCode, Box<dyn Error>>>,
+) -> ExitCode {
     let mut status = ExitCode::SUCCESS;
     let end = lucid_process::end(async {
-        lucid_process::init_logging(log)?;
-        status = work.await?;
+        let Some(service) = service else {
+            lucid_process::init_logging(log)?;
+            status = work.await?;
+            return Ok(());
+        };
+        let telemetry = lucid_process::init_telemetry(log, service)?;
+        let done = work.await;
+        telemetry.end().await;
+        status = done?;
         Ok(())
     });
     let end = end.await;

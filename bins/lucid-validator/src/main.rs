@@ -48,9 +48,16 @@ async fn main() -> ExitCode {
     let Args { command, log } = lucid_process::parse();
     let mut allowed = true;
     let end = lucid_process::end(async {
+        if let Command::Run(args) = command {
+            let telemetry = lucid_process::init_telemetry(&log, "lucid-validator")?;
+            let done = lucid_validator::run(*args).await;
+            telemetry.end().await;
+            return Ok(done?);
+        }
         lucid_process::init_logging(&log)?;
         match command {
-            Command::Run(args) => lucid_validator::run(*args).await?,
+            // Above.
+            Command::Run(_) => {}
             Command::Audit(args) => {
                 allowed = lucid_validator::audit(args, &mut lucid_process::output()).await?
             }

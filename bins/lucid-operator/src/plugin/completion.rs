@@ -23,11 +23,16 @@ const NO_FILES: u8 = 4;
 /// When it cannot be written.
 pub fn complete(arguments: Vec<OsString>, output: &mut impl Write) -> io::Result<()> {
     let last = arguments.len().saturating_sub(1);
+    // As kubectl does: options only when one is begun.
+    let wants_options = arguments.last().is_some_and(|it| it.to_string_lossy().starts_with('-'));
     let directory = std::env::current_dir().ok();
     let candidates = engine::complete(&mut Plugin::command(), arguments, last, directory.as_deref())?;
     let mut flags = NO_FILES;
     for candidate in candidates.iter().filter(|it| !it.is_hide_set()) {
         let word = candidate.get_value().to_string_lossy();
+        if word.starts_with('-') && !wants_options {
+            continue;
+        }
         let help = candidate.get_help().map(ToString::to_string).unwrap_or_default();
         match help.lines().next().filter(|line| !line.is_empty()) {
             Some(line) => writeln!(output, "{word}\t{line}")?,

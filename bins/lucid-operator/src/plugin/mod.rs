@@ -44,6 +44,7 @@ impl Name {
 /// Looks at chains of auditors: in a cluster, in manifests, and in what was decided.
 #[derive(Debug, Parser)]
 #[command(name = "kubectl-lucid", bin_name = "kubectl lucid", version)]
+#[command(mut_subcommand("completions", |it| it.hide(true)), mut_subcommand("manual", |it| it.hide(true)))]
 pub struct Plugin {
     /// What is to be done.
     #[command(subcommand)]
