@@ -44,7 +44,10 @@ impl Name {
 /// Looks at chains of auditors: in a cluster, in manifests, and in what was decided.
 #[derive(Debug, Parser)]
 #[command(name = "kubectl-lucid", bin_name = "kubectl lucid", version)]
+// For packages.
 #[command(mut_subcommand("completions", |it| it.hide(true)), mut_subcommand("manual", |it| it.hide(true)))]
+// Everywhere under kubectl this is the namespace.
+#[command(mut_subcommand("audit", |it| it.mut_subcommand("tail", short_of_namespace)))]
 pub struct Plugin {
     /// What is to be done.
     #[command(subcommand)]
@@ -86,6 +89,10 @@ pub enum PluginCommand {
     /// What packages need.
     #[command(flatten)]
     Manual(ManualCommand),
+}
+
+fn short_of_namespace(tail: clap::Command) -> clap::Command {
+    tail.mut_arg("lines", |it| it.short(None)).mut_arg("namespace", |it| it.short('n'))
 }
 
 impl Plugin {
