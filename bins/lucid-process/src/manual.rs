@@ -60,7 +60,12 @@ impl ManualCommand {
                 // The generator panics when it cannot write.
                 let mut script = Vec::new();
                 let name = command.get_name().to_owned();
-                clap_complete::generate(*shell, &mut command, name, &mut script);
+                clap_complete::generate(*shell, &mut command, &name, &mut script);
+                let script = String::from_utf8_lossy(&script);
+                // In bash the generator calls commands of a program with a hyphen by two names, of which the one is looked for
+                // and the other there.
+                let (there, wanted) = (name.replace('-', "__subcmd__"), name.replace('-', "__"));
+                let script = script.replace(&there, &wanted).into_bytes();
                 output.write_all(&script).and_then(|()| output.flush()).context(PrintSnafu)
             }
             Self::Manual { directory } => std::fs::create_dir_all(directory)
