@@ -7,7 +7,7 @@ use lucid_testbed::Cluster;
 use regex::Regex;
 use serde_json::{Value, json};
 
-use crate::common::{cluster, create, operator, pod, secured};
+use crate::common::{cluster, config_map, create, operator, pod, secured};
 
 const DASHBOARD: &str = include_str!("../../../charts/lucid/files/dashboard.json");
 
@@ -72,7 +72,15 @@ fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> {
 }
 
 async fn shown(cluster: &Cluster) -> Shown {
-    let operator = operator(cluster, |it| it.env("LUCID_ADMISSION_MODE", "audit")).await;
+    // A digest for which a Verifier is asked, who is away.
+    let digest = "a".repeat(64);
+    let image = format!("ghcr.io/lucid/lucid-guardrails-auditor:1@sha256:{digest}");
+    let catalogue = format!("chain:\n- name: lucid-guardrails-auditor\n  image: {image}\n");
+    config_map(cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue).await;
+    let operator = operator(cluster, |it| {
+        it.env("LUCID_ADMISSION_MODE", "audit").env("LUCID_VERIFIER_URL", "http://127.0.0.1:9")
+    })
+    .await;
     let odd = json!({"lucid.computing/audit-mode": "sometimes", "lucid.computing/auditor-chain": "nobody"});
     let mut odd = pod("odd", json!({"lucid.io/secured": "true"}), odd);
     odd["metadata"]["ownerReferences"] = json!([]);
@@ -86,7 +94,7 @@ async fn shown(cluster: &Cluster) -> Shown {
     shown
 }
 
-/// What is shown only when it happens: counters of which the API server, and the client of a Verifier, have no zero.
+/// What is shown only when it happens: counters of which the API server has no zero.
 const SELDOM: [&str; 2] =
     ["apiserver_admission_webhook_fail_open_count", "apiserver_admission_webhook_rejection_count"];
 
