@@ -30,6 +30,7 @@ pub struct Builder {
     node: bool,
     webhook_client: Option<String>,
     audit_log_rotation: bool,
+    tracing: bool,
     keep_files: bool,
 }
 
@@ -98,6 +99,13 @@ impl Builder {
     /// the name of the latest file.
     pub fn audit_log_rotation(mut self) -> Self {
         self.audit_log_rotation = true;
+        self
+    }
+
+    /// Has the API server trace every request, so that calls of webhooks carry a `traceparent`. What it traces itself goes
+    /// nowhere.
+    pub fn tracing(mut self) -> Self {
+        self.tracing = true;
         self
     }
 
@@ -213,6 +221,7 @@ impl Builder {
             has_node: self.node,
             shows_certificates: self.webhook_client.is_some(),
             audit_log_rotation: self.audit_log_rotation,
+            traces: self.tracing,
         })
     }
 }

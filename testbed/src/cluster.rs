@@ -58,6 +58,7 @@ pub struct Cluster {
     pub(crate) has_node: bool,
     pub(crate) shows_certificates: bool,
     pub(crate) audit_log_rotation: bool,
+    pub(crate) traces: bool,
 }
 
 impl Cluster {

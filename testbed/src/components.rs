@@ -22,6 +22,7 @@ const SERVICE_ACCOUNT_KEY: &str = "pki/service-account.key";
 const SERVICE_ACCOUNT_PUBLIC_KEY: &str = "pki/service-account.pub";
 const AUDIT_POLICY: &str = "audit-policy.yaml";
 const ADMISSION: &str = "admission.yaml";
+const TRACING: &str = "tracing.yaml";
 const WEBHOOK_CLIENT: &str = "webhook-client.kubeconfig";
 
 /// The cluster IPs of Services.
@@ -38,6 +39,13 @@ rules:
 - level: None
 ";
 
+/// Port 9, discard: nobody takes the API server's own traces.
+const TRACING_TEXT: &str = "apiVersion: apiserver.config.k8s.io/v1
+kind: TracingConfiguration
+endpoint: 127.0.0.1:9
+samplingRatePerMillion: 1000000
+";
+
 pub(crate) fn write_files(folder: &Folder, authority: &Authority, serving: &Pair) -> Result<(), Error> {
     let service_account = KeyPair::generate().context(PkiSnafu)?;
     let kubelet_client = authority.client_pair("kube-apiserver", Some(pki::MASTERS)).context(PkiSnafu)?;
@@ -50,6 +58,7 @@ pub(crate) fn write_files(folder: &Folder, authority: &Authority, serving: &Pair
         (KUBELET_CLIENT_CERTIFICATE, &kubelet_client.certificate),
         (KUBELET_CLIENT_KEY, &kubelet_client.key),
         (AUDIT_POLICY, AUDIT_POLICY_TEXT),
+        (TRACING, TRACING_TEXT),
     ] {
         folder.write(name, content).context(FolderSnafu)?;
     }
@@ -126,6 +135,9 @@ pub(crate) fn api_server(cluster: &Cluster, etcd_port: u16) -> Vec<String> {
     }
     if cluster.audit_log_rotation {
         args.push("--audit-log-maxsize=1".into());
+    }
+    if cluster.traces {
+        args.push(format!("--tracing-config-file={}", file(TRACING)));
     }
     if cluster.shows_certificates {
         args.push(format!("--admission-control-config-file={}", file(ADMISSION)));

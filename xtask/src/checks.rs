@@ -52,6 +52,19 @@ const CHECKS: &[Check] = &[
         environment: &[],
     },
     Check {
+        name: "the programs without OpenTelemetry",
+        arguments: &[
+            "check",
+            "--package",
+            "lucid-operator",
+            "--package",
+            "lucid-validator",
+            "--no-default-features",
+            "--locked",
+        ],
+        environment: &[],
+    },
+    Check {
         name: "documentation",
         arguments: &["doc", "--workspace", "--all-features", "--no-deps", "--locked"],
         environment: &[("RUSTDOCFLAGS", "-D warnings")],

@@ -4,6 +4,7 @@ mod bench;
 mod checks;
 mod demo;
 mod images;
+mod manual;
 mod report;
 mod soak;
 mod testbed;
@@ -31,6 +32,8 @@ enum Task {
     Test,
     /// Builds the images as OCI archives, without a container daemon.
     Images(images::Images),
+    /// Writes man pages and completions of all programs, as packages install them.
+    Manual(manual::Manual),
     /// Checks what the workspace depends on against deny.toml, with cargo-deny.
     Deny,
     /// Figures, measured on this machine.
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
     let outcome: Result<(), Error> = match Xtask::parse().task {
         Task::Demo(demo) => demo::run(&demo),
         Task::Images(options) => images::run(&options),
+        Task::Manual(options) => manual::run(&options),
         Task::Test => checks::run(),
         Task::Deny => checks::deny(),
         Task::Bench(task) => bench::run(&task),

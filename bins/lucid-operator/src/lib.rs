@@ -3,7 +3,7 @@
 //! The binary is a thin shell around [`run`] and [`cainjector`]. `config` says what it is told, `injector` is the handler
 //! of `/mutate`, `registration` what that is called for, `notice` what users hear of it, as warnings, `events` and
 //! `metrics`; `/validate` is `lucid_validator`'s, and certificates are `lucid_serving`'s. [`inject`], [`uninject`],
-//! [`explain`] and [`review`] do the same to files, without a cluster.
+//! [`explain`] and [`review`] do the same to files, without a cluster. Under another name it is kubectl's [`Plugin`].
 
 mod auditors;
 mod cainjector;
@@ -17,6 +17,7 @@ mod manifests;
 mod metrics;
 mod notice;
 mod offline;
+mod plugin;
 mod registration;
 mod run;
 mod uninstall;
@@ -31,5 +32,6 @@ pub use manifests::{BackstopError, ManifestsArgs, ManifestsError, manifests};
 pub use offline::{
     ExplainArgs, InjectArgs, OfflineError, ReviewArgs, UninjectArgs, explain, inject, review, uninject,
 };
+pub use plugin::{ConnectionArgs, ConnectionError, Name, Plugin, PluginCommand, complete};
 pub use run::run;
 pub use uninstall::{UninstallArgs, UninstallError, uninstall};

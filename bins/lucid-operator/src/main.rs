@@ -6,10 +6,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use lucid_operator::{
-    CainjectorArgs, CertsArgs, CheckArgs, ExplainArgs, InjectArgs, ManifestsArgs, OfflineError, ReviewArgs,
-    RunArgs, UninjectArgs, UninstallArgs,
+    CainjectorArgs, CertsArgs, CheckArgs, CheckError, ConnectionArgs, ExplainArgs, InjectArgs, ManifestsArgs,
+    Name, OfflineError, Plugin, PluginCommand, ReviewArgs, RunArgs, UninjectArgs, UninstallArgs,
 };
-use lucid_process::LogArgs;
+use lucid_process::{LogArgs, ManualCommand};
 
 /// Injects ordered chains of auditor sidecars into pods, and lets only notarized auditors run.
 #[derive(Debug, Parser)]
@@ -73,22 +73,80 @@ enum Command {
     ///
     /// The exit status is 0 when it is gone, 1 when something stays, and 2 when nothing was tried.
     Uninstall(UninstallArgs),
+
+    #[command(flatten)]
+    Manual(ManualCommand),
 }
+
+/// What `kubectl lucid audit` ends with as `lucid-validator audit` does: there are faults.
+const FAULTY: u8 = 3;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let Args { command, log } = lucid_process::parse();
+    let arguments: Vec<_> = std::env::args_os().collect();
+    match Name::of(arguments.first()) {
+        Name::Operator => {
+            let Args { command, log } = lucid_process::parse();
+            let service = matches!(command, Command::Run(_)).then_some("lucid-operator");
+            end(&log, service, run(command)).await
+        }
+        Name::Plugin => {
+            let plugin: Plugin = lucid_process::parse();
+            let log = plugin.log.clone();
+            end(&log, None, run_plugin(plugin)).await
+        }
+        Name::Completion => {
+            let completed = lucid_operator::complete(arguments, &mut lucid_process::output());
+            lucid_process::end(async { Ok(completed?) }).await
+        }
+    }
+}
+
+/// What is none of its own exit statuses is 1. `service` is what a process that serves is called in traces.
+async fn end(
+    log: &LogArgs,
+    service: Option<&'static str>,
+    work: impl Future<Output = Result<ExitCode, Box<dyn Error>>>,
+) -> ExitCode {
     let mut status = ExitCode::SUCCESS;
     let end = lucid_process::end(async {
-        lucid_process::init_logging(&log)?;
-        status = run(command).await?;
+        let Some(service) = service else {
+            lucid_process::init_logging(log)?;
+            status = work.await?;
+            return Ok(());
+        };
+        let telemetry = lucid_process::init_telemetry(log, service)?;
+        let done = work.await;
+        telemetry.end().await;
+        status = done?;
         Ok(())
     });
     let end = end.await;
     if end == ExitCode::SUCCESS { status } else { end }
 }
 
-/// What is none of its own exit statuses is 1.
+async fn run_plugin(mut plugin: Plugin) -> Result<ExitCode, Box<dyn Error>> {
+    if let Err(error) = plugin.settle_namespace() {
+        return Ok(not_tried(&error));
+    }
+    let (out, err) = (&mut lucid_process::output(), &mut stderr());
+    match plugin.command {
+        PluginCommand::Check(args) => {
+            Ok(checked(lucid_operator::check(&args, &plugin.connection, out).await))
+        }
+        PluginCommand::Explain(args) => offline(lucid_operator::explain(&args, out, err)),
+        PluginCommand::Inject(args) => offline(lucid_operator::inject(&args, out, err)),
+        PluginCommand::Audit(args) => {
+            let is_good = lucid_validator::audit(*args, out).await?;
+            Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(FAULTY) })
+        }
+        PluginCommand::Manual(manual) => {
+            manual.run::<Plugin>(out)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
 async fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
     let (out, err) = (&mut lucid_process::output(), &mut stderr());
     match command {
@@ -96,15 +154,13 @@ async fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Cainjector(args) => lucid_operator::cainjector(args).await?,
         Command::Certs(args) => lucid_operator::certs(&args, out).await?,
         Command::Manifests(args) => lucid_operator::manifests(&args, out)?,
+        Command::Manual(manual) => manual.run::<Args>(out)?,
         Command::Inject(args) => return offline(lucid_operator::inject(&args, out, err)),
         Command::Uninject(args) => return offline(lucid_operator::uninject(&args, out, err)),
         Command::Explain(args) => return offline(lucid_operator::explain(&args, out, err)),
         Command::Review(args) => return offline(lucid_operator::review(&args, out).await),
         Command::Check(args) => {
-            return match lucid_operator::check(&args, out).await {
-                Ok(is_good) => Ok(status(is_good)),
-                Err(error) => Ok(not_tried(&error)),
-            };
+            return Ok(checked(lucid_operator::check(&args, &ConnectionArgs::default(), out).await));
         }
         Command::Uninstall(args) => {
             return match lucid_operator::uninstall(&args, out).await {
@@ -120,6 +176,10 @@ async fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
 /// Whether all was well, or something was refused.
 fn status(good: bool) -> ExitCode {
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn checked(outcome: Result<bool, CheckError>) -> ExitCode {
+    outcome.map_or_else(|error| not_tried(&error), status)
 }
 
 fn offline(outcome: Result<bool, OfflineError>) -> Result<ExitCode, Box<dyn Error>> {

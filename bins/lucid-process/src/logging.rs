@@ -2,12 +2,13 @@ use std::io::{self, IsTerminal, Write, stderr};
 
 use snafu::{ResultExt, Snafu};
 use tracing::{Dispatch, Level, Metadata};
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::{FilterFn, LevelFilter, filter_fn};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::Registry;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::util::TryInitError;
+use tracing_subscriber::{EnvFilter, Layer};
 
 /// Logs an answer of the API server that it cannot read, as a whole and at WARN; the answer may be a Secret with a key.
 const ANSWERS: &str = "kube_client::client";
@@ -86,22 +87,36 @@ pub enum LoggingError {
 ///
 /// When the filter does not parse or logging was started before.
 pub fn init_logging(args: &LogArgs) -> Result<(), LoggingError> {
-    subscriber(args, || OneLine(stderr()))?.try_init().context(StartSnafu)
+    start(args, None)
 }
 
-fn subscriber<W>(args: &LogArgs, writer: W) -> Result<Dispatch, LoggingError>
+/// The same, and hands to `traces` what a trace is made of.
+pub(crate) fn start(args: &LogArgs, traces: Option<Traces>) -> Result<(), LoggingError> {
+    subscriber(args, || OneLine(stderr()), traces)?.try_init().context(StartSnafu)
+}
+
+/// Sees the spans and events of our own that the filter lets pass.
+pub(crate) type Traces = Box<dyn Layer<Registry> + Send + Sync>;
+
+/// Spans of requests, which traces consist of, however little is logged. No event has this target.
+const SPANS: &str = "lucid_webhook::layers::trace=info";
+
+fn subscriber<W>(args: &LogArgs, writer: W, traces: Option<Traces>) -> Result<Dispatch, LoggingError>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let filter = EnvFilter::try_new(&args.filter).context(FilterSnafu { filter: &args.filter })?;
-    // When nobody listens there is nobody to complain to; the subscriber would panic.
-    let builder = tracing_subscriber::fmt().log_internal_errors(false);
-    let builder = builder.with_env_filter(filter).with_writer(writer);
-    let answers = without_answers(&args.filter);
-    Ok(match args.format {
-        LogFormat::Text => builder.with_ansi(stderr().is_terminal()).finish().with(answers).into(),
-        LogFormat::Json => builder.json().flatten_event(true).finish().with(answers).into(),
-    })
+    let mut filter = EnvFilter::try_new(&args.filter).context(FilterSnafu { filter: &args.filter })?;
+    if traces.is_some() {
+        filter = filter.add_directive(SPANS.parse().context(FilterSnafu { filter: SPANS })?);
+    }
+    // When nobody listens there is nobody to complain to; the layer would panic.
+    let lines = tracing_subscriber::fmt::layer().log_internal_errors(false).with_writer(writer);
+    let lines = match args.format {
+        LogFormat::Text => lines.with_ansi(stderr().is_terminal()).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    };
+    let subscriber = Registry::default().with(traces).with(lines);
+    Ok(subscriber.with(filter).with(without_answers(&args.filter)).into())
 }
 
 /// Takes away what may hold keys, unless `filter` asks for it by name.
@@ -171,7 +186,7 @@ mod tests {
         let log = Log::default();
         let writer = log.clone();
         let args = LogArgs { filter: filter.to_owned(), format };
-        let subscriber = subscriber(&args, move || writer.clone()).unwrap();
+        let subscriber = subscriber(&args, move || writer.clone(), None).unwrap();
         tracing::dispatcher::with_default(&subscriber, || {
             tracing::error!(target: "kube_client::client", "error");
             tracing::warn!(target: "kube_client::client", "warning");

@@ -4,7 +4,7 @@ use std::io::{stderr, stdin};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use lucid_process::LogArgs;
+use lucid_process::{LogArgs, ManualCommand};
 use lucid_validator::{AuditArgs, ImageArgs, ReviewArgs, RunArgs};
 
 /// Tells whether a pod may run with the auditors that it has.
@@ -35,6 +35,9 @@ enum Command {
     /// The log of decisions: verify it, prove a record, compare it with the API server's audit log, follow it; make its keys, and
     /// seal it.
     Audit(AuditArgs),
+
+    #[command(flatten)]
+    Manual(ManualCommand),
 }
 
 /// Apart from 1 (it could not be told) and 2 (wrong arguments).
@@ -45,9 +48,16 @@ async fn main() -> ExitCode {
     let Args { command, log } = lucid_process::parse();
     let mut allowed = true;
     let end = lucid_process::end(async {
+        if let Command::Run(args) = command {
+            let telemetry = lucid_process::init_telemetry(&log, "lucid-validator")?;
+            let done = lucid_validator::run(*args).await;
+            telemetry.end().await;
+            return Ok(done?);
+        }
         lucid_process::init_logging(&log)?;
         match command {
-            Command::Run(args) => lucid_validator::run(*args).await?,
+            // Above.
+            Command::Run(_) => {}
             Command::Audit(args) => {
                 allowed = lucid_validator::audit(args, &mut lucid_process::output()).await?
             }
@@ -55,6 +65,7 @@ async fn main() -> ExitCode {
                 let (output, messages) = (&mut lucid_process::output(), &mut stderr());
                 allowed = lucid_validator::review(&args, output, messages).await?;
             }
+            Command::Manual(manual) => manual.run::<Args>(&mut lucid_process::output())?,
             Command::Image(args) => {
                 allowed = lucid_validator::image(&args, stdin().lock(), &mut lucid_process::output())?;
             }

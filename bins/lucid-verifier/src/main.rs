@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use lucid_process::{LogArgs, TokenFile};
+use lucid_process::{LogArgs, ManualCommand, TokenFile};
 use lucid_verifier::http::{self, Service};
 use lucid_verifier::listing;
 use lucid_verifier::registry::Entry;
@@ -79,6 +79,9 @@ enum Command {
         #[arg(long, short, value_name = "FORMAT", default_value = "table")]
         output: Output,
     },
+
+    #[command(flatten)]
+    Manual(ManualCommand),
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -130,6 +133,7 @@ async fn main() -> ExitCode {
             Command::Notarize { registry, named, note } => notarize(&registry, named, note),
             Command::Revoke { registry, named } => revoke(&registry, &named),
             Command::List { registry, output } => list(&registry, output),
+            Command::Manual(manual) => Ok(manual.run::<Args>(&mut lucid_process::output())?),
         }
     })
     .await

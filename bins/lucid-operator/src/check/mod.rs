@@ -28,6 +28,7 @@ use lucid_validator::Scope;
 use serde_json::json;
 use snafu::{ResultExt, Snafu};
 
+use crate::ConnectionArgs;
 use backstop::Known;
 use endpoint::Endpoint;
 use pods::Survey;
@@ -88,8 +89,12 @@ pub enum CheckError {
 /// # Errors
 ///
 /// When the API server cannot be reached, or nobody reads.
-pub async fn check(args: &CheckArgs, out: &mut impl Write) -> Result<bool, CheckError> {
-    let client = Client::try_default().await.context(ClientSnafu)?;
+pub async fn check(
+    args: &CheckArgs,
+    connection: &ConnectionArgs,
+    out: &mut impl Write,
+) -> Result<bool, CheckError> {
+    let client = connection.client().await.context(ClientSnafu)?;
     client.apiserver_version().await.context(ClientSnafu)?;
     let report = look(&client, args).await?;
     match args.output {

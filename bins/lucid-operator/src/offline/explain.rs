@@ -24,7 +24,7 @@ pub struct ExplainArgs {
     input: InputArgs,
 
     #[command(flatten)]
-    planning: PlanningArgs,
+    pub(crate) planning: PlanningArgs,
 
     /// How the plans are shown; by default as tables with their graphs below.
     #[arg(long, short = 'o', value_name = "FORMAT")]

@@ -19,7 +19,7 @@ pub struct InjectArgs {
     input: InputArgs,
 
     #[command(flatten)]
-    planning: PlanningArgs,
+    pub(crate) planning: PlanningArgs,
 
     /// How the result is written; by default each document as it came.
     #[arg(long, short = 'o', value_name = "FORMAT")]

@@ -21,10 +21,10 @@ pub(crate) struct PlanningArgs {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Namespace of objects that name none.
-    #[arg(long, short = 'n', value_name = "NAME", default_value = "default")]
+    /// Namespace of objects that name none; by default `default`, for `kubectl lucid` that of the context.
+    #[arg(long, short = 'n', value_name = "NAME")]
     #[arg(value_parser = lucid_process::parse_namespace)]
-    namespace: String,
+    pub(crate) namespace: Option<String>,
 
     /// Labels of the namespaces, such as `pod-security.kubernetes.io/enforce=restricted`; over those of Namespace
     /// objects in the files.
@@ -103,7 +103,7 @@ impl Planner {
         }
         // An unusable chain on the command line is an error; one in the files concerns its namespace.
         if let Some(data) = &planner.fallback {
-            planner.chain_of(&args.namespace, data).context(NamespaceChainSnafu)?;
+            planner.chain_of(planner.namespace_of(None), data).context(NamespaceChainSnafu)?;
         }
         Ok(planner)
     }
@@ -129,7 +129,8 @@ impl Planner {
 
     /// The namespace that an object comes into.
     pub(super) fn namespace_of<'n>(&'n self, named: Option<&'n str>) -> &'n str {
-        named.filter(|it| !it.is_empty()).unwrap_or(&self.args.namespace)
+        let named = named.filter(|it| !it.is_empty());
+        named.or(self.args.namespace.as_deref()).unwrap_or("default")
     }
 
     fn chain_of(&self, namespace: &str, data: &Data) -> Result<NamespaceChain, NamespaceChainError> {

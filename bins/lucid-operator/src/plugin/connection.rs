@@ -1,0 +1,85 @@
+//! Which cluster is meant, as kubectl is told.
+
+use std::path::PathBuf;
+
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::{Client, Config};
+use snafu::{OptionExt, ResultExt, Snafu};
+
+/// Which cluster is meant, in kubectl's own words. By default what KUBECONFIG or ~/.kube/config say, and in a cluster the
+/// pod's service account.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Cluster")]
+pub struct ConnectionArgs {
+    /// The kubeconfig, instead of the files in KUBECONFIG or ~/.kube/config.
+    #[arg(long, value_name = "FILE", global = true)]
+    kubeconfig: Option<PathBuf>,
+
+    /// The context of the kubeconfig, instead of its current one.
+    #[arg(long, value_name = "NAME", global = true)]
+    context: Option<String>,
+}
+
+/// The kubeconfig, or the context in it, cannot be used.
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub enum ConnectionError {
+    /// It cannot be read.
+    #[snafu(display("failed to read {}: {source}", path.as_ref().map_or("the kubeconfig".to_owned(), |it| it.display().to_string())))]
+    Read {
+        /// Which, if one was named.
+        path: Option<PathBuf>,
+        /// What is wrong.
+        #[snafu(source(from(KubeconfigError, Box::new)))]
+        source: Box<KubeconfigError>,
+    },
+    /// There is no such context.
+    #[snafu(display("failed to find context {context:?} in the kubeconfig; it has {}", present.join(", ")))]
+    NoContext {
+        /// Which.
+        context: String,
+        /// Those that there are.
+        present: Vec<String>,
+    },
+}
+
+impl ConnectionArgs {
+    /// A client of the cluster that is meant.
+    ///
+    /// # Errors
+    ///
+    /// When nothing says where it is.
+    pub async fn client(&self) -> Result<Client, kube::Error> {
+        let Self { kubeconfig, context } = self;
+        if kubeconfig.is_none() && context.is_none() {
+            return Client::try_default().await;
+        }
+        let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
+        let config = match kubeconfig {
+            Some(path) => Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &options).await?,
+            None => Config::from_kubeconfig(&options).await?,
+        };
+        Client::try_from(config)
+    }
+
+    /// The namespace of the context; `None` where it says none, or nobody named a kubeconfig and there is none.
+    pub(super) fn namespace(&self) -> Result<Option<String>, ConnectionError> {
+        let path = &self.kubeconfig;
+        let read = path.as_ref().map_or_else(Kubeconfig::read, Kubeconfig::read_from);
+        let config = match read {
+            // Manifests need no cluster.
+            Err(_) if path.is_none() && self.context.is_none() => return Ok(None),
+            read => read.context(ReadSnafu { path: path.clone() })?,
+        };
+        let Some(name) = self.context.as_ref().or(config.current_context.as_ref()) else { return Ok(None) };
+        let found = config.contexts.iter().find(|it| it.name == *name);
+        let found = found.with_context(|| NoContextSnafu {
+            context: name.clone(),
+            present: config.contexts.iter().map(|it| it.name.clone()).collect::<Vec<_>>(),
+        });
+        match found {
+            Err(_) if self.context.is_none() => Ok(None),
+            found => Ok(found?.context.as_ref().and_then(|it| it.namespace.clone())),
+        }
+    }
+}

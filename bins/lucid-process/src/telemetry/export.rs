@@ -1,0 +1,117 @@
+//! The exporter.
+
+use std::time::Duration;
+use std::{env, fs};
+
+use async_trait::async_trait;
+use opentelemetry::KeyValue;
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_http::{Bytes, HttpError, Request, Response};
+use opentelemetry_otlp::{SpanExporter, WithHttpConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use tokio::runtime::Handle;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::filter_fn;
+
+use super::{ENDPOINTS, ExportSnafu, TelemetryError, VariableSnafu};
+use crate::logging::Traces;
+
+/// What the crates of this workspace are called. What others trace is not told: exporting would be traced as well.
+const OURS: &str = "lucid_";
+const PROTOCOLS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
+const CERTIFICATES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"];
+/// For connecting; how long an export may take is for OTEL_EXPORTER_OTLP_TIMEOUT to say.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+pub(super) struct Exported {
+    provider: SdkTracerProvider,
+    service: &'static str,
+}
+
+/// The first of these variables that is set, with its value: the one for traces wins over the one for all signals.
+fn first(variables: [&'static str; 2]) -> Option<(&'static str, String)> {
+    let value = |variable| env::var(variable).ok().filter(|value| !value.is_empty());
+    variables.into_iter().find_map(|variable| Some((variable, value(variable)?)))
+}
+
+impl Exported {
+    pub(super) fn start(service: &'static str) -> Result<Self, TelemetryError> {
+        if let Some((variable, found)) = first(PROTOCOLS).filter(|(_, found)| found != "http/protobuf") {
+            return VariableSnafu { variable, found, accepted: "accepted is http/protobuf" }.fail();
+        }
+        if let Some((variable, found)) = first(ENDPOINTS) {
+            let is_http = |url: &reqwest::Url| matches!(url.scheme(), "http" | "https") && url.has_host();
+            if !reqwest::Url::parse(&found).is_ok_and(|url| is_http(&url)) {
+                let accepted = "accepted is a URL such as http://otel-collector.observability.svc:4318";
+                return VariableSnafu { variable, found, accepted }.fail();
+            }
+        }
+        let problem =
+            |error: &dyn std::error::Error| ExportSnafu { problem: crate::with_causes(error) }.build();
+        let exporter = SpanExporter::builder().with_http().with_http_client(Client::new()?);
+        let exporter = exporter.build().map_err(|error| problem(&error))?;
+        let resource =
+            Resource::builder().with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
+        let named = env::var("OTEL_SERVICE_NAME").is_ok_and(|name| !name.is_empty())
+            || env::var("OTEL_RESOURCE_ATTRIBUTES").is_ok_and(|it| it.contains("service.name="));
+        let resource = if named { resource } else { resource.with_service_name(service) };
+        let provider =
+            SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource.build());
+        Ok(Self { provider: provider.build(), service })
+    }
+
+    pub(super) fn layer(&self) -> Traces {
+        let layer = tracing_opentelemetry::layer().with_tracer(self.provider.tracer(self.service));
+        layer.with_filter(filter_fn(|metadata| metadata.target().starts_with(OURS))).boxed()
+    }
+
+    pub(super) async fn end(self) {
+        // It waits for a thread of its own.
+        let ended = tokio::task::spawn_blocking(move || self.provider.shutdown()).await;
+        if let Ok(Err(error)) = ended {
+            tracing::warn!("the last traces were not exported: {}", crate::with_causes(&error));
+        }
+    }
+}
+
+/// Our HTTP client, for a thread that is not of the runtime.
+#[derive(Debug)]
+struct Client {
+    client: reqwest::Client,
+    runtime: Handle,
+}
+
+impl Client {
+    fn new() -> Result<Self, TelemetryError> {
+        let mut builder = reqwest::Client::builder().connect_timeout(CONNECT_WITHIN);
+        if let Some((variable, path)) = first(CERTIFICATES) {
+            let unusable = |problem: String| {
+                let accepted = format!("accepted is a file with certificates in PEM: {problem}");
+                VariableSnafu { variable, found: path.clone(), accepted }.build()
+            };
+            let pem = fs::read(&path).map_err(|error| unusable(error.to_string()))?;
+            let certificates = reqwest::Certificate::from_pem_bundle(&pem);
+            let certificates = certificates.map_err(|error| unusable(crate::with_causes(&error)))?;
+            builder = builder.tls_certs_only(certificates);
+        }
+        let problem = |error: reqwest::Error| ExportSnafu { problem: crate::with_causes(&error) }.build();
+        Ok(Self { client: builder.build().map_err(problem)?, runtime: Handle::current() })
+    }
+}
+
+#[async_trait]
+impl opentelemetry_http::HttpClient for Client {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let client = self.client.clone();
+        let sent = self.runtime.spawn(async move {
+            let response = client.execute(request.try_into()?).await?;
+            let (status, headers) = (response.status(), response.headers().clone());
+            let mut answer = Response::new(response.bytes().await?);
+            (*answer.status_mut(), *answer.headers_mut()) = (status, headers);
+            Ok::<_, HttpError>(answer)
+        });
+        sent.await?
+    }
+}

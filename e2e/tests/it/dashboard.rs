@@ -1,0 +1,190 @@
+//! The dashboard for Grafana: what it asks for is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use lucid_testbed::Cluster;
+use regex::Regex;
+use serde_json::{Value, json};
+
+use crate::common::{cluster, config_map, create, operator, pod, secured};
+
+const DASHBOARD: &str = include_str!("../../../charts/lucid/files/dashboard.json");
+
+/// What Prometheus adds to each series.
+const ADDED: [&str; 3] = ["namespace", "pod", "le"];
+
+/// The labels of each metric.
+type Shown = BTreeMap<String, BTreeSet<String>>;
+
+/// What is shown at a `/metrics`.
+fn read(text: &str, shown: &mut Shown) {
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (name, labels) = line.split_once('{').unwrap_or((line.split(' ').next().unwrap(), ""));
+        let labels = labels.rsplit_once('}').map_or("", |(labels, _)| labels);
+        let names =
+            labels.split("\",").filter_map(|label| label.split_once('=')).map(|(name, _)| name.to_owned());
+        shown.entry(name.to_owned()).or_default().extend(names);
+    }
+}
+
+/// What an expression asks for: metrics with labels, and labels that are grouped by, of all metrics in it.
+struct Asked {
+    metrics: Vec<(String, BTreeSet<String>)>,
+    grouped: BTreeSet<String>,
+}
+
+impl Asked {
+    /// In this dashboard every selector has braces, and no text in it has.
+    fn of(expression: &str) -> Self {
+        let selector = Regex::new(r"([a-z_]+)\{([^}]*)\}").unwrap();
+        let matcher = Regex::new(r#"([a-z_]+)(?:=~|!~|!=|=)"[^"]*""#).unwrap();
+        let grouping = Regex::new(r"\bby \(([^)]*)\)").unwrap();
+        let name = |found: regex::Captures<'_>| found[1].to_owned();
+        let metrics = selector.captures_iter(expression).map(|found| {
+            let labels = matcher.captures_iter(&found[2]).map(name).collect();
+            (found[1].to_owned(), labels)
+        });
+        let grouped = grouping
+            .captures_iter(expression)
+            .flat_map(|found| found[1].split(',').map(|label| label.trim().to_owned()).collect::<Vec<_>>());
+        Self { metrics: metrics.collect(), grouped: grouped.collect() }
+    }
+}
+
+/// The expressions of the dashboard as Grafana sends them, with the title of the panel and the text of the legend.
+fn expressions(dashboard: &Value) -> Vec<(&str, String, &str)> {
+    let mut expressions = Vec::new();
+    for panel in panels(dashboard) {
+        for target in panel["targets"].as_array().unwrap() {
+            let expression = target["expr"].as_str().unwrap();
+            let expression =
+                expression.replace("$namespace", "lucid-system").replace("$__rate_interval", "5m");
+            let legend = target["legendFormat"].as_str().unwrap();
+            expressions.push((panel["title"].as_str().unwrap(), expression, legend));
+        }
+    }
+    expressions
+}
+
+fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> {
+    dashboard["panels"].as_array().unwrap().iter().filter(|panel| panel["type"] != "row")
+}
+
+async fn shown(cluster: &Cluster) -> Shown {
+    // A digest for which a Verifier is asked, who is away.
+    let digest = "a".repeat(64);
+    let image = format!("ghcr.io/lucid/lucid-guardrails-auditor:1@sha256:{digest}");
+    let catalogue = format!("chain:\n- name: lucid-guardrails-auditor\n  image: {image}\n");
+    config_map(cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue).await;
+    let operator = operator(cluster, |it| {
+        it.env("LUCID_ADMISSION_MODE", "audit").env("LUCID_VERIFIER_URL", "http://127.0.0.1:9")
+    })
+    .await;
+    let odd = json!({"lucid.computing/audit-mode": "sometimes", "lucid.computing/auditor-chain": "nobody"});
+    let mut odd = pod("odd", json!({"lucid.io/secured": "true"}), odd);
+    odd["metadata"]["ownerReferences"] = json!([]);
+    create(cluster, "shop", &odd).await.stored().unwrap();
+    create(cluster, "shop", &secured("web")).await.stored().unwrap();
+    let mut shown = Shown::new();
+    let own = reqwest::get(operator.admin_url("/metrics")).await.unwrap().text().await.unwrap();
+    read(&own, &mut shown);
+    let of_api_server = cluster.kubectl(&["get", "--raw", "/metrics"], "").unwrap();
+    read(&String::from_utf8(of_api_server.stdout).unwrap(), &mut shown);
+    shown
+}
+
+/// What is shown only when it happens: counters of which the API server has no zero.
+const SELDOM: [&str; 2] =
+    ["apiserver_admission_webhook_fail_open_count", "apiserver_admission_webhook_rejection_count"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_expression_asks_for_metrics_and_labels_that_are_shown() {
+    let cluster = cluster().await;
+    let shown = shown(&cluster).await;
+    let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
+    let mut problems = Vec::new();
+    let mut asked_for = BTreeSet::new();
+    for (title, expression, legend) in expressions(&dashboard) {
+        let asked = Asked::of(&expression);
+        assert_eq!(asked.metrics.len(), expression.matches('{').count(), "{title}: {expression}");
+        assert!(!asked.metrics.is_empty(), "{title}: {expression}");
+        for (metric, labels) in &asked.metrics {
+            asked_for.insert(metric.clone());
+            let Some(there) = shown.get(metric) else {
+                if !SELDOM.contains(&metric.as_str()) {
+                    problems.push(format!("{title}: nothing shows {metric}"));
+                }
+                continue;
+            };
+            for label in labels.union(&asked.grouped).filter(|label| !ADDED.contains(&label.as_str())) {
+                if !there.contains(label) {
+                    problems.push(format!("{title}: {metric} has no label {label}, only {there:?}"));
+                }
+            }
+        }
+        for label in legend.split("{{").skip(1).map(|rest| rest.split("}}").next().unwrap()) {
+            let is_kept = asked.grouped.contains(label) || (asked.grouped.is_empty() && label == "pod");
+            if !is_kept {
+                problems.push(format!("{title}: the legend has {label}, which is not grouped by"));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}\n{:?}", problems.join("\n"), shown.keys());
+    for prefix in [
+        "lucid_injection",
+        "lucid_policy",
+        "lucid_admission",
+        "lucid_verifier",
+        "lucid_certificate",
+        "lucid_trust_bundle",
+        "lucid_audit",
+        "lucid_break_glass",
+        "apiserver_admission_webhook",
+    ] {
+        assert!(asked_for.iter().any(|metric| metric.starts_with(prefix)), "nothing is asked of {prefix}");
+    }
+}
+
+#[test]
+fn prometheus_understands_every_expression() {
+    if Command::new("promtool").arg("--version").output().is_err() {
+        eprintln!("skipped: needs promtool");
+        return;
+    }
+    let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
+    let expressions = expressions(&dashboard);
+    assert!(expressions.len() > 30, "{}", expressions.len());
+    let rules = expressions.iter().enumerate();
+    let rules = rules
+        .map(|(number, (_, expression, _))| json!({"record": format!("panel:{number}"), "expr": expression}));
+    let rules = json!({"groups": [{"name": "dashboard", "rules": rules.collect::<Vec<_>>()}]});
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rules.yaml");
+    std::fs::write(&file, rules.to_string()).unwrap();
+    let output = Command::new("promtool").args(["check", "rules"]).arg(&file).output().unwrap();
+    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+    assert!(output.status.success(), "{said}");
+}
+
+#[test]
+fn panels_have_places_and_numbers_of_their_own_and_the_data_source_that_is_chosen() {
+    let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
+    let (mut ids, mut cells) = (BTreeSet::new(), BTreeSet::new());
+    for panel in dashboard["panels"].as_array().unwrap() {
+        assert!(ids.insert(panel["id"].as_u64().unwrap()), "{panel}");
+        let at = |key: &str| panel["gridPos"][key].as_u64().unwrap();
+        assert!(at("x") + at("w") <= 24, "{panel}");
+        for x in at("x")..at("x") + at("w") {
+            for y in at("y")..at("y") + at("h") {
+                assert!(cells.insert((x, y)), "{} lies over another", panel["title"]);
+            }
+        }
+    }
+    for panel in panels(&dashboard) {
+        assert_eq!(panel["datasource"]["uid"], "${datasource}", "{panel}");
+        assert!(
+            panel["targets"].as_array().unwrap().iter().all(|it| it["datasource"]["uid"] == "${datasource}")
+        );
+    }
+}

@@ -1,0 +1,145 @@
+//! What programs tell shells and people of their command lines.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use lucid_e2e::program;
+
+const PROGRAMS: [&str; 3] = ["lucid-operator", "lucid-validator", "lucid-verifier"];
+
+fn run(command: &mut Command) -> Output {
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap()
+}
+
+/// Whether this machine has a program.
+fn is_there(name: &str) -> bool {
+    let found = Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if found.is_err() {
+        eprintln!("skipped: needs {name}");
+    }
+    found.is_ok()
+}
+
+fn script(name: &str, shell: &str) -> String {
+    let output = run(Command::new(program(name).unwrap()).args(["completions", shell]));
+    assert!(output.status.success(), "{name} {shell}");
+    text(output.stdout)
+}
+
+#[test]
+fn bash_completes_commands_options_and_values() {
+    for (name, words, expected) in [
+        ("lucid-operator", &["ch"][..], "check"),
+        ("lucid-operator", &["check", "--out"], "--output"),
+        ("lucid-operator", &["check", "--output", ""], "json"),
+        ("lucid-operator", &["certs", "ro"], "rotate"),
+        ("lucid-validator", &["audit", "ver"], "verify"),
+        ("lucid-validator", &["audit", "verify", "--wit"], "--witness"),
+        ("lucid-verifier", &["not"], "notarize"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("completions");
+        fs::write(&path, script(name, "bash")).unwrap();
+        // As bash does when the tabulator is pressed.
+        let session = r#"source "$1"; name=$2; shift 2
+            spec=$(complete -p "$name") || exit 1
+            words=${spec#*-F }; function=${words%% *}
+            COMP_WORDS=("$name" "$@"); COMP_CWORD=$#
+            previous=${COMP_WORDS[COMP_CWORD-1]}
+            "$function" "$name" "${COMP_WORDS[COMP_CWORD]}" "$previous"
+            printf '%s\n' "${COMPREPLY[@]}""#;
+        let mut bash = Command::new("bash");
+        bash.args(["--norc", "-c", session, "bash"]).arg(&path).arg(name).args(words);
+        let output = run(&mut bash);
+        let (replies, problems) = (text(output.stdout), text(output.stderr));
+        assert!(replies.lines().any(|line| line == expected), "{name} {words:?}: {replies}{problems}");
+        assert_eq!(problems, "");
+    }
+}
+
+#[test]
+fn scripts_for_other_shells_are_understood_by_them() {
+    for name in PROGRAMS {
+        for (shell, check) in [("zsh", &["-n"][..]), ("fish", &["--no-execute"])] {
+            let script = script(name, shell);
+            assert!(script.contains(name), "{shell}");
+            if is_there(shell) {
+                let folder = tempfile::tempdir().unwrap();
+                let path = folder.path().join("completions");
+                fs::write(&path, script).unwrap();
+                let output = run(Command::new(shell).args(check).arg(&path));
+                assert!(output.status.success(), "{name} {shell}: {}", text(output.stderr));
+            }
+        }
+        for shell in ["elvish", "powershell"] {
+            assert!(script(name, shell).contains(name), "{shell}");
+        }
+    }
+}
+
+/// Formats a page; troff's complaints are none of a page that is right.
+fn formatted(page: &Path) -> String {
+    let mut groff = Command::new("groff");
+    let output = run(groff.args(["-k", "-man", "-ww", "-Tutf8", "-P-cbou"]).arg(page));
+    let complaints = text(output.stderr);
+    assert_eq!(complaints, "", "{}", page.display());
+    text(output.stdout)
+}
+
+#[test]
+fn man_pages_are_formatted_without_complaints_and_have_every_option() {
+    let can_format = is_there("groff");
+    for name in PROGRAMS {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("man1");
+        let output = run(Command::new(program(name).unwrap()).arg("manual").arg(&directory));
+        assert!(output.status.success(), "{}", text(output.stderr));
+        let pages: Vec<_> = fs::read_dir(&directory).unwrap().map(|page| page.unwrap().path()).collect();
+        assert!(pages.len() > 4, "{pages:?}");
+        assert!(pages.iter().any(|page| page.ends_with(format!("{name}.1"))), "{pages:?}");
+        for page in pages {
+            let source = fs::read_to_string(&page).unwrap();
+            assert!(source.contains(".TH"), "{}", page.display());
+            if can_format {
+                assert!(formatted(&page).contains("SYNOPSIS"), "{}", page.display());
+            }
+        }
+        let help = run(Command::new(program(name).unwrap()).args(["help"]));
+        let source = fs::read_to_string(directory.join(format!("{name}.1"))).unwrap().replace('\\', "");
+        for command in text(help.stdout).lines().filter_map(|line| line.strip_prefix("  ")) {
+            let word = command.split_whitespace().next().unwrap_or_default();
+            if command.starts_with(char::is_lowercase) && word != "help" {
+                let listed = format!("{name}-{word}(1)");
+                assert!(source.contains(&listed), "{listed} is not in {source}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_page_of_lucid_init_says_what_its_help_says() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../bins/lucid-init/lucid-init.8");
+    let source = fs::read_to_string(page).unwrap().replace('\\', "");
+    let help = text(run(Command::new(program("lucid-init").unwrap()).arg("--help")).stdout);
+    let words = help.split(|c: char| !(c.is_ascii_alphanumeric() || "-_".contains(c)));
+    let options = words.filter(|word| word.starts_with("--") || word.starts_with("LUCID_"));
+    let mut count = 0;
+    for option in options {
+        assert!(source.contains(option), "{option} is not in the page");
+        count += 1;
+    }
+    assert!(count >= 6, "{help}");
+    for line in help.lines().filter_map(|line| line.strip_prefix("  ")) {
+        if let Some((code, meaning)) = line.split_once("  ").filter(|(code, _)| code.parse::<u8>().is_ok()) {
+            assert!(source.contains(meaning), "{code}: {meaning}");
+        }
+    }
+    if is_there("groff") {
+        formatted(Path::new(page));
+    }
+}

@@ -1,0 +1,28 @@
+//! What others package Lucid by: it agrees with deploy/, and with what the operator does.
+
+mod gitops;
+mod olm;
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde::Deserialize as _;
+use serde_json::Value;
+
+/// A path in the repository.
+fn path(relative: &str) -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(relative)
+}
+
+/// The documents of a file in YAML.
+fn documents(relative: &str) -> Vec<Value> {
+    let text = fs::read_to_string(path(relative)).unwrap_or_else(|error| panic!("{relative}: {error}"));
+    let documents = serde_yaml::Deserializer::from_str(&text).map(|it| Value::deserialize(it).unwrap());
+    documents.filter(|it| !it.is_null()).collect()
+}
+
+/// The one document of a kind in a file.
+fn document(relative: &str, kind: &str) -> Value {
+    let mut found = documents(relative).into_iter().filter(|it| it["kind"] == kind);
+    found.next().unwrap_or_else(|| panic!("{relative} has no {kind}"))
+}

@@ -1,0 +1,179 @@
+//! The bundle for OLM in deploy/olm.
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::PostParams;
+use lucid_testbed::Cluster;
+use serde_json::{Value, json};
+
+use super::{document, documents, path};
+use crate::common::{operator, prepare};
+
+const VERSION: &str = "deploy/olm/manifests/lucid-operator.clusterserviceversion.yaml";
+const DEFINITION: &str = "deploy/olm/manifests/auditors.lucid.computing.crd.yaml";
+
+fn bundle() -> Value {
+    document(VERSION, "ClusterServiceVersion")
+}
+
+fn deployment() -> Value {
+    document("deploy/lucid.yaml", "Deployment")
+}
+
+/// The rules of the role of this kind in deploy/lucid.yaml.
+fn rules(kind: &str) -> Vec<Value> {
+    document("deploy/lucid.yaml", kind)["rules"].as_array().unwrap().clone()
+}
+
+#[test]
+fn the_deployment_is_that_of_deploy_but_for_the_certificates() {
+    let install = &bundle()["spec"]["install"]["spec"];
+    let [ours] = install["deployments"].as_array().unwrap().as_slice() else { panic!("one Deployment") };
+    let theirs = deployment();
+    assert_eq!(ours["name"], theirs["metadata"]["name"]);
+    let mut expected = theirs["spec"].clone();
+    let pod = &mut expected["template"]["spec"];
+    // OpenShift gives each namespace uids of its own; the image says one.
+    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+    pod["securityContext"].as_object_mut().unwrap().remove("runAsUser").unwrap();
+    let env = pod["containers"][0]["env"].as_array_mut().unwrap();
+    env.insert(1, json!({"name": "LUCID_CERTIFICATES", "value": "olm"}));
+    assert_eq!(ours["spec"], expected);
+}
+
+/// Whether a rule grants no more than another one, of the same objects.
+fn is_within(rule: &Value, other: &Value) -> bool {
+    let verbs = |rule: &Value| rule["verbs"].as_array().unwrap().clone();
+    let allowed = verbs(other);
+    let objects = ["apiGroups", "resources", "resourceNames"];
+    objects.iter().all(|key| rule[key] == other[key]) && verbs(rule).iter().all(|it| allowed.contains(it))
+}
+
+#[test]
+fn the_rights_are_those_of_deploy_that_are_needed_where_olm_registers_the_webhooks() {
+    let install = &bundle()["spec"]["install"]["spec"];
+    for (permissions, kind) in [("clusterPermissions", "ClusterRole"), ("permissions", "Role")] {
+        let [granted] = install[permissions].as_array().unwrap().as_slice() else { panic!("{permissions}") };
+        assert_eq!(granted["serviceAccountName"], "lucid-operator");
+        let granted = granted["rules"].as_array().unwrap();
+        let known = rules(kind);
+        for rule in granted {
+            let is_granted = known.iter().any(|it| is_within(rule, it));
+            assert!(is_granted, "{kind} of deploy/ does not have {rule}");
+        }
+        // What the operator does not do then: certificates, registrations, and reviews that have to be asked for.
+        for rule in known.iter().filter(|rule| !granted.iter().any(|it| is_within(it, rule))) {
+            let resources = &rule["resources"];
+            let is_of_others =
+                ["secrets", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
+            let is_of_others =
+                is_of_others.iter().any(|it| resources.as_array().unwrap().contains(&json!(it)));
+            assert!(
+                is_of_others || resources == &json!(["subjectaccessreviews"]),
+                "{kind} is without {rule}"
+            );
+        }
+    }
+}
+
+#[test]
+fn versions_and_images_are_those_of_the_programs() {
+    let bundle = bundle();
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(bundle["spec"]["version"], version);
+    assert_eq!(bundle["metadata"]["name"], format!("lucid-operator.v{version}"));
+    let image = &deployment()["spec"]["template"]["spec"]["containers"][0]["image"];
+    assert_eq!(&bundle["metadata"]["annotations"]["containerImage"], image);
+    let related = &bundle["spec"]["relatedImages"];
+    assert_eq!(&related[0]["image"], image);
+    assert_eq!(related[1]["image"], lucid_chain::DEFAULT_INIT_IMAGE);
+    let annotations = documents("deploy/olm/metadata/annotations.yaml").remove(0)["annotations"].clone();
+    let containerfile = std::fs::read_to_string(path("deploy/olm/Containerfile")).unwrap();
+    for (key, value) in annotations.as_object().unwrap() {
+        let label = format!("LABEL {key}={}\n", value.as_str().unwrap());
+        assert!(containerfile.contains(&label), "{label}");
+    }
+}
+
+#[test]
+fn the_definition_is_that_of_deploy_without_its_conversion_webhook() {
+    let mut expected = document("deploy/auditor-crd.yaml", "CustomResourceDefinition");
+    expected["spec"].as_object_mut().unwrap().remove("conversion").unwrap();
+    assert_eq!(document(DEFINITION, "CustomResourceDefinition"), expected);
+    let owned = &bundle()["spec"]["customresourcedefinitions"]["owned"][0];
+    assert_eq!(owned["name"], expected["metadata"]["name"]);
+    let versions = expected["spec"]["versions"].as_array().unwrap();
+    assert!(versions.iter().any(|it| it["name"] == owned["version"] && it["storage"] == true));
+}
+
+/// What a webhook is called for, in words that ClusterServiceVersions and registrations share.
+fn called_for(webhook: &Value) -> Value {
+    let keys = [
+        "admissionReviewVersions",
+        "failurePolicy",
+        "reinvocationPolicy",
+        "sideEffects",
+        "timeoutSeconds",
+        "rules",
+    ];
+    let members = keys.map(|key| (key.to_owned(), webhook[key].clone()));
+    Value::Object(members.into_iter().filter(|(_, value)| !value.is_null()).collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn olm_registers_what_the_operator_registers_by_itself() {
+    let cluster = prepare(Cluster::builder().start().await.unwrap()).await;
+    let _operator = operator(&cluster, |it| it).await;
+    let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
+    let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
+    let mutating = serde_json::to_value(mutating.get("lucid-operator").await.unwrap()).unwrap();
+    let validating = serde_json::to_value(validating.get("lucid-operator").await.unwrap()).unwrap();
+    let webhooks: Vec<_> =
+        [&mutating, &validating].into_iter().flat_map(|it| it["webhooks"].as_array().unwrap()).collect();
+    let bundle = bundle();
+    let definitions = bundle["spec"]["webhookdefinitions"].as_array().unwrap();
+    for (kind, name) in [
+        ("MutatingAdmissionWebhook", "mutate.lucid.computing"),
+        ("ValidatingAdmissionWebhook", "validate.lucid.computing"),
+    ] {
+        let definition = definitions.iter().find(|it| it["generateName"] == name).unwrap();
+        let webhook = webhooks.iter().find(|it| it["name"] == name).unwrap();
+        assert_eq!(definition["type"], kind);
+        assert_eq!(called_for(definition), called_for(webhook), "{name}");
+        let url = webhook["clientConfig"]["url"].as_str().unwrap();
+        assert!(url.ends_with(definition["webhookPath"].as_str().unwrap()), "{url}");
+        assert_eq!(definition["objectSelector"], json!({"matchLabels": {"lucid.io/secured": "true"}}));
+    }
+    let deploy = document("deploy/auditor-crd.yaml", "CustomResourceDefinition");
+    let conversion = definitions.iter().find(|it| it["type"] == "ConversionWebhook").unwrap();
+    assert_eq!(conversion["conversionCRDs"], json!([deploy["metadata"]["name"]]));
+    let service = &deploy["spec"]["conversion"]["webhook"]["clientConfig"]["service"];
+    assert_eq!(conversion["webhookPath"], service["path"]);
+    let port = deployment()["spec"]["template"]["spec"]["containers"][0]["ports"][0]["containerPort"].clone();
+    for definition in definitions {
+        assert_eq!(definition["targetPort"], port);
+        assert_eq!(definition["deploymentName"], "lucid-operator");
+    }
+    // OLM creates it as it is, and the example of the catalogue with it.
+    let definition = serde_json::from_value(document(DEFINITION, "CustomResourceDefinition")).unwrap();
+    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client());
+    definitions.create(&PostParams::default(), &definition).await.unwrap();
+    let examples = bundle["metadata"]["annotations"]["alm-examples"].as_str().unwrap();
+    let examples: Vec<Value> = serde_json::from_str(examples).unwrap();
+    for example in examples {
+        let begin = std::time::Instant::now();
+        loop {
+            let applied = cluster.kubectl(&["apply", "-f", "-"], &example.to_string()).unwrap();
+            if applied.status.success() {
+                break;
+            }
+            let said = String::from_utf8_lossy(&applied.stderr).into_owned();
+            // Until the API server serves what is defined.
+            assert!(begin.elapsed().as_secs() < 60, "{said}");
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        }
+    }
+}

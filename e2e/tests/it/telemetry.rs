@@ -1,0 +1,200 @@
+//! Traces, as a collector receives them by OTLP.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::http::HeaderMap;
+use axum::routing::post;
+use lucid_e2e::{Operator, OperatorBuilder};
+use lucid_testbed::Cluster;
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
+use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message;
+use serde_json::json;
+
+use crate::common::{cluster, create, operator, prepare, secured};
+
+/// One export.
+#[derive(Clone, Debug)]
+struct Export {
+    headers: HeaderMap,
+    resource: BTreeMap<String, String>,
+    spans: Vec<Span>,
+}
+
+/// A collector that keeps what it is sent.
+#[derive(Clone, Debug)]
+struct Collector {
+    address: SocketAddr,
+    exports: Arc<Mutex<Vec<Export>>>,
+}
+
+fn texts(attributes: &[KeyValue]) -> BTreeMap<String, String> {
+    let text = |value: &Option<AnyValue>| match value.as_ref().and_then(|it| it.value.clone()) {
+        Some(Any::StringValue(text)) => text,
+        Some(Any::BoolValue(is)) => is.to_string(),
+        other => format!("{other:?}"),
+    };
+    attributes.iter().map(|it| (it.key.clone(), text(&it.value))).collect()
+}
+
+impl Collector {
+    async fn start() -> Self {
+        let exports: Arc<Mutex<Vec<Export>>> = Arc::default();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let kept = Arc::clone(&exports);
+        let take = move |headers: HeaderMap, body: Bytes| async move {
+            let request = ExportTraceServiceRequest::decode(body).unwrap();
+            for of in request.resource_spans {
+                let resource = texts(&of.resource.unwrap_or_default().attributes);
+                let spans = of.scope_spans.into_iter().flat_map(|scope| scope.spans).collect();
+                kept.lock().unwrap().push(Export { headers: headers.clone(), resource, spans });
+            }
+            ExportTraceServiceResponse::default().encode_to_vec()
+        };
+        let router = Router::new().route("/v1/traces", post(take));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Self { address, exports }
+    }
+
+    fn settings(&self, builder: OperatorBuilder) -> OperatorBuilder {
+        builder
+            .env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{}", self.address))
+            .env("OTEL_BSP_SCHEDULE_DELAY", "100")
+    }
+
+    /// The first export with such a span, as soon as there is one.
+    async fn span(&self, is: impl Fn(&BTreeMap<String, String>) -> bool) -> (Export, Span) {
+        let begin = Instant::now();
+        loop {
+            for export in self.exports.lock().unwrap().iter() {
+                if let Some(span) = export.spans.iter().find(|span| is(&texts(&span.attributes))) {
+                    return (export.clone(), span.clone());
+                }
+            }
+            assert!(begin.elapsed() < Duration::from_secs(60), "no such span came: {:?}", self.exports);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+fn review() -> serde_json::Value {
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "u-1", "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"}, "operation": "CREATE",
+        "namespace": "shop", "name": "direct", "userInfo": {}, "object": secured("direct")}})
+}
+
+async fn ask(operator: &Operator, traceparent: &str) {
+    let client = reqwest::Client::builder().tls_danger_accept_invalid_certs(true).no_proxy().build().unwrap();
+    let request = client.post(format!("{}/mutate", operator.url())).json(&review());
+    let answer = request.header("traceparent", traceparent).send().await.unwrap();
+    assert!(answer.status().is_success(), "{answer:?}");
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[tokio::test]
+async fn a_collector_gets_a_span_of_each_request_that_continues_the_callers_trace() {
+    let cluster = prepare(Cluster::builder().tracing().start().await.unwrap()).await;
+    let collector = Collector::start().await;
+    let mut operator = operator(&cluster, |it| {
+        let it = collector.settings(it).env("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=shop");
+        // However little is logged.
+        it.env("OTEL_RESOURCE_ATTRIBUTES", "k8s.pod.name=lucid-operator-0").env("LUCID_LOG", "error")
+    })
+    .await;
+
+    create(&cluster, "shop", &secured("web")).await.stored().unwrap();
+    let is_web = |webhook: &'static str| {
+        move |it: &BTreeMap<String, String>| it["webhook"] == webhook && it["name"] == "web"
+    };
+    let (export, mutated) = collector.span(is_web("mutate.lucid.computing")).await;
+    assert_eq!(mutated.name, "admission");
+    assert_eq!(export.headers["content-type"], "application/x-protobuf");
+    assert_eq!(export.headers["x-tenant"], "shop");
+    assert_eq!(export.resource["service.name"], "lucid-operator");
+    assert_eq!(export.resource["service.version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(export.resource["k8s.pod.name"], "lucid-operator-0");
+    let attributes = texts(&mutated.attributes);
+    for (key, value) in
+        [("operation", "CREATE"), ("namespace", "shop"), ("kind", "Pod"), ("outcome", "patched")]
+    {
+        assert_eq!(attributes[key], value, "{attributes:?}");
+    }
+    assert!(mutated.end_time_unix_nano > mutated.start_time_unix_nano);
+    // Both webhooks were called for one request of the API server, which traces it.
+    let (_, validated) = collector.span(is_web("validate.lucid.computing")).await;
+    assert_eq!(validated.trace_id, mutated.trace_id);
+    assert!(!mutated.parent_span_id.is_empty() && !validated.parent_span_id.is_empty());
+
+    ask(&operator, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01").await;
+    let is_direct = |it: &BTreeMap<String, String>| it["name"] == "direct";
+    let (_, direct) = collector.span(is_direct).await;
+    assert_eq!(hex(&direct.trace_id), "4bf92f3577b34da6a3ce929d0e0e4736");
+    assert_eq!(hex(&direct.parent_span_id), "00f067aa0ba902b7");
+
+    // What was not exported when it is told to end comes before it has ended.
+    ask(&operator, "00-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-00f067aa0ba902b7-01").await;
+    // Whom the caller does not sample nobody exports.
+    ask(&operator, "00-bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb-00f067aa0ba902b7-00").await;
+    assert!(operator.terminate().unwrap().success());
+    let exports = collector.exports.lock().unwrap();
+    let traces: Vec<_> = exports.iter().flat_map(|it| &it.spans).map(|it| hex(&it.trace_id)).collect();
+    assert!(traces.contains(&"a".repeat(32)) && !traces.contains(&"b".repeat(32)), "{traces:?}");
+    assert!(exports.iter().flat_map(|it| &it.spans).all(|it| it.name == "admission"), "{exports:?}");
+}
+
+#[tokio::test]
+async fn nothing_is_exported_unless_an_endpoint_is_named_and_a_collector_that_is_away_delays_nobody() {
+    let cluster = cluster().await;
+    let collector = Collector::start().await;
+    for (name, variable, value) in
+        [("disabled", "OTEL_SDK_DISABLED", "true"), ("none", "OTEL_TRACES_EXPORTER", "none")]
+    {
+        let mut operator = operator(&cluster, |it| collector.settings(it).env(variable, value)).await;
+        create(&cluster, "shop", &secured(name)).await.stored().unwrap();
+        assert!(operator.terminate().unwrap().success());
+        assert!(collector.exports.lock().unwrap().is_empty(), "{variable}");
+    }
+    let settings = |it: OperatorBuilder| {
+        let it = it.env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:9/v1/traces");
+        it.env("OTEL_BSP_SCHEDULE_DELAY", "100").env("OTEL_EXPORTER_OTLP_TIMEOUT", "1000")
+    };
+    let mut operator = operator(&cluster, settings).await;
+    for number in 0..5 {
+        let begin = Instant::now();
+        create(&cluster, "shop", &secured(&format!("away-{number}"))).await.stored().unwrap();
+        assert!(begin.elapsed() < Duration::from_secs(5));
+    }
+    let log = operator.log();
+    assert!(operator.terminate().unwrap().success());
+    let log = std::fs::read_to_string(log).unwrap();
+    assert!(log.contains("traces are exported, as OTEL_EXPORTER_OTLP_TRACES_ENDPOINT says"), "{log}");
+    assert!(log.contains("opentelemetry"), "nothing is said of it: {log}");
+}
+
+#[tokio::test]
+async fn a_variable_of_no_use_ends_the_process_and_is_named() {
+    let cluster = cluster().await;
+    for (variable, value, said) in [
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "found \"grpc\", accepted is http/protobuf"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318", "found \"collector:4318\", accepted is a URL"),
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/no/file", "found \"/no/file\", accepted is a file"),
+    ] {
+        let builder = Operator::builder(&cluster).env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9");
+        let error = builder.env(variable, value).start().await.unwrap_err().to_string();
+        assert!(error.contains(&format!("environment variable {variable}: {said}")), "{error}");
+    }
+}
