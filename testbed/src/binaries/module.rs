@@ -111,7 +111,7 @@ impl Component {
                 let module = "github.com/cert-manager/cert-manager";
                 return Source::Documents { module, folder: "deploy/crds" };
             }
-            Self::CertManager => ".".to_owned(),
+            Self::CertManager | Self::CoreDns => ".".to_owned(),
             Self::Etcd => "go.etcd.io/etcd/server/v3".to_owned(),
             Self::Containerd | Self::ContainerdShim | Self::Ctr => {
                 format!("github.com/containerd/containerd/v2/cmd/{name}")
@@ -122,7 +122,6 @@ impl Component {
             }
             Self::HostLocal => format!("github.com/containernetworking/plugins/plugins/ipam/{name}"),
             Self::Helm => "helm.sh/helm/v4/cmd/helm".to_owned(),
-            Self::CoreDns => ".".to_owned(),
             Self::Pause | Self::Hello => format!("./{name}"),
             _ => format!("k8s.io/kubernetes/cmd/{name}"),
         })
