@@ -10,10 +10,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use lucid_e2e::{Operator, program};
-use lucid_testbed::page::{Shell, blocks, commands};
+use lucid_testbed::page::{Page, Shell, commands, root};
 use lucid_testbed::{Binaries, Cluster, Component, can_use_namespaces};
 use regex::Regex;
 use serde_json::json;
@@ -24,6 +25,15 @@ use crate::installation::apply;
 
 /// How long a minute of the pages takes here.
 const SETTLE: &str = "2s";
+
+/// What a page begins with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Begin {
+    /// A cluster without Lucid.
+    Empty,
+    /// Lucid by its manifests, the namespaces `shop`, which is enabled, and `other`, and an operator that serves.
+    Installed,
+}
 
 /// The node, its kubelet and the controllers of the Deployment.
 struct Node {
@@ -38,22 +48,25 @@ impl Node {
         Api::namespaced(self.cluster.client(), "lucid-system")
     }
 
-    /// Brings the operator to what its Deployment asks for.
+    /// Brings the operator to what its Deployment asks for, if there is one.
     async fn follow(&mut self) {
-        let deployment = self.deployments().get("lucid-operator").await.unwrap();
-        let spec = deployment.spec.clone().unwrap();
-        let wanted = (spec.replicas != Some(0), environment(&spec));
-        if self.running.as_ref() != Some(&wanted) {
+        let deployment = self.deployments().get_opt("lucid-operator").await.unwrap();
+        let spec = deployment.as_ref().map(|deployment| deployment.spec.clone().unwrap());
+        let wanted = spec.as_ref().map(|spec| (spec.replicas != Some(0), environment(spec)));
+        if self.running != wanted {
             // One after the other: what two of them do at once, other tests show.
             if let Some(mut operator) = self.operator.take() {
                 assert!(operator.terminate().unwrap().success());
+                let slices: Api<EndpointSlice> = Api::namespaced(self.cluster.client(), "lucid-system");
+                slices.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
             }
-            if wanted.0 {
-                self.operator = Some(self.start(&wanted.1).await);
+            if let Some((true, environment)) = &wanted {
+                self.operator = Some(self.start(environment).await);
             }
-            self.running = Some(wanted);
+            self.running = wanted;
         }
-        let replicas = spec.replicas.unwrap_or(1);
+        let Some(deployment) = deployment else { return };
+        let replicas = spec.and_then(|spec| spec.replicas).unwrap_or(1);
         let status = json!({"status": {"observedGeneration": deployment.metadata.generation, "replicas": replicas,
             "updatedReplicas": replicas, "readyReplicas": replicas, "availableReplicas": replicas}});
         let name = deployment.name_any();
@@ -77,7 +90,7 @@ fn environment(spec: &DeploymentSpec) -> BTreeMap<String, String> {
     let containers = spec.template.spec.iter().flat_map(|pod| &pod.containers);
     let variables = containers.flat_map(|container| container.env.iter().flatten());
     let set = variables.filter_map(|variable| Some((variable.name.clone(), variable.value.clone()?)));
-    set.filter(|(name, _)| name != "LUCID_VERIFIER_URL").collect()
+    set.filter(|(_, value)| !value.contains("lucid-verifier")).collect()
 }
 
 /// What differs from run to run: times, and fingerprints, of which those that are one on the page are one here.
@@ -88,7 +101,7 @@ struct Differing {
 
 impl Differing {
     fn new() -> Self {
-        let pattern = r"\b[0-9a-f]{64}\b|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z";
+        let pattern = r"\b[0-9a-f]{64}\b|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z|\b10\.\d+\.\d+\.\d+:\d+|\b\d+\.\d+(ms|s)\b";
         Self { pattern: Regex::new(pattern).unwrap(), fingerprints: BTreeMap::new() }
     }
 
@@ -100,8 +113,8 @@ impl Differing {
         let mut known = self.fingerprints.clone();
         let pairs = self.pattern.find_iter(page).zip(self.pattern.find_iter(printed));
         for (said, found) in pairs.map(|(said, found)| (said.as_str(), found.as_str())) {
-            let is_time = said.len() != 64;
-            if !is_time && known.entry(said.to_owned()).or_insert_with(|| found.to_owned()) != found {
+            let is_fingerprint = said.len() == 64;
+            if is_fingerprint && known.entry(said.to_owned()).or_insert_with(|| found.to_owned()) != found {
                 return false;
             }
         }
@@ -116,59 +129,98 @@ impl Differing {
 
 /// Whether it only looks, so that it can be repeated until what is expected has come.
 fn looks(command: &str) -> bool {
-    [" get ", " logs ", " status", " run probe "].iter().any(|part| command.contains(part))
+    let parts = [" get ", " logs ", " status", " run probe ", " check", "--dry-run=server", " describe "];
+    parts.iter().any(|part| command.contains(part))
 }
 
 /// Goes through a page from its first block to its last.
-async fn follow(page: &str) {
+async fn follow(path: &str, begin: Begin) {
     if !can_use_namespaces() {
         eprintln!("skipped: needs root and network namespaces");
         return;
     }
-    let page = format!("{}/../docs/{page}", env!("CARGO_MANIFEST_DIR"));
-    let page = fs::read_to_string(page).unwrap();
-    let cluster = Cluster::builder().webhooks_by_service().start().await.unwrap();
-    apply(&cluster, "lucid.yaml");
-    let cluster = prepare(cluster).await;
+    let page = Page::read(path).unwrap();
+    let mut cluster = Cluster::builder().webhooks_by_service().start().await.unwrap();
+    if begin == Begin::Installed {
+        apply(&cluster, "lucid.yaml");
+        cluster = prepare(cluster).await;
+    }
     let folder = TempDir::new().unwrap();
+    for name in ["charts", "deploy"] {
+        std::os::unix::fs::symlink(root().join(name), folder.path().join(name)).unwrap();
+    }
     let shell = shell(&cluster, folder.path());
     let mut node = Node { cluster, operator: None, running: None };
     node.follow().await;
     let mut differing = Differing::new();
+    // The page as it would have to be.
+    let mut right = page.text().to_owned();
     let mut sessions = 0;
-    for (language, text) in blocks(&page) {
-        match language {
+    for (info, text) in page.blocks() {
+        match info {
+            // Manifests with a name are files.
             "ini" | "yaml" => {
-                let (name, _) = text.strip_prefix("# ").unwrap().split_once('\n').unwrap();
-                fs::write(folder.path().join(name), text).unwrap();
+                if let Some((name, _)) = text.strip_prefix("# ").and_then(|text| text.split_once('\n')) {
+                    fs::write(folder.path().join(name), text).unwrap();
+                }
+            }
+            "sh" => {
+                let (success, printed) = run(&shell, &mut node, text).await;
+                assert!(success, "{text}prints\n{printed}");
+                node.follow().await;
             }
             "console" => {
                 sessions += 1;
+                let mut played = String::new();
                 for (command, said) in commands(text) {
-                    run(&shell, &mut differing, &command, &said).await;
+                    let printed = until(&shell, &mut node, &mut differing, &command, &said).await;
+                    played += &format!("$ {command}{printed}");
                     node.follow().await;
                 }
+                right = right.replace(text, &played);
             }
             // Not for a shell.
-            "text" => {}
+            "text" | "json" | "mermaid" | "promql" => {}
             other => panic!("what to do with {other}?"),
         }
     }
-    assert!(sessions > 2, "{sessions} sessions");
+    assert!(sessions > 0, "no command was run");
+    let instead = Path::new(env!("CARGO_TARGET_TMPDIR")).join(path.replace('/', "-"));
+    fs::write(&instead, &right).unwrap();
+    assert!(right == page.text(), "{path} does not say what is printed; {} does", instead.display());
 }
 
-async fn run(shell: &Shell, differing: &mut Differing, command: &str, said: &str) {
+/// Runs a command, while node and controllers do their work.
+async fn run(shell: &Shell, node: &mut Node, command: &str) -> (bool, String) {
+    let (shell, script) = (shell.clone(), command.to_owned());
+    let mut running = tokio::task::spawn_blocking(move || shell.run(&script));
+    loop {
+        tokio::select! {
+            ran = &mut running => return ran.unwrap().unwrap(),
+            () = tokio::time::sleep(Duration::from_millis(300)) => node.follow().await,
+        }
+    }
+}
+
+/// What a command prints: what the page says, if it comes to that.
+async fn until(
+    shell: &Shell,
+    node: &mut Node,
+    differing: &mut Differing,
+    command: &str,
+    said: &str,
+) -> String {
     let begin = Instant::now();
     loop {
-        let shell = shell.clone();
-        let script = command.to_owned();
-        let ran = tokio::task::spawn_blocking(move || shell.run(&script)).await.unwrap();
-        let (_, printed) = ran.unwrap();
+        let (_, printed) = run(shell, node, command).await;
         if differing.agree(said, &printed) {
-            return;
+            return said.to_owned();
         }
-        let in_vain = !looks(command) || begin.elapsed() > Duration::from_secs(30);
-        assert!(!in_vain, "$ {command}prints\n{printed}\nthe page says\n{said}");
+        // Whoever writes the page has not said anything yet.
+        let in_vain = said.is_empty() || !looks(command) || begin.elapsed() > Duration::from_secs(30);
+        if in_vain {
+            return printed;
+        }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
@@ -195,15 +247,30 @@ fn shell(cluster: &Cluster, folder: &Path) -> Shell {
 
 #[tokio::test]
 async fn an_authority_of_our_own_behaves_as_its_page_says() {
-    follow("certificates/self-signed.md").await;
+    follow("docs/certificates/self-signed.md", Begin::Installed).await;
 }
 
 #[tokio::test]
 async fn certificates_by_openssl_are_taken_and_renewed_as_their_page_says() {
-    follow("certificates/openssl.md").await;
+    follow("docs/certificates/openssl.md", Begin::Installed).await;
 }
 
 #[tokio::test]
 async fn each_step_of_a_roll_out_behaves_as_its_page_says() {
-    follow("canary.md").await;
+    follow("docs/canary.md", Begin::Installed).await;
+}
+
+#[tokio::test]
+async fn the_quick_start_of_the_readme_works_word_for_word() {
+    follow("README.md", Begin::Empty).await;
+}
+
+#[tokio::test]
+async fn installing_and_removing_goes_as_its_page_says() {
+    follow("docs/install.md", Begin::Empty).await;
+}
+
+#[tokio::test]
+async fn each_symptom_is_what_its_page_says() {
+    follow("docs/troubleshooting.md", Begin::Installed).await;
 }
