@@ -98,11 +98,11 @@ pub fn commands(session: &str) -> Vec<(String, String)> {
     commands
 }
 
-/// A shell in which `kubectl` is there and knows the cluster.
+/// A shell in which `kubectl` is there and knows the cluster, if there is one.
 #[derive(Clone, Debug)]
 pub struct Shell {
     folder: PathBuf,
-    kubeconfig: PathBuf,
+    kubeconfig: Option<PathBuf>,
     /// Folders of programs, the first first.
     programs: Vec<PathBuf>,
 }
@@ -112,7 +112,13 @@ impl Shell {
     #[must_use]
     pub fn new(cluster: &Cluster, binaries: &Binaries, folder: &Path) -> Self {
         let programs = vec![binaries.folder()];
-        Self { folder: folder.to_owned(), kubeconfig: cluster.kubeconfig_path(), programs }
+        Self { folder: folder.to_owned(), kubeconfig: Some(cluster.kubeconfig_path()), programs }
+    }
+
+    /// In `folder`, without a cluster.
+    #[must_use]
+    pub fn offline(folder: &Path) -> Self {
+        Self { folder: folder.to_owned(), kubeconfig: None, programs: Vec::new() }
     }
 
     /// Also finds the programs of another folder, before all others.
@@ -133,7 +139,8 @@ impl Shell {
         let mut command = process::command("sh");
         command.args(["-ec", &format!("exec 2>&1\n{script}")]).current_dir(&self.folder);
         command.env("PATH", path.map_err(io::Error::other)?);
-        command.env("KUBECONFIG", &self.kubeconfig).env("HOME", &self.folder);
+        let none = self.folder.join("no-kubeconfig");
+        command.env("KUBECONFIG", self.kubeconfig.as_ref().unwrap_or(&none)).env("HOME", &self.folder);
         let output = command.output()?;
         Ok((output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned()))
     }

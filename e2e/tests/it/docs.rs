@@ -26,6 +26,9 @@ use crate::installation::apply;
 /// How long a minute of the pages takes here.
 const SETTLE: &str = "2s";
 
+/// The cluster's `auditors.yaml`, where a page takes one for granted.
+const CATALOGUE: &str = "chain: [{name: pii, image: 'registry.example/pii:1', port: 8090}]\n";
+
 /// What a page begins with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Begin {
@@ -135,45 +138,65 @@ fn looks(command: &str) -> bool {
 
 /// Goes through a page from its first block to its last.
 async fn follow(path: &str, begin: Begin) {
+    follow_all(&[path], begin, &[]).await;
+}
+
+/// Goes through one page after the other, in one cluster, in which there are these objects besides.
+async fn follow_all(paths: &[&str], begin: Begin, given: &[&str]) {
     if !can_use_namespaces() {
         eprintln!("skipped: needs root and network namespaces");
         return;
     }
-    let page = Page::read(path).unwrap();
     let mut cluster = Cluster::builder().webhooks_by_service().start().await.unwrap();
     if begin == Begin::Installed {
         apply(&cluster, "lucid.yaml");
         cluster = prepare(cluster).await;
     }
+    for manifest in given {
+        let output = cluster.kubectl(&["apply", "--server-side", "--filename", "-"], manifest).unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
     let folder = TempDir::new().unwrap();
     for name in ["charts", "deploy"] {
         std::os::unix::fs::symlink(root().join(name), folder.path().join(name)).unwrap();
     }
+    fs::write(folder.path().join("auditors.yaml"), CATALOGUE).unwrap();
     let shell = shell(&cluster, folder.path());
     let mut node = Node { cluster, operator: None, running: None };
     node.follow().await;
+    for path in paths {
+        let page = Page::read(path).unwrap();
+        let right = play(&page, folder.path(), &shell, &mut node).await;
+        compare(&page, &right);
+    }
+}
+
+/// The page as it would have to be.
+async fn play(page: &Page, folder: &Path, shell: &Shell, node: &mut Node) -> String {
     let mut differing = Differing::new();
-    // The page as it would have to be.
     let mut right = page.text().to_owned();
-    let mut sessions = 0;
+    let mut scripts = 0;
     for (info, text) in page.blocks() {
         match info {
             // Manifests with a name are files.
             "ini" | "yaml" => {
                 if let Some((name, _)) = text.strip_prefix("# ").and_then(|text| text.split_once('\n')) {
-                    fs::write(folder.path().join(name), text).unwrap();
+                    fs::write(folder.join(name), text).unwrap();
                 }
             }
+            // Of these the second runs the tests, the first among them.
+            "sh" if text.starts_with("cargo xtask demo") => {}
             "sh" => {
-                let (success, printed) = run(&shell, &mut node, text).await;
-                assert!(success, "{text}prints\n{printed}");
+                scripts += 1;
+                let (success, printed) = run(shell, node, text).await;
+                assert!(success, "{}: {text}prints\n{printed}", page.path());
                 node.follow().await;
             }
             "console" => {
-                sessions += 1;
+                scripts += 1;
                 let mut played = String::new();
                 for (command, said) in commands(text) {
-                    let printed = until(&shell, &mut node, &mut differing, &command, &said).await;
+                    let printed = until(shell, node, &mut differing, &command, &said).await;
                     played += &format!("$ {command}{printed}");
                     node.follow().await;
                 }
@@ -181,12 +204,17 @@ async fn follow(path: &str, begin: Begin) {
             }
             // Not for a shell.
             "text" | "json" | "mermaid" | "promql" => {}
-            other => panic!("what to do with {other}?"),
+            other => panic!("{}: what to do with {other}?", page.path()),
         }
     }
-    assert!(sessions > 0, "no command was run");
-    let instead = Path::new(env!("CARGO_TARGET_TMPDIR")).join(path.replace('/', "-"));
-    fs::write(&instead, &right).unwrap();
+    assert!(scripts > 0, "{}: no command was run", page.path());
+    right
+}
+
+fn compare(page: &Page, right: &str) {
+    let instead = Path::new(env!("CARGO_TARGET_TMPDIR")).join(page.path().replace('/', "-"));
+    fs::write(&instead, right).unwrap();
+    let path = page.path();
     assert!(right == page.text(), "{path} does not say what is printed; {} does", instead.display());
 }
 
@@ -273,4 +301,53 @@ async fn installing_and_removing_goes_as_its_page_says() {
 #[tokio::test]
 async fn each_symptom_is_what_its_page_says() {
     follow("docs/troubleshooting.md", Begin::Installed).await;
+}
+
+/// The Deployment of somebody in need.
+const WEB: &str = r#"{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"},
+    "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}},
+    "spec": {"containers": [{"name": "model", "image": "registry.example/model:1"}]}}}}"#;
+
+#[tokio::test]
+async fn commands_of_the_shorter_pages_work() {
+    let pages = [
+        "docs/auditors.md",
+        "docs/break-glass.md",
+        "docs/decisions.md",
+        "docs/certificates/README.md",
+        "docs/backstop.md",
+    ];
+    follow_all(&pages, Begin::Installed, &[WEB]).await;
+}
+
+#[test]
+fn a_registry_is_made_and_asked_as_its_page_says() {
+    let page = Page::read("bins/lucid-verifier/README.md").unwrap();
+    let folder = TempDir::new().unwrap();
+    let programs = program("lucid-verifier").unwrap().parent().unwrap().to_owned();
+    let shell = Shell::offline(folder.path()).with_programs(programs);
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let scripts: Vec<_> = page.blocks().into_iter().filter(|(language, _)| *language == "sh").collect();
+    let [(_, script)] = scripts[..] else { panic!("{scripts:?}") };
+    let (_, expected) = script.trim_end().rsplit_once("\n# ").unwrap();
+    let script = script.replace(":8080", &format!(":{port}"));
+    let (success, printed) = shell.run(&format!("{script}\nkill $!\n")).unwrap();
+    assert!(success && printed.contains(expected), "{printed}");
+}
+
+#[test]
+fn the_chart_refuses_contradictions_as_its_page_says() {
+    let page = Page::read("charts/lucid/README.md").unwrap();
+    let binaries = Binaries::from_env().unwrap();
+    binaries.ensure(&[Component::Helm]).unwrap();
+    let folder = TempDir::new().unwrap();
+    std::os::unix::fs::symlink(root().join("charts"), folder.path().join("charts")).unwrap();
+    let shell = Shell::offline(folder.path()).with_programs(binaries.folder());
+    let mut sessions = 0;
+    for (command, said) in page.blocks().iter().filter(|(it, _)| *it == "console").flat_map(|(_, it)| commands(it)) {
+        sessions += 1;
+        let (_, printed) = shell.run(&command).unwrap();
+        assert_eq!(printed.trim(), said.trim(), "$ {command}");
+    }
+    assert!(sessions > 0);
 }

@@ -9,9 +9,6 @@ use super::{none, pages, prose, read, tracked};
 /// Languages of blocks that somebody may type in.
 const SHELL: [&str; 4] = ["sh", "bash", "shell", "console"];
 
-/// Kept by what is tested in another way: `xtask` tests that its tasks are there, and CI runs the second of the two.
-const BY_CI: [&str; 1] = ["README.md"];
-
 #[test]
 fn every_command_is_run_by_a_test_or_marked_as_not_run() {
     let tests = tracked().into_iter().filter(|path| path.ends_with(".rs") && path.contains("/tests/"));
@@ -25,7 +22,7 @@ fn every_command_is_run_by_a_test_or_marked_as_not_run() {
         let (marked, unmarked): (Vec<_>, Vec<_>) =
             shell.partition(|(info, _)| info.split_whitespace().any(|word| word == NOT_RUN));
         let is_read = tests.iter().any(|test| test.contains(&format!("\"{}\"", page.path)));
-        if let Some((_, first)) = unmarked.first().filter(|_| !is_read && !BY_CI.contains(&page.path.as_str())) {
+        if let Some((_, first)) = unmarked.first().filter(|_| !is_read) {
             let first = first.lines().next().unwrap_or_default().trim();
             found.insert(format!(
                 "{}: no test reads the page, and `{first}` is not marked `{NOT_RUN}`",

@@ -4,6 +4,7 @@ mod commands;
 mod links;
 mod names;
 mod options;
+mod quotes;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -8,7 +8,7 @@ use super::{none, pages, read, sources};
 
 #[test]
 fn labels_and_annotations_that_a_page_names_are_there() {
-    let key = Regex::new(r"(^|[^.a-z])(lucid\.(?:computing|io)/[a-z][a-z0-9-]*)").unwrap();
+    let key = Regex::new(r"(^|[^.a-z])(lucid\.(?:computing|io)/[a-z][a-z0-9-]*[a-z0-9])").unwrap();
     let names = |text: &str| -> BTreeSet<String> { key.captures_iter(text).map(|key| key[2].to_owned()).collect() };
     let mut known = BTreeSet::new();
     for source in sources() {
@@ -61,7 +61,7 @@ fn metrics_that_a_page_names_are_there() {
                 literals.contains(stem)
                     || cuts.any(|(prefix, rest)| literals.contains(prefix) && literals.contains(&rest[1..]))
             })
-        }) || files.iter().any(|(text, _)| text.contains(&format!("# TYPE {name} ")))
+        }) || files.iter().any(|(text, _)| text.contains(&format!("\"{name}\"")))
     };
     assert!(is_there("lucid_certificate_expiry_timestamp_seconds") && is_there("lucid_injection_planning_seconds_bucket"));
     assert!(!is_there("lucid_certificate_expiry_timestamp_hours") && !is_there("lucid_injection_planing_seconds"));
@@ -102,5 +102,23 @@ fn every_alert_stands_on_the_page_of_operations() {
         let unknown = named.captures_iter(&page.text).filter(|name| !manifest.contains(&name[1]));
         found.extend(unknown.map(|name| format!("{}: there is no alert {}", page.path, &name[1])));
     }
+    none(&found);
+}
+
+#[test]
+fn every_reason_of_a_warning_or_a_finding_stands_on_a_page() {
+    let arm = Regex::new(r#"=> "([A-Z]\w+)","#).unwrap();
+    let pages = ["docs/troubleshooting.md", "docs/trust.md"].map(read).concat();
+    let mut found = BTreeSet::new();
+    let mut reasons = 0;
+    for source in ["crates/lucid-chain/src/warning.rs", "crates/lucid-policy/src/finding.rs"] {
+        for reason in arm.captures_iter(&read(source)).map(|reason| reason[1].to_owned()) {
+            reasons += 1;
+            if !pages.contains(&format!("`{reason}`")) {
+                found.insert(format!("{reason} of {source} stands on no page"));
+            }
+        }
+    }
+    assert!(reasons > 50, "{reasons} reasons");
     none(&found);
 }
