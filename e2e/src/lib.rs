@@ -1,10 +1,16 @@
 //! Lucid's own processes beside a real API server: what the end-to-end tests and `cargo xtask demo` start.
 
+mod call;
+mod images;
+mod installation;
 mod operator;
 mod pods;
 mod programs;
 mod verifier;
 
+pub use call::{Reaction, call};
+pub use images::{Image, image};
+pub use installation::Installation;
 pub use operator::{Operator, OperatorBuilder};
 pub use pods::{Answer, Reply, ask, create_pod, send};
 pub use programs::program;

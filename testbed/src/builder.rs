@@ -64,7 +64,7 @@ impl Builder {
     /// [`Builder::webhooks_by_service`]. Needs root and more, see [`node::check`](crate::node::check).
     ///
     /// Pods have addresses of IPv4 and IPv6, and reach the API server by the Service `kubernetes` and servers of this
-    /// process on [`Cluster::host_address`]. They reach nothing beyond this machine, there is no cluster DNS, and images come
+    /// process on [`Cluster::host_address`]. Services have names. Nothing beyond this machine is reached or named, and images come
     /// from [`Cluster::load_image`]. This process reaches pods and cluster IPs by [`Cluster::connect`].
     pub fn node(mut self) -> Self {
         self.node = true;

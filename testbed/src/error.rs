@@ -77,8 +77,8 @@ pub enum Error {
     ))]
     LoopbackEndpoint,
 
-    #[snafu(display("failed to run kubectl"))]
-    Kubectl { source: io::Error },
+    #[snafu(display("failed to run {client}"))]
+    Run { client: &'static str, source: io::Error },
 
     #[snafu(display("failed to read the audit log {}", path.display()))]
     AuditLog { path: PathBuf, source: io::Error },

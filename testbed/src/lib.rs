@@ -54,19 +54,19 @@
 //! `binaries` finds or builds the programs, `builder` starts them, `cluster` is what a test holds.
 //! `components` has their command lines, `readiness` waits for them; `node` has its namespaces, cgroup and files. Below:
 //! `process` (children that end with us), `network` (namespace and veth pair), `image`, `client`, `ports`, `pki`, `folder`.
-//! `objects` makes namespaces and Services. `page` runs the commands of a text for people, `kubectl` one of kubectl's.
+//! `objects` makes namespaces and Services. `page` runs the commands of a text for people, `clients` one of kubectl's or helm's.
 //! `atomic_writer` stands for the kubelet of a mounted Secret.
 
 mod atomic_writer;
 pub mod binaries;
 mod builder;
 mod client;
+mod clients;
 mod cluster;
 mod components;
 mod error;
 mod folder;
 mod image;
-mod kubectl;
 mod network;
 pub mod node;
 mod objects;

@@ -100,6 +100,12 @@ const CHECKS: &[Check] = &[
     },
     // The programs first: the end-to-end tests start them.
     Check { name: "programs", arguments: &["build", "--workspace", "--bins", "--locked"], environment: &[] },
+    // Those that run on a node are in images. What the programs depend on is there already.
+    Check {
+        name: "images",
+        arguments: &["run", "--quiet", "--package", "xtask", "--", "images", "--profile", "dev"],
+        environment: &[],
+    },
     Check {
         name: "unit, documentation and end-to-end tests",
         arguments: &["test", "--workspace", "--locked"],

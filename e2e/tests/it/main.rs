@@ -24,6 +24,7 @@ mod installation;
 mod lifecycle;
 mod manifests;
 mod modes;
+mod node;
 mod notices;
 mod policy;
 mod record;

@@ -1,10 +1,11 @@
 //! The way to the next auditor or the model.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use axum::body::Body;
-use hyper::body::Incoming;
-use hyper::header::{self, HOST, HeaderMap, HeaderName, HeaderValue};
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{self, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING};
 use hyper::http::request::Parts;
 use hyper::http::uri::{Authority, Scheme};
 use hyper::{Request, Response, Uri, Version};
@@ -12,19 +13,25 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::TokioExecutor;
 
+/// How long the next one, which is in this pod, may take to accept a connection.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+
 /// Whom to hand requests on to.
 pub(crate) struct Next {
     authority: Authority,
     client: Client<HttpConnector, Body>,
+    /// Who sends them on.
+    id: String,
 }
 
 impl Next {
-    pub(crate) fn new(authority: &Authority) -> Self {
+    pub(crate) fn new(authority: &Authority, id: &str) -> Self {
         let mut connector = HttpConnector::new();
         // A piece of an answer must not wait for the next one.
         connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(CONNECT_LIMIT));
         let client = Client::builder(TokioExecutor::new()).build(connector);
-        Self { authority: authority.clone(), client }
+        Self { authority: authority.clone(), client, id: id.to_owned() }
     }
 
     /// Sends a request of `peer` on, with its method, path, query and headers.
@@ -34,14 +41,21 @@ impl Next {
         parts: Parts,
         body: Body,
     ) -> Result<Response<Incoming>, Error> {
-        let Parts { method, uri, mut headers, .. } = parts;
+        let Parts { method, uri, version, mut headers, .. } = parts;
+        let takes_trailers = headers.get_all(TE).iter().any(|value| value == "trailers");
         // In this order: a caller could have `Connection` name the header that tells its address.
         remove_hop_by_hop(&mut headers);
         tell_client(&mut headers, peer);
-        // `Host` stays what the caller asked for. HTTP/2 has it in the URI.
-        if !headers.contains_key(HOST)
-            && let Some(host) = uri.authority().and_then(|host| host.as_str().parse().ok())
-        {
+        tell_way(&mut headers, version, &self.id);
+        if takes_trailers {
+            headers.insert(TE, HeaderValue::from_static("trailers"));
+        }
+        // Without it, the body of a GET would be left out.
+        if body.size_hint().exact().is_none() && !headers.contains_key(CONTENT_LENGTH) {
+            headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+        // `Host` stays what the caller asked for. HTTP/2, and a proxy's form of HTTP/1.1, have it in the URI.
+        if let Some(host) = uri.authority().and_then(|host| host_of(host).parse().ok()) {
             headers.insert(HOST, host);
         }
         let mut to = Uri::default().into_parts();
@@ -57,16 +71,20 @@ impl Next {
     }
 }
 
+/// Without the name and password that may stand before it.
+fn host_of(authority: &Authority) -> &str {
+    authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, host)| host)
+}
+
 /// Removes what is between two neighbours alone, RFC 9110 section 7.6.1: the named headers, and those that `Connection`
 /// names. All others pass.
 pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    const HOP_BY_HOP: [HeaderName; 5] = [
-        header::CONNECTION,
-        header::TE,
-        header::TRANSFER_ENCODING,
-        header::UPGRADE,
-        HeaderName::from_static("keep-alive"),
-    ];
+    // Of a message that tells its length in both ways, this one is wrong: RFC 9112 section 6.3.
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.remove(CONTENT_LENGTH);
+    }
+    const HOP_BY_HOP: [HeaderName; 5] =
+        [header::CONNECTION, TE, TRANSFER_ENCODING, header::UPGRADE, HeaderName::from_static("keep-alive")];
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .into_iter()
@@ -86,6 +104,14 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// The first auditor of a chain adds it. The others are called from within the pod, and leave what the one before has told;
 /// what callers outside write there themselves stands before that address.
 fn tell_client(headers: &mut HeaderMap, peer: IpAddr) {
+    // Some servers, those of WSGI among them, take `_` in a name for `-`.
+    let looks_like_it = |name: &&HeaderName| {
+        **name != FORWARDED_FOR && name.as_str().replace('_', "-") == FORWARDED_FOR.as_str()
+    };
+    let others: Vec<HeaderName> = headers.keys().filter(looks_like_it).cloned().collect();
+    for name in others {
+        headers.remove(name);
+    }
     // A socket that takes IPv4 and IPv6 tells IPv4 addresses in the form of IPv6.
     let peer = peer.to_canonical();
     if peer.is_loopback() && headers.contains_key(FORWARDED_FOR) {
@@ -98,6 +124,16 @@ fn tell_client(headers: &mut HeaderMap, peer: IpAddr) {
     // Always valid: it is made of valid values and an address.
     if let Ok(value) = HeaderValue::from_bytes(&all.join(&b", "[..])) {
         headers.insert(FORWARDED_FOR, value);
+    }
+}
+
+/// Tells the model which auditors a request has passed, in their order: RFC 9110 section 7.6.3.
+fn tell_way(headers: &mut HeaderMap, version: Version, id: &str) {
+    // `HTTP/1.1` is written without its name.
+    let version = format!("{version:?}");
+    let version = version.strip_prefix("HTTP/").unwrap_or(&version);
+    if let Ok(value) = format!("{version} {id}").parse() {
+        headers.append(header::VIA, value);
     }
 }
 
@@ -130,12 +166,25 @@ mod tests {
     }
 
     #[test]
+    fn no_other_spelling_of_the_header_passes() {
+        let mut headers = HeaderMap::new();
+        for name in ["x_forwarded_for", "x-forwarded_for", "x_other"] {
+            headers.insert(name, "1.2.3.4".parse().unwrap());
+        }
+        tell_client(&mut headers, IpAddr::from([127, 0, 0, 1]));
+        let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["x-forwarded-for", "x_other"]);
+    }
+
+    #[test]
     fn what_is_between_neighbours_does_not_pass() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("connection", "close, X-Mine"),
             ("x-mine", "1"),
             ("transfer-encoding", "chunked"),
+            ("content-length", "5"),
             ("upgrade", "websocket"),
             ("keep-alive", "timeout=5"),
             ("te", "trailers"),

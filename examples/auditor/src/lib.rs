@@ -14,11 +14,14 @@
 
 mod forward;
 mod phrases;
+mod serve;
 mod settings;
 mod watch;
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::Router;
@@ -27,20 +30,27 @@ use axum::extract::{ConnectInfo, Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Limited};
+use futures::stream;
+use http_body_util::{BodyExt as _, Collected, LengthLimitError, Limited, StreamBody};
+use hyper::body::Frame;
 use hyper::header::{CONTENT_ENCODING, HeaderMap};
-use hyper::{StatusCode, http::request::Parts};
+use hyper::http::request::Parts;
+use hyper::{Method, StatusCode, Version};
 use serde_json::json;
+use tokio::time::timeout;
 
 use forward::Next;
 pub use phrases::Phrases;
+pub use serve::serve;
 pub use settings::{Mode, SettingError, Settings};
 use watch::{Watched, Which};
 
-/// The auditor as a service. It has to be served with the addresses of its callers
-/// (`into_make_service_with_connect_info::<SocketAddr>`).
+/// How long a request that has to be read whole may take to arrive.
+const BODY_LIMIT: Duration = Duration::from_secs(60);
+
+/// The auditor as a service, for [`serve`](serve()).
 pub fn router(settings: Settings) -> Router {
-    let auditor = Arc::new(Auditor { next: Next::new(&settings.next), settings });
+    let auditor = Arc::new(Auditor { next: Next::new(&settings.next, &settings.id), settings });
     // Other methods on these paths are the model's.
     Router::new()
         .route("/health", get(health).fallback(pass))
@@ -70,11 +80,11 @@ async fn health(
 /// Judges a text: `{"allowed":true}`, or `{"allowed":false,"phrase":"…"}`.
 async fn audit(State(auditor): State<Arc<Auditor>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let text = match auditor.read(&parts.headers, body).await {
-        Ok(text) => text,
+    let collected = match auditor.read(&parts.headers, body).await {
+        Ok(collected) => collected,
         Err(refusal) => return refusal,
     };
-    match auditor.settings.phrases.found_in(&text) {
+    match auditor.settings.phrases.found_in(&collected.to_bytes()) {
         Some(phrase) => Json(json!({"allowed": false, "phrase": phrase})).into_response(),
         None => Json(json!({"allowed": true})).into_response(),
     }
@@ -87,6 +97,10 @@ async fn pass(
     request: Request,
 ) -> Response {
     let (parts, body) = request.into_parts();
+    if parts.method == Method::CONNECT {
+        let message = "found CONNECT, which asks for a tunnel that nobody could look into";
+        return auditor.refusal(StatusCode::METHOD_NOT_ALLOWED, "unreadable", message);
+    }
     let body = match auditor.settings.mode {
         // Nothing waits for the verdict: the body is looked at while it passes.
         Mode::Observe => auditor.watched(Which::Request, body),
@@ -108,35 +122,51 @@ async fn pass(
 impl Auditor {
     /// The body of a request that may pass.
     async fn judged(&self, parts: &Parts, body: Body) -> Result<Body, Response> {
-        let text = self.read(&parts.headers, body).await?;
-        let Some(phrase) = self.settings.phrases.found_in(&text) else { return Ok(Body::from(text)) };
+        let collected = self.read(&parts.headers, body).await?;
+        let trailers = collected.trailers().cloned();
+        let text = collected.to_bytes();
+        let Some(phrase) = self.settings.phrases.found_in(&text) else {
+            let Some(trailers) = trailers else { return Ok(Body::from(text)) };
+            let frames = [Frame::data(text), Frame::trailers(trailers)].map(Ok::<_, Infallible>);
+            return Ok(Body::new(StreamBody::new(stream::iter(frames))));
+        };
         tracing::warn!(method = %parts.method, path = parts.uri.path(), phrase, "refused a request");
         let message = format!("the request contains \"{phrase}\"");
         Err(self.refusal(StatusCode::FORBIDDEN, "blocked", &message))
     }
 
-    /// The whole of a body, if it can be read and is not too long.
-    async fn read(&self, headers: &HeaderMap, body: Body) -> Result<Bytes, Response> {
+    /// The whole of a body, if it can be read, is not too long and does not take too long.
+    async fn read(&self, headers: &HeaderMap, body: Body) -> Result<Collected<Bytes>, Response> {
         if let Some(encoding) = encoding(headers) {
             let message =
                 format!("found a body that is encoded as {encoding}, accepted one that is not encoded");
             return Err(self.refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unreadable", &message));
         }
         let most = self.settings.most_bytes;
-        match Limited::new(body, most).collect().await {
-            Ok(collected) => Ok(collected.to_bytes()),
-            Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+        match timeout(BODY_LIMIT, Limited::new(body, most).collect()).await {
+            Ok(Ok(collected)) => Ok(collected),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => {
                 let message = format!("accepted a body of at most {most} bytes");
                 Err(self.refusal(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &message))
             }
-            Err(error) => Err(self.refusal(StatusCode::BAD_REQUEST, "cut_off", &error.to_string())),
+            Ok(Err(error)) => Err(self.refusal(StatusCode::BAD_REQUEST, "cut_off", &error.to_string())),
+            Err(_elapsed) => {
+                let message = format!("accepted a body that arrives within {} s", BODY_LIMIT.as_secs());
+                Err(self.refusal(StatusCode::REQUEST_TIMEOUT, "too_slow", &message))
+            }
         }
     }
 
     /// The model's answer, looked at while it passes: each piece goes on as soon as it is there.
     fn answer(&self, answer: hyper::Response<hyper::body::Incoming>) -> Response {
         let (mut parts, body) = answer.into_parts();
+        if parts.status == StatusCode::SWITCHING_PROTOCOLS {
+            let message = "the answer changes to another protocol, which nobody has asked for";
+            return self.refusal(StatusCode::BAD_GATEWAY, "unreadable", message);
+        }
         forward::remove_hop_by_hop(&mut parts.headers);
+        // How the model speaks does not bind the caller's connection.
+        parts.version = Version::HTTP_11;
         if let Some(encoding) = encoding(&parts.headers) {
             let message = format!("the answer is encoded as {encoding} and cannot be read");
             match self.settings.mode {

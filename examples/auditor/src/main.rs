@@ -1,11 +1,11 @@
 //! The auditor as a process.
 
 use std::error::Error;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::ExitCode;
 
 use axum::serve::ListenerExt as _;
-use example_auditor::{Settings, router};
+use example_auditor::{Settings, router, serve};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -28,11 +28,11 @@ async fn run() -> Result<(), Box<dyn Error>> {
     tracing::info!(id = settings.id, port = settings.port, next = %settings.next, mode = ?settings.mode, "ready");
     // The first process of a container gets no signal that it does not ask for.
     let mut terminate = signal(SignalKind::terminate())?;
-    let service = router(settings).into_make_service_with_connect_info::<SocketAddr>();
     let asked_to_end = async move {
         terminate.recv().await;
     };
-    Ok(axum::serve(listener, service).with_graceful_shutdown(asked_to_end).await?)
+    serve(listener, router(settings), asked_to_end).await;
+    Ok(())
 }
 
 /// Listens on all addresses: `localhost`, by which auditors call each other, is `::1` first, and who is not there leaves the

@@ -47,6 +47,8 @@ pub enum Component {
     Loopback,
     /// CNI plugin: chooses the addresses of pods.
     HostLocal,
+    /// What answers for the names of Services.
+    CoreDns,
     /// The program that keeps a pod's namespaces. Static.
     Pause,
     /// The package manager, for charts.
@@ -62,7 +64,7 @@ impl Component {
         [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Scheduler];
 
     /// What [`Builder::node`](crate::Builder::node) needs besides those.
-    pub const NODE: [Self; 11] = [
+    pub const NODE: [Self; 12] = [
         Self::Kubelet,
         Self::KubeProxy,
         Self::Containerd,
@@ -72,6 +74,7 @@ impl Component {
         Self::Ptp,
         Self::Loopback,
         Self::HostLocal,
+        Self::CoreDns,
         Self::Pause,
         Self::Hello,
     ];
@@ -93,6 +96,7 @@ impl Component {
             Self::Ptp => "ptp",
             Self::Loopback => "loopback",
             Self::HostLocal => "host-local",
+            Self::CoreDns => "coredns",
             Self::Helm => "helm",
             Self::Pause => "pause",
             Self::Hello => "hello",

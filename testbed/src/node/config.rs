@@ -1,6 +1,6 @@
 //! The files and the command lines of a node's programs.
 
-use std::{fs, io, path::PathBuf};
+use std::{fs, io, net::Ipv4Addr, path::PathBuf};
 
 use crate::{
     Binaries, Cluster,
@@ -21,6 +21,10 @@ const CONTAINERD: &str = "containerd/config.toml";
 const KUBELET: &str = "kubelet.yaml";
 const KUBELET_KUBECONFIG: &str = "kubelet.kubeconfig";
 const PROXY: &str = "kube-proxy.yaml";
+const COREFILE: &str = "Corefile";
+
+/// Where the cluster's DNS is asked: an address of the node itself, so that it needs no Service.
+pub(super) const DNS: Ipv4Addr = Ipv4Addr::new(169, 254, 20, 10);
 
 /// Where containerd listens.
 pub(super) fn socket(cluster: &Cluster) -> PathBuf {
@@ -40,6 +44,7 @@ pub(super) fn write_files(cluster: &Cluster, binaries: &Binaries, cgroup: &str) 
         (KUBELET, kubelet(cluster, cgroup)),
         (KUBELET_KUBECONFIG, kubeconfig.map_err(io::Error::other)?),
         (PROXY, proxy(cluster)),
+        (COREFILE, corefile(cluster)),
     ] {
         cluster.folder.write(name, &text)?;
     }
@@ -125,7 +130,9 @@ tlsCertFile: {folder}/{SERVING_CERTIFICATE}
 tlsPrivateKeyFile: {folder}/{SERVING_KEY}
 podLogsDir: {folder}/logs/pods
 volumePluginDir: {folder}/kubelet/volume-plugins
-# No cluster DNS, and none of this machine's either.
+clusterDNS: ['{DNS}']
+clusterDomain: cluster.local
+# Nothing beyond the cluster has a name.
 resolvConf: /dev/null
 # A full disk of this machine is no affair of the tests.
 evictionHard: {{}}
@@ -162,6 +169,24 @@ metricsBindAddress: 127.0.0.1:10249
 conntrack: {{maxPerCore: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}}
 "
     )
+}
+
+fn corefile(cluster: &Cluster) -> String {
+    let folder = cluster.folder.path().display();
+    format!(
+        ".:53 {{
+    bind {DNS}
+    errors
+    kubernetes cluster.local in-addr.arpa ip6.arpa {{
+        kubeconfig {folder}/{ADMIN_KUBECONFIG}
+    }}
+}}
+"
+    )
+}
+
+pub(super) fn dns_args(cluster: &Cluster) -> Vec<String> {
+    vec!["-conf".to_owned(), format!("{}/{COREFILE}", cluster.folder.path().display())]
 }
 
 pub(super) fn proxy_args(cluster: &Cluster) -> Vec<String> {

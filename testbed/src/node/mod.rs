@@ -56,6 +56,7 @@ mount --make-rshared /
 mount -t proc proc /proc
 for folder in "$@"; do mount -t tmpfs -o mode=755 tmpfs "$folder"; done
 ip route add default dev eth0
+ip address add "$DNS/32" dev lo
 echo 1 >/proc/sys/net/ipv4/ip_forward
 echo 1 >/proc/sys/net/ipv6/conf/all/forwarding
 nft add table ip testbed
@@ -92,7 +93,11 @@ impl Node {
         let hides = |hidden: &Path| used.iter().any(|path| path.starts_with(hidden));
         let hidden = HIDDEN.map(Path::new).into_iter().filter(|path| path.is_dir() && !hides(path));
         let mut set_up = node.command("sh");
-        set_up.args(["-ec", SET_UP, "sh"]).args(hidden).env("PODS", config::POD_RANGE);
+        set_up
+            .args(["-ec", SET_UP, "sh"])
+            .args(hidden)
+            .env("PODS", config::POD_RANGE)
+            .env("DNS", config::DNS.to_string());
         process::output(&mut set_up).context(SetUpSnafu)?;
         Ok(node)
     }
@@ -157,12 +162,18 @@ pub(crate) async fn start(cluster: &mut Cluster, binaries: &Binaries) -> Result<
     cluster.load_image(&pause.context(StageSnafu).context(NodeSnafu)?).await?;
 
     cluster.run(Component::KubeProxy, binaries, &config::proxy_args(cluster))?;
+    cluster.run(Component::CoreDns, binaries, &config::dns_args(cluster))?;
     cluster.run(Component::Kubelet, binaries, &config::kubelet_args(cluster))?;
     let nodes = Api::<NodeObject>::all(cluster.client());
     readiness::until(cluster, Component::Kubelet.name(), || ready(nodes.clone())).await?;
-    let service = SocketAddr::from((components::KUBERNETES_SERVICE, 443));
     let namespace = cluster.network.as_ref().map(Network::namespace);
-    readiness::until(cluster, Component::KubeProxy.name(), || reaches(namespace.clone(), service)).await
+    for (component, address) in [
+        (Component::KubeProxy, SocketAddr::from((components::KUBERNETES_SERVICE, 443))),
+        (Component::CoreDns, SocketAddr::from((config::DNS, 53))),
+    ] {
+        readiness::until(cluster, component.name(), || reaches(namespace.clone(), address)).await?;
+    }
+    Ok(())
 }
 
 async fn containerd(ctr: Option<Ctr>) -> Result<(), String> {

@@ -3,10 +3,10 @@
 
 use std::io::{self, Write as _};
 
+use aws_lc_rs::digest::{SHA256, digest as hash};
 use flate2::{Compression, GzBuilder};
 use lucid_e2e::Error;
 use serde_json::{Map, Value, json};
-use sha2::{Digest as _, Sha256};
 use tar::{Builder, EntryType};
 
 use super::containerfile::Config;
@@ -27,16 +27,16 @@ pub(crate) struct Archive {
 struct Blob {
     media_type: &'static str,
     bytes: Vec<u8>,
+    digest: String,
 }
 
 impl Archive {
     /// An image that is run as `config` says, with `layer`, a tar archive, as its file system.
-    pub(crate) fn new(config: &Config, layer: &[u8]) -> Result<Self, Error> {
+    pub(crate) fn new(config: &Config, layer: &[u8], compression: Compression) -> Result<Self, Error> {
         // The header of gzip would tell a time and the file's name: neither is there.
-        let mut gzip = GzBuilder::new().mtime(0).write(Vec::new(), Compression::default());
+        let mut gzip = GzBuilder::new().mtime(0).write(Vec::new(), compression);
         gzip.write_all(layer)?;
-        let compressed =
-            Blob { media_type: "application/vnd.oci.image.layer.v1.tar+gzip", bytes: gzip.finish()? };
+        let compressed = Blob::new("application/vnd.oci.image.layer.v1.tar+gzip", gzip.finish()?);
         let config = Blob::json("application/vnd.oci.image.config.v1+json", &image_config(config, layer)?)?;
         let manifest = json!({
             "schemaVersion": 2,
@@ -48,8 +48,8 @@ impl Archive {
     }
 
     /// The digest of the manifest: what a pod names after `@`.
-    pub(crate) fn digest(&self) -> String {
-        digest(&self.manifest.bytes)
+    pub(crate) fn digest(&self) -> &str {
+        &self.manifest.digest
     }
 
     /// Bytes of the compressed layer.
@@ -74,18 +74,19 @@ impl Archive {
         let layout = json!({"imageLayoutVersion": "1.0.0"});
 
         let mut blobs = [&self.layer, &self.config, &self.manifest];
-        blobs.sort_by_key(|blob| digest(&blob.bytes));
+        blobs.sort_by_key(|blob| &blob.digest);
         let mut archive = Builder::new(Vec::new());
         for folder in ["blobs", "blobs/sha256"] {
             archive.append_data(&mut layer::header(EntryType::Directory, 0o755, 0), folder, io::empty())?;
         }
-        let files =
-            blobs.map(|blob| (digest(&blob.bytes).replace("sha256:", "blobs/sha256/"), blob.bytes.clone()));
+        let (index, layout) = (index.to_string(), layout.to_string());
+        let blobs =
+            blobs.map(|blob| (format!("blobs/{}", blob.digest.replace(':', "/")), blob.bytes.as_slice()));
         let texts = [("index.json", &index), ("oci-layout", &layout)];
-        let texts = texts.map(|(name, json)| (name.to_owned(), json.to_string().into_bytes()));
-        for (name, bytes) in files.into_iter().chain(texts) {
+        let texts = texts.map(|(name, text)| (name.to_owned(), text.as_bytes()));
+        for (name, bytes) in blobs.into_iter().chain(texts) {
             let mut header = layer::header(EntryType::Regular, 0o644, bytes.len());
-            archive.append_data(&mut header, name, bytes.as_slice())?;
+            archive.append_data(&mut header, name, bytes)?;
         }
         Ok(archive.into_inner()?)
     }
@@ -94,13 +95,18 @@ impl Archive {
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
 impl Blob {
+    fn new(media_type: &'static str, bytes: Vec<u8>) -> Self {
+        let digest = digest(&bytes);
+        Self { media_type, bytes, digest }
+    }
+
     /// Maps of serde_json are sorted, so that the same value is always the same text.
     fn json(media_type: &'static str, value: &Value) -> Result<Self, Error> {
-        Ok(Self { media_type, bytes: serde_json::to_vec(value)? })
+        Ok(Self::new(media_type, serde_json::to_vec(value)?))
     }
 
     fn descriptor(&self) -> Value {
-        json!({"mediaType": self.media_type, "digest": digest(&self.bytes), "size": self.bytes.len()})
+        json!({"mediaType": self.media_type, "digest": self.digest, "size": self.bytes.len()})
     }
 }
 
@@ -141,8 +147,8 @@ fn architecture() -> Result<&'static str, Error> {
 }
 
 fn digest(bytes: &[u8]) -> String {
-    let hash = Sha256::digest(bytes);
-    let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash = hash(&SHA256, bytes);
+    let hex: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")
 }
 
@@ -165,6 +171,10 @@ mod tests {
         }
     }
 
+    fn archive(config: &Config, layer: &[u8]) -> Archive {
+        Archive::new(config, layer, Compression::default()).unwrap()
+    }
+
     fn files(archive: &[u8]) -> BTreeMap<String, Vec<u8>> {
         let mut archive = tar::Archive::new(archive);
         let mut files = BTreeMap::new();
@@ -179,7 +189,7 @@ mod tests {
 
     #[test]
     fn index_leads_to_manifest_and_that_to_config_and_layer() {
-        let archive = Archive::new(&config(), b"a layer").unwrap();
+        let archive = archive(&config(), b"a layer");
         let files = files(&archive.bytes("registry.example:5000/a:1").unwrap());
         let blob = |descriptor: &Value| {
             let name = descriptor["digest"].as_str().unwrap().replace(':', "/");
@@ -207,12 +217,11 @@ mod tests {
 
     #[test]
     fn the_same_image_is_the_same_archive_and_a_reference_does_not_change_its_digest() {
-        let (first, second) =
-            (Archive::new(&config(), b"a").unwrap(), Archive::new(&config(), b"a").unwrap());
+        let (first, second) = (archive(&config(), b"a"), archive(&config(), b"a"));
         assert_eq!(first.bytes("a:1").unwrap(), second.bytes("a:1").unwrap());
         assert_ne!(first.bytes("a:1").unwrap(), second.bytes("a:2").unwrap());
         let other = Config { user: "65533:65533".to_owned(), ..config() };
-        assert_ne!(first.digest(), Archive::new(&other, b"a").unwrap().digest());
-        assert_ne!(first.digest(), Archive::new(&config(), b"b").unwrap().digest());
+        assert_ne!(first.digest(), archive(&other, b"a").digest());
+        assert_ne!(first.digest(), archive(&config(), b"b").digest());
     }
 }

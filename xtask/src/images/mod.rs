@@ -20,12 +20,13 @@ use clap::Args;
 use comfy_table::{Table, presets};
 use lucid_e2e::Error;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::report::{self, Output};
 use archive::Archive;
 use containerfile::Containerfile;
 use context::Context;
-use program::Profile;
+use program::{Place, Profile};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
@@ -52,9 +53,9 @@ pub(crate) struct Images {
     /// The tag of the references.
     #[arg(long, default_value = env!("CARGO_PKG_VERSION"))]
     tag: String,
-    /// The folder for archives and contexts.
-    #[arg(long, default_value = "target/images")]
-    folder: PathBuf,
+    /// The folder for archives and contexts: target/images, or target/images/dev for those of `dev`.
+    #[arg(long)]
+    folder: Option<PathBuf>,
     /// Also build everything a second time, from nothing and in another folder, and compare the digests.
     #[arg(long)]
     twice: bool,
@@ -76,15 +77,26 @@ struct Made {
 
 pub(crate) fn run(options: &Images) -> Result<(), Error> {
     let images = chosen(&options.names)?;
-    let folder = std::path::absolute(&options.folder)?;
-    let mut made = Vec::new();
-    for (name, source) in &images {
-        made.push(make(name, source, options, &folder)?);
-    }
+    let folder = match &options.folder {
+        Some(folder) => std::path::absolute(folder)?,
+        None => Path::new(ROOT).canonicalize()?.join(options.profile.folder()),
+    };
+    // Cargo builds in one folder for one process at a time; what is made of it is no different.
+    fs::create_dir_all(&folder)?;
+    let lock = fs::File::create(folder.join(".lock"))?;
+    lock.lock()?;
+
+    let build = folder.join("build");
+    let shared = target_folder()?;
+    let intermediate = if options.profile == Profile::Dev { &shared } else { &build };
+    let place = Place { programs: &build, intermediate };
+    let made = make_all(&images, options, &folder, &place)?;
     if options.twice {
         let again = tempfile::tempdir()?;
-        for ((name, source), first) in images.iter().zip(&made) {
-            let second = make(name, source, options, again.path())?;
+        let build = again.path().join("build");
+        let place = Place { programs: &build, intermediate: &build };
+        let second = make_all(&images, options, again.path(), &place)?;
+        for ((name, _), (first, second)) in images.iter().zip(made.iter().zip(second)) {
             if second.digest != first.digest {
                 let message = format!("{name} is not reproducible: {}, then {}", first.digest, second.digest);
                 return Err(message.into());
@@ -93,6 +105,26 @@ pub(crate) fn run(options: &Images) -> Result<(), Error> {
         }
     }
     print(&made, options.output)
+}
+
+/// Where Cargo builds this workspace.
+fn target_folder() -> Result<PathBuf, Error> {
+    let metadata = report::output("cargo", &["metadata", "--no-deps", "--offline", "--format-version", "1"]);
+    let metadata: Value = serde_json::from_str(&metadata)?;
+    let folder = metadata["build_directory"].as_str().or(metadata["target_directory"].as_str());
+    Ok(folder.ok_or("cargo metadata tells no build_directory")?.into())
+}
+
+fn make_all(
+    images: &[(&str, &str)],
+    options: &Images,
+    folder: &Path,
+    place: &Place<'_>,
+) -> Result<Vec<Made>, Error> {
+    let names: Vec<_> = images.iter().map(|(name, _)| *name).collect();
+    let programs = program::build(&names, options.profile, place)?;
+    let made = images.iter().zip(programs);
+    made.map(|((name, source), program)| make(name, source, &program, options, folder)).collect()
 }
 
 fn chosen(names: &[String]) -> Result<Vec<(&'static str, &'static str)>, Error> {
@@ -104,9 +136,8 @@ fn chosen(names: &[String]) -> Result<Vec<(&'static str, &'static str)>, Error> 
     Ok(IMAGES.iter().copied().filter(|(name, _)| is_chosen(name)).collect())
 }
 
-fn make(name: &str, source: &str, options: &Images, folder: &Path) -> Result<Made, Error> {
-    eprintln!("\nxtask: image {name}");
-    let program = program::build(name, options.profile, &folder.join("build"))?;
+fn make(name: &str, source: &str, program: &Path, options: &Images, folder: &Path) -> Result<Made, Error> {
+    eprintln!("xtask: image {name}");
     let containerfile = read(source)?;
 
     let place = folder.join("context").join(name);
@@ -115,7 +146,7 @@ fn make(name: &str, source: &str, options: &Images, folder: &Path) -> Result<Mad
         match copy.source.as_str() {
             "ca-certificates.crt" => context.add_file(&copy.source, Path::new(debian::CERTIFICATES))?,
             "network-tools" => debian::network_tools(&mut context.folder(&copy.source)?)?,
-            found if found == name => context.add_file(&copy.source, &program)?,
+            found if found == name => context.add_file(&copy.source, program)?,
             found => {
                 return Err(format!(
                     "{source}/Containerfile copies {found:?}, accepted {name}, ca-certificates.crt, network-tools"
@@ -127,10 +158,10 @@ fn make(name: &str, source: &str, options: &Images, folder: &Path) -> Result<Mad
 
     let layer = layer::Tree::of(&containerfile.copies, &place)?.archive()?;
     let reference = format!("{}/{name}:{}", options.repository, options.tag);
-    let archive = Archive::new(&containerfile.config, &layer)?;
+    let archive = Archive::new(&containerfile.config, &layer, options.profile.compression())?;
     let path = folder.join(format!("{name}.oci.tar"));
     fs::write(&path, archive.bytes(&reference)?)?;
-    Ok(Made { reference, digest: archive.digest(), size: archive.layer_size(), archive: path })
+    Ok(Made { reference, digest: archive.digest().to_owned(), size: archive.layer_size(), archive: path })
 }
 
 /// The Containerfile of `source`, a folder of this repository.

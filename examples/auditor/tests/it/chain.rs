@@ -9,7 +9,8 @@ use crate::{NOBODY, auditor, chain, client, serve};
 
 #[tokio::test]
 async fn the_model_gets_the_request_as_it_was_sent() {
-    let first = chain(serve(example_model::router()).await, &[]).await;
+    let second = auditor(serve(example_model::router()).await, &[]).await;
+    let first = auditor(second, &[("LUCID_AUDITOR_ID", "first")]).await;
     let request = client()
         .put(format!("http://{first}/v1/a%20b?x=1&x=2&y"))
         .header("host", "model.shop.svc:5000")
@@ -19,6 +20,7 @@ async fn the_model_gets_the_request_as_it_was_sent() {
         .header("accept-encoding", "gzip")
         .header("connection", "x-mine, x-forwarded-for")
         .header("x-mine", "1")
+        .header("via", "1.0 proxy")
         .body("hello");
     let asked: Value = request.send().await.unwrap().json().await.unwrap();
     assert_eq!(asked["method"], "PUT");
@@ -31,6 +33,8 @@ async fn the_model_gets_the_request_as_it_was_sent() {
     assert_eq!(headers["accept-encoding"], json!(["gzip"]));
     assert_eq!(headers["content-length"], json!(["5"]));
     assert_eq!(headers["x-forwarded-for"], json!(["127.0.0.1"]), "nobody can have it removed");
+    let way = json!(["1.0 proxy", "1.1 first", "1.1 example-auditor"]);
+    assert_eq!(headers["via"], way, "each auditor, in the order of the chain");
     assert_eq!(headers["x-mine"], Value::Null, "named by Connection, it is for the first neighbour alone");
 }
 

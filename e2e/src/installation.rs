@@ -1,0 +1,92 @@
+use std::path::Path;
+use std::process::Output;
+
+use lucid_testbed::Cluster;
+use serde_json::Value;
+
+use crate::{Error, image};
+
+/// The folder of the repository.
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+/// The namespace of the chart.
+const NAMESPACE: &str = "lucid-system";
+/// What the chart and its pods may run.
+const IMAGES: [&str; 6] =
+    ["lucid-operator", "lucid-validator", "lucid-verifier", "lucid-init", "example-auditor", "example-model"];
+/// The static program for pods that try things out.
+const BUSYBOX: &str = "/bin/busybox";
+
+/// A cluster with a node that has [`image`]s of all programs, for Lucid to be installed on by its chart.
+#[derive(Debug)]
+pub struct Installation {
+    /// The cluster with the node.
+    pub cluster: Cluster,
+}
+
+impl Installation {
+    /// An image of a shell and small tools, for pods that try things out: `/busybox` is its entry point.
+    pub const BUSYBOX: &str = "example.com/busybox:1";
+
+    /// Starts the cluster and loads the images. Lucid is not installed yet.
+    ///
+    /// # Errors
+    ///
+    /// When there can be no node, or the images cannot be made.
+    pub async fn prepare() -> Result<Self, Error> {
+        // Before the cluster: it may take minutes.
+        let images = IMAGES.iter().map(|name| image(name)).collect::<Result<Vec<_>, _>>()?;
+        let busybox = lucid_testbed::Image::of_program(Self::BUSYBOX, Path::new(BUSYBOX))
+            .map_err(|error| format!("failed to read a static busybox (Debian: busybox-static): {error}"))?;
+        let cluster = Cluster::builder().node().start().await?;
+        cluster.load_image(&busybox).await?;
+        for image in images {
+            cluster.load_archive(&image.archive).await?;
+        }
+        Ok(Self { cluster })
+    }
+
+    /// `helm upgrade --install` of the chart with these values, until all is ready.
+    ///
+    /// # Errors
+    ///
+    /// When helm fails; what it said, and what the pods of Lucid said, is the message.
+    pub async fn install(&self, values: &Value) -> Result<(), Error> {
+        let chart = format!("{ROOT}/charts/lucid");
+        let arguments = ["upgrade", "--install", "lucid", &chart, "--create-namespace", "-f", "-"];
+        self.helm(&arguments, &values.to_string()).await.map(drop)
+    }
+
+    /// Runs helm in the namespace of the chart, until what it changes is ready.
+    ///
+    /// # Errors
+    ///
+    /// When it fails; what it said, and what the pods of Lucid said, is the message.
+    pub async fn helm(&self, arguments: &[&str], input: &str) -> Result<String, Error> {
+        let mut all = arguments.to_vec();
+        all.extend(["--namespace", NAMESPACE, "--wait", "--timeout", "3m"]);
+        let output = self.cluster.helm(&all, input)?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let mut message =
+            format!("helm {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
+        for look in [&["get", "pods", "-A", "-o", "wide"][..], &["get", "events", "-n", NAMESPACE]] {
+            message += &self.kubectl(look)?;
+        }
+        for program in ["lucid-operator", "lucid-validator", "lucid-verifier"] {
+            let selector = format!("app.kubernetes.io/name={program}");
+            message += &self.kubectl(&["logs", "-n", NAMESPACE, "-l", &selector, "--tail=20", "--prefix"])?;
+        }
+        Err(message.into())
+    }
+
+    /// What kubectl prints, on both streams.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be run.
+    pub fn kubectl(&self, arguments: &[&str]) -> Result<String, Error> {
+        let Output { stdout, stderr, .. } = self.cluster.kubectl(arguments, "")?;
+        Ok(format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr)))
+    }
+}

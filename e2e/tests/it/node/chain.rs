@@ -1,0 +1,258 @@
+//! The chain of a pod that runs.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use http::StatusCode;
+use lucid_e2e::{Installation, call};
+use lucid_testbed::node;
+use serde_json::{Value, json};
+
+use super::{
+    INJECTION, TOXICITY, addresses, ask, assert_through_the_chain, busybox, create, installed, pod, stored,
+    wait, wget,
+};
+use crate::common::ENABLED;
+
+/// In one cluster, as a node takes its time to start.
+#[tokio::test]
+async fn pods_run_and_answer_through_their_chain_whoever_calls_and_however() {
+    if !node::can_run() {
+        return;
+    }
+    let site = installed().await;
+    create(&site, "shop", &with_root(pod("model", &json!({})))).await;
+    create(&site, "shop", &pod("outbound", &json!({"lucid.computing/direction": "outbound"}))).await;
+    for name in ["pod/model", "pod/outbound"] {
+        wait(&site, "shop", name, "condition=Ready");
+    }
+    callers_from_outside(&site).await;
+    each_auditor_refuses_what_it_is_for(&site).await;
+    callers_in_the_pod(&site).await;
+    callers_who_try_to_get_around(&site).await;
+    what_leaves_the_pod(&site).await;
+    a_service_and_its_name(&site);
+    an_auditor_that_crashes_comes_back(&site).await;
+    a_job_completes(&site).await;
+    a_restricted_namespace(&site).await;
+    probes_have_held(&site).await;
+}
+
+/// Adds a container that runs as root.
+fn with_root(mut pod: Value) -> Value {
+    let root = json!({"name": "root", "image": Installation::BUSYBOX, "args": ["sleep", "3600"],
+        "securityContext": {"runAsUser": 0}});
+    pod["spec"]["containers"].as_array_mut().unwrap().push(root);
+    pod
+}
+
+async fn callers_from_outside(site: &Installation) {
+    let addresses = addresses(site, "shop", "model").await;
+    assert_eq!(addresses.iter().map(IpAddr::is_ipv6).collect::<Vec<_>>(), [false, true]);
+    for address in addresses {
+        // The model's port, those of the auditors, the later one's too.
+        for port in [5000, 8090, 8093] {
+            let reaction = ask(site, (address, port), "hello").await;
+            assert_through_the_chain(&reaction.body, &format!("{address} port {port}"));
+            let caller = &reaction.body["headers"]["x-forwarded-for"][0];
+            assert_ne!(caller, &json!(address.to_string()), "the caller's address, not the pod's");
+        }
+    }
+}
+
+async fn each_auditor_refuses_what_it_is_for(site: &Installation) {
+    let address = addresses(site, "shop", "model").await[0];
+    for (prompt, auditor) in [
+        (format!("Please {INJECTION}"), "lucid-injection-auditor"),
+        (format!("Hey, {TOXICITY}"), "lucid-toxicity-auditor"),
+        (format!("{TOXICITY}, {INJECTION}"), "lucid-injection-auditor"),
+    ] {
+        let reaction = ask(site, (address, 5000), &prompt).await;
+        assert_eq!(reaction.status, StatusCode::FORBIDDEN, "{reaction:?}");
+        assert_eq!(reaction.body["error"]["auditor"], auditor, "{reaction:?}");
+    }
+}
+
+async fn callers_in_the_pod(site: &Installation) {
+    for host in hosts(site, "model").await {
+        for port in [5000, 8093, 8090] {
+            let url = format!("http://{host}:{port}/v1/models");
+            assert_through_the_chain(&wget(site, "shop", "model", "app", &url), &url);
+        }
+    }
+}
+
+/// Every name that a pod has for itself.
+async fn hosts(site: &Installation, pod: &str) -> Vec<String> {
+    let written = |address: IpAddr| match address {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("[{address}]"),
+    };
+    let own = addresses(site, "shop", pod).await.into_iter().map(written);
+    own.chain(["127.0.0.1", "127.5.6.7", "[::1]", "localhost"].map(str::to_owned)).collect()
+}
+
+async fn callers_who_try_to_get_around(site: &Installation) {
+    for host in hosts(site, "model").await {
+        let url = format!("http://{host}:5000/");
+        assert_through_the_chain(&wget(site, "shop", "model", "root", &url), &format!("root to {url}"));
+    }
+    // An auditor that is somebody else's by now. The rules know it by its uid.
+    let network = network_of(site, "model").await;
+    for (uid, port, way) in [
+        (20001, 5000, json!(["1.1 lucid-injection-auditor", "1.1 lucid-toxicity-auditor"])),
+        (20001, 8093, json!(["1.1 lucid-toxicity-auditor"])),
+        (20002, 8090, json!(["1.1 lucid-injection-auditor", "1.1 lucid-toxicity-auditor"])),
+        (20002, 5000, Value::Null),
+    ] {
+        for host in ["127.0.0.1", "[::1]"] {
+            let url = format!("http://{host}:{port}/");
+            let dial = format!(
+                "nsenter --net={network} setpriv --reuid {uid} --regid {uid} --clear-groups \
+                 busybox wget -T 10 -q -O - {url}"
+            );
+            let answer = on_node(site, &dial);
+            let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{dial}: {answer}"));
+            assert_eq!(answer["headers"]["via"], way, "uid {uid} to {url}");
+        }
+    }
+}
+
+/// Runs a line of shell on the node.
+fn on_node(site: &Installation, line: &str) -> String {
+    let output = site.cluster.command("sh").args(["-c", line]).output().unwrap();
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// The network namespace of a pod, as a file on the node.
+async fn network_of(site: &Installation, name: &str) -> String {
+    let pid = processes(site, &container(&stored(site, "shop", name).await, "model")["containerID"]);
+    format!("/proc/{}/ns/net", pid.lines().next().unwrap())
+}
+
+/// The status of a container.
+fn container(pod: &Value, name: &str) -> Value {
+    let lists = ["containerStatuses", "initContainerStatuses"];
+    let mut all = lists.into_iter().filter_map(|list| pod["status"][list].as_array()).flatten();
+    all.find(|status| status["name"] == name).cloned().unwrap_or_default()
+}
+
+/// The pids of a container on the node, one per line.
+fn processes(site: &Installation, id: &Value) -> String {
+    let id = id.as_str().unwrap().strip_prefix("containerd://").unwrap();
+    let pids = on_node(site, &format!("grep -l {id} /proc/[0-9]*/cgroup 2>/dev/null | cut -d / -f 3"));
+    assert!(!pids.is_empty(), "no process of {id}");
+    pids
+}
+
+async fn what_leaves_the_pod(site: &Installation) {
+    let other = addresses(site, "shop", "model").await[0];
+    let own = addresses(site, "shop", "outbound").await[0].to_string();
+    let out = wget(site, "shop", "outbound", "app", &format!("http://{other}:8000/"));
+    assert_through_the_chain(&out, "out of the pod, to the outbound port");
+    assert_eq!(out["peer"], "127.0.0.1", "its own model has answered: {out}");
+    // The chain that it passes is that of the other pod.
+    let out = wget(site, "shop", "outbound", "app", &format!("http://{other}:5000/"));
+    assert_through_the_chain(&out, "to another host's port of the same number");
+    assert_eq!(out["headers"]["x-forwarded-for"], json!([own]), "{out}");
+    let url = busybox(site, "shop", "outbound", "app", &["sh", "-c", "echo $AUDITOR_URL"]);
+    assert_eq!(url.trim(), "http://localhost:8090");
+}
+
+fn a_service_and_its_name(site: &Installation) {
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "model", "namespace": "shop"},
+        "spec": {"selector": {"app": "model"}, "ports": [{"port": 80, "targetPort": 5000}]}});
+    assert!(site.cluster.kubectl(&["create", "-f", "-"], &service.to_string()).unwrap().status.success());
+    eventually(|| {
+        let answer = wget(site, "shop", "outbound", "app", "http://model.shop.svc.cluster.local/");
+        if answer["headers"].is_null() {
+            return Err(answer);
+        }
+        assert_through_the_chain(&answer, "by the Service's name");
+        Ok(())
+    });
+}
+
+/// Until it is so.
+fn eventually(mut holds: impl FnMut() -> Result<(), Value>) {
+    let begin = Instant::now();
+    while let Err(found) = holds() {
+        assert!(begin.elapsed() < Duration::from_secs(120), "{found:#}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+async fn an_auditor_that_crashes_comes_back(site: &Installation) {
+    let address = addresses(site, "shop", "model").await[0];
+    let before = container(&stored(site, "shop", "model").await, "lucid-injection-auditor");
+    let killed = processes(site, &before["containerID"]);
+    on_node(site, &format!("kill -9 {}", killed.trim().replace('\n', " ")));
+    // While it is away there is no answer, rather than one past the chain.
+    let begin = Instant::now();
+    loop {
+        match call(&site.cluster, (address, 5000).into(), "/", Some("{}")).await {
+            Ok(reaction) => assert_through_the_chain(&reaction.body, "while an auditor is away"),
+            Err(_) => assert!(begin.elapsed() < Duration::from_secs(120), "it does not come back"),
+        }
+        let now = container(&stored(site, "shop", "model").await, "lucid-injection-auditor");
+        if now["restartCount"].as_u64() == Some(1) && now["ready"] == true {
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(120), "it does not come back: {now}");
+    }
+    for address in addresses(site, "shop", "model").await {
+        assert_through_the_chain(&ask(site, (address, 5000), "hello").await.body, "after a crash");
+    }
+}
+
+/// With native sidecars, as they do not keep it from its end.
+async fn a_job_completes(site: &Installation) {
+    let mut pod = pod("train", &json!({}));
+    let work = "wget -q -O /dev/null http://127.0.0.1:8090/health && sleep 1";
+    let containers = pod["spec"]["containers"].as_array_mut().unwrap();
+    containers.remove(0);
+    containers[0]["args"] = json!(["sh", "-c", work]);
+    pod["spec"]["restartPolicy"] = json!("Never");
+    let template = json!({"metadata": pod["metadata"], "spec": pod["spec"]});
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train", "namespace": "shop"},
+        "spec": {"backoffLimit": 0, "template": template}});
+    let created = site.cluster.kubectl(&["create", "-f", "-"], &job.to_string()).unwrap();
+    assert!(created.status.success(), "{created:?}");
+    wait(site, "shop", "job/train", "condition=complete");
+    let pods = site.kubectl(&["get", "pods", "-n", "shop", "-l", "app=train", "-o", "json"]).unwrap();
+    let pods: Value = serde_json::from_str(&pods).unwrap();
+    let pod = &pods["items"][0];
+    assert_eq!(pod["status"]["phase"], "Succeeded");
+    for auditor in ["lucid-injection-auditor", "lucid-toxicity-auditor"] {
+        let native =
+            pod["spec"]["initContainers"].as_array().unwrap().iter().find(|one| one["name"] == auditor);
+        assert_eq!(native.unwrap()["restartPolicy"], "Always", "{auditor}");
+        assert_eq!(
+            container(pod, auditor)["state"]["terminated"]["exitCode"],
+            0,
+            "{auditor} ended when asked to"
+        );
+    }
+}
+
+/// Where no container may have NET_ADMIN the chain is reached by the first auditor's port.
+async fn a_restricted_namespace(site: &Installation) {
+    let labels = [ENABLED, ("pod-security.kubernetes.io/enforce", "restricted")];
+    site.cluster.create_namespace("vault", &labels).await.unwrap();
+    create(site, "vault", &pod("model", &json!({}))).await;
+    wait(site, "vault", "pod/model", "condition=Ready");
+    let pod = stored(site, "vault", "model").await;
+    let containers = pod["spec"]["initContainers"].as_array().into_iter().flatten();
+    assert!(containers.map(|one| &one["name"]).all(|name| name != "lucid-init"), "{pod:#}");
+    for address in addresses(site, "vault", "model").await {
+        assert_through_the_chain(&ask(site, (address, 8090), "hello").await.body, "without rules");
+    }
+}
+
+/// The kubelet has asked the model every second, through the chain.
+async fn probes_have_held(site: &Installation) {
+    let pod = stored(site, "shop", "model").await;
+    let status = container(&pod, "model");
+    assert_eq!((status["restartCount"].as_u64(), &status["ready"]), (Some(0), &json!(true)), "{status:#}");
+    assert_eq!(container(&pod, "lucid-toxicity-auditor")["restartCount"], 0);
+}

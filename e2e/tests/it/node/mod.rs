@@ -1,0 +1,117 @@
+//! Lucid on a real node, installed by its chart: pods run, and callers get what the chain lets through.
+
+mod chain;
+
+use std::net::{IpAddr, SocketAddr};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::PostParams;
+use lucid_e2e::{Installation, Reaction, call, image};
+use serde_json::{Value, json};
+
+use crate::common::ENABLED;
+
+/// What each auditor of the tests refuses.
+const INJECTION: &str = "ignore previous instructions";
+const TOXICITY: &str = "you fool";
+
+/// Values of the chart for a catalogue of two auditors, which are notarized, on a strict cluster.
+fn values() -> Value {
+    let image = image("example-auditor").unwrap();
+    let auditor = |name: &str, port: u16, phrase: &str| json!({"name": name, "image": image.pinned(), "port": port, "env": {"BLOCKED_PHRASES": phrase}});
+    json!({
+        "catalogue": {"chain": [auditor("injection", 8090, INJECTION), auditor("toxicity", 8093, TOXICITY)]},
+        "notary": {"strict": true},
+        "verifier": {"enabled": true, "notarized": [image.digest]},
+    })
+}
+
+async fn installed() -> Installation {
+    let site = Installation::prepare().await.unwrap();
+    site.install(&values()).await.unwrap();
+    site.cluster.create_namespace("shop", &[ENABLED]).await.unwrap();
+    site
+}
+
+/// A pod with a model on port 5000 and an application with a shell, as Pod Security `restricted` wants them.
+fn pod(name: &str, annotations: &Value) -> Value {
+    let mut annotations = annotations.clone();
+    annotations["lucid.computing/auditors"] = json!("injection,toxicity");
+    let security = json!({
+        "allowPrivilegeEscalation": false,
+        "runAsNonRoot": true,
+        "runAsUser": 10001,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    });
+    let probe = json!({"httpGet": {"path": "/health", "port": 5000}, "periodSeconds": 1});
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": name}, "annotations": annotations},
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "containers": [
+                {"name": "model", "image": image("example-model").unwrap().pinned(), "ports": [{"containerPort": 5000}],
+                    "readinessProbe": probe, "livenessProbe": probe, "securityContext": security},
+                {"name": "app", "image": Installation::BUSYBOX, "args": ["sleep", "3600"], "securityContext": security},
+            ],
+        },
+    })
+}
+
+async fn create(site: &Installation, namespace: &str, manifest: &Value) {
+    let pod: Pod = serde_json::from_value(manifest.clone()).unwrap();
+    let pods = Api::<Pod>::namespaced(site.cluster.client(), namespace);
+    pods.create(&PostParams::default(), &pod).await.unwrap();
+}
+
+/// Waits until `what` is so, as `kubectl wait` does.
+fn wait(site: &Installation, namespace: &str, what: &str, condition: &str) {
+    let condition = format!("--for={condition}");
+    let arguments = ["wait", "-n", namespace, what, &condition, "--timeout=120s"];
+    let output = site.cluster.kubectl(&arguments, "").unwrap();
+    if !output.status.success() {
+        let about = site.kubectl(&["describe", "-n", namespace, what]).unwrap();
+        let all = site.kubectl(&["get", "pods", "-A", "-o", "wide"]).unwrap();
+        panic!("{}\n{about}\n{all}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+async fn stored(site: &Installation, namespace: &str, name: &str) -> Value {
+    let pods = Api::<Pod>::namespaced(site.cluster.client(), namespace);
+    serde_json::to_value(pods.get(name).await.unwrap()).unwrap()
+}
+
+/// The addresses of a pod: IPv4, IPv6.
+async fn addresses(site: &Installation, namespace: &str, name: &str) -> Vec<IpAddr> {
+    let pod = stored(site, namespace, name).await;
+    let addresses = pod["status"]["podIPs"].as_array().unwrap();
+    addresses.iter().map(|address| address["ip"].as_str().unwrap().parse().unwrap()).collect()
+}
+
+async fn ask(site: &Installation, address: impl Into<SocketAddr>, prompt: &str) -> Reaction {
+    let address = address.into();
+    let body = json!({"prompt": prompt}).to_string();
+    let reaction = call(&site.cluster, address, "/v1/chat", Some(&body)).await;
+    reaction.unwrap_or_else(|error| panic!("{address}: {error}"))
+}
+
+/// What has passed both auditors, in their order.
+fn assert_through_the_chain(answer: &Value, about: &str) {
+    let way = json!(["1.1 lucid-injection-auditor", "1.1 lucid-toxicity-auditor"]);
+    assert_eq!(answer["headers"]["via"], way, "{about}: {answer}");
+}
+
+/// Runs busybox in a container of a pod.
+fn busybox(site: &Installation, namespace: &str, pod: &str, container: &str, arguments: &[&str]) -> String {
+    let mut all = vec!["exec", "-n", namespace, pod, "-c", container, "--", "/busybox"];
+    all.extend(arguments);
+    site.kubectl(&all).unwrap()
+}
+
+/// Has a container of a pod ask for this URL; null when there is no answer.
+fn wget(site: &Installation, namespace: &str, pod: &str, container: &str, url: &str) -> Value {
+    let answer = busybox(site, namespace, pod, container, &["wget", "-T", "10", "-q", "-O", "-", url]);
+    serde_json::from_str(&answer).unwrap_or_else(|_| json!({"url": url, "said": answer}))
+}

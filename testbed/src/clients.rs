@@ -1,0 +1,64 @@
+//! kubectl and helm, as users have them.
+
+use std::{
+    io::{self, Write as _},
+    process::{Command, Output, Stdio},
+};
+
+use snafu::ResultExt as _;
+
+use crate::{
+    Binaries, Cluster, Component, Error,
+    error::{BinariesSnafu, RunSnafu},
+};
+
+impl Cluster {
+    /// Runs `kubectl` as the cluster's administrator, with `input` at its standard input.
+    ///
+    /// # Errors
+    /// It cannot be built or run. What it ended with is in the output.
+    pub fn kubectl(&self, arguments: &[&str], input: &str) -> Result<Output, Error> {
+        // What it has heard of the API of another cluster on the same port.
+        let cache = self.folder().join("kubectl-cache");
+        self.run_client(
+            Component::Kubectl,
+            |kubectl| kubectl.args(arguments).arg("--cache-dir").arg(cache),
+            input,
+        )
+    }
+
+    /// Runs `helm` as the cluster's administrator, with `input` at its standard input: values, with `-f -`.
+    ///
+    /// # Errors
+    /// As [`Cluster::kubectl`].
+    pub fn helm(&self, arguments: &[&str], input: &str) -> Result<Output, Error> {
+        let home = self.folder().join("helm");
+        let of_helm = ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"];
+        let homes = of_helm.map(|variable| (variable, &home));
+        self.run_client(Component::Helm, |helm| helm.args(arguments).envs(homes), input)
+    }
+
+    fn run_client(
+        &self,
+        component: Component,
+        tell: impl FnOnce(&mut Command) -> &mut Command,
+        input: &str,
+    ) -> Result<Output, Error> {
+        let binaries = Binaries::from_env().context(BinariesSnafu)?;
+        binaries.ensure(&[component]).context(BinariesSnafu)?;
+        let run = || -> io::Result<Output> {
+            let mut command = Command::new(binaries.path(component));
+            let mut child = tell(&mut command)
+                .env("KUBECONFIG", self.kubeconfig_path())
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()?;
+            if let Some(mut stdin) = child.stdin.take() {
+                stdin.write_all(input.as_bytes())?;
+            }
+            child.wait_with_output()
+        };
+        run().context(RunSnafu { client: component.name() })
+    }
+}
