@@ -158,7 +158,9 @@ mod tests {
 
     #[test]
     fn what_is_marked_as_not_run_is_not_for_a_test() {
-        let text = "```sh not-run\none\n```\n1. item\n   ```sh\n   two\n   ```\n```yaml refused\nthree\n```\n".to_owned();
+        let text =
+            "```sh not-run\none\n```\n1. item\n   ```sh\n   two\n   ```\n```yaml refused\nthree\n```\n"
+                .to_owned();
         let page = Page { path: "docs/page.md".to_owned(), text };
         assert_eq!(page.blocks(), [("sh", "   two\n"), ("yaml refused", "three\n")]);
     }

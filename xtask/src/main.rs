@@ -91,12 +91,15 @@ mod tests {
         ] {
             let page = Page::read(path).unwrap();
             let shell = blocks(page.text()).into_iter();
-            let shell = shell.filter(|(info, _)| ["sh", "console"].iter().any(|language| info.starts_with(language)));
+            let shell =
+                shell.filter(|(info, _)| ["sh", "console"].iter().any(|language| info.starts_with(language)));
             for line in shell.flat_map(|(_, text)| text.lines()) {
                 let line = line.trim_start_matches("$ ").split('#').next().unwrap_or_default();
                 if let Some(words) = line.trim().strip_prefix("cargo xtask") {
                     tasks += 1;
-                    let parsed = Xtask::try_parse_from([&["xtask"], &words.split_whitespace().collect::<Vec<_>>()[..]].concat());
+                    let parsed = Xtask::try_parse_from(
+                        [&["xtask"], &words.split_whitespace().collect::<Vec<_>>()[..]].concat(),
+                    );
                     assert!(parsed.is_ok(), "{path}: {line}: {}", parsed.err().unwrap());
                 }
             }

@@ -31,7 +31,10 @@ fn every_command_is_run_by_a_test_or_marked_as_not_run() {
         }
         // Who reads the rendered page does not see the mark.
         if !marked.is_empty() && !prose(&page.text).replace('\n', " ").contains("not run") {
-            found.insert(format!("{}: blocks are marked `{NOT_RUN}`, but the text does not say so", page.path));
+            found.insert(format!(
+                "{}: blocks are marked `{NOT_RUN}`, but the text does not say so",
+                page.path
+            ));
         }
     }
     none(&found);

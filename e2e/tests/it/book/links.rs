@@ -54,7 +54,8 @@ fn links_lead_to_files_and_headings_that_are_there() {
                 continue;
             }
             let (file, anchor) = target.split_once('#').map_or((target, None), |(file, it)| (file, Some(it)));
-            let path = if file.is_empty() { Some(PathBuf::from(&page.path)) } else { normal(&folder.join(file)) };
+            let path =
+                if file.is_empty() { Some(PathBuf::from(&page.path)) } else { normal(&folder.join(file)) };
             let Some(path) = path.filter(|path| root().join(path).exists()) else {
                 found.insert(format!("{}: {target} is not there", page.path));
                 continue;

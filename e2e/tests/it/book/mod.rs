@@ -81,7 +81,10 @@ fn sources() -> Vec<Text> {
 
 /// What a program prints, with its exit status 0.
 fn output(program: &Path, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).env("COLUMNS", "100").env_clear().output().unwrap();
+    // A default that is made of the pod's or the host's name.
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear().env("POD_NAME", "POD_NAME");
+    let output = command.output().unwrap();
     assert!(output.status.success(), "{} {arguments:?}: {output:?}", program.display());
     String::from_utf8(output.stdout).unwrap()
 }

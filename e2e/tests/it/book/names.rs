@@ -9,7 +9,8 @@ use super::{none, pages, read, sources};
 #[test]
 fn labels_and_annotations_that_a_page_names_are_there() {
     let key = Regex::new(r"(^|[^.a-z])(lucid\.(?:computing|io)/[a-z][a-z0-9-]*[a-z0-9])").unwrap();
-    let names = |text: &str| -> BTreeSet<String> { key.captures_iter(text).map(|key| key[2].to_owned()).collect() };
+    let names =
+        |text: &str| -> BTreeSet<String> { key.captures_iter(text).map(|key| key[2].to_owned()).collect() };
     let mut known = BTreeSet::new();
     for source in sources() {
         known.extend(names(&source.text));
@@ -36,7 +37,8 @@ fn every_name_that_users_write_stands_on_its_page() {
 fn stems(name: &str) -> Vec<String> {
     let mut stems = vec![name.to_owned()];
     for suffix in ["_bucket", "_count", "_sum", "_total", "_seconds", "_bytes"] {
-        let shorter: Vec<_> = stems.iter().filter_map(|it| it.strip_suffix(suffix).map(str::to_owned)).collect();
+        let shorter: Vec<_> =
+            stems.iter().filter_map(|it| it.strip_suffix(suffix).map(str::to_owned)).collect();
         stems.extend(shorter);
     }
     stems
@@ -63,11 +65,31 @@ fn metrics_that_a_page_names_are_there() {
             })
         }) || files.iter().any(|(text, _)| text.contains(&format!("\"{name}\"")))
     };
-    assert!(is_there("lucid_certificate_expiry_timestamp_seconds") && is_there("lucid_injection_planning_seconds_bucket"));
-    assert!(!is_there("lucid_certificate_expiry_timestamp_hours") && !is_there("lucid_injection_planing_seconds"));
+    assert!(
+        is_there("lucid_certificate_expiry_timestamp_seconds")
+            && is_there("lucid_injection_planning_seconds_bucket")
+    );
+    assert!(
+        !is_there("lucid_certificate_expiry_timestamp_hours") && !is_there("lucid_injection_planing_seconds")
+    );
 
     let metric = Regex::new(r"\blucid_[a-z_]*[a-z]\b").unwrap();
-    let crates = ["audit", "certs", "chain", "cluster", "document", "e2e", "notary", "operator", "policy", "process", "serving", "testbed", "validator", "webhook"];
+    let crates = [
+        "audit",
+        "certs",
+        "chain",
+        "cluster",
+        "document",
+        "e2e",
+        "notary",
+        "operator",
+        "policy",
+        "process",
+        "serving",
+        "testbed",
+        "validator",
+        "webhook",
+    ];
     let mut found = BTreeSet::new();
     let mut named = BTreeSet::new();
     for page in pages() {
@@ -88,7 +110,9 @@ fn metrics_that_a_page_names_are_there() {
 #[test]
 fn every_alert_stands_on_the_page_of_operations() {
     let alert = Regex::new(r"(?m)^ *- alert: (\w+)$").unwrap();
-    let alerts = |path: &str| -> BTreeSet<String> { alert.captures_iter(&read(path)).map(|it| it[1].to_owned()).collect() };
+    let alerts = |path: &str| -> BTreeSet<String> {
+        alert.captures_iter(&read(path)).map(|it| it[1].to_owned()).collect()
+    };
     let manifest = alerts("deploy/prometheus-rule.yaml");
     assert!(manifest.len() > 5, "{manifest:?}");
     assert_eq!(manifest, alerts("charts/lucid/files/alerts.yaml"));
