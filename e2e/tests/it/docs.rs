@@ -75,7 +75,8 @@ impl Node {
         let status = json!({"status": {"observedGeneration": deployment.metadata.generation, "replicas": replicas,
             "updatedReplicas": replicas, "readyReplicas": replicas, "availableReplicas": replicas}});
         let name = deployment.name_any();
-        self.deployments().patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+        // It may have been deleted meanwhile.
+        let _ = self.deployments().patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await;
     }
 
     async fn finalize_namespaces(&self) {
@@ -357,7 +358,8 @@ fn the_chart_refuses_contradictions_as_its_page_says() {
     binaries.ensure(&[Component::Helm]).unwrap();
     let folder = TempDir::new().unwrap();
     std::os::unix::fs::symlink(root().join("charts"), folder.path().join("charts")).unwrap();
-    let shell = Shell::offline(folder.path()).with_programs(binaries.folder());
+    let helm = binaries.path(Component::Helm);
+    let shell = Shell::offline(folder.path()).with_programs(helm.parent().unwrap());
     let mut sessions = 0;
     for (command, said) in
         page.blocks().iter().filter(|(it, _)| *it == "console").flat_map(|(_, it)| commands(it))
