@@ -1,13 +1,63 @@
 //! Commands in a text for people, to be run as they are written.
 
 use std::{
-    env, io,
+    env, fs, io,
     path::{Path, PathBuf},
 };
 
 use crate::{Binaries, Cluster, process};
 
-/// The fenced blocks of a Markdown text: language and content, in order.
+/// The word behind a block's language that says that no test runs it.
+pub const NOT_RUN: &str = "not-run";
+
+/// A page of the documentation, whose commands a test runs.
+#[derive(Clone, Debug)]
+pub struct Page {
+    path: String,
+    text: String,
+}
+
+impl Page {
+    /// Reads the page at a path from the root of the repository, such as `docs/cli.md`. A page with commands that are
+    /// not marked as not run has to be read by some test by this path.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such file.
+    pub fn read(path: &str) -> io::Result<Self> {
+        let text = fs::read_to_string(root().join(path))?;
+        Ok(Self { path: path.to_owned(), text })
+    }
+
+    /// Where it is, from the root of the repository.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The fenced blocks of the page but those that are marked as not run: what stands behind the fence, and the
+    /// content. In order, each of them meant for the test that reads the page.
+    #[must_use]
+    pub fn blocks(&self) -> Vec<(&str, &str)> {
+        let all = blocks(&self.text).into_iter();
+        all.filter(|(info, _)| info.split_whitespace().all(|word| word != NOT_RUN)).collect()
+    }
+}
+
+/// The root of the repository.
+#[must_use]
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
+}
+
+/// The fenced blocks of a Markdown text: what stands behind the fence, and the content, in order. A block in an item of
+/// a list is indented, and given as it stands.
 #[must_use]
 pub fn blocks(markdown: &str) -> Vec<(&str, &str)> {
     let mut blocks = Vec::new();
@@ -16,11 +66,11 @@ pub fn blocks(markdown: &str) -> Vec<(&str, &str)> {
     for line in markdown.split_inclusive('\n') {
         let start = end;
         end += line.len();
-        if let Some(rest) = line.strip_prefix("```") {
+        if let Some(rest) = line.trim_start_matches(' ').strip_prefix("```") {
             open = match open {
                 None => Some((rest.trim_end(), end)),
-                Some((language, begin)) => {
-                    blocks.push((language, &markdown[begin..start]));
+                Some((info, begin)) => {
+                    blocks.push((info, &markdown[begin..start]));
                     None
                 }
             };
@@ -48,11 +98,11 @@ pub fn commands(session: &str) -> Vec<(String, String)> {
     commands
 }
 
-/// A shell in which `kubectl` is there and knows the cluster.
+/// A shell in which `kubectl` is there and knows the cluster, if there is one.
 #[derive(Clone, Debug)]
 pub struct Shell {
     folder: PathBuf,
-    kubeconfig: PathBuf,
+    kubeconfig: Option<PathBuf>,
     /// Folders of programs, the first first.
     programs: Vec<PathBuf>,
 }
@@ -62,7 +112,13 @@ impl Shell {
     #[must_use]
     pub fn new(cluster: &Cluster, binaries: &Binaries, folder: &Path) -> Self {
         let programs = vec![binaries.folder()];
-        Self { folder: folder.to_owned(), kubeconfig: cluster.kubeconfig_path(), programs }
+        Self { folder: folder.to_owned(), kubeconfig: Some(cluster.kubeconfig_path()), programs }
+    }
+
+    /// In `folder`, without a cluster.
+    #[must_use]
+    pub fn offline(folder: &Path) -> Self {
+        Self { folder: folder.to_owned(), kubeconfig: None, programs: Vec::new() }
     }
 
     /// Also finds the programs of another folder, before all others.
@@ -83,7 +139,8 @@ impl Shell {
         let mut command = process::command("sh");
         command.args(["-ec", &format!("exec 2>&1\n{script}")]).current_dir(&self.folder);
         command.env("PATH", path.map_err(io::Error::other)?);
-        command.env("KUBECONFIG", &self.kubeconfig).env("HOME", &self.folder);
+        let none = self.folder.join("no-kubeconfig");
+        command.env("KUBECONFIG", self.kubeconfig.as_ref().unwrap_or(&none)).env("HOME", &self.folder);
         let output = command.output()?;
         Ok((output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned()))
     }
@@ -97,6 +154,15 @@ mod tests {
     fn blocks_are_found_with_their_language() {
         let text = "```sh\none\n```\ntext `with` ticks\n\n```console\n$ two\n```\n```text\n```\nend";
         assert_eq!(blocks(text), [("sh", "one\n"), ("console", "$ two\n"), ("text", "")]);
+    }
+
+    #[test]
+    fn what_is_marked_as_not_run_is_not_for_a_test() {
+        let text =
+            "```sh not-run\none\n```\n1. item\n   ```sh\n   two\n   ```\n```yaml refused\nthree\n```\n"
+                .to_owned();
+        let page = Page { path: "docs/page.md".to_owned(), text };
+        assert_eq!(page.blocks(), [("sh", "   two\n"), ("yaml refused", "three\n")]);
     }
 
     #[test]

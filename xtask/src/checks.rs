@@ -124,6 +124,8 @@ const CHECKS: &[Check] = &[
         arguments: &["test", "--workspace", "--locked"],
         environment: &[],
     },
+    // The README's first command.
+    Check { name: "demo", arguments: &["xtask", "demo", "--once"], environment: &[] },
     // With the whole workspace, so that nothing is built again with other features.
     Check {
         name: "tests that take their time",

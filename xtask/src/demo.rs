@@ -1,5 +1,8 @@
 //! `cargo xtask demo`: Lucid at work on a real API server, in a table.
 
+use std::fs;
+use std::path::PathBuf;
+
 use lucid_e2e::Error;
 
 use clap::Args;
@@ -11,6 +14,7 @@ use lucid_e2e::{Answer, Operator, Verifier, create_pod};
 use lucid_testbed::{Binaries, Cluster, Component};
 use serde_json::{Value, json};
 
+use crate::picture::svg;
 use crate::testbed::{asked_to_end, point_kubectl_at};
 
 #[derive(Args)]
@@ -18,10 +22,17 @@ pub(crate) struct Demo {
     /// Leave after the table instead of staying up until Ctrl-C.
     #[arg(long)]
     once: bool,
+
+    /// Also write the table as a picture (SVG) into this file.
+    #[arg(long, value_name = "FILE", requires = "once")]
+    picture: Option<PathBuf>,
 }
 
 /// Columns of the table where there is no terminal to ask.
 const WIDTH: u16 = 140;
+
+const EXPLAINED: &str =
+    "An auditor listens on its port and forwards to the next one, the last one to the model's port, 5000.";
 
 /// Digests that the demo's Verifier knows.
 const GUARDRAILS: &str = "sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b";
@@ -147,9 +158,10 @@ async fn play(demo: &Demo) -> Result<(), Error> {
             format!("pods were refused that should not be, or the other way round; see {said}").into()
         );
     }
-    println!(
-        "An auditor listens on its port and forwards to the next one, the last one to the model's port, 5000."
-    );
+    println!("{EXPLAINED}");
+    if let Some(picture) = &demo.picture {
+        fs::write(picture, svg(&format!("$ cargo xtask demo --once\n\n{table}\n\n{EXPLAINED}\n")))?;
+    }
     if !demo.once {
         println!("\nThe cluster, the verifier and the operator stay up. In another terminal:\n");
         point_kubectl_at(&cluster, &binaries);

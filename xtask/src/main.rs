@@ -1,10 +1,12 @@
 //! The single list of checks and tasks.
 
 mod bench;
+mod book;
 mod checks;
 mod demo;
 mod images;
 mod manual;
+mod picture;
 mod report;
 mod soak;
 mod testbed;
@@ -34,6 +36,9 @@ enum Task {
     Images(images::Images),
     /// Writes man pages and completions of all programs, as packages install them.
     Manual(manual::Manual),
+    /// What mdBook runs on the pages of docs/; see book.toml.
+    #[command(hide = true)]
+    Book(book::Book),
     /// Checks what the workspace depends on against deny.toml, with cargo-deny.
     Deny,
     /// Figures, measured on this machine.
@@ -52,6 +57,7 @@ fn main() -> ExitCode {
         Task::Demo(demo) => demo::run(&demo),
         Task::Images(options) => images::run(&options),
         Task::Manual(options) => manual::run(&options),
+        Task::Book(book) => book::run(&book),
         Task::Test => checks::run(),
         Task::Deny => checks::deny(),
         Task::Bench(task) => bench::run(&task),
@@ -64,5 +70,44 @@ fn main() -> ExitCode {
             eprintln!("{}", snafu::Report::from_error(&*error));
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use lucid_testbed::page::{Page, blocks};
+
+    use super::Xtask;
+
+    /// Whatever page they are on: those of the README, and those that take too long for a test.
+    #[test]
+    fn tasks_that_pages_name_are_there_with_their_options() {
+        let mut tasks = 0;
+        for path in [
+            "README.md",
+            "CONTRIBUTING.md",
+            "docs/install.md",
+            "docs/images.md",
+            "docs/benchmarks.md",
+            "docs/interception.md",
+            "testbed/README.md",
+        ] {
+            let page = Page::read(path).unwrap();
+            let shell = blocks(page.text()).into_iter();
+            let shell =
+                shell.filter(|(info, _)| ["sh", "console"].iter().any(|language| info.starts_with(language)));
+            for line in shell.flat_map(|(_, text)| text.lines()) {
+                let line = line.trim_start_matches("$ ").split('#').next().unwrap_or_default();
+                if let Some(words) = line.trim().strip_prefix("cargo xtask") {
+                    tasks += 1;
+                    let parsed = Xtask::try_parse_from(
+                        [&["xtask"], &words.split_whitespace().collect::<Vec<_>>()[..]].concat(),
+                    );
+                    assert!(parsed.is_ok(), "{path}: {line}: {}", parsed.err().unwrap());
+                }
+            }
+        }
+        assert!(tasks > 10, "{tasks} tasks");
     }
 }

@@ -10,10 +10,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use lucid_e2e::{Operator, program};
-use lucid_testbed::page::{Shell, blocks, commands};
+use lucid_testbed::page::{Page, Shell, commands, root};
 use lucid_testbed::{Binaries, Cluster, Component, can_use_namespaces};
 use regex::Regex;
 use serde_json::json;
@@ -24,6 +26,18 @@ use crate::installation::apply;
 
 /// How long a minute of the pages takes here.
 const SETTLE: &str = "2s";
+
+/// The cluster's `auditors.yaml`, where a page takes one for granted.
+const CATALOGUE: &str = "chain: [{name: pii, image: 'registry.example/pii:1', port: 8090}]\n";
+
+/// What a page begins with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Begin {
+    /// A cluster without Lucid.
+    Empty,
+    /// Lucid by its manifests, the namespaces `shop`, which is enabled, and `other`, and an operator that serves.
+    Installed,
+}
 
 /// The node, its kubelet and the controllers of the Deployment.
 struct Node {
@@ -38,26 +52,44 @@ impl Node {
         Api::namespaced(self.cluster.client(), "lucid-system")
     }
 
-    /// Brings the operator to what its Deployment asks for.
+    /// Ends namespaces that are deleted, and brings the operator to what its Deployment asks for, if there is one.
     async fn follow(&mut self) {
-        let deployment = self.deployments().get("lucid-operator").await.unwrap();
-        let spec = deployment.spec.clone().unwrap();
-        let wanted = (spec.replicas != Some(0), environment(&spec));
-        if self.running.as_ref() != Some(&wanted) {
+        self.finalize_namespaces().await;
+        let deployment = self.deployments().get_opt("lucid-operator").await.unwrap();
+        let spec = deployment.as_ref().map(|deployment| deployment.spec.clone().unwrap());
+        let wanted = spec.as_ref().map(|spec| (spec.replicas != Some(0), environment(spec)));
+        if self.running != wanted {
             // One after the other: what two of them do at once, other tests show.
             if let Some(mut operator) = self.operator.take() {
                 assert!(operator.terminate().unwrap().success());
+                let slices: Api<EndpointSlice> = Api::namespaced(self.cluster.client(), "lucid-system");
+                slices.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
             }
-            if wanted.0 {
-                self.operator = Some(self.start(&wanted.1).await);
+            if let Some((true, environment)) = &wanted {
+                self.operator = Some(self.start(environment).await);
             }
-            self.running = Some(wanted);
+            self.running = wanted;
         }
-        let replicas = spec.replicas.unwrap_or(1);
+        let Some(deployment) = deployment else { return };
+        let replicas = spec.and_then(|spec| spec.replicas).unwrap_or(1);
         let status = json!({"status": {"observedGeneration": deployment.metadata.generation, "replicas": replicas,
             "updatedReplicas": replicas, "readyReplicas": replicas, "availableReplicas": replicas}});
         let name = deployment.name_any();
-        self.deployments().patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+        // It may have been deleted meanwhile.
+        let _ = self.deployments().patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await;
+    }
+
+    async fn finalize_namespaces(&self) {
+        let namespaces: Api<Namespace> = Api::all(self.cluster.client());
+        for mut namespace in namespaces.list(&ListParams::default()).await.unwrap() {
+            if namespace.metadata.deletion_timestamp.is_some() {
+                namespace.spec = None;
+                let name = namespace.name_any();
+                let params = PostParams::default();
+                // It may be gone by now.
+                let _ = namespaces.replace_subresource("finalize", &name, &params, &namespace).await;
+            }
+        }
     }
 
     async fn start(&self, environment: &BTreeMap<String, String>) -> Operator {
@@ -77,7 +109,7 @@ fn environment(spec: &DeploymentSpec) -> BTreeMap<String, String> {
     let containers = spec.template.spec.iter().flat_map(|pod| &pod.containers);
     let variables = containers.flat_map(|container| container.env.iter().flatten());
     let set = variables.filter_map(|variable| Some((variable.name.clone(), variable.value.clone()?)));
-    set.filter(|(name, _)| name != "LUCID_VERIFIER_URL").collect()
+    set.filter(|(_, value)| !value.contains("lucid-verifier")).collect()
 }
 
 /// What differs from run to run: times, and fingerprints, of which those that are one on the page are one here.
@@ -88,7 +120,7 @@ struct Differing {
 
 impl Differing {
     fn new() -> Self {
-        let pattern = r"\b[0-9a-f]{64}\b|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z";
+        let pattern = r"\b[0-9a-f]{64}\b|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z|\b10\.\d+\.\d+\.\d+:\d+|\b\d+\.\d+(ms|s)\b";
         Self { pattern: Regex::new(pattern).unwrap(), fingerprints: BTreeMap::new() }
     }
 
@@ -100,8 +132,8 @@ impl Differing {
         let mut known = self.fingerprints.clone();
         let pairs = self.pattern.find_iter(page).zip(self.pattern.find_iter(printed));
         for (said, found) in pairs.map(|(said, found)| (said.as_str(), found.as_str())) {
-            let is_time = said.len() != 64;
-            if !is_time && known.entry(said.to_owned()).or_insert_with(|| found.to_owned()) != found {
+            let is_fingerprint = said.len() == 64;
+            if is_fingerprint && known.entry(said.to_owned()).or_insert_with(|| found.to_owned()) != found {
                 return false;
             }
         }
@@ -116,59 +148,123 @@ impl Differing {
 
 /// Whether it only looks, so that it can be repeated until what is expected has come.
 fn looks(command: &str) -> bool {
-    [" get ", " logs ", " status", " run probe "].iter().any(|part| command.contains(part))
+    let parts = [" get ", " logs ", " status", " run probe ", " check", "--dry-run=server", " describe "];
+    parts.iter().any(|part| command.contains(part))
 }
 
 /// Goes through a page from its first block to its last.
-async fn follow(page: &str) {
+async fn follow(path: &str, begin: Begin) {
+    follow_all(&[path], begin, &[]).await;
+}
+
+/// Goes through one page after the other, in one cluster, in which there are these objects besides.
+async fn follow_all(paths: &[&str], begin: Begin, given: &[&str]) {
     if !can_use_namespaces() {
         eprintln!("skipped: needs root and network namespaces");
         return;
     }
-    let page = format!("{}/../docs/{page}", env!("CARGO_MANIFEST_DIR"));
-    let page = fs::read_to_string(page).unwrap();
-    let cluster = Cluster::builder().webhooks_by_service().start().await.unwrap();
-    apply(&cluster, "lucid.yaml");
-    let cluster = prepare(cluster).await;
+    let mut cluster = Cluster::builder().webhooks_by_service().start().await.unwrap();
+    if begin == Begin::Installed {
+        apply(&cluster, "lucid.yaml");
+        cluster = prepare(cluster).await;
+    }
+    for manifest in given {
+        let output = cluster.kubectl(&["apply", "--server-side", "--filename", "-"], manifest).unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
     let folder = TempDir::new().unwrap();
+    for name in ["charts", "deploy"] {
+        std::os::unix::fs::symlink(root().join(name), folder.path().join(name)).unwrap();
+    }
+    fs::write(folder.path().join("auditors.yaml"), CATALOGUE).unwrap();
     let shell = shell(&cluster, folder.path());
     let mut node = Node { cluster, operator: None, running: None };
     node.follow().await;
-    let mut differing = Differing::new();
-    let mut sessions = 0;
-    for (language, text) in blocks(&page) {
-        match language {
-            "ini" | "yaml" => {
-                let (name, _) = text.strip_prefix("# ").unwrap().split_once('\n').unwrap();
-                fs::write(folder.path().join(name), text).unwrap();
-            }
-            "console" => {
-                sessions += 1;
-                for (command, said) in commands(text) {
-                    run(&shell, &mut differing, &command, &said).await;
-                    node.follow().await;
-                }
-            }
-            // Not for a shell.
-            "text" => {}
-            other => panic!("what to do with {other}?"),
-        }
+    for path in paths {
+        let page = Page::read(path).unwrap();
+        let right = play(&page, folder.path(), &shell, &mut node).await;
+        compare(&page, &right);
     }
-    assert!(sessions > 2, "{sessions} sessions");
 }
 
-async fn run(shell: &Shell, differing: &mut Differing, command: &str, said: &str) {
+/// The page as it would have to be.
+async fn play(page: &Page, folder: &Path, shell: &Shell, node: &mut Node) -> String {
+    let mut differing = Differing::new();
+    let mut right = page.text().to_owned();
+    let mut scripts = 0;
+    for (info, text) in page.blocks() {
+        match info {
+            // Manifests with a name are files.
+            "ini" | "yaml" => {
+                if let Some((name, _)) = text.strip_prefix("# ").and_then(|text| text.split_once('\n')) {
+                    fs::write(folder.join(name), text).unwrap();
+                }
+            }
+            // Of these the second runs the tests, the first among them.
+            "sh" if text.starts_with("cargo xtask demo") => {}
+            "sh" => {
+                scripts += 1;
+                let (success, printed) = run(shell, node, text).await;
+                assert!(success, "{}: {text}prints\n{printed}", page.path());
+                node.follow().await;
+            }
+            "console" => {
+                scripts += 1;
+                let mut played = String::new();
+                for (command, said) in commands(text) {
+                    let printed = until(shell, node, &mut differing, &command, &said).await;
+                    played += &format!("$ {command}{printed}");
+                    node.follow().await;
+                }
+                right = right.replace(text, &played);
+            }
+            // Not for a shell.
+            "text" | "json" | "mermaid" | "promql" => {}
+            other => panic!("{}: what to do with {other}?", page.path()),
+        }
+    }
+    assert!(scripts > 0, "{}: no command was run", page.path());
+    right
+}
+
+fn compare(page: &Page, right: &str) {
+    let instead = Path::new(env!("CARGO_TARGET_TMPDIR")).join(page.path().replace('/', "-"));
+    fs::write(&instead, right).unwrap();
+    let path = page.path();
+    assert!(right == page.text(), "{path} does not say what is printed; {} does", instead.display());
+}
+
+/// Runs a command, while node and controllers do their work.
+async fn run(shell: &Shell, node: &mut Node, command: &str) -> (bool, String) {
+    let (shell, script) = (shell.clone(), command.to_owned());
+    let mut running = tokio::task::spawn_blocking(move || shell.run(&script));
+    loop {
+        tokio::select! {
+            ran = &mut running => return ran.unwrap().unwrap(),
+            () = tokio::time::sleep(Duration::from_millis(300)) => node.follow().await,
+        }
+    }
+}
+
+/// What a command prints: what the page says, if it comes to that.
+async fn until(
+    shell: &Shell,
+    node: &mut Node,
+    differing: &mut Differing,
+    command: &str,
+    said: &str,
+) -> String {
     let begin = Instant::now();
     loop {
-        let shell = shell.clone();
-        let script = command.to_owned();
-        let ran = tokio::task::spawn_blocking(move || shell.run(&script)).await.unwrap();
-        let (_, printed) = ran.unwrap();
+        let (_, printed) = run(shell, node, command).await;
         if differing.agree(said, &printed) {
-            return;
+            return said.to_owned();
         }
-        let in_vain = !looks(command) || begin.elapsed() > Duration::from_secs(30);
-        assert!(!in_vain, "$ {command}prints\n{printed}\nthe page says\n{said}");
+        // Whoever writes the page has not said anything yet.
+        let in_vain = said.is_empty() || !looks(command) || begin.elapsed() > Duration::from_secs(30);
+        if in_vain {
+            return printed;
+        }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
@@ -195,15 +291,83 @@ fn shell(cluster: &Cluster, folder: &Path) -> Shell {
 
 #[tokio::test]
 async fn an_authority_of_our_own_behaves_as_its_page_says() {
-    follow("certificates/self-signed.md").await;
+    follow("docs/certificates/self-signed.md", Begin::Installed).await;
 }
 
 #[tokio::test]
 async fn certificates_by_openssl_are_taken_and_renewed_as_their_page_says() {
-    follow("certificates/openssl.md").await;
+    follow("docs/certificates/openssl.md", Begin::Installed).await;
 }
 
 #[tokio::test]
 async fn each_step_of_a_roll_out_behaves_as_its_page_says() {
-    follow("canary.md").await;
+    follow("docs/canary.md", Begin::Installed).await;
+}
+
+#[tokio::test]
+async fn the_quick_start_of_the_readme_works_word_for_word() {
+    follow("README.md", Begin::Empty).await;
+}
+
+#[tokio::test]
+async fn installing_and_removing_goes_as_its_page_says() {
+    follow("docs/install.md", Begin::Empty).await;
+}
+
+#[tokio::test]
+async fn each_symptom_is_what_its_page_says() {
+    follow("docs/troubleshooting.md", Begin::Installed).await;
+}
+
+/// The Deployment of somebody in need.
+const WEB: &str = r#"{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"},
+    "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}},
+    "spec": {"containers": [{"name": "model", "image": "registry.example/model:1"}]}}}}"#;
+
+#[tokio::test]
+async fn commands_of_the_shorter_pages_work() {
+    let pages = [
+        "docs/auditors.md",
+        "docs/break-glass.md",
+        "docs/decisions.md",
+        "docs/certificates/README.md",
+        "docs/backstop.md",
+    ];
+    follow_all(&pages, Begin::Installed, &[WEB]).await;
+}
+
+#[test]
+fn a_registry_is_made_and_asked_as_its_page_says() {
+    let page = Page::read("bins/lucid-verifier/README.md").unwrap();
+    let folder = TempDir::new().unwrap();
+    let programs = program("lucid-verifier").unwrap().parent().unwrap().to_owned();
+    let shell = Shell::offline(folder.path()).with_programs(programs);
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let scripts: Vec<_> = page.blocks().into_iter().filter(|(language, _)| *language == "sh").collect();
+    let [(_, script)] = scripts[..] else { panic!("{scripts:?}") };
+    let (_, expected) = script.trim_end().rsplit_once("\n# ").unwrap();
+    let script = script.replace(":8080", &format!(":{port}"));
+    let (success, printed) = shell.run(&format!("{script}\nkill $!\n")).unwrap();
+    assert!(success && printed.contains(expected), "{printed}");
+}
+
+#[test]
+fn the_chart_refuses_contradictions_as_its_page_says() {
+    let page = Page::read("charts/lucid/README.md").unwrap();
+    let binaries = Binaries::from_env().unwrap();
+    binaries.ensure(&[Component::Helm]).unwrap();
+    let folder = TempDir::new().unwrap();
+    std::os::unix::fs::symlink(root().join("charts"), folder.path().join("charts")).unwrap();
+    let helm = binaries.path(Component::Helm);
+    let shell = Shell::offline(folder.path()).with_programs(helm.parent().unwrap());
+    let mut sessions = 0;
+    for (command, said) in
+        page.blocks().iter().filter(|(it, _)| *it == "console").flat_map(|(_, it)| commands(it))
+    {
+        sessions += 1;
+        let (_, printed) = shell.run(&command).unwrap();
+        // Helm leaves a space at the end of a line.
+        assert!(printed.lines().map(str::trim_end).eq(said.lines()), "$ {command}prints\n{printed}");
+    }
+    assert!(sessions > 0);
 }

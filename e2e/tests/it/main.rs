@@ -12,6 +12,7 @@ mod auditor;
 mod auditors_yaml;
 mod backstop;
 mod bad_input;
+mod book;
 mod certificates;
 mod chart;
 mod check;

@@ -3,16 +3,16 @@
 use std::path::Path;
 use std::process::Command;
 
-use lucid_testbed::page::{blocks, commands};
+use lucid_testbed::page::{Page, commands};
 
 #[test]
 fn the_commands_of_the_page_print_what_it_says() {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md")).unwrap();
+    let page = Page::read("docs/cli.md").unwrap();
     let folder = tempfile::tempdir().unwrap();
     let programs = Path::new(env!("CARGO_BIN_EXE_lucid-operator")).parent().unwrap();
     let search = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
     let mut sessions = 0;
-    for (language, text) in blocks(&page) {
+    for (language, text) in page.blocks() {
         match language {
             "yaml" => {
                 let (name, _) = text.strip_prefix("# ").unwrap().split_once('\n').unwrap();

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use std::{env, fs, thread};
 
-use lucid_testbed::page::{Shell, blocks, commands};
+use lucid_testbed::page::{Page, Shell, commands};
 use lucid_testbed::{Binaries, Component};
 use rcgen::ExtendedKeyUsagePurpose;
 use rustix::process::{Pid, Signal, kill_process};
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use super::{Scene, in_namespace, pod, until};
 use crate::wire::Authority;
 
-const TUTORIAL: &str = include_str!("../../../examples/README.md");
+const TUTORIAL: &str = "crates/lucid-webhook/examples/README.md";
 const DEFINITION: &str = include_str!("../../../examples/crontab-crd.yaml");
 /// Where the tutorial has the examples listen, in the order in which it starts them.
 const ADDRESSES: [&str; 4] = ["127.0.0.1:8443", "127.0.0.1:8444", "127.0.0.1:8445", "127.0.0.1:8446"];
@@ -134,7 +134,8 @@ fn the_tutorial_works_as_it_is_written() {
         let shell = Shell::new(&scene.cluster, &binaries, folder.path());
         let mut examples: Vec<Example> = Vec::new();
         let mut sessions = 0;
-        for (language, text) in blocks(TUTORIAL) {
+        let tutorial = Page::read(TUTORIAL).unwrap();
+        for (language, text) in tutorial.blocks() {
             match language {
                 "sh" => {
                     let (success, output) = shell.run(text).unwrap();

@@ -1,0 +1,62 @@
+//! Every command that a page shows is run by a test, or the page says that it is not.
+
+use std::collections::BTreeSet;
+
+use lucid_testbed::page::{NOT_RUN, blocks};
+
+use super::{none, pages, prose, read, tracked};
+
+/// Languages of blocks that somebody may type in.
+const SHELL: [&str; 4] = ["sh", "bash", "shell", "console"];
+
+#[test]
+fn every_command_is_run_by_a_test_or_marked_as_not_run() {
+    let tests = tracked().into_iter().filter(|path| path.ends_with(".rs") && path.contains("/tests/"));
+    let tests: Vec<_> = tests.map(|path| read(&path)).filter(|text| text.contains("Page::read(")).collect();
+    let mut found = BTreeSet::new();
+    for page in pages() {
+        let shell = blocks(&page.text).into_iter().filter(|(info, _)| {
+            let language = info.split([' ', ',']).next().unwrap_or_default();
+            SHELL.contains(&language)
+        });
+        let (marked, unmarked): (Vec<_>, Vec<_>) =
+            shell.partition(|(info, _)| info.split_whitespace().any(|word| word == NOT_RUN));
+        let is_read = tests.iter().any(|test| test.contains(&format!("\"{}\"", page.path)));
+        if let Some((_, first)) = unmarked.first().filter(|_| !is_read) {
+            let first = first.lines().next().unwrap_or_default().trim();
+            found.insert(format!(
+                "{}: no test reads the page, and `{first}` is not marked `{NOT_RUN}`",
+                page.path
+            ));
+        }
+        // Who reads the rendered page does not see the mark.
+        if !marked.is_empty() && !prose(&page.text).replace('\n', " ").contains("not run") {
+            found.insert(format!(
+                "{}: blocks are marked `{NOT_RUN}`, but the text does not say so",
+                page.path
+            ));
+        }
+    }
+    none(&found);
+}
+
+#[test]
+fn fences_are_closed_and_of_a_known_language() {
+    let known = [
+        "console", "dot", "ini", "json", "mermaid", "promql", "rust", "sh", "text", "toml", "yaml", "python",
+    ];
+    let mut found = BTreeSet::new();
+    for page in pages() {
+        let fences = page.text.lines().filter(|line| line.trim_start().starts_with("```")).count();
+        if fences % 2 == 1 {
+            found.insert(format!("{}: a block without its end", page.path));
+        }
+        for (info, _) in blocks(&page.text) {
+            let language = info.split([' ', ',']).next().unwrap_or_default();
+            if !known.contains(&language) {
+                found.insert(format!("{}: a block of the language {language:?}", page.path));
+            }
+        }
+    }
+    none(&found);
+}

@@ -1,0 +1,148 @@
+//! Names of labels, metrics and alerts: those on the pages are there, and those that are there stand on their page.
+
+use std::collections::BTreeSet;
+
+use regex::Regex;
+
+use super::{none, pages, read, sources};
+
+#[test]
+fn labels_and_annotations_that_a_page_names_are_there() {
+    let key = Regex::new(r"(^|[^.a-z])(lucid\.(?:computing|io)/[a-z][a-z0-9-]*[a-z0-9])").unwrap();
+    let names =
+        |text: &str| -> BTreeSet<String> { key.captures_iter(text).map(|key| key[2].to_owned()).collect() };
+    let mut known = BTreeSet::new();
+    for source in sources() {
+        known.extend(names(&source.text));
+    }
+    let mut found = BTreeSet::new();
+    for page in pages() {
+        let unknown = names(&page.text).into_iter().filter(|name| !known.contains(name));
+        found.extend(unknown.map(|name| format!("{}: there is no {name}", page.path)));
+    }
+    none(&found);
+}
+
+#[test]
+fn every_name_that_users_write_stands_on_its_page() {
+    let constant = Regex::new(r#"pub const [A-Z_]+: &str = "([^"]+)";"#).unwrap();
+    let keys = read("crates/lucid-chain/src/keys.rs");
+    let page = read("docs/annotations.md");
+    let names: Vec<_> = constant.captures_iter(&keys).map(|name| name[1].to_owned()).collect();
+    assert!(names.len() > 20, "{names:?}");
+    none(&names.into_iter().filter(|name| !page.contains(&format!("`{name}`")) && name != "true").collect());
+}
+
+/// `name` without what prometheus-client appends, as often as there is something.
+fn stems(name: &str) -> Vec<String> {
+    let mut stems = vec![name.to_owned()];
+    for suffix in ["_bucket", "_count", "_sum", "_total", "_seconds", "_bytes"] {
+        let shorter: Vec<_> =
+            stems.iter().filter_map(|it| it.strip_suffix(suffix).map(str::to_owned)).collect();
+        stems.extend(shorter);
+    }
+    stems
+}
+
+#[test]
+fn metrics_that_a_page_names_are_there() {
+    let literal = Regex::new(r#""([a-z][a-z_]*)""#).unwrap();
+    let files: Vec<(String, BTreeSet<String>)> = sources()
+        .into_iter()
+        .map(|source| {
+            let literals = literal.captures_iter(&source.text).map(|it| it[1].to_owned()).collect();
+            (source.text, literals)
+        })
+        .collect();
+    // A prefix and a name of the same file, or the name alone, or all of it as text.
+    let is_there = |name: &str| {
+        let short = name.strip_prefix("lucid_").unwrap_or(name);
+        stems(short).iter().any(|stem| {
+            files.iter().filter(|(text, _)| text.contains("register")).any(|(_, literals)| {
+                let mut cuts = stem.match_indices('_').map(|(place, _)| stem.split_at(place));
+                literals.contains(stem)
+                    || cuts.any(|(prefix, rest)| literals.contains(prefix) && literals.contains(&rest[1..]))
+            })
+        }) || files.iter().any(|(text, _)| text.contains(&format!("\"{name}\"")))
+    };
+    assert!(
+        is_there("lucid_certificate_expiry_timestamp_seconds")
+            && is_there("lucid_injection_planning_seconds_bucket")
+    );
+    assert!(
+        !is_there("lucid_certificate_expiry_timestamp_hours") && !is_there("lucid_injection_planing_seconds")
+    );
+
+    let metric = Regex::new(r"\blucid_[a-z_]*[a-z]\b").unwrap();
+    let crates = [
+        "audit",
+        "certs",
+        "chain",
+        "cluster",
+        "document",
+        "e2e",
+        "notary",
+        "operator",
+        "policy",
+        "process",
+        "serving",
+        "testbed",
+        "validator",
+        "webhook",
+    ];
+    let mut found = BTreeSet::new();
+    let mut named = BTreeSet::new();
+    for page in pages() {
+        for name in metric.find_iter(&page.text).map(|name| name.as_str()) {
+            if crates.iter().any(|it| name.strip_prefix("lucid_") == Some(*it)) {
+                continue;
+            }
+            named.insert(name.to_owned());
+            if !is_there(name) {
+                found.insert(format!("{}: there is no metric {name}", page.path));
+            }
+        }
+    }
+    assert!(named.len() > 20, "{named:?}");
+    none(&found);
+}
+
+#[test]
+fn every_alert_stands_on_the_page_of_operations() {
+    let alert = Regex::new(r"(?m)^ *- alert: (\w+)$").unwrap();
+    let alerts = |path: &str| -> BTreeSet<String> {
+        alert.captures_iter(&read(path)).map(|it| it[1].to_owned()).collect()
+    };
+    let manifest = alerts("deploy/prometheus-rule.yaml");
+    assert!(manifest.len() > 5, "{manifest:?}");
+    assert_eq!(manifest, alerts("charts/lucid/files/alerts.yaml"));
+    let row = Regex::new(r"(?m)^\| `(Lucid\w+)` \|").unwrap();
+    let page = read("docs/operations.md");
+    let listed: BTreeSet<_> = row.captures_iter(&page).map(|it| it[1].to_owned()).collect();
+    assert_eq!(manifest, listed);
+    let named = Regex::new(r"`(Lucid[A-Z]\w+)`").unwrap();
+    let mut found = BTreeSet::new();
+    for page in pages() {
+        let unknown = named.captures_iter(&page.text).filter(|name| !manifest.contains(&name[1]));
+        found.extend(unknown.map(|name| format!("{}: there is no alert {}", page.path, &name[1])));
+    }
+    none(&found);
+}
+
+#[test]
+fn every_reason_of_a_warning_or_a_finding_stands_on_a_page() {
+    let arm = Regex::new(r#"=> "([A-Z]\w+)","#).unwrap();
+    let pages = ["docs/troubleshooting.md", "docs/trust.md"].map(read).concat();
+    let mut found = BTreeSet::new();
+    let mut reasons = 0;
+    for source in ["crates/lucid-chain/src/warning.rs", "crates/lucid-policy/src/finding.rs"] {
+        for reason in arm.captures_iter(&read(source)).map(|reason| reason[1].to_owned()) {
+            reasons += 1;
+            if !pages.contains(&format!("`{reason}`")) {
+                found.insert(format!("{reason} of {source} stands on no page"));
+            }
+        }
+    }
+    assert!(reasons > 50, "{reasons} reasons");
+    none(&found);
+}

@@ -1,0 +1,122 @@
+//! Options and variables: docs/options.md has all of them, and no page names one that is not there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use lucid_e2e::program;
+use lucid_testbed::page::blocks;
+use regex::Regex;
+
+use super::{none, output, pages, prose, read, sources, spans};
+
+const PROGRAMS: [&str; 4] = ["lucid-operator", "lucid-validator", "lucid-verifier", "lucid-init"];
+
+const HEAD: &str = "# Options\n\nAll programs with all their options, as `--help` prints them. `[env: …]` is the variable that does the \
+same; an option on the command line wins over it. [Configuration](configuration.md) has those met most, by subject. The options under \
+*Logging* are taken by every command, and stand here once for each program.\n";
+
+/// Each command of the programs, such as `lucid-operator certs status`, and what its `--help` prints.
+fn helps() -> BTreeMap<String, String> {
+    fn collect(program: &Path, words: &mut Vec<String>, helps: &mut BTreeMap<String, String>) {
+        let mut arguments: Vec<&str> = words[1..].iter().map(String::as_str).collect();
+        arguments.push("--help");
+        let help = output(program, &arguments);
+        let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+        let listed = listed.take_while(|line| !line.is_empty());
+        let named = listed.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+        let commands: Vec<_> =
+            named.filter(|it| !it.is_empty() && *it != "help").map(str::to_owned).collect();
+        helps.insert(words.join(" "), help);
+        for command in commands {
+            words.push(command);
+            collect(program, words, helps);
+            words.pop();
+        }
+    }
+    let mut helps = BTreeMap::new();
+    for name in PROGRAMS {
+        collect(&program(name).unwrap(), &mut vec![name.to_owned()], &mut helps);
+    }
+    helps
+}
+
+fn flags(help: &str) -> BTreeSet<String> {
+    let flag = Regex::new(r"(?m)^ +(?:-\w, )?(--[a-z][a-z0-9-]*)").unwrap();
+    flag.captures_iter(help).map(|flag| flag[1].to_owned()).collect()
+}
+
+#[test]
+fn the_page_of_options_is_what_the_programs_say() {
+    let mut right = HEAD.to_owned();
+    for (command, help) in helps() {
+        let level = "#".repeat(command.split(' ').count() + 1);
+        let own =
+            if command.contains(' ') { help.split("\nLogging:\n").next().unwrap_or_default() } else { &help };
+        let lines: Vec<_> = own.lines().map(str::trim_end).collect();
+        write!(right, "\n{level} {command}\n\n```text\n{}\n```\n", lines.join("\n").trim_end()).unwrap();
+    }
+    let instead = Path::new(env!("CARGO_TARGET_TMPDIR")).join("options.md");
+    fs::write(&instead, &right).unwrap();
+    let differs = read("docs/options.md") != right;
+    assert!(!differs, "docs/options.md is not what the programs say; {} is", instead.display());
+}
+
+#[test]
+fn options_in_commands_are_there() {
+    let helps = helps();
+    // Where a command begins: as an argument of another it is the name of an object.
+    let call =
+        r"(?m)(?:^(?:\$ )?|[|;&(]) *(lucid-(?:operator|validator|verifier|init))\b((?: +[^|;&>`\s]+)+)";
+    let call = Regex::new(call).unwrap();
+    let flag = Regex::new(r"(--[a-z][a-z0-9-]*)").unwrap();
+    let mut found = BTreeSet::new();
+    let mut calls = 0;
+    for page in pages().iter().filter(|page| page.path != "docs/options.md") {
+        let prose = prose(&page.text);
+        let mut commands: Vec<String> = spans(&prose).map(str::to_owned).collect();
+        let shell = blocks(&page.text)
+            .into_iter()
+            .filter(|(info, _)| ["sh", "console"].iter().any(|it| info.starts_with(it)));
+        commands.extend(shell.map(|(_, text)| text.replace("\\\n", " ")));
+        for (text, call) in
+            commands.iter().flat_map(|text| call.captures_iter(text).map(move |call| (text, call)))
+        {
+            // The longest command that is one.
+            let words: Vec<_> =
+                call[2].split_whitespace().take_while(|word| !word.starts_with('-')).collect();
+            let named =
+                (0..=words.len()).rev().map(|count| [&[&call[1]], &words[..count]].concat().join(" "));
+            let Some(command) = named.into_iter().find(|command| helps.contains_key(command)) else {
+                continue;
+            };
+            let mut known = flags(&helps[&command]);
+            known.extend(["--help", "--version", "--log-filter", "--log-format"].map(str::to_owned));
+            calls += 1;
+            for flag in flag.captures_iter(&call[2]).map(|flag| flag[1].to_owned()) {
+                if !known.contains(&flag) {
+                    let line = text.lines().next().unwrap_or_default();
+                    found.insert(format!("{}: {command} has no {flag}: {line}", page.path));
+                }
+            }
+        }
+    }
+    assert!(calls > 80, "{calls} calls");
+    none(&found);
+}
+
+#[test]
+fn variables_that_a_page_names_are_there() {
+    let variable = Regex::new(r"\bLUCID_[A-Z0-9_]*[A-Z0-9]").unwrap();
+    let mut known: BTreeSet<String> = BTreeSet::new();
+    for text in helps().into_values().chain(sources().into_iter().map(|source| source.text)) {
+        known.extend(variable.find_iter(&text).map(|found| found.as_str().to_owned()));
+    }
+    let mut found = BTreeSet::new();
+    for page in pages() {
+        let unknown = variable.find_iter(&page.text).filter(|found| !known.contains(found.as_str()));
+        found.extend(unknown.map(|variable| format!("{}: there is no {}", page.path, variable.as_str())));
+    }
+    none(&found);
+}
