@@ -72,7 +72,6 @@ pub enum FailurePolicy {
 impl FailurePolicy {
     /// The answer to a request that a webhook could not answer: a refusal, or a warning of what is lost, such as
     /// `not judged`. Of what passes by itself it says so.
-    #[must_use]
     pub fn answer(self, failure: &Failure, passes: bool, lost: &str) -> AdmissionResponse {
         match self {
             Self::Fail if passes => {
