@@ -198,6 +198,9 @@ async fn is_admitted(cluster: &Cluster, name: &str) {
     assert_eq!(chain(&answer.stored().unwrap()), expected(GUARDRAILS));
 }
 
+/// How many pods say something.
+const FEWEST_PODS: usize = 20;
+
 /// Pods that are created one after another, each of which has to be admitted with its auditors.
 struct Traffic {
     stop: Arc<AtomicBool>,
@@ -211,7 +214,8 @@ impl Traffic {
         let pods = tokio::spawn(async move {
             let mut failures = Vec::new();
             let mut count = 0;
-            while !stopped.load(Ordering::Relaxed) {
+            // On a busy machine a pod may take seconds.
+            while count < FEWEST_PODS || !stopped.load(Ordering::Relaxed) {
                 count += 1;
                 let manifest = secured(&format!("traffic-{count}"));
                 let answer = lucid_e2e::create_pod(&client, "shop", &manifest).await;
@@ -227,11 +231,10 @@ impl Traffic {
         Self { stop, pods }
     }
 
-    /// Ends it; panics when a pod was refused.
+    /// Ends it, not before there were enough; panics when a pod was refused.
     async fn end(self) {
         self.stop.store(true, Ordering::Relaxed);
         let (count, failures) = self.pods.await.unwrap();
         assert!(failures.is_empty(), "{} of {count} pods failed; the first: {}", failures.len(), failures[0]);
-        assert!(count > 10, "only {count} pods were created");
     }
 }
