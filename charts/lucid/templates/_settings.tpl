@@ -46,6 +46,7 @@ policy: the validator plans the chains again to judge them. Takes root and name.
     {{- $_ := set $env "LUCID_CLIENT_CA" (printf "/etc/lucid/client-ca/%s" .clientCa.key) -}}
     {{- include "lucid.set" (list $env "LUCID_CLIENT_NAMES" .clientCa.names) -}}
   {{- end -}}
+  {{- if and .validating.enabled (not .validating.workloads) -}}{{- $_ := set $env "LUCID_VALIDATE_WORKLOADS" "false" -}}{{- end -}}
   {{- if eq $.name "lucid-operator" -}}
     {{- include "lucid.set" (list $env "LUCID_FAILURE_POLICY" .mutating.failurePolicy) -}}
     {{- if not (include "lucid.operator.validates" $.root) -}}{{- $_ := set $env "LUCID_VALIDATE" "false" -}}{{- end -}}

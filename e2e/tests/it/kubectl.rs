@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use lucid_e2e::program;
-use lucid_testbed::page::{Shell, blocks, commands};
+use lucid_testbed::page::{Page, Shell, commands};
 use lucid_testbed::{Binaries, Cluster, Component};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -207,9 +207,9 @@ async fn kubectl_completes_the_words_of_the_plugin() {
 async fn the_page_about_the_plugin_does_what_it_says() {
     let cluster = Cluster::builder().start().await.unwrap();
     let terminal = Terminal::new(&cluster);
-    let page = include_str!("../../../docs/kubectl.md");
+    let page = Page::read("docs/kubectl.md").unwrap();
     let mut ran = 0;
-    for (language, block) in blocks(page) {
+    for (language, block) in page.blocks() {
         match language {
             "yaml" => fs::write(terminal.folder().join("pod.yaml"), block).unwrap(),
             "console" => {
