@@ -25,20 +25,28 @@ impl Image {
     }
 }
 
-/// The image called `name`, such as `lucid-operator`, made of the programs as they stand in the checkout.
+/// The images of this workspace, made of the programs as they stand in the checkout.
 ///
-/// All images are made by `cargo xtask images --profile dev`, once per process; when everything is built this takes some
+/// They are made by `cargo xtask images --profile dev`, once per process; when everything is built this takes some
 /// seconds, and much longer when it is not: call it before a deadline begins.
 ///
 /// # Errors
 ///
-/// When the images cannot be made, or there is none of this name.
-pub fn image(name: &str) -> Result<Image, Error> {
+/// When the images cannot be made.
+pub fn images() -> Result<&'static [Image], Error> {
     static IMAGES: OnceLock<Result<Vec<Image>, String>> = OnceLock::new();
     let images = IMAGES.get_or_init(|| make().map_err(|error| error.to_string()));
-    let images = images.as_ref().map_err(Clone::clone)?;
+    images.as_deref().map_err(|error| error.as_str().into())
+}
+
+/// The one of the [`images`] that is called `name`, such as `lucid-operator`.
+///
+/// # Errors
+///
+/// As of [`images`], or when there is none of this name.
+pub fn image(name: &str) -> Result<Image, Error> {
     let called = |image: &&Image| image.pinned().contains(&format!("/{name}@"));
-    images.iter().find(called).cloned().ok_or_else(|| format!("the workspace has no image {name}").into())
+    images()?.iter().find(called).cloned().ok_or_else(|| format!("the workspace has no image {name}").into())
 }
 
 fn make() -> Result<Vec<Image>, Error> {

@@ -4,19 +4,16 @@ use std::process::Output;
 use lucid_testbed::Cluster;
 use serde_json::Value;
 
-use crate::{Error, image};
+use crate::{Error, images};
 
 /// The folder of the repository.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// The namespace of the chart.
 const NAMESPACE: &str = "lucid-system";
-/// What the chart and its pods may run.
-const IMAGES: [&str; 6] =
-    ["lucid-operator", "lucid-validator", "lucid-verifier", "lucid-init", "example-auditor", "example-model"];
 /// The static program for pods that try things out.
 const BUSYBOX: &str = "/bin/busybox";
 
-/// A cluster with a node that has [`image`]s of all programs, for Lucid to be installed on by its chart.
+/// A cluster with a node that has the [`images`], for Lucid to be installed on by its chart.
 #[derive(Debug)]
 pub struct Installation {
     /// The cluster with the node.
@@ -34,7 +31,7 @@ impl Installation {
     /// When there can be no node, or the images cannot be made.
     pub async fn prepare() -> Result<Self, Error> {
         // Before the cluster: it may take minutes.
-        let images = IMAGES.iter().map(|name| image(name)).collect::<Result<Vec<_>, _>>()?;
+        let images = images()?;
         let busybox = lucid_testbed::Image::of_program(Self::BUSYBOX, Path::new(BUSYBOX))
             .map_err(|error| format!("failed to read a static busybox (Debian: busybox-static): {error}"))?;
         let cluster = Cluster::builder().node().start().await?;

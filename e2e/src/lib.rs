@@ -9,7 +9,7 @@ mod programs;
 mod verifier;
 
 pub use call::{Reaction, call};
-pub use images::{Image, image};
+pub use images::{Image, image, images};
 pub use installation::Installation;
 pub use operator::{Operator, OperatorBuilder};
 pub use pods::{Answer, Reply, ask, create_pod, send};

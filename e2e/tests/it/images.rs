@@ -3,13 +3,13 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use http::StatusCode;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::PostParams;
-use lucid_e2e::image;
+use lucid_e2e::{call, image};
 use lucid_testbed::{Cluster, node};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UdpSocket;
 
 /// A busy machine takes its time.
@@ -81,10 +81,10 @@ async fn every_image_runs_on_a_node_by_its_tag_and_by_its_digest() {
     .await;
     for address in pod["status"]["podIPs"].as_array().unwrap() {
         let address = SocketAddr::new(address["ip"].as_str().unwrap().parse::<IpAddr>().unwrap(), 8090);
-        let answer = post(&cluster, address, "hello").await;
-        assert!(answer.contains("HTTP/1.1 200") && answer.contains(r#""body":"hello""#), "{answer}");
-        let answer = post(&cluster, address, "the secret word").await;
-        assert!(answer.contains("HTTP/1.1 403"), "{answer}");
+        let answer = call(&cluster, address, "/", Some("hello")).await.unwrap();
+        assert_eq!((answer.status, &answer.body["body"]), (StatusCode::OK, &json!("hello")), "{answer:?}");
+        let answer = call(&cluster, address, "/", Some("the secret word")).await.unwrap();
+        assert_eq!(answer.status, StatusCode::FORBIDDEN, "{answer:?}");
     }
 }
 
@@ -151,16 +151,4 @@ async fn wait(cluster: &Cluster, pods: &Api<Pod>, name: &str, holds: impl Fn(&Va
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-}
-
-async fn post(cluster: &Cluster, address: SocketAddr, body: &str) -> String {
-    let mut stream = cluster.connect(address).await.unwrap();
-    let head = format!(
-        "POST / HTTP/1.1\r\nHost: model\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    answer
 }
