@@ -9,8 +9,8 @@ use lucid_testbed::node;
 use serde_json::{Value, json};
 
 use super::{
-    INJECTION, TOXICITY, addresses, ask, assert_through_the_chain, busybox, create, installed, pod, stored,
-    wait, wget,
+    INJECTION, TOXICITY, addresses, ask, assert_through_the_chain, busybox, container, create, installed,
+    kill, on_node, pod, processes, stored, wait, wget,
 };
 use crate::common::ENABLED;
 
@@ -118,31 +118,10 @@ async fn callers_who_try_to_get_around(site: &Installation) {
     }
 }
 
-/// Runs a line of shell on the node.
-fn on_node(site: &Installation, line: &str) -> String {
-    let output = site.cluster.command("sh").args(["-c", line]).output().unwrap();
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
-
 /// The network namespace of a pod, as a file on the node.
 async fn network_of(site: &Installation, name: &str) -> String {
     let pid = processes(site, &container(&stored(site, "shop", name).await, "model")["containerID"]);
     format!("/proc/{}/ns/net", pid.lines().next().unwrap())
-}
-
-/// The status of a container.
-fn container(pod: &Value, name: &str) -> Value {
-    let lists = ["containerStatuses", "initContainerStatuses"];
-    let mut all = lists.into_iter().filter_map(|list| pod["status"][list].as_array()).flatten();
-    all.find(|status| status["name"] == name).cloned().unwrap_or_default()
-}
-
-/// The pids of a container on the node, one per line.
-fn processes(site: &Installation, id: &Value) -> String {
-    let id = id.as_str().unwrap().strip_prefix("containerd://").unwrap();
-    let pids = on_node(site, &format!("grep -l {id} /proc/[0-9]*/cgroup 2>/dev/null | cut -d / -f 3"));
-    assert!(!pids.is_empty(), "no process of {id}");
-    pids
 }
 
 async fn what_leaves_the_pod(site: &Installation) {
@@ -185,8 +164,7 @@ fn eventually(mut holds: impl FnMut() -> Result<(), Value>) {
 async fn an_auditor_that_crashes_comes_back(site: &Installation) {
     let address = addresses(site, "shop", "model").await[0];
     let before = container(&stored(site, "shop", "model").await, "lucid-injection-auditor");
-    let killed = processes(site, &before["containerID"]);
-    on_node(site, &format!("kill -9 {}", killed.trim().replace('\n', " ")));
+    kill(site, &before["containerID"]);
     // While it is away there is no answer, rather than one past the chain.
     let begin = Instant::now();
     loop {

@@ -1,6 +1,7 @@
 //! Lucid on a real node, installed by its chart: pods run, and callers get what the chain lets through.
 
 mod chain;
+mod operations;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -116,4 +117,30 @@ fn wget(site: &Installation, namespace: &str, pod: &str, container: &str, url: &
     let wget = ["timeout", "10", "/busybox", "wget", "-q", "-O", "-", url];
     let answer = busybox(site, namespace, pod, container, &wget);
     serde_json::from_str(&answer).unwrap_or_else(|_| json!({"url": url, "said": answer}))
+}
+
+/// Runs a line of shell on the node.
+fn on_node(site: &Installation, line: &str) -> String {
+    let output = site.cluster.command("sh").args(["-c", line]).output().unwrap();
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// The status of a container.
+fn container(pod: &Value, name: &str) -> Value {
+    let lists = ["containerStatuses", "initContainerStatuses"];
+    let mut all = lists.into_iter().filter_map(|list| pod["status"][list].as_array()).flatten();
+    all.find(|status| status["name"] == name).cloned().unwrap_or_default()
+}
+
+/// The pids of a container on the node, one per line.
+fn processes(site: &Installation, id: &Value) -> String {
+    let id = id.as_str().unwrap().strip_prefix("containerd://").unwrap();
+    let pids = on_node(site, &format!("grep -l {id} /proc/[0-9]*/cgroup 2>/dev/null | cut -d / -f 3"));
+    assert!(!pids.is_empty(), "no process of {id}");
+    pids
+}
+
+/// Ends a container as a crash does.
+fn kill(site: &Installation, id: &Value) {
+    on_node(site, &format!("kill -9 {}", processes(site, id).trim().replace('\n', " ")));
 }
