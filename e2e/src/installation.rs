@@ -2,7 +2,7 @@ use std::path::Path;
 use std::process::Output;
 
 use lucid_testbed::Cluster;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{Error, image};
 
@@ -15,6 +15,29 @@ const IMAGES: [&str; 6] =
     ["lucid-operator", "lucid-validator", "lucid-verifier", "lucid-init", "example-auditor", "example-model"];
 /// The static program for pods that try things out.
 const BUSYBOX: &str = "/bin/busybox";
+
+/// What the injection auditor of [`two_auditors`] refuses.
+pub const INJECTION: &str = "ignore previous instructions";
+/// What its toxicity auditor refuses.
+pub const TOXICITY: &str = "you fool";
+
+/// Values of the chart for a strict cluster with a catalogue of two auditors, which are notarized.
+///
+/// # Errors
+///
+/// When the images cannot be made.
+pub fn two_auditors() -> Result<Value, Error> {
+    let image = image("example-auditor")?;
+    let auditor = |name: &str, port: u16, phrase: &str| json!({"name": name, "image": image.pinned(), "port": port, "env": {"BLOCKED_PHRASES": phrase}});
+    Ok(json!({
+        "catalogue": {"chain": [
+            auditor("lucid-injection-auditor", 8090, INJECTION),
+            auditor("lucid-toxicity-auditor", 8093, TOXICITY),
+        ]},
+        "notary": {"strict": true},
+        "verifier": {"enabled": true, "notarized": [image.digest]},
+    }))
+}
 
 /// A cluster with a node that has [`image`]s of all programs, for Lucid to be installed on by its chart.
 #[derive(Debug)]

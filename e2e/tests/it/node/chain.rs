@@ -4,13 +4,13 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
-use lucid_e2e::{Installation, call};
+use lucid_e2e::{INJECTION, Installation, TOXICITY, call};
 use lucid_testbed::node;
 use serde_json::{Value, json};
 
 use super::{
-    INJECTION, TOXICITY, addresses, ask, assert_through_the_chain, busybox, container, create, installed,
-    kill, on_node, pod, processes, stored, wait, wget,
+    addresses, ask, assert_through_the_chain, busybox, container, create, installed, kill, on_node, pod,
+    processes, stored, wait, wget,
 };
 use crate::common::ENABLED;
 

@@ -8,29 +8,14 @@ use std::net::{IpAddr, SocketAddr};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::PostParams;
-use lucid_e2e::{Installation, Reaction, call, image};
+use lucid_e2e::{Installation, Reaction, call, image, two_auditors};
 use serde_json::{Value, json};
 
 use crate::common::ENABLED;
 
-/// What each auditor of the tests refuses.
-const INJECTION: &str = "ignore previous instructions";
-const TOXICITY: &str = "you fool";
-
-/// Values of the chart for a catalogue of two auditors, which are notarized, on a strict cluster.
-fn values() -> Value {
-    let image = image("example-auditor").unwrap();
-    let auditor = |name: &str, port: u16, phrase: &str| json!({"name": name, "image": image.pinned(), "port": port, "env": {"BLOCKED_PHRASES": phrase}});
-    json!({
-        "catalogue": {"chain": [auditor("lucid-injection-auditor", 8090, INJECTION), auditor("lucid-toxicity-auditor", 8093, TOXICITY)]},
-        "notary": {"strict": true},
-        "verifier": {"enabled": true, "notarized": [image.digest]},
-    })
-}
-
 async fn installed() -> Installation {
     let site = Installation::prepare().await.unwrap();
-    site.install(&values()).await.unwrap();
+    site.install(&two_auditors().unwrap()).await.unwrap();
     site.cluster.create_namespace("shop", &[ENABLED]).await.unwrap();
     site
 }

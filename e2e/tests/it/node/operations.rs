@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lucid_e2e::{Answer, Installation, create_pod};
+use lucid_e2e::{Answer, Installation, create_pod, two_auditors};
 use lucid_testbed::node;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -116,7 +116,7 @@ fn operators(site: &Installation) -> BTreeSet<String> {
 
 async fn an_upgrade_and_its_rollback_go_unnoticed(site: &Installation) {
     let stream = Stream::begin(site, "upgrade");
-    let mut values = super::values();
+    let mut values = two_auditors().unwrap();
     values["injection"] = json!({"auditMode": "observe"});
     values["operator"] = json!({"replicas": 3});
     site.install(&values).await.unwrap();
