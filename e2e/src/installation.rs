@@ -56,11 +56,20 @@ impl Installation {
     ///
     /// When there can be no node, or the images cannot be made.
     pub async fn prepare() -> Result<Self, Error> {
+        Self::prepare_with_nodes(1).await
+    }
+
+    /// As [`Installation::prepare`], with this number of nodes.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Installation::prepare`].
+    pub async fn prepare_with_nodes(count: u8) -> Result<Self, Error> {
         // Before the cluster: it may take minutes.
         let images = IMAGES.iter().map(|name| image(name)).collect::<Result<Vec<_>, _>>()?;
         let busybox = lucid_testbed::Image::of_program(Self::BUSYBOX, Path::new(BUSYBOX))
             .map_err(|error| format!("failed to read a static busybox (Debian: busybox-static): {error}"))?;
-        let cluster = Cluster::builder().node().start().await?;
+        let cluster = Cluster::builder().nodes(count).start().await?;
         cluster.load_image(&busybox).await?;
         for image in images {
             cluster.load_archive(&image.archive).await?;

@@ -20,7 +20,7 @@ async fn pods_run_and_answer_through_their_chain_whoever_calls_and_however() {
     if !node::can_run() {
         return;
     }
-    let site = installed().await;
+    let site = installed(1).await;
     create(&site, "shop", &with_root(pod("model", &json!({})))).await;
     create(&site, "shop", &pod("outbound", &json!({"lucid.computing/direction": "outbound"}))).await;
     for name in ["pod/model", "pod/outbound"] {
@@ -98,7 +98,8 @@ async fn callers_who_try_to_get_around(site: &Installation) {
         assert_through_the_chain(&wget(site, "shop", "model", "root", &url), &format!("root to {url}"));
     }
     // An auditor that is somebody else's by now. The rules know it by its uid.
-    let network = network_of(site, "model").await;
+    let pod = stored(site, "shop", "model").await;
+    let network = format!("/proc/{}/ns/net", processes(site, &pod, "model")[0]);
     for (uid, port, way) in [
         (20001, 5000, json!(["1.1 lucid-injection-auditor", "1.1 lucid-toxicity-auditor"])),
         (20001, 8093, json!(["1.1 lucid-toxicity-auditor"])),
@@ -111,17 +112,11 @@ async fn callers_who_try_to_get_around(site: &Installation) {
                 "nsenter --net={network} setpriv --reuid {uid} --regid {uid} --clear-groups \
                  timeout 10 busybox wget -q -O - {url}"
             );
-            let answer = on_node(site, &dial);
+            let answer = on_node(site, &pod, &dial);
             let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{dial}: {answer}"));
             assert_eq!(answer["headers"]["via"], way, "uid {uid} to {url}");
         }
     }
-}
-
-/// The network namespace of a pod, as a file on the node.
-async fn network_of(site: &Installation, name: &str) -> String {
-    let pid = processes(site, &container(&stored(site, "shop", name).await, "model")["containerID"]);
-    format!("/proc/{}/ns/net", pid.lines().next().unwrap())
 }
 
 async fn what_leaves_the_pod(site: &Installation) {
@@ -163,8 +158,7 @@ fn eventually(mut holds: impl FnMut() -> Result<(), Value>) {
 
 async fn an_auditor_that_crashes_comes_back(site: &Installation) {
     let address = addresses(site, "shop", "model").await[0];
-    let before = container(&stored(site, "shop", "model").await, "lucid-injection-auditor");
-    kill(site, &before["containerID"]);
+    kill(site, &stored(site, "shop", "model").await, "lucid-injection-auditor");
     // While it is away there is no answer, rather than one past the chain.
     let begin = Instant::now();
     loop {

@@ -13,9 +13,16 @@ use serde_json::{Value, json};
 
 use crate::common::ENABLED;
 
-async fn installed() -> Installation {
-    let site = Installation::prepare().await.unwrap();
-    site.install(&two_auditors().unwrap()).await.unwrap();
+/// Of [`two_auditors`], with the Verifier on the first node.
+fn values() -> Value {
+    let mut values = two_auditors().unwrap();
+    values["verifier"]["nodeSelector"] = json!({"kubernetes.io/hostname": "node"});
+    values
+}
+
+async fn installed(nodes: u8) -> Installation {
+    let site = Installation::prepare_with_nodes(nodes).await.unwrap();
+    site.install(&values()).await.unwrap();
     site.cluster.create_namespace("shop", &[ENABLED]).await.unwrap();
     site
 }
@@ -104,9 +111,10 @@ fn wget(site: &Installation, namespace: &str, pod: &str, container: &str, url: &
     serde_json::from_str(&answer).unwrap_or_else(|_| json!({"url": url, "said": answer}))
 }
 
-/// Runs a line of shell on the node.
-fn on_node(site: &Installation, line: &str) -> String {
-    let output = site.cluster.command("sh").args(["-c", line]).output().unwrap();
+/// Runs a line of shell on the node of a pod.
+fn on_node(site: &Installation, pod: &Value, line: &str) -> String {
+    let node = pod["spec"]["nodeName"].as_str().unwrap();
+    let output = site.cluster.command_on(node, "sh").unwrap().args(["-c", line]).output().unwrap();
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
@@ -117,15 +125,15 @@ fn container(pod: &Value, name: &str) -> Value {
     all.find(|status| status["name"] == name).cloned().unwrap_or_default()
 }
 
-/// The pids of a container on the node, one per line.
-fn processes(site: &Installation, id: &Value) -> String {
-    let id = id.as_str().unwrap().strip_prefix("containerd://").unwrap();
-    let pids = on_node(site, &format!("grep -l {id} /proc/[0-9]*/cgroup 2>/dev/null | cut -d / -f 3"));
-    assert!(!pids.is_empty(), "no process of {id}");
-    pids
+/// The pids of a container on its node.
+fn processes(site: &Installation, pod: &Value, name: &str) -> Vec<String> {
+    let id = container(pod, name)["containerID"].as_str().unwrap().replace("containerd://", "");
+    let pids = on_node(site, pod, &format!("grep -l {id} /proc/[0-9]*/cgroup 2>/dev/null | cut -d / -f 3"));
+    assert!(!pids.is_empty(), "no process of {name}, {id}");
+    pids.lines().map(str::to_owned).collect()
 }
 
 /// Ends a container as a crash does.
-fn kill(site: &Installation, id: &Value) {
-    on_node(site, &format!("kill -9 {}", processes(site, id).trim().replace('\n', " ")));
+fn kill(site: &Installation, pod: &Value, name: &str) {
+    on_node(site, pod, &format!("kill -9 {}", processes(site, pod, name).join(" ")));
 }

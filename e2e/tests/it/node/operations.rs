@@ -4,15 +4,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use lucid_e2e::{Answer, Installation, create_pod, two_auditors};
+use lucid_e2e::{Answer, Installation, create_pod};
 use lucid_testbed::node;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::{container, create, installed, kill, pod, stored, wait};
+use super::{create, installed, kill, pod, stored, values, wait};
 
 /// Pods each second.
 const RATE: u32 = 20;
@@ -23,12 +23,15 @@ async fn lucid_is_updated_upgraded_and_removed_while_pods_are_created() {
     if !node::can_run() {
         return;
     }
-    let site = installed().await;
-    create(&site, "shop", &pod("model", &json!({}))).await;
+    let mut site = installed(2).await;
+    let mut model = pod("model", &json!({}));
+    model["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": "node"});
+    create(&site, "shop", &model).await;
     wait(&site, "shop", "pod/model", "condition=Ready");
     a_rolling_update_goes_unnoticed(&site).await;
     an_upgrade_and_its_rollback_go_unnoticed(&site).await;
     a_replica_that_is_killed_lets_nothing_through(&site).await;
+    a_node_that_is_lost_lets_nothing_through(&mut site).await;
     the_policy_is_rolled_out_in_four_steps(&site).await;
     nothing_is_left(&site).await;
 }
@@ -37,6 +40,14 @@ async fn lucid_is_updated_upgraded_and_removed_while_pods_are_created() {
 fn waiting(name: &str) -> Value {
     let mut pod = pod(name, &json!({}));
     pod["spec"]["nodeSelector"] = json!({"example.com/nowhere": "true"});
+    pod
+}
+
+/// One that the API server names.
+fn waiting_of(prefix: &str) -> Value {
+    let mut pod = waiting(prefix);
+    pod["metadata"]["generateName"] = json!(format!("{prefix}-"));
+    pod["metadata"].as_object_mut().unwrap().remove("name");
     pod
 }
 
@@ -116,7 +127,7 @@ fn operators(site: &Installation) -> BTreeSet<String> {
 
 async fn an_upgrade_and_its_rollback_go_unnoticed(site: &Installation) {
     let stream = Stream::begin(site, "upgrade");
-    let mut values = two_auditors().unwrap();
+    let mut values = values();
     values["injection"] = json!({"auditMode": "observe"});
     values["operator"] = json!({"replicas": 3});
     site.install(&values).await.unwrap();
@@ -144,18 +155,48 @@ async fn a_replica_that_is_killed_lets_nothing_through(site: &Installation) {
     let stream = Stream::begin(site, "killed");
     let victim = operators(site).pop_first().unwrap();
     let (_, name) = victim.split_once('/').unwrap();
-    let running = stored(site, "lucid-system", name).await;
-    kill(site, &container(&running, "lucid-operator")["containerID"]);
+    kill(site, &stored(site, "lucid-system", name).await, "lucid-operator");
     wait(site, "lucid-system", &victim, "condition=Ready");
-    let answers = stream.end().await;
-    let stored = answers.iter().filter_map(|answer| answer.result.as_ref().ok());
-    assert!(stored.clone().count() > 0, "the other replica goes on");
-    for pod in stored {
-        assert_eq!(auditors(pod).len(), 2, "a pod is refused rather than stored without its chain");
-    }
+    assert_none_is_without_its_chain(&stream.end().await);
     let stream = Stream::begin(site, "mended");
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_all_have_their_chain(&stream.end().await, "after a replica was killed");
+}
+
+/// Some were refused, perhaps, but not all.
+fn assert_none_is_without_its_chain(answers: &[Answer]) {
+    let stored: Vec<_> = answers.iter().filter_map(|answer| answer.result.as_ref().ok()).collect();
+    assert!(!stored.is_empty(), "the other replica goes on: {:?}", answers.first());
+    for pod in stored {
+        assert_eq!(auditors(pod).len(), 2, "a pod is refused rather than stored without its chain");
+    }
+}
+
+/// Calls to a replica that is gone wait in vain until Kubernetes knows, some 40 s later.
+async fn a_node_that_is_lost_lets_nothing_through(site: &mut Installation) {
+    let place = |pod: &str, site: &Installation| {
+        site.kubectl(&["-n", "lucid-system", "get", pod, "-o", "jsonpath={.spec.nodeName}"]).unwrap()
+    };
+    let places: BTreeSet<_> = operators(site).iter().map(|pod| place(pod, site)).collect();
+    assert_eq!(places, ["node".to_owned(), "node-2".to_owned()].into(), "replicas are on different nodes");
+    let stream = Stream::begin(site, "lost");
+    assert!(site.cluster.kill_node("node-2"));
+    wait(site, "default", "node/node-2", "condition=Ready=Unknown");
+    assert_none_is_without_its_chain(&stream.end().await);
+
+    let begin = Instant::now();
+    loop {
+        let stream = Stream::begin(site, "found");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let answers = stream.end().await;
+        assert_none_is_without_its_chain(&answers);
+        if answers.iter().all(|answer| answer.result.is_ok()) {
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", answers.last());
+    }
+    // As whoever runs the cluster does with a machine that does not come back.
+    site.kubectl(&["delete", "node", "node-2"]).unwrap();
 }
 
 /// The values that the chart has for the steps of docs/canary.md.
@@ -192,9 +233,17 @@ async fn nothing_is_left(site: &Installation) {
     let kinds = site.kubectl(&["api-resources", "--verbs=list", "-o", "name"]).unwrap();
     // Events tell of what was.
     let kinds: Vec<_> = kinds.lines().filter(|kind| !kind.starts_with("events")).collect();
-    let names = site.kubectl(&["get", &kinds.join(","), "-A", "-o", "name"]).unwrap();
-    let of_lucid = names.lines().filter(|name| name.contains("lucid")).collect::<Vec<_>>();
-    assert_eq!(of_lucid, ["namespace/lucid-system"], "{names}");
+    let begin = Instant::now();
+    loop {
+        let names = site.kubectl(&["get", &kinds.join(","), "-A", "-o", "name"]).unwrap();
+        let of_lucid = names.lines().filter(|name| name.contains("lucid")).collect::<Vec<_>>();
+        if of_lucid == ["namespace/lucid-system"] {
+            break;
+        }
+        // What ran on the lost node goes when Kubernetes looks for it next.
+        assert!(begin.elapsed() < Duration::from_secs(120), "{of_lucid:?}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
 
     // Pods are created as if it had never been there, and those with a chain keep it.
     let answer = create_pod(&site.cluster.client(), "shop", &waiting("without")).await.unwrap();
