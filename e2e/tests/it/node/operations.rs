@@ -67,10 +67,9 @@ impl Stream {
             let mut calls = Vec::new();
             while !end.load(Ordering::Relaxed) {
                 ticks.tick().await;
-                let (client, name) = (client.clone(), format!("{prefix}-{}", calls.len()));
-                calls.push(tokio::spawn(async move {
-                    create_pod(&client, "shop", &waiting(&name)).await.unwrap()
-                }));
+                let (client, manifest) = (client.clone(), waiting_of(prefix));
+                calls
+                    .push(tokio::spawn(async move { create_pod(&client, "shop", &manifest).await.unwrap() }));
             }
             let mut answers = Vec::new();
             for call in calls {
