@@ -15,8 +15,12 @@ use snafu::{ResultExt as _, Snafu};
 
 use crate::addresses;
 
-/// How long one connection may take to come about. It never leaves the machine.
-const CONNECT: Duration = Duration::from_secs(1);
+/// How long one connection may take to come about. It never leaves the machine; but where a machine is so busy that it
+/// loses the first packet, the kernel sends the next one after a second.
+const CONNECT: Duration = Duration::from_secs(3);
+
+/// Who has waited this long between two attempts gives up.
+const LAST_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long all of it may take.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -111,7 +115,7 @@ fn arrive(
         }
         let Some(failure) = failure else { return Ok(proven) };
         // An address may just have come into use, a connection be on its way.
-        if Instant::now() > deadline || pause > CONNECT {
+        if Instant::now() > deadline || pause > LAST_PAUSE {
             return Err(failure);
         }
         thread::sleep(pause);

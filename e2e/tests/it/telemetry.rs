@@ -105,7 +105,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-#[tokio::test]
+// The collector goes on while the operator is waited for.
+#[tokio::test(flavor = "multi_thread")]
 async fn a_collector_gets_a_span_of_each_request_that_continues_the_callers_trace() {
     let cluster = prepare(Cluster::builder().tracing().start().await.unwrap()).await;
     let collector = Collector::start().await;
