@@ -2,9 +2,9 @@ use std::path::Path;
 use std::process::Output;
 
 use lucid_testbed::Cluster;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::{Error, images};
+use crate::{Error, image, images};
 
 /// The folder of the repository.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -12,6 +12,29 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const NAMESPACE: &str = "lucid-system";
 /// The static program for pods that try things out.
 const BUSYBOX: &str = "/bin/busybox";
+
+/// What the injection auditor of [`two_auditors`] refuses.
+pub const INJECTION: &str = "ignore previous instructions";
+/// What its toxicity auditor refuses.
+pub const TOXICITY: &str = "you fool";
+
+/// Values of the chart for a strict cluster with a catalogue of two auditors, which are notarized.
+///
+/// # Errors
+///
+/// When the images cannot be made.
+pub fn two_auditors() -> Result<Value, Error> {
+    let image = image("example-auditor")?;
+    let auditor = |name: &str, port: u16, phrase: &str| json!({"name": name, "image": image.pinned(), "port": port, "env": {"BLOCKED_PHRASES": phrase}});
+    Ok(json!({
+        "catalogue": {"chain": [
+            auditor("lucid-injection-auditor", 8090, INJECTION),
+            auditor("lucid-toxicity-auditor", 8093, TOXICITY),
+        ]},
+        "notary": {"strict": true},
+        "verifier": {"enabled": true, "notarized": [image.digest]},
+    }))
+}
 
 /// A cluster with a node that has the [`images`], for Lucid to be installed on by its chart.
 #[derive(Debug)]
@@ -30,11 +53,20 @@ impl Installation {
     ///
     /// When there can be no node, or the images cannot be made.
     pub async fn prepare() -> Result<Self, Error> {
+        Self::prepare_with_nodes(1).await
+    }
+
+    /// As [`Installation::prepare`], with this number of nodes.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Installation::prepare`].
+    pub async fn prepare_with_nodes(count: u8) -> Result<Self, Error> {
         // Before the cluster: it may take minutes.
         let images = images()?;
         let busybox = lucid_testbed::Image::of_program(Self::BUSYBOX, Path::new(BUSYBOX))
             .map_err(|error| format!("failed to read a static busybox (Debian: busybox-static): {error}"))?;
-        let cluster = Cluster::builder().node().start().await?;
+        let cluster = Cluster::builder().nodes(count).start().await?;
         cluster.load_image(&busybox).await?;
         for image in images {
             cluster.load_archive(&image.archive).await?;

@@ -10,7 +10,7 @@ mod verifier;
 
 pub use call::{Reaction, call};
 pub use images::{Image, image, images};
-pub use installation::Installation;
+pub use installation::{INJECTION, Installation, TOXICITY, two_auditors};
 pub use operator::{Operator, OperatorBuilder};
 pub use pods::{Answer, Reply, ask, create_pod, send};
 pub use programs::program;

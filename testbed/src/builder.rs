@@ -1,6 +1,8 @@
 //! Starting a cluster.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::process::Command;
 
 use snafu::ResultExt as _;
 
@@ -27,7 +29,7 @@ pub struct Builder {
     cert_manager: bool,
     cainjector: bool,
     webhooks_by_service: bool,
-    node: bool,
+    nodes: u8,
     webhook_client: Option<String>,
     audit_log_rotation: bool,
     tracing: bool,
@@ -83,8 +85,14 @@ impl Builder {
     /// Pods have addresses of IPv4 and IPv6, and reach the API server by the Service `kubernetes` and servers of this
     /// process on [`Cluster::host_address`]. Services have names. Nothing beyond this machine is reached or named, and images come
     /// from [`Cluster::load_image`]. This process reaches pods and cluster IPs by [`Cluster::connect`].
-    pub fn node(mut self) -> Self {
-        self.node = true;
+    pub fn node(self) -> Self {
+        self.nodes(1)
+    }
+
+    /// As [`Builder::node`], with several of them: `node`, `node-2` and so on. Each has a containerd and a kubelet of its own, and
+    /// ends by itself ([`Cluster::kill_node`]); the network is one, as if they were one machine.
+    pub fn nodes(mut self, count: u8) -> Self {
+        self.nodes = count;
         self.controller_manager().scheduler().webhooks_by_service()
     }
 
@@ -126,7 +134,7 @@ impl Builder {
     /// the logs stay.
     pub async fn start(self) -> Result<Cluster, Error> {
         // Said before minutes are spent on building.
-        if self.node {
+        if self.nodes > 0 {
             node::check().context(NodeSnafu)?;
         } else if self.webhooks_by_service {
             network::ensure_root().context(NetworkSnafu)?;
@@ -154,8 +162,8 @@ impl Builder {
             cluster.run(Component::Scheduler, &binaries, &args)?;
             readiness::healthy(&mut cluster, Component::Scheduler, port).await?;
         }
-        if self.node {
-            node::start(&mut cluster, &binaries).await?;
+        if self.nodes > 0 {
+            node::start(&mut cluster, &binaries, self.nodes).await?;
         }
         let parts =
             [(self.cert_manager, cert_manager::CONTROLLER), (self.cainjector, cert_manager::CAINJECTOR)];
@@ -172,7 +180,7 @@ impl Builder {
         let mut needed = vec![Component::Etcd, Component::ApiServer];
         needed.extend(self.controller_manager.then_some(Component::ControllerManager));
         needed.extend(self.scheduler.then_some(Component::Scheduler));
-        if self.node {
+        if self.nodes > 0 {
             needed.extend(Component::NODE);
         }
         if self.cert_manager || self.cainjector {
@@ -206,7 +214,8 @@ impl Builder {
         }
 
         Ok(Cluster {
-            node: None,
+            nodes: Vec::new(),
+            cgroup: None,
             processes: process::Processes::default(),
             network,
             api_port: port.number,
@@ -218,7 +227,7 @@ impl Builder {
             kubeconfig,
             client,
             controller_manager: self.controller_manager,
-            has_node: self.node,
+            has_node: self.nodes > 0,
             shows_certificates: self.webhook_client.is_some(),
             audit_log_rotation: self.audit_log_rotation,
             traces: self.tracing,
@@ -234,8 +243,7 @@ impl Cluster {
         Ok(number)
     }
 
-    /// Starts a component: on the node when there is one, else in the cluster's network, which is this machine's unless it
-    /// has its own.
+    /// Starts a component in the cluster's network, which is this machine's unless it has its own.
     pub(crate) fn run(
         &mut self,
         component: Component,
@@ -253,9 +261,24 @@ impl Cluster {
         binaries: &Binaries,
         args: &[String],
     ) -> Result<(), Error> {
-        let mut command = self.command(binaries.path(component));
+        let program = binaries.path(component);
+        let command = self
+            .network
+            .as_ref()
+            .map_or_else(|| process::command(&program), |network| network.command(&program));
+        self.start_process(name, command, args, self.folder.log(name))
+    }
+
+    /// Starts a command as a component.
+    pub(crate) fn start_process(
+        &mut self,
+        name: &'static str,
+        mut command: Command,
+        args: &[String],
+        log: PathBuf,
+    ) -> Result<(), Error> {
         command.args(args);
-        let process = Process::start(name, command, self.folder.log(name));
+        let process = Process::start(name, command, log);
         self.processes.push(process.context(StartSnafu { component: name })?);
         Ok(())
     }

@@ -18,7 +18,7 @@ use crate::{
     error::{AuditEventSnafu, AuditLogSnafu, PkiSnafu},
     folder::Folder,
     network::Network,
-    node::{self, Node},
+    node::{Cgroup, Node},
     pki::Authority,
     ports::ReservedPort,
     process::{self, Processes},
@@ -42,8 +42,10 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// Do not keep one in a `static`: Rust does not drop those.
 pub struct Cluster {
     // Dropped in this order.
-    pub(crate) node: Option<Node>,
+    pub(crate) nodes: Vec<Node>,
     pub(crate) processes: Processes,
+    // Without processes.
+    pub(crate) cgroup: Option<Cgroup>,
     pub(crate) network: Option<Network>,
     pub(crate) ports: Vec<ReservedPort>,
     pub(crate) folder: Folder,
@@ -113,20 +115,31 @@ impl Cluster {
         self.network.as_ref().map_or(Ipv4Addr::LOCALHOST, Network::host_address).into()
     }
 
-    /// The name of the Node object, with [`Builder::node`].
-    #[must_use]
-    pub fn node_name(&self) -> &'static str {
-        node::NODE_NAME
-    }
-
-    /// A command that runs where the cluster does: on the node when it has one, else in the API server's network. Its
+    /// A command that runs where the cluster does: on the first node when it has one, else in the API server's network. Its
     /// working folder on a node is `/`, and `/run`, `/var/lib` and `/var/log` are the node's own.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        match (&self.node, &self.network) {
+        match (self.nodes.first(), &self.network) {
             (Some(node), _) => node.command(program),
             (None, Some(network)) => network.command(program),
             (None, None) => process::command(program),
         }
+    }
+
+    /// A command that runs on the node with this name; none when there is no such node.
+    pub fn command_on(&self, node: &str, program: impl AsRef<OsStr>) -> Option<Command> {
+        self.nodes.iter().find(|one| one.name() == node).map(|node| node.command(program))
+    }
+
+    /// Ends everything that runs on the node with this name, as a power cut does: at once, and nobody is told. The Node object
+    /// stays, as it would. False when there is no such node.
+    pub fn kill_node(&mut self, node: &str) -> bool {
+        let Some(index) = self.nodes.iter().position(|one| one.name() == node) else { return false };
+        let mut node = self.nodes.remove(index);
+        node.kill();
+        for log in node.logs(&self.folder) {
+            self.processes.remove(&log);
+        }
+        true
     }
 
     /// A connection from inside the cluster's network: to a pod, or to a Service's cluster IP. Waits 5 s at most.

@@ -200,6 +200,11 @@ impl Processes {
         self.0.push(process);
     }
 
+    /// Ends the one with this log, which is not missed any more.
+    pub(crate) fn remove(&mut self, log: &Path) {
+        self.0.retain(|process| process.log != log);
+    }
+
     /// The first one that has ended by itself.
     pub(crate) fn ended(&mut self) -> Option<(&Process, ExitStatus)> {
         self.0.iter_mut().find_map(|process| {

@@ -25,34 +25,8 @@ const SOURCES: &[Check] = &[
         arguments: &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
         environment: &[],
     },
-    Check {
-        name: "lucid-notary without its client",
-        arguments: &["check", "--package", "lucid-notary", "--no-default-features", "--locked"],
-        environment: &[],
-    },
-    Check {
-        name: "lucid-certs without kube",
-        arguments: &["check", "--package", "lucid-certs", "--no-default-features", "--locked"],
-        environment: &[],
-    },
-    Check {
-        name: "lucid-certs with files alone",
-        arguments: &[
-            "check",
-            "--package",
-            "lucid-certs",
-            "--no-default-features",
-            "--features",
-            "files",
-            "--locked",
-        ],
-        environment: &[],
-    },
-    Check {
-        name: "lucid-webhook without its features",
-        arguments: &["check", "--package", "lucid-webhook", "--locked"],
-        environment: &[],
-    },
+    // Each with the least, and with each of its features; then as packages.
+    Check { name: "libraries alone", arguments: &["xtask", "crates"], environment: &[] },
     Check {
         name: "the programs without OpenTelemetry",
         arguments: &[

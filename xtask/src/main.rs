@@ -3,6 +3,7 @@
 mod bench;
 mod book;
 mod checks;
+mod crates;
 mod demo;
 mod images;
 mod manual;
@@ -34,6 +35,8 @@ enum Task {
     Test,
     /// Builds the images as OCI archives, without a container daemon.
     Images(images::Images),
+    /// Builds each library alone, with the least and with each of its features, and packages them.
+    Crates(crates::Crates),
     /// Writes man pages and completions of all programs, as packages install them.
     Manual(manual::Manual),
     /// What mdBook runs on the pages of docs/; see book.toml.
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
     let outcome: Result<(), Error> = match Xtask::parse().task {
         Task::Demo(demo) => demo::run(&demo),
         Task::Images(options) => images::run(&options),
+        Task::Crates(options) => crates::run(&options),
         Task::Manual(options) => manual::run(&options),
         Task::Book(book) => book::run(&book),
         Task::Test => checks::run(),

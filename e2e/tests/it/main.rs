@@ -20,6 +20,7 @@ mod common;
 mod correlation;
 mod dashboard;
 mod docs;
+mod embedding;
 mod failures;
 mod images;
 mod injection;

@@ -1,4 +1,4 @@
-//! The cgroup of a node: below it the kubelet makes those of its pods. Two kubelets with the same one would end each
+//! The cgroup of a cluster: below it each node has one, and the kubelet makes those of its pods there. Two kubelets with the same one would end each
 //! other's pods.
 
 use std::{
@@ -26,20 +26,17 @@ impl Cgroup {
             return Err(io::Error::new(io::ErrorKind::NotFound, "no cgroup hierarchy is mounted"));
         }
         for hierarchy in hierarchies {
-            delegate(&hierarchy);
-            let folder = hierarchy.join(name);
-            fs::create_dir_all(&folder).map_err(|error| named(&error, &folder))?;
-            // Of v1: no process may enter while these are empty.
-            for file in ["cpuset.cpus", "cpuset.mems"] {
-                inherit(&hierarchy.join(file), &folder.join(file))?;
-            }
+            create_below(&hierarchy, name)?;
         }
         Ok(cgroup)
     }
 
-    /// As the kubelet wants it: below the root of each hierarchy.
-    pub(crate) fn path(&self) -> String {
-        format!("/{}", self.name)
+    /// Makes the cgroup of one node, and tells it as the kubelet wants it: below the root of each hierarchy.
+    pub(crate) fn child(&self, name: &str) -> io::Result<String> {
+        for hierarchy in hierarchies() {
+            create_below(&hierarchy.join(&self.name), name)?;
+        }
+        Ok(format!("/{}/{name}", self.name))
     }
 }
 
@@ -47,6 +44,17 @@ impl Drop for Cgroup {
     fn drop(&mut self) {
         remove(&self.name);
     }
+}
+
+fn create_below(parent: &Path, name: &str) -> io::Result<()> {
+    delegate(parent);
+    let folder = parent.join(name);
+    fs::create_dir_all(&folder).map_err(|error| named(&error, &folder))?;
+    // Of v1: no process may enter while these are empty.
+    for file in ["cpuset.cpus", "cpuset.mems"] {
+        inherit(&parent.join(file), &folder.join(file))?;
+    }
+    Ok(())
 }
 
 /// Removes the cgroup with this name, when there is one.

@@ -9,54 +9,99 @@ use crate::{
     pki,
 };
 
-/// The Node object's name.
-pub(crate) const NODE_NAME: &str = "node";
-/// The addresses of pods.
-pub(super) const POD_RANGE: &str = "10.78.0.0/24";
-const POD_RANGE_V6: &str = "fd00:78::/64";
+/// The name of the first Node object.
+const NODE_NAME: &str = "node";
+/// The addresses of the pods of all nodes.
+pub(super) const POD_RANGE: &str = "10.78.0.0/16";
 /// The image that keeps the namespaces of a pod.
 pub(super) const PAUSE_IMAGE: &str = "testbed.test/pause:1";
 
-const CONTAINERD: &str = "containerd/config.toml";
-const KUBELET: &str = "kubelet.yaml";
-const KUBELET_KUBECONFIG: &str = "kubelet.kubeconfig";
+const KUBELET_PORT: u16 = 10250;
+
 const PROXY: &str = "kube-proxy.yaml";
 const COREFILE: &str = "Corefile";
 
-/// Where the cluster's DNS is asked: an address of the node itself, so that it needs no Service.
+/// Where the cluster's DNS is asked: an address of the nodes themselves, so that it needs no Service.
 pub(super) const DNS: Ipv4Addr = Ipv4Addr::new(169, 254, 20, 10);
 
-/// Where containerd listens.
-pub(super) fn socket(cluster: &Cluster) -> PathBuf {
-    cluster.folder.path().join("containerd/containerd.sock")
+/// What tells a node from the others, and where its files are. They have one network, as if they were one machine, so that
+/// each has ports and pod addresses of its own.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    index: u8,
+    pub(super) name: String,
+    folder: PathBuf,
 }
 
-pub(super) fn write_files(cluster: &Cluster, binaries: &Binaries, cgroup: &str) -> io::Result<()> {
-    let folder = cluster.folder.path();
-    for name in ["containerd/cni", "kubelet", "logs/pods"] {
-        fs::create_dir_all(folder.join(name))?;
+impl Place {
+    pub(super) fn of(cluster: &Cluster, index: u8) -> Self {
+        let name = match index {
+            0 => NODE_NAME.to_owned(),
+            _ => format!("{NODE_NAME}-{}", index + 1),
+        };
+        Self { index, folder: cluster.folder.path().join(&name), name }
     }
-    let user = format!("system:node:{NODE_NAME}");
-    let kubeconfig = cluster.authority.kubeconfig(&cluster.server, &user, Some(pki::NODES));
-    for (name, text) in [
-        (CONTAINERD, containerd(cluster, binaries)),
-        ("containerd/cni/10-pods.conflist", cni(cluster)),
-        (KUBELET, kubelet(cluster, cgroup)),
-        (KUBELET_KUBECONFIG, kubeconfig.map_err(io::Error::other)?),
-        (PROXY, proxy(cluster)),
-        (COREFILE, corefile(cluster)),
-    ] {
-        cluster.folder.write(name, &text)?;
-    }
-    Ok(())
-}
 
-fn containerd(cluster: &Cluster, binaries: &Binaries) -> String {
-    let folder = cluster.folder.path().join("containerd");
-    let (socket, plugins) = (socket(cluster), binaries.node_folder());
-    let (folder, socket, plugins) = (folder.display(), socket.display(), plugins.display());
-    format!(
-        "version = 3
+    /// Where containerd listens.
+    pub(super) fn socket(&self) -> PathBuf {
+        self.folder.join("containerd.sock")
+    }
+
+    /// A file or folder of this node.
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// What one of its programs is called among those of all nodes.
+    pub(super) fn own(&self, name: &str) -> String {
+        match self.index {
+            0 => name.to_owned(),
+            _ => format!("{name}-{}", self.name),
+        }
+    }
+
+    fn pod_logs(&self, cluster: &Cluster) -> PathBuf {
+        cluster.folder.path().join("logs").join(self.own("pods"))
+    }
+
+    pub(super) fn write_files(&self, cluster: &Cluster, binaries: &Binaries, cgroup: &str) -> io::Result<()> {
+        for folder in [self.path("cni"), self.path("kubelet"), self.pod_logs(cluster)] {
+            fs::create_dir_all(folder)?;
+        }
+        let user = format!("system:node:{}", self.name);
+        let kubeconfig = cluster.authority.kubeconfig(&cluster.server, &user, Some(pki::NODES));
+        for (name, text) in [
+            ("containerd.toml", self.containerd(binaries)),
+            ("cni/10-pods.conflist", self.cni()),
+            ("kubelet.yaml", self.kubelet(cluster, cgroup)),
+            ("kubelet.kubeconfig", kubeconfig.map_err(io::Error::other)?),
+        ] {
+            cluster.folder.write(&format!("{}/{name}", self.name), &text)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn kubelet_args(&self, cluster: &Cluster) -> Vec<String> {
+        let folder = self.folder.display();
+        vec![
+            format!("--config={folder}/kubelet.yaml"),
+            format!("--kubeconfig={folder}/kubelet.kubeconfig"),
+            format!("--hostname-override={}", self.name),
+            format!("--node-ip={}", cluster.address),
+            format!("--root-dir={folder}/kubelet"),
+            format!("--cert-dir={folder}/kubelet/pki"),
+        ]
+    }
+
+    pub(super) fn containerd_args(&self) -> Vec<String> {
+        vec![format!("--config={}/containerd.toml", self.folder.display())]
+    }
+
+    fn containerd(&self, binaries: &Binaries) -> String {
+        let (socket, plugins) = (self.socket(), binaries.node_folder());
+        let (folder, socket, plugins) = (self.folder.display(), socket.display(), plugins.display());
+        format!(
+            "version = 3
 root = '{folder}/root'
 state = '{folder}/state'
 
@@ -90,30 +135,33 @@ snapshotter = 'overlayfs'
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
 sandbox = '{PAUSE_IMAGE}'
 "
-    )
-}
+        )
+    }
 
-fn cni(cluster: &Cluster) -> String {
-    let addresses = cluster.folder.path().join("containerd/addresses");
-    serde_json::json!({
-        "cniVersion": "1.0.0",
-        "name": "pods",
-        "plugins": [{"type": "ptp", "ipam": {
-            "type": "host-local",
-            "dataDir": addresses,
-            "ranges": [[{"subnet": POD_RANGE}], [{"subnet": POD_RANGE_V6}]],
-            "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}],
-        }}],
-    })
-    .to_string()
-}
+    fn cni(&self) -> String {
+        let index = self.index;
+        serde_json::json!({
+            "cniVersion": "1.0.0",
+            "name": "pods",
+            "plugins": [{"type": "ptp", "ipam": {
+                "type": "host-local",
+                "dataDir": self.path("addresses"),
+                "ranges": [[{"subnet": format!("10.78.{index}.0/24")}], [{"subnet": format!("fd00:78:0:{index}::/64")}]],
+                "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}],
+            }}],
+        })
+        .to_string()
+    }
 
-fn kubelet(cluster: &Cluster, cgroup: &str) -> String {
-    let (folder, socket) = (cluster.folder.path().display(), socket(cluster));
-    let socket = socket.display();
-    format!(
-        "apiVersion: kubelet.config.k8s.io/v1beta1
+    fn kubelet(&self, cluster: &Cluster, cgroup: &str) -> String {
+        let (folder, own, socket) = (cluster.folder.path().display(), self.folder.display(), self.socket());
+        let logs = self.pod_logs(cluster);
+        let (logs, socket, port) = (logs.display(), socket.display(), KUBELET_PORT + u16::from(self.index));
+        format!(
+            "apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
+port: {port}
+healthzPort: 0
 containerRuntimeEndpoint: unix://{socket}
 cgroupDriver: cgroupfs
 cgroupRoot: {cgroup}
@@ -128,8 +176,8 @@ authentication:
 authorization: {{mode: AlwaysAllow}}
 tlsCertFile: {folder}/{SERVING_CERTIFICATE}
 tlsPrivateKeyFile: {folder}/{SERVING_KEY}
-podLogsDir: {folder}/logs/pods
-volumePluginDir: {folder}/kubelet/volume-plugins
+podLogsDir: {logs}
+volumePluginDir: {own}/kubelet/volume-plugins
 clusterDNS: ['{DNS}']
 clusterDomain: cluster.local
 # Nothing beyond the cluster has a name.
@@ -139,19 +187,15 @@ evictionHard: {{}}
 imageMinimumGCAge: 24h
 syncFrequency: 2s
 "
-    )
+        )
+    }
 }
 
-pub(super) fn kubelet_args(cluster: &Cluster) -> Vec<String> {
-    let folder = cluster.folder.path().display();
-    vec![
-        format!("--config={folder}/{KUBELET}"),
-        format!("--kubeconfig={folder}/{KUBELET_KUBECONFIG}"),
-        format!("--hostname-override={NODE_NAME}"),
-        format!("--node-ip={}", cluster.address),
-        format!("--root-dir={folder}/kubelet"),
-        format!("--cert-dir={folder}/kubelet/pki"),
-    ]
+/// What the nodes have in common.
+pub(super) fn write_files(cluster: &Cluster) -> io::Result<()> {
+    cluster.folder.write(PROXY, &proxy(cluster))?;
+    cluster.folder.write(COREFILE, &corefile(cluster))?;
+    Ok(())
 }
 
 fn proxy(cluster: &Cluster) -> String {
@@ -191,8 +235,4 @@ pub(super) fn dns_args(cluster: &Cluster) -> Vec<String> {
 
 pub(super) fn proxy_args(cluster: &Cluster) -> Vec<String> {
     vec![format!("--config={}/{PROXY}", cluster.folder.path().display())]
-}
-
-pub(super) fn containerd_args(cluster: &Cluster) -> Vec<String> {
-    vec![format!("--config={}/{CONTAINERD}", cluster.folder.path().display())]
 }

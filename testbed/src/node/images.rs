@@ -6,37 +6,47 @@ use std::{
     process::Command,
 };
 
-use snafu::{OptionExt as _, ResultExt as _};
+use snafu::ResultExt as _;
 use tempfile::NamedTempFile;
 
-use super::{ArchiveSnafu, Error, LoadSnafu, LoadTaskSnafu, NoNodeSnafu, StageSnafu, config};
+use super::{ArchiveSnafu, Error, LoadSnafu, LoadTaskSnafu, NoNodeSnafu, Node, StageSnafu};
 use crate::{Cluster, Component, Image, error::NodeSnafu, image, process};
 
 impl Cluster {
-    /// Makes an image known to the node, under its tag and under its digest: pods may name it either way.
+    /// Makes an image known to every node, under its tag and under its digest: pods may name it either way.
     ///
     /// # Errors
     /// The cluster was not started with [`Builder::node`](crate::Builder::node), or containerd refuses the image.
     pub async fn load_image(&self, image: &Image) -> Result<(), crate::Error> {
-        let stage = || -> io::Result<NamedTempFile> {
-            let mut file = NamedTempFile::new_in(self.folder.path())?;
-            file.write_all(image.archive())?;
-            Ok(file)
-        };
-        let file = stage().context(StageSnafu).context(NodeSnafu)?;
-        self.load_archive(file.path()).await?;
-        Ok(())
+        let folder = self.folder.path().to_owned();
+        let image = image.clone();
+        self.on_each_node(move |ctr| ctr.load_image(&image, &folder)).await.map(drop)
     }
 
-    /// Makes the images of an OCI archive known to the node, as [`Cluster::load_image`] does. Returns the name of each with its
-    /// digest, such as `example.com/hello@sha256:…`.
+    /// Makes the images of an OCI archive known to every node, as [`Cluster::load_image`] does. Returns the name of each with
+    /// its digest, such as `example.com/hello@sha256:…`.
     ///
     /// # Errors
     /// As [`Cluster::load_image`].
     pub async fn load_archive(&self, archive: &Path) -> Result<Vec<String>, crate::Error> {
-        let ctr = Ctr::of(self).context(NoNodeSnafu).context(NodeSnafu)?;
         let archive = archive.to_owned();
-        let loading = tokio::task::spawn_blocking(move || ctr.load(&archive));
+        self.on_each_node(move |ctr| ctr.load(&archive)).await
+    }
+
+    /// What it gives for the last one.
+    async fn on_each_node<T: Send + 'static>(
+        &self,
+        load: impl Fn(&Ctr) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, crate::Error> {
+        let all: Vec<_> = self.nodes.iter().map(Ctr::of).collect();
+        let load_all = move || {
+            let mut loaded = NoNodeSnafu.fail();
+            for ctr in &all {
+                loaded = Ok(load(ctr)?);
+            }
+            loaded
+        };
+        let loading = tokio::task::spawn_blocking(load_all);
         loading.await.context(LoadTaskSnafu).flatten().context(NodeSnafu)
     }
 }
@@ -49,18 +59,28 @@ pub(super) struct Ctr {
 }
 
 impl Ctr {
-    pub(super) fn of(cluster: &Cluster) -> Option<Self> {
-        let program = cluster.node.as_ref()?.binaries.path(Component::Ctr);
-        let socket = config::socket(cluster).display().to_string();
+    pub(super) fn of(node: &Node) -> Self {
+        let program = node.binaries.path(Component::Ctr);
+        let socket = node.place.socket().display().to_string();
         // Where the kubelet looks for images.
         let arguments = ["--address".to_owned(), socket, "--namespace".to_owned(), "k8s.io".to_owned()];
-        Some(Self { arguments, program })
+        Self { arguments, program }
     }
 
     pub(super) fn run(&self, arguments: &[&str]) -> Result<String, process::CommandError> {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).args(arguments);
         Ok(String::from_utf8_lossy(&process::output(&mut command)?).into_owned())
+    }
+
+    /// By way of a file in `folder`.
+    pub(super) fn load_image(&self, image: &Image, folder: &Path) -> Result<(), Error> {
+        let stage = || -> io::Result<NamedTempFile> {
+            let mut file = NamedTempFile::new_in(folder)?;
+            file.write_all(image.archive())?;
+            Ok(file)
+        };
+        self.load(stage().context(StageSnafu)?.path()).map(drop)
     }
 
     fn load(&self, archive: &Path) -> Result<Vec<String>, Error> {

@@ -1,4 +1,4 @@
-//! A node on which pods really run.
+//! Nodes on which pods really run.
 
 mod cgroup;
 mod config;
@@ -30,9 +30,8 @@ use crate::{
     readiness, say,
 };
 
-use cgroup::Cgroup;
-pub(crate) use cgroup::remove as remove_cgroup;
-pub(crate) use config::NODE_NAME;
+pub(crate) use cgroup::{Cgroup, remove as remove_cgroup};
+use config::Place;
 use images::Ctr;
 
 /// Set where tests that need a node may not be skipped.
@@ -48,13 +47,16 @@ const INIT: &str = "read -r pid rest </proc/self/stat && echo \"$pid\" && exec s
 /// What containerd, the kubelet and the CNI plugins write outside the cluster's folder, by names that cannot be changed.
 const HIDDEN: [&str; 3] = ["/run", "/var/lib", "/var/log"];
 
-/// Mounts are the node's own from here on, but shared within it, as volumes of pods want it. Pods reach this machine in the
-/// name of the node: the way back to their own addresses is not known there. Every other destination has a route,
-/// so that the rules of kube-proxy get to see it, but nobody answers.
+/// Mounts are the node's own from here on, but shared within it, as volumes of pods want it.
 const SET_UP: &str = r#"
 mount --make-rshared /
 mount -t proc proc /proc
 for folder in "$@"; do mount -t tmpfs -o mode=755 tmpfs "$folder"; done
+"#;
+
+/// Pods reach this machine in the name of the nodes: the way back to their own addresses is not known there. Every other
+/// destination has a route, so that the rules of kube-proxy get to see it, but nobody answers.
+const SET_UP_NETWORK: &str = r#"
 ip route add default dev eth0
 ip address add "$DNS/32" dev lo
 echo 1 >/proc/sys/net/ipv4/ip_forward
@@ -73,20 +75,17 @@ pub(crate) struct Node {
     /// The pid of the first process on this machine.
     init: u32,
     binaries: Binaries,
-    // Dropped last, without processes.
-    cgroup: Cgroup,
+    place: Place,
 }
 
 impl Node {
-    fn create(network: &Network, folder: &Folder, binaries: &Binaries) -> Result<Self, Error> {
-        let name = folder.path().file_name().unwrap_or_default().to_string_lossy();
-        let cgroup = Cgroup::create(&name).context(CgroupSnafu)?;
+    fn create(place: Place, network: &Network, folder: &Folder, binaries: &Binaries) -> Result<Self, Error> {
         let mut unshare = network.command("unshare");
         unshare.args(["--mount", "--propagation", "slave", "--pid", "--fork", "--kill-child"]);
         unshare.args(["--", "sh", "-c", INIT]);
-        let mut holder = Process::start("node", unshare, folder.log("node")).context(HolderSnafu)?;
+        let mut holder = Process::start("node", unshare, folder.log(&place.name)).context(HolderSnafu)?;
         let init = await_init(&mut holder)?;
-        let node = Self { holder, init, binaries: binaries.clone(), cgroup };
+        let node = Self { holder, init, binaries: binaries.clone(), place };
 
         // Not what is of use: a folder of programs may well be below one of these.
         let used = [folder.path().to_owned(), binaries.folder(), binaries.node_folder()];
@@ -120,10 +119,9 @@ impl Node {
         }
         path
     }
-}
 
-impl Drop for Node {
-    fn drop(&mut self) {
+    /// Ends everything that runs on it, as a power cut does: at once, and nobody is told.
+    pub(crate) fn kill(&mut self) {
         // While its parent lives the pid is not another's. The kernel ends the others with the first process.
         if self.holder.ended().is_none()
             && let Some(pid) = i32::try_from(self.init).ok().and_then(Pid::from_raw)
@@ -134,6 +132,21 @@ impl Drop for Node {
         while self.holder.ended().is_none() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.place.name
+    }
+
+    /// The logs of its programs.
+    pub(crate) fn logs(&self, folder: &Folder) -> [PathBuf; 2] {
+        [Component::Containerd, Component::Kubelet].map(|program| folder.log(&self.place.own(program.name())))
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.kill();
     }
 }
 
@@ -148,24 +161,21 @@ fn await_init(holder: &mut Process) -> Result<u32, Error> {
     NoNamespacesSnafu { output: holder.log_tail() }.fail()
 }
 
-/// Adds the node to a cluster whose control plane serves.
-pub(crate) async fn start(cluster: &mut Cluster, binaries: &Binaries) -> Result<(), crate::Error> {
+/// Adds nodes to a cluster whose control plane serves.
+pub(crate) async fn start(cluster: &mut Cluster, binaries: &Binaries, count: u8) -> Result<(), crate::Error> {
     let network = cluster.network.as_ref().context(NoNodeSnafu).context(NodeSnafu)?;
-    let node = Node::create(network, &cluster.folder, binaries).context(NodeSnafu)?;
-    config::write_files(cluster, binaries, &node.cgroup.path()).context(FolderSnafu)?;
-    cluster.node = Some(node);
-
-    cluster.run(Component::Containerd, binaries, &config::containerd_args(cluster))?;
-    let ctr = Ctr::of(cluster);
-    readiness::until(cluster, Component::Containerd.name(), || containerd(ctr.clone())).await?;
-    let pause = Image::of_program(config::PAUSE_IMAGE, &binaries.path(Component::Pause));
-    cluster.load_image(&pause.context(StageSnafu).context(NodeSnafu)?).await?;
-
+    let mut set_up = network.command("sh");
+    set_up.args(["-ec", SET_UP_NETWORK]).env("PODS", config::POD_RANGE).env("DNS", config::DNS.to_string());
+    process::output(&mut set_up).context(SetUpSnafu).context(NodeSnafu)?;
+    let name = cluster.folder.path().file_name().unwrap_or_default().to_string_lossy();
+    cluster.cgroup = Some(Cgroup::create(&name).context(CgroupSnafu).context(NodeSnafu)?);
+    config::write_files(cluster).context(FolderSnafu)?;
     cluster.run(Component::KubeProxy, binaries, &config::proxy_args(cluster))?;
     cluster.run(Component::CoreDns, binaries, &config::dns_args(cluster))?;
-    cluster.run(Component::Kubelet, binaries, &config::kubelet_args(cluster))?;
-    let nodes = Api::<NodeObject>::all(cluster.client());
-    readiness::until(cluster, Component::Kubelet.name(), || ready(nodes.clone())).await?;
+
+    for index in 0..count {
+        add(cluster, binaries, Place::of(cluster, index)).await?;
+    }
     let namespace = cluster.network.as_ref().map(Network::namespace);
     for (component, address) in [
         (Component::KubeProxy, SocketAddr::from((components::KUBERNETES_SERVICE, 443))),
@@ -176,15 +186,40 @@ pub(crate) async fn start(cluster: &mut Cluster, binaries: &Binaries) -> Result<
     Ok(())
 }
 
-async fn containerd(ctr: Option<Ctr>) -> Result<(), String> {
-    let ctr = ctr.ok_or("there is no node")?;
+/// Adds one node, and waits until it takes pods.
+async fn add(cluster: &mut Cluster, binaries: &Binaries, place: Place) -> Result<(), crate::Error> {
+    let network = cluster.network.as_ref().context(NoNodeSnafu).context(NodeSnafu)?;
+    let cgroup = cluster.cgroup.as_ref().context(NoNodeSnafu).context(NodeSnafu)?;
+    let cgroup = cgroup.child(&place.name).context(CgroupSnafu).context(NodeSnafu)?;
+    let node = Node::create(place.clone(), network, &cluster.folder, binaries).context(NodeSnafu)?;
+    place.write_files(cluster, binaries, &cgroup).context(FolderSnafu)?;
+
+    let run = |cluster: &mut Cluster, component: Component, arguments: &[String]| {
+        let command = node.command(binaries.path(component));
+        let log = cluster.folder.log(&place.own(component.name()));
+        cluster.start_process(component.name(), command, arguments, log)
+    };
+    run(cluster, Component::Containerd, &place.containerd_args())?;
+    let ctr = Ctr::of(&node);
+    readiness::until(cluster, Component::Containerd.name(), || containerd(ctr.clone())).await?;
+    let pause = Image::of_program(config::PAUSE_IMAGE, &binaries.path(Component::Pause));
+    ctr.load_image(&pause.context(StageSnafu).context(NodeSnafu)?, cluster.folder.path())
+        .context(NodeSnafu)?;
+    let arguments = place.kubelet_args(cluster);
+    run(cluster, Component::Kubelet, &arguments)?;
+    cluster.nodes.push(node);
+    let nodes = Api::<NodeObject>::all(cluster.client());
+    readiness::until(cluster, Component::Kubelet.name(), || ready(nodes.clone(), place.name.clone())).await
+}
+
+async fn containerd(ctr: Ctr) -> Result<(), String> {
     let answer = tokio::task::spawn_blocking(move || ctr.run(&["version"]));
     let answer = answer.await.map_err(|error| error.to_string())?;
     answer.map(|_| ()).map_err(|error| error.to_string())
 }
 
-async fn ready(nodes: Api<NodeObject>) -> Result<(), String> {
-    let node = nodes.get_opt(NODE_NAME).await.map_err(|error| error.to_string())?;
+async fn ready(nodes: Api<NodeObject>, name: String) -> Result<(), String> {
+    let node = nodes.get_opt(&name).await.map_err(|error| error.to_string())?;
     let status = node.ok_or("it has not registered")?.status.unwrap_or_default();
     let condition = status.conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready");
     match condition {

@@ -4,13 +4,13 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
-use lucid_e2e::{Installation, call};
+use lucid_e2e::{INJECTION, Installation, TOXICITY, call};
 use lucid_testbed::node;
 use serde_json::{Value, json};
 
 use super::{
-    INJECTION, TOXICITY, addresses, ask, assert_through_the_chain, busybox, create, installed, pod, stored,
-    wait, wget,
+    addresses, ask, assert_through_the_chain, busybox, container, create, installed, kill, on_node, pod,
+    processes, stored, wait, wget,
 };
 use crate::common::ENABLED;
 
@@ -20,7 +20,7 @@ async fn pods_run_and_answer_through_their_chain_whoever_calls_and_however() {
     if !node::can_run() {
         return;
     }
-    let site = installed().await;
+    let site = installed(1).await;
     create(&site, "shop", &with_root(pod("model", &json!({})))).await;
     create(&site, "shop", &pod("outbound", &json!({"lucid.computing/direction": "outbound"}))).await;
     for name in ["pod/model", "pod/outbound"] {
@@ -98,7 +98,8 @@ async fn callers_who_try_to_get_around(site: &Installation) {
         assert_through_the_chain(&wget(site, "shop", "model", "root", &url), &format!("root to {url}"));
     }
     // An auditor that is somebody else's by now. The rules know it by its uid.
-    let network = network_of(site, "model").await;
+    let pod = stored(site, "shop", "model").await;
+    let network = format!("/proc/{}/ns/net", processes(site, &pod, "model")[0]);
     for (uid, port, way) in [
         (20001, 5000, json!(["1.1 lucid-injection-auditor", "1.1 lucid-toxicity-auditor"])),
         (20001, 8093, json!(["1.1 lucid-toxicity-auditor"])),
@@ -111,38 +112,11 @@ async fn callers_who_try_to_get_around(site: &Installation) {
                 "nsenter --net={network} setpriv --reuid {uid} --regid {uid} --clear-groups \
                  timeout 10 busybox wget -q -O - {url}"
             );
-            let answer = on_node(site, &dial);
+            let answer = on_node(site, &pod, &dial);
             let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{dial}: {answer}"));
             assert_eq!(answer["headers"]["via"], way, "uid {uid} to {url}");
         }
     }
-}
-
-/// Runs a line of shell on the node.
-fn on_node(site: &Installation, line: &str) -> String {
-    let output = site.cluster.command("sh").args(["-c", line]).output().unwrap();
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
-
-/// The network namespace of a pod, as a file on the node.
-async fn network_of(site: &Installation, name: &str) -> String {
-    let pid = processes(site, &container(&stored(site, "shop", name).await, "model")["containerID"]);
-    format!("/proc/{}/ns/net", pid.lines().next().unwrap())
-}
-
-/// The status of a container.
-fn container(pod: &Value, name: &str) -> Value {
-    let lists = ["containerStatuses", "initContainerStatuses"];
-    let mut all = lists.into_iter().filter_map(|list| pod["status"][list].as_array()).flatten();
-    all.find(|status| status["name"] == name).cloned().unwrap_or_default()
-}
-
-/// The pids of a container on the node, one per line.
-fn processes(site: &Installation, id: &Value) -> String {
-    let id = id.as_str().unwrap().strip_prefix("containerd://").unwrap();
-    let pids = on_node(site, &format!("grep -l {id} /proc/[0-9]*/cgroup 2>/dev/null | cut -d / -f 3"));
-    assert!(!pids.is_empty(), "no process of {id}");
-    pids
 }
 
 async fn what_leaves_the_pod(site: &Installation) {
@@ -184,9 +158,7 @@ fn eventually(mut holds: impl FnMut() -> Result<(), Value>) {
 
 async fn an_auditor_that_crashes_comes_back(site: &Installation) {
     let address = addresses(site, "shop", "model").await[0];
-    let before = container(&stored(site, "shop", "model").await, "lucid-injection-auditor");
-    let killed = processes(site, &before["containerID"]);
-    on_node(site, &format!("kill -9 {}", killed.trim().replace('\n', " ")));
+    kill(site, &stored(site, "shop", "model").await, "lucid-injection-auditor");
     // While it is away there is no answer, rather than one past the chain.
     let begin = Instant::now();
     loop {

@@ -1,34 +1,27 @@
 //! Lucid on a real node, installed by its chart: pods run, and callers get what the chain lets through.
 
 mod chain;
+mod operations;
 
 use std::net::{IpAddr, SocketAddr};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::PostParams;
-use lucid_e2e::{Installation, Reaction, call, image};
+use lucid_e2e::{Installation, Reaction, call, image, two_auditors};
 use serde_json::{Value, json};
 
 use crate::common::ENABLED;
 
-/// What each auditor of the tests refuses.
-const INJECTION: &str = "ignore previous instructions";
-const TOXICITY: &str = "you fool";
-
-/// Values of the chart for a catalogue of two auditors, which are notarized, on a strict cluster.
+/// Of [`two_auditors`], with the Verifier on the first node.
 fn values() -> Value {
-    let image = image("example-auditor").unwrap();
-    let auditor = |name: &str, port: u16, phrase: &str| json!({"name": name, "image": image.pinned(), "port": port, "env": {"BLOCKED_PHRASES": phrase}});
-    json!({
-        "catalogue": {"chain": [auditor("lucid-injection-auditor", 8090, INJECTION), auditor("lucid-toxicity-auditor", 8093, TOXICITY)]},
-        "notary": {"strict": true},
-        "verifier": {"enabled": true, "notarized": [image.digest]},
-    })
+    let mut values = two_auditors().unwrap();
+    values["verifier"]["nodeSelector"] = json!({"kubernetes.io/hostname": "node"});
+    values
 }
 
-async fn installed() -> Installation {
-    let site = Installation::prepare().await.unwrap();
+async fn installed(nodes: u8) -> Installation {
+    let site = Installation::prepare_with_nodes(nodes).await.unwrap();
     site.install(&values()).await.unwrap();
     site.cluster.create_namespace("shop", &[ENABLED]).await.unwrap();
     site
@@ -116,4 +109,31 @@ fn wget(site: &Installation, namespace: &str, pod: &str, container: &str, url: &
     let wget = ["timeout", "10", "/busybox", "wget", "-q", "-O", "-", url];
     let answer = busybox(site, namespace, pod, container, &wget);
     serde_json::from_str(&answer).unwrap_or_else(|_| json!({"url": url, "said": answer}))
+}
+
+/// Runs a line of shell on the node of a pod.
+fn on_node(site: &Installation, pod: &Value, line: &str) -> String {
+    let node = pod["spec"]["nodeName"].as_str().unwrap();
+    let output = site.cluster.command_on(node, "sh").unwrap().args(["-c", line]).output().unwrap();
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// The status of a container.
+fn container(pod: &Value, name: &str) -> Value {
+    let lists = ["containerStatuses", "initContainerStatuses"];
+    let mut all = lists.into_iter().filter_map(|list| pod["status"][list].as_array()).flatten();
+    all.find(|status| status["name"] == name).cloned().unwrap_or_default()
+}
+
+/// The pids of a container on its node.
+fn processes(site: &Installation, pod: &Value, name: &str) -> Vec<String> {
+    let id = container(pod, name)["containerID"].as_str().unwrap().replace("containerd://", "");
+    let pids = on_node(site, pod, &format!("grep -l {id} /proc/[0-9]*/cgroup 2>/dev/null | cut -d / -f 3"));
+    assert!(!pids.is_empty(), "no process of {name}, {id}");
+    pids.lines().map(str::to_owned).collect()
+}
+
+/// Ends a container as a crash does.
+fn kill(site: &Installation, pod: &Value, name: &str) {
+    on_node(site, pod, &format!("kill -9 {}", processes(site, pod, name).join(" ")));
 }

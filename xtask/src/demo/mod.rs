@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
+mod node;
+
 use lucid_e2e::Error;
 
 use clap::Args;
@@ -22,6 +24,9 @@ pub(crate) struct Demo {
     /// Leave after the table instead of staying up until Ctrl-C.
     #[arg(long)]
     once: bool,
+    /// On a node, where pods run: a model is asked through its chain. Needs root.
+    #[arg(long, conflicts_with = "picture")]
+    node: bool,
 
     /// Also write the table as a picture (SVG) into this file.
     #[arg(long, value_name = "FILE", requires = "once")]
@@ -109,8 +114,9 @@ pub(crate) fn run(demo: &Demo) -> Result<(), Error> {
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {
         let asked_to_end = asked_to_end()?;
+        let playing = async { if demo.node { node::play(demo).await } else { play(demo).await } };
         tokio::select! {
-            outcome = play(demo) => outcome,
+            outcome = playing => outcome,
             () = asked_to_end => Ok(()),
         }
     })

@@ -1,0 +1,89 @@
+//! examples/embed: an operator of somebody else, with the rights of its manifest.
+
+use std::fs::File;
+use std::time::Duration;
+
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::Api;
+use kube::api::PostParams;
+use lucid_e2e::{call, create_pod, program};
+use lucid_testbed::{Cluster, can_use_namespaces};
+use serde_json::json;
+
+use crate::common::pod;
+
+/// Until it is so, and no longer than a minute.
+async fn eventually<T>(about: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    for _ in 0..600 {
+        if let Some(found) = look().await {
+            return found;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{about}: not within a minute");
+}
+
+#[tokio::test]
+async fn an_operator_of_somebody_else_changes_pods_with_a_certificate_of_its_own() {
+    if !can_use_namespaces() {
+        return;
+    }
+    let path = program("example-embed").unwrap();
+    let cluster = Cluster::builder().webhooks_by_service().start().await.unwrap();
+    let manifest = include_str!("../../../examples/embed/deploy.yaml");
+    let applied = cluster.kubectl(&["apply", "--server-side", "-f", "-"], manifest).unwrap();
+    assert!(applied.status.success(), "{applied:?}");
+    // It runs beside the API server, which stands for the node of its Deployment.
+    let address = cluster.server().parse::<http::Uri>().unwrap().host().unwrap().to_owned();
+    let slice: EndpointSlice = serde_json::from_value(json!({
+        "metadata": {"name": "tidy", "labels": {"kubernetes.io/service-name": "tidy"}}, "addressType": "IPv4",
+        "ports": [{"port": 8443}], "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
+    }))
+    .unwrap();
+    let slices = Api::<EndpointSlice>::namespaced(cluster.client(), "tidy-system");
+    slices.create(&PostParams::default(), &slice).await.unwrap();
+    let user = "system:serviceaccount:tidy-system:tidy";
+    let kubeconfig = cluster.folder().join("tidy.kubeconfig");
+    std::fs::write(&kubeconfig, cluster.kubeconfig_for(user, Some("system:serviceaccounts")).unwrap())
+        .unwrap();
+    let log = cluster.folder().join("tidy.log");
+    let mut operator = cluster
+        .command(path)
+        .env("KUBECONFIG", &kubeconfig)
+        .stderr(File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+
+    let admin = format!("{address}:8080").parse().unwrap();
+    eventually("ready", async || {
+        let ready = call(&cluster, admin, "/readyz", None).await.ok()?;
+        ready.status.is_success().then_some(())
+    })
+    .await;
+    let labels = [("tidy.example.com/enabled", "true")];
+    cluster.create_namespace("shop", &labels).await.unwrap();
+    cluster.create_namespace("other", &[]).await.unwrap();
+    let manifest = pod("web", json!({}), json!({}));
+    // The API server has to have heard of the registration.
+    eventually("a pod with its owner", async || {
+        let path = "/api/v1/namespaces/shop/pods?dryRun=All";
+        let sent =
+            lucid_e2e::send(&cluster.client(), http::Method::POST, path, "application/json", &manifest).await;
+        let labels = sent.unwrap().stored().unwrap().metadata.labels?;
+        (labels.get("tidy.example.com/owner")? == "kubernetes-admin").then_some(())
+    })
+    .await;
+    let other = create_pod(&cluster.client(), "other", &manifest).await.unwrap().stored().unwrap();
+    assert_eq!(other.metadata.labels, None, "a namespace that has not asked for it");
+
+    let secrets = Api::<Secret>::namespaced(cluster.client(), "tidy-system");
+    assert!(secrets.get("tidy-ca").await.unwrap().data.is_some());
+    let registered = Api::<MutatingWebhookConfiguration>::all(cluster.client()).get("tidy").await.unwrap();
+    assert!(registered.webhooks.unwrap()[0].client_config.ca_bundle.is_some());
+    let said = std::fs::read_to_string(&log).unwrap();
+    assert!(!said.contains("forbidden") && !said.contains("ERROR"), "{said}");
+    operator.kill().unwrap();
+    operator.wait().unwrap();
+}

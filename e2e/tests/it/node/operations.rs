@@ -1,0 +1,251 @@
+//! What operators of a cluster do with Lucid while pods are created: update, upgrade, roll back, lose a replica, roll a policy
+//! out, uninstall.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use lucid_e2e::{Answer, Installation, create_pod};
+use lucid_testbed::node;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::{create, installed, kill, pod, stored, values, wait};
+
+/// Pods each second.
+const RATE: u32 = 20;
+
+/// In one cluster, as a node takes its time to start.
+#[tokio::test(flavor = "multi_thread")]
+async fn lucid_is_updated_upgraded_and_removed_while_pods_are_created() {
+    if !node::can_run() {
+        return;
+    }
+    let mut site = installed(2).await;
+    let mut model = pod("model", &json!({}));
+    model["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": "node"});
+    create(&site, "shop", &model).await;
+    wait(&site, "shop", "pod/model", "condition=Ready");
+    a_rolling_update_goes_unnoticed(&site).await;
+    an_upgrade_and_its_rollback_go_unnoticed(&site).await;
+    a_replica_that_is_killed_lets_nothing_through(&site).await;
+    a_node_that_is_lost_lets_nothing_through(&mut site).await;
+    the_policy_is_rolled_out_in_four_steps(&site).await;
+    nothing_is_left(&site).await;
+}
+
+/// A pod that no node takes.
+fn waiting(name: &str) -> Value {
+    let mut pod = pod(name, &json!({}));
+    pod["spec"]["nodeSelector"] = json!({"example.com/nowhere": "true"});
+    pod
+}
+
+/// One that the API server names.
+fn waiting_of(prefix: &str) -> Value {
+    let mut pod = waiting(prefix);
+    pod["metadata"]["generateName"] = json!(format!("{prefix}-"));
+    pod["metadata"].as_object_mut().unwrap().remove("name");
+    pod
+}
+
+/// Pods that are created, one after another, until they are counted.
+struct Stream {
+    ended: Arc<AtomicBool>,
+    answers: JoinHandle<Vec<Answer>>,
+}
+
+impl Stream {
+    fn begin(site: &Installation, prefix: &'static str) -> Self {
+        let ended = Arc::new(AtomicBool::new(false));
+        let (client, end) = (site.cluster.client(), Arc::clone(&ended));
+        let answers = tokio::spawn(async move {
+            let mut ticks = interval(Duration::from_secs(1) / RATE);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+            let mut calls = Vec::new();
+            while !end.load(Ordering::Relaxed) {
+                ticks.tick().await;
+                let (client, manifest) = (client.clone(), waiting_of(prefix));
+                calls
+                    .push(tokio::spawn(async move { create_pod(&client, "shop", &manifest).await.unwrap() }));
+            }
+            let mut answers = Vec::new();
+            for call in calls {
+                answers.push(call.await.unwrap());
+            }
+            answers
+        });
+        Self { ended, answers }
+    }
+
+    async fn end(self) -> Vec<Answer> {
+        self.ended.store(true, Ordering::Relaxed);
+        self.answers.await.unwrap()
+    }
+}
+
+/// The names of the auditors that a pod was stored with.
+fn auditors(pod: &k8s_openapi::api::core::v1::Pod) -> BTreeSet<&str> {
+    let spec = pod.spec.as_ref().unwrap();
+    let names = spec.containers.iter().map(|container| &*container.name);
+    names.filter(|name| name.ends_with("-auditor")).collect()
+}
+
+/// None was refused, and each has its chain.
+fn assert_all_have_their_chain(answers: &[Answer], about: &str) {
+    assert!(answers.len() > RATE as usize, "{about}: {} pods are too few to tell", answers.len());
+    for answer in answers {
+        let pod = answer.result.as_ref().unwrap_or_else(|refusal| panic!("{about}: {refusal}"));
+        assert_eq!(auditors(pod), ["lucid-injection-auditor", "lucid-toxicity-auditor"].into(), "{about}");
+    }
+}
+
+async fn a_rolling_update_goes_unnoticed(site: &Installation) {
+    let before = operators(site);
+    let stream = Stream::begin(site, "update");
+    let kubectl = |arguments: &[&str]| site.kubectl(&[&["-n", "lucid-system"], arguments].concat()).unwrap();
+    kubectl(&["rollout", "restart", "deployment/lucid-operator"]);
+    let said = kubectl(&["rollout", "status", "deployment/lucid-operator", "--timeout=180s"]);
+    assert!(said.contains("successfully rolled out"), "{said}");
+    // Those that were replaced serve until they are gone.
+    for pod in &before {
+        wait(site, "lucid-system", pod, "delete");
+    }
+    assert_all_have_their_chain(&stream.end().await, "during a rolling update");
+    assert!(operators(site).is_disjoint(&before), "all were replaced");
+}
+
+/// The pods of the operator, as `pod/NAME`.
+fn operators(site: &Installation) -> BTreeSet<String> {
+    let selector = "app.kubernetes.io/name=lucid-operator";
+    let names = site.kubectl(&["-n", "lucid-system", "get", "pods", "-l", selector, "-o", "name"]).unwrap();
+    names.lines().map(str::to_owned).collect()
+}
+
+async fn an_upgrade_and_its_rollback_go_unnoticed(site: &Installation) {
+    let stream = Stream::begin(site, "upgrade");
+    let mut values = values();
+    values["injection"] = json!({"auditMode": "observe"});
+    values["operator"] = json!({"replicas": 3});
+    site.install(&values).await.unwrap();
+    assert_eq!(operators(site).len(), 3);
+    create(site, "shop", &waiting("upgraded")).await;
+    assert_eq!(audit_mode(site, "upgraded").await, "observe");
+
+    site.helm(&["rollback", "lucid"], "").await.unwrap();
+    create(site, "shop", &waiting("rolled-back")).await;
+    assert_eq!(audit_mode(site, "rolled-back").await, "enforce");
+    assert_all_have_their_chain(&stream.end().await, "during an upgrade and its rollback");
+}
+
+/// What an auditor of a pod is told.
+async fn audit_mode(site: &Installation, name: &str) -> Value {
+    let pod = stored(site, "shop", name).await;
+    let containers = pod["spec"]["containers"].as_array().unwrap();
+    let auditor = containers.iter().find(|one| one["name"] == "lucid-injection-auditor").unwrap();
+    let mut variables = auditor["env"].as_array().unwrap().iter();
+    variables.find(|variable| variable["name"] == "LUCID_AUDIT_MODE").unwrap()["value"].clone()
+}
+
+/// Without a signal to prepare: until the API server hears of it, calls to that replica fail, and so do the pods.
+async fn a_replica_that_is_killed_lets_nothing_through(site: &Installation) {
+    let stream = Stream::begin(site, "killed");
+    let victim = operators(site).pop_first().unwrap();
+    let (_, name) = victim.split_once('/').unwrap();
+    kill(site, &stored(site, "lucid-system", name).await, "lucid-operator");
+    wait(site, "lucid-system", &victim, "condition=Ready");
+    assert_none_is_without_its_chain(&stream.end().await);
+    let stream = Stream::begin(site, "mended");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_all_have_their_chain(&stream.end().await, "after a replica was killed");
+}
+
+/// Some were refused, perhaps, but not all.
+fn assert_none_is_without_its_chain(answers: &[Answer]) {
+    let stored: Vec<_> = answers.iter().filter_map(|answer| answer.result.as_ref().ok()).collect();
+    assert!(!stored.is_empty(), "the other replica goes on: {:?}", answers.first());
+    for pod in stored {
+        assert_eq!(auditors(pod).len(), 2, "a pod is refused rather than stored without its chain");
+    }
+}
+
+/// Calls to a replica that is gone wait in vain until Kubernetes knows, some 40 s later.
+async fn a_node_that_is_lost_lets_nothing_through(site: &mut Installation) {
+    let place = |pod: &str, site: &Installation| {
+        site.kubectl(&["-n", "lucid-system", "get", pod, "-o", "jsonpath={.spec.nodeName}"]).unwrap()
+    };
+    let places: BTreeSet<_> = operators(site).iter().map(|pod| place(pod, site)).collect();
+    assert_eq!(places, ["node".to_owned(), "node-2".to_owned()].into(), "replicas are on different nodes");
+    let stream = Stream::begin(site, "lost");
+    assert!(site.cluster.kill_node("node-2"));
+    wait(site, "default", "node/node-2", "condition=Ready=Unknown");
+    assert_none_is_without_its_chain(&stream.end().await);
+
+    let begin = Instant::now();
+    loop {
+        let stream = Stream::begin(site, "found");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let answers = stream.end().await;
+        assert_none_is_without_its_chain(&answers);
+        if answers.iter().all(|answer| answer.result.is_ok()) {
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", answers.last());
+    }
+    // As whoever runs the cluster does with a machine that does not come back.
+    site.kubectl(&["delete", "node", "node-2"]).unwrap();
+}
+
+/// The values that the chart has for the steps of docs/canary.md.
+async fn the_policy_is_rolled_out_in_four_steps(site: &Installation) {
+    let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/lucid");
+    for (step, replicas, enforced) in [(1, 1, false), (2, 3, false), (3, 1, true), (4, 3, true)] {
+        let values = format!("{chart}/canary/{step}.yaml");
+        site.helm(&["upgrade", "lucid", chart, "--reuse-values", "-f", &values], "").await.unwrap();
+        let count = site
+            .kubectl(&[
+                "-n",
+                "lucid-system",
+                "get",
+                "deployment/lucid-operator",
+                "-o",
+                "jsonpath={.status.readyReplicas}",
+            ])
+            .unwrap();
+        assert_eq!(count, replicas.to_string(), "step {step}");
+        // It has no tier.
+        let answer =
+            create_pod(&site.cluster.client(), "shop", &waiting(&format!("step-{step}"))).await.unwrap();
+        let said = format!("{}{}", answer.refusal(), answer.warnings.join("\n"));
+        assert_eq!(answer.result.is_err(), enforced, "step {step}: {said}");
+        assert!(said.contains("label lucid.computing/tier is missing"), "step {step}: {said}");
+    }
+}
+
+async fn nothing_is_left(site: &Installation) {
+    let uninstalled = site.helm(&["uninstall", "lucid"], "").await.unwrap();
+    assert!(uninstalled.contains("uninstalled"), "{uninstalled}");
+    site.kubectl(&["delete", "crd", "auditors.lucid.computing"]).unwrap();
+
+    let kinds = site.kubectl(&["api-resources", "--verbs=list", "-o", "name"]).unwrap();
+    // Events tell of what was.
+    let kinds: Vec<_> = kinds.lines().filter(|kind| !kind.starts_with("events")).collect();
+    let begin = Instant::now();
+    loop {
+        let names = site.kubectl(&["get", &kinds.join(","), "-A", "-o", "name"]).unwrap();
+        let of_lucid = names.lines().filter(|name| name.contains("lucid")).collect::<Vec<_>>();
+        if of_lucid == ["namespace/lucid-system"] {
+            break;
+        }
+        // What ran on the lost node goes when Kubernetes looks for it next.
+        assert!(begin.elapsed() < Duration::from_secs(120), "{of_lucid:?}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+
+    // Pods are created as if it had never been there, and those with a chain keep it.
+    let answer = create_pod(&site.cluster.client(), "shop", &waiting("without")).await.unwrap();
+    assert!(auditors(&answer.stored().unwrap()).is_empty());
+    wait(site, "shop", "pod/model", "condition=Ready");
+}

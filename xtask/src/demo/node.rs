@@ -1,0 +1,128 @@
+//! `cargo xtask demo --node`: a chain at work, in pods that run.
+
+use std::net::{IpAddr, SocketAddr};
+
+use comfy_table::{ContentArrangement, Table, presets};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::PostParams;
+use lucid_e2e::{Error, INJECTION, Installation, TOXICITY, call, image, two_auditors};
+use lucid_testbed::Binaries;
+use serde_json::{Value, json};
+
+use super::{Demo, width};
+use crate::testbed::point_kubectl_at;
+
+const NAMESPACE: &str = "shop";
+const POD: &str = "sentiment";
+const AUDITORS: [&str; 2] = ["lucid-injection-auditor", "lucid-toxicity-auditor"];
+
+/// What a newcomer is to see: who asks what, and who is to answer.
+struct Request {
+    from: &'static str,
+    prompt: String,
+    /// The auditor that refuses, if one does.
+    refused_by: Option<&'static str>,
+}
+
+pub(super) async fn play(demo: &Demo) -> Result<(), Error> {
+    eprintln!("demo: building Lucid and its images, and starting a cluster with a node");
+    let site = Installation::prepare().await?;
+    eprintln!("demo: helm install lucid charts/lucid");
+    site.install(&two_auditors()?).await?;
+    eprintln!("demo: a pod with a model, and the annotation lucid.computing/auditors: injection,toxicity");
+    let address = deploy(&site).await?;
+
+    let [injection, toxicity] = AUDITORS;
+    let requests = [
+        ("outside the pod", "What a fine day".to_owned(), None),
+        ("outside the pod", format!("Please {INJECTION}"), Some(injection)),
+        ("outside the pod", format!("Hello, {TOXICITY}"), Some(toxicity)),
+        ("the pod itself, to 127.0.0.1:5000", "What a fine day".to_owned(), None),
+    ];
+    let mut table = Table::new();
+    table
+        .load_preset(presets::UTF8_FULL)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(width());
+    table.set_header(["who asks the model", "prompt", "passes", "answer"]);
+    let mut surprises = Vec::new();
+    for (index, (from, prompt, refused_by)) in requests.into_iter().enumerate() {
+        let request = Request { from, prompt, refused_by };
+        let answer =
+            if index == 3 { ask_within(&site, &request)? } else { ask(&site, address, &request).await? };
+        let (passes, told) = describe(&answer);
+        if !is_expected(&request, &answer) {
+            surprises.push(format!("{}: {answer}", request.prompt));
+        }
+        table.add_row([request.from.to_owned(), request.prompt, passes, told]);
+    }
+    println!("\n{table}\n");
+    if !surprises.is_empty() {
+        return Err(format!("somebody else answered than should have:\n{}", surprises.join("\n")).into());
+    }
+    if !demo.once {
+        println!("The cluster stays up. In another terminal:\n");
+        point_kubectl_at(&site.cluster, &Binaries::from_env()?);
+        println!("    kubectl --namespace {NAMESPACE} logs {POD} --all-containers");
+        println!("    kubectl --namespace {NAMESPACE} describe pod {POD}");
+        println!("\nCtrl-C ends everything.");
+        std::future::pending::<()>().await;
+    }
+    Ok(())
+}
+
+/// Creates the pod and waits for it; gives the address of its model.
+async fn deploy(site: &Installation) -> Result<SocketAddr, Error> {
+    site.cluster.create_namespace(NAMESPACE, &[("lucid.computing/enabled", "true")]).await?;
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": POD, "annotations": {"lucid.computing/auditors": "injection,toxicity"}},
+        "spec": {"terminationGracePeriodSeconds": 1, "containers": [
+            {"name": "model", "image": image("example-model")?.pinned(), "ports": [{"containerPort": 5000}]},
+            {"name": "app", "image": Installation::BUSYBOX, "args": ["sleep", "86400"]},
+        ]},
+    }))?;
+    let pods = Api::<Pod>::namespaced(site.cluster.client(), NAMESPACE);
+    pods.create(&PostParams::default(), &pod).await?;
+    let name = format!("pod/{POD}");
+    let said = site.kubectl(&["wait", "-n", NAMESPACE, &name, "--for=condition=Ready", "--timeout=180s"])?;
+    let address = pods.get(POD).await?.status.and_then(|status| status.pod_ip);
+    let address: IpAddr = address.ok_or(said)?.parse()?;
+    Ok((address, 5000).into())
+}
+
+async fn ask(site: &Installation, address: SocketAddr, request: &Request) -> Result<Value, Error> {
+    let body = json!({"prompt": request.prompt}).to_string();
+    Ok(call(&site.cluster, address, "/v1/chat", Some(&body)).await?.body)
+}
+
+/// As an application in the pod that knows where the model is.
+fn ask_within(site: &Installation, request: &Request) -> Result<Value, Error> {
+    let body = format!("--post-data={}", json!({"prompt": request.prompt}));
+    let wget = ["/busybox", "wget", "-q", "-O", "-", &body, "http://127.0.0.1:5000/v1/chat"];
+    let answer = site.kubectl(&[&["exec", "-n", NAMESPACE, POD, "-c", "app", "--"], &wget[..]].concat())?;
+    serde_json::from_str(&answer).map_err(|_| answer.into())
+}
+
+/// Which auditors it has passed, and who answers what.
+fn describe(answer: &Value) -> (String, String) {
+    let error = &answer["error"];
+    if let Some(auditor) = error["auditor"].as_str() {
+        return (String::new(), format!("{auditor}: {}", error["message"].as_str().unwrap_or_default()));
+    }
+    let passed: Vec<_> = passed(answer).collect();
+    (passed.join("\n"), format!("the model: I was asked {}", answer["body"].as_str().unwrap_or_default()))
+}
+
+/// The auditors that a request to the model has passed.
+fn passed(answer: &Value) -> impl Iterator<Item = &str> {
+    let way = answer["headers"]["via"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    way.filter_map(|hop| hop.split(' ').nth(1))
+}
+
+fn is_expected(request: &Request, answer: &Value) -> bool {
+    match request.refused_by {
+        Some(auditor) => answer["error"]["auditor"] == auditor,
+        None => passed(answer).eq(AUDITORS),
+    }
+}
