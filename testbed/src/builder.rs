@@ -262,10 +262,12 @@ impl Cluster {
         args: &[String],
     ) -> Result<(), Error> {
         let program = binaries.path(component);
-        let command = self
+        let mut command = self
             .network
             .as_ref()
             .map_or_else(|| process::command(&program), |network| network.command(&program));
+        // Go collects garbage less often: a fifth of the processor time of an API server that starts.
+        command.env("GOGC", "400");
         self.start_process(name, command, args, self.folder.log(name))
     }
 

@@ -113,6 +113,9 @@ const TESTS: &[Check] = &[
     },
 ];
 
+const NODE_DEMO: Check =
+    Check { name: "demo on a node", arguments: &["xtask", "demo", "--node", "--once"], environment: &[] };
+
 pub(crate) fn run() -> Result<(), Error> {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header(["check", "time"]);
@@ -131,6 +134,11 @@ pub(crate) fn run() -> Result<(), Error> {
         let begin = Instant::now();
         run_check(check)?;
         table.add_row([check.name.to_owned(), seconds(begin.elapsed())]);
+    }
+    if lucid_testbed::node::check().is_ok() {
+        let begin = Instant::now();
+        run_check(&NODE_DEMO)?;
+        table.add_row([NODE_DEMO.name.to_owned(), seconds(begin.elapsed())]);
     }
 
     let begin = Instant::now();
