@@ -37,6 +37,8 @@ enum Begin {
     Empty,
     /// Lucid by its manifests, the namespaces `shop`, which is enabled, and `other`, and an operator that serves.
     Installed,
+    /// The same, and cert-manager.
+    CertManager,
 }
 
 /// The node, its kubelet and the controllers of the Deployment.
@@ -163,8 +165,10 @@ async fn follow_all(paths: &[&str], begin: Begin, given: &[&str]) {
         eprintln!("skipped: needs root and network namespaces");
         return;
     }
-    let mut cluster = Cluster::builder().webhooks_by_service().start().await.unwrap();
-    if begin == Begin::Installed {
+    let builder = Cluster::builder().webhooks_by_service();
+    let builder = if begin == Begin::CertManager { builder.cert_manager().cainjector() } else { builder };
+    let mut cluster = builder.start().await.unwrap();
+    if begin != Begin::Empty {
         apply(&cluster, "lucid.yaml");
         cluster = prepare(cluster).await;
     }
@@ -201,11 +205,12 @@ async fn play(page: &Page, folder: &Path, shell: &Shell, node: &mut Node) -> Str
                 }
             }
             // Of these the second runs the tests, the first among them.
-            "sh" if text.starts_with("cargo xtask demo") => {}
+            "sh" if text.starts_with("cargo xtask demo") => page.ran(text),
             "sh" => {
                 scripts += 1;
                 let (success, printed) = run(shell, node, text).await;
                 assert!(success, "{}: {text}prints\n{printed}", page.path());
+                page.ran(text);
                 node.follow().await;
             }
             "console" => {
@@ -217,6 +222,7 @@ async fn play(page: &Page, folder: &Path, shell: &Shell, node: &mut Node) -> Str
                     node.follow().await;
                 }
                 right = right.replace(text, &played);
+                page.ran(text);
             }
             // Not for a shell.
             "text" | "json" | "mermaid" | "promql" => {}
@@ -300,6 +306,21 @@ async fn certificates_by_openssl_are_taken_and_renewed_as_their_page_says() {
 }
 
 #[tokio::test]
+async fn certificates_by_cert_manager_are_taken_as_their_page_says() {
+    follow("docs/certificates/cert-manager.md", Begin::CertManager).await;
+}
+
+#[tokio::test]
+async fn what_is_asked_about_certificates_that_do_not_work_is_answered_as_its_page_says() {
+    follow("docs/certificates/troubleshooting.md", Begin::Installed).await;
+}
+
+#[tokio::test]
+async fn lucid_is_installed_checked_and_removed_by_its_own_program_as_its_page_says() {
+    follow("docs/cli-live.md", Begin::Empty).await;
+}
+
+#[tokio::test]
 async fn each_step_of_a_roll_out_behaves_as_its_page_says() {
     follow("docs/canary.md", Begin::Installed).await;
 }
@@ -344,11 +365,12 @@ fn a_registry_is_made_and_asked_as_its_page_says() {
     let shell = Shell::offline(folder.path()).with_programs(programs);
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let scripts: Vec<_> = page.blocks().into_iter().filter(|(language, _)| *language == "sh").collect();
-    let [(_, script)] = scripts[..] else { panic!("{scripts:?}") };
-    let (_, expected) = script.trim_end().rsplit_once("\n# ").unwrap();
-    let script = script.replace(":8080", &format!(":{port}"));
+    let [(_, written)] = scripts[..] else { panic!("{scripts:?}") };
+    let (_, expected) = written.trim_end().rsplit_once("\n# ").unwrap();
+    let script = written.replace(":8080", &format!(":{port}"));
     let (success, printed) = shell.run(&format!("{script}\nkill $!\n")).unwrap();
     assert!(success && printed.contains(expected), "{printed}");
+    page.ran(written);
 }
 
 #[test]
@@ -360,14 +382,12 @@ fn the_chart_refuses_contradictions_as_its_page_says() {
     std::os::unix::fs::symlink(root().join("charts"), folder.path().join("charts")).unwrap();
     let helm = binaries.path(Component::Helm);
     let shell = Shell::offline(folder.path()).with_programs(helm.parent().unwrap());
-    let mut sessions = 0;
-    for (command, said) in
-        page.blocks().iter().filter(|(it, _)| *it == "console").flat_map(|(_, it)| commands(it))
-    {
-        sessions += 1;
-        let (_, printed) = shell.run(&command).unwrap();
-        // Helm leaves a space at the end of a line.
-        assert!(printed.lines().map(str::trim_end).eq(said.lines()), "$ {command}prints\n{printed}");
+    for (_, text) in page.blocks().into_iter().filter(|(language, _)| *language == "console") {
+        for (command, said) in commands(text) {
+            let (_, printed) = shell.run(&command).unwrap();
+            // Helm leaves a space at the end of a line.
+            assert!(printed.lines().map(str::trim_end).eq(said.lines()), "$ {command}prints\n{printed}");
+        }
+        page.ran(text);
     }
-    assert!(sessions > 0);
 }

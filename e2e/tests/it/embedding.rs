@@ -25,6 +25,12 @@ async fn eventually<T>(about: &str, mut look: impl AsyncFnMut() -> Option<T>) ->
     panic!("{about}: not within a minute");
 }
 
+#[test]
+fn sixty_lines_are_enough() {
+    let lines = include_str!("../../../examples/embed/src/main.rs").lines().count();
+    assert!(lines <= 60, "examples/embed has {lines} lines");
+}
+
 #[tokio::test]
 async fn an_operator_of_somebody_else_changes_pods_with_a_certificate_of_its_own() {
     if !can_use_namespaces() {
