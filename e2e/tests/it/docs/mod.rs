@@ -1,7 +1,8 @@
 //! Pages of docs/: their commands are run as they are written, and print what the pages say.
 //!
-//! What a cluster has besides the API server is played: the operator runs as a process, with the environment that its
-//! Deployment has at the moment, and `kubectl logs` gives what it logs.
+//! What a cluster has besides the API server is played ([`node`]), and `kubectl logs` gives what the operator logs.
+
+mod node;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,23 +10,15 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
-use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt};
-use lucid_e2e::{Operator, program};
+use lucid_e2e::program;
 use lucid_testbed::page::{Page, Shell, commands, root};
 use lucid_testbed::{Binaries, Cluster, Component, can_use_namespaces};
 use regex::Regex;
-use serde_json::json;
 use tempfile::TempDir;
 
 use crate::common::prepare;
 use crate::installation::apply;
-
-/// How long a minute of the pages takes here.
-const SETTLE: &str = "2s";
+use node::Node;
 
 /// The cluster's `auditors.yaml`, where a page takes one for granted.
 const CATALOGUE: &str = "chain: [{name: pii, image: 'registry.example/pii:1', port: 8090}]\n";
@@ -39,79 +32,6 @@ enum Begin {
     Installed,
     /// The same, and cert-manager.
     CertManager,
-}
-
-/// The node, its kubelet and the controllers of the Deployment.
-struct Node {
-    cluster: Cluster,
-    operator: Option<Operator>,
-    /// What was last seen of the Deployment.
-    running: Option<(bool, BTreeMap<String, String>)>,
-}
-
-impl Node {
-    fn deployments(&self) -> Api<Deployment> {
-        Api::namespaced(self.cluster.client(), "lucid-system")
-    }
-
-    /// Ends namespaces that are deleted, and brings the operator to what its Deployment asks for, if there is one.
-    async fn follow(&mut self) {
-        self.finalize_namespaces().await;
-        let deployment = self.deployments().get_opt("lucid-operator").await.unwrap();
-        let spec = deployment.as_ref().map(|deployment| deployment.spec.clone().unwrap());
-        let wanted = spec.as_ref().map(|spec| (spec.replicas != Some(0), environment(spec)));
-        if self.running != wanted {
-            // One after the other: what two of them do at once, other tests show.
-            if let Some(mut operator) = self.operator.take() {
-                assert!(operator.terminate().unwrap().success());
-                let slices: Api<EndpointSlice> = Api::namespaced(self.cluster.client(), "lucid-system");
-                slices.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
-            }
-            if let Some((true, environment)) = &wanted {
-                self.operator = Some(self.start(environment).await);
-            }
-            self.running = wanted;
-        }
-        let Some(deployment) = deployment else { return };
-        let replicas = spec.and_then(|spec| spec.replicas).unwrap_or(1);
-        let status = json!({"status": {"observedGeneration": deployment.metadata.generation, "replicas": replicas,
-            "updatedReplicas": replicas, "readyReplicas": replicas, "availableReplicas": replicas}});
-        let name = deployment.name_any();
-        // It may have been deleted meanwhile.
-        let _ = self.deployments().patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await;
-    }
-
-    async fn finalize_namespaces(&self) {
-        let namespaces: Api<Namespace> = Api::all(self.cluster.client());
-        for mut namespace in namespaces.list(&ListParams::default()).await.unwrap() {
-            if namespace.metadata.deletion_timestamp.is_some() {
-                namespace.spec = None;
-                let name = namespace.name_any();
-                let params = PostParams::default();
-                // It may be gone by now.
-                let _ = namespaces.replace_subresource("finalize", &name, &params, &namespace).await;
-            }
-        }
-    }
-
-    async fn start(&self, environment: &BTreeMap<String, String>) -> Operator {
-        let mut builder = Operator::builder(&self.cluster).by_service().env("LUCID_TRUST_SETTLE", SETTLE);
-        for (variable, value) in environment {
-            builder = builder.env(variable, value);
-        }
-        let operator = builder.start().await.unwrap();
-        let (namespace, service) = ("lucid-system", "lucid-operator-webhook");
-        self.cluster.expose_service(namespace, service, operator.port()).await.unwrap();
-        operator
-    }
-}
-
-/// What the Deployment sets, but for addresses of what is not there.
-fn environment(spec: &DeploymentSpec) -> BTreeMap<String, String> {
-    let containers = spec.template.spec.iter().flat_map(|pod| &pod.containers);
-    let variables = containers.flat_map(|container| container.env.iter().flatten());
-    let set = variables.filter_map(|variable| Some((variable.name.clone(), variable.value.clone()?)));
-    set.filter(|(_, value)| !value.contains("lucid-verifier")).collect()
 }
 
 /// What differs from run to run: times, and fingerprints, of which those that are one on the page are one here.
@@ -182,7 +102,7 @@ async fn follow_all(paths: &[&str], begin: Begin, given: &[&str]) {
     }
     fs::write(folder.path().join("auditors.yaml"), CATALOGUE).unwrap();
     let shell = shell(&cluster, folder.path());
-    let mut node = Node { cluster, operator: None, running: None };
+    let mut node = Node::new(cluster);
     node.follow().await;
     for path in paths {
         let page = Page::read(path).unwrap();
@@ -308,6 +228,11 @@ async fn certificates_by_openssl_are_taken_and_renewed_as_their_page_says() {
 #[tokio::test]
 async fn certificates_by_cert_manager_are_taken_as_their_page_says() {
     follow("docs/certificates/cert-manager.md", Begin::CertManager).await;
+}
+
+#[tokio::test]
+async fn bundles_are_injected_for_others_as_their_page_says() {
+    follow("docs/certificates/injector.md", Begin::Installed).await;
 }
 
 #[tokio::test]
