@@ -20,12 +20,12 @@ const SETTLE: &str = "2s";
 /// The Deployment of deploy/cainjector.yaml.
 const INJECTOR: &str = "lucid-cainjector";
 
-/// The node, its kubelet and the controllers of the Deployment.
+/// The node, its kubelet and the controllers of the Deployments.
 pub(super) struct Node {
     cluster: Cluster,
     operator: Option<Operator>,
     injector: Option<Process>,
-    /// What was last seen of the Deployment.
+    /// What was last seen of the operator's Deployment.
     running: Option<(bool, BTreeMap<String, String>)>,
 }
 
@@ -38,7 +38,8 @@ impl Node {
         Api::namespaced(self.cluster.client(), "lucid-system")
     }
 
-    /// Ends namespaces that are deleted, and brings the operator to what its Deployment asks for, if there is one; so with our injector of CAs.
+    /// Ends namespaces that are deleted, brings the operator to what its Deployment asks for, if there is one, and starts our
+    /// injector of CAs where there is a Deployment of it.
     pub(super) async fn follow(&mut self) {
         self.finalize_namespaces().await;
         let deployment = self.deployments().get_opt("lucid-operator").await.unwrap();
