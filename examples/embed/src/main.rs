@@ -27,16 +27,15 @@ async fn main() -> Result<(), BoxError> {
     let client = kube::Client::try_default().await?;
     let mut registry = prometheus_client::registry::Registry::default();
 
-    // An authority in a Secret that all replicas share; whom to trust is brought to the registration.
+    // An authority in a Secret that all replicas share; whom to trust is brought to the registration, under a name of its own,
+    // as the registration is applied without it.
     let names = ServingNames::for_services(NAMESPACE, &[NAME])?;
-    let target = ObjectTarget::mutating_webhooks(client.clone(), NAME, NAME, Webhooks::All);
+    let target = ObjectTarget::mutating_webhooks(client.clone(), NAME, "tidy-trust", Webhooks::All);
     let certificates = Certificates::new(names.clone())
         .with_targets([Arc::new(target) as Arc<dyn TrustTarget>])
         .with_metrics(lucid_certs::metrics::Metrics::new(&mut registry));
     let tls = ServerTls::new(certificates.resolver()).build()?;
     let ready = certificates.ready();
-    let source = SelfManaged::new(client.clone(), NAMESPACE, "tidy-ca", names, NAME.into());
-    tokio::spawn(certificates.run(source, std::future::pending()));
 
     let selector = parse_selector("tidy.example.com/enabled=true")?;
     let webhook = Webhook::mutating("owner.tidy.example.com", name_owner).with_registration(|registration| {
@@ -45,8 +44,10 @@ async fn main() -> Result<(), BoxError> {
     let router = Router::new().webhook("/owner", webhook).with_metrics(Metrics::new(&mut registry));
     let configurations = Configurations::new(NAME, Endpoint::service(NAMESPACE, NAME));
     if let Some(configuration) = configurations.mutating(router.registrations())? {
-        lucid_webhook::client::apply(client, &configuration, NAME).await?;
+        lucid_webhook::client::apply(client.clone(), &configuration, NAME).await?;
     }
+    let source = SelfManaged::new(client, NAMESPACE, "tidy-ca", names, NAME.into());
+    tokio::spawn(certificates.run(source, std::future::pending()));
 
     let readiness = Readiness::default();
     tokio::spawn(readiness.condition("callers trust the certificate").follow(ready));
