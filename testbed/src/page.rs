@@ -1,8 +1,11 @@
 //! Commands in a text for people, to be run as they are written.
 
 use std::{
+    collections::BTreeSet,
     env, fs, io,
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+    thread,
 };
 
 use crate::{Binaries, Cluster, process};
@@ -10,11 +13,22 @@ use crate::{Binaries, Cluster, process};
 /// The word behind a block's language that says that no test runs it.
 pub const NOT_RUN: &str = "not-run";
 
-/// A page of the documentation, whose commands a test runs.
-#[derive(Clone, Debug)]
+/// Languages of blocks that somebody may type in, or run.
+const COMMANDS: [&str; 5] = ["sh", "bash", "shell", "console", "python"];
+
+/// Whether a block is for a reader to run, by what stands behind its fence.
+#[must_use]
+pub fn is_command(info: &str) -> bool {
+    COMMANDS.contains(&info.split([' ', ',']).next().unwrap_or_default())
+}
+
+/// A page of the documentation, whose commands a test runs: all of them, or it fails when the page is dropped.
+#[derive(Debug)]
 pub struct Page {
     path: String,
     text: String,
+    /// Blocks that the test has run.
+    ran: Mutex<BTreeSet<String>>,
 }
 
 impl Page {
@@ -26,7 +40,7 @@ impl Page {
     /// When there is no such file.
     pub fn read(path: &str) -> io::Result<Self> {
         let text = fs::read_to_string(root().join(path))?;
-        Ok(Self { path: path.to_owned(), text })
+        Ok(Self { path: path.to_owned(), text, ran: Mutex::default() })
     }
 
     /// Where it is, from the root of the repository.
@@ -47,6 +61,23 @@ impl Page {
     pub fn blocks(&self) -> Vec<(&str, &str)> {
         let all = blocks(&self.text).into_iter();
         all.filter(|(info, _)| info.split_whitespace().all(|word| word != NOT_RUN)).collect()
+    }
+
+    /// Says that the test has run a block.
+    pub fn ran(&self, text: &str) {
+        self.ran.lock().unwrap_or_else(PoisonError::into_inner).insert(text.to_owned());
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // What went wrong before is told already.
+        if thread::panicking() {
+            return;
+        }
+        let ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = self.blocks().into_iter().find(|(info, text)| is_command(info) && !ran.contains(*text));
+        assert!(left.is_none(), "{}: not run, and not marked as that: {left:?}", self.path);
     }
 }
 
@@ -150,6 +181,10 @@ impl Shell {
 mod tests {
     use super::*;
 
+    fn page(text: &str) -> Page {
+        Page { path: "docs/page.md".to_owned(), text: text.to_owned(), ran: Mutex::default() }
+    }
+
     #[test]
     fn blocks_are_found_with_their_language() {
         let text = "```sh\none\n```\ntext `with` ticks\n\n```console\n$ two\n```\n```text\n```\nend";
@@ -161,8 +196,16 @@ mod tests {
         let text =
             "```sh not-run\none\n```\n1. item\n   ```sh\n   two\n   ```\n```yaml refused\nthree\n```\n"
                 .to_owned();
-        let page = Page { path: "docs/page.md".to_owned(), text };
+        let page = page(&text);
         assert_eq!(page.blocks(), [("sh", "   two\n"), ("yaml refused", "three\n")]);
+        page.ran("   two\n");
+    }
+
+    #[test]
+    #[should_panic = "docs/page.md: not run, and not marked as that: Some((\"console\", \"$ two\\n\"))"]
+    fn a_command_that_a_test_leaves_out_fails_it() {
+        let page = page("```sh\none\n```\n```console\n$ two\n```\n");
+        page.ran("one\n");
     }
 
     #[test]

@@ -80,7 +80,7 @@ fn main() -> ExitCode {
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
-    use lucid_testbed::page::{Page, blocks};
+    use lucid_testbed::page::{blocks, root};
 
     use super::Xtask;
 
@@ -97,8 +97,8 @@ mod tests {
             "docs/interception.md",
             "testbed/README.md",
         ] {
-            let page = Page::read(path).unwrap();
-            let shell = blocks(page.text()).into_iter();
+            let page = std::fs::read_to_string(root().join(path)).unwrap();
+            let shell = blocks(&page).into_iter();
             let shell =
                 shell.filter(|(info, _)| ["sh", "console"].iter().any(|language| info.starts_with(language)));
             for line in shell.flat_map(|(_, text)| text.lines()) {

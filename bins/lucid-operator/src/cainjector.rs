@@ -7,7 +7,6 @@ use std::str::FromStr;
 use kube::{Client, Config};
 use lucid_certs::injector::{ApiServerCa, Injector, InjectorError, InjectorMetrics};
 use lucid_process::{parse_namespace, parse_object_name};
-use lucid_serving::follow;
 use lucid_webhook::{AdminServer, BindError, Readiness};
 use prometheus_client::registry::Registry;
 use snafu::{ResultExt, Snafu};
@@ -152,7 +151,7 @@ pub async fn cainjector(args: CainjectorArgs) -> Result<(), CainjectorError> {
         None => injector = injector.with_openshift_ca(&args.namespace, CA_SECRET, CA_KEY),
     }
     tokio::spawn(admin.serve(readiness, registry));
-    tokio::spawn(follow(injector.ready(), injecting));
+    tokio::spawn(injecting.follow(injector.ready()));
     injector.run(shutdown).await.context(InjectorSnafu)?;
     tracing::info!("stopped");
     Ok(())

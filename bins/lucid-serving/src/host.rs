@@ -16,7 +16,6 @@ use lucid_webhook::registration::RegistrationError;
 use lucid_webhook::{AdminServer, BindError, Condition, Metrics, Readiness, Router, Server};
 use prometheus_client::registry::Registry;
 use snafu::{ResultExt, Snafu};
-use tokio::sync::watch;
 
 use crate::Program;
 use crate::args::ServingArgs;
@@ -218,7 +217,7 @@ impl Host {
         }
 
         let tls = certificates.tls.clone();
-        tokio::spawn(follow(certificates.ready.clone(), certified));
+        tokio::spawn(certified.follow(certificates.ready.clone()));
         let keeping = tokio::spawn({
             let shutdown = shutdown.clone();
             async move {
@@ -293,14 +292,4 @@ async fn client() -> Result<Client, kube::Error> {
     let mut config = Config::infer().await.map_err(kube::Error::InferConfig)?;
     config.read_timeout = Some(SILENCE);
     Client::try_from(config)
-}
-
-/// Keeps `condition` as `ready` says, for as long as it is polled.
-pub async fn follow(mut ready: watch::Receiver<bool>, condition: Condition) {
-    loop {
-        condition.set(*ready.borrow_and_update());
-        if ready.changed().await.is_err() {
-            return condition.set(false);
-        }
-    }
 }

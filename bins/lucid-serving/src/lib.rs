@@ -14,7 +14,7 @@ use kube::runtime::events::Reporter;
 
 pub use args::{ServingArgs, parse_webhook_url};
 pub use certificates::{CertificateArgs, CertificatesError, Source};
-pub use host::{Host, HostError, follow, registry};
+pub use host::{Host, HostError, registry};
 pub use registration::NAME_LABEL;
 
 /// A process that serves webhooks: what everything about it is called.

@@ -63,6 +63,17 @@ impl Condition {
         self.readiness.0.send_if_modified(|conditions| conditions.insert(self.name, holds) != Some(holds));
     }
 
+    /// Keeps the condition as `source` says, such as the `ready` of certificates, for as long as it is polled. When nobody is
+    /// left who could say, it holds no more.
+    pub async fn follow(self, mut source: watch::Receiver<bool>) {
+        loop {
+            self.set(*source.borrow_and_update());
+            if source.changed().await.is_err() {
+                return self.set(false);
+            }
+        }
+    }
+
     /// Completes as soon as the condition holds.
     pub async fn wait(&self) {
         let mut conditions = self.readiness.0.subscribe();

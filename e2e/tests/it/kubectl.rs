@@ -217,6 +217,7 @@ async fn the_page_about_the_plugin_does_what_it_says() {
                     assert_eq!(terminal.prints(&command), printed, "{command}");
                     ran += 1;
                 }
+                page.ran(block);
             }
             _ => {}
         }

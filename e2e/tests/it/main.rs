@@ -38,6 +38,7 @@ mod record;
 mod reinvocation;
 mod rights;
 mod selectors;
+mod skeleton;
 mod telemetry;
 mod uninstall;
 mod validation;

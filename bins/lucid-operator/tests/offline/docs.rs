@@ -34,6 +34,7 @@ fn the_commands_of_the_page_print_what_it_says() {
                     let printed = String::from_utf8(ran.stdout).unwrap();
                     assert_eq!(printed, said, "$ {command}{}", String::from_utf8_lossy(&ran.stderr));
                 }
+                page.ran(text);
             }
             // Drawn, not run.
             "mermaid" => {}

@@ -54,6 +54,19 @@ async fn readiness_says_what_is_missing_and_liveness_does_not_depend_on_it() {
 }
 
 #[tokio::test]
+async fn a_condition_follows_whoever_knows_and_holds_no_more_when_nobody_does() {
+    let readiness = Readiness::default();
+    let certificates = readiness.condition("certificates");
+    let (knows, source) = tokio::sync::watch::channel(true);
+    let following = tokio::spawn(certificates.clone().follow(source));
+    certificates.wait().await;
+    assert!(readiness.missing().is_empty());
+    drop(knows);
+    following.await.unwrap();
+    assert_eq!(readiness.missing(), ["certificates"]);
+}
+
+#[tokio::test]
 async fn a_probe_is_answered_however_many_connections_are_kept() {
     let beginnings: [&[u8]; 4] =
         [b"", b"GET /healthz HT", HEALTHZ, b"POST /healthz HTTP/1.1\r\ncontent-length: 9\r\n\r\n"];

@@ -1,6 +1,6 @@
 //! Names of labels, metrics and alerts: those on the pages are there, and those that are there stand on their page.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use regex::Regex;
 
@@ -108,22 +108,21 @@ fn metrics_that_a_page_names_are_there() {
 }
 
 #[test]
-fn every_alert_stands_on_the_page_of_operations() {
-    let alert = Regex::new(r"(?m)^ *- alert: (\w+)$").unwrap();
-    let alerts = |path: &str| -> BTreeSet<String> {
-        alert.captures_iter(&read(path)).map(|it| it[1].to_owned()).collect()
+fn every_alert_stands_on_the_page_of_operations_with_its_severity() {
+    let alert = Regex::new(r"(?s)- alert: (\w+)\n.*?severity: (\w+)\n").unwrap();
+    let pairs = |regex: &Regex, text: &str| -> BTreeMap<String, String> {
+        regex.captures_iter(text).map(|it| (it[1].to_owned(), it[2].to_owned())).collect()
     };
+    let alerts = |path: &str| pairs(&alert, &read(path));
     let manifest = alerts("deploy/prometheus-rule.yaml");
     assert!(manifest.len() > 5, "{manifest:?}");
     assert_eq!(manifest, alerts("charts/lucid/files/alerts.yaml"));
-    let row = Regex::new(r"(?m)^\| `(Lucid\w+)` \|").unwrap();
-    let page = read("docs/operations.md");
-    let listed: BTreeSet<_> = row.captures_iter(&page).map(|it| it[1].to_owned()).collect();
-    assert_eq!(manifest, listed);
+    let row = Regex::new(r"(?m)^\| `(Lucid\w+)` \| (\w+) \|").unwrap();
+    assert_eq!(manifest, pairs(&row, &read("docs/operations.md")));
     let named = Regex::new(r"`(Lucid[A-Z]\w+)`").unwrap();
     let mut found = BTreeSet::new();
     for page in pages() {
-        let unknown = named.captures_iter(&page.text).filter(|name| !manifest.contains(&name[1]));
+        let unknown = named.captures_iter(&page.text).filter(|name| !manifest.contains_key(&name[1]));
         found.extend(unknown.map(|name| format!("{}: there is no alert {}", page.path, &name[1])));
     }
     none(&found);

@@ -120,3 +120,43 @@ fn variables_that_a_page_names_are_there() {
     }
     none(&found);
 }
+
+#[test]
+fn defaults_on_the_page_of_configuration_are_those_of_the_options() {
+    let option = Regex::new(r"\[env: (\w+)=\]\s+(?:\[default: (.*)\])?").unwrap();
+    let run = &helps()["lucid-operator run"];
+    let defaults: BTreeMap<_, _> = option
+        .captures_iter(run)
+        .map(|it| (it[1].to_owned(), it.get(2).map(|it| it.as_str().to_owned())))
+        .collect();
+    let variable = Regex::new(r"`(LUCID_\w+)`").unwrap();
+    let page = read("docs/configuration.md");
+    let mut found = BTreeSet::new();
+    let mut compared = 0;
+    for row in page.lines().filter(|line| line.starts_with("| `LUCID_")) {
+        let cells: Vec<_> = row.split(" | ").collect();
+        let variables = variable.captures_iter(cells[0]).map(|it| it[1].to_owned());
+        let mut said: Vec<_> = cells[1].split(", ").collect();
+        let variables: Vec<_> = variables.collect();
+        if said.len() == 1 {
+            said = said.repeat(variables.len());
+        }
+        for (variable, said) in variables.iter().zip(said) {
+            let default =
+                defaults.get(variable).unwrap_or_else(|| panic!("{variable} is no option of run")).as_deref();
+            let (said, agrees) = match (said.strip_prefix('`').and_then(|it| it.strip_suffix('`')), said) {
+                (Some(value), _) => (value, default.is_none_or(|default| default == value)),
+                (None, "none") => ("none", default.is_none()),
+                (None, value) if value.parse::<u64>().is_ok() => (value, default == Some(value)),
+                // In words.
+                _ => continue,
+            };
+            compared += 1;
+            if !agrees {
+                found.insert(format!("{variable}: the page says {said}, the program {default:?}"));
+            }
+        }
+    }
+    assert!(compared > 40, "{compared} defaults");
+    none(&found);
+}

@@ -117,7 +117,7 @@ async fn write_bundles_of(name: &str, cluster: &Cluster, authorities: &[&Authori
 }
 
 /// Our injector, beside a cluster.
-fn injector(cluster: &Cluster) -> Process {
+pub(crate) fn injector(cluster: &Cluster) -> Process {
     let mut command = lucid_testbed::command(program("lucid-operator").unwrap());
     command.arg("cainjector").env("KUBECONFIG", cluster.kubeconfig_path());
     command.env("LUCID_ADMIN_LISTEN", "127.0.0.1:0");

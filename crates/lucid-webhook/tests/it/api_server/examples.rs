@@ -140,6 +140,7 @@ fn the_tutorial_works_as_it_is_written() {
                 "sh" => {
                     let (success, output) = shell.run(text).unwrap();
                     assert!(success, "{output}");
+                    tutorial.ran(text);
                 }
                 "text" => {
                     examples.extend(text.lines().map(|line| Example::start(line, folder.path())));
@@ -153,6 +154,7 @@ fn the_tutorial_works_as_it_is_written() {
                 "console" => {
                     sessions += 1;
                     check_session(scene, &shell, text).await;
+                    tutorial.ran(text);
                 }
                 other => panic!("what to do with {other}?"),
             }

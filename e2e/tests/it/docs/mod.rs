@@ -1,7 +1,8 @@
 //! Pages of docs/: their commands are run as they are written, and print what the pages say.
 //!
-//! What a cluster has besides the API server is played: the operator runs as a process, with the environment that its
-//! Deployment has at the moment, and `kubectl logs` gives what it logs.
+//! What a cluster has besides the API server is played ([`node`]), and `kubectl logs` gives what the operator logs.
+
+mod node;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,23 +10,15 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
-use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt};
-use lucid_e2e::{Operator, program};
+use lucid_e2e::program;
 use lucid_testbed::page::{Page, Shell, commands, root};
 use lucid_testbed::{Binaries, Cluster, Component, can_use_namespaces};
 use regex::Regex;
-use serde_json::json;
 use tempfile::TempDir;
 
 use crate::common::prepare;
 use crate::installation::apply;
-
-/// How long a minute of the pages takes here.
-const SETTLE: &str = "2s";
+use node::Node;
 
 /// The cluster's `auditors.yaml`, where a page takes one for granted.
 const CATALOGUE: &str = "chain: [{name: pii, image: 'registry.example/pii:1', port: 8090}]\n";
@@ -37,79 +30,8 @@ enum Begin {
     Empty,
     /// Lucid by its manifests, the namespaces `shop`, which is enabled, and `other`, and an operator that serves.
     Installed,
-}
-
-/// The node, its kubelet and the controllers of the Deployment.
-struct Node {
-    cluster: Cluster,
-    operator: Option<Operator>,
-    /// What was last seen of the Deployment.
-    running: Option<(bool, BTreeMap<String, String>)>,
-}
-
-impl Node {
-    fn deployments(&self) -> Api<Deployment> {
-        Api::namespaced(self.cluster.client(), "lucid-system")
-    }
-
-    /// Ends namespaces that are deleted, and brings the operator to what its Deployment asks for, if there is one.
-    async fn follow(&mut self) {
-        self.finalize_namespaces().await;
-        let deployment = self.deployments().get_opt("lucid-operator").await.unwrap();
-        let spec = deployment.as_ref().map(|deployment| deployment.spec.clone().unwrap());
-        let wanted = spec.as_ref().map(|spec| (spec.replicas != Some(0), environment(spec)));
-        if self.running != wanted {
-            // One after the other: what two of them do at once, other tests show.
-            if let Some(mut operator) = self.operator.take() {
-                assert!(operator.terminate().unwrap().success());
-                let slices: Api<EndpointSlice> = Api::namespaced(self.cluster.client(), "lucid-system");
-                slices.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
-            }
-            if let Some((true, environment)) = &wanted {
-                self.operator = Some(self.start(environment).await);
-            }
-            self.running = wanted;
-        }
-        let Some(deployment) = deployment else { return };
-        let replicas = spec.and_then(|spec| spec.replicas).unwrap_or(1);
-        let status = json!({"status": {"observedGeneration": deployment.metadata.generation, "replicas": replicas,
-            "updatedReplicas": replicas, "readyReplicas": replicas, "availableReplicas": replicas}});
-        let name = deployment.name_any();
-        // It may have been deleted meanwhile.
-        let _ = self.deployments().patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await;
-    }
-
-    async fn finalize_namespaces(&self) {
-        let namespaces: Api<Namespace> = Api::all(self.cluster.client());
-        for mut namespace in namespaces.list(&ListParams::default()).await.unwrap() {
-            if namespace.metadata.deletion_timestamp.is_some() {
-                namespace.spec = None;
-                let name = namespace.name_any();
-                let params = PostParams::default();
-                // It may be gone by now.
-                let _ = namespaces.replace_subresource("finalize", &name, &params, &namespace).await;
-            }
-        }
-    }
-
-    async fn start(&self, environment: &BTreeMap<String, String>) -> Operator {
-        let mut builder = Operator::builder(&self.cluster).by_service().env("LUCID_TRUST_SETTLE", SETTLE);
-        for (variable, value) in environment {
-            builder = builder.env(variable, value);
-        }
-        let operator = builder.start().await.unwrap();
-        let (namespace, service) = ("lucid-system", "lucid-operator-webhook");
-        self.cluster.expose_service(namespace, service, operator.port()).await.unwrap();
-        operator
-    }
-}
-
-/// What the Deployment sets, but for addresses of what is not there.
-fn environment(spec: &DeploymentSpec) -> BTreeMap<String, String> {
-    let containers = spec.template.spec.iter().flat_map(|pod| &pod.containers);
-    let variables = containers.flat_map(|container| container.env.iter().flatten());
-    let set = variables.filter_map(|variable| Some((variable.name.clone(), variable.value.clone()?)));
-    set.filter(|(_, value)| !value.contains("lucid-verifier")).collect()
+    /// The same, and cert-manager.
+    CertManager,
 }
 
 /// What differs from run to run: times, and fingerprints, of which those that are one on the page are one here.
@@ -163,8 +85,10 @@ async fn follow_all(paths: &[&str], begin: Begin, given: &[&str]) {
         eprintln!("skipped: needs root and network namespaces");
         return;
     }
-    let mut cluster = Cluster::builder().webhooks_by_service().start().await.unwrap();
-    if begin == Begin::Installed {
+    let builder = Cluster::builder().webhooks_by_service();
+    let builder = if begin == Begin::CertManager { builder.cert_manager().cainjector() } else { builder };
+    let mut cluster = builder.start().await.unwrap();
+    if begin != Begin::Empty {
         apply(&cluster, "lucid.yaml");
         cluster = prepare(cluster).await;
     }
@@ -178,7 +102,7 @@ async fn follow_all(paths: &[&str], begin: Begin, given: &[&str]) {
     }
     fs::write(folder.path().join("auditors.yaml"), CATALOGUE).unwrap();
     let shell = shell(&cluster, folder.path());
-    let mut node = Node { cluster, operator: None, running: None };
+    let mut node = Node::new(cluster);
     node.follow().await;
     for path in paths {
         let page = Page::read(path).unwrap();
@@ -201,11 +125,12 @@ async fn play(page: &Page, folder: &Path, shell: &Shell, node: &mut Node) -> Str
                 }
             }
             // Of these the second runs the tests, the first among them.
-            "sh" if text.starts_with("cargo xtask demo") => {}
+            "sh" if text.starts_with("cargo xtask demo") => page.ran(text),
             "sh" => {
                 scripts += 1;
                 let (success, printed) = run(shell, node, text).await;
                 assert!(success, "{}: {text}prints\n{printed}", page.path());
+                page.ran(text);
                 node.follow().await;
             }
             "console" => {
@@ -217,6 +142,7 @@ async fn play(page: &Page, folder: &Path, shell: &Shell, node: &mut Node) -> Str
                     node.follow().await;
                 }
                 right = right.replace(text, &played);
+                page.ran(text);
             }
             // Not for a shell.
             "text" | "json" | "mermaid" | "promql" => {}
@@ -300,6 +226,26 @@ async fn certificates_by_openssl_are_taken_and_renewed_as_their_page_says() {
 }
 
 #[tokio::test]
+async fn certificates_by_cert_manager_are_taken_as_their_page_says() {
+    follow("docs/certificates/cert-manager.md", Begin::CertManager).await;
+}
+
+#[tokio::test]
+async fn bundles_are_injected_for_others_as_their_page_says() {
+    follow("docs/certificates/injector.md", Begin::Installed).await;
+}
+
+#[tokio::test]
+async fn what_is_asked_about_certificates_that_do_not_work_is_answered_as_its_page_says() {
+    follow("docs/certificates/troubleshooting.md", Begin::Installed).await;
+}
+
+#[tokio::test]
+async fn lucid_is_installed_checked_and_removed_by_its_own_program_as_its_page_says() {
+    follow("docs/cli-live.md", Begin::Empty).await;
+}
+
+#[tokio::test]
 async fn each_step_of_a_roll_out_behaves_as_its_page_says() {
     follow("docs/canary.md", Begin::Installed).await;
 }
@@ -344,11 +290,12 @@ fn a_registry_is_made_and_asked_as_its_page_says() {
     let shell = Shell::offline(folder.path()).with_programs(programs);
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let scripts: Vec<_> = page.blocks().into_iter().filter(|(language, _)| *language == "sh").collect();
-    let [(_, script)] = scripts[..] else { panic!("{scripts:?}") };
-    let (_, expected) = script.trim_end().rsplit_once("\n# ").unwrap();
-    let script = script.replace(":8080", &format!(":{port}"));
+    let [(_, written)] = scripts[..] else { panic!("{scripts:?}") };
+    let (_, expected) = written.trim_end().rsplit_once("\n# ").unwrap();
+    let script = written.replace(":8080", &format!(":{port}"));
     let (success, printed) = shell.run(&format!("{script}\nkill $!\n")).unwrap();
     assert!(success && printed.contains(expected), "{printed}");
+    page.ran(written);
 }
 
 #[test]
@@ -360,14 +307,12 @@ fn the_chart_refuses_contradictions_as_its_page_says() {
     std::os::unix::fs::symlink(root().join("charts"), folder.path().join("charts")).unwrap();
     let helm = binaries.path(Component::Helm);
     let shell = Shell::offline(folder.path()).with_programs(helm.parent().unwrap());
-    let mut sessions = 0;
-    for (command, said) in
-        page.blocks().iter().filter(|(it, _)| *it == "console").flat_map(|(_, it)| commands(it))
-    {
-        sessions += 1;
-        let (_, printed) = shell.run(&command).unwrap();
-        // Helm leaves a space at the end of a line.
-        assert!(printed.lines().map(str::trim_end).eq(said.lines()), "$ {command}prints\n{printed}");
+    for (_, text) in page.blocks().into_iter().filter(|(language, _)| *language == "console") {
+        for (command, said) in commands(text) {
+            let (_, printed) = shell.run(&command).unwrap();
+            // Helm leaves a space at the end of a line.
+            assert!(printed.lines().map(str::trim_end).eq(said.lines()), "$ {command}prints\n{printed}");
+        }
+        page.ran(text);
     }
-    assert!(sessions > 0);
 }

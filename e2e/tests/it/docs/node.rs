@@ -1,0 +1,109 @@
+//! What stands for a node in the tests of pages: the operator runs as a process, with the environment that its Deployment has
+//! at the moment.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use lucid_e2e::Operator;
+use lucid_testbed::{Cluster, Process};
+use serde_json::json;
+
+use crate::certificates::injector;
+
+/// How long a minute of the pages takes here.
+const SETTLE: &str = "2s";
+
+/// The Deployment of deploy/cainjector.yaml.
+const INJECTOR: &str = "lucid-cainjector";
+
+/// The node, its kubelet and the controllers of the Deployments.
+pub(super) struct Node {
+    cluster: Cluster,
+    operator: Option<Operator>,
+    injector: Option<Process>,
+    /// What was last seen of the operator's Deployment.
+    running: Option<(bool, BTreeMap<String, String>)>,
+}
+
+impl Node {
+    pub(super) fn new(cluster: Cluster) -> Self {
+        Self { cluster, operator: None, injector: None, running: None }
+    }
+
+    fn deployments(&self) -> Api<Deployment> {
+        Api::namespaced(self.cluster.client(), "lucid-system")
+    }
+
+    /// Ends namespaces that are deleted, brings the operator to what its Deployment asks for, if there is one, and starts our
+    /// injector of CAs where there is a Deployment of it.
+    pub(super) async fn follow(&mut self) {
+        self.finalize_namespaces().await;
+        let deployment = self.deployments().get_opt("lucid-operator").await.unwrap();
+        let spec = deployment.as_ref().map(|deployment| deployment.spec.clone().unwrap());
+        let wanted = spec.as_ref().map(|spec| (spec.replicas != Some(0), environment(spec)));
+        if self.running != wanted {
+            // One after the other: what two of them do at once, other tests show.
+            if let Some(mut operator) = self.operator.take() {
+                assert!(operator.terminate().unwrap().success());
+                let slices: Api<EndpointSlice> = Api::namespaced(self.cluster.client(), "lucid-system");
+                slices.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+            }
+            if let Some((true, environment)) = &wanted {
+                self.operator = Some(self.start(environment).await);
+            }
+            self.running = wanted;
+        }
+        let others = self.deployments().get_opt(INJECTOR).await.unwrap();
+        if others.is_some() && self.injector.is_none() {
+            self.injector = Some(injector(&self.cluster));
+        }
+        for deployment in deployment.into_iter().chain(others) {
+            self.is_available(&deployment).await;
+        }
+    }
+
+    async fn is_available(&self, deployment: &Deployment) {
+        let replicas = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+        let status = json!({"status": {"observedGeneration": deployment.metadata.generation, "replicas": replicas,
+            "updatedReplicas": replicas, "readyReplicas": replicas, "availableReplicas": replicas}});
+        let name = deployment.name_any();
+        // It may have been deleted meanwhile.
+        let _ = self.deployments().patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await;
+    }
+
+    async fn finalize_namespaces(&self) {
+        let namespaces: Api<Namespace> = Api::all(self.cluster.client());
+        for mut namespace in namespaces.list(&ListParams::default()).await.unwrap() {
+            if namespace.metadata.deletion_timestamp.is_some() {
+                namespace.spec = None;
+                let name = namespace.name_any();
+                let params = PostParams::default();
+                // It may be gone by now.
+                let _ = namespaces.replace_subresource("finalize", &name, &params, &namespace).await;
+            }
+        }
+    }
+
+    async fn start(&self, environment: &BTreeMap<String, String>) -> Operator {
+        let mut builder = Operator::builder(&self.cluster).by_service().env("LUCID_TRUST_SETTLE", SETTLE);
+        for (variable, value) in environment {
+            builder = builder.env(variable, value);
+        }
+        let operator = builder.start().await.unwrap();
+        let (namespace, service) = ("lucid-system", "lucid-operator-webhook");
+        self.cluster.expose_service(namespace, service, operator.port()).await.unwrap();
+        operator
+    }
+}
+
+/// What the Deployment sets, but for addresses of what is not there.
+fn environment(spec: &DeploymentSpec) -> BTreeMap<String, String> {
+    let containers = spec.template.spec.iter().flat_map(|pod| &pod.containers);
+    let variables = containers.flat_map(|container| container.env.iter().flatten());
+    let set = variables.filter_map(|variable| Some((variable.name.clone(), variable.value.clone()?)));
+    set.filter(|(_, value)| !value.contains("lucid-verifier")).collect()
+}
