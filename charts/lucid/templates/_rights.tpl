@@ -56,7 +56,7 @@ that are not in use: whoever applies manifests changes variables afterwards.
 {{- end }}
 - apiGroups: [""]
   resources: [secrets]
-  resourceNames: [{{ $secret }}]
+  resourceNames: [{{ toYaml $secret }}]
   verbs: [get, list, watch{{ if or $certificates.shareCertificate $plain }}, update{{ end }}]
 {{- end }}
 {{- if or $selfSigned $plain }}
@@ -74,7 +74,7 @@ kind: {{ .kind }}Binding
 metadata:
   name: {{ .name }}
   {{- with .namespace }}
-  namespace: {{ . }}
+  namespace: {{ toYaml . }}
   {{- end }}
   labels:
     {{- include "lucid.labels" . | nindent 4 }}
@@ -85,5 +85,5 @@ roleRef:
 subjects:
   - kind: ServiceAccount
     name: {{ .name }}
-    namespace: {{ .root.Release.Namespace }}
+    namespace: {{ .root.Release.Namespace | toYaml }}
 {{- end }}
