@@ -146,7 +146,8 @@ spec:
 
 {{/* The roll-out as a comment of manifests. Takes the program's name. */}}
 {{- define "lucid.canary" -}}
-# The policy is brought in by four steps (docs/canary.md).{{ if eq . "lucid-operator" }} Each is an overlay too: `kubectl apply --server-side -k canary/1`.{{ end }}
+# The policy is brought in by four steps (docs/canary.md). Each is an overlay too:
+# `kubectl apply --server-side -k canary/{{ if eq . "lucid-validator" }}validator/{{ end }}1`.
 #
 # 1. one replica, LUCID_ADMISSION_MODE=audit: what would be refused, from one record
 # 2. several replicas, audit: the load, and a rolling update, while nothing is refused

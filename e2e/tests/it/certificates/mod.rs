@@ -5,7 +5,7 @@ mod clients;
 mod injectors;
 mod metrics;
 mod own;
-mod sources;
+pub(crate) mod sources;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -105,13 +105,16 @@ async fn write_bundles(cluster: &Cluster, authorities: &[&Authority]) {
     write_bundles_of("lucid-operator", cluster, authorities).await;
 }
 
-async fn write_bundles_of(name: &str, cluster: &Cluster, authorities: &[&Authority]) {
+pub(crate) async fn write_bundles_of(name: &str, cluster: &Cluster, authorities: &[&Authority]) {
     let pem: String = authorities.iter().map(|authority| authority.certificate.as_str()).collect();
     let bundle = ByteString(pem.into_bytes());
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
-    let webhooks = mutating.get(name).await.unwrap().webhooks.unwrap_or_default().len();
-    mutating.patch(name, &cainjector(), &bundles(webhooks, &bundle)).await.unwrap();
+    // The validator's has none.
+    if let Some(found) = mutating.get_opt(name).await.unwrap() {
+        let webhooks = found.webhooks.unwrap_or_default().len();
+        mutating.patch(name, &cainjector(), &bundles(webhooks, &bundle)).await.unwrap();
+    }
     let webhooks = validating.get(name).await.unwrap().webhooks.unwrap_or_default().len();
     validating.patch(name, &cainjector(), &bundles(webhooks, &bundle)).await.unwrap();
 }
