@@ -57,7 +57,7 @@ that are not in use: whoever applies manifests changes variables afterwards.
 - apiGroups: [""]
   resources: [secrets]
   resourceNames: [{{ toYaml $secret }}]
-  verbs: [get, list, watch{{ if or $certificates.shareCertificate $plain }}, update{{ end }}]
+  verbs: [{{ if $plain }}get, list, watch, update{{ else if $read }}list, watch{{ else }}get, update{{ end }}]
 {{- end }}
 {{- if or $selfSigned $plain }}
 # "create" by POST cannot be bound to a name.

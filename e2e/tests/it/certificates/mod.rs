@@ -74,8 +74,13 @@ impl Authority {
 
     /// For both programs in a cluster whose API server calls them at `address`.
     pub(crate) fn serving(&self, address: IpAddr) -> Pair {
-        // The last is what OLM makes.
-        let services = ["lucid-operator-webhook", "lucid-validator-webhook", "lucid-operator-service"];
+        // The last are what OLM makes.
+        let services = [
+            "lucid-operator-webhook",
+            "lucid-validator-webhook",
+            "lucid-operator-service",
+            "lucid-validator-service",
+        ];
         let services = services.map(|service| format!("{service}.lucid-system.svc"));
         self.issue("lucid", services.into_iter().chain([address.to_string()]).collect())
     }

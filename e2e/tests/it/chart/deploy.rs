@@ -71,7 +71,11 @@ async fn kustomized(folder: &str) -> Vec<Value> {
 /// The same whatever the order of objects, and whether a number is written `1` or `1.0`.
 fn sorted(mut documents: Vec<Value>) -> Vec<Value> {
     documents.iter_mut().for_each(as_floats);
-    documents.sort_by(|one, other| key(one).cmp(&key(other)));
+    let place = |it: &Value| {
+        let (kind, name) = key(it);
+        [kind, name, it["metadata"]["namespace"].as_str().unwrap_or_default()].map(str::to_owned)
+    };
+    documents.sort_by_key(place);
     documents
 }
 
