@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
+use std::process::{Command, Stdio};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
@@ -15,12 +16,12 @@ use lucid_e2e::{Operator, OperatorBuilder};
 use lucid_testbed::{AtomicWriter, Cluster, can_use_namespaces};
 use serde_json::{Value, json};
 
-use super::{as_installed, upgrade};
+use super::{as_installed, documents, key, pods, template, upgrade};
 use crate::auditor::{said, until};
 use crate::certificates::sources::{OLM_NAME, register_as_olm};
 use crate::certificates::{Authority, write_bundles_of};
 use crate::common::{ENABLED, chain, create, delete_all_pods, metric, secured, stored};
-use crate::installation::is_never_forbidden;
+use crate::installation::{is_never_forbidden, kubeconfig_of};
 
 const BOTH: &str = "webhooks.validating.by=both";
 const PROGRAMS: [&str; 2] = ["lucid-operator", "lucid-validator"];
@@ -284,4 +285,51 @@ async fn of_cert_manager() {
     work(&cluster).await;
     repair(&cluster).await;
     are_just_right(&cluster, &running, "cert-manager").await;
+}
+
+/// What `helm test` and `helm uninstall` run, with the rights of the hooks' own accounts.
+#[tokio::test]
+async fn of_what_helm_runs() {
+    let cluster = cluster().await;
+    let running = started(installed_by_url(&cluster, &[BOTH]).await).await;
+    // There is no node, on which Helm would run them.
+    for hook in ["tests/check.yaml", "uninstall.yaml"] {
+        let only = [format!("--show-only=templates/{hook}")];
+        let text = template("lucid-system", &[BOTH], &only).await.unwrap();
+        let accounts = documents(&text).into_iter().filter(|it| pods(it).is_none());
+        // This one takes rights away.
+        let accounts = accounts.filter(|it| key(it).1 != "lucid-validator");
+        for account in accounts {
+            said(&cluster, &["apply", "-f", "-"], &serde_yaml::to_string(&account).unwrap());
+        }
+    }
+    // What is left of a test.
+    let left = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "lucid-check", "labels": {"app.kubernetes.io/name": "lucid-check"}},
+        "spec": {"automountServiceAccountToken": false, "containers": [{"name": "c", "image": "r.test/c"}]}});
+    said(&cluster, &["create", "-n", "lucid-system", "-f", "-"], &left.to_string());
+
+    let checked = run(&cluster, "lucid-check", &["check"]).await;
+    assert!(checked.contains("it may do what its settings need"), "{checked}");
+    assert!(!checked.contains("WARN") && !checked.contains("forbidden"), "{checked}");
+    drop(running);
+    let uninstalled = run(&cluster, "lucid-uninstall", &["uninstall", "--yes"]).await;
+    for line in ["deleted Secret lucid-system/lucid-operator-ca", "deleted Pod lucid-system/lucid-check"] {
+        assert!(uninstalled.contains(line), "{uninstalled}");
+    }
+    let events = cluster.audit_events().unwrap();
+    for account in ["lucid-check", "lucid-uninstall"] {
+        let user = format!("system:serviceaccount:lucid-system:{account}");
+        let asked: Vec<_> = events.iter().filter(|event| event["user"]["username"] == *user).collect();
+        let refused: Vec<_> = asked.iter().filter(|event| event["responseStatus"]["code"] == 403).collect();
+        assert!(!asked.is_empty() && refused.is_empty(), "{account}: {refused:#?}");
+    }
+}
+
+/// What lucid-operator says with the rights of an account.
+async fn run(cluster: &Cluster, account: &str, arguments: &[&str]) -> String {
+    let mut command = Command::new(lucid_e2e::program("lucid-operator").unwrap());
+    command.args(arguments).env("KUBECONFIG", kubeconfig_of(cluster, account)).stdin(Stdio::null());
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat()
 }
