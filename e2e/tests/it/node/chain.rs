@@ -246,22 +246,9 @@ fn helm_test_says_whether_pods_get_their_chain(site: &Installation) {
     );
 
     site.kubectl(&["-n", "lucid-system", "scale", "deployment/lucid-operator", "--replicas=0"]).unwrap();
-    for pod in site
-        .kubectl(&[
-            "-n",
-            "lucid-system",
-            "get",
-            "pods",
-            "-l",
-            "app.kubernetes.io/name=lucid-operator",
-            "-o",
-            "name",
-        ])
-        .unwrap()
-        .lines()
-    {
-        wait(site, "lucid-system", pod, "delete");
-    }
+    let gone =
+        ["wait", "--for=delete", "pod", "-l", "app.kubernetes.io/name=lucid-operator", "--timeout=120s"];
+    site.kubectl(&[&["-n", "lucid-system"], &gone[..]].concat()).unwrap();
     let (passes, said) = test();
     assert!(!passes && said.contains("it has no endpoints: nobody answers"), "{said}");
 }
