@@ -128,6 +128,8 @@ affinity:
           labelSelector:
             matchLabels:
               app.kubernetes.io/name: {{ .name }}
+          {{- /* Replicas that an update is about to remove do not keep the new ones from their nodes. */}}
+          matchLabelKeys: [pod-template-hash]
 {{- end }}
 topologySpreadConstraints:
 {{- with .values.topologySpreadConstraints }}
@@ -139,5 +141,6 @@ topologySpreadConstraints:
     labelSelector:
       matchLabels:
         app.kubernetes.io/name: {{ .name }}
+    matchLabelKeys: [pod-template-hash]
 {{- end }}
 {{- end }}

@@ -124,13 +124,20 @@ fn operators(site: &Installation) -> BTreeSet<String> {
     names.lines().map(str::to_owned).collect()
 }
 
+/// Those of the Deployment that serve, without those that are on their way out.
+fn ready_operators(site: &Installation) -> u8 {
+    let ready = "jsonpath={.status.readyReplicas}";
+    let get = ["-n", "lucid-system", "get", "deployment/lucid-operator", "-o", ready];
+    site.kubectl(&get).unwrap().parse().unwrap()
+}
+
 async fn an_upgrade_and_its_rollback_go_unnoticed(site: &Installation) {
     let stream = Stream::begin(site, "upgrade");
     let mut values = values();
     values["injection"] = json!({"auditMode": "observe"});
     values["operator"] = json!({"replicas": 3});
     site.install(&values).await.unwrap();
-    assert_eq!(operators(site).len(), 3);
+    assert_eq!(ready_operators(site), 3);
     create(site, "shop", &waiting("upgraded")).await;
     assert_eq!(audit_mode(site, "upgraded").await, "observe");
 
@@ -204,23 +211,18 @@ async fn the_policy_is_rolled_out_in_four_steps(site: &Installation) {
     for (step, replicas, enforced) in [(1, 1, false), (2, 3, false), (3, 1, true), (4, 3, true)] {
         let values = format!("{chart}/canary/{step}.yaml");
         site.helm(&["upgrade", "lucid", chart, "--reuse-values", "-f", &values], "").await.unwrap();
-        let count = site
-            .kubectl(&[
-                "-n",
-                "lucid-system",
-                "get",
-                "deployment/lucid-operator",
-                "-o",
-                "jsonpath={.status.readyReplicas}",
-            ])
-            .unwrap();
-        assert_eq!(count, replicas.to_string(), "step {step}");
-        // It has no tier.
-        let answer =
-            create_pod(&site.cluster.client(), "shop", &waiting(&format!("step-{step}"))).await.unwrap();
-        let said = format!("{}{}", answer.refusal(), answer.warnings.join("\n"));
-        assert_eq!(answer.result.is_err(), enforced, "step {step}: {said}");
-        assert!(said.contains("label lucid.computing/tier is missing"), "step {step}: {said}");
+        assert_eq!(ready_operators(site), replicas, "step {step}");
+        // It has no tier. Replicas of the step before answer until they are gone.
+        let begin = Instant::now();
+        loop {
+            let answer = create_pod(&site.cluster.client(), "shop", &waiting_of("step")).await.unwrap();
+            let said = format!("{}{}", answer.refusal(), answer.warnings.join("\n"));
+            if said.contains("label lucid.computing/tier is missing") && answer.result.is_err() == enforced {
+                break;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(60), "step {step}: {said}");
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
     }
 }
 
