@@ -32,6 +32,7 @@ pub struct Builder {
     nodes: u8,
     webhook_client: Option<String>,
     audit_log_rotation: bool,
+    audit_service_accounts: bool,
     tracing: bool,
     keep_files: bool,
 }
@@ -107,6 +108,12 @@ impl Builder {
     /// the name of the latest file.
     pub fn audit_log_rotation(mut self) -> Self {
         self.audit_log_rotation = true;
+        self
+    }
+
+    /// Has the audit log also tell of all that service accounts ask for, of whatever kind.
+    pub fn audit_service_accounts(mut self) -> Self {
+        self.audit_service_accounts = true;
         self
     }
 
@@ -230,6 +237,7 @@ impl Builder {
             has_node: self.nodes > 0,
             shows_certificates: self.webhook_client.is_some(),
             audit_log_rotation: self.audit_log_rotation,
+            audit_service_accounts: self.audit_service_accounts,
             traces: self.tracing,
         })
     }

@@ -60,6 +60,7 @@ pub struct Cluster {
     pub(crate) has_node: bool,
     pub(crate) shows_certificates: bool,
     pub(crate) audit_log_rotation: bool,
+    pub(crate) audit_service_accounts: bool,
     pub(crate) traces: bool,
 }
 
@@ -158,7 +159,7 @@ impl Cluster {
     }
 
     /// The file of the API server's audit log: JSON lines of audit.k8s.io/v1 Event, at level Metadata,
-    /// for requests to pods and pods/ephemeralcontainers and no others.
+    /// for requests to pods and pods/ephemeralcontainers and no others, but for [`Builder::audit_service_accounts`].
     pub fn audit_log(&self) -> PathBuf {
         self.folder.path().join(AUDIT_LOG)
     }

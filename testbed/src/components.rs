@@ -39,6 +39,19 @@ rules:
 - level: None
 ";
 
+/// Besides, all that service accounts ask for.
+const AUDIT_SERVICE_ACCOUNTS: &str = "audit-policy-service-accounts.yaml";
+const AUDIT_SERVICE_ACCOUNTS_TEXT: &str = "apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  userGroups: [system:serviceaccounts]
+- level: Metadata
+  resources: [{group: \"\", resources: [pods, pods/ephemeralcontainers]}]
+- level: None
+";
+
 /// Port 9, discard: nobody takes the API server's own traces.
 const TRACING_TEXT: &str = "apiVersion: apiserver.config.k8s.io/v1
 kind: TracingConfiguration
@@ -58,6 +71,7 @@ pub(crate) fn write_files(folder: &Folder, authority: &Authority, serving: &Pair
         (KUBELET_CLIENT_CERTIFICATE, &kubelet_client.certificate),
         (KUBELET_CLIENT_KEY, &kubelet_client.key),
         (AUDIT_POLICY, AUDIT_POLICY_TEXT),
+        (AUDIT_SERVICE_ACCOUNTS, AUDIT_SERVICE_ACCOUNTS_TEXT),
         (TRACING, TRACING_TEXT),
     ] {
         folder.write(name, content).context(FolderSnafu)?;
@@ -105,6 +119,7 @@ pub(crate) fn etcd(cluster: &Cluster, port: u16) -> Vec<String> {
 
 pub(crate) fn api_server(cluster: &Cluster, etcd_port: u16) -> Vec<String> {
     let file = |name| file(cluster, name);
+    let audit_policy = if cluster.audit_service_accounts { AUDIT_SERVICE_ACCOUNTS } else { AUDIT_POLICY };
     let mut args = serving(cluster, cluster.api_port);
     args.extend([
         format!("--etcd-servers=http://{}:{etcd_port}", Ipv4Addr::LOCALHOST),
@@ -118,7 +133,7 @@ pub(crate) fn api_server(cluster: &Cluster, etcd_port: u16) -> Vec<String> {
         "--service-account-issuer=https://kubernetes.default.svc".into(),
         format!("--service-account-key-file={}", file(SERVICE_ACCOUNT_PUBLIC_KEY)),
         format!("--service-account-signing-key-file={}", file(SERVICE_ACCOUNT_KEY)),
-        format!("--audit-policy-file={}", file(AUDIT_POLICY)),
+        format!("--audit-policy-file={}", file(audit_policy)),
         format!("--audit-log-path={}", file(AUDIT_LOG)),
     ]);
     if cluster.has_node {

@@ -18,6 +18,9 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
       {{- $said = append $said (printf "webhooks.%s.failurePolicy is for a webhook that is off: webhooks.%s.enabled is false." $name $name) -}}
     {{- end -}}
   {{- end -}}
+  {{- if and (not .validating.enabled) (ne .validating.by "operator") -}}
+    {{- $said = append $said (printf "webhooks.validating.by=%s says who validates, and nobody does: webhooks.validating.enabled is false." .validating.by) -}}
+  {{- end -}}
   {{- if and .clientCa.names (not .clientCa.configMap) -}}
     {{- $said = append $said "webhooks.clientCa.names says whose certificates count, but without webhooks.clientCa.configMap none are asked for: name the ConfigMap with the authorities." -}}
   {{- end -}}
@@ -119,6 +122,13 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
       {{- end -}}
     {{- end -}}
   {{- end -}}
+  {{- if hasPrefix "http:" $url -}}
+    {{- range $key, $of := dict "ca" .ca.configMap "clientCertificate" .clientCertificate.secret -}}
+      {{- if $of -}}
+        {{- $said = append $said (printf "notary.%s is for TLS, and the Verifier is called by plain http, at %s." $key (get (urlParse $url) "host")) -}}
+      {{- end -}}
+    {{- end -}}
+  {{- end -}}
   {{- if and .token.secret (hasPrefix "http:" $url) (not .tokenOverHttp) -}}
     {{- $said = append $said (printf "notary.token would be sent over plain http to %s, where it can be read on its way: use https, or set notary.tokenOverHttp=true." (get (urlParse $url) "host")) -}}
   {{- end -}}
@@ -194,6 +204,13 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
   {{- if and .enabled (not $validator) -}}
     {{- $said = append $said "decisions.log.enabled=true needs a volume for each replica, which only lucid-validator has: set webhooks.validating.enabled=true and webhooks.validating.by=validator." -}}
   {{- end -}}
+  {{- if not .enabled -}}
+    {{- range $key := list "storageClassName" "sync" "onFailure" "segmentBytes" -}}
+      {{- if get $values.decisions.log $key -}}
+        {{- $said = append $said (printf "decisions.log.%s is of a log that is not kept: set decisions.log.enabled=true." $key) -}}
+      {{- end -}}
+    {{- end -}}
+  {{- end -}}
   {{- if and .key.secret (not .enabled) -}}
     {{- $said = append $said "decisions.log.key seals a log that is not kept: set decisions.log.enabled=true." -}}
   {{- end -}}
@@ -202,39 +219,28 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
   {{- end -}}
 {{- end -}}
 
-{{- range $program := include "lucid.programs" . | fromYamlArray -}}
-  {{- $name := trimPrefix "lucid-" $program -}}
-  {{- $set := include "lucid.settings" (dict "root" $ "name" $program) | fromYaml -}}
-  {{- range (get $values $name).extraEnv -}}
-    {{- if or (hasKey $set .name) (has .name (list "LUCID_NAMESPACE" "POD_NAME")) -}}
-      {{- $said = append $said (printf "%s.extraEnv sets %s, which the chart sets from other values." $name .name) -}}
-    {{- end -}}
-  {{- end -}}
-{{- end -}}
-
 {{- range $name := list "operator" "validator" "verifier" "cainjector" -}}
   {{- $of := get $values $name -}}
   {{- if hasKey ($of.podLabels | default dict) "app.kubernetes.io/name" -}}
     {{- $said = append $said (printf "%s.podLabels sets app.kubernetes.io/name, by which pods are found." $name) -}}
   {{- end -}}
+  {{- range $resource, $limit := ($of.resources | default dict).limits -}}
+    {{- $request := get (($of.resources | default dict).requests | default dict) $resource -}}
+    {{- if and $request (gt (include "lucid.quantity" $request | float64) (include "lucid.quantity" $limit | float64)) -}}
+      {{- $said = append $said (printf "%s.resources.requests.%s=%v is more than %s.resources.limits.%s=%v." $name $resource $request $name $resource $limit) -}}
+    {{- end -}}
+  {{- end -}}
   {{- $seen := dict -}}
   {{- range $of.extraEnv -}}
+    {{- if or (eq .name "POD_NAME") (and (hasPrefix "LUCID_" .name) (not (has .name (list "LUCID_LISTEN" "LUCID_ADMIN_LISTEN" "LUCID_VERIFIER_LISTEN" "LUCID_WEBHOOK_URL")))) -}}
+      {{- $said = append $said (printf "%s.extraEnv sets %s, which the chart sets from other values." $name .name) -}}
+    {{- end -}}
     {{- if hasKey $seen .name -}}
       {{- $said = append $said (printf "%s.extraEnv sets %s twice." $name .name) -}}
     {{- end -}}
     {{- $_ := set $seen .name true -}}
   {{- end -}}
 {{- end -}}
-{{- range $name, $set := dict
-  "verifier" (list "LUCID_LOG" "LUCID_LOG_FORMAT" "LUCID_VERIFIER_TLS_CERT" "LUCID_VERIFIER_TLS_KEY" "LUCID_VERIFIER_TOKEN_FILE")
-  "cainjector" (list "LUCID_NAMESPACE" "LUCID_LOG" "LUCID_LOG_FORMAT" "LUCID_CAINJECTOR_SECRET_NAMESPACES" "LUCID_CAINJECTOR_OPENSHIFT_CA" "LUCID_CAINJECTOR_CERT_MANAGER_NAMESPACES" "LUCID_CAINJECTOR_BESIDE_CERT_MANAGER") -}}
-  {{- range (get $values $name).extraEnv -}}
-    {{- if has .name $set -}}
-      {{- $said = append $said (printf "%s.extraEnv sets %s, which the chart sets from other values." $name .name) -}}
-    {{- end -}}
-  {{- end -}}
-{{- end -}}
-
 {{- if $said -}}
   {{- fail (printf "\n\n%s\n" (join "\n" $said)) -}}
 {{- end -}}

@@ -7,7 +7,7 @@ know them, and one cluster has one Lucid.
 {{- define "lucid.labels" -}}
 app.kubernetes.io/name: {{ .name }}
 {{- if not .root.Values.plain }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | toYaml }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: lucid
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
@@ -66,6 +66,18 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- $seconds -}}
 {{- end }}
 
+{{/* A quantity such as 500m or 1.5Gi, as a number. */}}
+{{- define "lucid.quantity" -}}
+{{- $number := regexFind "^[0-9.]+" (toString .) -}}
+{{- $factors := dict "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976 -}}
+{{- mulf (float64 $number) (get $factors (trimPrefix $number (toString .)) | default 1) -}}
+{{- end }}
+
+{{/* Whether this is OpenShift, which chooses users and groups of pods, and refuses those of others. */}}
+{{- define "lucid.openshift" -}}
+{{- if or (eq .Values.certificates.source "openshift") (.Capabilities.APIVersions.Has "security.openshift.io/v1") }}true{{ end -}}
+{{- end }}
+
 {{/* What every container of ours is restricted to. */}}
 {{- define "lucid.containerSecurityContext" -}}
 allowPrivilegeEscalation: false
@@ -74,9 +86,9 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
+{{/* No user: images say one, and OpenShift gives each namespace users of its own. */}}
 {{- define "lucid.podSecurityContext" -}}
 runAsNonRoot: true
-runAsUser: 10001
 seccompProfile:
   type: RuntimeDefault
 {{- end }}
@@ -86,11 +98,11 @@ seccompProfile:
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ toYaml . }}
   {{- end }}
 {{- end }}
 {{- with .values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ toYaml . }}
 {{- end }}
 {{- with .values.nodeSelector }}
 nodeSelector:

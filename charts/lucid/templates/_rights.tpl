@@ -56,8 +56,8 @@ that are not in use: whoever applies manifests changes variables afterwards.
 {{- end }}
 - apiGroups: [""]
   resources: [secrets]
-  resourceNames: [{{ $secret }}]
-  verbs: [get, list, watch{{ if or $certificates.shareCertificate $plain }}, update{{ end }}]
+  resourceNames: [{{ toYaml $secret }}]
+  verbs: [{{ if $plain }}get, list, watch, update{{ else if $read }}list, watch{{ else }}get, update{{ end }}]
 {{- end }}
 {{- if or $selfSigned $plain }}
 # "create" by POST cannot be bound to a name.
@@ -74,7 +74,7 @@ kind: {{ .kind }}Binding
 metadata:
   name: {{ .name }}
   {{- with .namespace }}
-  namespace: {{ . }}
+  namespace: {{ toYaml . }}
   {{- end }}
   labels:
     {{- include "lucid.labels" . | nindent 4 }}
@@ -85,5 +85,5 @@ roleRef:
 subjects:
   - kind: ServiceAccount
     name: {{ .name }}
-    namespace: {{ .root.Release.Namespace }}
+    namespace: {{ .root.Release.Namespace | toYaml }}
 {{- end }}

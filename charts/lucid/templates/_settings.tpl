@@ -156,28 +156,28 @@ policy: the validator plans the chains again to judge them. Takes root and name.
 - volume:
     name: client-ca
     configMap:
-      name: {{ . }}
+      name: {{ toYaml . }}
   path: /etc/lucid/client-ca
 {{- end }}
 {{- with $values.notary.token.secret }}
 - volume:
     name: verifier-token
     secret:
-      secretName: {{ . }}
+      secretName: {{ toYaml . }}
   path: /etc/lucid/verifier-token
 {{- end }}
 {{- with $values.notary.ca.configMap }}
 - volume:
     name: verifier-ca
     configMap:
-      name: {{ . }}
+      name: {{ toYaml . }}
   path: /etc/lucid/verifier-ca
 {{- end }}
 {{- with $values.notary.clientCertificate.secret }}
 - volume:
     name: verifier-client
     secret:
-      secretName: {{ . }}
+      secretName: {{ toYaml . }}
   path: /etc/lucid/verifier-client
 {{- end }}
 {{- if or $values.notary.allowlist $values.policy.exemptions }}
@@ -191,7 +191,7 @@ policy: the validator plans the chains again to judge them. Takes root and name.
 - volume:
     name: audit-token
     secret:
-      secretName: {{ . }}
+      secretName: {{ toYaml . }}
   path: /etc/lucid/audit-token
 {{- end }}
 {{- if and $values.decisions.log.enabled (eq .name "lucid-validator") }}
@@ -199,7 +199,7 @@ policy: the validator plans the chains again to judge them. Takes root and name.
 - volume:
     name: decision-key
     secret:
-      secretName: {{ . }}
+      secretName: {{ toYaml . }}
   path: /etc/lucid/decision-key
 {{- end }}
 {{- end }}

@@ -19,8 +19,9 @@ spec:
   terminationGracePeriodSeconds: {{ add 35 (.root.Values.webhooks.lameDuckSeconds | default 5) }}
   securityContext:
     {{- include "lucid.podSecurityContext" . | nindent 4 }}
-    {{- if $log }}
-    fsGroup: 10001
+    {{- if and $log (not (include "lucid.openshift" .root)) }}
+    # Volumes belong to root where nobody says otherwise.
+    fsGroup: 65532
     fsGroupChangePolicy: OnRootMismatch
     {{- end }}
   {{- with include "lucid.scheduling" . }}
@@ -29,7 +30,7 @@ spec:
   {{- include "lucid.spread" . | nindent 2 }}
   containers:
     - name: {{ .name }}
-      image: {{ include "lucid.image" (dict "root" .root "name" .name "image" .values.image) }}
+      image: {{ include "lucid.image" (dict "root" .root "name" .name "image" .values.image) | toYaml }}
       {{- with .root.Values.image.pullPolicy }}
       imagePullPolicy: {{ . }}
       {{- end }}
@@ -104,7 +105,7 @@ apiVersion: v1
 kind: ServiceAccount
 metadata:
   name: {{ .name }}
-  namespace: {{ .root.Release.Namespace }}
+  namespace: {{ .root.Release.Namespace | toYaml }}
   labels:
     {{- include "lucid.labels" . | nindent 4 }}
 ---
@@ -112,13 +113,13 @@ apiVersion: v1
 kind: Service
 metadata:
   name: {{ .name }}-webhook
-  namespace: {{ .root.Release.Namespace }}
+  namespace: {{ .root.Release.Namespace | toYaml }}
   labels:
     {{- include "lucid.labels" . | nindent 4 }}
   {{- with .root.Values.certificates }}
   {{- if eq .source "openshift" }}
   annotations:
-    service.beta.openshift.io/serving-cert-secret-name: {{ get .secrets (trimPrefix "lucid-" $.name) | default (printf "%s-tls" $.name) }}
+    service.beta.openshift.io/serving-cert-secret-name: {{ get .secrets (trimPrefix "lucid-" $.name) | default (printf "%s-tls" $.name) | toYaml }}
   {{- end }}
   {{- end }}
 spec:
@@ -133,7 +134,7 @@ apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata:
   name: {{ .name }}
-  namespace: {{ .root.Release.Namespace }}
+  namespace: {{ .root.Release.Namespace | toYaml }}
   labels:
     {{- include "lucid.labels" . | nindent 4 }}
 spec:
@@ -145,7 +146,8 @@ spec:
 
 {{/* The roll-out as a comment of manifests. Takes the program's name. */}}
 {{- define "lucid.canary" -}}
-# The policy is brought in by four steps (docs/canary.md).{{ if eq . "lucid-operator" }} Each is an overlay too: `kubectl apply --server-side -k canary/1`.{{ end }}
+# The policy is brought in by four steps (docs/canary.md). Each is an overlay too:
+# `kubectl apply --server-side -k canary/{{ if eq . "lucid-validator" }}validator/{{ end }}1`.
 #
 # 1. one replica, LUCID_ADMISSION_MODE=audit: what would be refused, from one record
 # 2. several replicas, audit: the load, and a rolling update, while nothing is refused

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Secret};
+use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod, Secret};
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
 use lucid_serving::rights::Right;
@@ -102,6 +102,31 @@ impl<W: Write> Uninstallation<'_, W> {
                 Ok(false)
             }
         }
+    }
+
+    /// What `helm test` has run last, which Helm keeps for its log.
+    pub(super) async fn remove_check(&mut self) -> Result<bool, UninstallError> {
+        let namespace = &self.args.namespace;
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let labelled = ListParams::default().labels(&format!("{NAME_LABEL}=lucid-check"));
+        let found = match pods.list_metadata(&labelled).await {
+            Ok(found) => found.items,
+            Err(error) => {
+                self.stays("the pod of helm test, if there is one", &error)?;
+                return Ok(false);
+            }
+        };
+        let mut complete = true;
+        for pod in found.iter().map(ResourceExt::name_any) {
+            let subject = format!("Pod {namespace}/{pod}");
+            if self.args.dry_run {
+                self.say(&format!("would delete {subject}"))?;
+            } else {
+                let deleted = pods.delete(&pod, &DeleteParams::default()).await;
+                complete &= self.deleted(&subject, deleted.map(drop))?;
+            }
+        }
+        Ok(complete)
     }
 
     pub(super) async fn remove_definition(&mut self) -> Result<bool, UninstallError> {

@@ -213,6 +213,7 @@ impl<W: Write> Uninstallation<'_, W> {
         if goes(&lucid_validator::PROGRAM) {
             complete &= self.remove_claims().await?;
         }
+        complete &= self.remove_check().await?;
         if self.args.crds && goes(&PROGRAM) {
             complete &= self.remove_definition().await?;
         }

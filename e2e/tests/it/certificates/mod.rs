@@ -5,7 +5,7 @@ mod clients;
 mod injectors;
 mod metrics;
 mod own;
-mod sources;
+pub(crate) mod sources;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -74,8 +74,13 @@ impl Authority {
 
     /// For both programs in a cluster whose API server calls them at `address`.
     pub(crate) fn serving(&self, address: IpAddr) -> Pair {
-        // The last is what OLM makes.
-        let services = ["lucid-operator-webhook", "lucid-validator-webhook", "lucid-operator-service"];
+        // The last are what OLM makes.
+        let services = [
+            "lucid-operator-webhook",
+            "lucid-validator-webhook",
+            "lucid-operator-service",
+            "lucid-validator-service",
+        ];
         let services = services.map(|service| format!("{service}.lucid-system.svc"));
         self.issue("lucid", services.into_iter().chain([address.to_string()]).collect())
     }
@@ -105,13 +110,16 @@ async fn write_bundles(cluster: &Cluster, authorities: &[&Authority]) {
     write_bundles_of("lucid-operator", cluster, authorities).await;
 }
 
-async fn write_bundles_of(name: &str, cluster: &Cluster, authorities: &[&Authority]) {
+pub(crate) async fn write_bundles_of(name: &str, cluster: &Cluster, authorities: &[&Authority]) {
     let pem: String = authorities.iter().map(|authority| authority.certificate.as_str()).collect();
     let bundle = ByteString(pem.into_bytes());
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
-    let webhooks = mutating.get(name).await.unwrap().webhooks.unwrap_or_default().len();
-    mutating.patch(name, &cainjector(), &bundles(webhooks, &bundle)).await.unwrap();
+    // The validator's has none.
+    if let Some(found) = mutating.get_opt(name).await.unwrap() {
+        let webhooks = found.webhooks.unwrap_or_default().len();
+        mutating.patch(name, &cainjector(), &bundles(webhooks, &bundle)).await.unwrap();
+    }
     let webhooks = validating.get(name).await.unwrap().webhooks.unwrap_or_default().len();
     validating.patch(name, &cainjector(), &bundles(webhooks, &bundle)).await.unwrap();
 }

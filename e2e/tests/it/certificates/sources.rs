@@ -128,10 +128,10 @@ async fn olm_makes_the_files_and_registers_the_webhooks() {
 }
 
 /// What OLM calls a configuration that it makes.
-const OLM_NAME: &str = "mutate.lucid.computing-x7k2p";
+pub(crate) const OLM_NAME: &str = "mutate.lucid.computing-x7k2p";
 
 /// Makes the configurations of a ClusterServiceVersion's `webhookdefinitions`.
-async fn register_as_olm(cluster: &Cluster, operator: &Operator) {
+pub(crate) async fn register_as_olm(cluster: &Cluster, operator: &Operator) {
     let webhook = |name: &str, path: &str| {
         json!({
             "name": name, "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail",

@@ -71,7 +71,11 @@ async fn kustomized(folder: &str) -> Vec<Value> {
 /// The same whatever the order of objects, and whether a number is written `1` or `1.0`.
 fn sorted(mut documents: Vec<Value>) -> Vec<Value> {
     documents.iter_mut().for_each(as_floats);
-    documents.sort_by(|one, other| key(one).cmp(&key(other)));
+    let place = |it: &Value| {
+        let (kind, name) = key(it);
+        [kind, name, it["metadata"]["namespace"].as_str().unwrap_or_default()].map(str::to_owned)
+    };
+    documents.sort_by_key(place);
     documents
 }
 
@@ -94,21 +98,36 @@ async fn kustomize_gives_the_manifests_as_they_are() {
     assert_eq!(sorted(kustomized("").await), sorted(files));
 }
 
+/// Folders of the steps, and the programs in them.
+const ROLL_OUTS: &[(&str, &[&str])] =
+    &[("canary", &["lucid-operator"]), ("canary/validator", &["lucid-operator", "lucid-validator"])];
+
+fn deployment<'a>(documents: &'a mut [Value], name: &str) -> &'a mut Value {
+    documents.iter_mut().find(|it| key(it) == ("Deployment", name)).unwrap()
+}
+
 #[tokio::test]
 async fn each_step_of_the_roll_out_is_an_overlay_that_changes_replicas_and_mode_alone() {
-    let base = sorted(kustomized("").await);
-    for (step, replicas, mode) in
-        [("1", 1, "audit"), ("2", 3, "audit"), ("3", 1, "enforce"), ("4", 3, "enforce")]
-    {
-        let mut expected = base.clone();
-        let operator = expected.iter_mut().find(|it| key(it) == ("Deployment", "lucid-operator")).unwrap();
-        operator["spec"]["replicas"] = f64::from(replicas).into();
-        let mut found = sorted(kustomized(&format!("canary/{step}")).await);
-        let made = found.iter_mut().find(|it| key(it) == ("Deployment", "lucid-operator")).unwrap();
-        let env = made["spec"]["template"]["spec"]["containers"][0]["env"].as_sequence_mut().unwrap();
-        let at = env.iter().position(|it| it["name"] == "LUCID_ADMISSION_MODE").unwrap();
-        assert_eq!(env.remove(at)["value"], mode, "step {step}");
-        assert_eq!(found, expected, "step {step}");
+    for (folder, programs) in ROLL_OUTS {
+        let mut base = kustomized("").await;
+        if programs.contains(&"lucid-validator") {
+            base.extend(read("validator.yaml"));
+        }
+        let base = sorted(base);
+        for (step, replicas, mode) in
+            [("1", 1, "audit"), ("2", 3, "audit"), ("3", 1, "enforce"), ("4", 3, "enforce")]
+        {
+            let mut expected = base.clone();
+            let mut found = sorted(kustomized(&format!("{folder}/{step}")).await);
+            for program in *programs {
+                deployment(&mut expected, program)["spec"]["replicas"] = f64::from(replicas).into();
+                let made = deployment(&mut found, program);
+                let env = made["spec"]["template"]["spec"]["containers"][0]["env"].as_sequence_mut().unwrap();
+                let at = env.iter().position(|it| it["name"] == "LUCID_ADMISSION_MODE").unwrap();
+                assert_eq!(env.remove(at)["value"], mode, "{folder}/{step}: {program}");
+            }
+            assert_eq!(found, expected, "{folder}/{step}");
+        }
     }
 }
 
@@ -116,18 +135,19 @@ async fn each_step_of_the_roll_out_is_an_overlay_that_changes_replicas_and_mode_
 async fn the_steps_are_the_same_as_values_of_the_chart() {
     for step in 1..=4 {
         let values = format!("--values={}/canary/{step}.yaml", super::CHART);
-        let rendered = template("lucid-system", &[] as &[&str], &[values]).await.unwrap();
-        let facts = |documents: Vec<Value>| {
-            let operator =
-                documents.into_iter().find(|it| key(it) == ("Deployment", "lucid-operator")).unwrap();
-            let container = &operator["spec"]["template"]["spec"]["containers"][0];
-            let mut env = container["env"].as_sequence().unwrap().iter();
-            let mode = env.find(|it| it["name"] == "LUCID_ADMISSION_MODE").unwrap();
-            (operator["spec"]["replicas"].clone(), mode["value"].clone())
+        let rendered = template("lucid-system", &["webhooks.validating.by=both"], &[values]).await.unwrap();
+        let facts = |mut documents: Vec<Value>| {
+            ["lucid-operator", "lucid-validator"].map(|program| {
+                let found = deployment(&mut documents, program);
+                let container = &found["spec"]["template"]["spec"]["containers"][0];
+                let mut env = container["env"].as_sequence().unwrap().iter();
+                let mode = env.find(|it| it["name"] == "LUCID_ADMISSION_MODE").unwrap();
+                (found["spec"]["replicas"].clone(), mode["value"].clone())
+            })
         };
         assert_eq!(
             facts(documents(&rendered)),
-            facts(kustomized(&format!("canary/{step}")).await),
+            facts(kustomized(&format!("canary/validator/{step}")).await),
             "step {step}"
         );
     }

@@ -116,6 +116,92 @@ async fn in_every_mode_the_chart_renders_what_was_asked_for_and_no_more_rights()
     }
 }
 
+/// YAML takes some words for numbers, booleans or lists.
+#[tokio::test]
+async fn names_that_look_like_something_else_stay_names() {
+    let words = |values: &[&str]| {
+        let strings = values.iter().map(|value| format!("--set-string={value}"));
+        strings.collect::<Vec<_>>()
+    };
+    let all = words(&[
+        "webhooks.validating.by=both",
+        "certificates.source=secret",
+        "certificates.secrets.operator=123",
+        "certificates.secrets.validator=0x7",
+        "verifier.tlsSecret=null",
+        "notary.ca.configMap=off",
+        "image.pullSecrets={1e3}",
+        "image.registry=[fd00::1]:5000",
+        "operator.priorityClassName=yes",
+    ]);
+    let on = ["verifier.enabled=true", "cainjector.enabled=true", "networkPolicy.enabled=true"];
+    let text = template("on", &on, &all).await.unwrap();
+    for document in documents(&text) {
+        let namespace = &document["metadata"]["namespace"];
+        assert!(namespace.is_null() || namespace == "on" || namespace == "default", "{document:?}");
+        // What an API server makes of numbers and booleans in their place is an error.
+        for wrong in ["123", "7", "null", "false", "true", "1000.0"] {
+            for member in ["namespace", "secretName", "name", "priorityClassName"] {
+                let found = serde_yaml::to_string(&document).unwrap();
+                assert!(!found.contains(&format!("{member}: {wrong}\n")), "{member}: {wrong} in {found}");
+            }
+        }
+        for container in pods(&document).iter().flat_map(|it| it["containers"].as_sequence().unwrap()) {
+            assert!(container["image"].as_str().unwrap().starts_with("[fd00::1]:5000/lucid-"));
+        }
+    }
+}
+
+/// Its security context constraints refuse pods that choose a user or a group themselves.
+#[tokio::test]
+async fn openshift_chooses_users_and_groups() {
+    let log = ["webhooks.validating.by=validator", "decisions.log.enabled=true", "verifier.enabled=true"];
+    let chosen = |text: &str| {
+        let documents = documents(text);
+        let contexts = documents.iter().filter_map(pods).map(|it| it["securityContext"].clone());
+        let members = contexts.flat_map(|it| it.as_mapping().unwrap().clone().into_iter());
+        members.map(|(key, _)| key.as_str().unwrap().to_owned()).collect::<BTreeSet<_>>()
+    };
+    let always = ["runAsNonRoot", "seccompProfile"];
+    let constraints = "--api-versions=security.openshift.io/v1/SecurityContextConstraints".to_owned();
+    let known = ["--api-versions=security.openshift.io/v1".to_owned(), constraints];
+    let text = template("lucid-system", &log, &known).await.unwrap();
+    assert_eq!(chosen(&text), always.map(str::to_owned).into());
+    let text = template("lucid-system", &[&log[..], &["certificates.source=openshift"]].concat(), &[])
+        .await
+        .unwrap();
+    assert_eq!(chosen(&text), always.map(str::to_owned).into());
+    // Elsewhere the volume of the log has to be for somebody who is not root.
+    let text = template("lucid-system", &log, &[]).await.unwrap();
+    let with_group = ["fsGroup", "fsGroupChangePolicy", "runAsNonRoot", "seccompProfile"];
+    assert_eq!(chosen(&text), with_group.map(str::to_owned).into());
+}
+
+#[tokio::test]
+async fn the_dashboard_has_the_labels_that_are_asked_for_or_none() {
+    let own = "metrics.dashboard.labels.app\\.kubernetes\\.io/name=mine";
+    for (labels, expected) in [("metrics.dashboard.labels.grafana_dashboard=null", "lucid"), (own, "mine")] {
+        let text = template("lucid-system", &["metrics.dashboard.enabled=true", labels], &[]).await.unwrap();
+        let found = documents(&text).into_iter().find(|it| key(it) == ("ConfigMap", "lucid-dashboard"));
+        let found = &found.unwrap()["metadata"]["labels"];
+        assert_eq!(found["app.kubernetes.io/name"], expected);
+        assert_eq!(found["grafana_dashboard"].is_null(), expected == "lucid");
+    }
+}
+
+/// Where a quota counts, a pod without them is refused, and `helm uninstall` waits for it.
+#[tokio::test]
+async fn what_helm_runs_asks_for_resources() {
+    let text = template("lucid-system", &["operator.resources.limits.cpu=1"], &[]).await.unwrap();
+    let documents = documents(&text);
+    for name in [("Job", "lucid-uninstall"), ("Pod", "lucid-check"), ("Deployment", "lucid-operator")] {
+        let found = documents.iter().find(|it| key(it) == name).unwrap();
+        let limits = &pods(found).unwrap()["containers"][0]["resources"]["limits"];
+        assert_eq!(limits["cpu"], 1, "{name:?}");
+        assert_eq!(limits["memory"], "512Mi", "{name:?}");
+    }
+}
+
 fn names(list: &Value, key: &str) -> Vec<String> {
     let items = list.as_sequence().into_iter().flatten();
     items.map(|it| it[key].as_str().unwrap().to_owned()).collect()

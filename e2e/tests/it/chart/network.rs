@@ -90,3 +90,29 @@ async fn a_verifier_of_somebody_else_is_reached_at_the_port_of_its_url() {
         assert_eq!(egress[2], yaml(&format!("{{ports: [{{port: {port}}}]}}")), "{url}");
     }
 }
+
+/// By the Prometheus operator: an endpoint's port is that of a Service, which leads to a port of a container.
+#[tokio::test]
+async fn prometheus_finds_the_metrics_of_every_program_that_has_some() {
+    let documents = installed(&["metrics.serviceMonitor.enabled=true", "verifier.enabled=true"]).await;
+    let monitor = &documents.iter().find(|it| it["kind"] == "ServiceMonitor").unwrap()["spec"];
+    let wanted = monitor["selector"]["matchLabels"].as_mapping().unwrap();
+    let [endpoint] = &monitor["endpoints"].as_sequence().unwrap()[..] else { panic!("{monitor:?}") };
+    assert_eq!(endpoint["path"], "/metrics");
+    let mut found = Vec::new();
+    for service in documents.iter().filter(|it| it["kind"] == "Service") {
+        let labels = &service["metadata"]["labels"];
+        if !wanted.iter().all(|(label, value)| labels[label] == *value) {
+            continue;
+        }
+        let [port] = &service["spec"]["ports"].as_sequence().unwrap()[..] else { panic!("{service:?}") };
+        assert_eq!(port["name"], endpoint["port"]);
+        let program = service["spec"]["selector"]["app.kubernetes.io/name"].as_str().unwrap();
+        let workload = documents.iter().find(|it| key(it) == ("Deployment", program)).unwrap();
+        let ports = &pods(workload).unwrap()["containers"][0]["ports"];
+        assert!(ports.as_sequence().unwrap().iter().any(|it| it["name"] == port["targetPort"]), "{ports:?}");
+        assert_eq!(labels["app.kubernetes.io/name"], program, "by which jobs are called");
+        found.push(program);
+    }
+    assert_eq!(found, ["lucid-operator", "lucid-validator", "lucid-cainjector"]);
+}

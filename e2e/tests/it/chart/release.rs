@@ -190,6 +190,12 @@ async fn after_uninstall_by_hand_and_helm_uninstall_nothing_is_left_that_could_r
     );
     left.retain(|character| character != '\n');
     assert_eq!(left, "customresourcedefinition.apiextensions.k8s.io/auditors.lucid.computing");
-    // And it can be had again.
-    upgrade(&cluster, &[]);
+    // And it can be had again, by another name too when it is said whose the definition is now.
+    let again = ["install", "other", super::CHART];
+    let refused = helm(&cluster, &again).unwrap_err();
+    assert!(refused.contains("auditors.lucid.computing") && refused.contains("\"lucid\""), "{refused}");
+    helm(&cluster, &[&again[..], &["--take-ownership"]].concat()).unwrap();
+    // One cluster has one Lucid.
+    let second = helm(&cluster, &["install", "second", super::CHART]).unwrap_err();
+    assert!(second.contains("current value is \"other\""), "{second}");
 }

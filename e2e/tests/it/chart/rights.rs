@@ -1,75 +1,155 @@
 //! For each source of certificates the rights that the chart gives are enough, for the programs as the chart configures
-//! them.
+//! them, and none is for nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use lucid_testbed::{AtomicWriter, Cluster};
-use serde_json::json;
+use lucid_e2e::{Operator, OperatorBuilder};
+use lucid_testbed::{AtomicWriter, Cluster, can_use_namespaces};
+use serde_json::{Value, json};
 
-use super::{as_installed, upgrade};
+use super::{as_installed, documents, key, pods, template, upgrade};
 use crate::auditor::{said, until};
-use crate::certificates::Authority;
-use crate::common::{ENABLED, chain, create, delete_all_pods, secured, stored};
-use crate::installation::is_never_forbidden;
+use crate::certificates::sources::{OLM_NAME, register_as_olm};
+use crate::certificates::{Authority, write_bundles_of};
+use crate::common::{ENABLED, chain, create, delete_all_pods, metric, secured, stored};
+use crate::installation::{is_never_forbidden, kubeconfig_of};
 
 const BOTH: &str = "webhooks.validating.by=both";
+const PROGRAMS: [&str; 2] = ["lucid-operator", "lucid-validator"];
+
+/// Rights that the audit log does not show here: verb and resource, and what they are for.
+const RARE: &[(&str, &str, &str)] = &[
+    // The log says "patch" when something is applied; the API server asks for "create" too when it is not there.
+    ("create", "mutatingwebhookconfigurations", "somebody has deleted the registration"),
+    ("create", "validatingwebhookconfigurations", "somebody has deleted the registration"),
+    ("update", "mutatingwebhookconfigurations", "somebody has added to the registration"),
+    ("create", "events", "something is wrong with a pod or a registration"),
+    ("patch", "events", "it is still so"),
+    ("get", "replicasets", "it is a Deployment's pod"),
+    ("get", "jobs", "it is a CronJob's pod"),
+    ("patch", "auditors/status", "there are Auditors"),
+    ("create", "subjectaccessreviews", "somebody breaks the glass"),
+];
+/// The same of certificates of our own.
+const RARE_OF_OUR_OWN: &[(&str, &str, &str)] = &[("update", "secrets", "the authority is renewed")];
 
 /// A cluster where the chart will be installed with a validator beside the operator.
 async fn cluster() -> Cluster {
-    let cluster = Cluster::builder().start().await.unwrap();
+    prepared(Cluster::builder().audit_service_accounts().start().await.unwrap()).await
+}
+
+async fn prepared(cluster: Cluster) -> Cluster {
     cluster.create_namespace("lucid-system", &[]).await.unwrap();
     cluster.create_namespace("shop", &[ENABLED]).await.unwrap();
     cluster
 }
 
-/// Starts both programs as the values say, has a pod injected and validated, sees a registration repaired, and finds no
-/// refusal in their logs.
-async fn are_enough(cluster: &Cluster, values: &[&str], authority: Option<&Authority>) {
-    let values = [&[BOTH], values].concat();
-    // Here the webhooks are called by URL, and the definition does not take one beside the chart's Service.
+/// Both programs as the values say, not started yet.
+async fn installed(cluster: &Cluster, values: &[&str]) -> [OperatorBuilder; 2] {
+    upgrade(cluster, &[&[BOTH], values].concat());
+    [as_installed(cluster, PROGRAMS[0]).await, as_installed(cluster, PROGRAMS[1]).await]
+}
+
+/// As [`installed`], where webhooks are called by URL: the definition does not take one beside the chart's Service.
+async fn installed_by_url(cluster: &Cluster, values: &[&str]) -> [OperatorBuilder; 2] {
     said(cluster, &["delete", "crd", "auditors.lucid.computing", "--ignore-not-found"], "");
-    upgrade(cluster, &values);
-    let mut operator = as_installed(cluster, "lucid-operator").await;
-    let mut validator = as_installed(cluster, "lucid-validator").await;
-    let folder = tempfile::tempdir().unwrap();
-    if let Some(authority) = authority {
-        // Where the volume is mounted.
-        AtomicWriter::new(folder.path()).write(&files(cluster, authority)).unwrap();
-        operator = operator.env("LUCID_TLS_DIRECTORY", folder.path().to_str().unwrap());
-        validator = validator.env("LUCID_TLS_DIRECTORY", folder.path().to_str().unwrap());
-    }
-    let operator = operator.start().await.unwrap();
-    let validator = validator.start().await.unwrap();
+    installed(cluster, values).await
+}
+
+async fn started([operator, validator]: [OperatorBuilder; 2]) -> [Operator; 2] {
+    [operator.start().await.unwrap(), validator.start().await.unwrap()]
+}
+
+/// Has a pod injected and validated.
+async fn work(cluster: &Cluster) {
     create(cluster, "shop", &secured("web")).await.stored().unwrap();
-    assert_eq!(chain(&stored(cluster, "shop", "web").await).len(), 3, "{values:?}");
+    assert_eq!(chain(&stored(cluster, "shop", "web").await).len(), 3);
     delete_all_pods(cluster, "shop").await;
+}
+
+/// Changes the registrations and adds to them, and sees them put back.
+async fn repair(cluster: &Cluster) {
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
-    for name in ["lucid-operator", "lucid-validator"] {
-        let never = json!({"webhooks": [{"name": "validate.lucid.computing", "timeoutSeconds": 29}]});
-        validating.patch(name, &Default::default(), &Patch::Strategic(never)).await.unwrap();
-        let timeout =
-            ["get", "validatingwebhookconfiguration", name, "-o", "jsonpath={.webhooks[0].timeoutSeconds}"];
-        until(cluster, &timeout, |text| text == "10").await;
+    for name in PROGRAMS {
+        let never = json!([{"name": "never", "expression": "false"}]);
+        let damage =
+            json!({"name": "validate.lucid.computing", "timeoutSeconds": 29, "matchConditions": never});
+        let damage = Patch::Strategic(json!({"webhooks": [damage]}));
+        validating.patch(name, &Default::default(), &damage).await.unwrap();
+        let webhooks = ["get", "validatingwebhookconfiguration", name, "-o", "jsonpath={.webhooks}"];
+        until(cluster, &webhooks, |text| {
+            !text.contains("\"timeoutSeconds\":29") && !text.contains("\"never\"")
+        })
+        .await;
     }
-    is_never_forbidden(&operator);
-    is_never_forbidden(&validator);
 }
 
-fn files(cluster: &Cluster, authority: &Authority) -> BTreeMap<String, Vec<u8>> {
-    authority.serving(cluster.host_address()).files(Some(&authority.certificate))
+/// The API server has refused nothing, the programs miss nothing, and have asked for all that they may do.
+async fn are_just_right(cluster: &Cluster, running: &[Operator; 2], mode: &str) {
+    let events = cluster.audit_events().unwrap();
+    for (program, name) in running.iter().zip(PROGRAMS) {
+        is_never_forbidden(program);
+        assert_eq!(metric(program, "lucid_missing_rights ").await, 0, "{mode}: {name}");
+        let user = format!("system:serviceaccount:lucid-system:{name}");
+        let asked: Vec<_> = events.iter().filter(|event| event["user"]["username"] == *user).collect();
+        assert!(!asked.is_empty(), "{mode}: nothing of {user} is in the audit log");
+        let refused: Vec<_> = asked.iter().filter(|event| event["responseStatus"]["code"] == 403).collect();
+        assert!(refused.is_empty(), "{mode}: {name}: {refused:#?}");
+
+        let used: BTreeSet<_> = asked.iter().filter_map(|event| right(event)).collect();
+        let granted = granted(cluster, name).await;
+        let of_our_own = if ["self-signed", "shared"].contains(&mode) { RARE_OF_OUR_OWN } else { &[] };
+        let rare = |(verb, resource): &&(String, String)| {
+            let mut known = RARE.iter().chain(of_our_own);
+            known.any(|known| (known.0, known.1) == (verb.as_str(), resource.as_str()))
+        };
+        let idle: Vec<_> = granted.difference(&used).filter(|right| !rare(right)).collect();
+        assert!(idle.is_empty(), "{mode}: {name} may, but does not: {idle:?}");
+    }
 }
 
-/// Writes the Secrets of both programs, as a manager of certificates does.
-async fn write_secrets(cluster: &Cluster, names: &[&str], authority: &Authority) {
+/// What an event of the audit log is an instance of: a verb, and a resource with its subresource.
+fn right(event: &Value) -> Option<(String, String)> {
+    let object = &event["objectRef"];
+    let subresource = object["subresource"].as_str().map(|name| format!("/{name}")).unwrap_or_default();
+    Some((event["verb"].as_str()?.to_owned(), format!("{}{subresource}", object["resource"].as_str()?)))
+}
+
+/// What the roles of a program grant.
+async fn granted(cluster: &Cluster, name: &str) -> BTreeSet<(String, String)> {
+    let everywhere: Api<ClusterRole> = Api::all(cluster.client());
+    let mut rules = everywhere.get(name).await.unwrap().rules.unwrap();
+    for namespace in ["lucid-system", "default"] {
+        let roles: Api<Role> = Api::namespaced(cluster.client(), namespace);
+        rules.extend(roles.get_opt(name).await.unwrap().and_then(|role| role.rules).unwrap_or_default());
+    }
+    let of_rule = |PolicyRule { resources, verbs, .. }| {
+        let resources = resources.unwrap_or_default().into_iter();
+        resources.flat_map(move |it| verbs.clone().into_iter().map(move |verb| (verb, it.clone())))
+    };
+    rules.into_iter().flat_map(of_rule).collect()
+}
+
+/// The files of a certificate for both programs, with the authority or without it.
+fn files(cluster: &Cluster, authority: &Authority, with_ca: bool) -> BTreeMap<String, Vec<u8>> {
+    authority.serving(cluster.host_address()).files(with_ca.then_some(authority.certificate.as_str()))
+}
+
+/// Writes Secrets, as a manager of certificates does.
+async fn write_secrets(cluster: &Cluster, names: &[&str], files: &BTreeMap<String, Vec<u8>>) {
     let secrets: Api<Secret> = Api::namespaced(cluster.client(), "lucid-system");
     for name in names {
         let data: BTreeMap<_, _> =
-            files(cluster, authority).into_iter().map(|(key, bytes)| (key, ByteString(bytes))).collect();
+            files.iter().map(|(key, bytes)| (key, ByteString(bytes.clone()))).collect();
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
             "metadata": {"name": name}, "data": data});
         secrets.patch(name, &PatchParams::apply("somebody").force(), &Patch::Apply(secret)).await.unwrap();
@@ -79,14 +159,18 @@ async fn write_secrets(cluster: &Cluster, names: &[&str], authority: &Authority)
 #[tokio::test]
 async fn of_certificates_of_our_own() {
     let cluster = cluster().await;
-    are_enough(&cluster, &[], None).await;
+    let running = started(installed_by_url(&cluster, &[]).await).await;
+    work(&cluster).await;
+    repair(&cluster).await;
+    are_just_right(&cluster, &running, "self-signed").await;
+    drop(running);
+
     // One for all replicas, in a Secret.
-    are_enough(
-        &cluster,
-        &["certificates.shareCertificate=true", "policy.breakGlass.accessReview=true"],
-        None,
-    )
-    .await;
+    let shared = ["certificates.shareCertificate=true", "policy.breakGlass.accessReview=true"];
+    let running = started(installed_by_url(&cluster, &shared).await).await;
+    work(&cluster).await;
+    repair(&cluster).await;
+    are_just_right(&cluster, &running, "shared").await;
     let secrets: Api<Secret> = Api::namespaced(cluster.client(), "lucid-system");
     for name in ["lucid-operator-tls", "lucid-validator-tls"] {
         secrets.get(name).await.unwrap();
@@ -97,13 +181,158 @@ async fn of_certificates_of_our_own() {
 async fn of_a_secret_or_files_of_somebody_else() {
     let cluster = cluster().await;
     let authority = Authority::new("somebody");
-    write_secrets(&cluster, &["mine", "theirs"], &authority).await;
-    let secrets = ["certificates.secrets.operator=mine", "certificates.secrets.validator=theirs"];
-    are_enough(&cluster, &[&["certificates.source=secret"][..], &secrets].concat(), None).await;
-    let files = [
+    write_secrets(&cluster, &["mine", "theirs"], &files(&cluster, &authority, true)).await;
+    let secrets = [
+        "certificates.source=secret",
+        "certificates.secrets.operator=mine",
+        "certificates.secrets.validator=theirs",
+    ];
+    let running = started(installed_by_url(&cluster, &secrets).await).await;
+    work(&cluster).await;
+    repair(&cluster).await;
+    are_just_right(&cluster, &running, "secret").await;
+    drop(running);
+
+    let volumes = [
         "certificates.source=files",
         "certificates.volumes.operator.emptyDir.medium=Memory",
         "certificates.volumes.validator.emptyDir.medium=Memory",
     ];
-    are_enough(&cluster, &files, Some(&authority)).await;
+    let programs = installed_by_url(&cluster, &volumes).await;
+    let folder = tempfile::tempdir().unwrap();
+    AtomicWriter::new(folder.path()).write(&files(&cluster, &authority, true)).unwrap();
+    // Where the volume is mounted.
+    let path = folder.path().to_str().unwrap();
+    let running = started(programs.map(|it| it.env("LUCID_TLS_DIRECTORY", path))).await;
+    work(&cluster).await;
+    repair(&cluster).await;
+    are_just_right(&cluster, &running, "files").await;
+}
+
+/// Its service CA fills Secrets when Services ask for it, and registrations that are annotated.
+#[tokio::test]
+async fn of_openshifts_service_ca() {
+    let cluster = cluster().await;
+    let programs = installed_by_url(&cluster, &["certificates.source=openshift"]).await;
+    let mut running = programs.map(|it| it.spawn().unwrap());
+    let authority = Authority::new("service-ca");
+    for name in PROGRAMS {
+        let service = format!("service/{name}-webhook");
+        let service = said(&cluster, &["get", "-n", "lucid-system", &service, "-o", "yaml"], "");
+        let asked = format!("service.beta.openshift.io/serving-cert-secret-name: {name}-tls");
+        assert!(service.contains(&asked), "{service}");
+        let registration = format!("validatingwebhookconfiguration/{name}");
+        until(&cluster, &["get", &registration, "-o", "yaml"], |text| {
+            text.contains("service.beta.openshift.io/inject-cabundle: \"true\"") && text.contains("url:")
+        })
+        .await;
+        write_secrets(&cluster, &[&format!("{name}-tls")], &files(&cluster, &authority, false)).await;
+    }
+    for name in PROGRAMS {
+        write_bundles_of(name, &cluster, &[&authority]).await;
+    }
+    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client());
+    let bundle = ByteString(authority.certificate.clone().into_bytes());
+    let conversion = json!({"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": bundle}}}}});
+    definitions
+        .patch("auditors.lucid.computing", &Default::default(), &Patch::Merge(conversion))
+        .await
+        .unwrap();
+    for program in &mut running {
+        program.ready().await.unwrap();
+    }
+    work(&cluster).await;
+    repair(&cluster).await;
+    are_just_right(&cluster, &running, "openshift").await;
+}
+
+/// It brings files and the registration; here for the operator, which its bundle has.
+#[tokio::test]
+async fn of_the_operator_lifecycle_manager() {
+    let cluster = cluster().await;
+    let programs = installed_by_url(&cluster, &["certificates.source=olm"]).await;
+    let authority = Authority::new("olm");
+    let folder = tempfile::tempdir().unwrap();
+    AtomicWriter::new(folder.path()).write(&files(&cluster, &authority, false)).unwrap();
+    let path = folder.path().to_str().unwrap();
+    let running = started(programs.map(|it| it.env("LUCID_TLS_DIRECTORY", path))).await;
+    register_as_olm(&cluster, &running[0]).await;
+    write_bundles_of(OLM_NAME, &cluster, &[&authority]).await;
+    work(&cluster).await;
+    are_just_right(&cluster, &running, "olm").await;
+}
+
+/// With its real programs, and the chart's Certificates, which are for names of Services.
+#[tokio::test]
+async fn of_cert_manager() {
+    if !can_use_namespaces() {
+        let _ = writeln!(std::io::stderr(), "skipped: webhooks by Service need root and network namespaces");
+        return;
+    }
+    let builder = Cluster::builder().cert_manager().cainjector().webhooks_by_service();
+    let cluster = prepared(builder.audit_service_accounts().start().await.unwrap()).await;
+    let programs = installed(&cluster, &["certificates.source=cert-manager"]).await;
+    let mut running = programs.map(|it| it.by_service().spawn().unwrap());
+    for (program, name) in running.iter().zip(PROGRAMS) {
+        // As the controllers of a cluster do for the pods of the chart's Service.
+        let service = format!("{name}-webhook");
+        said(&cluster, &["delete", "-n", "lucid-system", "service", &service], "");
+        cluster.expose_service("lucid-system", &service, program.port()).await.unwrap();
+    }
+    for program in &mut running {
+        program.ready().await.unwrap();
+    }
+    work(&cluster).await;
+    repair(&cluster).await;
+    are_just_right(&cluster, &running, "cert-manager").await;
+}
+
+/// What `helm test` and `helm uninstall` run, with the rights of the hooks' own accounts.
+#[tokio::test]
+async fn of_what_helm_runs() {
+    let cluster = cluster().await;
+    let running = started(installed_by_url(&cluster, &[BOTH]).await).await;
+    // There is no node, on which Helm would run them.
+    for hook in ["tests/check.yaml", "uninstall.yaml"] {
+        let only = [format!("--show-only=templates/{hook}")];
+        let text = template("lucid-system", &[BOTH], &only).await.unwrap();
+        let accounts = documents(&text).into_iter().filter(|it| pods(it).is_none());
+        // This one takes rights away.
+        let accounts = accounts.filter(|it| key(it).1 != "lucid-validator");
+        for account in accounts {
+            said(&cluster, &["apply", "-f", "-"], &serde_yaml::to_string(&account).unwrap());
+        }
+    }
+    // What is left of a test.
+    let left = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "lucid-check", "labels": {"app.kubernetes.io/name": "lucid-check"}},
+        "spec": {"automountServiceAccountToken": false, "containers": [{"name": "c", "image": "r.test/c"}]}});
+    said(&cluster, &["create", "-n", "lucid-system", "-f", "-"], &left.to_string());
+
+    let checked = run(&cluster, "lucid-check", &["check"]).await;
+    assert!(checked.contains("it may do what its settings need"), "{checked}");
+    assert!(!checked.contains("WARN") && !checked.contains("forbidden"), "{checked}");
+    drop(running);
+    let uninstalled = run(&cluster, "lucid-uninstall", &["uninstall", "--yes"]).await;
+    for line in ["deleted Secret lucid-system/lucid-operator-ca", "deleted Pod lucid-system/lucid-check"] {
+        assert!(uninstalled.contains(line), "{uninstalled}");
+    }
+    let events = cluster.audit_events().unwrap();
+    for account in ["lucid-check", "lucid-uninstall"] {
+        let user = format!("system:serviceaccount:lucid-system:{account}");
+        let asked: Vec<_> = events.iter().filter(|event| event["user"]["username"] == *user).collect();
+        // It may not make pods, not even in a dry run, and says so.
+        let tries = |event: &Value| event["requestURI"].as_str().unwrap().contains("dryRun=All");
+        let is_refused = |event: &&Value| event["responseStatus"]["code"] == 403 && !tries(event);
+        let refused: Vec<_> = asked.iter().copied().filter(is_refused).collect();
+        assert!(!asked.is_empty() && refused.is_empty(), "{account}: {refused:#?}");
+    }
+}
+
+/// What lucid-operator says with the rights of an account.
+async fn run(cluster: &Cluster, account: &str, arguments: &[&str]) -> String {
+    let mut command = Command::new(lucid_e2e::program("lucid-operator").unwrap());
+    command.args(arguments).env("KUBECONFIG", kubeconfig_of(cluster, account)).stdin(Stdio::null());
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat()
 }

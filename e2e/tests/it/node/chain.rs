@@ -36,6 +36,7 @@ async fn pods_run_and_answer_through_their_chain_whoever_calls_and_however() {
     a_job_completes(&site).await;
     a_restricted_namespace(&site).await;
     probes_have_held(&site).await;
+    helm_test_says_whether_pods_get_their_chain(&site);
 }
 
 /// Adds a container that runs as root.
@@ -227,4 +228,27 @@ async fn probes_have_held(site: &Installation) {
     let status = container(&pod, "model");
     assert_eq!((status["restartCount"].as_u64(), &status["ready"]), (Some(0), &json!(true)), "{status:#}");
     assert_eq!(container(&pod, "lucid-toxicity-auditor")["restartCount"], 0);
+}
+
+/// By a pod with the rights of the chart's own account. The last of all: there is no operator afterwards.
+fn helm_test_says_whether_pods_get_their_chain(site: &Installation) {
+    let test = || {
+        let arguments = ["test", "lucid", "--logs", "--timeout", "2m", "--namespace", "lucid-system"];
+        let output = site.cluster.helm(&arguments, "").unwrap();
+        let said = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
+        (output.status.success(), said)
+    };
+    let (passes, said) = test();
+    assert!(passes && said.contains("Phase:          Succeeded"), "{said}");
+    assert!(
+        !said.contains("WARN") && !said.contains("forbidden"),
+        "it may look at what it wants to see: {said}"
+    );
+
+    site.kubectl(&["-n", "lucid-system", "scale", "deployment/lucid-operator", "--replicas=0"]).unwrap();
+    let gone =
+        ["wait", "--for=delete", "pod", "-l", "app.kubernetes.io/name=lucid-operator", "--timeout=120s"];
+    site.kubectl(&[&["-n", "lucid-system"], &gone[..]].concat()).unwrap();
+    let (passes, said) = test();
+    assert!(!passes && said.contains("it has no endpoints: nobody answers"), "{said}");
 }
