@@ -30,7 +30,7 @@ async fn main() -> Result<(), BoxError> {
     // An authority in a Secret that all replicas share; whom to trust is brought to the registration, under a name of its own,
     // as the registration is applied without it.
     let names = ServingNames::for_services(NAMESPACE, &[NAME])?;
-    let target = ObjectTarget::mutating_webhooks(client.clone(), NAME, "tidy-trust", Webhooks::All);
+    let target = ObjectTarget::mutating_webhooks(client.clone(), "tidy-trust", NAME, Webhooks::All);
     let certificates = Certificates::new(names.clone())
         .with_targets([Arc::new(target) as Arc<dyn TrustTarget>])
         .with_metrics(lucid_certs::metrics::Metrics::new(&mut registry));
