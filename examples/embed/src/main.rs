@@ -31,8 +31,9 @@ async fn main() -> Result<(), BoxError> {
 
     // An authority in a Secret that all replicas share; whom to trust is brought to the registration.
     let names = ServingNames::for_services(NAMESPACE, &[NAME])?;
+    // As somebody else than who registers: whoever applies an object takes back what it has applied before.
     let target: Arc<dyn TrustTarget> =
-        Arc::new(ObjectTarget::mutating_webhooks(client.clone(), NAME, NAME, Webhooks::All));
+        Arc::new(ObjectTarget::mutating_webhooks(client.clone(), "tidy-trust", NAME, Webhooks::All));
     let certificates = Certificates::new(names.clone())
         .with_targets([target])
         .with_metrics(lucid_certs::metrics::Metrics::new(&mut registry));
