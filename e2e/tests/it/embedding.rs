@@ -48,14 +48,16 @@ async fn an_operator_of_somebody_else_changes_pods_with_a_certificate_of_its_own
     cluster.create_namespace("shop", &labels).await.unwrap();
     cluster.create_namespace("other", &[]).await.unwrap();
     let manifest = pod("web", json!({}), json!({}));
-    // The API server has to have heard of the registration.
+    // The API server has to have heard of the registration, and whom to trust.
     eventually(async || {
         let path = "/api/v1/namespaces/shop/pods?dryRun=All";
         let sent =
             lucid_e2e::send(&cluster.client(), http::Method::POST, path, "application/json", &manifest).await;
-        let annotations = sent.unwrap().stored().unwrap().metadata.annotations.unwrap_or_default();
+        let pod = sent.unwrap().stored().map_err(|refusal| refusal.to_string())?;
+        let annotations = pod.metadata.annotations.unwrap_or_default();
         let owner = annotations.get("tidy.example.com/owner");
-        if owner.is_some_and(|owner| owner == "kubernetes-admin") { Ok(()) } else { Err(annotations) }
+        let is_named = owner.is_some_and(|owner| owner == "kubernetes-admin");
+        if is_named { Ok(()) } else { Err(format!("{annotations:?}")) }
     })
     .await;
     let other = create_pod(&cluster.client(), "other", &manifest).await.unwrap().stored().unwrap();

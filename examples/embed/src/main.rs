@@ -40,7 +40,6 @@ async fn main() -> Result<(), BoxError> {
     let tls = ServerTls::new(certificates.resolver()).build()?;
     let mut ready = certificates.ready();
     let source = SelfManaged::new(client.clone(), NAMESPACE, "tidy-ca", names, NAME.into());
-    tokio::spawn(certificates.run(source, std::future::pending()));
 
     let selector = parse_selector("tidy.example.com/enabled=true")?;
     let webhook = Webhook::mutating("owner.tidy.example.com", name_owner).with_registration(|registration| {
@@ -51,6 +50,8 @@ async fn main() -> Result<(), BoxError> {
     if let Some(configuration) = configurations.mutating(router.registrations())? {
         apply(client, &configuration, NAME).await?;
     }
+    // There is something by now that trust can be brought to.
+    tokio::spawn(certificates.run(source, std::future::pending()));
 
     let readiness = Readiness::default();
     let trusted = readiness.condition("callers trust the certificate");
