@@ -10,6 +10,7 @@ use snafu::ResultExt as _;
 use crate::{
     Binaries, Cluster, Component, Error,
     error::{BinariesSnafu, RunSnafu},
+    process,
 };
 
 impl Cluster {
@@ -47,17 +48,20 @@ impl Cluster {
         let binaries = Binaries::from_env().context(BinariesSnafu)?;
         binaries.ensure(&[component]).context(BinariesSnafu)?;
         let run = || -> io::Result<Output> {
-            let mut command = Command::new(binaries.path(component));
+            let mut command = process::command(binaries.path(component));
             let mut child = tell(&mut command)
                 .env("KUBECONFIG", self.kubeconfig_path())
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
                 .spawn()?;
-            if let Some(mut stdin) = child.stdin.take() {
-                stdin.write_all(input.as_bytes())?;
+            let written = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(input.as_bytes()));
+            let output = child.wait_with_output()?;
+            match written {
+                // It has ended before it read all, and says why.
+                Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+                _ => Ok(output),
             }
-            child.wait_with_output()
         };
         run().context(RunSnafu { client: component.name() })
     }

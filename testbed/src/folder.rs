@@ -15,6 +15,7 @@ use crate::{node, say};
 
 const PREFIX: &str = "lucid-testbed-";
 const LOCK: &str = "lock";
+const ETCD: &str = "etcd";
 
 /// Set for one run, it does what [`Builder::keep_files`](crate::Builder::keep_files) does.
 const KEEP: &str = "LUCID_TESTBED_KEEP";
@@ -60,7 +61,7 @@ impl Folder {
 
     /// Where etcd keeps its data.
     pub(crate) fn data(&self) -> PathBuf {
-        self.path().join("etcd")
+        self.path().join(ETCD)
     }
 
     pub(crate) fn write(&self, name: &str, content: &str) -> io::Result<PathBuf> {
@@ -85,8 +86,12 @@ impl Drop for Folder {
             say(format_args!("the files of this cluster stay in {}", self.path().display()));
         } else {
             // Large, and of no use without the programs.
-            for data in ["etcd", "containerd", "kubelet"] {
-                let _ = fs::remove_dir_all(self.path().join(data));
+            for entry in fs::read_dir(self.path()).into_iter().flatten().flatten() {
+                let name = entry.file_name();
+                let of_node = name.to_string_lossy().starts_with(node::NODE_NAME);
+                if of_node || name == ETCD {
+                    let _ = fs::remove_dir_all(entry.path());
+                }
             }
             say(format_args!("something failed; the logs stay in {}/logs", self.path().display()));
         }
@@ -142,6 +147,21 @@ mod tests {
         let parent = TempDir::new().unwrap();
         let folder = create(&parent, false);
         assert_eq!(fs::metadata(folder.path()).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn logs_stay_of_one_that_failed_and_the_data_of_etcd_and_of_nodes_do_not() {
+        let parent = TempDir::new().unwrap();
+        let folder = create(&parent, false);
+        let path = folder.path().to_owned();
+        for name in ["etcd/member", "node/root", "node-2/root", "logs/pods"] {
+            fs::create_dir_all(path.join(name)).unwrap();
+        }
+        drop(folder);
+        let mut left: Vec<_> = fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["logs", "pki"]);
+        assert!(path.join("logs/pods").exists());
     }
 
     #[test]

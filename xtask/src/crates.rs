@@ -1,13 +1,11 @@
 //! `cargo xtask crates`: that each library is of use to others: built alone with the least and with each of its features, and
 //! packaged.
 
-use std::process::Command;
-
 use clap::Args;
 use lucid_e2e::Error;
 use serde_json::Value;
 
-use crate::report;
+use crate::command::{cargo, metadata, succeed};
 
 #[derive(Args)]
 pub(crate) struct Crates {
@@ -21,9 +19,9 @@ pub(crate) fn run(options: &Crates) -> Result<(), Error> {
     for (name, features) in &libraries {
         // The program that depends on it has to choose one; in this repository .cargo/config.toml does.
         let alone = ["check", "--package", name, "--locked", "--no-default-features"];
-        cargo(&alone)?;
+        run_cargo(&alone)?;
         for feature in features {
-            cargo(&[&alone[..], &["--features", feature]].concat())?;
+            run_cargo(&[&alone[..], &["--features", feature]].concat())?;
         }
     }
     let mut package = vec!["package", "--locked", "--allow-dirty"];
@@ -33,13 +31,12 @@ pub(crate) fn run(options: &Crates) -> Result<(), Error> {
     for (name, _) in &libraries {
         package.extend(["--package", name]);
     }
-    cargo(&package)
+    run_cargo(&package)
 }
 
 /// The crates under `crates/`, each with its features.
 fn libraries() -> Result<Vec<(String, Vec<String>)>, Error> {
-    let metadata = report::output("cargo", &["metadata", "--no-deps", "--offline", "--format-version", "1"]);
-    let metadata: Value = serde_json::from_str(&metadata)?;
+    let metadata = metadata()?;
     let packages = metadata["packages"].as_array().ok_or("cargo metadata tells no packages")?;
     let is_library = |package: &&Value| {
         package["manifest_path"].as_str().is_some_and(|path| path.rsplit('/').nth(2) == Some("crates"))
@@ -52,10 +49,7 @@ fn libraries() -> Result<Vec<(String, Vec<String>)>, Error> {
     Ok(packages.iter().filter(is_library).filter_map(describe).collect())
 }
 
-fn cargo(arguments: &[&str]) -> Result<(), Error> {
-    let line = arguments.join(" ");
-    eprintln!("xtask: cargo {line}");
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    let status = command.args(arguments).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).status()?;
-    if status.success() { Ok(()) } else { Err(format!("cargo {line} failed").into()) }
+fn run_cargo(arguments: &[&str]) -> Result<(), Error> {
+    eprintln!("xtask: cargo {}", arguments.join(" "));
+    succeed(cargo().args(arguments))
 }

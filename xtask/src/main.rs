@@ -3,6 +3,7 @@
 mod bench;
 mod book;
 mod checks;
+mod command;
 mod crates;
 mod demo;
 mod images;

@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 
 use lucid_e2e::{Error, program};
 
+use crate::command::{ROOT, succeed};
+
 /// Programs that tell of themselves.
 const PROGRAMS: [&str; 3] = ["lucid-operator", "lucid-validator", "lucid-verifier"];
 /// Shells, with the folder and the name of a program's completions there.
@@ -45,13 +47,8 @@ pub(crate) fn run(options: &Manual) -> Result<(), Error> {
     // It is as small as can be, and knows no more than its help.
     let pages = out.join("man/man8");
     fs::create_dir_all(&pages)?;
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bins/lucid-init/lucid-init.8");
+    let page = Path::new(ROOT).join("bins/lucid-init/lucid-init.8");
     fs::copy(page, pages.join("lucid-init.8"))?;
     println!("{}", out.display());
     Ok(())
-}
-
-fn succeed(command: &mut Command) -> Result<(), Error> {
-    let status = command.status()?;
-    if status.success() { Ok(()) } else { Err(format!("{command:?} ended with {status}").into()) }
 }

@@ -10,7 +10,7 @@ use lucid_e2e::Error;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+use crate::command::ROOT;
 
 /// How the figures are printed.
 #[derive(Clone, Copy, ValueEnum)]
@@ -18,6 +18,17 @@ pub(crate) enum Output {
     Table,
     Markdown,
     Json,
+}
+
+impl Output {
+    /// How its tables look; JSON has none.
+    pub(crate) fn preset(self) -> Option<&'static str> {
+        match self {
+            Self::Table => Some(presets::UTF8_HORIZONTAL_ONLY),
+            Self::Markdown => Some(presets::ASCII_MARKDOWN),
+            Self::Json => None,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -68,13 +79,9 @@ impl<R: Row> Report<R> {
     }
 
     pub(crate) fn print(&self, output: Output) -> Result<(), Error> {
-        let preset = match output {
-            Output::Json => {
-                println!("{}", serde_json::to_string_pretty(self)?);
-                return Ok(());
-            }
-            Output::Markdown => presets::ASCII_MARKDOWN,
-            Output::Table => presets::UTF8_HORIZONTAL_ONLY,
+        let Some(preset) = output.preset() else {
+            println!("{}", serde_json::to_string_pretty(self)?);
+            return Ok(());
         };
         let Machine { cpu, cores, memory_gib, kernel } = &self.machine;
         let versions =

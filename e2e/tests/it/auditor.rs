@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{chain, cluster, config_map, create, env, expected, operator, pod, stored};
+use crate::common::{
+    chain, cluster, config_map, create, env, eventually, eventually_holds, expected, operator, pod, stored,
+};
 use crate::installation::apply as apply_manifest;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -26,17 +28,12 @@ pub(crate) fn apply(cluster: &Cluster, object: &Value) {
 
 /// Waits until kubectl prints something of which `holds` is true.
 pub(crate) async fn until(cluster: &Cluster, arguments: &[&str], holds: impl Fn(&str) -> bool) -> String {
-    let begin = Instant::now();
-    loop {
+    eventually(async || {
         let output = cluster.kubectl(arguments, "").unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        if output.status.success() && holds(&text) {
-            return text;
-        }
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(begin.elapsed() < Duration::from_secs(30), "{arguments:?}: {text} {error}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+        if output.status.success() && holds(&text) { Ok(text) } else { Err(output) }
+    })
+    .await
 }
 
 /// Installs the definition and waits until the operator's conversion works in it.
@@ -168,11 +165,10 @@ async fn an_auditor_is_one_in_both_versions_and_the_next_pod_gets_it() {
 
     // Without the definition there are no objects.
     definitions.delete("auditors.lucid.computing", &DeleteParams::default()).await.unwrap();
-    let begin = Instant::now();
-    while definitions.get_opt("auditors.lucid.computing").await.unwrap().is_some() {
-        assert!(begin.elapsed() < Duration::from_secs(30));
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    eventually_holds("the definition is still there", async || {
+        definitions.get_opt("auditors.lucid.computing").await.unwrap().is_none()
+    })
+    .await;
     let guardrails = "ghcr.io/lucid/lucid-guardrails-auditor:latest";
     until_images(&cluster, "undefined", "pii", &[guardrails, guardrails]).await;
     define(&cluster).await;

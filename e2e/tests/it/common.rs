@@ -1,5 +1,6 @@
 //! A cluster with Lucid in it, and short ways to say what a test is about.
 
+use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod};
@@ -55,6 +56,26 @@ pub(crate) async fn stored(cluster: &Cluster, namespace: &str, name: &str) -> Po
     Api::namespaced(cluster.client(), namespace).get(name).await.unwrap()
 }
 
+/// How long something may take that comes by itself, on a machine that is busy.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
+
+/// What `look` finds, as soon as it does. Panics with what there is instead when that never comes.
+pub(crate) async fn eventually<T, E: Debug>(mut look: impl AsyncFnMut() -> Result<T, E>) -> T {
+    let begin = Instant::now();
+    loop {
+        match look().await {
+            Ok(found) => return found,
+            Err(instead) => assert!(begin.elapsed() < PATIENCE, "{instead:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Waits until it `holds`; `otherwise` is what is said when it never does.
+pub(crate) async fn eventually_holds(otherwise: &str, mut holds: impl AsyncFnMut() -> bool) {
+    eventually(async || holds().await.then_some(()).ok_or(otherwise)).await;
+}
+
 /// Creates a pod under a new name until `holds`, and panics with the last answer when it never does.
 pub(crate) async fn until(
     cluster: &Cluster,
@@ -62,16 +83,13 @@ pub(crate) async fn until(
     manifest: impl Fn(&str) -> Value,
     holds: impl Fn(&Answer) -> bool,
 ) -> Answer {
-    let begin = Instant::now();
-    for attempt in 0.. {
-        let answer = create(cluster, namespace, &manifest(&format!("attempt-{attempt}"))).await;
-        if holds(&answer) {
-            return answer;
-        }
-        assert!(begin.elapsed() < Duration::from_secs(60), "it never held; the last answer is {answer:?}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    unreachable!("the loop has no end")
+    let mut attempts = 0..;
+    eventually(async || {
+        let name = format!("attempt-{}", attempts.next().unwrap_or(0));
+        let answer = create(cluster, namespace, &manifest(&name)).await;
+        if holds(&answer) { Ok(answer) } else { Err(answer) }
+    })
+    .await
 }
 
 /// `(name, port, next hop)` of every container; no next hop for what is not an auditor.

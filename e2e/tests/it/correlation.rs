@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
 use http::Method;
@@ -10,7 +9,7 @@ use lucid_e2e::{Operator, program, send};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
-use crate::common::{cluster, operator, pod, secured};
+use crate::common::{cluster, eventually, operator, pod, secured};
 
 /// An operator whose decisions are kept in a log in `folder`, with segments so small that there are several, and sealed.
 async fn logging(cluster: &Cluster, folder: &Path) -> Operator {
@@ -90,18 +89,14 @@ async fn compare(count: usize) {
     operator.restart().await.unwrap();
     create_all(&cluster, count - count / 2, false).await;
 
-    let begin = Instant::now();
-    loop {
+    let found = eventually(async || {
         let (code, found) = correlate(&cluster, &log);
-        if code == Some(0) {
-            let tally = &found["tally"];
-            assert!(tally["matched"].as_u64().unwrap() as usize >= count, "{found}");
-            assert_eq!(tally["unreadable"], 0, "{found}");
-            break;
-        }
-        assert!(begin.elapsed() < Duration::from_secs(30), "{found}");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+        if code == Some(0) { Ok(found) } else { Err(found) }
+    })
+    .await;
+    let tally = &found["tally"];
+    assert!(tally["matched"].as_u64().unwrap() as usize >= count, "{found}");
+    assert_eq!(tally["unreadable"], 0, "{found}");
 
     operator.terminate().unwrap();
     let path = log.display().to_string();

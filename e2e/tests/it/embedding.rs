@@ -1,29 +1,15 @@
 //! examples/embed: an operator of somebody else, with the rights of its manifest.
 
-use std::fs::File;
-use std::time::Duration;
-
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
 use kube::api::PostParams;
 use lucid_e2e::{call, create_pod, program};
-use lucid_testbed::{Cluster, can_use_namespaces};
+use lucid_testbed::{Cluster, Process, can_use_namespaces};
 use serde_json::json;
 
-use crate::common::pod;
-
-/// Until it is so, and no longer than a minute.
-async fn eventually<T>(about: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    for _ in 0..600 {
-        if let Some(found) = look().await {
-            return found;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("{about}: not within a minute");
-}
+use crate::common::{eventually, eventually_holds, pod};
 
 #[test]
 fn sixty_lines_are_enough() {
@@ -55,34 +41,33 @@ async fn an_operator_of_somebody_else_changes_pods_with_a_certificate_of_its_own
     std::fs::write(&kubeconfig, cluster.kubeconfig_for(user, Some("system:serviceaccounts")).unwrap())
         .unwrap();
     let log = cluster.folder().join("tidy.log");
-    let mut operator = cluster
-        .command(path)
-        .env("KUBECONFIG", &kubeconfig)
-        .stderr(File::create(&log).unwrap())
-        .spawn()
-        .unwrap();
+    let mut command = cluster.command(path);
+    command.env("KUBECONFIG", &kubeconfig);
+    let operator = Process::start("tidy", command, log.clone()).unwrap();
 
     let admin = format!("{address}:8080").parse().unwrap();
-    eventually("ready", async || {
-        let ready = call(&cluster, admin, "/readyz", None).await.ok()?;
-        ready.status.is_success().then_some(())
+    eventually_holds("it is not ready", async || {
+        call(&cluster, admin, "/readyz", None).await.is_ok_and(|ready| ready.status.is_success())
     })
     .await;
     let labels = [("tidy.example.com/enabled", "true")];
     cluster.create_namespace("shop", &labels).await.unwrap();
     cluster.create_namespace("other", &[]).await.unwrap();
     let manifest = pod("web", json!({}), json!({}));
-    // The API server has to have heard of the registration, and of the bundle in it.
-    eventually("a pod with its owner", async || {
+    // The API server has to have heard of the registration, and whom to trust.
+    eventually(async || {
         let path = "/api/v1/namespaces/shop/pods?dryRun=All";
         let sent =
             lucid_e2e::send(&cluster.client(), http::Method::POST, path, "application/json", &manifest).await;
-        let labels = sent.unwrap().stored().ok()?.metadata.labels?;
-        (labels.get("tidy.example.com/owner")? == "kubernetes-admin").then_some(())
+        let pod = sent.unwrap().stored().map_err(|refusal| refusal.to_string())?;
+        let annotations = pod.metadata.annotations.unwrap_or_default();
+        let owner = annotations.get("tidy.example.com/owner");
+        let is_named = owner.is_some_and(|owner| owner == "kubernetes-admin");
+        if is_named { Ok(()) } else { Err(format!("{annotations:?}")) }
     })
     .await;
     let other = create_pod(&cluster.client(), "other", &manifest).await.unwrap().stored().unwrap();
-    assert_eq!(other.metadata.labels, None, "a namespace that has not asked for it");
+    assert_eq!(other.metadata.annotations, None, "a namespace that has not asked for it");
 
     let secrets = Api::<Secret>::namespaced(cluster.client(), "tidy-system");
     assert!(secrets.get("tidy-ca").await.unwrap().data.is_some());
@@ -90,6 +75,5 @@ async fn an_operator_of_somebody_else_changes_pods_with_a_certificate_of_its_own
     assert!(registered.webhooks.unwrap()[0].client_config.ca_bundle.is_some());
     let said = std::fs::read_to_string(&log).unwrap();
     assert!(!said.contains("forbidden") && !said.contains("ERROR"), "{said}");
-    operator.kill().unwrap();
-    operator.wait().unwrap();
+    operator.kill();
 }

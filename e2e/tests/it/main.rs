@@ -22,7 +22,6 @@ mod dashboard;
 mod docs;
 mod embedding;
 mod failures;
-mod images;
 mod injection;
 mod installation;
 mod kubectl;

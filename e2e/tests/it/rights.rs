@@ -1,7 +1,5 @@
 //! Rights that are missing when a program starts.
 
-use std::time::{Duration, Instant};
-
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -9,20 +7,17 @@ use lucid_e2e::Operator;
 use lucid_testbed::Cluster;
 use serde_json::json;
 
-use crate::common::{create, metric, prepare, secured};
+use crate::common::{create, eventually, metric, prepare, secured};
 use crate::installation::{apply, kubeconfig_of};
 
 /// Waits until the log of `process` has this text; the line with it.
 async fn says(process: &Operator, text: &str) -> String {
-    let begin = Instant::now();
-    loop {
+    eventually(async || {
         let log = std::fs::read_to_string(process.log()).unwrap_or_default();
-        if let Some(line) = log.lines().find(|line| line.contains(text)) {
-            return line.to_owned();
-        }
-        assert!(begin.elapsed() < Duration::from_secs(60), "{text:?} is not in {log}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        let line = log.lines().find(|line| line.contains(text)).map(str::to_owned);
+        line.ok_or_else(|| format!("{text:?} is not in {log}"))
+    })
+    .await
 }
 
 async fn change_rules(

@@ -192,6 +192,11 @@ async fn a_variable_of_no_use_ends_the_process_and_is_named() {
     for (variable, value, said) in [
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "found \"grpc\", accepted is http/protobuf"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318", "found \"collector:4318\", accepted is a URL"),
+        (
+            "OTEL_EXPORTER_OTLP_ENDPOINT",
+            "http://lucid:secret@collector:4318",
+            "found \"…@collector:4318\", accepted is a URL without user and password",
+        ),
         ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/no/file", "found \"/no/file\", accepted is a file"),
     ] {
         let builder = Operator::builder(&cluster).env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9");

@@ -1,13 +1,13 @@
 //! `/validate` by a process of its own.
 
-use std::time::Duration;
-
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Api;
 use lucid_e2e::{Answer, Operator, Verifier};
 use serde_json::json;
 
-use crate::common::{chain, cluster, create, expected, operator, pod, secured, until};
+use crate::common::{
+    chain, cluster, create, eventually, eventually_holds, expected, operator, pod, secured, until,
+};
 
 const GUARDRAILS: &[(&str, i32, &str)] = &[
     ("lucid-guardrails-auditor", 8090, "http://localhost:8093"),
@@ -30,11 +30,10 @@ async fn operator_and_validator_together_admit_and_refuse_pods() {
         .env("LUCID_STRICT_NOTARIZATION", "true");
     let mut validator = validator.start().await.unwrap();
     let _operator = operator(&cluster, |operator| operator.env("LUCID_VALIDATE", "false")).await;
-    let begin = std::time::Instant::now();
-    while registrations.get_opt("lucid-operator").await.unwrap().is_some() {
-        assert!(begin.elapsed() < Duration::from_secs(15), "the operator's registration is still there");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    eventually_holds("the operator's registration is still there", async || {
+        registrations.get_opt("lucid-operator").await.unwrap().is_none()
+    })
+    .await;
     let found = registrations.get("lucid-validator").await.unwrap();
     assert_eq!(found.webhooks.unwrap()[0].failure_policy.as_deref(), Some("Fail"));
 
@@ -72,16 +71,12 @@ async fn a_validator_takes_its_certificate_from_cert_manager_too() {
     let cluster = cluster().await;
     let validator = Operator::validator(&cluster).env("LUCID_CERTIFICATES", "cert-manager").spawn().unwrap();
     let registrations: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
-    let begin = std::time::Instant::now();
-    let found = loop {
+    // It is made before it is filled.
+    let found = eventually(async || {
         let found = registrations.get_opt("lucid-validator").await.unwrap();
-        // It is made before it is filled.
-        if let Some(found) = found.filter(|found| found.webhooks.is_some()) {
-            break found;
-        }
-        assert!(begin.elapsed() < Duration::from_secs(15), "nothing is registered");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    };
+        found.filter(|found| found.webhooks.is_some()).ok_or("nothing is registered")
+    })
+    .await;
     let annotations = found.metadata.annotations.unwrap_or_default();
     assert_eq!(annotations["cert-manager.io/inject-ca-from"], "lucid-system/lucid-validator-cert");
     let answer = reqwest::get(validator.admin_url("/readyz")).await.unwrap();

@@ -1,4 +1,4 @@
-//! An operator that gives every pod the label `tidy.example.com/owner`: whoever has created it.
+//! An operator that gives every pod the annotation `tidy.example.com/owner`: whoever has created it.
 
 use std::sync::Arc;
 
@@ -15,9 +15,7 @@ const NAME: &str = "tidy";
 const NAMESPACE: &str = "tidy-system";
 
 async fn name_owner(Object(mut pod): Object<Pod>, user: UserInfo) -> Changed<Pod> {
-    // `system:serviceaccount:shop:builder` is no value of a label.
-    let owner = user.username.rsplit(':').next().unwrap_or_default().to_owned();
-    pod.metadata.labels.get_or_insert_default().insert("tidy.example.com/owner".into(), owner);
+    pod.metadata.annotations.get_or_insert_default().insert("tidy.example.com/owner".into(), user.username);
     Changed(pod)
 }
 

@@ -9,8 +9,8 @@ use crate::{
     pki,
 };
 
-/// The name of the first Node object.
-const NODE_NAME: &str = "node";
+/// The name of the first Node object, with which those of the others begin.
+pub(crate) const NODE_NAME: &str = "node";
 /// The addresses of the pods of all nodes.
 pub(super) const POD_RANGE: &str = "10.78.0.0/16";
 /// The image that keeps the namespaces of a pod.

@@ -31,6 +31,7 @@ use crate::{
 };
 
 pub(crate) use cgroup::{Cgroup, remove as remove_cgroup};
+pub(crate) use config::NODE_NAME;
 use config::Place;
 use images::Ctr;
 

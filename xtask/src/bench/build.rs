@@ -7,9 +7,8 @@ use std::process::Command;
 use lucid_e2e::Error;
 use serde_json::{Map, Value};
 
+use crate::command::{ROOT, cargo, succeed};
 use crate::report;
-
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// Packages of Rust that are named in a report, and the Go module.
 const CRATES: [&str; 7] = ["axum", "hyper", "kube-core", "rustls", "serde_json", "tokio", "aws-lc-rs"];
@@ -71,10 +70,10 @@ pub(super) fn build_own(package: &str) -> Result<PathBuf, Error> {
 
 fn build_in(workspace: &str, folder: &Path, package: &str) -> Result<PathBuf, Error> {
     eprintln!("bench: building {package}");
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut cargo = cargo();
     cargo.args(["build", "--quiet", "--release", "--locked", "--package", package]);
     cargo.args(["--manifest-path", workspace, "--target-dir"]).arg(folder);
-    succeed(cargo.current_dir(ROOT))?;
+    succeed(&mut cargo)?;
     Ok(rust(folder, package))
 }
 
@@ -90,11 +89,6 @@ fn rust(folder: &Path, package: &str) -> PathBuf {
 pub(super) struct Certificate {
     pub(super) cert: PathBuf,
     pub(super) key: PathBuf,
-}
-
-fn succeed(command: &mut Command) -> Result<(), Error> {
-    let status = command.status()?;
-    if status.success() { Ok(()) } else { Err(format!("{command:?} failed: {status}").into()) }
 }
 
 /// Versions of what was measured, by name.

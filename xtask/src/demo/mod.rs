@@ -143,11 +143,7 @@ async fn play(demo: &Demo) -> Result<(), Error> {
         .start()
         .await?;
 
-    let mut table = Table::new();
-    table
-        .load_preset(presets::UTF8_FULL)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(width());
+    let mut table = table();
     table.set_header(["pod", "what happened", "containers", "warning or reason"]);
     let mut refused = Vec::new();
     for sample in samples() {
@@ -181,6 +177,14 @@ async fn play(demo: &Demo) -> Result<(), Error> {
 fn width() -> u16 {
     let terminal = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
     terminal.map(|size| size.ws_col).filter(|columns| *columns > 0).unwrap_or(WIDTH)
+}
+
+/// As wide as the terminal.
+fn table() -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_FULL).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_width(width());
+    table
 }
 
 /// Namespaces, the catalogue with pinned images, and the chains of two namespaces.

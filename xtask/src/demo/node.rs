@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use comfy_table::{ContentArrangement, Table, presets};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::PostParams;
@@ -10,7 +9,7 @@ use lucid_e2e::{Error, INJECTION, Installation, TOXICITY, call, image, two_audit
 use lucid_testbed::Binaries;
 use serde_json::{Value, json};
 
-use super::{Demo, width};
+use super::{Demo, table};
 use crate::testbed::point_kubectl_at;
 
 const NAMESPACE: &str = "shop";
@@ -40,11 +39,7 @@ pub(super) async fn play(demo: &Demo) -> Result<(), Error> {
         ("outside the pod", format!("Hello, {TOXICITY}"), Some(toxicity)),
         ("the pod itself, to 127.0.0.1:5000", "What a fine day".to_owned(), None),
     ];
-    let mut table = Table::new();
-    table
-        .load_preset(presets::UTF8_FULL)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(width());
+    let mut table = table();
     table.set_header(["who asks the model", "prompt", "passes", "answer"]);
     let mut surprises = Vec::new();
     for (index, (from, prompt, refused_by)) in requests.into_iter().enumerate() {

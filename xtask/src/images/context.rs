@@ -31,6 +31,11 @@ impl Context {
         copy(from, &self.folder.join(name))
     }
 
+    /// Writes a file under `name`.
+    pub(crate) fn add_text(&mut self, name: &str, text: &str) -> Result<(), Error> {
+        Ok(fs::write(self.folder.join(name), text)?)
+    }
+
     /// The folder `name` in it, which stands for the root of a file system.
     pub(crate) fn folder(&mut self, name: &str) -> Result<Root, Error> {
         let folder = self.folder.join(name);

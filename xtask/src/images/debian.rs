@@ -10,9 +10,6 @@ use lucid_e2e::Error;
 use super::context::Root;
 use super::elf;
 
-/// The certificate authorities that the public trusts; package `ca-certificates`.
-pub(crate) const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
-
 /// The programs that install network rules. The names of iptables are links to one program for each variant.
 const PROGRAMS: &[&str] = &[
     "nft",
@@ -28,6 +25,25 @@ const PROGRAMS: &[&str] = &[
 
 /// The matches and targets of iptables, which it loads by name. All of them: the rules of others are read as well.
 const EXTENSIONS: &[&str] = &["libxt_", "libipt_", "libip6t_"];
+
+/// The certificate authorities that the public trusts, in PEM: those of the package `ca-certificates`. The file that programs
+/// of this machine read has more, whom its owner trusts and nobody else is to.
+pub(crate) fn certificates() -> Result<String, Error> {
+    const FOLDER: &str = "/usr/share/ca-certificates/";
+    let files = query(&["--listfiles", "ca-certificates"])?;
+    let mut files: Vec<_> =
+        files.lines().filter(|file| file.starts_with(FOLDER) && file.ends_with(".crt")).collect();
+    files.sort_unstable();
+    let mut all = String::new();
+    for file in files {
+        let pem = fs::read_to_string(file).map_err(|error| format!("failed to read {file}: {error}"))?;
+        all.extend([pem.trim(), "\n"]);
+    }
+    if all.is_empty() {
+        return Err(format!("package ca-certificates has no certificates in {FOLDER}").into());
+    }
+    Ok(all)
+}
 
 /// nft and iptables with all that they need, and a note of each package for those who look for vulnerabilities.
 pub(crate) fn network_tools(root: &mut Root) -> Result<(), Error> {
@@ -115,6 +131,21 @@ mod tests {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{program:?}: {stderr}");
         String::from_utf8(output.stdout).unwrap()
+    }
+
+    #[test]
+    fn authorities_are_those_of_the_package_without_those_of_this_machine() {
+        let folder = "/usr/share/ca-certificates/mozilla";
+        let mut packaged: Vec<_> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap())
+            .collect();
+        packaged.sort_unstable();
+        let certificates = certificates().unwrap();
+        assert_eq!(certificates.matches("BEGIN CERTIFICATE").count(), packaged.len());
+        for pem in packaged {
+            assert!(certificates.contains(pem.trim()), "{pem}");
+        }
     }
 
     #[test]

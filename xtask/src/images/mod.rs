@@ -17,18 +17,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use comfy_table::{Table, presets};
+use comfy_table::Table;
 use lucid_e2e::Error;
 use serde::Serialize;
-use serde_json::Value;
 
+use crate::command::{ROOT, metadata};
 use crate::report::{self, Output};
 use archive::Archive;
 use containerfile::Containerfile;
 use context::Context;
 use program::{Place, Profile};
-
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// The images: the package whose program is in it, and the folder of package and Containerfile.
 const IMAGES: &[(&str, &str)] = &[
@@ -123,8 +121,7 @@ pub(crate) fn run(options: &Images) -> Result<(), Error> {
 
 /// Where Cargo builds this workspace.
 fn target_folder() -> Result<PathBuf, Error> {
-    let metadata = report::output("cargo", &["metadata", "--no-deps", "--offline", "--format-version", "1"]);
-    let metadata: Value = serde_json::from_str(&metadata)?;
+    let metadata = metadata()?;
     let folder = metadata["build_directory"].as_str().or(metadata["target_directory"].as_str());
     Ok(folder.ok_or("cargo metadata tells no build_directory")?.into())
 }
@@ -157,7 +154,7 @@ fn make(image: &Image, program: &Path, options: &Images, folder: &Path) -> Resul
     let mut context = Context::create(&place)?;
     for copy in &containerfile.copies {
         match copy.source.as_str() {
-            "ca-certificates.crt" => context.add_file(&copy.source, Path::new(debian::CERTIFICATES))?,
+            "ca-certificates.crt" => context.add_text(&copy.source, &debian::certificates()?)?,
             "network-tools" => debian::network_tools(&mut context.folder(&copy.source)?)?,
             found if found == *name => context.add_file(&copy.source, program)?,
             found => {
@@ -192,13 +189,9 @@ fn read(source: &str) -> Result<Containerfile, Error> {
 }
 
 fn print(made: &[Made], output: Output) -> Result<(), Error> {
-    let preset = match output {
-        Output::Json => {
-            println!("{}", serde_json::to_string_pretty(made)?);
-            return Ok(());
-        }
-        Output::Markdown => presets::ASCII_MARKDOWN,
-        Output::Table => presets::UTF8_HORIZONTAL_ONLY,
+    let Some(preset) = output.preset() else {
+        println!("{}", serde_json::to_string_pretty(made)?);
+        return Ok(());
     };
     let mut table = Table::new();
     table.load_preset(preset).set_header(["image", "size", "archive"]);

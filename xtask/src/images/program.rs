@@ -7,7 +7,8 @@ use clap::ValueEnum;
 use flate2::Compression;
 use lucid_e2e::Error;
 
-use super::{ROOT, elf};
+use super::elf;
+use crate::command::{self, ROOT, succeed};
 
 /// A profile of Cargo.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -78,6 +79,7 @@ fn release(package: &str, place: &Place<'_>) -> Result<(), Error> {
     let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let cargo_home = cargo_home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
     let cargo_home = cargo_home.ok_or("neither CARGO_HOME nor HOME says where Cargo keeps its sources")?;
+    let cargo_home = std::path::absolute(cargo_home)?;
 
     // Where the sources lie is in panics' messages, and would make each machine's program another one. Of those that
     // match, the last one counts.
@@ -93,7 +95,9 @@ fn release(package: &str, place: &Place<'_>) -> Result<(), Error> {
     // With `--target`, these are for the program alone, not for what builds it.
     cargo.env("CARGO_ENCODED_RUSTFLAGS", rust.join("\u{1f}"));
     cargo.env("CFLAGS", c.join(" ")).env("SOURCE_DATE_EPOCH", "0");
-    succeed(cargo, package)
+    // It would be compiled in other units.
+    cargo.env("CARGO_INCREMENTAL", "0");
+    succeed(&mut cargo)
 }
 
 /// Builds all programs at once, for tests: what they depend on is what `cargo test` has built already.
@@ -101,16 +105,12 @@ fn dev(place: &Place<'_>) -> Result<(), Error> {
     let wrapper = Path::new(ROOT).canonicalize()?.join("xtask/src/images/static-programs.sh");
     let mut cargo = cargo(place);
     cargo.args(["--workspace", "--bins"]).env("RUSTC_WORKSPACE_WRAPPER", wrapper);
-    succeed(cargo, "the programs")
+    succeed(&mut cargo)
 }
 
 fn cargo(place: &Place<'_>) -> Command {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--locked"]).current_dir(ROOT);
+    let mut cargo = command::cargo();
+    cargo.args(["build", "--locked"]);
     cargo.arg("--target-dir").arg(place.programs).env("CARGO_BUILD_BUILD_DIR", place.intermediate);
     cargo
-}
-
-fn succeed(mut cargo: Command, what: &str) -> Result<(), Error> {
-    if cargo.status()?.success() { Ok(()) } else { Err(format!("failed to build {what}").into()) }
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod, Secret};
-use kube::api::{DeleteParams, ListParams};
+use kube::api::{DeleteParams, ListParams, PartialObjectMeta};
 use kube::{Api, ResourceExt};
 use lucid_serving::rights::Right;
 use lucid_serving::{NAME_LABEL, Program};
@@ -66,28 +66,23 @@ impl<W: Write> Uninstallation<'_, W> {
     pub(super) async fn remove_events(&mut self, program: Program) -> Result<bool, UninstallError> {
         let events: Api<Event> = Api::all(self.client.clone());
         let name = program.name;
-        let by_us = ListParams::default().fields(&format!("reportingComponent={name}")).limit(500);
+        let mut page = ListParams::default().fields(&format!("reportingComponent={name}")).limit(500);
         let mut removed = 0;
         let failed = loop {
-            let found = match events.list_metadata(&by_us).await {
-                Ok(found) => found.items,
+            let found = match events.list_metadata(&page).await {
+                Ok(found) => found,
                 Err(error) => break Some(error),
             };
-            if self.args.dry_run || found.is_empty() {
-                removed += if self.args.dry_run { found.len() } else { 0 };
-                break None;
-            }
             let mut failed = None;
-            for event in &found {
-                let of_namespace: Api<Event> =
-                    Api::namespaced(self.client.clone(), &event.namespace().unwrap_or_default());
-                match of_namespace.delete(&event.name_any(), &DeleteParams::default()).await {
+            for event in &found.items {
+                match self.remove_event(event).await {
                     Err(kube::Error::Api(status)) if status.is_not_found() => {}
                     Err(error) => failed = Some(error),
-                    Ok(_) => removed += 1,
+                    Ok(()) => removed += 1,
                 }
             }
-            if failed.is_some() {
+            page.continue_token = found.metadata.continue_.filter(|token| !token.is_empty());
+            if failed.is_some() || page.continue_token.is_none() {
                 break failed;
             }
         };
@@ -102,6 +97,15 @@ impl<W: Write> Uninstallation<'_, W> {
                 Ok(false)
             }
         }
+    }
+
+    async fn remove_event(&self, event: &PartialObjectMeta<Event>) -> kube::Result<()> {
+        if self.args.dry_run {
+            return Ok(());
+        }
+        let namespace = event.namespace().unwrap_or_default();
+        let events: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
+        events.delete(&event.name_any(), &DeleteParams::default()).await.map(drop)
     }
 
     /// What `helm test` has run last, which Helm keeps for its log.

@@ -117,7 +117,10 @@ impl UninstallError {
     /// Whether nothing was tried at all: exit status 2.
     #[must_use]
     pub const fn is_usage(&self) -> bool {
-        matches!(self, Self::NotConfirmed | Self::Client { .. })
+        matches!(
+            self,
+            Self::NotConfirmed | Self::Client { .. } | Self::Rights { .. } | Self::LosesLogs { .. }
+        )
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 
+use clap::Args;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::Pod;
@@ -86,13 +87,10 @@ impl Workloads {
 
     /// Names of the Secrets that `program` keeps, by default or as it is told.
     pub(super) fn secrets(&self, program: Program) -> BTreeSet<String> {
-        let workloads = || self.found.iter().filter(|it| is_of(it, program));
-        let told: Vec<CertificateArgs> = if program.name == PROGRAM.name {
-            let told = workloads().filter_map(|it| it.told::<RunArgs>(program).ok());
-            told.map(|(args, _)| args.serving.certificates).collect()
+        let told = if program.name == PROGRAM.name {
+            self.told(program, |args: RunArgs| args.serving.certificates)
         } else {
-            let told = workloads().filter_map(|it| it.told::<lucid_validator::RunArgs>(program).ok());
-            told.map(|(args, _)| args.serving.certificates).collect()
+            self.told(program, |args: lucid_validator::RunArgs| args.serving.certificates)
         };
         // The defaults where nobody is left to be told.
         let defaults = told.is_empty().then(|| parse::<CertificateArgs>(program, &[]).ok()).flatten();
@@ -100,6 +98,17 @@ impl Workloads {
             .chain(defaults)
             .flat_map(|args| [args.authority_secret(program), args.certificate_secret(program)])
             .collect()
+    }
+
+    /// Where certificates of `program` come from by the options of each of its workloads.
+    fn told<A: Args>(
+        &self,
+        program: Program,
+        certificates: fn(A) -> CertificateArgs,
+    ) -> Vec<CertificateArgs> {
+        let workloads = self.found.iter().filter(|it| is_of(it, program));
+        let told = workloads.filter_map(|it| it.told(program).ok());
+        told.map(|(args, _)| certificates(args)).collect()
     }
 
     fn api<K>(&self) -> Api<K>

@@ -43,6 +43,13 @@ impl Exported {
         }
         if let Some((variable, found)) = first(ENDPOINTS) {
             let is_http = |url: &reqwest::Url| matches!(url.scheme(), "http" | "https") && url.has_host();
+            // Errors of the exporter quote the URL, and go to the log.
+            if let Some((_, rest)) = found.rsplit_once('@') {
+                let found = format!("…@{rest}");
+                let accepted =
+                    "accepted is a URL without user and password, which OTEL_EXPORTER_OTLP_HEADERS can carry";
+                return VariableSnafu { variable, found, accepted }.fail();
+            }
             if !reqwest::Url::parse(&found).is_ok_and(|url| is_http(&url)) {
                 let accepted = "accepted is a URL such as http://otel-collector.observability.svc:4318";
                 return VariableSnafu { variable, found, accepted }.fail();

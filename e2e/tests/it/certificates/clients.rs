@@ -3,8 +3,8 @@
 use lucid_e2e::Operator;
 use lucid_testbed::Cluster;
 
-use super::{Authority, Pair, eventually, is_admitted, logged};
-use crate::common::{cluster, create, operator, prepare, secured};
+use super::{Authority, Pair, is_admitted, logged};
+use crate::common::{cluster, create, eventually_holds, operator, prepare, secured};
 
 /// What a client gets to hear with this certificate: the status of the answer, or nothing without a handshake.
 async fn call(operator: &Operator, client: Option<&Pair>) -> Option<u16> {
@@ -51,7 +51,8 @@ async fn only_clients_with_a_certificate_of_the_authorities_in_the_file_are_let_
     // An authority in place of the other counts at once, and what cannot be read changes nothing.
     let new = second.issue("kube-apiserver", Vec::new());
     std::fs::write(&file, &second.certificate).unwrap();
-    eventually("the new authority does not count", async || is_in(call(&operator, Some(&new)).await)).await;
+    eventually_holds("the new authority does not count", async || is_in(call(&operator, Some(&new)).await))
+        .await;
     assert_eq!(call(&operator, Some(&good)).await, None, "the authority before still counts");
     std::fs::write(&file, "no certificate").unwrap();
     logged(&operator, "clients.crt").await;

@@ -9,7 +9,7 @@ use lucid_testbed::AtomicWriter;
 use serde_json::json;
 
 use super::{Authority, DAYS, SETTLE, get, write_bundles, write_secret};
-use crate::common::{cluster, operator};
+use crate::common::{cluster, eventually_holds, operator};
 
 /// The lines of /metrics about certificates, by what stands before their value.
 async fn metrics(operator: &Operator) -> BTreeMap<String, f64> {
@@ -131,7 +131,7 @@ async fn a_certificate_from_elsewhere_shows_its_end_and_what_is_refused() {
         write(bad).await;
         super::logged(&operator, "the certificate in service stays").await;
         let refused = reloads(r#"result="refused",reason="malformed""#);
-        super::eventually(&refused, async || self::metrics(&operator).await[&refused] > 0.0).await;
+        eventually_holds(&refused, async || self::metrics(&operator).await[&refused] > 0.0).await;
         assert_eq!(days_left(&self::metrics(&operator).await, "leaf", name), days, "{source}");
     }
 }
@@ -144,7 +144,7 @@ async fn rights_that_are_missing_at_start_are_counted_and_said_and_it_goes_on_wh
     let mut operator = Operator::builder(&cluster).kubeconfig(kubeconfig).spawn().unwrap();
     for target in TARGETS {
         let failed = format!(r#"lucid_trust_bundle_publications_total{{target="{target}",result="error"}}"#);
-        super::eventually(&failed, async || {
+        eventually_holds(&failed, async || {
             metrics(&operator).await.get(&failed).is_some_and(|count| *count > 0.0)
         })
         .await;
@@ -160,7 +160,7 @@ async fn rights_that_are_missing_at_start_are_counted_and_said_and_it_goes_on_wh
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "nobody"}]});
     let bindings: Api<ClusterRoleBinding> = Api::all(cluster.client());
     bindings.create(&Default::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
-    super::eventually("it is not ready", async || get(&operator, "/readyz").await.0 == 200).await;
+    eventually_holds("it is not ready", async || get(&operator, "/readyz").await.0 == 200).await;
     operator.ready().await.unwrap();
     super::is_admitted(&cluster, "web").await;
 }

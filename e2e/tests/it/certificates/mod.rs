@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
@@ -26,7 +26,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use crate::common::{chain, create, expected, secured};
+use crate::common::{chain, create, eventually_holds, expected, secured};
 
 const GUARDRAILS: &[(&str, i32, &str)] = &[
     ("lucid-guardrails-auditor", 8090, "http://localhost:8093"),
@@ -148,18 +148,10 @@ async fn annotation(cluster: &Cluster, key: &str) -> Option<String> {
     // It is made before it is filled.
     let is_filled =
         |found: Option<ValidatingWebhookConfiguration>| found.is_some_and(|it| it.webhooks.is_some());
-    eventually("no registration", async || is_filled(api.get_opt("lucid-operator").await.unwrap())).await;
+    eventually_holds("no registration", async || is_filled(api.get_opt("lucid-operator").await.unwrap()))
+        .await;
     let found = api.get("lucid-operator").await.unwrap();
     found.metadata.annotations.unwrap_or_default().remove(key)
-}
-
-/// Waits until `holds`.
-async fn eventually(otherwise: &str, holds: impl AsyncFn() -> bool) {
-    let begin = Instant::now();
-    while !holds().await {
-        assert!(begin.elapsed() < Duration::from_secs(30), "{otherwise}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
 }
 
 /// Status and text of a path of the admin port; status 0 while nobody listens.
@@ -172,7 +164,7 @@ async fn get(operator: &Operator, path: &str) -> (u16, String) {
 
 /// Waits until /metrics has this line.
 async fn counted(operator: &Operator, line: &str) {
-    eventually(line, async || get(operator, "/metrics").await.1.contains(line)).await;
+    eventually_holds(line, async || get(operator, "/metrics").await.1.contains(line)).await;
 }
 
 fn log(operator: &Operator) -> String {
@@ -181,7 +173,7 @@ fn log(operator: &Operator) -> String {
 
 /// Waits until the log has this.
 async fn logged(operator: &Operator, text: &str) {
-    eventually(&format!("{text:?} is not logged"), async || log(operator).contains(text)).await;
+    eventually_holds(&format!("{text:?} is not logged"), async || log(operator).contains(text)).await;
 }
 
 /// The certificate that is served to whoever trusts `ca`; nothing when it does not verify.
@@ -195,7 +187,7 @@ async fn served(operator: &Operator, ca: &str) -> Option<Vec<u8>> {
 
 /// Waits until what is served is of `authority`.
 async fn serves_under(operator: &Operator, authority: &Authority) {
-    eventually("it does not serve the new certificate", async || {
+    eventually_holds("it does not serve the new certificate", async || {
         served(operator, &authority.certificate).await.is_some()
     })
     .await;

@@ -9,8 +9,8 @@ use lucid_e2e::{Operator, program};
 use lucid_testbed::Cluster;
 use serde_json::Value;
 
-use super::{SETTLE, Traffic, eventually, get, served};
-use crate::common::{cluster, operator};
+use super::{SETTLE, Traffic, get, served};
+use crate::common::{cluster, eventually_holds, operator};
 
 async fn ca_secret(cluster: &Cluster) -> Secret {
     let secrets: Api<Secret> = Api::namespaced(cluster.client(), "lucid-system");
@@ -68,7 +68,7 @@ async fn the_authority_is_shown_and_rotated_while_pods_are_created() {
         text.contains(&format!("previous {old}")) && text.contains(&format!("trusted until {until}")),
         "{text}"
     );
-    eventually("the leaf is not replaced", async || {
+    eventually_holds("the leaf is not replaced", async || {
         let new = served(&operator, &trusted(&cluster).await).await;
         new.is_some() && new != leaf
     })
@@ -100,12 +100,12 @@ async fn slow_trust_in_a_revoked_authority_ends_when_it_was_said_and_no_pod_is_r
     while jiff::Timestamp::now().as_second() < seconds(&until) {
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     }
-    eventually("it is still trusted", async || {
+    eventually_holds("it is still trusted", async || {
         let status = status(&cluster).await;
         status["previous"] == Value::Array(Vec::new()) && status["retired"][0] == old.as_str()
     })
     .await;
-    eventually("the bundle still has it", async || {
+    eventually_holds("the bundle still has it", async || {
         let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
         let webhook = api.get("lucid-operator").await.unwrap().webhooks.unwrap().remove(0);
         let bundle = String::from_utf8(webhook.client_config.ca_bundle.unwrap().0).unwrap();

@@ -12,10 +12,10 @@ use lucid_testbed::{AtomicWriter, Cluster};
 use serde_json::json;
 
 use super::{
-    Authority, SETTLE, Traffic, annotation, counted, eventually, get, is_admitted, logged, served,
-    serves_under, write_bundles, write_bundles_of, write_secret,
+    Authority, SETTLE, Traffic, annotation, counted, get, is_admitted, logged, served, serves_under,
+    write_bundles, write_bundles_of, write_secret,
 };
-use crate::common::cluster;
+use crate::common::{cluster, eventually_holds};
 
 fn builder(cluster: &Cluster, source: &str) -> OperatorBuilder {
     Operator::builder(cluster).env("LUCID_CERTIFICATES", source).env("LUCID_TRUST_SETTLE", SETTLE)
@@ -30,9 +30,9 @@ async fn lacks(operator: &Operator, reason: &str, said: &str) {
         let (_, metrics) = get(operator, "/metrics").await;
         metrics.lines().any(|found| found.contains(&line) && !found.ends_with(" 0"))
     };
-    eventually("the refusal is not counted", counts).await;
+    eventually_holds("the refusal is not counted", counts).await;
     logged(operator, said).await;
-    eventually("it is ready", async || {
+    eventually_holds("it is ready", async || {
         let (status, text) = get(operator, "/readyz").await;
         (status, text.as_str()) == NOT_READY
     })

@@ -1,7 +1,7 @@
 //! The chain of a pod that runs.
 
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use http::StatusCode;
 use lucid_e2e::{INJECTION, Installation, TOXICITY, call};
@@ -12,7 +12,7 @@ use super::{
     addresses, ask, assert_through_the_chain, busybox, container, create, installed, kill, on_node, pod,
     processes, stored, wait, wget,
 };
-use crate::common::ENABLED;
+use crate::common::{ENABLED, PATIENCE, eventually};
 
 /// In one cluster, as a node takes its time to start.
 #[tokio::test]
@@ -31,7 +31,7 @@ async fn pods_run_and_answer_through_their_chain_whoever_calls_and_however() {
     callers_in_the_pod(&site).await;
     callers_who_try_to_get_around(&site).await;
     what_leaves_the_pod(&site).await;
-    a_service_and_its_name(&site);
+    a_service_and_its_name(&site).await;
     an_auditor_that_crashes_comes_back(&site).await;
     a_job_completes(&site).await;
     a_restricted_namespace(&site).await;
@@ -134,27 +134,19 @@ async fn what_leaves_the_pod(site: &Installation) {
     assert_eq!(url.trim(), "http://localhost:8090");
 }
 
-fn a_service_and_its_name(site: &Installation) {
+async fn a_service_and_its_name(site: &Installation) {
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "model", "namespace": "shop"},
         "spec": {"selector": {"app": "model"}, "ports": [{"port": 80, "targetPort": 5000}]}});
     assert!(site.cluster.kubectl(&["create", "-f", "-"], &service.to_string()).unwrap().status.success());
-    eventually(|| {
+    eventually(async || {
         let answer = wget(site, "shop", "outbound", "app", "http://model.shop.svc.cluster.local/");
         if answer["headers"].is_null() {
             return Err(answer);
         }
         assert_through_the_chain(&answer, "by the Service's name");
         Ok(())
-    });
-}
-
-/// Until it is so.
-fn eventually(mut holds: impl FnMut() -> Result<(), Value>) {
-    let begin = Instant::now();
-    while let Err(found) = holds() {
-        assert!(begin.elapsed() < Duration::from_secs(120), "{found:#}");
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    })
+    .await;
 }
 
 async fn an_auditor_that_crashes_comes_back(site: &Installation) {
@@ -165,13 +157,13 @@ async fn an_auditor_that_crashes_comes_back(site: &Installation) {
     loop {
         match call(&site.cluster, (address, 5000).into(), "/", Some("{}")).await {
             Ok(reaction) => assert_through_the_chain(&reaction.body, "while an auditor is away"),
-            Err(_) => assert!(begin.elapsed() < Duration::from_secs(120), "it does not come back"),
+            Err(_) => assert!(begin.elapsed() < PATIENCE, "it does not come back"),
         }
         let now = container(&stored(site, "shop", "model").await, "lucid-injection-auditor");
         if now["restartCount"].as_u64() == Some(1) && now["ready"] == true {
             break;
         }
-        assert!(begin.elapsed() < Duration::from_secs(120), "it does not come back: {now}");
+        assert!(begin.elapsed() < PATIENCE, "it does not come back: {now}");
     }
     for address in addresses(site, "shop", "model").await {
         assert_through_the_chain(&ask(site, (address, 5000), "hello").await.body, "after a crash");

@@ -10,8 +10,8 @@ use lucid_e2e::{Operator, send};
 use lucid_testbed::Cluster;
 use serde_json::Value;
 
-use super::{PATIENCE, authorities, comes, key, read, sealed, start, status};
-use crate::common::{pod, prepare};
+use super::{authorities, key, read, sealed, start, status};
+use crate::common::{PATIENCE, eventually, pod, prepare};
 use crate::correlation::segments;
 
 /// Creates pods, with so long a URI that the events fill the API server's audit log.
@@ -64,7 +64,7 @@ fn metric(text: &str, series: &str) -> Option<u64> {
 
 /// Waits until each anchor that the API server has was found in a log, at least `least` of them.
 async fn caught_up(metrics: &Path, least: u64) {
-    comes(|| async {
+    eventually(async || {
         let text = read(metrics);
         let of = |series| metric(&text, &format!("lucid_audit_correlate_{series}"));
         let (anchors, matched) = (of("anchors_total"), of("matched_total"));
@@ -141,7 +141,7 @@ async fn who_follows_raises_no_false_alarm_and_tells_of_a_drift_where_it_was_ask
     assert!(read(&quiet).starts_with("no drift: "), "{}", read(&quiet));
 
     edit(&other);
-    comes(|| async {
+    eventually(async || {
         let alerts = status(&validator, &ca).await["alerts"].clone();
         let told = alerts[0]["class"] == "rewritten" && posted.lock().unwrap().contains("rewritten");
         if told { Ok(()) } else { Err(format!("{alerts}; {}", read(&said))) }

@@ -7,7 +7,6 @@ mod witness;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Api;
@@ -18,9 +17,6 @@ use serde_json::Value;
 
 use crate::common::{create, secured};
 use crate::correlation::audit;
-
-/// How long something may take that comes by itself.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 const TOKEN: &str = "a-token-of-tests";
 
@@ -76,16 +72,6 @@ fn start(cluster: &Cluster, name: &'static str, arguments: &[&str]) -> (Process,
 
 fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
-}
-
-/// Waits until it holds, and says what there is instead when it never does.
-async fn comes<F: Future<Output = Result<(), String>>>(holds: impl Fn() -> F) {
-    let begin = Instant::now();
-    loop {
-        let Err(instead) = holds().await else { return };
-        assert!(begin.elapsed() < PATIENCE, "{instead}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
 }
 
 /// Creates secured pods with these names.

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::{authorities, comes, decide, key, read, sealed, start};
-use crate::common::{cluster, operator};
+use super::{authorities, decide, key, read, sealed, start};
+use crate::common::{PATIENCE, cluster, eventually, operator};
 use crate::correlation::audit;
 
 /// The names in what was printed so far, of decisions by the webhook that validates.
@@ -51,7 +51,7 @@ async fn decisions_are_printed_once_as_they_come_and_over_a_restart_of_the_proce
     let come = |expected: Vec<String>| {
         let printed = printed.clone();
         async move {
-            comes(|| async {
+            eventually(async || {
                 let found = names(&read(&printed));
                 if found == expected { Ok(()) } else { Err(format!("{found:?}, not {expected:?}")) }
             })
@@ -65,7 +65,7 @@ async fn decisions_are_printed_once_as_they_come_and_over_a_restart_of_the_proce
     operator.restart().await.unwrap();
     decide(&cluster, web(20..30)).await;
     come(web(5..30).collect()).await;
-    let status = process.terminate(super::PATIENCE);
+    let status = process.terminate(PATIENCE);
     assert!(status.is_some_and(|status| status.success()), "{status:?}");
     let printed = read(&printed);
     assert_eq!(printed.matches("another process answers").count(), 1, "{printed}");

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use signed_note::{StandardVerifier, VerifierList};
 
 use super::{authorities, decide, key, sealed, status};
-use crate::common::{cluster, operator};
+use crate::common::{cluster, eventually, operator};
 use crate::correlation::audit;
 
 const ORIGIN: &str = "lucid.computing/test/0";
@@ -152,7 +152,7 @@ async fn a_log_is_cosigned_while_it_is_written_and_one_that_the_witnesses_have_n
     decide(&cluster, (0..3).map(|number| format!("web-{number}"))).await;
     let sealed = |size: u64| {
         let (operator, ca) = (&operator, &ca);
-        super::comes(move || async move {
+        eventually(async move || {
             let log = status(operator, ca).await["log"].clone();
             if log["sealed"] == size { Ok(()) } else { Err(format!("{log}, not {size}")) }
         })

@@ -177,7 +177,7 @@ async fn a_validator_that_would_lose_its_logs_is_not_stopped() {
     make_stateful(&cluster, "Delete").await;
     let _validator = Operator::validator(&cluster).start().await.unwrap();
     let (status, said) = uninstall(&cluster, &["--yes"]).await;
-    assert_eq!(status, Some(1), "{said}");
+    assert_eq!(status, Some(2), "{said}");
     assert!(said.contains("StatefulSet lucid-system/lucid-validator loses its logs of decisions"), "{said}");
     assert!(is_registered(&cluster).await);
     let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), "lucid-system");
@@ -313,7 +313,7 @@ async fn who_may_not_stop_the_validator_is_told_what_is_missing_before_anything_
         let begin = std::time::Instant::now();
         loop {
             let (status, said) = uninstall_as(&some, &["--yes"]).await;
-            assert_eq!(status, Some(1), "{said}");
+            assert_eq!(status, Some(2), "{said}");
             if said.contains(&format!("nothing was removed, for these rights are missing: {missing}\n")) {
                 break;
             }

@@ -1,0 +1,106 @@
+//! The images on a node: their programs run there as their Containerfiles say.
+
+use std::net::SocketAddr;
+
+use http::StatusCode;
+use lucid_e2e::{Image, Installation, call, image};
+use lucid_testbed::node;
+use serde_json::{Value, json};
+
+use super::{addresses, create, wait};
+
+const PROGRAMS: [&str; 4] = ["lucid-operator", "lucid-validator", "lucid-verifier", "lucid-init"];
+const NAMESPACE: &str = "default";
+
+#[tokio::test]
+async fn every_image_runs_on_a_node_by_its_tag_and_by_its_digest() {
+    if !node::can_run() {
+        return;
+    }
+    let site = Installation::prepare().await.unwrap();
+    for name in PROGRAMS {
+        let Image { reference, .. } = image(name).unwrap();
+        let pinned = image(name).unwrap().pinned();
+        let container =
+            |name: &str, reference: &str| container(name, reference, json!({"args": ["--version"]}));
+        let containers = [container("tag", &reference), container("digest", &pinned)];
+        let pod = pod(name, json!({"restartPolicy": "Never", "containers": containers}));
+        create(&site, NAMESPACE, &pod).await;
+    }
+    create_chain(&site).await;
+
+    for name in PROGRAMS {
+        wait(&site, NAMESPACE, &format!("pod/{name}"), "jsonpath={.status.phase}=Succeeded");
+        for container in ["tag", "digest"] {
+            let logs = site.kubectl(&["logs", "-n", NAMESPACE, name, "--container", container]).unwrap();
+            assert_eq!(logs.trim(), format!("{name} {}", env!("CARGO_PKG_VERSION")));
+        }
+    }
+    wait(&site, NAMESPACE, "pod/chain", "condition=Ready");
+    for address in addresses(&site, NAMESPACE, "chain").await {
+        let address = SocketAddr::new(address, 8090);
+        let answer = call(&site.cluster, address, "/", Some("hello")).await.unwrap();
+        assert_eq!((answer.status, &answer.body["body"]), (StatusCode::OK, &json!("hello")), "{answer:?}");
+        let answer = call(&site.cluster, address, "/", Some("the secret word")).await.unwrap();
+        assert_eq!(answer.status, StatusCode::FORBIDDEN, "{answer:?}");
+    }
+}
+
+/// Two auditors and a model, which know each other by names as programs linked with glibc find them: the first one by
+/// /etc/hosts, the second one by the cluster's DNS.
+async fn create_chain(site: &Installation) {
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "model", "namespace": NAMESPACE},
+        "spec": {"clusterIP": "None", "selector": {"app": "chain"}, "publishNotReadyAddresses": true}});
+    assert!(site.cluster.kubectl(&["create", "-f", "-"], &service.to_string()).unwrap().status.success());
+    let (auditor, model) = (image("example-auditor").unwrap(), image("example-model").unwrap());
+    let auditor = |name: &str, port: u16, next: &str| {
+        container(
+            name,
+            &auditor.pinned(),
+            json!({
+                "env": [
+                    {"name": "LUCID_CHAIN_NEXT", "value": next},
+                    {"name": "LUCID_AUDITOR_PORT", "value": port.to_string()},
+                    {"name": "BLOCKED_PHRASES", "value": "secret word"},
+                ],
+                "readinessProbe": probe(port),
+            }),
+        )
+    };
+    let chain = json!({
+        "hostAliases": [{"ip": "127.0.0.1", "hostnames": ["next.example"]}],
+        "containers": [
+            auditor("first", 8090, "http://next.example:8091"),
+            auditor("second", 8091, "http://model:5000"),
+            container("model", &model.pinned(), json!({"readinessProbe": probe(5000)})),
+        ],
+    });
+    create(site, NAMESPACE, &pod("chain", chain)).await;
+}
+
+fn probe(port: u16) -> Value {
+    json!({"httpGet": {"path": "/health", "port": port}, "periodSeconds": 1})
+}
+
+/// As restricted as a container can be, but for what `rest` says.
+fn container(name: &str, image: &str, rest: Value) -> Value {
+    let mut container = json!({
+        "name": name,
+        "image": image,
+        "imagePullPolicy": "Never",
+        "securityContext": {
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "runAsNonRoot": true,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    });
+    json_patch::merge(&mut container, &rest);
+    container
+}
+
+fn pod(name: &str, mut spec: Value) -> Value {
+    spec["terminationGracePeriodSeconds"] = json!(5);
+    json!({"metadata": {"name": name, "labels": {"app": name}}, "spec": spec})
+}

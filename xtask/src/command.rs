@@ -1,0 +1,33 @@
+//! Commands that tasks run.
+
+use std::process::{Command, Stdio};
+
+use lucid_e2e::Error;
+use serde_json::Value;
+
+/// The folder of the workspace.
+pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// The Cargo that runs this task, in the folder of the workspace.
+pub(crate) fn cargo() -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(ROOT);
+    cargo
+}
+
+/// Runs a command that says itself what is wrong.
+pub(crate) fn succeed(command: &mut Command) -> Result<(), Error> {
+    let status = command.status().map_err(|error| format!("failed to run {command:?}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{command:?} failed: {status}").into()) }
+}
+
+/// What `cargo metadata` tells of the workspace, without what it depends on.
+pub(crate) fn metadata() -> Result<Value, Error> {
+    let mut cargo = cargo();
+    cargo.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]);
+    let output = cargo.stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        return Err(format!("{cargo:?} failed: {}", output.status).into());
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
