@@ -1,13 +1,13 @@
 //! `cargo xtask test`: everything that has to hold before a change lands, in one list.
 
 use lucid_e2e::Error;
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use comfy_table::{Table, presets};
 use lucid_testbed::{Binaries, Component};
 
+use crate::command::cargo;
 use crate::soak;
 
 /// One command of the list.
@@ -89,6 +89,9 @@ const SOURCES: &[Check] = &[
     },
 ];
 
+/// Most tests wait for a cluster half of their time.
+const AT_ONCE: &[(&str, &str)] = &[("RUST_TEST_THREADS", "4")];
+
 const TESTS: &[Check] = &[
     // The programs first: the end-to-end tests start them.
     Check { name: "programs", arguments: &["build", "--workspace", "--bins", "--locked"], environment: &[] },
@@ -101,7 +104,7 @@ const TESTS: &[Check] = &[
     Check {
         name: "unit, documentation and end-to-end tests",
         arguments: &["test", "--workspace", "--locked"],
-        environment: &[],
+        environment: AT_ONCE,
     },
     // The README's first command.
     Check { name: "demo", arguments: &["xtask", "demo", "--once"], environment: &[] },
@@ -109,7 +112,7 @@ const TESTS: &[Check] = &[
     Check {
         name: "tests that take their time",
         arguments: &["test", "--workspace", "--test", "it", "--locked", "--", "--ignored", "slow"],
-        environment: &[],
+        environment: AT_ONCE,
     },
 ];
 
@@ -164,9 +167,8 @@ fn test_bed() -> Result<(), Error> {
 fn run_check(check: &Check) -> Result<(), Error> {
     let line = check.arguments.join(" ");
     eprintln!("\nxtask: {} (cargo {line})", check.name);
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(check.arguments).envs(check.environment.iter().copied());
-    let status = command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).status()?;
+    let mut command = cargo();
+    let status = command.args(check.arguments).envs(check.environment.iter().copied()).status()?;
     if status.success() { Ok(()) } else { Err(format!("{} failed: cargo {line}", check.name).into()) }
 }
 
