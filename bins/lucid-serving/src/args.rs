@@ -31,7 +31,7 @@ pub struct ServingArgs {
     pub admin_listen: SocketAddr,
 
     /// How long to go on serving after SIGTERM, in seconds, so that API servers learn that this replica goes away.
-    #[arg(long, env = "LUCID_LAME_DUCK_SECONDS", value_name = "SECONDS", default_value = "5")]
+    #[arg(long, env = "LUCID_LAME_DUCK_SECONDS", value_name = "SECONDS", default_value = "10")]
     #[arg(value_parser = lucid_process::within(0_u64..=300))]
     pub lame_duck_seconds: u64,
 

@@ -16,7 +16,7 @@ metadata:
 spec:
   serviceAccountName: {{ .name }}
   {{- /* It goes on for the lame duck's time, and then ends what it has begun. */}}
-  terminationGracePeriodSeconds: {{ add 35 (.root.Values.webhooks.lameDuckSeconds | default 5) }}
+  terminationGracePeriodSeconds: {{ add 35 (.root.Values.webhooks.lameDuckSeconds | default 10) }}
   securityContext:
     {{- include "lucid.podSecurityContext" . | nindent 4 }}
     {{- if and $log (not (include "lucid.openshift" .root)) }}

@@ -249,7 +249,7 @@ async fn the_backstop_goes_first_and_refuses_nobody_any_more_unless_it_is_somebo
     let some = cluster.folder().join("some.kubeconfig");
     std::fs::write(&some, cluster.kubeconfig_for("some", None).unwrap()).unwrap();
     let (status, said) = uninstall_as(&some, &["--yes"]).await;
-    assert_eq!(status, Some(1), "{said}");
+    assert_eq!(status, Some(2), "{said}");
     assert!(
         said.contains("rights are missing: delete validatingadmissionpolicybindings lucid-backstop\n"),
         "{said}"
