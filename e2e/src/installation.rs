@@ -92,14 +92,15 @@ impl Installation {
     /// When it fails; what it said, and what the pods of Lucid said, is the message.
     pub async fn helm(&self, arguments: &[&str], input: &str) -> Result<String, Error> {
         let mut all = arguments.to_vec();
-        all.extend(["--namespace", NAMESPACE, "--wait", "--timeout", "3m"]);
+        all.extend(["--namespace", NAMESPACE, "--wait", "--timeout", "5m"]);
         let output = self.cluster.helm(&all, input)?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
         let mut message =
             format!("helm {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
-        for look in [&["get", "pods", "-A", "-o", "wide"][..], &["get", "events", "-n", NAMESPACE]] {
+        for look in [&["get", "pods", "-n", NAMESPACE, "-o", "wide"][..], &["get", "events", "-n", NAMESPACE]]
+        {
             message += &self.kubectl(look)?;
         }
         for program in ["lucid-operator", "lucid-validator", "lucid-verifier"] {
