@@ -215,7 +215,7 @@ impl Builder {
         folder.write(ADMIN_KUBECONFIG, &kubeconfig).context(FolderSnafu)?;
         let client = client::with_user(&server, &authority, client::user_of(&kubeconfig)?)?;
         let serving = authority.serving_pair(address).context(PkiSnafu)?;
-        components::write_files(&folder, &authority, &serving)?;
+        components::write_files(&folder, &authority, &serving, self.audit_service_accounts)?;
         if let Some(name) = &self.webhook_client {
             components::write_admission(&folder, &authority, name)?;
         }
@@ -237,7 +237,6 @@ impl Builder {
             has_node: self.nodes > 0,
             shows_certificates: self.webhook_client.is_some(),
             audit_log_rotation: self.audit_log_rotation,
-            audit_service_accounts: self.audit_service_accounts,
             traces: self.tracing,
         })
     }

@@ -60,7 +60,6 @@ pub struct Cluster {
     pub(crate) has_node: bool,
     pub(crate) shows_certificates: bool,
     pub(crate) audit_log_rotation: bool,
-    pub(crate) audit_service_accounts: bool,
     pub(crate) traces: bool,
 }
 

@@ -30,26 +30,18 @@ const SERVICE_RANGE: &str = "10.96.0.0/16";
 /// The first of them, which the Service `kubernetes` has.
 pub(crate) const KUBERNETES_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 
-const AUDIT_POLICY_TEXT: &str = "apiVersion: audit.k8s.io/v1
+const AUDIT_POLICY_HEAD: &str = "apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
-- level: Metadata
+";
+const AUDIT_PODS: &str = "- level: Metadata
   resources: [{group: \"\", resources: [pods, pods/ephemeralcontainers]}]
 - level: None
 ";
-
-/// Besides, all that service accounts ask for.
-const AUDIT_SERVICE_ACCOUNTS: &str = "audit-policy-service-accounts.yaml";
-const AUDIT_SERVICE_ACCOUNTS_TEXT: &str = "apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived]
-rules:
-- level: Metadata
+/// All that service accounts ask for.
+const AUDIT_SERVICE_ACCOUNTS: &str = "- level: Metadata
   userGroups: [system:serviceaccounts]
-- level: Metadata
-  resources: [{group: \"\", resources: [pods, pods/ephemeralcontainers]}]
-- level: None
 ";
 
 /// Port 9, discard: nobody takes the API server's own traces.
@@ -59,7 +51,13 @@ endpoint: 127.0.0.1:9
 samplingRatePerMillion: 1000000
 ";
 
-pub(crate) fn write_files(folder: &Folder, authority: &Authority, serving: &Pair) -> Result<(), Error> {
+pub(crate) fn write_files(
+    folder: &Folder,
+    authority: &Authority,
+    serving: &Pair,
+    audit_service_accounts: bool,
+) -> Result<(), Error> {
+    let first = if audit_service_accounts { AUDIT_SERVICE_ACCOUNTS } else { "" };
     let service_account = KeyPair::generate().context(PkiSnafu)?;
     let kubelet_client = authority.client_pair("kube-apiserver", Some(pki::MASTERS)).context(PkiSnafu)?;
     for (name, content) in [
@@ -70,8 +68,7 @@ pub(crate) fn write_files(folder: &Folder, authority: &Authority, serving: &Pair
         (SERVICE_ACCOUNT_PUBLIC_KEY, &service_account.public_key_pem()),
         (KUBELET_CLIENT_CERTIFICATE, &kubelet_client.certificate),
         (KUBELET_CLIENT_KEY, &kubelet_client.key),
-        (AUDIT_POLICY, AUDIT_POLICY_TEXT),
-        (AUDIT_SERVICE_ACCOUNTS, AUDIT_SERVICE_ACCOUNTS_TEXT),
+        (AUDIT_POLICY, &[AUDIT_POLICY_HEAD, first, AUDIT_PODS].concat()),
         (TRACING, TRACING_TEXT),
     ] {
         folder.write(name, content).context(FolderSnafu)?;
@@ -119,7 +116,6 @@ pub(crate) fn etcd(cluster: &Cluster, port: u16) -> Vec<String> {
 
 pub(crate) fn api_server(cluster: &Cluster, etcd_port: u16) -> Vec<String> {
     let file = |name| file(cluster, name);
-    let audit_policy = if cluster.audit_service_accounts { AUDIT_SERVICE_ACCOUNTS } else { AUDIT_POLICY };
     let mut args = serving(cluster, cluster.api_port);
     args.extend([
         format!("--etcd-servers=http://{}:{etcd_port}", Ipv4Addr::LOCALHOST),
@@ -133,7 +129,7 @@ pub(crate) fn api_server(cluster: &Cluster, etcd_port: u16) -> Vec<String> {
         "--service-account-issuer=https://kubernetes.default.svc".into(),
         format!("--service-account-key-file={}", file(SERVICE_ACCOUNT_PUBLIC_KEY)),
         format!("--service-account-signing-key-file={}", file(SERVICE_ACCOUNT_KEY)),
-        format!("--audit-policy-file={}", file(audit_policy)),
+        format!("--audit-policy-file={}", file(AUDIT_POLICY)),
         format!("--audit-log-path={}", file(AUDIT_LOG)),
     ]);
     if cluster.has_node {
