@@ -326,6 +326,9 @@ async fn of_what_helm_runs() {
         let is_refused = |event: &&Value| event["responseStatus"]["code"] == 403 && !tries(event);
         let refused: Vec<_> = asked.iter().copied().filter(is_refused).collect();
         assert!(!asked.is_empty() && refused.is_empty(), "{account}: {refused:#?}");
+        let used: BTreeSet<_> = asked.iter().filter_map(|event| right(event)).collect();
+        let idle: Vec<_> = granted(&cluster, account).await.into_iter().filter(|it| !used.contains(it)).collect();
+        eprintln!("IDLE {account} {idle:?}");
     }
 }
 
