@@ -101,22 +101,33 @@ impl Installation {
             format!("helm {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
         for look in [&["get", "pods", "-n", NAMESPACE, "-o", "wide"][..], &["get", "events", "-n", NAMESPACE]]
         {
-            message += &self.kubectl(look)?;
+            message += &self.kubectl_says(look);
         }
         for program in ["lucid-operator", "lucid-validator", "lucid-verifier"] {
             let selector = format!("app.kubernetes.io/name={program}");
-            message += &self.kubectl(&["logs", "-n", NAMESPACE, "-l", &selector, "--tail=20", "--prefix"])?;
+            message +=
+                &self.kubectl_says(&["logs", "-n", NAMESPACE, "-l", &selector, "--tail=20", "--prefix"]);
         }
         Err(message.into())
     }
 
-    /// What kubectl prints, on both streams.
+    /// What kubectl prints on standard output.
     ///
     /// # Errors
     ///
-    /// When it cannot be run.
+    /// When it cannot be run, or fails; what it said is the message.
     pub fn kubectl(&self, arguments: &[&str]) -> Result<String, Error> {
-        let Output { stdout, stderr, .. } = self.cluster.kubectl(arguments, "")?;
-        Ok(format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr)))
+        let Output { status, stdout, stderr } = self.cluster.kubectl(arguments, "")?;
+        let [stdout, stderr] = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        if status.success() {
+            return Ok(stdout);
+        }
+        Err(format!("kubectl {}: {status}: {stdout}{stderr}", arguments.join(" ")).into())
+    }
+
+    /// What kubectl says, whether it fails or not: for what may fail, and to tell of a failure.
+    #[must_use]
+    pub fn kubectl_says(&self, arguments: &[&str]) -> String {
+        self.kubectl(arguments).unwrap_or_else(|error| error.to_string())
     }
 }

@@ -56,7 +56,7 @@
 //! `process` (children that end with us), `network` (namespace and veth pair), `image`, `client`, `ports`, `pki`, `folder`.
 //! `cert_manager` runs cert-manager beside it. `objects` makes namespaces and Services. `page` runs the commands of a text
 //! for people, `clients` one of kubectl's or helm's.
-//! `atomic_writer` stands for the kubelet of a mounted Secret.
+//! `atomic_writer` stands for the kubelet of a mounted Secret. `skip` says which tests cannot be run here.
 
 mod atomic_writer;
 pub mod binaries;
@@ -77,6 +77,7 @@ mod pki;
 mod ports;
 mod process;
 mod readiness;
+mod skip;
 
 pub use atomic_writer::AtomicWriter;
 pub use binaries::{Binaries, Component};
@@ -86,6 +87,7 @@ pub use error::Error;
 pub use image::Image;
 pub use network::can_use_namespaces;
 pub use process::{CommandError, Process, command};
+pub use skip::{has_program, skip};
 
 /// Writes one line about the test bed to standard error, past the capture of `cargo test`, which
 /// takes only what goes through the print macros.

@@ -14,9 +14,12 @@ use std::{
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
-use snafu::{ResultExt as _, Snafu, ensure};
+use snafu::{Report, ResultExt as _, Snafu, ensure};
 
-use crate::process::{self, Process};
+use crate::{
+    process::{self, Process},
+    skip,
+};
 
 /// The namespace has no name: it lives as long as a process is in it, so that nothing of it can
 /// outlive us.
@@ -196,13 +199,20 @@ pub(crate) fn ensure_root() -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether [`Builder::webhooks_by_service`](crate::Builder::webhooks_by_service) can work: we are
-/// root, may make network namespaces and veth pairs, and have the programs `unshare`, `nsenter`
-/// (util-linux) and `ip` (iproute2).
+/// For what needs [`Builder::webhooks_by_service`](crate::Builder::webhooks_by_service): whether to go on. When it cannot
+/// work here it is [skipped](skip()): we are not root, may not make network namespaces and veth pairs, or do not have the
+/// programs `unshare`, `nsenter` (util-linux) and `ip` (iproute2).
+///
+/// # Panics
+/// As [`skip()`].
 pub fn can_use_namespaces() -> bool {
     // In a namespace that ends with the probe.
     let probe = ["--net", "nsenter", "--net=/proc/self/ns/net", "ip", "link", "add", "type", "veth"];
-    ensure_root().is_ok() && run(Command::new("unshare").args(probe)).is_ok()
+    let can = ensure_root().and_then(|()| run(Command::new("unshare").args(probe)));
+    if let Err(error) = &can {
+        skip(Report::from_error(error).to_string().trim_end());
+    }
+    can.is_ok()
 }
 
 /// Why there is no network namespace.

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use lucid_certs::ServingNames;
 use lucid_certs::metrics::{CertificateKind, Metrics, Phase};
+use lucid_testbed::has_program;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
@@ -85,8 +86,7 @@ fn every_metric_and_label_of_the_alerts_is_shown() {
 
 #[test]
 fn the_alerts_are_raised_when_they_should_be() {
-    if Command::new("promtool").arg("--version").output().is_err() {
-        eprintln!("skipped: needs promtool");
+    if !has_program("promtool") {
         return;
     }
     let folder = std::env::temp_dir().join(format!("lucid-alerts-{}", std::process::id()));

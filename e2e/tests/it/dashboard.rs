@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, has_program};
 use regex::Regex;
 use serde_json::{Value, json};
 
@@ -148,8 +148,7 @@ async fn every_expression_asks_for_metrics_and_labels_that_are_shown() {
 
 #[test]
 fn prometheus_understands_every_expression() {
-    if Command::new("promtool").arg("--version").output().is_err() {
-        eprintln!("skipped: needs promtool");
+    if !has_program("promtool") {
         return;
     }
     let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();

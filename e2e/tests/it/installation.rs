@@ -162,7 +162,6 @@ pub(crate) fn is_never_forbidden(operator: &Operator) {
 #[tokio::test]
 async fn a_registration_by_service_reaches_the_operator_under_its_service_name() {
     if !can_use_namespaces() {
-        eprintln!("skipped: needs root and network namespaces");
         return;
     }
     let cluster = prepare(Cluster::builder().webhooks_by_service().start().await.unwrap()).await;

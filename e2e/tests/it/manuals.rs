@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use lucid_e2e::program;
+use lucid_testbed::has_program;
 
 const PROGRAMS: [&str; 3] = ["lucid-operator", "lucid-validator", "lucid-verifier"];
 
@@ -14,15 +15,6 @@ fn run(command: &mut Command) -> Output {
 
 fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap()
-}
-
-/// Whether this machine has a program.
-fn is_there(name: &str) -> bool {
-    let found = Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if found.is_err() {
-        eprintln!("skipped: needs {name}");
-    }
-    found.is_ok()
 }
 
 fn script(name: &str, shell: &str) -> String {
@@ -68,7 +60,7 @@ fn scripts_for_other_shells_are_understood_by_them() {
         for (shell, check) in [("zsh", &["-n"][..]), ("fish", &["--no-execute"])] {
             let script = script(name, shell);
             assert!(script.contains(name), "{shell}");
-            if is_there(shell) {
+            if has_program(shell) {
                 let folder = tempfile::tempdir().unwrap();
                 let path = folder.path().join("completions");
                 fs::write(&path, script).unwrap();
@@ -93,7 +85,7 @@ fn formatted(page: &Path) -> String {
 
 #[test]
 fn man_pages_are_formatted_without_complaints_and_have_every_option() {
-    let can_format = is_there("groff");
+    let can_format = has_program("groff");
     for name in PROGRAMS {
         let folder = tempfile::tempdir().unwrap();
         let directory = folder.path().join("man1");
@@ -139,7 +131,7 @@ fn the_page_of_lucid_init_says_what_its_help_says() {
             assert!(source.contains(meaning), "{code}: {meaning}");
         }
     }
-    if is_there("groff") {
+    if has_program("groff") {
         formatted(Path::new(page));
     }
 }

@@ -6,6 +6,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use lucid_e2e::program;
+use lucid_testbed::has_program;
 use lucid_testbed::page::Page;
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
@@ -52,8 +53,7 @@ async fn the_auditor_in_python_stands_in_a_chain_as_its_page_says() {
         page.blocks().into_iter().find_map(|(language, text)| (language == "python").then_some(text));
     let source = source.unwrap();
     page.ran(source);
-    if Command::new("python3").arg("--version").output().is_err() {
-        eprintln!("skipped: needs python3");
+    if !has_program("python3") {
         return;
     }
     let folder = TempDir::new().unwrap();

@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::common::{cluster, config_map, create, decisions, operator, pod, secured};
 use http::Method;
 use lucid_e2e::{Answer, Verifier, send};
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, skip};
 use serde_json::{Value, json};
 
 const NOTARIZED: &str = "sha256:1111111111111111111111111111111111111111111111111111111111111111";
@@ -228,8 +228,7 @@ async fn nothing_is_allowed_whose_decision_cannot_be_kept() {
     // A disk that can be filled up.
     let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(&log).output();
     if !mount.as_ref().is_ok_and(|mount| mount.status.success()) {
-        eprintln!("skipped: a small disk cannot be mounted here: {mount:?}");
-        return;
+        return skip(format_args!("a small disk cannot be mounted here: {mount:?}"));
     }
     let operator =
         operator(&cluster, |operator| operator.env("LUCID_DECISION_LOG", log.display().to_string())).await;

@@ -27,16 +27,13 @@ use crate::{
     folder::Folder,
     network::{Namespace, Network},
     process::{self, CommandError, Process},
-    readiness, say,
+    readiness, skip,
 };
 
 pub(crate) use cgroup::{Cgroup, remove as remove_cgroup};
 pub(crate) use config::NODE_NAME;
 use config::Place;
 use images::Ctr;
-
-/// Set where tests that need a node may not be skipped.
-const NEEDED: &str = "LUCID_NEED_NODE";
 
 /// How long the kernel may take to end every process of the node.
 const END: Duration = Duration::from_secs(20);
@@ -257,16 +254,16 @@ pub fn check() -> Result<(), Error> {
     probe.context(CgroupSnafu).map(drop)
 }
 
-/// For tests that need a node: whether to go on. When [`check`] finds that a node cannot run here, a line on standard error
-/// says so, and why. With `LUCID_NEED_NODE=1` in the environment, as CI has it, this is always true: the start then fails,
-/// and says why.
+/// For what needs a node: whether to go on. When [`check`] finds that a node cannot run here, it is [skipped](skip()).
+///
+/// # Panics
+/// As [`skip()`].
 pub fn can_run() -> bool {
-    let Err(error) = check() else { return true };
-    let needed = env::var_os(NEEDED).is_some_and(|value| !value.is_empty() && value != "0");
-    if !needed {
-        say(format_args!("skipped: {}", snafu::Report::from_error(error).to_string().trim_end()));
+    let can = check();
+    if let Err(error) = &can {
+        skip(snafu::Report::from_error(error).to_string().trim_end());
     }
-    needed
+    can.is_ok()
 }
 
 /// Why there is no node.

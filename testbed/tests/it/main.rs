@@ -9,3 +9,4 @@ mod common;
 mod controllers;
 mod node;
 mod service;
+mod skip;

@@ -80,9 +80,11 @@ async fn deploy(site: &Installation) -> Result<SocketAddr, Error> {
     let pods = Api::<Pod>::namespaced(site.cluster.client(), NAMESPACE);
     pods.create(&PostParams::default(), &pod).await?;
     let name = format!("pod/{POD}");
-    let said = site.kubectl(&["wait", "-n", NAMESPACE, &name, "--for=condition=Ready", "--timeout=180s"])?;
+    let ready = ["wait", "-n", NAMESPACE, &name, "--for=condition=Ready", "--timeout=180s"];
+    site.kubectl(&ready)
+        .map_err(|error| format!("{error}\n{}", site.kubectl_says(&["describe", "-n", NAMESPACE, &name])))?;
     let address = pods.get(POD).await?.status.and_then(|status| status.pod_ip);
-    let address: IpAddr = address.ok_or(said)?.parse()?;
+    let address: IpAddr = address.ok_or("a pod that is ready has no address")?.parse()?;
     Ok((address, 5000).into())
 }
 

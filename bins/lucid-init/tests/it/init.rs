@@ -73,7 +73,7 @@ impl Image {
         };
         let works = network.node.command("sh").args(["-c", &probe]).output().unwrap().status.success();
         if !works {
-            println!("skipped: {} does not work on this machine", self.tool());
+            lucid_testbed::skip(format_args!("{} does not work on this machine", self.tool()));
         }
         works
     }

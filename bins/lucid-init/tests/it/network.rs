@@ -88,7 +88,7 @@ impl Network {
         // In a namespace that ends with the probe.
         let probe = Command::new("unshare").args(["--net", "ip", "link", "add", "type", "veth"]).output();
         if !rustix::process::geteuid().is_root() || !probe.is_ok_and(|output| output.status.success()) {
-            println!("skipped: network namespaces need root, unshare (util-linux) and ip (iproute2)");
+            lucid_testbed::skip("network namespaces need root, unshare (util-linux) and ip (iproute2)");
             return None;
         }
         let network = Self { node: Namespace::new(), pod: Namespace::new() };

@@ -167,7 +167,7 @@ impl Disk {
         match mounted {
             Ok(()) => Some(Self(folder)),
             Err(error) => {
-                eprintln!("skipped: a small disk cannot be mounted here ({error})");
+                lucid_testbed::skip(format_args!("a small disk cannot be mounted here ({error})"));
                 None
             }
         }

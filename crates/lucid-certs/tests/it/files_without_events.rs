@@ -3,7 +3,7 @@
 use std::{env, process::Command, time::Duration};
 
 use lucid_certs::source::{Files, Watching};
-use lucid_testbed::AtomicWriter;
+use lucid_testbed::{AtomicWriter, skip};
 
 use crate::common::{following::Following, pairs::Pair};
 
@@ -17,13 +17,11 @@ fn run_without(limit: &str) {
     let mut unshare = Command::new("unshare");
     unshare.args(["--user", "--map-root-user", "sh", "-c", &script]).arg(env::current_exe().unwrap());
     let Ok(output) = unshare.env(INSIDE, limit).output() else {
-        eprintln!("SKIPPED: unshare cannot be run");
-        return;
+        return skip("unshare cannot be run");
     };
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     if !out.contains("running 1 test") {
-        eprintln!("SKIPPED: no user namespace can be made: {err}");
-        return;
+        return skip(format_args!("no user namespace can be made: {err}"));
     }
     assert!(output.status.success() && out.contains("1 passed"), "{limit}: {out}{err}");
 }

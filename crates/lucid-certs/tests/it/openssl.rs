@@ -17,6 +17,7 @@ use lucid_certs::{
     CaError, CaParams, CertificateAuthority, KeyAlgorithm, LeafParams, ServerTls, ServingCertificate,
     ServingCertificateResolver, ServingNames, TrustBundle,
 };
+use lucid_testbed::has_program;
 use rustls::{
     DigitallySignedStruct, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -27,11 +28,7 @@ use rustls::{
 
 /// Says so when openssl is not installed
 pub(crate) fn is_installed() -> bool {
-    let found = Command::new("openssl").arg("version").stdout(Stdio::null()).status().is_ok();
-    if !found {
-        eprintln!("SKIPPED: openssl is not installed");
-    }
-    found
+    has_program("openssl")
 }
 
 fn run(folder: &Path, arguments: &str) -> Output {

@@ -2,7 +2,6 @@
 //! them, and none is for nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use k8s_openapi::ByteString;
@@ -266,7 +265,6 @@ async fn of_the_operator_lifecycle_manager() {
 #[tokio::test]
 async fn of_cert_manager() {
     if !can_use_namespaces() {
-        let _ = writeln!(std::io::stderr(), "skipped: webhooks by Service need root and network namespaces");
         return;
     }
     let builder = Cluster::builder().cert_manager().cainjector().webhooks_by_service();

@@ -82,7 +82,6 @@ async fn follow(path: &str, begin: Begin) {
 /// Goes through one page after the other, in one cluster, in which there are these objects besides.
 async fn follow_all(paths: &[&str], begin: Begin, given: &[&str]) {
     if !can_use_namespaces() {
-        eprintln!("skipped: needs root and network namespaces");
         return;
     }
     let builder = Cluster::builder().webhooks_by_service();

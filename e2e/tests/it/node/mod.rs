@@ -64,11 +64,10 @@ async fn create(site: &Installation, namespace: &str, manifest: &Value) {
 fn wait(site: &Installation, namespace: &str, what: &str, condition: &str) {
     let condition = format!("--for={condition}");
     let arguments = ["wait", "-n", namespace, what, &condition, "--timeout=120s"];
-    let output = site.cluster.kubectl(&arguments, "").unwrap();
-    if !output.status.success() {
-        let about = site.kubectl(&["describe", "-n", namespace, what]).unwrap();
-        let all = site.kubectl(&["get", "pods", "-A", "-o", "wide"]).unwrap();
-        panic!("{}\n{about}\n{all}", String::from_utf8_lossy(&output.stderr));
+    if let Err(error) = site.kubectl(&arguments) {
+        let about = site.kubectl_says(&["describe", "-n", namespace, what]);
+        let all = site.kubectl_says(&["get", "pods", "-A", "-o", "wide"]);
+        panic!("{error}\n{about}\n{all}");
     }
 }
 
@@ -97,14 +96,14 @@ fn assert_through_the_chain(answer: &Value, about: &str) {
     assert_eq!(answer["headers"]["via"], way, "{about}: {answer}");
 }
 
-/// Runs busybox in a container of a pod.
+/// What busybox says in a container of a pod.
 fn busybox(site: &Installation, namespace: &str, pod: &str, container: &str, arguments: &[&str]) -> String {
     let mut all = vec!["exec", "-n", namespace, pod, "-c", container, "--", "/busybox"];
     all.extend(arguments);
-    site.kubectl(&all).unwrap()
+    site.kubectl_says(&all)
 }
 
-/// Has a container of a pod ask for this URL; null when there is no answer.
+/// Has a container of a pod ask for this URL. When there is no answer, the object says what there was instead.
 fn wget(site: &Installation, namespace: &str, pod: &str, container: &str, url: &str) -> Value {
     // Debian's busybox does not survive an option `-T` of wget.
     let wget = ["timeout", "10", "/busybox", "wget", "-q", "-O", "-", url];

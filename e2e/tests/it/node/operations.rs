@@ -6,20 +6,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
 use lucid_e2e::{Answer, Installation, create_pod};
 use lucid_testbed::node;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::{create, installed, kill, pod, stored, values, wait};
+use super::{container, create, installed, kill, pod, stored, values, wait};
+use crate::common::eventually;
+
+const NAMESPACE: &str = "lucid-system";
 
 /// Pods each second.
 const RATE: u32 = 20;
 
 /// In one cluster, as a node takes its time to start.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes minutes: cargo test --workspace --test it -- --ignored node::operations"]
+#[ignore = "takes minutes: cargo test -p lucid-e2e --test it -- --ignored node::operations"]
 async fn lucid_is_updated_upgraded_and_removed_while_pods_are_created() {
     if !node::can_run() {
         return;
@@ -30,9 +36,10 @@ async fn lucid_is_updated_upgraded_and_removed_while_pods_are_created() {
     create(&site, "shop", &model).await;
     wait(&site, "shop", "pod/model", "condition=Ready");
     a_rolling_update_goes_unnoticed(&site).await;
-    an_upgrade_and_its_rollback_go_unnoticed(&site).await;
+    // With the replicas of the update, as they are on different nodes: none of before was in their way.
     a_replica_that_is_killed_lets_nothing_through(&site).await;
     a_node_that_is_lost_lets_nothing_through(&mut site).await;
+    an_upgrade_and_its_rollback_go_unnoticed(&site).await;
     the_policy_is_rolled_out_in_four_steps(&site).await;
     nothing_is_left(&site).await;
 }
@@ -88,7 +95,7 @@ impl Stream {
 }
 
 /// The names of the auditors that a pod was stored with.
-fn auditors(pod: &k8s_openapi::api::core::v1::Pod) -> BTreeSet<&str> {
+fn auditors(pod: &Pod) -> BTreeSet<&str> {
     let spec = pod.spec.as_ref().unwrap();
     let names = spec.containers.iter().map(|container| &*container.name);
     names.filter(|name| name.ends_with("-auditor")).collect()
@@ -104,66 +111,50 @@ fn assert_all_have_their_chain(answers: &[Answer], about: &str) {
 }
 
 async fn a_rolling_update_goes_unnoticed(site: &Installation) {
-    let before = operators(site);
+    let before = names(&operators(site, 2).await);
     let stream = Stream::begin(site, "update");
-    let kubectl = |arguments: &[&str]| site.kubectl(&[&["-n", "lucid-system"], arguments].concat()).unwrap();
-    kubectl(&["rollout", "restart", "deployment/lucid-operator"]);
-    let said = kubectl(&["rollout", "status", "deployment/lucid-operator", "--timeout=180s"]);
-    assert!(said.contains("successfully rolled out"), "{said}");
-    // Those that were replaced serve until they are gone.
-    for pod in &before {
-        wait(site, "lucid-system", pod, "delete");
-    }
+    site.kubectl(&["-n", NAMESPACE, "rollout", "restart", "deployment/lucid-operator"]).unwrap();
+    let after = names(&operators(site, 2).await);
     assert_all_have_their_chain(&stream.end().await, "during a rolling update");
-    assert!(operators(site).is_disjoint(&before), "all were replaced");
+    assert!(before.is_disjoint(&after), "all were replaced: {before:?}, {after:?}");
 }
 
-/// The pods of the operator, as `pod/NAME`.
-fn operators(site: &Installation) -> BTreeSet<String> {
-    let selector = "app.kubernetes.io/name=lucid-operator";
-    let names = site.kubectl(&["-n", "lucid-system", "get", "pods", "-l", selector, "-o", "name"]).unwrap();
-    names.lines().map(str::to_owned).collect()
+fn names(pods: &[Pod]) -> BTreeSet<String> {
+    pods.iter().map(ResourceExt::name_any).collect()
 }
 
-/// Those of the Deployment that serve, without those that are on their way out.
-fn ready_operators(site: &Installation) -> u8 {
-    let ready = "jsonpath={.status.readyReplicas}";
-    let get = ["-n", "lucid-system", "get", "deployment/lucid-operator", "-o", ready];
-    site.kubectl(&get).unwrap().parse().unwrap()
-}
-
-async fn an_upgrade_and_its_rollback_go_unnoticed(site: &Installation) {
-    let stream = Stream::begin(site, "upgrade");
-    let mut values = values();
-    values["injection"] = json!({"auditMode": "observe"});
-    values["operator"] = json!({"replicas": 3});
-    site.install(&values).await.unwrap();
-    assert_eq!(ready_operators(site), 3);
-    create(site, "shop", &waiting("upgraded")).await;
-    assert_eq!(audit_mode(site, "upgraded").await, "observe");
-
-    site.helm(&["rollback", "lucid"], "").await.unwrap();
-    create(site, "shop", &waiting("rolled-back")).await;
-    assert_eq!(audit_mode(site, "rolled-back").await, "enforce");
-    assert_all_have_their_chain(&stream.end().await, "during an upgrade and its rollback");
-}
-
-/// What an auditor of a pod is told.
-async fn audit_mode(site: &Installation, name: &str) -> Value {
-    let pod = stored(site, "shop", name).await;
-    let containers = pod["spec"]["containers"].as_array().unwrap();
-    let auditor = containers.iter().find(|one| one["name"] == "lucid-injection-auditor").unwrap();
-    let mut variables = auditor["env"].as_array().unwrap().iter();
-    variables.find(|variable| variable["name"] == "LUCID_AUDIT_MODE").unwrap()["value"].clone()
+/// The pods of the operator, once there are this many and all of them are ready. None of before is left then: those that are
+/// on their way out answer to their end.
+async fn operators(site: &Installation, count: usize) -> Vec<Pod> {
+    site.kubectl(&["-n", NAMESPACE, "rollout", "status", "deployment/lucid-operator", "--timeout=180s"])
+        .unwrap();
+    let pods = Api::<Pod>::namespaced(site.cluster.client(), NAMESPACE);
+    let those = ListParams::default().labels("app.kubernetes.io/name=lucid-operator");
+    eventually(async || {
+        let pods = pods.list(&those).await.unwrap().items;
+        let stay = pods.iter().all(|pod| pod.metadata.deletion_timestamp.is_none());
+        if stay && pods.len() == count {
+            Ok(pods)
+        } else {
+            Err(site.kubectl_says(&["-n", NAMESPACE, "get", "pods"]))
+        }
+    })
+    .await
 }
 
 /// Without a signal to prepare: until the API server hears of it, calls to that replica fail, and so do the pods.
 async fn a_replica_that_is_killed_lets_nothing_through(site: &Installation) {
     let stream = Stream::begin(site, "killed");
-    let victim = operators(site).pop_first().unwrap();
-    let (_, name) = victim.split_once('/').unwrap();
-    kill(site, &stored(site, "lucid-system", name).await, "lucid-operator");
-    wait(site, "lucid-system", &victim, "condition=Ready");
+    let victim = operators(site, 2).await[0].name_any();
+    let before = stored(site, NAMESPACE, &victim).await;
+    kill(site, &before, "lucid-operator");
+    // The kubelet goes on to call it ready until it has seen that it ended.
+    let restarts = &container(&before, "lucid-operator")["restartCount"];
+    eventually(async || {
+        let now = container(&stored(site, NAMESPACE, &victim).await, "lucid-operator");
+        if now["restartCount"] != *restarts && now["ready"] == true { Ok(()) } else { Err(now) }
+    })
+    .await;
     assert_none_is_without_its_chain(&stream.end().await);
     let stream = Stream::begin(site, "mended");
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -181,11 +172,9 @@ fn assert_none_is_without_its_chain(answers: &[Answer]) {
 
 /// Calls to a replica that is gone wait in vain until Kubernetes knows, some 40 s later.
 async fn a_node_that_is_lost_lets_nothing_through(site: &mut Installation) {
-    let place = |pod: &str, site: &Installation| {
-        site.kubectl(&["-n", "lucid-system", "get", pod, "-o", "jsonpath={.spec.nodeName}"]).unwrap()
-    };
-    let places: BTreeSet<_> = operators(site).iter().map(|pod| place(pod, site)).collect();
-    assert_eq!(places, ["node".to_owned(), "node-2".to_owned()].into(), "replicas are on different nodes");
+    let replicas = operators(site, 2).await;
+    let places = replicas.iter().map(|pod| pod.spec.as_ref().unwrap().node_name.as_deref().unwrap());
+    assert_eq!(places.collect::<BTreeSet<_>>(), ["node", "node-2"].into(), "replicas are on different nodes");
     let stream = Stream::begin(site, "lost");
     assert!(site.cluster.kill_node("node-2"));
     wait(site, "default", "node/node-2", "condition=Ready=Unknown");
@@ -206,24 +195,44 @@ async fn a_node_that_is_lost_lets_nothing_through(site: &mut Installation) {
     site.kubectl(&["delete", "node", "node-2"]).unwrap();
 }
 
+async fn an_upgrade_and_its_rollback_go_unnoticed(site: &Installation) {
+    let stream = Stream::begin(site, "upgrade");
+    let mut values = values();
+    values["injection"] = json!({"auditMode": "observe"});
+    values["operator"] = json!({"replicas": 3});
+    site.install(&values).await.unwrap();
+    operators(site, 3).await;
+    create(site, "shop", &waiting("upgraded")).await;
+    assert_eq!(audit_mode(site, "upgraded").await, "observe");
+
+    site.helm(&["rollback", "lucid"], "").await.unwrap();
+    operators(site, 2).await;
+    create(site, "shop", &waiting("rolled-back")).await;
+    assert_eq!(audit_mode(site, "rolled-back").await, "enforce");
+    assert_all_have_their_chain(&stream.end().await, "during an upgrade and its rollback");
+}
+
+/// What an auditor of a pod is told.
+async fn audit_mode(site: &Installation, name: &str) -> Value {
+    let pod = stored(site, "shop", name).await;
+    let containers = pod["spec"]["containers"].as_array().unwrap();
+    let auditor = containers.iter().find(|one| one["name"] == "lucid-injection-auditor").unwrap();
+    let mut variables = auditor["env"].as_array().unwrap().iter();
+    variables.find(|variable| variable["name"] == "LUCID_AUDIT_MODE").unwrap()["value"].clone()
+}
+
 /// The values that the chart has for the steps of docs/canary.md.
 async fn the_policy_is_rolled_out_in_four_steps(site: &Installation) {
     let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/lucid");
     for (step, replicas, enforced) in [(1, 1, false), (2, 3, false), (3, 1, true), (4, 3, true)] {
         let values = format!("{chart}/canary/{step}.yaml");
         site.helm(&["upgrade", "lucid", chart, "--reuse-values", "-f", &values], "").await.unwrap();
-        assert_eq!(ready_operators(site), replicas, "step {step}");
-        // It has no tier. Replicas of the step before answer until they are gone.
-        let begin = Instant::now();
-        loop {
-            let answer = create_pod(&site.cluster.client(), "shop", &waiting_of("step")).await.unwrap();
-            let said = format!("{}{}", answer.refusal(), answer.warnings.join("\n"));
-            if said.contains("label lucid.computing/tier is missing") && answer.result.is_err() == enforced {
-                break;
-            }
-            assert!(begin.elapsed() < Duration::from_secs(60), "step {step}: {said}");
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        }
+        operators(site, replicas).await;
+        // It has no tier.
+        let answer = create_pod(&site.cluster.client(), "shop", &waiting_of("step")).await.unwrap();
+        let said = format!("{}{}", answer.refusal(), answer.warnings.join("\n"));
+        assert!(said.contains("label lucid.computing/tier is missing"), "step {step}: {said}");
+        assert_eq!(answer.result.is_err(), enforced, "step {step}: {said}");
     }
 }
 
@@ -232,20 +241,18 @@ async fn nothing_is_left(site: &Installation) {
     assert!(uninstalled.contains("uninstalled"), "{uninstalled}");
     site.kubectl(&["delete", "crd", "auditors.lucid.computing"]).unwrap();
 
-    let kinds = site.kubectl(&["api-resources", "--verbs=list", "-o", "name"]).unwrap();
-    // Events tell of what was.
-    let kinds: Vec<_> = kinds.lines().filter(|kind| !kind.starts_with("events")).collect();
-    let begin = Instant::now();
-    loop {
-        let names = site.kubectl(&["get", &kinds.join(","), "-A", "-o", "name"]).unwrap();
+    // What ran on the lost node goes when Kubernetes looks for it next.
+    eventually(async || {
+        let kinds =
+            site.kubectl(&["api-resources", "--verbs=list", "-o", "name"]).map_err(|it| it.to_string())?;
+        // Events tell of what was.
+        let kinds: Vec<_> = kinds.lines().filter(|kind| !kind.starts_with("events")).collect();
+        let names = site.kubectl(&["get", &kinds.join(","), "-A", "-o", "name"]);
+        let names = names.map_err(|error| error.to_string())?;
         let of_lucid = names.lines().filter(|name| name.contains("lucid")).collect::<Vec<_>>();
-        if of_lucid == ["namespace/lucid-system"] {
-            break;
-        }
-        // What ran on the lost node goes when Kubernetes looks for it next.
-        assert!(begin.elapsed() < Duration::from_secs(120), "{of_lucid:?}");
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
+        if of_lucid == ["namespace/lucid-system"] { Ok(()) } else { Err(of_lucid.join("\n")) }
+    })
+    .await;
 
     // Pods are created as if it had never been there, and those with a chain keep it.
     let answer = create_pod(&site.cluster.client(), "shop", &waiting("without")).await.unwrap();

@@ -1,0 +1,32 @@
+//! What is said of tests that are not run.
+
+use std::process::Command;
+
+use lucid_testbed::{has_program, skip};
+
+#[test]
+#[ignore = "run by the next test, in a process"]
+fn needs_what_is_not_there() {
+    if !has_program("no-such-program") {
+        skip("this too");
+    }
+}
+
+#[test]
+fn a_test_that_passes_as_it_is_skipped_is_named_and_one_that_may_not_be_skipped_fails() {
+    let test = "skip::needs_what_is_not_there";
+    // Its output is taken by the harness, as that of every test.
+    let mut captured = Command::new(std::env::current_exe().unwrap());
+    captured.args(["--ignored", "--exact", test]).env("RUST_TEST_THREADS", "2");
+    for (value, passes) in [(None, true), (Some("0"), true), (Some(""), true), (Some("1"), false)] {
+        captured.env_remove("LUCID_NEED_ALL").envs(value.map(|value| ("LUCID_NEED_ALL", value)));
+        let output = captured.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.success(), passes, "{value:?}: {said}");
+        let lines = [
+            format!("testbed: skipped {test}: no-such-program is not installed\n"),
+            format!("testbed: skipped {test}: this too\n"),
+        ];
+        assert_eq!(said, if passes { lines.concat() } else { String::new() }, "{value:?}");
+    }
+}
