@@ -12,6 +12,7 @@
 //! What this one looks for is a list of phrases: [`Phrases`]. **To write an auditor of your own, replace that**: the text of
 //! requests comes to it whole, that of answers piece by piece.
 
+mod end;
 mod forward;
 mod phrases;
 mod serve;
@@ -41,6 +42,7 @@ use hyper::{Method, StatusCode, Version};
 use serde_json::json;
 use tokio::time::timeout;
 
+pub use end::{Stage, stages};
 use forward::Next;
 pub use phrases::Phrases;
 pub use serve::serve;
