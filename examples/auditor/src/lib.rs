@@ -14,6 +14,7 @@
 
 mod end;
 mod forward;
+mod json;
 mod phrases;
 mod serve;
 mod settings;
