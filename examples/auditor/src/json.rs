@@ -3,6 +3,8 @@
 //! This is no parser: it builds nothing, and has no opinion on what is valid, too deep, said twice, or followed by another
 //! document. Who parses a text behind this auditor may take what a parser here would not.
 
+use memchr::memchr3;
+
 /// As much of a name as is looked at, in bytes.
 const LONGEST_NAME: usize = 64;
 
@@ -36,29 +38,33 @@ impl Reader {
         if self.in_string && self.is_value() {
             self.begin(&mut meant);
         }
-        for &byte in piece {
-            // No string goes over the end of a line, so that what is no JSON does not confuse the lines after it.
+        let mut rest = piece;
+        loop {
+            if self.escape.is_empty() {
+                let special = memchr3(b'"', b'\\', b'\n', rest).unwrap_or(rest.len());
+                let (plain, from_special) = rest.split_at(special);
+                self.say(plain, &mut meant);
+                rest = from_special;
+            }
+            let Some((&byte, after)) = rest.split_first() else { break };
+            rest = after;
             if byte == b'\n' {
+                // No string goes over the end of a line, so that what is no JSON does not confuse the lines after it.
+                (self.in_string, self.before) = (false, byte);
                 self.escape.clear();
-                self.in_string = false;
+                meant.text.push(byte);
             } else if byte == b'\\' || !self.escape.is_empty() {
                 if let Some(char) = self.unescape(byte) {
                     self.say(char.encode_utf8(&mut [0; 4]).as_bytes(), &mut meant);
                 }
-                continue;
-            } else if byte == b'"' {
+            } else {
                 self.in_string = !self.in_string;
                 match self.in_string {
                     true => self.begin(&mut meant),
                     false => self.before = byte,
                 }
-            } else if self.in_string {
-                self.say(&[byte], &mut meant);
-                continue;
-            } else if !byte.is_ascii_whitespace() {
-                self.before = byte;
+                meant.text.push(byte);
             }
-            meant.text.push(byte);
         }
         meant
     }
@@ -76,13 +82,19 @@ impl Reader {
     }
 
     fn say(&mut self, text: &[u8], meant: &mut Meant) {
+        if text.is_empty() {
+            return;
+        }
         self.half = None;
         meant.text.extend_from_slice(text);
-        match meant.values.last_mut() {
-            _ if !self.in_string => {}
-            Some((_, value)) if self.is_value() => value.extend_from_slice(text),
-            _ if self.name.len() < LONGEST_NAME => self.name.extend_from_slice(text),
-            _ => {}
+        if !self.in_string {
+            let last = text.iter().rfind(|byte| !byte.is_ascii_whitespace());
+            self.before = last.copied().unwrap_or(self.before);
+        } else if !self.is_value() {
+            let room = LONGEST_NAME.saturating_sub(self.name.len());
+            self.name.extend(text.iter().take(room));
+        } else if let Some((_, value)) = meant.values.last_mut() {
+            value.extend_from_slice(text);
         }
     }
 
