@@ -7,6 +7,7 @@
 //! - every other request goes on to `LUCID_CHAIN_NEXT`, the next auditor or the model, and its answer comes back as it
 //!   arrives: `forward.rs`;
 //! - `LUCID_AUDIT_MODE` says whether what is found is held back, `enforce`, or only told, `observe`: [`Mode`];
+//! - at SIGTERM it goes on for some time, since its neighbours do: [`stages`];
 //! - it runs as whatever user it is given, with a file system that cannot be written.
 //!
 //! What this one looks for is a list of phrases: [`Phrases`]. **To write an auditor of your own, replace that**: the text of
