@@ -3,6 +3,7 @@
 mod chain;
 mod images;
 mod operations;
+mod validator;
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,0 +1,162 @@
+//! lucid-validator in pods: it judges, and each replica keeps its decisions on a volume.
+
+use std::process::Command;
+
+use lucid_e2e::{Installation, create_pod, program};
+use lucid_testbed::node;
+use serde_json::{Value, json};
+
+use super::{container, on_node, pod, processes, stored, values, wait};
+use crate::common::ENABLED;
+
+const NAMESPACE: &str = "lucid-system";
+const REPLICAS: [&str; 2] = ["lucid-validator-0", "lucid-validator-1"];
+/// That of lucid-validator, in its image and in the chart.
+const UID: &str = "65532";
+
+#[tokio::test]
+async fn each_validator_keeps_what_it_refuses_in_a_sealed_log_on_its_volume() {
+    if !node::can_run() {
+        return;
+    }
+    let site = Installation::prepare().await.unwrap();
+    site.cluster.create_namespace("shop", &[ENABLED]).await.unwrap();
+    let restricted = ("pod-security.kubernetes.io/enforce", "restricted");
+    site.cluster.create_namespace(NAMESPACE, &[restricted]).await.unwrap();
+    for number in 0..REPLICAS.len() {
+        add_volume(&site, number);
+    }
+    add_key(&site);
+    let mut values = values();
+    values["webhooks"] = json!({"validating": {"by": "validator"}});
+    values["policy"] = json!({"admissionMode": "enforce"});
+    values["decisions"] =
+        json!({"log": {"enabled": true, "size": "64Mi", "key": {"secret": "lucid-decisions"}}});
+    site.install(&values).await.unwrap();
+
+    judge(&site, "before").await;
+    for replica in REPLICAS {
+        it_writes_nowhere_but_on_its_volume(&site, replica).await;
+    }
+    let before = logs(&site).await;
+    assert_kept(&before, "before");
+
+    // Pods go, and the volumes stay.
+    for replica in REPLICAS {
+        site.kubectl(&["delete", "pod", "-n", NAMESPACE, replica]).unwrap();
+    }
+    let status = ["rollout", "status", "-n", NAMESPACE, "statefulset/lucid-validator", "--timeout=180s"];
+    site.kubectl(&status).unwrap();
+    judge(&site, "after").await;
+    let after = logs(&site).await;
+    assert_kept(&after, "after");
+    for (before, after) in before.iter().zip(&after) {
+        assert!(after.starts_with(before), "{after:?} goes on from {before:?}");
+    }
+}
+
+/// As a provisioner of volumes makes one: a folder of the node, which is root's.
+fn add_volume(site: &Installation, number: usize) {
+    let path = format!("/var/lib/volumes/{number}");
+    assert!(
+        site.cluster.command_on("node", "mkdir").unwrap().args(["-p", &path]).status().unwrap().success()
+    );
+    let place = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": ["node"]});
+    // Unlike one of kind hostPath it gets the pod's group.
+    let volume = json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": format!("volume-{number}")},
+        "spec": {
+            "capacity": {"storage": "64Mi"}, "accessModes": ["ReadWriteOnce"], "local": {"path": path},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [place]}]}},
+        },
+    });
+    let created = site.cluster.kubectl(&["create", "-f", "-"], &volume.to_string()).unwrap();
+    assert!(created.status.success(), "{created:?}");
+}
+
+/// As docs/audit-log.md has it.
+fn add_key(site: &Installation) {
+    let path = site.cluster.folder().join("decisions.key");
+    let mut make = Command::new(program("lucid-validator").unwrap());
+    let made =
+        make.args(["audit", "key", "--origin", "lucid.computing", "--out"]).arg(&path).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let file = format!("--from-file={}", path.display());
+    site.kubectl(&["create", "secret", "generic", "-n", NAMESPACE, "lucid-decisions", &file]).unwrap();
+}
+
+/// One pod passes; another has no tier, and is refused. That nobody runs them is all the same.
+async fn judge(site: &Installation, name: &str) {
+    let mut manifest = pod(&format!("{name}-refused"), &json!({}));
+    manifest["spec"]["schedulerName"] = json!("nobody");
+    let answer = create_pod(&site.cluster.client(), "shop", &manifest).await.unwrap();
+    let refusal = answer.refusal();
+    assert!(
+        refusal.starts_with("admission webhook \"validate.lucid.computing\" denied the request")
+            && refusal.contains("label lucid.computing/tier is missing"),
+        "{answer:?}"
+    );
+    manifest["metadata"]["name"] = json!(format!("{name}-passed"));
+    manifest["metadata"]["labels"] = json!({"lucid.computing/tier": "A"});
+    create_pod(&site.cluster.client(), "shop", &manifest).await.unwrap().stored().unwrap();
+}
+
+async fn it_writes_nowhere_but_on_its_volume(site: &Installation, replica: &str) {
+    wait(site, NAMESPACE, &format!("pod/{replica}"), "condition=Ready");
+    let pod = stored(site, NAMESPACE, replica).await;
+    assert_eq!(container(&pod, "lucid-validator")["restartCount"], 0);
+    let process = &processes(site, &pod, "lucid-validator")[0];
+    let on_node = |line: &str| on_node(site, &pod, line);
+    let ids = on_node(&format!("grep -E '^(Uid|Gid|Groups|CapEff|NoNewPrivs):' /proc/{process}/status"));
+    let ids: Vec<_> = ids.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    let four = [UID; 4].join(" ");
+    let expected = [
+        format!("Uid: {four}"),
+        format!("Gid: {four}"),
+        format!("Groups: {UID}"),
+        "CapEff: 0000000000000000".into(),
+        "NoNewPrivs: 1".into(),
+    ];
+    assert_eq!(ids, expected);
+
+    let mounts = on_node(&format!("cat /proc/{process}/mounts"));
+    let writable: Vec<_> = mounts
+        .lines()
+        .map(|line| line.split(' ').collect::<Vec<_>>())
+        .filter(|mount| mount[3].split(',').next() == Some("rw"))
+        .map(|mount| mount[1])
+        .filter(|path| !path.starts_with("/dev") && !path.starts_with("/proc"))
+        .collect();
+    assert_eq!(writable, ["/var/lib/lucid"], "{mounts}");
+
+    let folder = format!("/proc/{process}/root/var/lib/lucid/decisions");
+    let files = on_node(&format!("cd {folder} && find . -type f -printf '%U %G %p\\n' | sort -k 3"));
+    for file in ["./checkpoint", "./vkey", "./segments/00000000000000000000.jsonl"] {
+        assert!(files.lines().any(|line| line == format!("{UID} {UID} {file}")), "{file} is not in {files}");
+    }
+}
+
+/// The records of each replica, of logs that are intact.
+async fn logs(site: &Installation) -> [Vec<Value>; 2] {
+    let mut logs = [const { Vec::new() }; 2];
+    for (replica, log) in REPLICAS.iter().zip(&mut logs) {
+        let exec = ["exec", "-n", NAMESPACE, replica, "--", "/lucid-validator", "audit", "verify"];
+        let verdict = site.kubectl(&[&exec[..], &["/var/lib/lucid/decisions"]].concat()).unwrap();
+        assert!(verdict.contains(&format!("intact (lucid.computing/{replica})")), "{verdict}");
+        let pod = stored(site, NAMESPACE, replica).await;
+        let process = &processes(site, &pod, "lucid-validator")[0];
+        let folder = format!("/proc/{process}/root/var/lib/lucid/decisions");
+        let lines = on_node(site, &pod, &format!("cat {folder}/segments/*.jsonl"));
+        log.extend(lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()));
+    }
+    logs
+}
+
+/// By whichever replica was asked.
+fn assert_kept(logs: &[Vec<Value>; 2], name: &str) {
+    for (pod, allowed) in [(format!("{name}-refused"), false), (format!("{name}-passed"), true)] {
+        let about: Vec<_> = logs.iter().flatten().filter(|record| record["name"] == *pod).collect();
+        assert_eq!(about.len(), 1, "{pod}: {logs:?}");
+        assert_eq!(about[0]["allowed"], allowed, "{pod}: {about:?}");
+    }
+}
