@@ -7,6 +7,7 @@ use std::str::FromStr;
 use kube::{Client, Config};
 use lucid_certs::injector::{ApiServerCa, Injector, InjectorError, InjectorMetrics};
 use lucid_process::{parse_namespace, parse_object_name};
+use lucid_serving::rights::{MissingRights, Need, Right, watch};
 use lucid_webhook::{AdminServer, BindError, Readiness};
 use prometheus_client::registry::Registry;
 use snafu::{ResultExt, Snafu};
@@ -53,6 +54,39 @@ pub struct CainjectorArgs {
     #[arg(long, env = "LUCID_CAINJECTOR_BESIDE_CERT_MANAGER", value_name = "BOOL", default_value = "false")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     beside_cert_manager: bool,
+}
+
+impl CainjectorArgs {
+    /// The rights that these options need. Of Secrets there is none: which are read is said by annotations, and they may be
+    /// granted by name.
+    fn needs(&self) -> Vec<Need> {
+        const INJECT: [&str; 4] = ["get", "list", "watch", "patch"];
+        const NOBODY: &str = "no CAs are injected into them, and it does not get ready";
+        let vital = |right, loss| Need { right, is_vital: true, loss };
+        let mut needs: Vec<_> = [
+            ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+            ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+            ("apiextensions.k8s.io", "customresourcedefinitions"),
+            ("apiregistration.k8s.io", "apiservices"),
+        ]
+        .map(|(group, resource)| vital(Right::new(&INJECT, group, resource), NOBODY))
+        .into();
+        if self.openshift_ca != Some(OpenshiftCa::None) {
+            needs.push(vital(Right::new(&INJECT, "", "configmaps"), NOBODY));
+        }
+        if !self.beside_cert_manager {
+            for namespace in &self.cert_manager_namespaces {
+                let right = Right::new(&["list"], "apps", "deployments").within(namespace);
+                needs.push(vital(
+                    right,
+                    "it is not known whether cert-manager injects, and it does not get ready",
+                ));
+            }
+        }
+        let events = Right::new(&["create", "patch"], "events.k8s.io", "events");
+        needs.push(Need { right: events, is_vital: false, loss: "nobody sees events about annotations" });
+        needs
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,6 +169,7 @@ pub async fn cainjector(args: CainjectorArgs) -> Result<(), CainjectorError> {
     let readiness = Readiness::default();
     let injecting = readiness.condition("all objects known and nobody else injecting");
     let mut registry = Registry::with_prefix("lucid");
+    tokio::spawn(watch(client.clone(), args.needs(), MissingRights::new(&mut registry)));
     let mut injector = Injector::new(client)
         .with_api_server_ca(api_server_ca)
         .with_metrics(InjectorMetrics::new(&mut registry))

@@ -38,12 +38,17 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
 {{- end -}}
 
 {{- with $values.certificates -}}
+  {{- $always := "would be raised at each renewal: set metrics.prometheusRule.enabled=false and bring rules of your own." -}}
   {{- $is := printf "certificates.source is %q" .source -}}
   {{- range $program := include "lucid.programs" $ | fromYamlArray -}}
     {{- $name := trimPrefix "lucid-" $program -}}
     {{- $volume := get $values.certificates.volumes $name -}}
     {{- if and (eq $values.certificates.source "files") (not $volume) -}}
       {{- $said = append $said (printf "certificates.source=files needs certificates.volumes.%s, a volume with tls.crt, tls.key and ca.crt." $name) -}}
+    {{- end -}}
+    {{- $secret := get $values.certificates.secrets $name -}}
+    {{- if and $volume $secret (ne $values.certificates.source "self-signed") -}}
+      {{- $said = append $said (printf "certificates.secrets.%s names a Secret that nobody reads, for certificates.volumes.%s is read in its place: leave one of them out." $name $name) -}}
     {{- end -}}
     {{- if and (eq $values.certificates.source "self-signed") $volume -}}
       {{- $said = append $said (printf "certificates.volumes.%s is mounted for nothing: %s, which keeps its certificates in a Secret and in memory." $name $is) -}}
@@ -79,7 +84,10 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
       {{- $said = append $said "certificates.selfSigned.caRenewBefore must be longer than trustSettle and one and a half times certificateLifetime together, or an authority would expire before its successor has taken over." -}}
     {{- end -}}
     {{- if and $values.metrics.prometheusRule.enabled (lt $leaf 345600) -}}
-      {{- $said = append $said "certificates.selfSigned.certificateLifetime is below 96h, so that the alert LucidServingCertificateExpiresSoon, a day before the end, would be raised at each renewal: set metrics.prometheusRule.enabled=false and bring rules of your own." -}}
+      {{- $said = append $said (printf "certificates.selfSigned.certificateLifetime is below 96h, so that the alert LucidServingCertificateExpiresSoon, a day before the end, %s" $always) -}}
+    {{- end -}}
+    {{- if and $values.metrics.prometheusRule.enabled (le $renew 604800) -}}
+      {{- $said = append $said (printf "certificates.selfSigned.caRenewBefore is not above 168h, so that the alert LucidCertificateExpiresSoon, seven days before the end, %s" $always) -}}
     {{- end -}}
     {{- if le $leaf (mul 3 (add $settle 60) | int) -}}
       {{- $said = append $said "certificates.selfSigned.certificateLifetime must be longer than three times trustSettle and a minute, or a certificate could expire before its successor is served." -}}
@@ -101,6 +109,9 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
     {{- if and (or .kind .group) (not .name) -}}
       {{- $said = append $said "certificates.certManager.issuerRef has no name: without one the chart makes an Issuer of its own." -}}
     {{- end -}}
+  {{- end -}}
+  {{- if and (eq .source "cert-manager") .certManager.create $values.metrics.prometheusRule.enabled (le (include "lucid.seconds" .certManager.renewBefore | int) 604800) -}}
+    {{- $said = append $said (printf "certificates.certManager.renewBefore is not above 168h, so that the alert LucidCertificateExpiresSoon, seven days before the end, %s" $always) -}}
   {{- end -}}
   {{- if and (eq .source "cert-manager") (le (include "lucid.seconds" .certManager.duration | int) (include "lucid.seconds" .certManager.renewBefore | int)) -}}
     {{- $said = append $said "certificates.certManager.duration must be longer than renewBefore, or a new certificate would be due for renewal at once." -}}
@@ -183,6 +194,14 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
   {{- end -}}
 {{- end -}}
 
+{{- if and $values.notary.strict $values.webhooks.validating.enabled (ne (toString $values.policy.admissionMode) "audit") (not $values.policy.exemptions) -}}
+  {{- range ($values.catalogue | default dict).chain -}}
+    {{- if not (contains "@" .image) -}}
+      {{- $said = append $said (printf "notary.strict=true refuses pods with auditor %s of catalogue.chain, whose image %s has no digest: name it as %s@sha256:…." .name .image .image) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+
 {{- $names := dict -}}
 {{- $ports := dict -}}
 {{- range ($values.catalogue | default dict).chain -}}
@@ -232,7 +251,7 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
   {{- end -}}
   {{- $seen := dict -}}
   {{- range $of.extraEnv -}}
-    {{- if or (eq .name "POD_NAME") (and (hasPrefix "LUCID_" .name) (not (has .name (list "LUCID_LISTEN" "LUCID_ADMIN_LISTEN" "LUCID_VERIFIER_LISTEN" "LUCID_WEBHOOK_URL")))) -}}
+    {{- if or (and (eq .name "POD_NAME") (eq $name "validator") $values.decisions.log.enabled) (and (hasPrefix "LUCID_" .name) (not (has .name (list "LUCID_LISTEN" "LUCID_ADMIN_LISTEN" "LUCID_VERIFIER_LISTEN" "LUCID_WEBHOOK_URL")))) -}}
       {{- $said = append $said (printf "%s.extraEnv sets %s, which the chart sets from other values." $name .name) -}}
     {{- end -}}
     {{- if hasKey $seen .name -}}

@@ -66,10 +66,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- $seconds -}}
 {{- end }}
 
-{{/* A quantity such as 500m or 1.5Gi, as a number. */}}
+{{/* A quantity such as 500m, 1.5Gi or 1e9, as a number. */}}
 {{- define "lucid.quantity" -}}
-{{- $number := regexFind "^[0-9.]+" (toString .) -}}
-{{- $factors := dict "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976 -}}
+{{- $number := regexFind "^[0-9.]+([eE][-+]?[0-9]+)?" (toString .) -}}
+{{- $factors := dict "n" 1e-9 "u" 1e-6 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976 -}}
 {{- mulf (float64 $number) (get $factors (trimPrefix $number (toString .)) | default 1) -}}
 {{- end }}
 

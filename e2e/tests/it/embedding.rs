@@ -1,10 +1,16 @@
 //! examples/embed: an operator of somebody else, with the rights of its manifest.
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::Api;
 use kube::api::PostParams;
+use kube::{Api, Client};
 use lucid_e2e::{call, create_pod, program};
 use lucid_testbed::{Cluster, Process, can_use_namespaces};
 use serde_json::json;
@@ -17,63 +23,182 @@ fn sixty_lines_are_enough() {
     assert!(lines <= 60, "examples/embed has {lines} lines");
 }
 
+/// A cluster with what the manifest says, and the namespaces `shop`, which asks for the webhook, and `other`.
+struct Site {
+    cluster: Cluster,
+    /// Where the operator listens: beside the API server, which stands for the node of its Deployment.
+    address: String,
+    log: PathBuf,
+}
+
+impl Site {
+    async fn prepare() -> Self {
+        let cluster = Cluster::builder().webhooks_by_service().start().await.unwrap();
+        let manifest = include_str!("../../../examples/embed/deploy.yaml");
+        let applied = cluster.kubectl(&["apply", "--server-side", "-f", "-"], manifest).unwrap();
+        assert!(applied.status.success(), "{applied:?}");
+        let address = cluster.server().parse::<http::Uri>().unwrap().host().unwrap().to_owned();
+        let slice: EndpointSlice = serde_json::from_value(json!({
+            "metadata": {"name": "tidy", "labels": {"kubernetes.io/service-name": "tidy"}}, "addressType": "IPv4",
+            "ports": [{"port": 8443}], "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
+        }))
+        .unwrap();
+        let slices = Api::<EndpointSlice>::namespaced(cluster.client(), "tidy-system");
+        slices.create(&PostParams::default(), &slice).await.unwrap();
+        cluster.create_namespace("shop", &[("tidy.example.com/enabled", "true")]).await.unwrap();
+        cluster.create_namespace("other", &[]).await.unwrap();
+        let log = cluster.folder().join("tidy.log");
+        Self { cluster, address, log }
+    }
+
+    fn start(&self) -> Process {
+        let user = "system:serviceaccount:tidy-system:tidy";
+        let kubeconfig = self.cluster.folder().join("tidy.kubeconfig");
+        let text = self.cluster.kubeconfig_for(user, Some("system:serviceaccounts")).unwrap();
+        std::fs::write(&kubeconfig, text).unwrap();
+        let mut command = self.cluster.command(program("example-embed").unwrap());
+        command.env("KUBECONFIG", &kubeconfig);
+        Process::start("tidy", command, self.log.clone()).unwrap()
+    }
+
+    fn at(&self, port: u16) -> SocketAddr {
+        format!("{}:{port}", self.address).parse().unwrap()
+    }
+
+    /// Until pods are changed: the API server has to have heard of the registration, and whom to trust.
+    async fn until_it_is_called(&self) {
+        eventually_holds("it is not ready", async || {
+            let ready = call(&self.cluster, self.at(8080), "/readyz", None).await;
+            ready.is_ok_and(|ready| ready.status.is_success())
+        })
+        .await;
+        let pods = "/api/v1/namespaces/shop/pods?dryRun=All";
+        let manifest = pod("web", json!({}), json!({}));
+        eventually(async || {
+            let client = self.cluster.client();
+            let sent =
+                lucid_e2e::send(&client, http::Method::POST, pods, "application/json", &manifest).await;
+            owner(sent)
+        })
+        .await;
+    }
+
+    async fn registration(&self) -> Option<MutatingWebhookConfiguration> {
+        Api::all(self.cluster.client()).get_opt("tidy").await.unwrap()
+    }
+
+    /// What the API server trusts.
+    async fn bundle(&self) -> String {
+        let webhook = self.registration().await.unwrap().webhooks.unwrap().remove(0);
+        String::from_utf8(webhook.client_config.ca_bundle.unwrap_or_default().0).unwrap()
+    }
+
+    /// The value of the series that begins so; none when there is no such series.
+    async fn metric(&self, series: &str) -> Option<f64> {
+        let metrics = reqwest::get(format!("http://{}/metrics", self.at(8080))).await.unwrap();
+        let metrics = metrics.text().await.unwrap();
+        let line = metrics.lines().find(|line| line.starts_with(series))?;
+        line.rsplit(' ').next()?.parse().ok()
+    }
+
+    fn assert_nothing_went_wrong(&self) {
+        let said = std::fs::read_to_string(&self.log).unwrap();
+        assert!(!said.contains("forbidden") && !said.contains("ERROR"), "{said}");
+    }
+}
+
+/// Whether whoever creates pods is named in one as its owner.
+fn owner(sent: Result<lucid_e2e::Answer, lucid_e2e::Error>) -> Result<(), String> {
+    let pod = sent.and_then(lucid_e2e::Answer::stored).map_err(|refusal| refusal.to_string())?;
+    let annotations = pod.metadata.annotations.unwrap_or_default();
+    let is_named = annotations.get("tidy.example.com/owner").is_some_and(|owner| owner == "kubernetes-admin");
+    if is_named { Ok(()) } else { Err(format!("{annotations:?}")) }
+}
+
+/// Pods that are created in `shop` until `stop`; each has to be changed. How many there were.
+async fn create_pods(client: Client, stop: Arc<AtomicBool>) -> u32 {
+    let mut count = 0;
+    while !stop.load(Ordering::Relaxed) {
+        count += 1;
+        let manifest = pod(&format!("web-{count}"), json!({}), json!({}));
+        owner(create_pod(&client, "shop", &manifest).await).unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    count
+}
+
 #[tokio::test]
 async fn an_operator_of_somebody_else_changes_pods_with_a_certificate_of_its_own() {
     if !can_use_namespaces() {
         return;
     }
-    let path = program("example-embed").unwrap();
-    let cluster = Cluster::builder().webhooks_by_service().start().await.unwrap();
-    let manifest = include_str!("../../../examples/embed/deploy.yaml");
-    let applied = cluster.kubectl(&["apply", "--server-side", "-f", "-"], manifest).unwrap();
-    assert!(applied.status.success(), "{applied:?}");
-    // It runs beside the API server, which stands for the node of its Deployment.
-    let address = cluster.server().parse::<http::Uri>().unwrap().host().unwrap().to_owned();
-    let slice: EndpointSlice = serde_json::from_value(json!({
-        "metadata": {"name": "tidy", "labels": {"kubernetes.io/service-name": "tidy"}}, "addressType": "IPv4",
-        "ports": [{"port": 8443}], "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
-    }))
-    .unwrap();
-    let slices = Api::<EndpointSlice>::namespaced(cluster.client(), "tidy-system");
-    slices.create(&PostParams::default(), &slice).await.unwrap();
-    let user = "system:serviceaccount:tidy-system:tidy";
-    let kubeconfig = cluster.folder().join("tidy.kubeconfig");
-    std::fs::write(&kubeconfig, cluster.kubeconfig_for(user, Some("system:serviceaccounts")).unwrap())
-        .unwrap();
-    let log = cluster.folder().join("tidy.log");
-    let mut command = cluster.command(path);
-    command.env("KUBECONFIG", &kubeconfig);
-    let operator = Process::start("tidy", command, log.clone()).unwrap();
-
-    let admin = format!("{address}:8080").parse().unwrap();
-    eventually_holds("it is not ready", async || {
-        call(&cluster, admin, "/readyz", None).await.is_ok_and(|ready| ready.status.is_success())
-    })
-    .await;
-    let labels = [("tidy.example.com/enabled", "true")];
-    cluster.create_namespace("shop", &labels).await.unwrap();
-    cluster.create_namespace("other", &[]).await.unwrap();
+    let site = Site::prepare().await;
+    let operator = site.start();
+    site.until_it_is_called().await;
     let manifest = pod("web", json!({}), json!({}));
-    // The API server has to have heard of the registration, and whom to trust.
-    eventually(async || {
-        let path = "/api/v1/namespaces/shop/pods?dryRun=All";
-        let sent =
-            lucid_e2e::send(&cluster.client(), http::Method::POST, path, "application/json", &manifest).await;
-        let pod = sent.unwrap().stored().map_err(|refusal| refusal.to_string())?;
-        let annotations = pod.metadata.annotations.unwrap_or_default();
-        let owner = annotations.get("tidy.example.com/owner");
-        let is_named = owner.is_some_and(|owner| owner == "kubernetes-admin");
-        if is_named { Ok(()) } else { Err(format!("{annotations:?}")) }
-    })
-    .await;
-    let other = create_pod(&cluster.client(), "other", &manifest).await.unwrap().stored().unwrap();
+    let other = create_pod(&site.cluster.client(), "other", &manifest).await.unwrap().stored().unwrap();
     assert_eq!(other.metadata.annotations, None, "a namespace that has not asked for it");
 
-    let secrets = Api::<Secret>::namespaced(cluster.client(), "tidy-system");
+    let secrets = Api::<Secret>::namespaced(site.cluster.client(), "tidy-system");
     assert!(secrets.get("tidy-ca").await.unwrap().data.is_some());
-    let registered = Api::<MutatingWebhookConfiguration>::all(cluster.client()).get("tidy").await.unwrap();
-    assert!(registered.webhooks.unwrap()[0].client_config.ca_bundle.is_some());
-    let said = std::fs::read_to_string(&log).unwrap();
-    assert!(!said.contains("forbidden") && !said.contains("ERROR"), "{said}");
+    assert!(site.bundle().await.contains("BEGIN CERTIFICATE"));
+    let calls = site.metric("admission_requests_total{webhook=\"owner.tidy.example.com\"").await;
+    assert!(calls.is_some_and(|calls| calls >= 1.0), "{calls:?}");
+    assert_eq!(site.metric("certificate_ready ").await, Some(1.0));
+    site.assert_nothing_went_wrong();
     operator.kill();
+}
+
+#[tokio::test]
+#[ignore = "takes more than a minute: as long as API servers are given to hear of another authority"]
+async fn slow_an_operator_of_somebody_else_gets_another_certificate_while_pods_are_created() {
+    if !can_use_namespaces() {
+        return;
+    }
+    let site = Site::prepare().await;
+    let operator = site.start();
+    site.until_it_is_called().await;
+    let before = site.bundle().await;
+    let swapped = "certificate_reloads_total{source=\"self-managed\",result=\"swapped\"";
+    let swaps = site.metric(swapped).await.unwrap();
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let pods = tokio::spawn(create_pods(site.cluster.client(), Arc::clone(&stop)));
+    // Who deletes the authority wants another one.
+    let secrets = Api::<Secret>::namespaced(site.cluster.client(), "tidy-system");
+    secrets.delete("tidy-ca", &Default::default()).await.unwrap();
+    eventually_holds("the API server is not told of another authority", async || {
+        let bundle = site.bundle().await;
+        bundle.contains(before.trim()) && bundle.len() > before.len()
+    })
+    .await;
+    eventually_holds("the certificate is not replaced", async || {
+        site.metric(swapped).await.is_some_and(|now| now > swaps)
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    stop.store(true, Ordering::Relaxed);
+    let created = pods.await.unwrap();
+    assert!(created > 20, "{created} pods");
+    site.assert_nothing_went_wrong();
+    operator.kill();
+}
+
+#[tokio::test]
+async fn an_operator_of_somebody_else_that_cannot_have_its_port_registers_nothing() {
+    if !can_use_namespaces() {
+        return;
+    }
+    let site = Site::prepare().await;
+    let mut command = site.cluster.command("busybox");
+    command.args(["httpd", "-f", "-p", "8443"]);
+    let other = Process::start("httpd", command, site.cluster.folder().join("httpd.log")).unwrap();
+    eventually(async || site.cluster.connect(site.at(8443)).await).await;
+    let mut operator = site.start();
+    let status = eventually(async || operator.ended().ok_or("it goes on")).await;
+    assert!(!status.success(), "{status}");
+    let said = operator.log_tail();
+    assert!(said.contains("8443"), "{said}");
+    assert_eq!(site.registration().await, None);
+    other.kill();
 }

@@ -1,10 +1,12 @@
 //! Rights that are missing when a program starts.
 
+use std::path::Path;
+
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use lucid_e2e::Operator;
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, Process};
 use serde_json::json;
 
 use crate::common::{create, eventually, metric, prepare, secured};
@@ -12,8 +14,12 @@ use crate::installation::{apply, kubeconfig_of};
 
 /// Waits until the log of `process` has this text; the line with it.
 async fn says(process: &Operator, text: &str) -> String {
+    says_in(&process.log(), text).await
+}
+
+async fn says_in(log: &Path, text: &str) -> String {
     eventually(async || {
-        let log = std::fs::read_to_string(process.log()).unwrap_or_default();
+        let log = std::fs::read_to_string(log).unwrap_or_default();
         let line = log.lines().find(|line| line.contains(text)).map(str::to_owned);
         line.ok_or_else(|| format!("{text:?} is not in {log}"))
     })
@@ -67,6 +73,32 @@ async fn a_right_that_is_not_vital_is_told_and_keeps_nobody_from_starting() {
     roles.patch("lucid-operator", &PatchParams::default(), &granted).await.unwrap();
     says(&running, "the right to get replicasets is not missing any more").await;
     assert_eq!(metric(&running, "lucid_missing_rights ").await, 0);
+}
+
+#[tokio::test]
+async fn the_injector_says_what_it_lacks() {
+    let cluster = Cluster::builder().start().await.unwrap();
+    cluster.create_namespace("lucid-system", &[]).await.unwrap();
+    apply(&cluster, "cainjector.yaml");
+    let user = kubeconfig_of(&cluster, "lucid-cainjector");
+    let injector = |log: &str| {
+        let mut command = lucid_testbed::command(lucid_e2e::program("lucid-operator").unwrap());
+        command.arg("cainjector").env("KUBECONFIG", &user).env("LUCID_ADMIN_LISTEN", "127.0.0.1:0");
+        let log = cluster.folder().join("logs").join(log);
+        Process::start("cainjector", command, log.clone()).map(|process| (process, log)).unwrap()
+    };
+    let (whole, log) = injector("whole.log");
+    says_in(&log, "listening").await;
+
+    change_rules(&cluster, "lucid-cainjector", |resource| resource != "apiservices").await;
+    let (_lacking, lacks) = injector("lacking.log");
+    for verb in ["get", "list", "watch", "patch"] {
+        let line = says_in(&lacks, &format!("the right to {verb} apiservices is missing: no CAs are")).await;
+        assert!(line.contains("ERROR"), "{line}");
+    }
+    assert_eq!(std::fs::read_to_string(&lacks).unwrap().matches(" is missing: ").count(), 4);
+    drop(whole);
+    assert!(!std::fs::read_to_string(log).unwrap().contains(" is missing: "));
 }
 
 #[tokio::test]

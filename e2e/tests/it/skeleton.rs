@@ -67,6 +67,7 @@ async fn the_auditor_in_python_stands_in_a_chain_as_its_page_says() {
         command.arg("auditor.py").current_dir(folder.path());
         command.env("LUCID_CHAIN_NEXT", format!("http://localhost:{model}"));
         command.env("LUCID_AUDITOR_PORT", port.to_string()).env("LUCID_AUDIT_MODE", mode);
+        command.env("LAME_DUCK_SECONDS", "3");
         processes.push(Process(command.spawn().unwrap()));
     }
     ask(&format!("127.0.0.1:{model}"), "/health", None).await;
@@ -87,8 +88,20 @@ async fn the_auditor_in_python_stands_in_a_chain_as_its_page_says() {
     let (status, told) = ask(&format!("127.0.0.1:{observing}"), "/v1/chat", Some(BAD)).await;
     assert_eq!((status, &told["body"]), (StatusCode::OK, &json!(BAD)), "who observes holds nothing back");
 
-    // As the kubelet asks it to end.
+    // As the kubelet asks it to end: it serves for some time yet.
     let auditor = &mut processes[1].0;
-    let ended = Command::new("kill").arg(auditor.id().to_string()).status().unwrap();
-    assert!(ended.success() && auditor.wait().unwrap().success(), "it does not end by itself");
+    let asked = Instant::now();
+    assert!(Command::new("kill").arg(auditor.id().to_string()).status().unwrap().success());
+    let client = Client::builder().no_proxy().build().unwrap();
+    let mut served = Duration::ZERO;
+    let status = loop {
+        assert!(asked.elapsed() < Duration::from_secs(60), "it does not end");
+        if let Some(status) = auditor.try_wait().unwrap() {
+            break status;
+        }
+        if client.get(format!("http://127.0.0.1:{enforcing}/models")).send().await.is_ok() {
+            served = asked.elapsed();
+        }
+    };
+    assert!(status.success() && served >= Duration::from_secs(1), "{status}, served for {served:?}");
 }

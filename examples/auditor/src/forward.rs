@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use axum::body::Body;
 use hyper::body::{Body as _, Incoming};
-use hyper::header::{self, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING};
+use hyper::header::{
+    self, CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING,
+};
 use hyper::http::request::Parts;
 use hyper::http::uri::{Authority, Scheme};
 use hyper::{Request, Response, Uri, Version};
@@ -42,13 +44,15 @@ impl Next {
         body: Body,
     ) -> Result<Response<Incoming>, Error> {
         let Parts { method, uri, version, mut headers, .. } = parts;
-        let takes_trailers = headers.get_all(TE).iter().any(|value| value == "trailers");
+        let takes_trailers = listed(&headers, TE).any(|coding| coding.eq_ignore_ascii_case("trailers"));
         // In this order: a caller could have `Connection` name the header that tells its address.
         remove_hop_by_hop(&mut headers);
         tell_client(&mut headers, peer);
         tell_way(&mut headers, version, &self.id);
         if takes_trailers {
             headers.insert(TE, HeaderValue::from_static("trailers"));
+            // It is for the next one alone, and has to be named: RFC 9110 section 10.1.4.
+            headers.insert(CONNECTION, HeaderValue::from_static("TE"));
         }
         // Without it, the body of a GET would be left out.
         if body.size_hint().exact().is_none() && !headers.contains_key(CONTENT_LENGTH) {
@@ -83,18 +87,24 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     if headers.contains_key(TRANSFER_ENCODING) {
         headers.remove(CONTENT_LENGTH);
     }
-    const HOP_BY_HOP: [HeaderName; 5] =
-        [header::CONNECTION, TE, TRANSFER_ENCODING, header::UPGRADE, HeaderName::from_static("keep-alive")];
-    let named: Vec<HeaderName> = headers
-        .get_all(header::CONNECTION)
-        .into_iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|name| name.trim().parse().ok())
-        .collect();
+    const HOP_BY_HOP: [HeaderName; 6] = [
+        CONNECTION,
+        TE,
+        TRANSFER_ENCODING,
+        header::UPGRADE,
+        HeaderName::from_static("keep-alive"),
+        HeaderName::from_static("proxy-connection"),
+    ];
+    let named: Vec<HeaderName> = listed(headers, CONNECTION).filter_map(|name| name.parse().ok()).collect();
     for name in named.iter().chain(&HOP_BY_HOP) {
         headers.remove(name);
     }
+}
+
+/// What a header lists, in one line or in several.
+fn listed(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
+    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).map(str::trim)
 }
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -187,6 +197,7 @@ mod tests {
             ("content-length", "5"),
             ("upgrade", "websocket"),
             ("keep-alive", "timeout=5"),
+            ("proxy-connection", "keep-alive"),
             ("te", "trailers"),
             ("authorization", "Bearer a"),
             ("trailer", "x-checksum"),

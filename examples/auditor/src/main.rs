@@ -4,9 +4,8 @@ use std::error::Error;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::ExitCode;
 
-use example_auditor::{Settings, router, serve};
+use example_auditor::{Settings, router, serve, stages};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -24,12 +23,8 @@ async fn run() -> Result<(), Box<dyn Error>> {
     let settings = Settings::from(|name| std::env::var(name).ok())?;
     let listener = listen(settings.port).await?;
     tracing::info!(id = settings.id, port = settings.port, next = %settings.next, mode = ?settings.mode, "ready");
-    // The first process of a container gets no signal that it does not ask for.
-    let mut terminate = signal(SignalKind::terminate())?;
-    let asked_to_end = async move {
-        terminate.recv().await;
-    };
-    serve(listener, router(settings), asked_to_end).await;
+    let stages = stages(&settings)?;
+    serve(listener, router(settings), stages).await;
     Ok(())
 }
 

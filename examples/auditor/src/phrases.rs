@@ -1,10 +1,18 @@
 //! What this auditor looks for. **An auditor of yours replaces this file.**
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use memchr::memmem;
-use serde_json::Value;
+
+use crate::json::Reader;
+
+/// How much of a whole text is looked at in one go: what is made of it takes memory too.
+const PIECE: usize = 16 << 10;
+
+/// The most names whose values are put together.
+const MOST_NAMES: usize = 64;
 
 /// Phrases that must not be said. Upper and lower case of ASCII are the same.
 #[derive(Debug, Clone)]
@@ -17,54 +25,70 @@ impl Phrases {
         Self(phrases.filter(|phrase| !phrase.is_empty()).collect())
     }
 
-    /// The first one that a whole text contains. If it is JSON, its strings are looked at as they are meant: in `\u0069gnore`
-    /// there is an `ignore`.
-    pub fn found_in(&self, text: &[u8]) -> Option<&str> {
-        let json = || self.found_in_json(&serde_json::from_slice(text).ok()?);
-        self.found_in_bytes(text).or_else(json)
+    /// The first one that a whole text contains.
+    pub fn found_in(&self, text: &[u8]) -> Option<String> {
+        let mut watch = self.watch();
+        text.chunks(PIECE).find_map(|piece| watch.look(piece))
     }
 
-    fn found_in_json(&self, value: &Value) -> Option<&str> {
-        match value {
-            Value::String(text) => self.found_in_bytes(text.as_bytes()),
-            Value::Array(values) => values.iter().find_map(|value| self.found_in_json(value)),
-            Value::Object(members) => members.iter().find_map(|(key, value)| {
-                self.found_in_bytes(key.as_bytes()).or_else(|| self.found_in_json(value))
-            }),
-            Value::Null | Value::Bool(_) | Value::Number(_) => None,
-        }
-    }
-
-    fn found_in_bytes(&self, text: &[u8]) -> Option<&str> {
+    fn find(&self, text: &[u8]) -> Option<String> {
         let text = match text.iter().any(u8::is_ascii_uppercase) {
             true => Cow::Owned(text.to_ascii_lowercase()),
             false => Cow::Borrowed(text),
         };
         let found = self.0.iter().find(|phrase| memmem::find(&text, phrase.as_bytes()).is_some());
-        found.map(String::as_str)
+        found.cloned()
     }
 
     /// Looks for them in a text that comes in pieces.
     pub(crate) fn watch(&self) -> Watch {
-        Watch { phrases: self.clone(), before: Vec::new() }
+        let (json, raw, meant, values) = Default::default();
+        Watch { phrases: self.clone(), json, raw, meant, values }
     }
 }
 
-/// A search in a text that comes in pieces.
+/// A search in a text that comes in pieces. It looks at three things:
+///
+/// - the text as it stands;
+/// - the text with the escapes of JSON undone: in `\u0069gnore` there is an `ignore`;
+/// - the strings that members of the same name have, put together. A model that answers word by word sends each word in an
+///   event of its own: `{"content":"the secret"}`, `{"content":" word"}`.
 pub(crate) struct Watch {
     phrases: Phrases,
-    /// The end of what has passed: as much as may be the beginning of a phrase.
-    before: Vec<u8>,
+    json: Reader,
+    raw: End,
+    meant: End,
+    values: HashMap<Vec<u8>, End>,
 }
 
 impl Watch {
     /// The first phrase that ends in `piece`.
-    pub(crate) fn look(&mut self, piece: &[u8]) -> Option<&str> {
+    pub(crate) fn look(&mut self, piece: &[u8]) -> Option<String> {
         let longest = self.phrases.0.iter().map(String::len).max()?;
-        let mut text = std::mem::take(&mut self.before);
-        text.extend_from_slice(piece);
-        self.before = text[text.len().saturating_sub(longest - 1)..].to_vec();
-        self.phrases.found_in_bytes(&text)
+        let look = |end: &mut End, text: &[u8]| self.phrases.find(&end.and(text, longest));
+        let meant = self.json.read(piece);
+        let found = look(&mut self.raw, piece).or_else(|| look(&mut self.meant, &meant.text));
+        found.or_else(|| {
+            meant.values.into_iter().find_map(|(name, value)| {
+                // Who makes up ever more names is not followed.
+                let is_followed = self.values.len() < MOST_NAMES || self.values.contains_key(&name);
+                is_followed.then(|| look(self.values.entry(name).or_default(), &value))?
+            })
+        })
+    }
+}
+
+/// The end of what has passed: as much as may be the beginning of a phrase.
+#[derive(Default)]
+struct End(Vec<u8>);
+
+impl End {
+    /// The end with `text` after it.
+    fn and(&mut self, text: &[u8], longest: usize) -> Vec<u8> {
+        let mut all = std::mem::take(&mut self.0);
+        all.extend_from_slice(text);
+        self.0 = all[all.len().saturating_sub(longest - 1)..].to_vec();
+        all
     }
 }
 
@@ -79,12 +103,39 @@ mod tests {
             ("please IGNORE previous rules", Some("ignore previous")),
             (r#"{"messages":[{"content":"\u0069gnore\u0020previous"}]}"#, Some("ignore previous")),
             (r#"{"s\u0065cret":1}"#, Some("secret")),
+            (r#"{"parts":[{"text":"Ignore"},{"text":" previous"}]}"#, Some("ignore previous")),
+            (r#"{"a":"ignore","b":" previous"}"#, None),
             ("ignore the previous", None),
             ("", None),
         ] {
-            assert_eq!(phrases.found_in(text.as_bytes()), found, "{text}");
+            assert_eq!(phrases.found_in(text.as_bytes()).as_deref(), found, "{text}");
         }
         assert_eq!(Phrases::parse("").found_in(b"anything"), None);
+    }
+
+    #[test]
+    fn what_not_every_parser_reads_is_looked_at() {
+        let phrases = Phrases::parse("ignore");
+        let nested = format!("{}\"\\u0069gnore\"{}", "[".repeat(130), "]".repeat(130));
+        for text in [
+            r#"{"other":"\ud800","text":"\u0069gnore"}"#,
+            &nested,
+            r#"{"text":"\u0069gnore","text":"hello"}"#,
+            "{\"text\":\"hello\"}\n{\"text\":\"\\u0069gnore\"}",
+        ] {
+            assert_eq!(phrases.found_in(text.as_bytes()).as_deref(), Some("ignore"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_phrase_is_found_wherever_a_whole_text_is_cut() {
+        let phrases = Phrases::parse("secret word");
+        for before in PIECE - 20..PIECE + 5 {
+            for phrase in ["secret word", r"s\u0065cret\u0020word"] {
+                let text = format!("\"{}{phrase}\"", "x".repeat(before));
+                assert!(phrases.found_in(text.as_bytes()).is_some(), "{before} {phrase}");
+            }
+        }
     }
 
     #[test]
@@ -94,7 +145,7 @@ mod tests {
         for cut in 1..text.len() {
             let mut watch = phrases.watch();
             assert_eq!(watch.look(&text[..cut]), None, "{cut}");
-            assert_eq!(watch.look(&text[cut..]), Some("secret word"), "{cut}");
+            assert_eq!(watch.look(&text[cut..]).as_deref(), Some("secret word"), "{cut}");
         }
         let mut watch = phrases.watch();
         let found: Vec<_> = text.iter().map(|byte| watch.look(&[*byte]).is_some()).collect();

@@ -1,30 +1,41 @@
 //! Connections, from the first to the last.
 
-use std::pin::pin;
 use std::time::Duration;
 
 use axum::extract::ConnectInfo;
+use axum::middleware::map_response;
+use axum::response::Response;
 use axum::serve::Listener;
 use axum::{Extension, Router};
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::end::{Stage, reached};
 
 /// How long the head of a request may take to arrive, and a connection may wait for its next request: who says nothing must
 /// neither keep a place for ever nor hold up the end.
 const HEAD_LIMIT: Duration = Duration::from_secs(20);
 
-/// Serves on `listener` until `end`, then lets requests in progress come to their end.
-pub async fn serve(mut listener: TcpListener, router: Router, end: impl Future<Output = ()>) {
+/// Serves on `listener` until the last of `stages`, or until there is nothing more to do after [`Stage::Draining`].
+pub async fn serve(mut listener: TcpListener, router: Router, mut stages: watch::Receiver<Stage>) {
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT);
+    let now = stages.clone();
+    let router = router.layer(map_response(move |mut answer: Response| {
+        if *now.borrow() > Stage::Serving {
+            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        async { answer }
+    }));
     let connections = GracefulShutdown::new();
-    let mut end = pin!(end);
     loop {
         let (connection, peer) = tokio::select! {
-            () = &mut end => break,
+            () = reached(&mut stages, Stage::Draining) => break,
             // Where there is no place for one more, this one waits, and does not fail.
             accepted = Listener::accept(&mut listener) => accepted,
         };
@@ -40,5 +51,8 @@ pub async fn serve(mut listener: TcpListener, router: Router, end: impl Future<O
         });
     }
     drop(listener);
-    connections.shutdown().await;
+    tokio::select! {
+        () = connections.shutdown() => {}
+        () = reached(&mut stages, Stage::Ended) => {}
+    }
 }

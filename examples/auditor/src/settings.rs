@@ -1,5 +1,8 @@
 //! What the container's environment says.
 
+use std::str::FromStr;
+use std::time::Duration;
+
 use hyper::Uri;
 use hyper::header::{HOST, HeaderMap};
 use hyper::http::uri::Authority;
@@ -7,7 +10,7 @@ use snafu::Snafu;
 
 use crate::Phrases;
 
-/// How an auditor is run. Lucid sets all of it but `phrases` and `most_bytes`.
+/// How an auditor is run. Lucid sets all of it but `phrases`, `most_bytes` and `lame_duck`.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Settings {
@@ -25,6 +28,8 @@ pub struct Settings {
     pub phrases: Phrases,
     /// `MAX_BODY_BYTES`: how long a request may be that has to be read whole.
     pub most_bytes: usize,
+    /// `LAME_DUCK_SECONDS`: how long it goes on serving after SIGTERM.
+    pub lame_duck: Duration,
 }
 
 /// What becomes of what is found.
@@ -64,7 +69,7 @@ impl Settings {
         let next = found.as_deref().and_then(authority);
         let next = next.ok_or(SettingError { name, found, accepted: "http://HOST:PORT" })?;
         let (name, found) = first(["LUCID_AUDITOR_PORT", "PORT"]);
-        let port = number(name, found, 8080, "a port, 1 to 65535")?;
+        let port = number(name, found, 8080, 1, "a port, 1 to 65535")?;
         let mode = match variable("LUCID_AUDIT_MODE") {
             None => Mode::Enforce,
             Some(mode) if mode == "enforce" => Mode::Enforce,
@@ -73,7 +78,10 @@ impl Settings {
                 return Err(SettingError { name: "LUCID_AUDIT_MODE", found, accepted: "enforce or observe" });
             }
         };
-        let most_bytes = number("MAX_BODY_BYTES", variable("MAX_BODY_BYTES"), 1 << 20, "a number of bytes")?;
+        let name = "MAX_BODY_BYTES";
+        let most_bytes = number(name, variable(name), 1 << 20, 1, "a number of bytes")?;
+        let name = "LAME_DUCK_SECONDS";
+        let lame_duck: u16 = number(name, variable(name), 10, 0, "0 to 65535")?;
         let probe_paths = variable("LUCID_PROBE_PATHS").unwrap_or_default();
         let phrases = variable("BLOCKED_PHRASES");
         Ok(Self {
@@ -84,6 +92,7 @@ impl Settings {
             probe_paths: probe_paths.split(',').filter(|path| !path.is_empty()).map(str::to_owned).collect(),
             phrases: Phrases::parse(phrases.as_deref().unwrap_or("ignore previous instructions")),
             most_bytes,
+            lame_duck: Duration::from_secs(lame_duck.into()),
         })
     }
 
@@ -103,17 +112,15 @@ fn authority(url: &str) -> Option<Authority> {
     uri.authority().filter(|_| is_plain).cloned()
 }
 
-fn number<N>(
+fn number<N: FromStr + PartialOrd>(
     name: &'static str,
     found: Option<String>,
     default: N,
+    least: N,
     accepted: &'static str,
-) -> Result<N, SettingError>
-where
-    N: std::str::FromStr + PartialEq + From<u8>,
-{
+) -> Result<N, SettingError> {
     let Some(text) = found else { return Ok(default) };
-    let number = text.parse().ok().filter(|number| *number != N::from(0));
+    let number = text.parse().ok().filter(|number| *number >= least);
     number.ok_or(SettingError { name, found: Some(text), accepted })
 }
 
@@ -147,6 +154,7 @@ mod tests {
         let settings = settings(&[("AUDITOR_URL", "http://localhost:5000/"), ("PORT", "8093")]).unwrap();
         assert_eq!((settings.next.as_str(), settings.port), ("localhost:5000", 8093));
         assert_eq!((settings.mode, settings.most_bytes), (Mode::Enforce, 1 << 20));
+        assert_eq!(settings.lame_duck, Duration::from_secs(10));
     }
 
     #[test]
@@ -160,6 +168,8 @@ mod tests {
             (&[next, ("LUCID_AUDITOR_PORT", "x")], "LUCID_AUDITOR_PORT: found x"),
             (&[next, ("LUCID_AUDIT_MODE", "off")], "found off, accepted enforce or observe"),
             (&[next, ("MAX_BODY_BYTES", "-1")], "MAX_BODY_BYTES: found -1"),
+            (&[next, ("MAX_BODY_BYTES", "0")], "MAX_BODY_BYTES: found 0"),
+            (&[next, ("LAME_DUCK_SECONDS", "10s")], "LAME_DUCK_SECONDS: found 10s, accepted 0 to 65535"),
         ] {
             let message = settings(variables).unwrap_err().to_string();
             assert!(message.contains(told), "{message}");

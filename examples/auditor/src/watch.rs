@@ -7,6 +7,7 @@ use axum::BoxError;
 use axum::body::Body;
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use tracing::Span;
 
 use crate::Mode;
 use crate::phrases::Watch;
@@ -28,11 +29,12 @@ pub(crate) struct Watched {
     watch: Watch,
     mode: Mode,
     found: bool,
+    span: Span,
 }
 
 impl Watched {
     pub(crate) fn new(body: Body, which: Which, watch: Watch, mode: Mode) -> Self {
-        Self { body, which, watch, mode, found: false }
+        Self { body, which, watch, mode, found: false, span: Span::current() }
     }
 }
 
@@ -52,7 +54,8 @@ impl HttpBody for Watched {
             && let Some(phrase) = this.watch.look(data)
         {
             this.found = true;
-            tracing::warn!(phrase, held_back = this.mode == Mode::Enforce, "found in {:?}", this.which);
+            let held_back = this.mode == Mode::Enforce;
+            tracing::warn!(parent: &this.span, phrase, held_back, "found in {:?}", this.which);
             if this.mode == Mode::Enforce {
                 return Poll::Ready(Some(Err(format!("contains \"{phrase}\"").into())));
             }

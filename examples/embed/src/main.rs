@@ -33,26 +33,28 @@ async fn main() -> Result<(), BoxError> {
         .with_targets([Arc::new(target) as Arc<dyn TrustTarget>])
         .with_metrics(lucid_certs::metrics::Metrics::new(&mut registry));
     let tls = ServerTls::new(certificates.resolver()).build()?;
-    let ready = certificates.ready();
 
     let selector = parse_selector("tidy.example.com/enabled=true")?;
     let webhook = Webhook::mutating("owner.tidy.example.com", name_owner).with_registration(|registration| {
         registration.with_rule(Rule::of::<Pod>([Operation::Create])).with_namespace_selector(selector)
     });
     let router = Router::new().webhook("/owner", webhook).with_metrics(Metrics::new(&mut registry));
+    // Before the API server hears of the webhook: whoever fails to get a port leaves no registration behind.
+    let admin = AdminServer::bind(([0, 0, 0, 0], 8080).into()).await?;
+    let server = Server::bind(([0, 0, 0, 0], 8443).into()).await?;
     let configurations = Configurations::new(NAME, Endpoint::service(NAMESPACE, NAME));
     if let Some(configuration) = configurations.mutating(router.registrations())? {
         lucid_webhook::client::apply(client.clone(), &configuration, NAME).await?;
     }
-    let source = SelfManaged::new(client, NAMESPACE, "tidy-ca", names, NAME.into());
-    tokio::spawn(certificates.run(source, std::future::pending()));
 
     let readiness = Readiness::default();
-    tokio::spawn(readiness.condition("callers trust the certificate").follow(ready));
-    tokio::spawn(AdminServer::bind(([0, 0, 0, 0], 8080).into()).await?.serve(readiness, registry));
+    tokio::spawn(readiness.condition("callers trust the certificate").follow(certificates.ready()));
+    let source = SelfManaged::new(client, NAMESPACE, "tidy-ca", names, NAME.into());
+    tokio::spawn(certificates.run(source, std::future::pending()));
+    tokio::spawn(admin.serve(readiness, registry));
 
     let mut terminate = signal(SignalKind::terminate())?;
     let asked_to_end = async move { terminate.recv().await.unwrap_or_default() };
-    Server::bind(([0, 0, 0, 0], 8443).into()).await?.serve(tls, router, asked_to_end).await;
+    server.serve(tls, router, asked_to_end).await;
     Ok(())
 }

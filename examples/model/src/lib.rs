@@ -61,7 +61,12 @@ fn all(headers: &HeaderMap) -> Map<String, Value> {
 }
 
 fn words(prompt: &str) -> Response {
-    let words = prompt.split_whitespace().map(|word| format!("data: {}\n\n", json!({"word": word})));
+    // With the space before it, as models put words together.
+    let words = prompt.split_whitespace().enumerate().map(|(place, word)| match place {
+        0 => word.to_owned(),
+        _ => format!(" {word}"),
+    });
+    let words = words.map(|word| format!("data: {}\n\n", json!({"word": word})));
     let events: Vec<_> = words.chain(["data: [DONE]\n\n".to_owned()]).enumerate().collect();
     let events = stream::iter(events).then(|(place, event)| async move {
         if place > 0 {

@@ -1,7 +1,8 @@
-//! The model as a process, on port `PORT` or 5000.
+//! The model as a process, on port `PORT` or 5000. It serves for `LAME_DUCK_SECONDS`, or 10, after SIGTERM.
 
 use std::error::Error;
 use std::net::{Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use axum::serve::ListenerExt as _;
 use tokio::net::TcpListener;
@@ -18,10 +19,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
         outcome => outcome?,
     };
     let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
+    // The auditors of its pod go on as long with what they have begun.
+    let lame_duck = std::env::var("LAME_DUCK_SECONDS").map_or(Ok(10), |seconds| seconds.parse())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let service = example_model::router().into_make_service_with_connect_info::<SocketAddr>();
     let asked_to_end = async move {
         terminate.recv().await;
+        tokio::time::sleep(Duration::from_secs(lame_duck)).await;
     };
     Ok(axum::serve(listener, service).with_graceful_shutdown(asked_to_end).await?)
 }

@@ -1,7 +1,8 @@
 //! Files of Debian's packages.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -54,13 +55,11 @@ pub(crate) fn network_tools(root: &mut Root) -> Result<(), Error> {
     }
     programs.extend(extensions()?);
     let libraries = elf::needed(&programs)?;
-    let mut packages = BTreeSet::new();
-    for path in programs.iter().chain(&libraries) {
-        packages.insert(package(&root.add(path)?)?);
-    }
+    let files =
+        programs.iter().chain(&libraries).map(|path| root.add(path)).collect::<Result<Vec<_>, _>>()?;
     // Scanners learn from these which distribution and which packages an image without a package manager has.
     root.add(Path::new("/etc/os-release"))?;
-    for package in packages {
+    for package in packages(&files)? {
         let (name, _) = package.split_once(':').unwrap_or((&package, ""));
         root.write(&format!("/var/lib/dpkg/status.d/{name}"), &query(&["--status", &package])?)?;
         root.add(&Path::new("/usr/share/doc").join(name).join("copyright"))?;
@@ -69,40 +68,56 @@ pub(crate) fn network_tools(root: &mut Root) -> Result<(), Error> {
     root.write("/etc/nsswitch.conf", "passwd: files\ngroup: files\n")
 }
 
+/// Those of the package. Others, such as those of xtables-addons, are of no use without modules for the kernel.
 fn extensions() -> Result<Vec<PathBuf>, Error> {
-    let folder = PathBuf::from(format!("/usr/lib/{}/xtables", elf::triple()));
-    let mut paths = Vec::new();
-    for entry in
-        fs::read_dir(&folder).map_err(|error| format!("failed to read {}: {error}", folder.display()))?
-    {
-        let name = entry?.file_name();
-        if EXTENSIONS.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
-            paths.push(folder.join(name));
-        }
+    let files = query(&["--listfiles", "iptables"])?;
+    let is_extension = |file: &&str| {
+        let (folder, name) = file.rsplit_once('/').unwrap_or(("", file));
+        folder.ends_with("/xtables") && EXTENSIONS.iter().any(|prefix| name.starts_with(prefix))
+    };
+    let mut paths: Vec<_> = files.lines().filter(is_extension).map(PathBuf::from).collect();
+    if paths.is_empty() {
+        return Err("package iptables has no extensions in a folder xtables".into());
     }
     paths.sort();
     Ok(paths)
 }
 
-/// The package that the file `path` is of, as `name:architecture`.
-fn package(path: &Path) -> Result<String, Error> {
+/// The packages that the files `paths` are of, as `name:architecture`, or `name` where dpkg leaves that out.
+fn packages(paths: &[PathBuf]) -> Result<BTreeSet<String>, Error> {
     // dpkg knows some files by the path they had before /lib became a link to /usr/lib.
-    let before = Path::new("/").join(path.strip_prefix("/usr").unwrap_or(path));
-    let owner = [path, &before].iter().find_map(|path| query(&["--search", path.to_str()?]).ok());
-    let owner = owner.as_deref().and_then(|line| line.split(": /").next());
-    let owner = owner.ok_or_else(|| format!("dpkg knows of no package with {}", path.display()))?;
-    Ok(owner.to_owned())
+    let before = |path: &Path| Path::new("/").join(path.strip_prefix("/usr").unwrap_or(path));
+    let all = paths.iter().flat_map(|path| [path.clone(), before(path)]);
+    // All at once, as dpkg reads every package's list each time; it fails where it knows one of the two alone.
+    let output = dpkg_query().arg("--search").args(all).output().map_err(not_run)?;
+    let output = String::from_utf8(output.stdout)?;
+    let owners = output.lines().filter_map(|line| line.rsplit_once(": "));
+    let owners: BTreeMap<_, _> = owners.map(|(owner, path)| (Path::new(path), owner)).collect();
+    let owner = |path: &PathBuf| {
+        let owner = owners.get(path.as_path()).or_else(|| owners.get(before(path).as_path()));
+        let owner = owner.ok_or_else(|| format!("dpkg knows of no package with {}", path.display()))?;
+        Ok((*owner).to_owned())
+    };
+    paths.iter().map(owner).collect()
 }
 
 fn query(arguments: &[&str]) -> Result<String, Error> {
-    let output = Command::new("dpkg-query").args(arguments).env("LC_ALL", "C").output();
-    let output =
-        output.map_err(|error| format!("failed to run dpkg-query, which tells packages apart: {error}"))?;
+    let output = dpkg_query().args(arguments).output().map_err(not_run)?;
     if !output.status.success() {
         let complaint = String::from_utf8_lossy(&output.stderr);
         return Err(format!("dpkg-query {}: {}", arguments.join(" "), complaint.trim()).into());
     }
     Ok(String::from_utf8(output.stdout)?)
+}
+
+fn dpkg_query() -> Command {
+    let mut command = Command::new("dpkg-query");
+    command.env("LC_ALL", "C");
+    command
+}
+
+fn not_run(error: io::Error) -> Error {
+    format!("failed to run dpkg-query, which tells packages apart: {error}").into()
 }
 
 #[cfg(test)]
@@ -149,9 +164,18 @@ mod tests {
     }
 
     #[test]
+    fn extensions_are_those_of_the_package_whatever_else_is_in_their_folder() {
+        let extensions = extensions().unwrap();
+        for name in ["libxt_owner.so", "libxt_REDIRECT.so", "libipt_icmp.so", "libip6t_icmp6.so"] {
+            assert!(extensions.iter().any(|path| path.ends_with(name)), "{name} in {extensions:?}");
+        }
+        assert_eq!(packages(&extensions).unwrap(), ["iptables".to_owned()].into());
+    }
+
+    #[test]
     fn the_tools_install_rules_with_nothing_but_what_is_packed() {
-        if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: only root may make network namespaces and change the root folder");
+        // They need what a node does: a root who may make network namespaces.
+        if !lucid_testbed::node::can_run() {
             return;
         }
         let folder = tempfile::tempdir().unwrap();

@@ -9,6 +9,8 @@ mod containerfile;
 mod context;
 mod debian;
 mod elf;
+mod elsewhere;
+mod environment;
 mod layer;
 mod program;
 
@@ -26,6 +28,7 @@ use crate::report::{self, Output};
 use archive::Archive;
 use containerfile::Containerfile;
 use context::Context;
+use elsewhere::Elsewhere;
 use program::{Place, Profile};
 
 /// The images: the package whose program is in it, and the folder of package and Containerfile.
@@ -54,7 +57,7 @@ pub(crate) struct Images {
     /// The folder for archives and contexts: target/images, or target/images/dev for those of `dev`.
     #[arg(long)]
     folder: Option<PathBuf>,
-    /// Also build everything a second time, from nothing and in another folder, and compare the digests.
+    /// Also build everything a second time, from nothing, with a copy of the sources at another path, and compare the digests.
     #[arg(long)]
     twice: bool,
     /// How to print.
@@ -89,9 +92,13 @@ struct Made {
 pub(crate) fn run(options: &Images) -> Result<(), Error> {
     // Read once: a commit, or an edit, in the meantime would make the second build another one.
     let images = chosen(&options.names)?.into_iter().map(Image::read).collect::<Result<Vec<_>, _>>()?;
+    if options.twice && options.profile == Profile::Dev {
+        return Err("--twice: accepted with --profile release; programs of dev contain paths".into());
+    }
+    let sources = Path::new(ROOT).canonicalize()?;
     let folder = match &options.folder {
         Some(folder) => std::path::absolute(folder)?,
-        None => Path::new(ROOT).canonicalize()?.join(options.profile.folder()),
+        None => sources.join(options.profile.folder()),
     };
     // Cargo builds in one folder for one process at a time; what is made of it is no different.
     fs::create_dir_all(&folder)?;
@@ -101,13 +108,13 @@ pub(crate) fn run(options: &Images) -> Result<(), Error> {
     let build = folder.join("build");
     let shared = target_folder()?;
     let intermediate = if options.profile == Profile::Dev { &shared } else { &build };
-    let place = Place { programs: &build, intermediate };
+    let place = Place { sources: &sources, programs: &build, intermediate };
     let made = make_all(&images, options, &folder, &place)?;
     if options.twice {
-        let again = tempfile::tempdir()?;
-        let build = again.path().join("build");
-        let place = Place { programs: &build, intermediate: &build };
-        let second = make_all(&images, options, again.path(), &place)?;
+        let elsewhere = Elsewhere::prepare()?;
+        let (sources, build) = (elsewhere.path().join("sources"), elsewhere.path().join("build"));
+        let place = Place { sources: &sources, programs: &build, intermediate: &build };
+        let second = make_all(&images, options, elsewhere.path(), &place)?;
         for (Image { name, .. }, (first, second)) in images.iter().zip(made.iter().zip(second)) {
             if second.digest != first.digest {
                 let message = format!("{name} is not reproducible: {}, then {}", first.digest, second.digest);

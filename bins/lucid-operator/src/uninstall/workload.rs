@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, Resource, ResourceExt};
 use lucid_serving::rights::Right;
-use lucid_serving::{CertificateArgs, NAME_LABEL, Program};
+use lucid_serving::{CertificateArgs, NAME_LABEL, Program, Source};
 use serde::de::DeserializeOwned;
 use snafu::ResultExt;
 
@@ -46,13 +46,12 @@ impl Workloads {
 
     /// What is needed to stop them.
     pub(super) fn rights(&self) -> impl Iterator<Item = Right> {
-        [Kind::Deployment, Kind::StatefulSet].into_iter().filter_map(|kind| {
-            let resource = match kind {
+        self.scaled().map(|workload| {
+            let resource = match workload.kind {
                 Kind::Deployment => "deployments/scale",
                 Kind::StatefulSet => "statefulsets/scale",
             };
-            let right = || Right::new(&["patch"], "apps", resource).within(&self.namespace);
-            self.scaled().any(|it| it.kind == kind).then(right)
+            Right::new(&["patch"], "apps", resource).named(&workload.name).within(&self.namespace)
         })
     }
 
@@ -96,7 +95,12 @@ impl Workloads {
         let defaults = told.is_empty().then(|| parse::<CertificateArgs>(program, &[]).ok()).flatten();
         told.into_iter()
             .chain(defaults)
-            .flat_map(|args| [args.authority_secret(program), args.certificate_secret(program)])
+            .flat_map(|args| {
+                // That of another source is somebody else's.
+                let ours = args.certificates == Source::SelfSigned;
+                let certificate = ours.then(|| args.certificate_secret(program));
+                [Some(args.authority_secret(program)), certificate].into_iter().flatten()
+            })
             .collect()
     }
 

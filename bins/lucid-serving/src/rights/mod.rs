@@ -1,7 +1,7 @@
 //! What a program may do by the cluster's RBAC, and what of that is missing.
 //!
 //! [`Needs`] is the list of what Lucid's programs need by their settings. [`missing`] asks the API server for whom it does
-//! not hold, and [`Host`](crate::Host) says so in the log of a process that runs.
+//! not hold, and [`watch`] says so in the log of a process that runs; [`Host`](crate::Host) does that for its process.
 
 mod needed;
 mod watch;
@@ -17,7 +17,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 
 pub use needed::{Need, Needs};
-pub(crate) use watch::{MissingRights, watch};
+pub use watch::{MissingRights, watch};
 
 /// How many questions are on their way at once.
 const AT_ONCE: usize = 8;

@@ -18,11 +18,12 @@ const COMPLETE: Duration = Duration::from_mins(10);
 
 /// How many rights are missing.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct MissingRights(Gauge);
+pub struct MissingRights(Gauge);
 
 impl MissingRights {
     /// Registers `missing_rights`, which is 0 until the API server has told.
-    pub(crate) fn new(registry: &mut Registry) -> Self {
+    #[must_use]
+    pub fn new(registry: &mut Registry) -> Self {
         let this = Self::default();
         registry.register(
             "missing_rights",
@@ -35,7 +36,7 @@ impl MissingRights {
 
 /// Says which of `needs` are missing, a line for each verb, and when they are granted, for as long as it is polled. Nothing
 /// waits for that: a right may be granted later.
-pub(crate) async fn watch(client: Client, needs: Vec<Need>, metric: MissingRights) {
+pub async fn watch(client: Client, needs: Vec<Need>, metric: MissingRights) {
     let mut told = BTreeSet::new();
     let mut pause = SOON;
     loop {

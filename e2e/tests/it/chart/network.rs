@@ -49,16 +49,23 @@ async fn api_servers_prometheus_and_the_verifier_are_let_through_and_nothing_els
     ])
     .await;
     // Probes come from the node, which no policy keeps out.
-    let webhook = "{ports: [{port: webhook}], from: [{ipBlock: {cidr: 10.0.0.1/32}}]}";
+    let pods =
+        |program: &str| format!("{{podSelector: {{matchLabels: {{app.kubernetes.io/name: {program}}}}}}}");
+    // `helm test` looks at the certificates.
+    let check = pods("lucid-check");
+    let webhook =
+        &*format!("{{ports: [{{port: webhook}}], from: [{{ipBlock: {{cidr: 10.0.0.1/32}}}}, {check}]}}");
+    let programs = format!("{}, {}", pods("lucid-operator"), pods("lucid-validator"));
+    let webhooks = &*format!("{{ports: [{{port: webhook}}], to: [{programs}]}}");
     let metrics = "{ports: [{port: admin}], from: [{namespaceSelector: {matchLabels: {name: monitoring}}}]}";
     let dns = "{ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]}";
     let api_server = "{ports: [{port: 443}, {port: 6443}], to: [{ipBlock: {cidr: 10.0.0.1/32}}]}";
-    let verifier = "{ports: [{port: 8080}], to: [{podSelector: {matchLabels: {app.kubernetes.io/name: lucid-verifier}}}]}";
+    let verifier = &*format!("{{ports: [{{port: 8080}}], to: [{}]}}", pods("lucid-verifier"));
     for (program, ingress, egress) in [
         ("lucid-operator", &[webhook, metrics][..], &[dns, api_server, verifier][..]),
         ("lucid-validator", &[webhook, metrics], &[dns, api_server, verifier]),
         ("lucid-cainjector", &[metrics], &[dns, api_server]),
-        ("lucid-check", &[], &[dns, api_server]),
+        ("lucid-check", &[], &[dns, api_server, webhooks]),
         ("lucid-uninstall", &[], &[dns, api_server]),
     ] {
         let spec = policy(&documents, program);
@@ -67,12 +74,7 @@ async fn api_servers_prometheus_and_the_verifier_are_let_through_and_nothing_els
         assert_eq!(spec["egress"], list(egress), "{program}");
     }
     let spec = policy(&documents, "lucid-verifier");
-    let programs = ["lucid-operator", "lucid-validator"]
-        .map(|program| format!("{{podSelector: {{matchLabels: {{app.kubernetes.io/name: {program}}}}}}}"));
-    assert_eq!(
-        spec["ingress"],
-        yaml(&format!("[{{ports: [{{port: http}}], from: [{}]}}]", programs.join(", ")))
-    );
+    assert_eq!(spec["ingress"], yaml(&format!("[{{ports: [{{port: http}}], from: [{programs}]}}]")));
     assert!(spec["egress"].is_null(), "it calls nobody");
 }
 

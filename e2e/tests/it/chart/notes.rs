@@ -17,6 +17,8 @@ async fn notes(values: &[&str]) -> String {
 #[tokio::test]
 async fn each_mode_is_told_what_it_is_good_for_and_what_to_do_next() {
     const VALIDATOR: &str = "webhooks.validating.by=validator";
+    const PII: &str = "catalogue.chain[0].name=pii";
+    const BY_DIGEST: &str = "catalogue.chain[0].image=r.test/pii@sha256:0f3c000000000000000000000000000000000000000000000000000000000000";
     let always: &[&str] = &["--namespace audit", "rollout status"];
     let cases: &[(&[&str], &[&str], &[&str])] = &[
         (
@@ -24,7 +26,13 @@ async fn each_mode_is_told_what_it_is_good_for_and_what_to_do_next() {
             &["deployment/lucid-operator", "helm test", "lucid.io/secured", "notary.strict=true"],
             &["lucid-validator"],
         ),
-        (&["notary.strict=true", "notary.url=https://v.test"], &[], &["Note: "]),
+        (&["notary.strict=true", "notary.url=https://v.test"], &["by digest"], &["In production"]),
+        (&["notary.strict=true", "notary.url=https://v.test", PII, BY_DIGEST], &[], &["Note: "]),
+        (
+            &["webhooks.namespaceSelector=team=x", "webhooks.objectSelector=audit=yes"],
+            &["team=x", "audit=yes"],
+            &["kubectl label namespace"],
+        ),
         (&["webhooks.validating.by=both"], &["deployment/lucid-validator", "choose one"], &[]),
         (&[VALIDATOR], &["deployment/lucid-validator"], &["choose one"]),
         (&[VALIDATOR, "decisions.log.enabled=true"], &["statefulset/lucid-validator", "not sealed"], &[]),

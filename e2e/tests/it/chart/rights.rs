@@ -316,7 +316,19 @@ async fn of_what_helm_runs() {
         assert!(uninstalled.contains(line), "{uninstalled}");
     }
     let events = cluster.audit_events().unwrap();
-    for account in ["lucid-check", "lucid-uninstall"] {
+    // There is no backstop, no log, and what is called by URL has no Service.
+    let not_here: [(&str, &[&str]); 2] = [
+        ("lucid-check", &["get services", "list endpointslices", "list validatingadmissionpolicybindings"]),
+        (
+            "lucid-uninstall",
+            &[
+                "delete validatingadmissionpolicies",
+                "delete validatingadmissionpolicybindings",
+                "patch statefulsets/scale",
+            ],
+        ),
+    ];
+    for (account, not_here) in not_here {
         let user = format!("system:serviceaccount:lucid-system:{account}");
         let asked: Vec<_> = events.iter().filter(|event| event["user"]["username"] == *user).collect();
         // It may not make pods, not even in a dry run, and says so.
@@ -324,6 +336,10 @@ async fn of_what_helm_runs() {
         let is_refused = |event: &&Value| event["responseStatus"]["code"] == 403 && !tries(event);
         let refused: Vec<_> = asked.iter().copied().filter(is_refused).collect();
         assert!(!asked.is_empty() && refused.is_empty(), "{account}: {refused:#?}");
+        let used: BTreeSet<_> = asked.iter().filter_map(|event| right(event)).collect();
+        let idle = granted(&cluster, account).await.into_iter().filter(|it| !used.contains(it));
+        let idle: BTreeSet<_> = idle.map(|(verb, resource)| format!("{verb} {resource}")).collect();
+        assert_eq!(idle.iter().map(String::as_str).collect::<Vec<_>>(), not_here, "{account}");
     }
 }
 

@@ -1,7 +1,12 @@
-//! Values that contradict each other, and values that cannot be.
+//! Values: which contradict each other, which cannot be, and what null stands for.
+
+use std::fs;
+use std::path::Path;
 
 use lucid_testbed::Component;
+use regex::Regex;
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::{CHART, printed, program, template};
 
@@ -34,4 +39,87 @@ async fn values_that_contradict_each_other_fail_with_a_sentence() {
 #[tokio::test]
 async fn values_that_cannot_be_fail_with_their_path() {
     are_refused(include_str!("violations.yaml")).await;
+}
+
+/// Values by which each part of the chart is rendered.
+const EVERYTHING: &[&str] = &[
+    "webhooks.validating.by=both",
+    "webhooks.clientCa.configMap=api-server",
+    "certificates.source=cert-manager",
+    "verifier.enabled=true",
+    "verifier.tlsSecret=verifier",
+    "verifier.token.secret=verifier-token",
+    "notary.ca.configMap=verifier-ca",
+    "notary.token.secret=verifier-token",
+    "decisions.token.secret=token",
+    "decisions.log.enabled=true",
+    "decisions.log.key.secret=lucid-decisions",
+    "cainjector.enabled=true",
+    "networkPolicy.enabled=true",
+    "metrics.serviceMonitor.enabled=true",
+    "metrics.prometheusRule.enabled=true",
+    "metrics.dashboard.enabled=true",
+];
+/// Members of these are the user's, and go when they are null.
+const FREE: &[&str] = &[".resources.", ".labels."];
+
+/// The paths of values that are no section, and whether the schema wants each.
+fn leaves(values: &Value, schema: &Value, path: &str, found: &mut Vec<(String, bool)>) {
+    for (key, value) in values.as_object().unwrap() {
+        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        if value.as_object().is_some_and(|section| !section.is_empty()) {
+            leaves(value, &schema["properties"][key], &path, found);
+        } else if !FREE.iter().any(|part| path.contains(part)) {
+            let required = schema["required"].as_array().is_some_and(|keys| keys.iter().any(|it| it == key));
+            found.push((path, required));
+        }
+    }
+}
+
+#[tokio::test]
+async fn null_is_the_default_of_the_program_or_refused() {
+    let read = |name| fs::read_to_string(Path::new(CHART).join(name)).unwrap();
+    let values = serde_yaml::from_str(&read("values.yaml")).unwrap();
+    let mut found = Vec::new();
+    leaves(&values, &serde_json::from_str(&read("values.schema.json")).unwrap(), "", &mut found);
+    found.retain(|(path, _)| !EVERYTHING.iter().any(|value| value.starts_with(&format!("{path}="))));
+    let (required, optional): (Vec<_>, Vec<_>) = found.into_iter().partition(|(_, required)| *required);
+    assert!(required.len() > 20 && optional.len() > 80, "{required:?} {optional:?}");
+
+    let nulls: Vec<_> = optional.iter().map(|(path, _)| format!("{path}=null")).collect();
+    let everything = template("lucid-system", EVERYTHING, &[]).await.unwrap();
+    let nulls = nulls.iter().map(String::as_str).chain(EVERYTHING.iter().copied());
+    assert_eq!(template("lucid-system", &nulls.collect::<Vec<_>>(), &[]).await.unwrap(), everything);
+
+    let nulls: Vec<_> = required.iter().map(|(path, _)| format!("{path}=null")).collect();
+    let said = template("lucid-system", &nulls, &[]).await.unwrap_err();
+    for (path, _) in required {
+        let key = path.rsplit('.').next().unwrap();
+        assert!(said.contains(&format!("'{key}'")), "{path} is not in {said}");
+    }
+}
+
+/// As the condition of a chart that has this one among its dependencies, which is read in the dependency's values.
+#[tokio::test]
+async fn another_chart_may_make_this_one_optional() {
+    template("lucid-system", &["enabled=true"], &[]).await.unwrap();
+}
+
+#[tokio::test]
+async fn values_of_the_documents_are_accepted() {
+    let page = Path::new(CHART).join("../../docs/observability.md");
+    let page = fs::read_to_string(page).unwrap();
+    let blocks = Regex::new("(?s)```yaml\n((?:metrics|operator):\n.*?)```").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("values.yaml");
+    let mut found = 0;
+    for block in blocks.captures_iter(&page) {
+        fs::write(&file, &block[1]).unwrap();
+        let file = format!("--values={}", file.display());
+        template::<&str>("lucid-system", &[], &[file])
+            .await
+            .unwrap_or_else(|said| panic!("{}{said}", &block[1]));
+        found += 1;
+    }
+    assert_eq!(found, 3);
 }

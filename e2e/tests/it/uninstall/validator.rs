@@ -301,7 +301,7 @@ async fn who_may_not_stop_the_validator_is_told_what_is_missing_before_anything_
             read,
             "get and delete validatingwebhookconfigurations lucid-validator; list statefulsets in namespace lucid-system",
         ),
-        (all, "patch statefulsets/scale in namespace lucid-system"),
+        (all, "patch statefulsets/scale lucid-validator in namespace lucid-system"),
     ] {
         let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "some"},
             "rules": rules});

@@ -10,8 +10,9 @@ mod wire;
 use std::net::SocketAddr;
 
 use axum::Router;
-use example_auditor::{Settings, router};
+use example_auditor::{Settings, Stage, router};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 /// Where nobody listens.
 const NOBODY: &str = "127.0.0.1:1";
@@ -20,7 +21,11 @@ const NOBODY: &str = "127.0.0.1:1";
 async fn serve(router: Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(example_auditor::serve(listener, router, std::future::pending()));
+    let (stage, stages) = watch::channel(Stage::Serving);
+    tokio::spawn(async move {
+        example_auditor::serve(listener, router, stages).await;
+        drop(stage);
+    });
     address
 }
 

@@ -11,6 +11,7 @@ use futures::StreamExt as _;
 use futures::channel::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
+use serde_json::json;
 
 use crate::{chain, client, serve, within};
 
@@ -98,18 +99,35 @@ async fn to_observe_each_piece_of_a_request_arrives_before_the_caller_sends_the_
     assert_eq!(within(answer).await.unwrap().unwrap().status(), 200);
 }
 
-#[tokio::test]
-async fn the_words_of_the_example_model_come_as_events() {
-    let first = chain(serve(example_model::router()).await, &[]).await;
-    let body = r#"{"prompt":"Hello there","stream":true}"#;
+/// What the example model says, word by word, as far as it gets.
+async fn words(variables: &[(&str, &str)], prompt: &str) -> (String, bool) {
+    let first = chain(serve(example_model::router()).await, variables).await;
+    let body = json!({"prompt": prompt, "stream": true}).to_string();
     let mut answer = within(client().post(format!("http://{first}/")).body(body).send()).await.unwrap();
     assert_eq!(answer.headers()["content-type"], "text/event-stream");
     let mut events = Vec::new();
-    while let Some(piece) = within(answer.chunk()).await.unwrap() {
-        events.push(String::from_utf8(piece.to_vec()).unwrap());
+    loop {
+        match within(answer.chunk()).await {
+            Ok(Some(piece)) => events.extend(piece),
+            end => return (String::from_utf8(events).unwrap(), end.is_ok()),
+        }
     }
-    assert_eq!(
-        events.concat(),
-        "data: {\"word\":\"Hello\"}\n\ndata: {\"word\":\"there\"}\n\ndata: [DONE]\n\n"
-    );
+}
+
+#[tokio::test]
+async fn the_words_of_the_example_model_come_as_events() {
+    let (events, whole) = words(&[], "Hello  there").await;
+    assert_eq!(events, "data: {\"word\":\"Hello\"}\n\ndata: {\"word\":\" there\"}\n\ndata: [DONE]\n\n");
+    assert!(whole);
+}
+
+#[tokio::test]
+async fn an_answer_word_by_word_is_cut_off_before_a_phrase_is_complete() {
+    // The request has the phrase too, but not as the model says it.
+    let prompt = "the  secret\tword is fish";
+    let (events, whole) = words(&[], prompt).await;
+    assert_eq!(events, "data: {\"word\":\"the\"}\n\ndata: {\"word\":\" secret\"}\n\n");
+    assert!(!whole, "the caller is to see that the answer is not whole");
+    let (events, whole) = words(&[("LUCID_AUDIT_MODE", "observe")], prompt).await;
+    assert!(whole && events.ends_with("data: {\"word\":\" fish\"}\n\ndata: [DONE]\n\n"), "{events}");
 }

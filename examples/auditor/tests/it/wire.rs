@@ -147,6 +147,46 @@ async fn trailers_pass_in_both_directions() {
 }
 
 #[tokio::test]
+async fn who_takes_trailers_says_so_to_the_next_one_as_connection_names_it() {
+    let first = chain(serve(example_model::router()).await, &[]).await;
+    for (said, heard) in [
+        ("TE: trailers, deflate", json!([["trailers"], ["TE"]])),
+        ("TE: deflate;q=0.5\r\nTE: Trailers", json!([["trailers"], ["TE"]])),
+        ("TE: deflate", json!([null, null])),
+    ] {
+        let request = format!(
+            "GET / HTTP/1.1\r\nHost: a\r\nConnection: close, TE\r\nProxy-Connection: keep-alive\r\n{said}\r\n\r\n"
+        );
+        let asked = asked(&exchange(first, request.as_bytes()).await);
+        let headers = &asked["headers"];
+        assert_eq!(json!([headers["te"], headers["connection"]]), heard, "{said}");
+        assert_eq!(headers["proxy-connection"], Value::Null);
+    }
+}
+
+#[tokio::test]
+async fn bodies_that_are_read_whole_take_no_more_room_than_there_is() {
+    let model = serve(Router::new().fallback(|| async { "answered" })).await;
+    let first = auditor(model, &[("MAX_BODY_BYTES", "16")]).await;
+    let url = format!("http://{first}/");
+    let answers = async |status: u16| {
+        let ask = || async { client().post(&url).body("x".repeat(16)).send().await.unwrap().status() };
+        within(async { while ask().await != status {} }).await;
+    };
+    // Each lacks a byte.
+    let mut begun = Vec::new();
+    for _ in 0..34 {
+        let mut connection = TcpStream::connect(first).await.unwrap();
+        let most = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 16\r\n\r\n{}", "x".repeat(15));
+        connection.write_all(most.as_bytes()).await.unwrap();
+        begun.push(connection);
+    }
+    answers(503).await;
+    drop(begun);
+    answers(200).await;
+}
+
+#[tokio::test]
 async fn nothing_opens_a_way_through_that_is_not_looked_at() {
     let first = chain(serve(example_model::router()).await, &[]).await;
     let upgrade = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: close, Upgrade\r\nUpgrade: websocket\r\n\
@@ -213,7 +253,7 @@ async fn an_answer_that_breaks_off_does_not_look_whole() {
 
 #[tokio::test]
 async fn a_large_body_passes_both_ways_without_being_kept() {
-    const PIECES: usize = 256;
+    const PIECES: usize = 64;
     let model =
         serve(Router::new().fallback(|request: Request| async { Response::new(request.into_body()) })).await;
     let first = chain(model, &[("LUCID_AUDIT_MODE", "observe"), ("MAX_BODY_BYTES", "1000")]).await;

@@ -1,0 +1,175 @@
+//! What the strings of JSON mean, read while it passes.
+//!
+//! This is no parser: it builds nothing, and has no opinion on what is valid, too deep, said twice, or followed by another
+//! document. Who parses a text behind this auditor may take what a parser here would not.
+
+use memchr::memchr3;
+
+/// As much of a name as is looked at, in bytes.
+const LONGEST_NAME: usize = 64;
+
+/// A reader of a text that comes in pieces.
+#[derive(Default)]
+pub(crate) struct Reader {
+    /// An escape that is not whole yet, with its backslash.
+    escape: Vec<u8>,
+    /// The first half of a character that takes two escapes.
+    half: Option<u16>,
+    in_string: bool,
+    /// The last byte outside of strings that is not white space. After a colon, a string is the value of a member.
+    before: u8,
+    /// The last string that is no such value. If a colon follows, it is the name of one.
+    name: Vec<u8>,
+}
+
+/// What a piece means.
+#[derive(Default)]
+pub(crate) struct Meant {
+    /// All of it, with escapes undone.
+    pub(crate) text: Vec<u8>,
+    /// The strings in it that are values of members, each after the member's name; of one that is cut, the part in this piece.
+    pub(crate) values: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Reader {
+    /// Reads the next piece.
+    pub(crate) fn read(&mut self, piece: &[u8]) -> Meant {
+        let mut meant = Meant::default();
+        if self.in_string && self.is_value() {
+            self.begin(&mut meant);
+        }
+        let mut rest = piece;
+        loop {
+            if self.escape.is_empty() {
+                let special = memchr3(b'"', b'\\', b'\n', rest).unwrap_or(rest.len());
+                let (plain, from_special) = rest.split_at(special);
+                self.say(plain, &mut meant);
+                rest = from_special;
+            }
+            let Some((&byte, after)) = rest.split_first() else { break };
+            rest = after;
+            if byte == b'\n' {
+                // No string goes over the end of a line, so that what is no JSON does not confuse the lines after it.
+                (self.in_string, self.before) = (false, byte);
+                self.escape.clear();
+                meant.text.push(byte);
+            } else if byte == b'\\' || !self.escape.is_empty() {
+                if let Some(char) = self.unescape(byte) {
+                    self.say(char.encode_utf8(&mut [0; 4]).as_bytes(), &mut meant);
+                }
+            } else {
+                self.in_string = !self.in_string;
+                match self.in_string {
+                    true => self.begin(&mut meant),
+                    false => self.before = byte,
+                }
+                meant.text.push(byte);
+            }
+        }
+        meant
+    }
+
+    /// Whether the string that is being read is the value of a member.
+    fn is_value(&self) -> bool {
+        self.before == b':'
+    }
+
+    fn begin(&mut self, meant: &mut Meant) {
+        match self.is_value() {
+            true => meant.values.push((self.name.clone(), Vec::new())),
+            false => self.name.clear(),
+        }
+    }
+
+    fn say(&mut self, text: &[u8], meant: &mut Meant) {
+        if text.is_empty() {
+            return;
+        }
+        self.half = None;
+        meant.text.extend_from_slice(text);
+        if !self.in_string {
+            let last = text.iter().rfind(|byte| !byte.is_ascii_whitespace());
+            self.before = last.copied().unwrap_or(self.before);
+        } else if !self.is_value() {
+            let room = LONGEST_NAME.saturating_sub(self.name.len());
+            self.name.extend(text.iter().take(room));
+        } else if let Some((_, value)) = meant.values.last_mut() {
+            value.extend_from_slice(text);
+        }
+    }
+
+    /// The character that an escape means, with its last byte.
+    fn unescape(&mut self, byte: u8) -> Option<char> {
+        self.escape.push(byte);
+        let unit = unit(&self.escape)?;
+        self.escape.clear();
+        if matches!(unit, 0xD800..0xDC00) {
+            self.half = Some(unit);
+            return None;
+        }
+        // One half without the other is left out.
+        char::decode_utf16(self.half.take().into_iter().chain([unit])).flatten().last()
+    }
+}
+
+/// What an escape means, in UTF-16; none if it is not whole.
+fn unit(escape: &[u8]) -> Option<u16> {
+    match escape {
+        [_, b'u', hex @ ..] if hex.len() < 4 => None,
+        [_, b'u', hex @ ..] => {
+            let unit = str::from_utf8(hex).ok().and_then(|hex| u16::from_str_radix(hex, 16).ok());
+            unit.or(Some(0xFFFD))
+        }
+        [_, b'b'] => Some(0x08),
+        [_, b'f'] => Some(0x0C),
+        [_, b'n'] => Some(0x0A),
+        [_, b'r'] => Some(0x0D),
+        [_, b't'] => Some(0x09),
+        [_, other, ..] => Some(u16::from(*other)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pieces: &[&[u8]]) -> (String, Vec<(String, String)>) {
+        let string = |bytes| String::from_utf8(bytes).unwrap();
+        let mut reader = Reader::default();
+        let (mut text, mut values) = (Vec::new(), Vec::new());
+        for piece in pieces {
+            let meant = reader.read(piece);
+            text.extend(meant.text);
+            values.extend(meant.values.into_iter().map(|(name, value)| (string(name), string(value))));
+        }
+        (string(text), values)
+    }
+
+    #[test]
+    fn escapes_are_undone_wherever_a_text_is_cut() {
+        let escaped = br#"{"\\\"\/\b\f\n\r\t\u0041\u00E9\u20ac\ud83d\ude00\ud800!\ude00": "a\u0062"}"#;
+        let meant = "{\"\\\"/\u{8}\u{c}\n\r\tA\u{e9}\u{20ac}\u{1f600}!\": \"ab\"}";
+        for cut in 0..escaped.len() {
+            assert_eq!(read(&[&escaped[..cut], &escaped[cut..]]).0, meant, "{cut}");
+        }
+    }
+
+    #[test]
+    fn values_come_with_the_names_of_their_members() {
+        for (pieces, values) in [
+            (
+                &[r#"{"a": "x", "b" : {"c":"\"y:"}, "d": ["z"], "e": 1}"#][..],
+                &[("a", "x"), ("c", "\"y:")][..],
+            ),
+            (&["data: {\"a\":\"x\"}\n\n", "data: {\"a\":\"y\"}\n\n"], &[("a", "x"), ("a", "y")]),
+            (&["it\"s no JSON\n{\"a\":\"x\"}"], &[("a", "x")]),
+            (&["{\"na", "me\":\"o", "ne\"}"], &[("name", "o"), ("name", "ne")]),
+        ] {
+            let pieces: Vec<_> = pieces.iter().map(|piece| piece.as_bytes()).collect();
+            let read = read(&pieces).1;
+            let read: Vec<_> = read.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+            assert_eq!(read, values);
+        }
+    }
+}
