@@ -39,6 +39,9 @@ pub(crate) struct Report<R> {
     versions: Map<String, Value>,
     pub(crate) rows: Vec<R>,
     pub(crate) goals: Vec<Goal>,
+    /// Calls without an answer, pods that were refused: the task fails, as it does not for being slow on some machine.
+    #[serde(skip)]
+    pub(crate) failed: u64,
 }
 
 #[derive(Serialize)]
@@ -75,14 +78,27 @@ impl<R: Row> Report<R> {
             versions,
             rows: Vec::new(),
             goals: Vec::new(),
+            failed: 0,
         })
     }
 
+    /// Prints it.
+    ///
+    /// # Errors
+    ///
+    /// When something failed that was measured.
     pub(crate) fn print(&self, output: Output) -> Result<(), Error> {
-        let Some(preset) = output.preset() else {
-            println!("{}", serde_json::to_string_pretty(self)?);
-            return Ok(());
-        };
+        match output.preset() {
+            Some(preset) => self.print_tables(output, preset),
+            None => println!("{}", serde_json::to_string_pretty(self)?),
+        }
+        match self.failed {
+            0 => Ok(()),
+            failed => Err(format!("{failed} failed of what was measured; see above").into()),
+        }
+    }
+
+    fn print_tables(&self, output: Output, preset: &str) {
         let Machine { cpu, cores, memory_gib, kernel } = &self.machine;
         let versions =
             self.versions.iter().map(|(name, version)| match version.as_str().unwrap_or_default() {
@@ -111,7 +127,6 @@ impl<R: Row> Report<R> {
             goals.add_row([*goal, found, verdict]);
         }
         println!("{goals}");
-        Ok(())
     }
 }
 
