@@ -170,3 +170,32 @@ pub(crate) fn versions(lock: &str, packages: &[&str]) -> Result<Map<String, Valu
     versions.insert("rustc".to_owned(), output("rustc", &["--version"]).into());
     Ok(versions)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Serialize)]
+    struct Nothing;
+
+    impl Row for Nothing {
+        const HEADER: &'static [&'static str] = &["nothing"];
+
+        fn cells(&self) -> Vec<String> {
+            vec![String::new()]
+        }
+    }
+
+    #[test]
+    fn what_failed_fails_the_task_and_what_is_slow_does_not() {
+        let mut report = Report::<Nothing>::new(Map::new()).unwrap();
+        report.goals.push(Goal { goal: "fast", found: "slow".to_owned(), reached: false });
+        for output in [Output::Table, Output::Json] {
+            report.failed = 0;
+            report.print(output).unwrap();
+            report.failed = 2;
+            let message = report.print(output).unwrap_err().to_string();
+            assert!(message.starts_with("2 failed"), "{message}");
+        }
+    }
+}
