@@ -39,6 +39,9 @@ pub(crate) struct Report<R> {
     versions: Map<String, Value>,
     pub(crate) rows: Vec<R>,
     pub(crate) goals: Vec<Goal>,
+    /// Calls without an answer, pods that were refused: the task fails, as it does not for being slow on some machine.
+    #[serde(skip)]
+    pub(crate) failed: u64,
 }
 
 #[derive(Serialize)]
@@ -75,14 +78,27 @@ impl<R: Row> Report<R> {
             versions,
             rows: Vec::new(),
             goals: Vec::new(),
+            failed: 0,
         })
     }
 
+    /// Prints it.
+    ///
+    /// # Errors
+    ///
+    /// When something failed that was measured.
     pub(crate) fn print(&self, output: Output) -> Result<(), Error> {
-        let Some(preset) = output.preset() else {
-            println!("{}", serde_json::to_string_pretty(self)?);
-            return Ok(());
-        };
+        match output.preset() {
+            Some(preset) => self.print_tables(output, preset),
+            None => println!("{}", serde_json::to_string_pretty(self)?),
+        }
+        match self.failed {
+            0 => Ok(()),
+            failed => Err(format!("{failed} failed of what was measured; see above").into()),
+        }
+    }
+
+    fn print_tables(&self, output: Output, preset: &str) {
         let Machine { cpu, cores, memory_gib, kernel } = &self.machine;
         let versions =
             self.versions.iter().map(|(name, version)| match version.as_str().unwrap_or_default() {
@@ -111,7 +127,6 @@ impl<R: Row> Report<R> {
             goals.add_row([*goal, found, verdict]);
         }
         println!("{goals}");
-        Ok(())
     }
 }
 
@@ -154,4 +169,33 @@ pub(crate) fn versions(lock: &str, packages: &[&str]) -> Result<Map<String, Valu
     }
     versions.insert("rustc".to_owned(), output("rustc", &["--version"]).into());
     Ok(versions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Serialize)]
+    struct Nothing;
+
+    impl Row for Nothing {
+        const HEADER: &'static [&'static str] = &["nothing"];
+
+        fn cells(&self) -> Vec<String> {
+            vec![String::new()]
+        }
+    }
+
+    #[test]
+    fn what_failed_fails_the_task_and_what_is_slow_does_not() {
+        let mut report = Report::<Nothing>::new(Map::new()).unwrap();
+        report.goals.push(Goal { goal: "fast", found: "slow".to_owned(), reached: false });
+        for output in [Output::Table, Output::Json] {
+            report.failed = 0;
+            report.print(output).unwrap();
+            report.failed = 2;
+            let message = report.print(output).unwrap_err().to_string();
+            assert!(message.starts_with("2 failed"), "{message}");
+        }
+    }
 }

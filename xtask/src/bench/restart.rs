@@ -75,6 +75,7 @@ pub(super) fn run(restart: &Restart) -> Result<(), Error> {
         report.rows.push(measure(restart, kind, &programs, &certificate)?);
     }
     let failed = report.rows.first().map_or(0, |row| row.summary.failed);
+    report.failed = failed;
     report.goals.push(Goal {
         goal: "no call of lucid-webhook fails",
         found: format!("{failed} failed"),

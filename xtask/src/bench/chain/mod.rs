@@ -82,6 +82,7 @@ pub(super) fn run(chain: &Chain) -> Result<(), Error> {
     if wants(Part::Mutate) {
         let figures = mutate::measure(chain.seconds)?;
         report.goals.extend(mutate::goals(&figures));
+        report.failed += mutate::failed(&figures);
         report.rows.extend(figures.into_iter().map(Figures::Mutate));
     }
     if wants(Part::Init) {

@@ -104,6 +104,10 @@ impl Figures {
     }
 }
 
+pub(super) fn failed(figures: &[Figures]) -> u64 {
+    figures.iter().map(|figures| figures.summary.failed).sum()
+}
+
 pub(super) fn goals(figures: &[Figures]) -> Vec<Goal> {
     let half = figures.iter().find(|figures| figures.share == 0.5);
     let half = half.map(|half| Goal {
@@ -111,7 +115,7 @@ pub(super) fn goals(figures: &[Figures]) -> Vec<Goal> {
         found: time(half.summary.latency_us.p99),
         reached: half.summary.latency_us.p99 < 1000.0,
     });
-    let failed: u64 = figures.iter().map(|figures| figures.summary.failed).sum();
+    let failed = failed(figures);
     let fine =
         Goal { goal: "no call of /mutate fails", found: format!("{failed} failed"), reached: failed == 0 };
     half.into_iter().chain([fine]).collect()

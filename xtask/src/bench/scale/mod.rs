@@ -86,6 +86,11 @@ impl Side {
 }
 
 impl Figures {
+    /// Pods that were refused, or that came out otherwise than they have to.
+    fn failed(&self) -> u64 {
+        self.with_webhooks.failed + self.without.failed
+    }
+
     /// CPU time of all replicas for one pod, in milliseconds.
     fn cpu_ms(&self) -> f64 {
         let used = |uses: &[Use]| uses.iter().map(|use_| use_.cpu_seconds).sum::<f64>();
@@ -141,7 +146,7 @@ impl Row for Figures {
             format!("{:.2} ms", self.cpu_ms()),
             format!("{:.1}, {:.1} MiB", Self::rss(&self.before), Self::rss(&self.after)),
             each.join(", "),
-            (self.with_webhooks.failed + self.without.failed).to_string(),
+            self.failed().to_string(),
         ]
     }
 }
@@ -158,7 +163,8 @@ pub(super) fn run(scale: &Scale) -> Result<(), Error> {
     for &pods in &scale.pods {
         report.rows.push(runtime.block_on(measure(scale, pods, &program))?);
     }
-    report.goals = goals(&report.rows);
+    report.failed = report.rows.iter().map(Figures::failed).sum();
+    report.goals = goals(&report.rows, report.failed);
     report.print(scale.output)
 }
 
@@ -228,8 +234,7 @@ async fn metrics(client: &Client) -> Result<String, Error> {
     Ok(client.request_text(http::Request::get("/metrics").body(Vec::new())?).await?)
 }
 
-fn goals(rows: &[Figures]) -> Vec<Goal> {
-    let failed: u64 = rows.iter().map(|row| row.with_webhooks.failed + row.without.failed).sum();
+fn goals(rows: &[Figures], failed: u64) -> Vec<Goal> {
     let first =
         rows.iter().find_map(|row| row.with_webhooks.failure.as_ref().or(row.without.failure.as_ref()));
     let found = first.map_or_else(String::new, |failure| format!(", the first: {failure}"));

@@ -73,6 +73,7 @@ pub(super) fn run(trust: &Trust) -> Result<(), Error> {
     if trust.part.contains(&Part::Validate) {
         let figures = validate::measure(trust.seconds, trust.calls, trust.denials)?;
         report.goals.extend(validate::goals(&figures));
+        report.failed += validate::failed(&figures);
         report.rows.extend(figures.into_iter().map(Figures::Validate));
     }
     report.print(trust.output)
