@@ -108,6 +108,12 @@ const TESTS: &[Check] = &[
     },
     // The README's first command.
     Check { name: "demo", arguments: &["xtask", "demo", "--once"], environment: &[] },
+    // From nothing and at two places: the smallest of them.
+    Check {
+        name: "an image comes out the same twice",
+        arguments: &["xtask", "images", "example-model", "--twice"],
+        environment: &[],
+    },
     // With the whole workspace, so that nothing is built again with other features.
     Check {
         name: "tests that take their time",
