@@ -41,6 +41,9 @@ const IMAGES: &[(&str, &str)] = &[
     ("example-model", "examples/model"),
 ];
 
+/// The user of the programs, as `USER` of the Containerfiles has it, and its group.
+const PASSWD: &str = "lucid:x:65532:65532::/:/sbin/nologin\n";
+
 #[derive(Args)]
 pub(crate) struct Images {
     /// Which images; all of them if none is named.
@@ -162,11 +165,12 @@ fn make(image: &Image, program: &Path, options: &Images, folder: &Path) -> Resul
     for copy in &containerfile.copies {
         match copy.source.as_str() {
             "ca-certificates.crt" => context.add_text(&copy.source, &debian::certificates()?)?,
+            "passwd" => context.add_text(&copy.source, PASSWD)?,
             "network-tools" => debian::network_tools(&mut context.folder(&copy.source)?)?,
             found if found == *name => context.add_file(&copy.source, program)?,
             found => {
                 return Err(format!(
-                    "{source}/Containerfile copies {found:?}, accepted {name}, ca-certificates.crt, network-tools"
+                    "{source}/Containerfile copies {found:?}, accepted {name}, ca-certificates.crt, passwd, network-tools"
                 )
                 .into());
             }

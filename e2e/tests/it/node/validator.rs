@@ -109,9 +109,13 @@ async fn it_writes_nowhere_but_on_its_volume(site: &Installation, replica: &str)
     let on_node = |line: &str| on_node(site, &pod, line);
     let status = on_node(&format!("cat /proc/{process}/status"));
     let status: Vec<_> = status.split_whitespace().collect();
-    for expected in
-        [&["Uid:", UID, UID, UID, UID][..], &["CapEff:", "0000000000000000"], &["NoNewPrivs:", "1"]]
-    {
+    for expected in [
+        &["Uid:", UID, UID, UID, UID][..],
+        &["Gid:", UID, UID, UID, UID],
+        &["Groups:", UID, "NStgid:"],
+        &["CapEff:", "0000000000000000"],
+        &["NoNewPrivs:", "1"],
+    ] {
         assert!(
             status.windows(expected.len()).any(|words| words == expected),
             "{expected:?} is not in {status:?}"
