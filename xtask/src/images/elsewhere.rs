@@ -43,7 +43,9 @@ impl Drop for Elsewhere {
 }
 
 fn copy_checkout(from: &Path, to: &Path) -> Result<(), Error> {
-    const ARGUMENTS: &[&str] = &["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
+    // The checkout may belong to somebody else, whom git would not trust with its own settings: names are all it tells here.
+    const ARGUMENTS: &[&str] =
+        &["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"];
     let output = Command::new("git").args(ARGUMENTS).current_dir(from).output();
     let output =
         output.map_err(|error| format!("failed to run git, which tells what is checked out: {error}"))?;

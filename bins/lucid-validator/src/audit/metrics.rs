@@ -98,8 +98,16 @@ mod tests {
             let (name, rest) = rest.split_at(end);
             let matcher =
                 rest.strip_prefix('{').and_then(|rest| rest.split_once('}')).map_or("", |(it, _)| it);
-            let of_this = |line: &str| line.starts_with(&format!("{name}{{")) && line.contains(matcher);
-            assert!(shown.lines().any(of_this), "nothing shows {expression}:\n{shown}");
+            let matchers: Vec<_> = match matcher.split_once("=~") {
+                Some((label, values)) => {
+                    values.trim_matches('"').split('|').map(|value| format!("{label}=\"{value}\"")).collect()
+                }
+                None => vec![matcher.to_owned()],
+            };
+            for matcher in matchers {
+                let of_this = |line: &str| line.starts_with(&format!("{name}{{")) && line.contains(&matcher);
+                assert!(shown.lines().any(of_this), "nothing shows {matcher} of {expression}:\n{shown}");
+            }
         }
     }
 }
