@@ -62,29 +62,28 @@ impl CainjectorArgs {
     fn needs(&self) -> Vec<Need> {
         const INJECT: [&str; 4] = ["get", "list", "watch", "patch"];
         const NOBODY: &str = "no CAs are injected into them, and it does not get ready";
-        let vital = |right, loss| Need { right, is_vital: true, loss };
         let mut needs: Vec<_> = [
             ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
             ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
             ("apiextensions.k8s.io", "customresourcedefinitions"),
             ("apiregistration.k8s.io", "apiservices"),
         ]
-        .map(|(group, resource)| vital(Right::new(&INJECT, group, resource), NOBODY))
+        .map(|(group, resource)| Need::vital(Right::new(&INJECT, group, resource), NOBODY))
         .into();
         if self.openshift_ca != Some(OpenshiftCa::None) {
-            needs.push(vital(Right::new(&INJECT, "", "configmaps"), NOBODY));
+            needs.push(Need::vital(Right::new(&INJECT, "", "configmaps"), NOBODY));
         }
         if !self.beside_cert_manager {
             for namespace in &self.cert_manager_namespaces {
                 let right = Right::new(&["list"], "apps", "deployments").within(namespace);
-                needs.push(vital(
+                needs.push(Need::vital(
                     right,
                     "it is not known whether cert-manager injects, and it does not get ready",
                 ));
             }
         }
         let events = Right::new(&["create", "patch"], "events.k8s.io", "events");
-        needs.push(Need { right: events, is_vital: false, loss: "nobody sees events about annotations" });
+        needs.push(Need::useful(events, "nobody sees events about annotations"));
         needs
     }
 }

@@ -25,6 +25,20 @@ pub struct Need {
     pub loss: &'static str,
 }
 
+impl Need {
+    /// Without it the program does not work.
+    #[must_use]
+    pub fn vital(right: Right, loss: &'static str) -> Self {
+        Self { right, is_vital: true, loss }
+    }
+
+    /// Without it the program does its work all the same.
+    #[must_use]
+    pub fn useful(right: Right, loss: &'static str) -> Self {
+        Self { right, is_vital: false, loss }
+    }
+}
+
 /// What a program does, by which the rights that it needs are known.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs<'a> {
@@ -51,7 +65,7 @@ impl Needs<'_> {
         needs.extend(self.of_events());
         if self.reviews_break_glass {
             let right = Right::new(&["create"], "authorization.k8s.io", "subjectaccessreviews");
-            needs.push(useful(right, "no ticket breaks the glass"));
+            needs.push(Need::useful(right, "no ticket breaks the glass"));
         }
         needs
     }
@@ -64,15 +78,15 @@ impl Needs<'_> {
             Right::new(&WATCH, "apiextensions.k8s.io", "customresourcedefinitions").named(AUDITORS);
         let config_maps = Right::new(&WATCH, "", "configmaps");
         let mut needs = vec![
-            vital(config_maps.clone().named("lucid-auditors").within(namespace), NOT_READY),
-            vital(config_maps.named("lucid-auditor-chain"), NOT_READY),
-            vital(Right::new(&WATCH, "", "namespaces"), NOT_READY),
-            vital(definition, NOT_READY),
-            vital(Right::new(&WATCH, "lucid.computing", "auditors"), NOT_READY),
+            Need::vital(config_maps.clone().named("lucid-auditors").within(namespace), NOT_READY),
+            Need::vital(config_maps.named("lucid-auditor-chain"), NOT_READY),
+            Need::vital(Right::new(&WATCH, "", "namespaces"), NOT_READY),
+            Need::vital(definition, NOT_READY),
+            Need::vital(Right::new(&WATCH, "lucid.computing", "auditors"), NOT_READY),
         ];
         if self.injects {
             let right = Right::new(&["patch"], "lucid.computing", "auditors/status");
-            needs.push(useful(right, "Auditors do not say whether they can be used"));
+            needs.push(Need::useful(right, "Auditors do not say whether they can be used"));
         }
         needs
     }
@@ -86,22 +100,22 @@ impl Needs<'_> {
         }
         if self.injects {
             let right = Right::new(&KEEP, REGISTRATION, "mutatingwebhookconfigurations").named(name);
-            needs.push(vital(
+            needs.push(Need::vital(
                 right,
                 "the mutating webhook is not kept registered, or nothing vouches for its certificate",
             ));
             let right = Right::new(&["get", "patch"], "apiextensions.k8s.io", "customresourcedefinitions");
-            needs.push(vital(right.named(AUDITORS), "Auditors are not converted"));
+            needs.push(Need::vital(right.named(AUDITORS), "Auditors are not converted"));
         }
         let configuration =
             |verbs| Right::new(verbs, REGISTRATION, "validatingwebhookconfigurations").named(name);
         needs.push(if self.validates {
-            vital(
+            Need::vital(
                 configuration(&KEEP),
                 "the validating webhooks are not kept registered, or nothing vouches for their certificate",
             )
         } else {
-            useful(
+            Need::useful(
                 configuration(&["get", "delete"]),
                 "a registration of before stays, and pods are refused when nobody answers there any more",
             )
@@ -119,17 +133,17 @@ impl Needs<'_> {
         match options.certificates {
             Source::SelfSigned => {
                 let mut needs = vec![
-                    vital(secrets(&["get", "list", "watch", "update"]).named(authority), NOT_SERVED),
+                    Need::vital(secrets(&["get", "list", "watch", "update"]).named(authority), NOT_SERVED),
                     // A POST has no name.
-                    vital(secrets(&["create"]), NOT_SERVED),
+                    Need::vital(secrets(&["create"]), NOT_SERVED),
                 ];
                 if options.share_certificate {
-                    needs.push(vital(secrets(&["get", "update"]).named(certificate), NOT_SERVED));
+                    needs.push(Need::vital(secrets(&["get", "update"]).named(certificate), NOT_SERVED));
                 }
                 needs
             }
             Source::CertManager | Source::Openshift | Source::Secret if options.tls_directory.is_none() => {
-                vec![vital(secrets(&WATCH).named(certificate), NOT_SERVED)]
+                vec![Need::vital(secrets(&WATCH).named(certificate), NOT_SERVED)]
             }
             Source::CertManager | Source::Openshift | Source::Secret | Source::Olm | Source::Files => {
                 Vec::new()
@@ -143,30 +157,24 @@ impl Needs<'_> {
         if self.injects {
             const NOT_FOUND: &str = "events about pods are on ReplicaSets and Jobs, not on what made those";
             return vec![
-                useful(events, "nobody sees events about pods and certificates"),
-                useful(Right::new(&["get"], "apps", "replicasets"), NOT_FOUND),
-                useful(Right::new(&["get"], "batch", "jobs"), NOT_FOUND),
+                Need::useful(events, "nobody sees events about pods and certificates"),
+                Need::useful(Right::new(&["get"], "apps", "replicasets"), NOT_FOUND),
+                Need::useful(Right::new(&["get"], "batch", "jobs"), NOT_FOUND),
             ];
         }
         let mut needs = Vec::new();
         if self.serving.certificates.certificates == Source::SelfSigned {
             let right = events.clone().within(&self.serving.namespace);
-            needs.push(useful(right, "nobody sees events about certificates"));
+            needs.push(Need::useful(right, "nobody sees events about certificates"));
         }
         if self.serving.certificates.registers() {
-            needs
-                .push(useful(events.within(NO_NAMESPACE), "nobody sees who keeps changing the registration"));
+            needs.push(Need::useful(
+                events.within(NO_NAMESPACE),
+                "nobody sees who keeps changing the registration",
+            ));
         }
         // As one right, where the two are one.
         needs.dedup_by(|one, other| one.right == other.right);
         needs
     }
-}
-
-fn vital(right: Right, loss: &'static str) -> Need {
-    Need { right, is_vital: true, loss }
-}
-
-fn useful(right: Right, loss: &'static str) -> Need {
-    Need { right, is_vital: false, loss }
 }

@@ -253,7 +253,7 @@ async fn an_answer_that_breaks_off_does_not_look_whole() {
 
 #[tokio::test]
 async fn a_large_body_passes_both_ways_without_being_kept() {
-    const PIECES: usize = 64;
+    const PIECES: usize = 256;
     let model =
         serve(Router::new().fallback(|request: Request| async { Response::new(request.into_body()) })).await;
     let first = chain(model, &[("LUCID_AUDIT_MODE", "observe"), ("MAX_BODY_BYTES", "1000")]).await;
