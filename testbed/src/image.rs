@@ -10,11 +10,12 @@ use tar::{EntryType, Header};
 const USER: &str = "65532:65532";
 
 const INDEX: &str = "index.json";
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 /// Annotations by which containerd, which looks for the whole reference, and others import an image.
 const NAMES: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
 
-/// An image that consists of one static program, as an OCI archive: a tar of an OCI image layout (image-spec 1.1). The
-/// same program gives the same digest.
+/// An image of one layer for this machine's architecture, as an OCI archive: a tar of an OCI image layout (image-spec 1.1),
+/// as containerd, podman, skopeo and crane read it. The same content gives the same digest.
 ///
 /// [`Cluster::load_image`](crate::Cluster::load_image) makes it known to a node.
 #[derive(Clone, Debug)]
@@ -25,52 +26,95 @@ pub struct Image {
     archive: Vec<u8>,
 }
 
+/// The file system of an [`Image`].
+#[derive(Clone, Debug)]
+pub struct Layer {
+    /// The digest of the tar, whether it is compressed or not.
+    id: String,
+    blob: Blob,
+}
+
+impl Layer {
+    /// The files of a tar archive.
+    pub fn tar(archive: Vec<u8>) -> Self {
+        Self { id: digest(&archive), blob: Blob::new("application/vnd.oci.image.layer.v1.tar", archive) }
+    }
+
+    /// The files of `archive`, a tar, which `compressed` is by gzip.
+    pub fn gzip(archive: &[u8], compressed: Vec<u8>) -> Self {
+        let blob = Blob::new("application/vnd.oci.image.layer.v1.tar+gzip", compressed);
+        Self { id: digest(archive), blob }
+    }
+
+    /// In bytes, as a node downloads it.
+    pub fn size(&self) -> usize {
+        self.blob.content.len()
+    }
+}
+
 impl Image {
-    /// An image whose entry point is this program, for this machine's architecture, run as user 65532.
+    /// An image with `layer` as its file system.
     ///
-    /// `reference` is a name with a tag, such as `example.com/hello:1`.
+    /// `reference` is a name with a tag, such as `example.com/hello:1`; `config` a document of image-spec 1.1's `config.md`
+    /// without `architecture`, `os` and `rootfs`, such as `{"config": {"Entrypoint": ["/hello"]}}`.
     ///
     /// # Errors
-    /// The program cannot be read, or the reference has no tag.
-    pub fn of_program(reference: &str, program: &Path) -> io::Result<Self> {
+    /// The reference has no tag, or this machine is neither an x86_64 nor an aarch64.
+    pub fn new(reference: &str, config: &Value, layer: &Layer) -> io::Result<Self> {
         let (name, tag) =
             reference.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).ok_or_else(|| {
                 let problem = format!("the reference {reference:?} has no tag; name:tag is accepted");
                 io::Error::new(io::ErrorKind::InvalidInput, problem)
             })?;
+        let mut config = config.clone();
+        config["architecture"] = architecture()?.into();
+        config["os"] = "linux".into();
+        config["rootfs"] = json!({"type": "layers", "diff_ids": [layer.id]});
+        let config = Blob::json("application/vnd.oci.image.config.v1+json", &config);
+        let layer = &layer.blob;
+        let manifest = Blob::json(
+            MANIFEST,
+            &json!({
+                "schemaVersion": 2,
+                "mediaType": MANIFEST,
+                "config": config.descriptor(),
+                "layers": [layer.descriptor()],
+            }),
+        );
+        let mut entry = manifest.descriptor();
+        let [name_of_containerd, name_of_others] = NAMES;
+        entry["annotations"] = json!({name_of_containerd: reference, name_of_others: tag});
+        entry["platform"] = json!({"architecture": architecture()?, "os": "linux"});
+        let index = json!({
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.index.v1+json",
+            "manifests": [entry],
+        });
+
+        let index = index.to_string();
+        let blobs = [layer, &config, &manifest].map(|blob| (blob.path(), &*blob.content));
+        let mut files = vec![
+            ("oci-layout", Some(&br#"{"imageLayoutVersion":"1.0.0"}"#[..]), 0o644),
+            (INDEX, Some(index.as_bytes()), 0o644),
+            ("blobs", None, 0o755),
+            ("blobs/sha256", None, 0o755),
+        ];
+        files.extend(blobs.iter().map(|(path, content)| (&**path, Some(*content), 0o644)));
+        let archive = archive(files)?;
+        Ok(Self { name: name.to_owned(), tag: tag.to_owned(), digest: manifest.digest, archive })
+    }
+
+    /// An image of one static program, which is its entry point and is run as user 65532.
+    ///
+    /// # Errors
+    /// The program cannot be read, or as [`Image::new`].
+    pub fn of_program(reference: &str, program: &Path) -> io::Result<Self> {
         let read = fs::read(program);
         let content =
             read.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", program.display())))?;
         let file = program.file_name().unwrap_or_default().to_string_lossy();
-
-        let layer = archive([(&*file, &*content, 0o755)])?;
-        let config = bytes(&json!({
-            "architecture": architecture(),
-            "os": "linux",
-            "config": {"Entrypoint": [format!("/{file}")], "User": USER},
-            "rootfs": {"type": "layers", "diff_ids": [digest(&layer)]},
-        }));
-        let manifest = bytes(&json!({
-            "schemaVersion": 2,
-            "mediaType": "application/vnd.oci.image.manifest.v1+json",
-            "config": descriptor("config.v1+json", &config),
-            "layers": [descriptor("layer.v1.tar", &layer)],
-        }));
-        let mut entry = descriptor("manifest.v1+json", &manifest);
-        let [name_of_containerd, name_of_others] = NAMES;
-        entry["annotations"] = json!({name_of_containerd: reference, name_of_others: tag});
-        let index = bytes(&json!({"schemaVersion": 2, "manifests": [entry]}));
-
-        let blobs = [&layer, &config, &manifest].map(|blob| (blob_path(blob), blob));
-        let mut files =
-            vec![("oci-layout", &br#"{"imageLayoutVersion":"1.0.0"}"#[..], 0o644), (INDEX, &index, 0o644)];
-        files.extend(blobs.iter().map(|(path, blob)| (&**path, &***blob, 0o644)));
-        Ok(Self {
-            name: name.to_owned(),
-            tag: tag.to_owned(),
-            digest: digest(&manifest),
-            archive: archive(files)?,
-        })
+        let layer = Layer::tar(archive([(&*file, Some(&*content), 0o755)])?);
+        Self::new(reference, &json!({"config": {"Entrypoint": [format!("/{file}")], "User": USER}}), &layer)
     }
 
     /// The name with the tag.
@@ -115,13 +159,15 @@ pub(crate) fn named(archive: &Path) -> io::Result<Vec<(String, String)>> {
     Err(invalid("there is no index.json: an OCI archive is needed"))
 }
 
-fn archive<'a>(files: impl IntoIterator<Item = (&'a str, &'a [u8], u32)>) -> io::Result<Vec<u8>> {
+/// Path, content (none for a folder) and mode of each file.
+fn archive<'a>(files: impl IntoIterator<Item = (&'a str, Option<&'a [u8]>, u32)>) -> io::Result<Vec<u8>> {
     let mut builder = tar::Builder::new(Vec::new());
     for (path, content, mode) in files {
         // No times and no owner: the same files give the same bytes.
         let mut header = Header::new_ustar();
-        header.set_entry_type(EntryType::Regular);
+        header.set_entry_type(if content.is_some() { EntryType::Regular } else { EntryType::Directory });
         header.set_mode(mode);
+        let content = content.unwrap_or_default();
         header.set_size(content.len() as u64);
         header.set_mtime(0);
         builder.append_data(&mut header, path, content)?;
@@ -129,36 +175,48 @@ fn archive<'a>(files: impl IntoIterator<Item = (&'a str, &'a [u8], u32)>) -> io:
     builder.into_inner()
 }
 
-fn bytes(document: &Value) -> Vec<u8> {
-    document.to_string().into_bytes()
+/// What a digest names.
+#[derive(Clone, Debug)]
+struct Blob {
+    media_type: &'static str,
+    content: Vec<u8>,
+    digest: String,
 }
 
-fn hex(content: &[u8]) -> String {
-    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+impl Blob {
+    fn new(media_type: &'static str, content: Vec<u8>) -> Self {
+        Self { media_type, digest: digest(&content), content }
+    }
+
+    /// Maps of serde_json are sorted, so that the same document is always the same text.
+    fn json(media_type: &'static str, document: &Value) -> Self {
+        Self::new(media_type, document.to_string().into_bytes())
+    }
+
+    fn path(&self) -> String {
+        format!("blobs/{}", self.digest.replace(':', "/"))
+    }
+
+    /// As image-spec 1.1's `descriptor.md`.
+    fn descriptor(&self) -> Value {
+        json!({"mediaType": self.media_type, "digest": self.digest, "size": self.content.len()})
+    }
 }
 
 fn digest(content: &[u8]) -> String {
-    format!("sha256:{}", hex(content))
-}
-
-fn blob_path(content: &[u8]) -> String {
-    format!("blobs/sha256/{}", hex(content))
-}
-
-fn descriptor(kind: &str, content: &[u8]) -> Value {
-    json!({
-        "mediaType": format!("application/vnd.oci.image.{kind}"),
-        "digest": digest(content),
-        "size": content.len(),
-    })
+    let hex: String = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
 }
 
 /// In Go's terms, which are the image specification's.
-fn architecture() -> &'static str {
+fn architecture() -> io::Result<&'static str> {
     match env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
+        "x86_64" => Ok("amd64"),
+        "aarch64" => Ok("arm64"),
+        other => {
+            let problem = format!("found a machine of {other}, accepted x86_64 and aarch64");
+            Err(io::Error::new(io::ErrorKind::Unsupported, problem))
+        }
     }
 }
 
@@ -216,6 +274,33 @@ mod tests {
     }
 
     #[test]
+    fn an_image_has_its_configuration_and_knows_its_layer_compressed_or_not() {
+        let config = json!({"created": "1970-01-01T00:00:00Z", "config": {"User": "1:1"}});
+        let image = |reference: &str, layer: &Layer| Image::new(reference, &config, layer).unwrap();
+        let (plain, compressed) = (Layer::tar(b"files".to_vec()), Layer::gzip(b"files", b"gzip".to_vec()));
+        let documents = [&plain, &compressed].map(|layer| {
+            let image = image("hello:1", layer);
+            let files = files(image.archive());
+            let path = |digest: &Value| format!("blobs/{}", digest.as_str().unwrap().replace(':', "/"));
+            let manifest: Value = serde_json::from_slice(&files[&path(&json!(image.digest()))]).unwrap();
+            let config: Value =
+                serde_json::from_slice(&files[&path(&manifest["config"]["digest"])]).unwrap();
+            (files[&path(&manifest["layers"][0]["digest"])].clone(), config)
+        });
+        assert_eq!([&documents[0].0[..], &documents[1].0[..]], [&b"files"[..], b"gzip"]);
+        assert_eq!(documents[0].1, documents[1].1);
+        let document = &documents[0].1;
+        assert_eq!(document["config"], config["config"]);
+        assert_eq!(document["created"], config["created"]);
+        assert_eq!(document["rootfs"]["diff_ids"], json!([super::digest(b"files")]));
+        assert_eq!((plain.size(), compressed.size()), (5, 4));
+
+        // A reference is no part of what a digest names.
+        assert_eq!(image("hello:1", &plain).digest(), image("hello:2", &plain).digest());
+        assert_ne!(image("hello:1", &plain).digest(), image("hello:1", &compressed).digest());
+    }
+
+    #[test]
     fn the_same_program_gives_the_same_bytes() {
         let folder = TempDir::new().unwrap();
         let path = program(&folder);
@@ -237,7 +322,7 @@ mod tests {
         for (name, content, problem) in
             [("index.json", "{}", "names no image"), ("manifest.json", "[]", "an OCI archive is needed")]
         {
-            fs::write(&path, archive([(name, content.as_bytes(), 0o644)]).unwrap()).unwrap();
+            fs::write(&path, archive([(name, Some(content.as_bytes()), 0o644)]).unwrap()).unwrap();
             let error = named(&path).unwrap_err().to_string();
             assert!(error.contains(problem), "{error}");
         }

@@ -84,7 +84,7 @@ pub use binaries::{Binaries, Component};
 pub use builder::Builder;
 pub use cluster::Cluster;
 pub use error::Error;
-pub use image::Image;
+pub use image::{Image, Layer};
 pub use network::can_use_namespaces;
 pub use process::{CommandError, Process, command};
 pub use skip::{has_program, skip};

@@ -5,6 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lucid_e2e::Error;
 use parse_dockerfile::{Command, Instruction, Source};
+use serde_json::{Map, Value, json};
+
+/// All images are of the epoch: when they were built would make each another one.
+const CREATED: &str = "1970-01-01T00:00:00Z";
 
 /// An image to be made.
 #[derive(Debug)]
@@ -32,6 +36,33 @@ pub(crate) struct Config {
     /// `8080/tcp`.
     pub(crate) ports: BTreeSet<String>,
     pub(crate) labels: BTreeMap<String, String>,
+}
+
+impl Config {
+    /// As the image specification has it.
+    pub(crate) fn document(&self) -> Value {
+        let Self { user, entrypoint, command, env, ports, labels } = self;
+        let mut run = Map::new();
+        run.insert("User".into(), json!(user));
+        run.insert("Entrypoint".into(), json!(entrypoint));
+        run.insert("WorkingDir".into(), json!("/"));
+        run.insert("Labels".into(), json!(labels));
+        if !command.is_empty() {
+            run.insert("Cmd".into(), json!(command));
+        }
+        if !env.is_empty() {
+            run.insert("Env".into(), json!(env));
+        }
+        if !ports.is_empty() {
+            let ports: Map<_, _> = ports.iter().map(|port| (port.clone(), json!({}))).collect();
+            run.insert("ExposedPorts".into(), ports.into());
+        }
+        json!({
+            "created": CREATED,
+            "config": run,
+            "history": [{"created": CREATED, "created_by": "cargo xtask images"}],
+        })
+    }
 }
 
 impl Containerfile {
@@ -168,6 +199,18 @@ mod tests {
             destination: destination.to_owned(),
         };
         assert_eq!(file.copies, [copy("a", "/a"), copy("folder", "/")]);
+        assert_eq!(
+            file.config.document()["config"],
+            json!({
+                "User": "65532:65532",
+                "Entrypoint": ["/a", "run"],
+                "Cmd": ["--x"],
+                "Env": ["KEY=two words"],
+                "ExposedPorts": {"53/udp": {}, "8080/tcp": {}},
+                "Labels": {"a.b": "c", "a.version": "v1.2.3"},
+                "WorkingDir": "/",
+            })
+        );
         let Config { user, entrypoint, command, env, ports, labels } = file.config;
         assert_eq!(user, "65532:65532");
         assert_eq!(entrypoint, ["/a", "run"]);

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use flate2::{Compression, GzBuilder};
 use lucid_e2e::Error;
+use lucid_testbed::Layer;
 use tar::{Builder, EntryType, Header};
 
 use super::containerfile::Copy;
@@ -83,8 +85,17 @@ impl Tree {
         }
     }
 
+    /// The layer, compressed.
+    pub(crate) fn layer(&self, compression: Compression) -> Result<Layer, Error> {
+        let archive = self.archive()?;
+        // The header of gzip would tell a time and the file's name: neither is there.
+        let mut gzip = GzBuilder::new().mtime(0).write(Vec::new(), compression);
+        gzip.write_all(&archive)?;
+        Ok(Layer::gzip(&archive, gzip.finish()?))
+    }
+
     /// A tar archive: entries by their path, times 0, all owned by root.
-    pub(crate) fn archive(&self) -> Result<Vec<u8>, Error> {
+    fn archive(&self) -> Result<Vec<u8>, Error> {
         let mut archive = Builder::new(Vec::new());
         for (path, entry) in &self.entries {
             match entry {
@@ -107,7 +118,7 @@ impl Tree {
 }
 
 /// The header of an entry: time 0, user 0, group 0.
-pub(crate) fn header(kind: EntryType, mode: u32, size: usize) -> Header {
+fn header(kind: EntryType, mode: u32, size: usize) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
     header.set_mode(mode);

@@ -4,7 +4,6 @@
 //! under `target/images/context`; the archive is made from both. The same sources, compiler and packages of Debian give
 //! the same digest.
 
-mod archive;
 mod containerfile;
 mod context;
 mod debian;
@@ -25,7 +24,6 @@ use serde::Serialize;
 
 use crate::command::{ROOT, metadata};
 use crate::report::{self, Output};
-use archive::Archive;
 use containerfile::Containerfile;
 use context::Context;
 use elsewhere::Elsewhere;
@@ -177,12 +175,12 @@ fn make(image: &Image, program: &Path, options: &Images, folder: &Path) -> Resul
         }
     }
 
-    let layer = layer::Tree::of(&containerfile.copies, &place)?.archive()?;
+    let layer = layer::Tree::of(&containerfile.copies, &place)?.layer(options.profile.compression())?;
     let reference = format!("{}/{name}:{}", options.repository, options.tag);
-    let archive = Archive::new(&containerfile.config, &layer, options.profile.compression())?;
-    let path = folder.join(format!("{name}.oci.tar"));
-    fs::write(&path, archive.bytes(&reference)?)?;
-    Ok(Made { reference, digest: archive.digest().to_owned(), size: archive.layer_size(), archive: path })
+    let image = lucid_testbed::Image::new(&reference, &containerfile.config.document(), &layer)?;
+    let archive = folder.join(format!("{name}.oci.tar"));
+    fs::write(&archive, image.archive())?;
+    Ok(Made { reference, digest: image.digest().to_owned(), size: layer.size(), archive })
 }
 
 /// The Containerfile of `source`, a folder of this repository.
