@@ -113,6 +113,13 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
   {{- if and (eq .source "cert-manager") .certManager.create $values.metrics.prometheusRule.enabled (le (include "lucid.seconds" .certManager.renewBefore | int) 604800) -}}
     {{- $said = append $said (printf "certificates.certManager.renewBefore is not above 168h, so that the alert LucidCertificateExpiresSoon, seven days before the end, %s" $always) -}}
   {{- end -}}
+  {{- if and (eq .source "cert-manager") .certManager.create -}}
+    {{- range $key, $least := dict "duration" "1h" "renewBefore" "5m" -}}
+      {{- if lt (include "lucid.seconds" (get $values.certificates.certManager $key) | int) (include "lucid.seconds" $least | int) -}}
+        {{- $said = append $said (printf "certificates.certManager.%s is below %s, and cert-manager refuses it." $key $least) -}}
+      {{- end -}}
+    {{- end -}}
+  {{- end -}}
   {{- if and (eq .source "cert-manager") (le (include "lucid.seconds" .certManager.duration | int) (include "lucid.seconds" .certManager.renewBefore | int)) -}}
     {{- $said = append $said "certificates.certManager.duration must be longer than renewBefore, or a new certificate would be due for renewal at once." -}}
   {{- end -}}
@@ -172,11 +179,17 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
   {{- end -}}
 {{- end -}}
 {{- if not $values.networkPolicy.enabled -}}
-  {{- range $key := list "apiServerCidrs" "metricsFrom" "extraEgress" -}}
+  {{- range $key := list "apiServerCidrs" "metricsFrom" "auditFrom" "verifierPorts" "extraEgress" -}}
     {{- if get $values.networkPolicy $key -}}
       {{- $said = append $said (printf "networkPolicy.%s lets through what nothing stops: networkPolicy.enabled is false." $key) -}}
     {{- end -}}
   {{- end -}}
+{{- end -}}
+{{- if and $values.networkPolicy.auditFrom (not $values.networkPolicy.apiServerCidrs) -}}
+  {{- $said = append $said "networkPolicy.auditFrom lets in some, and without networkPolicy.apiServerCidrs anybody may call." -}}
+{{- end -}}
+{{- if and $values.networkPolicy.verifierPorts (not $values.notary.url) -}}
+  {{- $said = append $said "networkPolicy.verifierPorts are of a Verifier of yours, and notary.url names none." -}}
 {{- end -}}
 
 {{- with $values.policy -}}
@@ -238,6 +251,21 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
   {{- end -}}
 {{- end -}}
 
+{{- $why := dict
+  "operator" (and (not $operator) "webhooks.mutating.enabled is false")
+  "validator" (and (not $validator) "webhooks.validating.by is neither validator nor both")
+  "verifier" (and (not $values.verifier.enabled) "verifier.enabled is false")
+  "cainjector" (and (not $values.cainjector.enabled) "cainjector.enabled is false")
+-}}
+{{- range $name, $why := $why -}}
+  {{- $of := get $values $name -}}
+  {{- range $key := list "podLabels" "podAnnotations" "topologySpreadConstraints" "extraEnv" "extraVolumes" "extraVolumeMounts" "extraContainers" -}}
+    {{- if and $why (get $of $key) -}}
+      {{- $said = append $said (printf "%s.%s is for lucid-%s, which does not run: %s." $name $key $name $why) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+
 {{- range $name := list "operator" "validator" "verifier" "cainjector" -}}
   {{- $of := get $values $name -}}
   {{- if hasKey ($of.podLabels | default dict) "app.kubernetes.io/name" -}}
@@ -253,6 +281,10 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
   {{- range $of.extraEnv -}}
     {{- if or (and (eq .name "POD_NAME") (eq $name "validator") $values.decisions.log.enabled) (and (hasPrefix "LUCID_" .name) (not (has .name (list "LUCID_LISTEN" "LUCID_ADMIN_LISTEN" "LUCID_VERIFIER_LISTEN" "LUCID_WEBHOOK_URL")))) -}}
       {{- $said = append $said (printf "%s.extraEnv sets %s, which the chart sets from other values." $name .name) -}}
+    {{- end -}}
+    {{- $port := get (dict "LUCID_LISTEN" "8443" "LUCID_ADMIN_LISTEN" "8080" "LUCID_VERIFIER_LISTEN" "8080") .name -}}
+    {{- if and $port .value (not (hasSuffix (print ":" $port) .value)) -}}
+      {{- $said = append $said (printf "%s.extraEnv sets %s to %s, and Services, probes and NetworkPolicies look for port %s." $name .name .value $port) -}}
     {{- end -}}
     {{- if hasKey $seen .name -}}
       {{- $said = append $said (printf "%s.extraEnv sets %s twice." $name .name) -}}

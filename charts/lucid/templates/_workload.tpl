@@ -79,7 +79,7 @@ spec:
         {{- toYaml .values.resources | nindent 8 }}
       securityContext:
         {{- include "lucid.containerSecurityContext" . | nindent 8 }}
-      {{- if or $files $log }}
+      {{- if or $files $log .values.extraVolumeMounts }}
       volumeMounts:
         {{- range $files }}
         - name: {{ .volume.name }}
@@ -90,11 +90,20 @@ spec:
         - name: decisions
           mountPath: /var/lib/lucid
         {{- end }}
+        {{- with .values.extraVolumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
       {{- end }}
-  {{- with $files }}
+    {{- with .values.extraContainers }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- if or $files .values.extraVolumes }}
   volumes:
-    {{- range . }}
+    {{- range $files }}
     - {{- toYaml .volume | nindent 6 }}
+    {{- end }}
+    {{- with .values.extraVolumes }}
+    {{- toYaml . | nindent 4 }}
     {{- end }}
   {{- end }}
 {{- end }}

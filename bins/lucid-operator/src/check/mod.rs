@@ -44,6 +44,10 @@ pub struct CheckArgs {
     #[arg(value_parser = lucid_process::parse_namespace)]
     namespace: String,
 
+    /// Leave out the pods that run, and look at Lucid alone.
+    #[arg(long)]
+    skip_pods: bool,
+
     /// How it is printed.
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     output: Format,
@@ -151,7 +155,8 @@ async fn look(client: &Client, args: &CheckArgs) -> Result<Report, CheckError> {
     let namespaces = match namespaces::read(client, &namespaces::selector(selector)).await {
         Ok(namespaces) => namespaces,
         Err(unread) => {
-            let checks = ["selectors", "reachable", "overlap", "pods"];
+            let checks = ["selectors", "reachable", "overlap"].into_iter();
+            let checks = checks.chain((!args.skip_pods).then_some("pods"));
             report.extend(checks.map(|check| Check::unread(check, &unread)));
             return Ok(report);
         }
@@ -174,6 +179,9 @@ async fn look(client: &Client, args: &CheckArgs) -> Result<Report, CheckError> {
     report.extend([reachable::check(client, cluster.as_ref(), mutating, &namespaces, &scope).await]);
     let Some(cluster) = cluster else { return Ok(report) };
     report.extend(configuration::check(&cluster, selected().map(|it| it.name.as_str())).await);
+    if args.skip_pods {
+        return Ok(report);
+    }
     let object_selector = mutating.map(|it| it.webhook["objectSelector"].clone()).unwrap_or_default();
     let survey = Survey {
         client,

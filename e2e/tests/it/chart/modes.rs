@@ -210,9 +210,8 @@ fn names(list: &Value, key: &str) -> Vec<String> {
 fn judge(documents: &[Value], running: &BTreeSet<&str>) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     for document in documents {
-        let hook = &document["metadata"]["annotations"]["helm.sh/hook"];
-        let identity =
-            (key(document), document["metadata"]["namespace"].as_str().unwrap_or_default(), hook.as_str());
+        // Hooks too: Argo CD and Kustomize know an object by no more than this.
+        let identity = (key(document), document["metadata"]["namespace"].as_str().unwrap_or_default());
         if !seen.insert(identity) {
             return Err(format!("{identity:?} is there twice"));
         }

@@ -46,6 +46,7 @@ async fn api_servers_prometheus_and_the_verifier_are_let_through_and_nothing_els
         "verifier.enabled=true",
         "networkPolicy.apiServerCidrs={10.0.0.1/32}",
         "networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.name=monitoring",
+        "networkPolicy.auditFrom[0].podSelector.matchLabels.reads=decisions",
     ])
     .await;
     // Probes come from the node, which no policy keeps out.
@@ -53,12 +54,14 @@ async fn api_servers_prometheus_and_the_verifier_are_let_through_and_nothing_els
         |program: &str| format!("{{podSelector: {{matchLabels: {{app.kubernetes.io/name: {program}}}}}}}");
     // `helm test` looks at the certificates.
     let check = pods("lucid-check");
-    let webhook =
-        &*format!("{{ports: [{{port: webhook}}], from: [{{ipBlock: {{cidr: 10.0.0.1/32}}}}, {check}]}}");
+    let reader = "{podSelector: {matchLabels: {reads: decisions}}}";
+    let webhook = &*format!(
+        "{{ports: [{{port: webhook}}], from: [{{ipBlock: {{cidr: 10.0.0.1/32}}}}, {check}, {reader}]}}"
+    );
     let programs = format!("{}, {}", pods("lucid-operator"), pods("lucid-validator"));
     let webhooks = &*format!("{{ports: [{{port: webhook}}], to: [{programs}]}}");
     let metrics = "{ports: [{port: admin}], from: [{namespaceSelector: {matchLabels: {name: monitoring}}}]}";
-    let dns = "{ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]}";
+    let dns = "{ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}, {port: 5353, protocol: UDP}, {port: 5353, protocol: TCP}]}";
     let api_server = "{ports: [{port: 443}, {port: 6443}], to: [{ipBlock: {cidr: 10.0.0.1/32}}]}";
     let verifier = &*format!("{{ports: [{{port: 8080}}], to: [{}]}}", pods("lucid-verifier"));
     for (program, ingress, egress) in [
@@ -91,6 +94,10 @@ async fn a_verifier_of_somebody_else_is_reached_at_the_port_of_its_url() {
         let egress = &policy(&documents, "lucid-operator")["egress"];
         assert_eq!(egress[2], yaml(&format!("{{ports: [{{port: {port}}}]}}")), "{url}");
     }
+    // A Service in the cluster may lead to another port, and that is the one that counts.
+    let values = ["notary.url=http://verifier.sec.svc", "networkPolicy.verifierPorts={8080}"];
+    let egress = &policy(&installed(&values).await, "lucid-operator")["egress"];
+    assert_eq!(egress[2], yaml("{ports: [{port: 80}, {port: 8080}]}"));
 }
 
 /// By the Prometheus operator: an endpoint's port is that of a Service, which leads to a port of a container.

@@ -46,6 +46,21 @@ async fn each_mode_is_told_what_it_is_good_for_and_what_to_do_next() {
             &["deployment/lucid-validator"],
             &["lucid-operator\n", "helm test"],
         ),
+        (
+            &[VALIDATOR, "decisions.log.enabled=true", "validator.replicas=1"],
+            &["validator.replicas is below 2"],
+            &["drained"],
+        ),
+        (
+            &["operator.replicas=1", "operator.maxUnavailable=0"],
+            &["operator.maxUnavailable=0 with one replica: a node that it runs on cannot be drained."],
+            &[],
+        ),
+        (
+            &[VALIDATOR, "webhooks.mutating.enabled=false", "uninstall.enabled=false"],
+            &["lucid-operator uninstall --namespace audit"],
+            &[],
+        ),
         (&["webhooks.validating.enabled=false"], &["Nobody validates"], &["notary.strict"]),
         (&["webhooks.mutating.failurePolicy=Ignore"], &["run without audit", "--backstop"], &[]),
         (&["webhooks.validating.failurePolicy=Ignore"], &["pass unjudged", "--backstop"], &[]),

@@ -294,10 +294,7 @@ async fn of_what_helm_runs() {
     for hook in ["tests/check.yaml", "uninstall.yaml"] {
         let only = [format!("--show-only=templates/{hook}")];
         let text = template("lucid-system", &[BOTH], &only).await.unwrap();
-        let accounts = documents(&text).into_iter().filter(|it| pods(it).is_none());
-        // This one takes rights away.
-        let accounts = accounts.filter(|it| key(it).1 != "lucid-validator");
-        for account in accounts {
+        for account in documents(&text).into_iter().filter(|it| pods(it).is_none()) {
             said(&cluster, &["apply", "-f", "-"], &serde_yaml::to_string(&account).unwrap());
         }
     }
@@ -307,7 +304,7 @@ async fn of_what_helm_runs() {
         "spec": {"automountServiceAccountToken": false, "containers": [{"name": "c", "image": "r.test/c"}]}});
     said(&cluster, &["create", "-n", "lucid-system", "-f", "-"], &left.to_string());
 
-    let checked = run(&cluster, "lucid-check", &["check"]).await;
+    let checked = run(&cluster, "lucid-check", &["check", "--skip-pods"]).await;
     assert!(checked.contains("it may do what its settings need"), "{checked}");
     assert!(!checked.contains("WARN") && !checked.contains("forbidden"), "{checked}");
     drop(running);
