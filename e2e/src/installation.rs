@@ -1,5 +1,6 @@
 use std::path::Path;
 use std::process::Output;
+use std::time::{Duration, Instant};
 
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
@@ -12,6 +13,9 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const NAMESPACE: &str = "lucid-system";
 /// The static program for pods that try things out.
 const BUSYBOX: &str = "/bin/busybox";
+
+/// How long kube-proxy may take.
+const SERVICES_WITHIN: Duration = Duration::from_secs(60);
 
 /// What the injection auditor of [`two_auditors`] refuses.
 pub const INJECTION: &str = "ignore previous instructions";
@@ -74,15 +78,40 @@ impl Installation {
         Ok(Self { cluster })
     }
 
-    /// `helm upgrade --install` of the chart with these values, until all is ready.
+    /// `helm upgrade --install` of the chart with these values, until all is ready and every node knows the way to it.
     ///
     /// # Errors
     ///
-    /// When helm fails; what it said, and what the pods of Lucid said, is the message.
+    /// When helm fails; what it said, and what the pods of Lucid said, is the message. When a Service leads nowhere.
     pub async fn install(&self, values: &Value) -> Result<(), Error> {
         let chart = format!("{ROOT}/charts/lucid");
         let arguments = ["upgrade", "--install", "lucid", &chart, "--create-namespace", "-f", "-"];
-        self.helm(&arguments, &values.to_string()).await.map(drop)
+        self.helm(&arguments, &values.to_string()).await?;
+        self.services_lead_somewhere().await
+    }
+
+    /// kube-proxy hears later than Helm that a pod is ready, and refuses connections until then.
+    async fn services_lead_somewhere(&self) -> Result<(), Error> {
+        let addresses = "jsonpath={range .items[*]}{.spec.clusterIP}/{.spec.ports[0].port}{\"\\n\"}{end}";
+        let addresses = self.kubectl(&["get", "services", "-n", NAMESPACE, "-o", addresses])?;
+        let nodes = self.kubectl(&["get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"])?;
+        let begin = Instant::now();
+        for node in nodes.split_whitespace() {
+            for address in addresses.lines().filter(|address| !address.starts_with("None/")) {
+                let connect = format!("exec 3<>/dev/tcp/{address}");
+                let is_open = || {
+                    let mut bash = self.cluster.command_on(node, "bash").ok_or("it is not the cluster's")?;
+                    Ok::<_, Error>(bash.args(["-c", &connect]).output()?.status.success())
+                };
+                while !is_open()? {
+                    if begin.elapsed() > SERVICES_WITHIN {
+                        return Err(format!("Service {address} leads nowhere on node {node}").into());
+                    }
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Runs helm in the namespace of the chart, until what it changes is ready.

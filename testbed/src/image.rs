@@ -283,8 +283,7 @@ mod tests {
             let files = files(image.archive());
             let path = |digest: &Value| format!("blobs/{}", digest.as_str().unwrap().replace(':', "/"));
             let manifest: Value = serde_json::from_slice(&files[&path(&json!(image.digest()))]).unwrap();
-            let config: Value =
-                serde_json::from_slice(&files[&path(&manifest["config"]["digest"])]).unwrap();
+            let config: Value = serde_json::from_slice(&files[&path(&manifest["config"]["digest"])]).unwrap();
             (files[&path(&manifest["layers"][0]["digest"])].clone(), config)
         });
         assert_eq!([&documents[0].0[..], &documents[1].0[..]], [&b"files"[..], b"gzip"]);

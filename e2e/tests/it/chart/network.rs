@@ -96,7 +96,8 @@ async fn a_verifier_of_somebody_else_is_reached_at_the_port_of_its_url() {
     }
     // A Service in the cluster may lead to another port, and that is the one that counts.
     let values = ["notary.url=http://verifier.sec.svc", "networkPolicy.verifierPorts={8080}"];
-    let egress = &policy(&installed(&values).await, "lucid-operator")["egress"];
+    let documents = installed(&values).await;
+    let egress = &policy(&documents, "lucid-operator")["egress"];
     assert_eq!(egress[2], yaml("{ports: [{port: 80}, {port: 8080}]}"));
 }
 

@@ -15,7 +15,7 @@ use lucid_e2e::{Operator, OperatorBuilder};
 use lucid_testbed::{AtomicWriter, Cluster, can_use_namespaces};
 use serde_json::{Value, json};
 
-use super::{as_installed, documents, key, pods, template, upgrade};
+use super::{as_installed, documents, pods, template, upgrade};
 use crate::auditor::{said, until};
 use crate::certificates::sources::{OLM_NAME, register_as_olm};
 use crate::certificates::{Authority, write_bundles_of};
