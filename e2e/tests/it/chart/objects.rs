@@ -25,6 +25,12 @@ const EVERYTHING: &[&str] = &[
     "decisions.token.secret=token",
     "operator.priorityClassName=system-cluster-critical",
     "operator.maxUnavailable=50%",
+    "operator.extraEnv[0].name=SSL_CERT_FILE",
+    "operator.extraEnv[0].value=/etc/ssl/ours/ca.pem",
+    "operator.extraVolumes[0].name=ours",
+    "operator.extraVolumes[0].configMap.name=ours",
+    "operator.extraVolumeMounts[0].name=ours",
+    "operator.extraVolumeMounts[0].mountPath=/etc/ssl/ours",
 ];
 const WITH_LOG: &[&str] = &["decisions.log.enabled=true", "decisions.log.key.secret=lucid-decisions"];
 

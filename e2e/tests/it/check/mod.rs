@@ -228,6 +228,17 @@ async fn chains_of_before_are_stale_after_the_catalogue_changes_and_replaced_one
             "kubectl -n shop rollout restart deployment/web",
         ],
     );
+    // As `helm test` asks: the release is as it should be, whatever the pods of others are.
+    let (status, stdout, stderr) = run(&cluster.kubeconfig_path(), &["--skip-pods", "-o", "json"]).await;
+    assert_eq!(status, Some(0), "{stdout}{stderr}");
+    let alone: Value = serde_json::from_str(&stdout).unwrap();
+    let names: Vec<_> =
+        alone["checks"].as_array().unwrap().iter().map(|it| it["check"].as_str().unwrap()).collect();
+    assert!(
+        names.contains(&"configuration")
+            && !names.iter().any(|it| it.contains("pods") || it.contains("chains")),
+        "{names:?}"
+    );
     let stale =
         checked.report["checks"].as_array().unwrap().iter().find(|it| it["check"] == "stale-chains").unwrap();
     assert_eq!(stale["pods"].as_array().unwrap().len(), 1, "{stale}");
