@@ -129,9 +129,9 @@ impl Registration {
         self
     }
 
-    /// Asks only about objects in namespaces with these labels; those outside of namespaces are not affected. One that has
-    /// `kube-system` among the values of `kubernetes.io/metadata.name` asks about that namespace as
-    /// [`with_kube_system`](Self::with_kube_system) does.
+    /// Asks only about objects in namespaces with these labels; those outside of namespaces are not affected. A selector that
+    /// asks for `kube-system` by its label `kubernetes.io/metadata.name` includes it, without
+    /// [`with_kube_system`](Self::with_kube_system).
     pub fn with_namespace_selector(mut self, selector: LabelSelector) -> Self {
         self.namespace_selector = selector;
         self
