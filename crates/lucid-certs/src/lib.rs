@@ -23,6 +23,7 @@
 //!     Certificates, SelfManaged, ServerTls, ServingNames,
 //!     target::{ObjectTarget, TrustTarget, Webhooks},
 //! };
+//! use tokio::signal::unix::{SignalKind, signal};
 //!
 //! let client = kube::Client::try_default().await?;
 //! let names = ServingNames::for_services("my-system", &["my-webhook"])?;
@@ -35,7 +36,8 @@
 //! let ready = certificates.ready(); // for the readiness probe
 //!
 //! let source = SelfManaged::new(client, "my-system", "my-webhook-ca", names, "my-operator".into());
-//! tokio::spawn(certificates.run(source, async { drop(tokio::signal::ctrl_c().await) }));
+//! let mut terminate = signal(SignalKind::terminate())?; // asked to end, it writes nothing any more
+//! tokio::spawn(certificates.run(source, async move { drop(terminate.recv().await) }));
 //! # drop((tls, ready));
 //! # Ok(())
 //! # }

@@ -3,6 +3,7 @@
 use std::env;
 use std::net::SocketAddr;
 
+use futures::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use lucid_certs::source::Files;
 use lucid_certs::{Certificates, ServerTls, ServingNames};
@@ -28,21 +29,22 @@ async fn main() -> Result<(), BoxError> {
     let host = host.first().cloned().unwrap_or_else(|| listen.ip().to_string());
     let certificates = Certificates::new(ServingNames::for_hosts(&[&host])?);
     let tls = ServerTls::new(certificates.resolver()).build()?;
-    let mut ready = certificates.ready();
-    tokio::spawn(certificates.run(Files::new(certificate, key), std::future::pending()));
-    // While the files are not good, the log says why.
-    ready.wait_for(|ready| *ready).await?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let shutdown = async move {
+    let asked_to_end = async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = tokio::signal::ctrl_c() => {}
         }
-    };
+    }
+    .shared();
+    let mut ready = certificates.ready();
+    tokio::spawn(certificates.run(Files::new(certificate, key), asked_to_end.clone()));
+    // While the files are not good, the log says why.
+    ready.wait_for(|ready| *ready).await?;
     let router =
         Router::new().webhook("/validate", Webhook::validating("required-label.example.com", required_label));
     let server = Server::bind(listen).await?;
     println!("listening on {}", server.local_addr());
-    server.serve(tls, router, shutdown).await;
+    server.serve(tls, router, asked_to_end).await;
     Ok(())
 }

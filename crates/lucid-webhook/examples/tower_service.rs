@@ -6,10 +6,12 @@ use std::future::{Ready, ready};
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
+use futures::FutureExt;
 use k8s_openapi::api::apps::v1::Deployment;
 use lucid_certs::source::Files;
 use lucid_certs::{Certificates, ServerTls, ServingNames};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, DecodeError, Router, Server, Webhook};
+use tokio::signal::unix::{SignalKind, signal};
 use tower::{Service, ServiceBuilder};
 
 #[derive(Clone)]
@@ -61,15 +63,22 @@ async fn main() -> Result<(), BoxError> {
     let host = host.first().cloned().unwrap_or_else(|| listen.ip().to_string());
     let certificates = Certificates::new(ServingNames::for_hosts(&[&host])?);
     let tls = ServerTls::new(certificates.resolver()).build()?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let asked_to_end = async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = tokio::signal::ctrl_c() => {}
+        }
+    }
+    .shared();
     let mut ready = certificates.ready();
-    tokio::spawn(certificates.run(Files::new(certificate, key), std::future::pending()));
+    tokio::spawn(certificates.run(Files::new(certificate, key), asked_to_end.clone()));
     // While the files are not good, the log says why.
     ready.wait_for(|ready| *ready).await?;
     let service = ServiceBuilder::new().map_response(comfort).service(LimitReplicas { most: 3 });
     let router = Router::new().webhook("/", Webhook::validating("limit-replicas.example.com", service));
     let server = Server::bind(listen).await?;
     println!("listening on {}", server.local_addr());
-    let shutdown = async { tokio::signal::ctrl_c().await.unwrap_or_default() };
-    server.serve(tls, router, shutdown).await;
+    server.serve(tls, router, asked_to_end).await;
     Ok(())
 }

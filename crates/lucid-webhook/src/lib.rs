@@ -7,10 +7,12 @@
 //! # A first webhook
 //!
 //! ```
+//! use futures::FutureExt;
 //! use k8s_openapi::api::core::v1::Pod;
 //! use lucid_certs::source::Files;
 //! use lucid_certs::{Certificates, ServerTls, ServingNames};
 //! use lucid_webhook::{BoxError, Changed, Object, Router, Server, Webhook};
+//! use tokio::signal::unix::{SignalKind, signal};
 //!
 //! async fn label(Object(mut pod): Object<Pod>) -> Changed<Pod> {
 //!     pod.metadata.labels.get_or_insert_default().insert("seen".into(), "true".into());
@@ -18,13 +20,15 @@
 //! }
 //!
 //! async fn run() -> Result<(), BoxError> {
+//!     let mut terminate = signal(SignalKind::terminate())?;
+//!     let asked_to_end = async move { terminate.recv().await.unwrap_or_default() }.shared();
 //!     let certificates = Certificates::new(ServingNames::for_services("default", &["label"])?);
 //!     let tls = ServerTls::new(certificates.resolver()).build()?;
-//!     tokio::spawn(certificates.run(Files::in_directory("/tls"), std::future::pending()));
+//!     tokio::spawn(certificates.run(Files::in_directory("/tls"), asked_to_end.clone()));
 //!
 //!     let server = Server::bind(([0, 0, 0, 0], 8443).into()).await?;
 //!     let router = Router::new().webhook("/label", Webhook::mutating("label.example.com", label));
-//!     server.serve(tls, router, std::future::pending()).await;
+//!     server.serve(tls, router, asked_to_end).await;
 //!     Ok(())
 //! }
 //! ```
@@ -180,8 +184,9 @@
 //! - Two replicas or more, a PodDisruptionBudget, and `failurePolicy: Fail` only for what must not pass unseen.
 //! - [`AdminServer`] serves `/healthz`, `/readyz` and `/metrics` on a port of their own: probes of the webhook's port would
 //!   be TLS handshakes that end early. [`Readiness`] holds what has to be there first.
-//! - On SIGTERM, complete the `shutdown` future of [`Server::serve`] and make readiness fail. The server goes on for 5 s,
-//!   while the endpoint is removed, and waits up to 20 s for what is in flight: `terminationGracePeriodSeconds` of 30 will do.
+//! - On SIGTERM, complete the `shutdown` futures of [`Server::serve`] and of `Certificates::run`, and make readiness fail; a
+//!   [`Condition`] that follows `Certificates::ready` does so when `run` ends. The server goes on for 5 s, while the endpoint
+//!   is removed, and waits up to 20 s for what is in flight: `terminationGracePeriodSeconds` of 30 will do.
 //! - `timeoutSeconds` of 5 to 10: the user waits as long for every request.
 //! - [`Metrics`] count by outcome; alert on `errored`, `panicked`, `timed_out` and `shed`.
 //! - Spans (see [`layers::TraceLayer`]) carry uid, kind, namespace, name, operation, dry-run and outcome.

@@ -3,8 +3,11 @@
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Body;
 use serde_json::json;
+
+use crate::router::BoxError;
 
 pub(crate) const JSON: &str = "application/json";
 
@@ -48,4 +51,15 @@ fn reason(status: StatusCode) -> &'static str {
         StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",
         _ => "InternalError",
     }
+}
+
+/// The answer with all of its body.
+pub(crate) async fn whole<B>(response: Response<B>) -> Result<Response<Bytes>, BoxError>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let (head, body) = response.into_parts();
+    let body = body.collect().await.map_err(Into::into)?.to_bytes();
+    Ok(Response::from_parts(head, body))
 }

@@ -43,7 +43,8 @@ pub struct Webhook {
     allowed_paths: Vec<AllowedPaths>,
     guard: Option<Guard>,
     forbidden: Forbidden,
-    permitted: Option<GuardLayer>,
+    /// What the administrator says, and the guard of it.
+    permitted: Option<(Permissions, GuardLayer)>,
     pub(crate) max_in_flight: Option<usize>,
     pub(crate) registration: Registration,
     #[cfg(feature = "client")]
@@ -107,7 +108,7 @@ impl Webhook {
     }
 
     /// What the webhook may touch, by changes to a [`Guard`] that excludes `kube-system` and nothing else. Without one, and
-    /// without permissions, that guard is in force as it is.
+    /// without permissions, that guard is in force as it is, and lets `kube-system` in where the registration asks for it.
     ///
     /// ```
     /// use lucid_webhook::guard::Selector;
@@ -157,9 +158,9 @@ impl Webhook {
         self
     }
 
-    /// What the administrator says of the webhook. It restricts what was set in code, and never widens it: the guard and the
-    /// allowed paths of both have to agree. A failure action in it wins over the one in code. `review` is asked for the
-    /// rights of the service account, if one is named.
+    /// What the administrator says of the webhook, instead of what was said before. It restricts what is set in code, before
+    /// or after, and never widens it: the guard and the allowed paths of both have to agree. A failure action or recovery
+    /// policy in it wins over the one in code. `review` is asked for the rights of the service account, if one is named.
     ///
     /// # Errors
     ///
@@ -170,10 +171,8 @@ impl Webhook {
         review: Option<Arc<dyn AccessReview>>,
     ) -> Result<Self, NoAccessReview> {
         let guard = permissions.guard(&self.name, self.kind, review)?;
-        self.permitted = Some(GuardLayer::new(guard).with_forbidden(permissions.forbidden));
-        self.failure_action = permissions.failure_action.unwrap_or(self.failure_action);
-        self.recovery_policy = permissions.recovery_policy.or(self.recovery_policy);
-        self.allowed_paths.extend(permissions.allowed_patch_paths);
+        let guard = GuardLayer::new(guard).with_forbidden(permissions.forbidden);
+        self.permitted = Some((permissions, guard));
         Ok(self)
     }
 
@@ -200,12 +199,15 @@ impl Webhook {
         };
         let guard =
             self.guard.or_else(default).map(|guard| GuardLayer::new(guard).with_forbidden(self.forbidden));
+        let (permissions, permitted) = self.permitted.unzip();
+        let permissions = permissions.unwrap_or_default();
         let mut check = CheckLayer::new(self.kind);
-        for paths in self.allowed_paths {
+        for paths in self.allowed_paths.into_iter().chain(permissions.allowed_patch_paths) {
             check = check.with_allowed_paths(paths);
         }
-        let mut failure = FailureLayer::new(check.clone(), self.failure_action);
-        if let Some(action) = self.recovery_policy {
+        let action = permissions.failure_action.unwrap_or(self.failure_action);
+        let mut failure = FailureLayer::new(check.clone(), action);
+        if let Some(action) = permissions.recovery_policy.or(self.recovery_policy) {
             failure = failure.with_recovery_policy(action);
         }
         let service = ServiceBuilder::new()
@@ -214,7 +216,7 @@ impl Webhook {
             // Around the deadline: what is given up there is dropped, and that may panic as well.
             .layer(CatchPanicLayer::new())
             .layer(DeadlineLayer::new())
-            .option_layer(self.permitted)
+            .option_layer(permitted)
             .option_layer(guard)
             .layer(check)
             .service(self.handler);
@@ -228,6 +230,7 @@ impl fmt::Debug for Webhook {
             .field("kind", &self.kind)
             .field("name", &self.name)
             .field("failure_action", &self.failure_action)
+            .field("permitted", &self.permitted)
             .finish_non_exhaustive()
     }
 }

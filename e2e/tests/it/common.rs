@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod};
-use kube::api::{DeleteParams, Patch, PatchParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Container, Namespace, Pod};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, plan};
 use lucid_e2e::{Answer, Operator, OperatorBuilder, create_pod};
@@ -142,6 +142,20 @@ pub(crate) async fn metric(operator: &Operator, series: &str) -> u64 {
     let line = metrics.lines().find_map(|line| line.strip_prefix(series));
     let line = line.unwrap_or_else(|| panic!("{series} is not in {metrics}"));
     line.trim().parse().unwrap_or_else(|_| panic!("{series} is {line}"))
+}
+
+/// Ends namespaces that are deleted, as their controller does when nothing is left in them.
+pub(crate) async fn finalize_namespaces(cluster: &Cluster) {
+    let namespaces: Api<Namespace> = Api::all(cluster.client());
+    for mut namespace in namespaces.list(&ListParams::default()).await.unwrap() {
+        if namespace.metadata.deletion_timestamp.is_some() {
+            namespace.spec = None;
+            let name = namespace.name_any();
+            let params = PostParams::default();
+            // It may be gone by now.
+            let _ = namespaces.replace_subresource("finalize", &name, &params, &namespace).await;
+        }
+    }
 }
 
 pub(crate) async fn delete_all_pods(cluster: &Cluster, namespace: &str) {

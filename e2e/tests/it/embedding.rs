@@ -2,26 +2,33 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use http::StatusCode;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use lucid_e2e::{call, create_pod, program};
-use lucid_testbed::{Cluster, Process, can_use_namespaces};
+use lucid_testbed::page::{Page, Shell, root};
+use lucid_testbed::{Binaries, Cluster, Component, Process, can_use_namespaces};
 use serde_json::json;
+use tempfile::TempDir;
 
-use crate::common::{eventually, eventually_holds, pod};
+use crate::common::{eventually, eventually_holds, finalize_namespaces, pod};
 
 #[test]
 fn sixty_lines_are_enough() {
     let lines = include_str!("../../../examples/embed/src/main.rs").lines().count();
     assert!(lines <= 60, "examples/embed has {lines} lines");
 }
+
+/// The service account of the operator.
+const USER: &str = "system:serviceaccount:tidy-system:tidy";
 
 /// A cluster with what the manifest says, and the namespaces `shop`, which asks for the webhook, and `other`.
 struct Site {
@@ -33,10 +40,22 @@ struct Site {
 
 impl Site {
     async fn prepare() -> Self {
+        Self::with(|cluster| {
+            let manifest = include_str!("../../../examples/embed/deploy.yaml");
+            let applied = cluster.kubectl(&["apply", "--server-side", "-f", "-"], manifest).unwrap();
+            assert!(applied.status.success(), "{applied:?}");
+            let enabled = ["label", "namespace", "shop", "tidy.example.com/enabled=true"];
+            assert!(cluster.kubectl(&enabled, "").unwrap().status.success());
+        })
+        .await
+    }
+
+    /// Where `install` applies the manifest, and has `shop` ask for the webhook.
+    async fn with(install: impl FnOnce(&Cluster)) -> Self {
         let cluster = Cluster::builder().webhooks_by_service().start().await.unwrap();
-        let manifest = include_str!("../../../examples/embed/deploy.yaml");
-        let applied = cluster.kubectl(&["apply", "--server-side", "-f", "-"], manifest).unwrap();
-        assert!(applied.status.success(), "{applied:?}");
+        cluster.create_namespace("shop", &[]).await.unwrap();
+        cluster.create_namespace("other", &[]).await.unwrap();
+        install(&cluster);
         let address = cluster.server().parse::<http::Uri>().unwrap().host().unwrap().to_owned();
         let slice: EndpointSlice = serde_json::from_value(json!({
             "metadata": {"name": "tidy", "labels": {"kubernetes.io/service-name": "tidy"}}, "addressType": "IPv4",
@@ -45,16 +64,13 @@ impl Site {
         .unwrap();
         let slices = Api::<EndpointSlice>::namespaced(cluster.client(), "tidy-system");
         slices.create(&PostParams::default(), &slice).await.unwrap();
-        cluster.create_namespace("shop", &[("tidy.example.com/enabled", "true")]).await.unwrap();
-        cluster.create_namespace("other", &[]).await.unwrap();
         let log = cluster.folder().join("tidy.log");
         Self { cluster, address, log }
     }
 
     fn start(&self) -> Process {
-        let user = "system:serviceaccount:tidy-system:tidy";
         let kubeconfig = self.cluster.folder().join("tidy.kubeconfig");
-        let text = self.cluster.kubeconfig_for(user, Some("system:serviceaccounts")).unwrap();
+        let text = self.cluster.kubeconfig_for(USER, Some("system:serviceaccounts")).unwrap();
         std::fs::write(&kubeconfig, text).unwrap();
         let mut command = self.cluster.command(program("example-embed").unwrap());
         command.env("KUBECONFIG", &kubeconfig);
@@ -67,11 +83,7 @@ impl Site {
 
     /// Until pods are changed: the API server has to have heard of the registration, and whom to trust.
     async fn until_it_is_called(&self) {
-        eventually_holds("it is not ready", async || {
-            let ready = call(&self.cluster, self.at(8080), "/readyz", None).await;
-            ready.is_ok_and(|ready| ready.status.is_success())
-        })
-        .await;
+        eventually_holds("it is not ready", async || self.readiness().await == Some(StatusCode::OK)).await;
         let pods = "/api/v1/namespaces/shop/pods?dryRun=All";
         let manifest = pod("web", json!({}), json!({}));
         eventually(async || {
@@ -85,6 +97,21 @@ impl Site {
 
     async fn registration(&self) -> Option<MutatingWebhookConfiguration> {
         Api::all(self.cluster.client()).get_opt("tidy").await.unwrap()
+    }
+
+    /// Whether the API server calls anybody.
+    async fn is_registered(&self) -> bool {
+        self.registration().await.is_some_and(|it| it.webhooks.is_some_and(|webhooks| !webhooks.is_empty()))
+    }
+
+    /// The status of `/readyz`; none when nobody answers.
+    async fn readiness(&self) -> Option<StatusCode> {
+        call(&self.cluster, self.at(8080), "/readyz", None).await.ok().map(|answer| answer.status)
+    }
+
+    async fn has_authority(&self) -> bool {
+        let secrets = Api::<Secret>::namespaced(self.cluster.client(), "tidy-system");
+        secrets.get_metadata_opt("tidy-ca").await.unwrap().is_some()
     }
 
     /// What the API server trusts.
@@ -139,8 +166,7 @@ async fn an_operator_of_somebody_else_changes_pods_with_a_certificate_of_its_own
     let other = create_pod(&site.cluster.client(), "other", &manifest).await.unwrap().stored().unwrap();
     assert_eq!(other.metadata.annotations, None, "a namespace that has not asked for it");
 
-    let secrets = Api::<Secret>::namespaced(site.cluster.client(), "tidy-system");
-    assert!(secrets.get("tidy-ca").await.unwrap().data.is_some());
+    assert!(site.has_authority().await);
     assert!(site.bundle().await.contains("BEGIN CERTIFICATE"));
     let changed =
         r#"admission_requests_total{webhook="owner.tidy.example.com",operation="CREATE",outcome="patched"}"#;
@@ -200,6 +226,80 @@ async fn an_operator_of_somebody_else_that_cannot_have_its_port_registers_nothin
     assert!(!status.success(), "{status}");
     let said = operator.log_tail();
     assert!(said.contains("8443"), "{said}");
-    assert_eq!(site.registration().await, None);
+    assert!(!site.is_registered().await);
     other.kill();
+}
+
+/// Sends SIGTERM, and waits for the end.
+fn terminate(operator: Process) -> tokio::task::JoinHandle<Option<ExitStatus>> {
+    tokio::task::spawn_blocking(move || operator.terminate(Duration::from_secs(30)))
+}
+
+#[tokio::test]
+async fn an_operator_of_somebody_else_that_is_asked_to_end_answers_and_writes_nothing_any_more() {
+    if !can_use_namespaces() {
+        return;
+    }
+    let site = Site::prepare().await;
+    let operator = site.start();
+    site.until_it_is_called().await;
+    let ended = terminate(operator);
+    eventually_holds("it is still ready", async || {
+        site.readiness().await == Some(StatusCode::SERVICE_UNAVAILABLE)
+    })
+    .await;
+    // As by `kubectl delete deployment/tidy secret/tidy-ca`.
+    let secrets = Api::<Secret>::namespaced(site.cluster.client(), "tidy-system");
+    secrets.delete("tidy-ca", &Default::default()).await.unwrap();
+    owner(create_pod(&site.cluster.client(), "shop", &pod("last", json!({}), json!({}))).await).unwrap();
+    assert!(ended.await.unwrap().unwrap().success());
+    assert!(!site.has_authority().await, "who leaves has made another authority");
+    site.assert_nothing_went_wrong();
+}
+
+#[tokio::test]
+async fn an_operator_of_somebody_else_is_installed_and_removed_as_its_page_says() {
+    if !can_use_namespaces() {
+        return;
+    }
+    let page = Page::read("examples/embed/README.md").unwrap();
+    let scripts = page.blocks().into_iter().filter(|(language, _)| *language == "sh");
+    let scripts: Vec<_> = scripts.map(|(_, script)| script).collect();
+    let [install, remove] = scripts[..] else { panic!("{scripts:?}") };
+    let binaries = Binaries::from_env().unwrap();
+    binaries.ensure(&[Component::Kubectl]).unwrap();
+    let folder = TempDir::new().unwrap();
+    let manifest = "deploy.yaml";
+    std::os::unix::fs::symlink(root().join("examples/embed").join(manifest), folder.path().join(manifest))
+        .unwrap();
+    let site = Site::with(|cluster| {
+        let (success, printed) = Shell::new(cluster, &binaries, folder.path()).run(install).unwrap();
+        assert!(success, "{printed}");
+    })
+    .await;
+    let operator = site.start();
+    site.until_it_is_called().await;
+    let may_create = ["auth", "can-i", "create", "mutatingwebhookconfigurations", "--as", USER];
+    assert_eq!(site.cluster.kubectl(&may_create, "").unwrap().stdout, b"no\n");
+
+    let (shell, script) = (Shell::new(&site.cluster, &binaries, folder.path()), remove.to_owned());
+    let mut running = tokio::task::spawn_blocking(move || shell.run(&script));
+    let (success, printed) = loop {
+        tokio::select! {
+            ran = &mut running => break ran.unwrap().unwrap(),
+            () = tokio::time::sleep(Duration::from_millis(100)) => finalize_namespaces(&site.cluster).await,
+        }
+    };
+    assert!(success, "{printed}");
+    for script in scripts {
+        page.ran(script);
+    }
+    // Its replicas end only now.
+    assert!(terminate(operator).await.unwrap().unwrap().success());
+    assert_eq!(site.registration().await, None);
+    eventually(async || {
+        let manifest = pod("web", json!({}), json!({}));
+        create_pod(&site.cluster.client(), "shop", &manifest).await.and_then(lucid_e2e::Answer::stored)
+    })
+    .await;
 }

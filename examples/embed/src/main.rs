@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use lucid_certs::target::{ObjectTarget, TrustTarget, Webhooks};
 use lucid_certs::{Certificates, SelfManaged, ServerTls, ServingNames};
@@ -25,8 +26,7 @@ async fn main() -> Result<(), BoxError> {
     let client = kube::Client::try_default().await?;
     let mut registry = prometheus_client::registry::Registry::default();
 
-    // An authority in a Secret that all replicas share; whom to trust is brought to the registration, under a name of its own,
-    // as the registration is applied without it.
+    // An authority in a Secret that all replicas share. Whom to trust comes to the registration by a field manager of its own.
     let names = ServingNames::for_services(NAMESPACE, &[NAME])?;
     let target = ObjectTarget::mutating_webhooks(client.clone(), "tidy-trust", NAME, Webhooks::All);
     let certificates = Certificates::new(names.clone())
@@ -47,14 +47,14 @@ async fn main() -> Result<(), BoxError> {
         lucid_webhook::client::apply(client.clone(), &configuration, NAME).await?;
     }
 
+    // Whoever is asked to end writes nothing any more and is not ready, but answers those who still come.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let asked_to_end = async move { terminate.recv().await.unwrap_or_default() }.shared();
     let readiness = Readiness::default();
     tokio::spawn(readiness.condition("callers trust the certificate").follow(certificates.ready()));
     let source = SelfManaged::new(client, NAMESPACE, "tidy-ca", names, NAME.into());
-    tokio::spawn(certificates.run(source, std::future::pending()));
+    tokio::spawn(certificates.run(source, asked_to_end.clone()));
     tokio::spawn(admin.serve(readiness, registry));
-
-    let mut terminate = signal(SignalKind::terminate())?;
-    let asked_to_end = async move { terminate.recv().await.unwrap_or_default() };
     server.serve(tls, router, asked_to_end).await;
     Ok(())
 }

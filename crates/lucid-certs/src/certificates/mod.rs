@@ -25,13 +25,15 @@ use crate::{
 /// # #[cfg(feature = "files")]
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 /// use lucid_certs::{Certificates, ServerTls, ServingNames, source::Files};
+/// use tokio::signal::unix::{SignalKind, signal};
 ///
 /// let names = ServingNames::for_services("my-system", &["my-webhook"])?;
 /// let certificates = Certificates::new(names);
 /// let tls = ServerTls::new(certificates.resolver()).build()?; // for tokio-rustls, or anything on rustls
 /// let ready = certificates.ready(); // for the readiness probe
 /// let source = Files::new("/tls/tls.crt", "/tls/tls.key");
-/// tokio::spawn(certificates.run(source, async { drop(tokio::signal::ctrl_c().await) }));
+/// let mut terminate = signal(SignalKind::terminate())?; // asked to end, it writes nothing any more
+/// tokio::spawn(certificates.run(source, async move { drop(terminate.recv().await) }));
 /// # drop((tls, ready));
 /// # Ok(())
 /// # }
@@ -98,11 +100,14 @@ impl Certificates {
     ///
     /// ```no_run
     /// # #[cfg(feature = "files")]
-    /// # async fn start(certificates: lucid_certs::Certificates) -> Result<(), Box<dyn std::error::Error>> {
-    /// # use std::{future::pending, time::Duration};
+    /// # async fn start(
+    /// #     certificates: lucid_certs::Certificates,
+    /// #     asked_to_end: impl Future<Output = ()> + Send + 'static,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::time::Duration;
     /// # use lucid_certs::source::Files;
     /// let mut ready = certificates.ready();
-    /// tokio::spawn(certificates.run(Files::in_directory("/tls"), pending()));
+    /// tokio::spawn(certificates.run(Files::in_directory("/tls"), asked_to_end));
     /// tokio::time::timeout(Duration::from_secs(30), ready.wait_for(|ready| *ready)).await??;
     /// # Ok(())
     /// # }
@@ -117,7 +122,7 @@ impl Certificates {
     ///
     /// Pass the signal by which the process is asked to end, and not the end of its serving: an uninstallation deletes
     /// the targets while processes terminate, and nobody must make them again. When `shutdown` completes, no further
-    /// write begins. Each step is safe to be the last.
+    /// write begins, and [`ready`](Self::ready) has no sender any more. Each step is safe to be the last.
     pub async fn run(self, source: impl CertificateSource, shutdown: impl Future<Output = ()>) {
         let mut run = Run::new(self, source);
         tokio::select! {

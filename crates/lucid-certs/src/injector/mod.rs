@@ -109,13 +109,15 @@ pub enum InjectorError {
 /// ```no_run
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 /// use lucid_certs::injector::{ApiServerCa, Injector};
+/// use tokio::signal::unix::{SignalKind, signal};
 ///
 /// let config = kube::Config::infer().await?;
 /// let api_server_ca = ApiServerCa::of(&config);
 /// let injector = Injector::new(kube::Client::try_from(config)?)
 ///     .with_api_server_ca(api_server_ca)
 ///     .with_openshift_ca("my-system", "my-ca", "ca.crt");
-/// injector.run(async { drop(tokio::signal::ctrl_c().await) }).await?;
+/// let mut terminate = signal(SignalKind::terminate())?;
+/// injector.run(async move { drop(terminate.recv().await) }).await?;
 /// # Ok(())
 /// # }
 /// ```

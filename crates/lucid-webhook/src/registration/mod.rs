@@ -26,7 +26,8 @@
 //! ```
 //!
 //! `kube-system` is excluded from every webhook by its namespaceSelector, unless the selector asks for that namespace by
-//! name, or [`Registration::with_kube_system`] includes it: a webhook that is down there can take the cluster down.
+//! name, or [`Registration::with_kube_system`] includes it: a webhook that is down there can take the cluster down. Where it
+//! is included, the guard that a webhook has by default lets it in.
 
 mod configurations;
 mod error;
@@ -128,7 +129,9 @@ impl Registration {
         self
     }
 
-    /// Asks only about objects in namespaces with these labels; those outside of namespaces are not affected.
+    /// Asks only about objects in namespaces with these labels; those outside of namespaces are not affected. A selector that
+    /// asks for `kube-system` by its label `kubernetes.io/metadata.name` includes it, without
+    /// [`with_kube_system`](Self::with_kube_system).
     pub fn with_namespace_selector(mut self, selector: LabelSelector) -> Self {
         self.namespace_selector = selector;
         self
@@ -195,8 +198,28 @@ impl Registration {
         self
     }
 
-    pub(crate) const fn includes_kube_system(&self) -> bool {
-        self.kube_system
+    /// Whether the webhook is meant to be asked about objects in `kube-system`.
+    pub(crate) fn includes_kube_system(&self) -> bool {
+        self.kube_system || self.kube_system_by_name() == Some(true)
+    }
+
+    /// Whether the namespaceSelector asks for `kube-system` by name (`true`), keeps it out by name (`false`), or says nothing
+    /// of it. All requirements have to hold, so one that keeps it out wins.
+    fn kube_system_by_name(&self) -> Option<bool> {
+        let LabelSelector { match_labels, match_expressions } = &self.namespace_selector;
+        let label = match_labels.iter().flatten().find(|(key, _)| *key == NAMESPACE_NAME);
+        let by_label = label.map(|(_, name)| name == KUBE_SYSTEM);
+        let expressions =
+            match_expressions.iter().flatten().filter(|expression| expression.key == NAMESPACE_NAME);
+        let by_expressions = expressions.filter_map(|expression| {
+            let lists_it = expression.values.iter().flatten().any(|name| name == KUBE_SYSTEM);
+            match expression.operator.as_str() {
+                "In" => Some(lists_it),
+                "NotIn" => lists_it.then_some(false),
+                _ => None,
+            }
+        });
+        by_label.into_iter().chain(by_expressions).reduce(|one, other| one && other)
     }
 
     /// Whether it is mutating or validating.
@@ -208,13 +231,7 @@ impl Registration {
     /// The namespaceSelector with what keeps `kube-system` out.
     fn effective_namespace_selector(&self) -> LabelSelector {
         let mut selector = normal(&self.namespace_selector);
-        let by_label = selector.match_labels.iter().flatten().any(|(key, _)| key == NAMESPACE_NAME);
-        let by_expression = selector.match_expressions.iter().flatten().any(|expression| {
-            let names_it = expression.values.iter().flatten().any(|name| name == KUBE_SYSTEM);
-            expression.key == NAMESPACE_NAME
-                && (expression.operator == "In" || (expression.operator == "NotIn" && names_it))
-        });
-        if !(self.kube_system || by_label || by_expression) {
+        if !self.kube_system && self.kube_system_by_name().is_none() {
             selector.match_expressions.get_or_insert_default().push(LabelSelectorRequirement {
                 key: NAMESPACE_NAME.to_owned(),
                 operator: "NotIn".to_owned(),

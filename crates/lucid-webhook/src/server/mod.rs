@@ -21,13 +21,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body_util::Full;
+use hyper::body::Body;
 use snafu::{ResultExt, Snafu};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
-use tower::Service;
+use tower::{Service, ServiceExt};
 
 use self::activity::{Periods, Protocol};
 use self::connection::{Settings, Stage};
@@ -36,6 +37,8 @@ pub use self::peer::PeerCertificate;
 pub use self::request_body::RequestBody;
 use self::tls::Renewal;
 pub use self::tls::Tls;
+use crate::reply;
+use crate::router::BoxError;
 
 /// Connections at once: an API server keeps 25 idle ones for each webhook, and there are few API servers.
 const CONNECTIONS: usize = 4096;
@@ -143,18 +146,19 @@ impl Server {
     /// Serves until `shutdown` completes, then as a lame duck, then until the requests in flight are answered.
     ///
     /// `tls` is an `Arc<rustls::ServerConfig>`, or a `watch::Receiver` of such, whose value is taken anew for each
-    /// connection. `service` is a [`Router`](crate::Router), or anything around it; each request goes to a
-    /// clone. Where a client showed a certificate, requests have a [`PeerCertificate`] among their extensions.
+    /// connection. `service` is a [`Router`](crate::Router), or anything around it, such as a layer that compresses answers;
+    /// each request goes to a clone. An answer is sent when its body is complete; when the body fails, 500 is sent
+    /// instead. Where a client showed a certificate, requests have a [`PeerCertificate`] among their extensions.
     ///
     /// Dropping this future ends all connections at once.
-    pub async fn serve<S>(self, tls: impl Into<Tls>, service: S, shutdown: impl Future<Output = ()>)
+    pub async fn serve<S, B>(self, tls: impl Into<Tls>, service: S, shutdown: impl Future<Output = ()>)
     where
-        S: Service<Request<RequestBody>, Response = Response<Full<Bytes>>, Error = Infallible>
-            + Clone
-            + Send
-            + 'static,
+        S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send + 'static,
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
     {
+        let service = service.and_then(complete);
         let tls = tls.into();
         let (stage, stages) = watch::channel(Stage::Serving);
         let settings = Settings { service, periods: self.periods, stage: stages };
@@ -219,6 +223,24 @@ where
             Some(ended) = tasks.join_next() => report(ended),
         }
     }
+}
+
+/// An answer with all of its body: what is in flight can only be told of a body whose end is known.
+async fn complete<B>(response: Response<B>) -> Result<Response<Full<Bytes>>, Infallible>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    Ok(match reply::whole(response).await {
+        Ok(response) => response.map(Full::new),
+        Err(error) => {
+            tracing::error!(%error, "the body of an answer failed");
+            reply::refusal(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                &format!("the body of the answer failed: {error}"),
+            )
+        }
+    })
 }
 
 fn report(ended: Result<(), JoinError>) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
 use hyper::body::Body;
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
@@ -23,6 +23,7 @@ use super::{Review, patch};
 use crate::kind::WebhookKind;
 use crate::names::is_dns_subdomain;
 use crate::registration::FailurePolicy;
+use crate::reply;
 use crate::router::BoxError;
 
 /// A kube-apiserver that has a webhook server to call.
@@ -62,11 +63,7 @@ impl ApiServer {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let service = service.map_err(Into::into).and_then(|response: Response<B>| async move {
-            let (head, body) = response.into_parts();
-            let body = body.collect().await.map_err(Into::into)?.to_bytes();
-            Ok(Response::from_parts(head, body))
-        });
+        let service = service.map_err(Into::into).and_then(reply::whole);
         Self { target: Target::InProcess(BoxCloneSyncService::new(service)) }
     }
 

@@ -590,6 +590,47 @@ async fn permissions_restrict_and_never_widen() {
     }
 }
 
+#[tokio::test]
+async fn permissions_win_whatever_is_set_after_them_and_replace_those_before() {
+    async fn handle(request: AdmissionRequest) -> Result<JsonPatch, BoxError> {
+        let path = match &*request.name {
+            "fails" => return Err("the disk is full".into()),
+            "panics" => panic!("on purpose"),
+            key => format!("/metadata/labels/{key}"),
+        };
+        Ok(JsonPatch::from_operations(&json!([{"op": "add", "path": path, "value": "b"}]))?)
+    }
+    let permitted = |webhook: Webhook, permissions: Value| {
+        webhook.with_permissions(serde_json::from_value(permissions).unwrap(), None).unwrap()
+    };
+    let in_code = |webhook: Webhook| {
+        let paths = lucid_webhook::AllowedPaths::parse(["/metadata/labels/a", "/metadata/labels/b"]).unwrap();
+        webhook
+            .with_failure_action(FailureAction::Skip)
+            .with_recovery_policy(FailureAction::Skip)
+            .with_allowed_paths(paths)
+    };
+    let allowed = async |webhook: Webhook, name: &str| {
+        ask(webhook, &review(json!({"name": name}))).await["allowed"] == true
+    };
+    let given = json!({"failureAction": "abort", "recoveryPolicy": "abort", "allowedPatchPaths": ["/metadata/labels/b"]});
+    let replaced = json!({"failureAction": "warn", "selector": {"namespaces": ["elsewhere"]},
+        "allowedPatchPaths": ["/metadata/labels/a"]});
+    let new = || Webhook::mutating("a.example.com", handle);
+    let (before, after) =
+        (|| permitted(in_code(new()), given.clone()), || in_code(permitted(new(), given.clone())));
+    let twice = || permitted(in_code(permitted(new(), replaced.clone())), given.clone());
+    for webhook in [&before as &dyn Fn() -> Webhook, &after, &twice] {
+        for name in ["fails", "panics", "a", "b", "c"] {
+            assert_eq!(allowed(webhook(), name).await, name == "b", "{name}");
+        }
+    }
+    // What is not said is as in code.
+    for name in ["fails", "panics"] {
+        assert!(allowed(permitted(in_code(new()), json!({})), name).await, "{name}");
+    }
+}
+
 #[test]
 fn a_label_is_required_or_added_in_less_than_60_lines() {
     for (name, text) in [

@@ -12,9 +12,10 @@ use lucid_testbed::Cluster;
 use lucid_webhook::client::apply;
 use lucid_webhook::registration::{
     Configurations, Endpoint, FailurePolicy, MatchPolicy, Registration, RegistrationError,
-    ReinvocationPolicy, Rule, RuleScope,
+    ReinvocationPolicy, Rule, RuleScope, parse_selector,
 };
-use lucid_webhook::{Operation, SideEffects, WebhookKind};
+use lucid_webhook::testing::{ApiServer, Review};
+use lucid_webhook::{AdmissionResponse, Operation, Router, SideEffects, Webhook, WebhookKind};
 use serde_json::{Value, json};
 
 const MANAGER: &str = "example-operator";
@@ -90,37 +91,65 @@ fn a_registration_names_what_it_is_called_for_in_one_order() {
     assert!(service().validating([&self::label()]).unwrap().is_none());
 }
 
-#[test]
-fn kube_system_is_left_out_unless_it_is_named() {
+/// The namespaceSelector that is registered, and whether the guard that a webhook has by default lets its handler see what
+/// comes from `kube-system`.
+async fn registered(change: impl FnOnce(Registration) -> Registration) -> (Value, bool) {
+    async fn refuse() -> AdmissionResponse {
+        AdmissionResponse::deny(403, "Forbidden", "seen")
+    }
+    let webhook = Webhook::mutating("label.example.com", refuse)
+        .with_registration(|registration| change(registration.with_rule(pods())));
+    let router = Router::new().webhook("/label", webhook);
+    let configuration = service().mutating(router.registrations()).unwrap().unwrap();
+    let pod =
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "kube-system"}});
+    let called = ApiServer::in_process(router).mutating("label.example.com", "/label");
+    let is_seen = !called.review(&Review::create(&pod)).await.is_admitted();
+    let selector = &serde_json::to_value(configuration).unwrap()["webhooks"][0]["namespaceSelector"];
+    (selector.clone(), is_seen)
+}
+
+#[tokio::test]
+async fn kube_system_is_left_out_by_registration_and_guard_unless_it_is_named() {
     let name = "kubernetes.io/metadata.name";
-    let without = json!({"key": name, "operator": "NotIn", "values": ["kube-system"]});
     let expression =
         |operator: &str, values: Value| json!({"key": name, "operator": operator, "values": values});
+    let without = expression("NotIn", json!(["kube-system"]));
+    let not_a = expression("NotIn", json!(["a"]));
+    let both = expression("In", json!(["kube-system", "a"]));
+    let exists = json!({"key": name, "operator": "Exists"});
     let team = json!({"key": "team", "operator": "Exists"});
-    for (given, expected) in [
-        (json!({}), json!({"matchExpressions": [without]})),
+    let labels = |value: &str| json!({"matchLabels": {name: value}});
+    let expressions = |expressions: &[&Value]| json!({"matchExpressions": expressions});
+    for (given, expected, is_seen) in [
+        (json!({}), expressions(&[&without]), false),
         (
             json!({"matchLabels": {"a": "b"}}),
             json!({"matchLabels": {"a": "b"}, "matchExpressions": [without]}),
+            false,
         ),
-        (json!({"matchExpressions": [team]}), json!({"matchExpressions": [team, without]})),
-        (json!({"matchLabels": {name: "kube-system"}}), json!({"matchLabels": {name: "kube-system"}})),
+        (expressions(&[&team]), expressions(&[&team, &without]), false),
+        (labels("kube-system"), labels("kube-system"), true),
+        (labels("a"), labels("a"), false),
+        (expressions(&[&both]), expressions(&[&both]), true),
+        (expressions(&[&both, &team]), expressions(&[&both, &team]), true),
+        (expressions(&[&both, &not_a]), expressions(&[&both, &not_a]), true),
         (
-            json!({"matchExpressions": [expression("In", json!(["kube-system", "a"]))]}),
-            json!({"matchExpressions": [expression("In", json!(["kube-system", "a"]))]}),
+            expressions(&[&expression("In", json!(["a"]))]),
+            expressions(&[&expression("In", json!(["a"]))]),
+            false,
         ),
-        (json!({"matchExpressions": [without]}), json!({"matchExpressions": [without]})),
-        (
-            json!({"matchExpressions": [expression("NotIn", json!(["a"]))]}),
-            json!({"matchExpressions": [expression("NotIn", json!(["a"])), without]}),
-        ),
+        (expressions(&[&without]), expressions(&[&without]), false),
+        (expressions(&[&both, &without]), expressions(&[&both, &without]), false),
+        (expressions(&[&not_a]), expressions(&[&not_a, &without]), false),
+        (expressions(&[&exists]), expressions(&[&exists, &without]), false),
     ] {
-        let webhook = label().with_namespace_selector(selector(given.clone()));
-        let configuration = serde_json::to_value(mutating(&service(), &[webhook])).unwrap();
-        assert_eq!(configuration["webhooks"][0]["namespaceSelector"], expected, "{given}");
+        let registered = registered(|it| it.with_namespace_selector(selector(given.clone()))).await;
+        assert_eq!(registered, (expected, is_seen), "{given}");
     }
-    let everywhere = mutating(&service(), &[label().with_kube_system()]).webhooks.unwrap().remove(0);
-    assert_eq!(everywhere.namespace_selector, Some(LabelSelector::default()));
+    let named = parse_selector("kubernetes.io/metadata.name=kube-system").unwrap();
+    assert_eq!(registered(|it| it.with_namespace_selector(named)).await, (labels("kube-system"), true));
+    assert_eq!(registered(Registration::with_kube_system).await, (json!({}), true));
 }
 
 #[test]

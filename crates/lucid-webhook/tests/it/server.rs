@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::{FutureExt, StreamExt, stream};
 use http::{Request, Response};
-use http_body_util::{BodyExt, Full};
-use lucid_webhook::{BindError, PeerCertificate, RequestBody, Server, Tls};
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Body, Frame};
+use lucid_webhook::{BindError, BoxError, PeerCertificate, RequestBody, Server, Tls};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
-use tower::service_fn;
+use tower::{ServiceBuilder, service_fn};
 
 use crate::wire::{self, Authority, Http1, Http2};
 
@@ -191,6 +193,45 @@ async fn an_h2_answer_to_head_has_the_length_of_that_to_get_and_no_body() {
     assert_eq!((length[0], bodies[0]), ("GET /a ".len(), "GET /a ".len()));
     assert_eq!((length[1], bodies[1]), ("HEAD /a ".len(), 0));
     assert_eq!(client.post("/", "a").await.unwrap(), (200, "POST / a".into()));
+}
+
+/// What a layer makes of an answer: a body of another type and of an unknown length, which comes piece by piece, and fails
+/// where the answer says so.
+fn in_pieces(
+    response: Response<Full<Bytes>>,
+) -> Response<impl Body<Data = Bytes, Error = BoxError> + Send + 'static> {
+    response.map(|body| {
+        let text = body.collect().now_or_never().unwrap().unwrap().to_bytes();
+        let failure = text.ends_with(b"fail").then(|| Err(BoxError::from("the disk is full")));
+        let pieces: Vec<_> = text.chunks(3).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
+        let pieces = stream::iter(pieces.into_iter().chain(failure));
+        StreamBody::new(pieces.then(async |piece| {
+            tokio::task::yield_now().await;
+            piece.map(Frame::data)
+        }))
+    })
+}
+
+#[tokio::test]
+async fn a_layer_may_change_the_body_of_an_answer() {
+    let authority = Authority::new();
+    let server = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let address = server.local_addr();
+    let service = ServiceBuilder::new().map_response(in_pieces).service_fn(echo);
+    tokio::spawn(server.serve(authority.server_config(), service, std::future::pending()));
+    let mut http1 = Http1::connect(address, authority.client_config("http/1.1")).await.unwrap();
+    let mut http2 = Http2::connect(address, &authority).await.unwrap();
+    for (sent, status, says) in [("abcdef", 200, "POST /a abcdef"), ("fail", 500, "the disk is full")] {
+        let (one, two) = (http1.post("/a", sent).await.unwrap(), http2.post("/a", sent).await.unwrap());
+        assert_eq!((one.status, two.0), (status, status), "{sent}");
+        for body in [&one.body[..], &two.1] {
+            assert!(String::from_utf8_lossy(body).contains(says), "{sent}: {body:?}");
+        }
+    }
+    http1.send("HEAD /a HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    let answer = http1.answer_to("HEAD").await.unwrap();
+    assert!(answer.head.contains("content-length: 8\r\n") && answer.body.is_empty(), "{answer:?}");
+    assert_eq!(http1.post("/a", "").await.unwrap().body, b"POST /a ");
 }
 
 #[tokio::test]

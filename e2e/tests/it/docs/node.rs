@@ -4,15 +4,15 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
-use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use lucid_e2e::Operator;
 use lucid_testbed::{Cluster, Process};
 use serde_json::json;
 
 use crate::certificates::injector;
+use crate::common::finalize_namespaces;
 
 /// How long a minute of the pages takes here.
 const SETTLE: &str = "2s";
@@ -41,7 +41,7 @@ impl Node {
     /// Ends namespaces that are deleted, brings the operator to what its Deployment asks for, if there is one, and starts our
     /// injector of CAs where there is a Deployment of it.
     pub(super) async fn follow(&mut self) {
-        self.finalize_namespaces().await;
+        finalize_namespaces(&self.cluster).await;
         let deployment = self.deployments().get_opt("lucid-operator").await.unwrap();
         let spec = deployment.as_ref().map(|deployment| deployment.spec.clone().unwrap());
         let wanted = spec.as_ref().map(|spec| (spec.replicas != Some(0), environment(spec)));
@@ -73,19 +73,6 @@ impl Node {
         let name = deployment.name_any();
         // It may have been deleted meanwhile.
         let _ = self.deployments().patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await;
-    }
-
-    async fn finalize_namespaces(&self) {
-        let namespaces: Api<Namespace> = Api::all(self.cluster.client());
-        for mut namespace in namespaces.list(&ListParams::default()).await.unwrap() {
-            if namespace.metadata.deletion_timestamp.is_some() {
-                namespace.spec = None;
-                let name = namespace.name_any();
-                let params = PostParams::default();
-                // It may be gone by now.
-                let _ = namespaces.replace_subresource("finalize", &name, &params, &namespace).await;
-            }
-        }
     }
 
     async fn start(&self, environment: &BTreeMap<String, String>) -> Operator {

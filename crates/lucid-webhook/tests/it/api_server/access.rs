@@ -13,7 +13,7 @@ use kube::Api;
 use kube::api::PostParams;
 use lucid_webhook::client::{ClusterClient, SubjectAccessReviews, apply};
 use lucid_webhook::guard::{AccessReview, CachedAccessReview, Permissions};
-use lucid_webhook::registration::{Configurations, Endpoint, Registration, Rule};
+use lucid_webhook::registration::{Configurations, Endpoint, Registration, Rule, parse_selector};
 use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, BoxError, Changed, Metrics, Object, Operation, Router, SideEffects,
     Webhook,
@@ -297,8 +297,16 @@ fn kube_system_is_left_alone_by_whichever_of_registration_and_guard_is_asked() {
                         .with_object_selector(labels(json!({"case": name})))
                 })
         };
+        let by_name = Webhook::mutating("by-name.example.com", mark).with_registration(|registration| {
+            let names = parse_selector("kubernetes.io/metadata.name in (kube-system,system)").unwrap();
+            registration
+                .with_rule(Rule::of::<ConfigMap>([Operation::Create]))
+                .with_namespace_selector(names)
+                .with_object_selector(labels(json!({"case": "by-name"})))
+        });
         let registered = Router::new()
             .with_metrics(Metrics::new(&mut registry))
+            .webhook("/by-name", by_name)
             .webhook("/usual", webhook("usual", "{}"))
             .webhook("/half-named", webhook("half-named", named))
             .webhook("/named", webhook("named", named).with_registration(Registration::with_kube_system));
@@ -330,6 +338,7 @@ fn kube_system_is_left_alone_by_whichever_of_registration_and_guard_is_asked() {
             ("usual", false, false),
             ("half-named", false, false),
             ("named", true, true),
+            ("by-name", true, true),
             ("unselective", false, true),
             ("unselective-named", true, true),
         ] {
