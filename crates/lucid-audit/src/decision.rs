@@ -143,6 +143,7 @@ fn cut_text(text: &mut String, most: usize) {
 /// What was known of one image when the decision was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct ImageVerdict {
     /// The container.
     pub container: String,
