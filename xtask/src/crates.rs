@@ -1,42 +1,87 @@
 //! `cargo xtask crates`: that each library is of use to others: built alone with the least and with each of its features, and
 //! packaged.
 
-use clap::Args;
-use lucid_e2e::Error;
-use serde_json::Value;
+use std::fs::{self, File};
+use std::path::Path;
 
-use crate::command::{cargo, metadata, succeed};
+use clap::Args;
+use flate2::read::GzDecoder;
+use lucid_e2e::Error;
+use serde_json::{Value, json};
+
+use crate::command::{ROOT, cargo, metadata, succeed};
 
 #[derive(Args)]
 pub(crate) struct Crates {
-    /// Also build each package as whoever downloads it does, from nothing: takes some ten minutes.
+    /// Also build each package as others do: its documentation as docs.rs does, and its tests and examples. Takes some
+    /// minutes.
     #[arg(long)]
     verify: bool,
 }
 
-pub(crate) fn run(options: &Crates) -> Result<(), Error> {
-    let libraries = libraries()?;
-    for (name, features) in &libraries {
-        // The program that depends on it has to choose one; in this repository .cargo/config.toml does.
-        let alone = ["check", "--package", name, "--locked", "--no-default-features"];
-        run_cargo(&alone)?;
-        for feature in features {
-            run_cargo(&[&alone[..], &["--features", feature]].concat())?;
-        }
-    }
-    let mut package = vec!["package", "--locked", "--allow-dirty"];
-    if !options.verify {
-        package.push("--no-verify");
-    }
-    for (name, _) in &libraries {
-        package.extend(["--package", name]);
-    }
-    run_cargo(&package)
+/// A crate under `crates/`.
+struct Library {
+    name: String,
+    /// Of its package: name and version.
+    stem: String,
+    features: Vec<String>,
+    /// With which arguments docs.rs calls Cargo.
+    docs: Vec<String>,
 }
 
-/// The crates under `crates/`, each with its features.
-fn libraries() -> Result<Vec<(String, Vec<String>)>, Error> {
+pub(crate) fn run(options: &Crates) -> Result<(), Error> {
     let metadata = metadata()?;
+    let libraries = libraries(&metadata)?;
+    for Library { name, features, .. } in &libraries {
+        // The program that depends on it has to choose one; in this repository .cargo/config.toml does.
+        let alone = ["check", "--package", name, "--locked", "--no-default-features"];
+        run_cargo(&alone, Path::new(ROOT))?;
+        for feature in features {
+            run_cargo(&[&alone[..], &["--features", feature]].concat(), Path::new(ROOT))?;
+        }
+    }
+    // Cargo itself would verify them below this folder, where .cargo/config.toml holds.
+    let mut package = vec!["package", "--locked", "--allow-dirty", "--no-verify"];
+    for library in &libraries {
+        package.extend(["--package", &library.name]);
+    }
+    run_cargo(&package, Path::new(ROOT))?;
+    if options.verify {
+        let target =
+            metadata["target_directory"].as_str().ok_or("cargo metadata tells no target directory")?;
+        verify(&libraries, Path::new(target))?;
+    }
+    Ok(())
+}
+
+/// Builds the packages where nothing of this repository is, but that they find each other as if they were published.
+fn verify(libraries: &[Library], target: &Path) -> Result<(), Error> {
+    let folder = tempfile::tempdir()?;
+    for Library { stem, .. } in libraries {
+        let package = File::open(target.join("package").join(format!("{stem}.crate")))?;
+        tar::Archive::new(GzDecoder::new(package)).unpack(folder.path())?;
+    }
+    let members: Vec<_> = libraries.iter().map(|library| json!(library.stem).to_string()).collect();
+    let patches =
+        libraries.iter().map(|Library { name, stem, .. }| format!("{name} = {{ path = {stem:?} }}\n"));
+    let manifest = format!(
+        "[workspace]\nresolver = \"3\"\nmembers = [{}]\n\n[patch.crates-io]\n{}",
+        members.join(", "),
+        patches.collect::<String>()
+    );
+    fs::write(folder.path().join("Cargo.toml"), manifest)?;
+    fs::copy(Path::new(ROOT).join("Cargo.lock"), folder.path().join("Cargo.lock"))?;
+    let target = target.join("unpacked").display().to_string();
+    for Library { name, docs, .. } in libraries {
+        let of_package = ["--package", name, "--target-dir", &target];
+        let docs: Vec<_> = docs.iter().map(String::as_str).collect();
+        run_cargo(&[&["doc", "--no-deps"], &of_package[..], &docs].concat(), folder.path())?;
+        run_cargo(&[&["check", "--all-targets"], &of_package[..]].concat(), folder.path())?;
+    }
+    Ok(())
+}
+
+fn libraries(metadata: &Value) -> Result<Vec<Library>, Error> {
     let packages = metadata["packages"].as_array().ok_or("cargo metadata tells no packages")?;
     let is_library = |package: &&Value| {
         package["manifest_path"].as_str().is_some_and(|path| path.rsplit('/').nth(2) == Some("crates"))
@@ -44,12 +89,22 @@ fn libraries() -> Result<Vec<(String, Vec<String>)>, Error> {
     let describe = |package: &Value| {
         let features = package["features"].as_object().into_iter().flat_map(|features| features.keys());
         let features = features.filter(|feature| *feature != "default").cloned().collect();
-        Some((package["name"].as_str()?.to_owned(), features))
+        let name = package["name"].as_str()?.to_owned();
+        let stem = format!("{name}-{}", package["version"].as_str()?);
+        Some(Library { name, stem, features, docs: docs(&package["metadata"]["docs"]["rs"]) })
     };
     Ok(packages.iter().filter(is_library).filter_map(describe).collect())
 }
 
-fn run_cargo(arguments: &[&str]) -> Result<(), Error> {
+/// What of `package.metadata.docs.rs` is in use here (<https://docs.rs/about/metadata>).
+fn docs(metadata: &Value) -> Vec<String> {
+    let all = metadata["all-features"].as_bool().unwrap_or_default().then(|| "--all-features".to_owned());
+    let features = metadata["features"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    all.into_iter().chain(features.map(|feature| format!("--features={feature}"))).collect()
+}
+
+/// Runs Cargo in a folder, with what the configuration there says alone: to us Cargo has given the variables of ours.
+fn run_cargo(arguments: &[&str], folder: &Path) -> Result<(), Error> {
     eprintln!("xtask: cargo {}", arguments.join(" "));
-    succeed(cargo().args(arguments))
+    succeed(cargo().args(arguments).current_dir(folder).env_remove("K8S_OPENAPI_ENABLED_VERSION"))
 }

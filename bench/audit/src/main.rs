@@ -108,10 +108,9 @@ fn decision(number: u64) -> Decision {
     decision.name = "model-7d9c5b6f4-x2x7q".into();
     decision.user = "system:serviceaccount:kube-system:replicaset-controller".into();
     decision.images = ["lucid-injection-auditor", "lucid-toxicity-auditor"]
-        .map(|name| ImageVerdict {
-            container: name.into(),
-            image: format!("ghcr.io/lucid/{name}:1.4.2@sha256:{}", "9f86d081".repeat(8)),
-            verdict: "notarized".into(),
+        .map(|name| {
+            let image = format!("ghcr.io/lucid/{name}:1.4.2@sha256:{}", "9f86d081".repeat(8));
+            ImageVerdict::new(name, image, "notarized")
         })
         .into();
     decision

@@ -60,7 +60,7 @@ pub struct DecisionArgs {
 #[non_exhaustive]
 pub enum DecisionLogError {
     /// It cannot be opened.
-    #[snafu(display("LUCID_DECISION_LOG: {source}"))]
+    #[snafu(display("LUCID_DECISION_LOG: {source}{}", way_to_adopt(source)))]
     Open {
         /// Why.
         source: OpenError,
@@ -81,6 +81,11 @@ pub enum DecisionLogError {
         /// What is wrong.
         source: KeyError,
     },
+}
+
+/// What of this program asks for what the library has an option for.
+const fn way_to_adopt(error: &OpenError) -> &'static str {
+    if error.needs_adoption() { "; here that is `lucid-validator audit seal`" } else { "" }
 }
 
 impl DecisionArgs {
@@ -196,7 +201,15 @@ mod tests {
         let alarm = recorder(&alarm).unwrap();
         assert!(alarm.log_status().unwrap_err().starts_with("1 records were sealed in "));
         assert!(alarm.record(Decision::new("validate", "u-2")).await.unwrap().is_none());
-        // What who configured it did wrong is never an alarm only.
+        // What who configured it did wrong is never an alarm only, and what helps is named.
+        let other = folder.path().join("other").display().to_string();
+        let other = |more: &[&str]| recorder(&[&["--decision-log", &other], more].concat());
+        let unsealed = other(&[]).unwrap();
+        unsealed.record(Decision::new("validate", "u-1")).await.unwrap();
+        drop(unsealed);
+        let error = other(&["--decision-log-key", &key, "--decision-log-on-failure=serve-and-alarm"]);
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("never sealed") && error.ends_with("`lucid-validator audit seal`"), "{error}");
         fs::write(&key, "PRIVATE+KEY+a+00000000+c2VjcmV0").unwrap();
         let error = recorder(&arguments).unwrap_err().to_string();
         assert!(error.starts_with("LUCID_DECISION_LOG_KEY: ") && !error.contains("c2VjcmV0"), "{error}");

@@ -133,19 +133,15 @@ impl Validator {
         let found = || UnknownKindSnafu { found: request.kind.to_string() };
         let workload = Workload::of(&request.kind.group, &request.kind.kind);
         let workload = workload.filter(|workload| expected(*workload)).with_context(found)?;
-        let asked = Request {
-            operation: match request.operation {
-                lucid_webhook::Operation::Create => Operation::Create,
-                lucid_webhook::Operation::Update => Operation::Update,
-                _ => Operation::Other,
-            },
-            workload,
-            subresource: request.sub_resource.as_deref(),
-            object: request.object.as_ref().map(RawObject::as_bytes),
-            old_object: request.old_object.as_ref().map(RawObject::as_bytes),
-            namespace,
-            now: Timestamp::now(),
+        let operation = match request.operation {
+            lucid_webhook::Operation::Create => Operation::Create,
+            lucid_webhook::Operation::Update => Operation::Update,
+            _ => Operation::Other,
         };
+        let asked = Request::new(operation, workload, namespace, Timestamp::now())
+            .with_subresource(request.sub_resource.as_deref())
+            .with_object(request.object.as_ref().map(RawObject::as_bytes))
+            .with_old_object(request.old_object.as_ref().map(RawObject::as_bytes));
         let Some(subject) = asked.subject()? else { return Ok(AdmissionResponse::allow()) };
         let labels = || subject.pod.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
         // Nobody looks at these pods when they come, so there is nothing to warn of.
@@ -258,5 +254,5 @@ pub(crate) fn image_verdict(
             verdicts.get(digest).map_or_else(|| "not asked".to_owned(), Checked::to_string)
         }
     };
-    ImageVerdict { container: cut(&auditor.name), image: cut(&auditor.image), verdict: cut(&verdict) }
+    ImageVerdict::new(cut(&auditor.name), cut(&auditor.image), cut(&verdict))
 }

@@ -143,6 +143,7 @@ fn cut_text(text: &mut String, most: usize) {
 /// What was known of one image when the decision was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct ImageVerdict {
     /// The container.
     pub container: String,
@@ -150,6 +151,14 @@ pub struct ImageVerdict {
     pub image: String,
     /// `notarized`, `not notarized`, `missing digest`, or why it could not be told.
     pub verdict: String,
+}
+
+impl ImageVerdict {
+    /// What was known of the image of `container`, as the pod names it.
+    #[must_use]
+    pub fn new(container: impl Into<String>, image: impl Into<String>, verdict: impl Into<String>) -> Self {
+        Self { container: container.into(), image: image.into(), verdict: verdict.into() }
+    }
 }
 
 #[cfg(test)]
@@ -164,7 +173,7 @@ mod tests {
         decision.user = text.clone();
         decision.warnings = vec![text.clone(); 200];
         decision.findings = decision.warnings.clone();
-        let image = ImageVerdict { container: text.clone(), image: text.clone(), verdict: text };
+        let image = ImageVerdict::new(text.clone(), text.clone(), text);
         decision.images = vec![image; 200];
         let record = decision.to_record().unwrap();
         assert!(record.len() <= LONGEST_RECORD, "{}", record.len());

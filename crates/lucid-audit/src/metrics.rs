@@ -21,8 +21,8 @@ use prometheus_client::registry::Registry;
 /// | `audit_failures_total` | kind | what could not be done: decisions that are not in the log, by why (`full`, `write`, `sync`, `broken`, `closed`, `unfit`, `late`, `unavailable`), and `seal` |
 /// | `audit_state` | state | 1 for the state in which the log is, 0 for the others |
 ///
-/// States are `off` (there is no log), `ok`, `failing` (the latest record could not be kept) and `unavailable` (the log could
-/// not be opened). A [`Default`] one counts without being registered anywhere.
+/// States are `off` (there is no log), `ok`, `failing` (the latest record could not be kept), `unsealed` (records are kept, but
+/// could not be sealed when that was tried last) and `unavailable` (the log could not be opened). A [`Default`] one counts without being registered anywhere.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     pub(crate) records: Counter,
@@ -48,7 +48,7 @@ struct StateLabels {
 
 const FAILURES: [&str; 9] =
     ["full", "write", "sync", "broken", "closed", "unfit", "late", "unavailable", "seal"];
-const STATES: [&str; 4] = ["off", "ok", "failing", "unavailable"];
+const STATES: [&str; 5] = ["off", "ok", "failing", "unsealed", "unavailable"];
 
 impl Default for Metrics {
     fn default() -> Self {

@@ -150,8 +150,7 @@ impl Recorder {
     #[must_use]
     pub fn with_unavailable_log(mut self, reason: impl Into<String>) -> Self {
         self.sink = Sink::Unavailable { reason: reason.into() };
-        self.metrics.state("unavailable");
-        self
+        self.tell()
     }
 
     /// What becomes of a decision that the log does not take; [`OnFailure::Deny`] otherwise.
@@ -168,10 +167,18 @@ impl Recorder {
         self
     }
 
-    /// Where it is counted; nowhere otherwise. To be called before the log is given.
+    /// Where it is counted; nowhere otherwise.
     #[must_use]
     pub fn metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = metrics;
+        self.tell()
+    }
+
+    /// The state of a log that is there is told by the log itself.
+    fn tell(self) -> Self {
+        if let Sink::Unavailable { .. } = self.sink {
+            self.metrics.state("unavailable");
+        }
         self
     }
 

@@ -29,7 +29,8 @@ pub enum BundleError {
         /// Which one, counted from 1
         position: usize,
         /// What is wrong with it
-        source: X509Error,
+        #[snafu(source(from(X509Error, Box::from)))]
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 

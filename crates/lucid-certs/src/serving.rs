@@ -37,7 +37,8 @@ pub enum PairError {
         /// Which one, counted from 1
         position: usize,
         /// What is wrong with it
-        source: X509Error,
+        #[snafu(source(from(X509Error, Box::from)))]
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// There is no private key to read
     #[snafu(display("failed to read the private key"))]
@@ -81,7 +82,8 @@ pub enum VerifyError {
         /// SHA-256 of the certificate
         fingerprint: Fingerprint,
         /// Which rule it breaks
-        source: webpki::Error,
+        #[snafu(source(from(webpki::Error, Box::from)))]
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The certificate is trusted, but not under this name
     #[snafu(display("failed to verify the serving certificate {fingerprint} for the name {name}"))]
@@ -91,7 +93,8 @@ pub enum VerifyError {
         /// The name it lacks
         name: String,
         /// What the verifier says
-        source: webpki::Error,
+        #[snafu(source(from(webpki::Error, Box::from)))]
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 

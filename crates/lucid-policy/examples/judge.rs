@@ -10,15 +10,8 @@ use lucid_policy::{Case, Mode, Operation, Permission, Policy, Request, Workload}
 
 fn main() -> Result<(), Box<dyn Error>> {
     let pod = io::read_to_string(io::stdin())?;
-    let request = Request {
-        operation: Operation::Create,
-        workload: Workload::Pod,
-        subresource: None,
-        object: Some(pod.as_bytes()),
-        old_object: None,
-        namespace: "default",
-        now: jiff::Timestamp::now(),
-    };
+    let request = Request::new(Operation::Create, Workload::Pod, "default", jiff::Timestamp::now())
+        .with_object(Some(pod.as_bytes()));
     let subject = request.subject()?.ok_or("the pod has no spec")?;
 
     // The chain that the pod should have is planned again: what it says of itself proves nothing.

@@ -14,15 +14,8 @@
 //! let pod = br#"{"metadata": {"name": "web", "labels": {"lucid.computing/tier": "A"}}, "spec": {"containers": [
 //!     {"name": "model", "image": "shop/model:1"},
 //!     {"name": "lucid-toxicity-auditor", "image": "ghcr.io/lucid/lucid-toxicity-auditor:latest"}]}}"#;
-//! let request = Request {
-//!     operation: Operation::Create,
-//!     workload: Workload::Pod,
-//!     subresource: None,
-//!     object: Some(pod),
-//!     old_object: None,
-//!     namespace: "shop",
-//!     now: "2026-03-01T12:00:00Z".parse()?,
-//! };
+//! let now = "2026-03-01T12:00:00Z".parse()?;
+//! let request = Request::new(Operation::Create, Workload::Pod, "shop", now).with_object(Some(pod));
 //! // Deletions, scaling and changes of metadata pass without a look.
 //! let Some(subject) = request.subject()? else { return Err("nothing to judge".into()) };
 //!

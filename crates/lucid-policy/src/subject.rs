@@ -122,6 +122,7 @@ pub enum Operation {
 
 /// What is asked, in the terms of an `admission.k8s.io/v1` AdmissionRequest.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Request<'a> {
     /// What is done.
     pub operation: Operation,
@@ -181,6 +182,30 @@ fn reason(error: &serde_json::Error) -> String {
 }
 
 impl<'a> Request<'a> {
+    /// A request about no subresource, with neither object.
+    #[must_use]
+    pub const fn new(operation: Operation, workload: Workload, namespace: &'a str, now: Timestamp) -> Self {
+        Self { operation, workload, subresource: None, object: None, old_object: None, namespace, now }
+    }
+
+    /// The same about this subresource, if any.
+    #[must_use]
+    pub const fn with_subresource(self, subresource: Option<&'a str>) -> Self {
+        Self { subresource, ..self }
+    }
+
+    /// The same with the object as it would be stored, if there is one.
+    #[must_use]
+    pub const fn with_object(self, object: Option<&'a [u8]>) -> Self {
+        Self { object, ..self }
+    }
+
+    /// The same with the object as it is stored, if there is one.
+    #[must_use]
+    pub const fn with_old_object(self, old_object: Option<&'a [u8]>) -> Self {
+        Self { old_object, ..self }
+    }
+
     /// What is to be judged; nothing when the request has to pass whatever the object looks like:
     ///
     /// - it deletes, or connects;

@@ -136,15 +136,10 @@ impl Asked {
     }
 
     pub(super) fn request(&self, now: Timestamp) -> Request<'_> {
-        Request {
-            operation: self.operation,
-            workload: self.workload,
-            subresource: self.subresource.as_deref(),
-            object: self.object.as_deref().map(str::as_bytes),
-            old_object: self.old.as_deref().map(str::as_bytes),
-            namespace: &self.namespace,
-            now,
-        }
+        Request::new(self.operation, self.workload, &self.namespace, now)
+            .with_subresource(self.subresource.as_deref())
+            .with_object(self.object.as_deref().map(str::as_bytes))
+            .with_old_object(self.old.as_deref().map(str::as_bytes))
     }
 
     /// Where the object has what is judged.

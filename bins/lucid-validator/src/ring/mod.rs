@@ -101,7 +101,7 @@ struct LogState {
     sealed: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cosigned: Option<u64>,
-    /// Why the latest decision is not in it, if so.
+    /// Why the latest decision is not in it, or what is in it is not sealed, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
     failing: Option<String>,
 }
@@ -291,7 +291,7 @@ fn log_state(recorder: &Recorder) -> Option<LogState> {
                 size: log.size,
                 sealed: sealed.then_some(log.sealed_size),
                 cosigned: Some(log.cosigned_size).filter(|size| *size > 0),
-                failing: log.failure,
+                failing: log.failure.or(log.seal_failure),
             })
         }
         Err(reason) => Some(LogState { failing: Some(reason.to_owned()), ..LogState::default() }),

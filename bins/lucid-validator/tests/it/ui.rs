@@ -118,12 +118,11 @@ fn decision(number: u64) -> Decision {
 
 /// What somebody on call could see.
 fn evening() -> Vec<Decision> {
-    let image = |name: &str, verdict: &str| ImageVerdict {
-        container: format!("lucid-{name}-auditor"),
-        image: format!(
-            "ghcr.io/lucid/lucid-{name}-auditor:1.4.2@sha256:60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752"
-        ),
-        verdict: verdict.to_owned(),
+    let image = |name: &str, verdict: &str| {
+        let container = format!("lucid-{name}-auditor");
+        let digest = "sha256:60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752";
+        let image = format!("ghcr.io/lucid/{container}:1.4.2@{digest}");
+        ImageVerdict::new(container, image, verdict)
     };
     let mut decisions: Vec<_> = (0..14).map(decision).collect();
     for (place, decision) in decisions.iter_mut().enumerate() {
@@ -301,11 +300,7 @@ async fn what_a_pods_author_writes_is_text() {
     for list in [&mut hostile.findings, &mut hostile.warnings, &mut hostile.chain, &mut hostile.exemptions] {
         *list = vec![attack.to_owned(), "long ".repeat(2000)];
     }
-    hostile.images = vec![ImageVerdict {
-        container: attack.to_owned(),
-        image: attack.to_owned(),
-        verdict: attack.to_owned(),
-    }];
+    hostile.images = vec![ImageVerdict::new(attack, attack, attack)];
     site.record([hostile]).await;
     site.raise(json!({"class": attack, "log": attack, "detail": attack})).await;
     site.enter(TOKEN).await;

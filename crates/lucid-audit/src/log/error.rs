@@ -125,7 +125,7 @@ pub enum OpenError {
         source: NoteError,
     },
     /// The checkpoint is not by this key.
-    #[snafu(display("{}: {source}; a change of the key has to be asked for: `lucid-validator audit seal`", path.display()))]
+    #[snafu(display("{}: {source}; a change of the key has to be asked for, by Options::adopt", path.display()))]
     Checkpoint {
         /// The file.
         path: PathBuf,
@@ -149,7 +149,7 @@ pub enum OpenError {
         directory: PathBuf,
     },
     /// There are records but no seal.
-    #[snafu(display("the {records} records in {} were never sealed; sealing what is there has to be asked for: `lucid-validator audit seal`", directory.display()))]
+    #[snafu(display("the {records} records in {} were never sealed; sealing what is there has to be asked for, by Options::adopt", directory.display()))]
     Unsealed {
         /// The log.
         directory: PathBuf,
@@ -187,6 +187,12 @@ impl OpenError {
                 | Self::Unsealed { .. }
                 | Self::KeyNeeded { .. }
         )
+    }
+
+    /// Whether [`Options::adopt`](super::Options::adopt) is what asks for what is refused here.
+    #[must_use]
+    pub const fn needs_adoption(&self) -> bool {
+        matches!(self, Self::Checkpoint { .. } | Self::Unsealed { .. })
     }
 }
 

@@ -25,7 +25,6 @@ use crate::anchor::Anchor;
 use crate::decision::Decision;
 use crate::event::Event;
 use crate::layout;
-use crate::metrics::gauge;
 use crate::note::VerifierKey;
 
 pub use cosign::{CosignError, Cosigned, cosign};
@@ -85,6 +84,8 @@ pub struct LogStatus {
     pub cosigned_size: u64,
     /// Why the latest record could not be kept, if so.
     pub failure: Option<String>,
+    /// Why what is kept could not be sealed when that was tried last, if so.
+    pub seal_failure: Option<String>,
 }
 
 impl Log {
@@ -109,15 +110,12 @@ impl Log {
             Some(key) => Some(recover::seal(directory, key, options.adopt, &end)?),
             None => recover::unsealed(directory).map(|()| None)?,
         };
-        let status = Arc::new(Status::default());
-        status.kept(end.size);
+        let status = Arc::new(Status::new(end.size, options.metrics.clone()));
         let seal = options.key.as_ref().zip(sealed.as_ref()).map(|(key, sealed)| Seal {
             key: key.verifier().clone(),
             durable: Arc::new(Durable::new(end.size, if sealed.signed { sealed.tree.size() } else { 0 })),
             witnesses: Witnesses::new(directory, &options),
         });
-        options.metrics.size.set(gauge(end.size));
-        options.metrics.state("ok");
 
         let writer = Self::writer(directory, &options, &end, &status, seal.as_ref())?;
         let change = sealed.as_ref().and_then(|sealed| sealed.change.clone());
@@ -130,8 +128,10 @@ impl Log {
                     tree: sealed.tree,
                     durable: Arc::clone(&seal.durable),
                     interval: options.seal_interval,
+                    status: Arc::clone(&status),
                     metrics: options.metrics,
                     lines: None,
+                    prev: None,
                 };
                 Self::publish(directory, &mut sealer, sealed.signed)?;
                 Some(sealer)
@@ -248,6 +248,7 @@ impl Log {
             sealed_size: seal.map_or(0, |seal| seal.durable.sealed()),
             cosigned_size: seal.map_or(0, |seal| seal.witnesses.size()),
             failure: self.status.failure(),
+            seal_failure: self.status.seal_failure(),
         }
     }
 

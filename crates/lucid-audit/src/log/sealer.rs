@@ -5,21 +5,26 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use snafu::{ResultExt, Snafu, ensure};
 
 use crate::checkpoint::{Checkpoint, CheckpointError};
-use crate::layout;
+use crate::layout::{self, Line};
 use crate::merkle::{Hash, leaf_hash};
 use crate::metrics::{Metrics, gauge};
 use crate::note::SigningKey;
 
 use super::files;
 use super::lines::{self, Lines};
+use super::status::Status;
 use super::tree::Tree;
+
+/// How many hashes wait for the sealing thread: 2 MiB. While it cannot seal, older ones go; of their lines the later ones tell
+/// as well, since each line has the hash of the one before.
+const MOST_LEAVES: usize = 1 << 16;
 
 /// What can be sealed, as the writing thread tells the sealing one.
 #[derive(Debug, Default)]
@@ -32,7 +37,7 @@ pub(super) struct Durable {
 struct State {
     /// How many records are on the disk for good.
     size: u64,
-    /// The hashes of the latest of them.
+    /// The hashes of the latest of them, at most [`MOST_LEAVES`].
     leaves: VecDeque<Hash>,
     /// How many of them the checkpoint covers.
     sealed: u64,
@@ -49,6 +54,8 @@ impl Durable {
         let mut state = self.lock();
         state.size += leaves.len() as u64;
         state.leaves.extend(leaves);
+        let surplus = state.leaves.len().saturating_sub(MOST_LEAVES);
+        state.leaves.drain(..surplus);
         drop(state);
         self.changed.notify_all();
     }
@@ -79,6 +86,8 @@ pub(super) enum SealError {
         "record {seq} was changed before it was sealed: its hash is {found}, it was written with {written}"
     ))]
     Rewritten { seq: u64, found: Hash, written: Hash },
+    #[snafu(display("record {seq} does not follow the one before it in {}: a line was changed, added or taken out", directory.display()))]
+    Chain { seq: u64, directory: PathBuf },
     #[snafu(transparent)]
     Checkpoint { source: CheckpointError },
 }
@@ -90,9 +99,12 @@ pub(super) struct Sealer {
     pub(super) tree: Tree,
     pub(super) durable: Arc<Durable>,
     pub(super) interval: Duration,
+    pub(super) status: Arc<Status>,
     pub(super) metrics: Metrics,
     /// Where the leaf after the tree's last is.
     pub(super) lines: Option<Lines>,
+    /// The tree's last leaf, once one was appended.
+    pub(super) prev: Option<Hash>,
 }
 
 impl Sealer {
@@ -110,9 +122,11 @@ impl Sealer {
                 // Once is enough.
                 if failure.as_ref() != Some(&text) {
                     tracing::error!("failed to seal the log in {}: {text}", self.directory.display());
+                    self.status.not_sealed(Some(text.clone()));
                     failure = Some(text);
                 }
             } else if failure.take().is_some() {
+                self.status.not_sealed(None);
                 tracing::info!("the log in {} is sealed again", self.directory.display());
             }
             if closed {
@@ -182,16 +196,20 @@ impl Sealer {
             }
         };
         let found = leaf_hash(line);
+        let prev = Line::parse(line).ok().map(|line| line.prev);
         if let Some(written) = self.written(seq) {
             ensure!(found == written, RewrittenSnafu { seq, found, written });
         }
+        let follows = prev.is_some_and(|prev| self.prev.is_none_or(|last| last == prev));
+        ensure!(follows, ChainSnafu { seq, directory: &self.directory });
         let grow = IoSnafu { what: "write the tree in", path: &self.directory };
         self.tree.append(found, line).context(grow)?;
+        self.prev = Some(found);
         self.lines = Some(lines);
         Ok(())
     }
 
-    /// The hash that record `seq` was written with; none of those that were there when the log was opened.
+    /// The hash that record `seq` was written with; none of those that were there when the log was opened, or whose hash went.
     fn written(&self, seq: u64) -> Option<Hash> {
         let mut state = self.durable.lock();
         let first = state.size - state.leaves.len() as u64;
@@ -204,7 +222,7 @@ impl Sealer {
 }
 
 /// Where record `seq` is.
-fn find(directory: &std::path::Path, seq: u64) -> io::Result<Lines> {
+fn find(directory: &Path, seq: u64) -> io::Result<Lines> {
     let segments = lines::segments(directory)?;
     let first = segments.iter().rev().find(|first| **first <= seq).copied().unwrap_or(0);
     let mut lines = Lines::open(directory, first, 0)?;
@@ -214,4 +232,69 @@ fn find(directory: &std::path::Path, seq: u64) -> io::Result<Lines> {
         }
     }
     Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::write_line;
+
+    /// A log of this many records, of which none is sealed.
+    fn unsealed(directory: &Path, records: usize) -> Sealer {
+        let (mut lines, mut leaves) = (Vec::new(), vec![]);
+        for seq in 0..records {
+            let begin = lines.len();
+            let prev = leaves.last().copied().unwrap_or(Hash::ZERO);
+            write_line(&mut lines, seq as u64, &prev, format!("{{\"a\":{seq}}}").as_bytes());
+            leaves.push(leaf_hash(&lines[begin..lines.len() - 1]));
+        }
+        std::fs::create_dir(directory.join(layout::SEGMENTS)).unwrap();
+        std::fs::write(layout::segment(directory, 0), lines).unwrap();
+        let durable = Arc::new(Durable::new(0, 0));
+        leaves.chunks(64).for_each(|leaves| durable.extend(leaves));
+        Sealer {
+            directory: directory.to_owned(),
+            key: Arc::new(SigningKey::generate("lucid.computing/test/0").unwrap()),
+            tree: Tree::new(directory),
+            durable,
+            interval: Duration::ZERO,
+            status: Arc::new(Status::new(records as u64, Metrics::default())),
+            metrics: Metrics::default(),
+            lines: None,
+            prev: None,
+        }
+    }
+
+    fn edit(directory: &Path, from: &str, to: &str) {
+        let path = layout::segment(directory, 0);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from));
+        std::fs::write(&path, text.replacen(from, to, 1)).unwrap();
+    }
+
+    #[test]
+    fn what_waits_to_be_sealed_for_long_takes_no_more_room_and_is_not_sealed_when_it_was_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut sealer = unsealed(folder.path(), MOST_LEAVES + 100);
+        assert_eq!(sealer.durable.lock().leaves.len(), MOST_LEAVES);
+        edit(folder.path(), "\"a\":7}", "\"a\":8}");
+        let error = sealer.seal_all().unwrap_err();
+        assert!(error.to_string().starts_with("record 8 does not follow the one before it"), "{error}");
+        assert!(!folder.path().join(layout::CHECKPOINT).exists());
+    }
+
+    #[test]
+    fn what_waited_to_be_sealed_for_long_is_sealed_as_it_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut sealer = unsealed(folder.path(), MOST_LEAVES + 100);
+        sealer.seal_all().unwrap();
+        assert_eq!(sealer.durable.sealed(), sealer.tree.size());
+        assert_eq!(sealer.durable.lock().leaves.len(), 1);
+
+        let folder = tempfile::tempdir().unwrap();
+        let mut sealer = unsealed(folder.path(), 3);
+        edit(folder.path(), "\"a\":2}", "\"a\":3}");
+        let error = sealer.seal_all().unwrap_err();
+        assert!(matches!(error, SealError::Rewritten { seq: 2, .. }), "{error}");
+    }
 }

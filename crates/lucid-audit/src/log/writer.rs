@@ -11,7 +11,6 @@ use serde::{Deserialize, Deserializer};
 use crate::anchor::Anchor;
 use crate::layout::{LONGEST_RECORD, write_line};
 use crate::merkle::{Hash, leaf_hash};
-use crate::metrics::gauge;
 
 use super::error::AppendError;
 use super::options::{Options, Sync};
@@ -155,8 +154,6 @@ impl Writer {
         metrics.records.inc_by(records.len() as u64);
         metrics.commits.inc();
         metrics.bytes.inc_by(bytes as u64);
-        metrics.size.set(gauge(self.size));
-        metrics.state("ok");
         self.status.kept(self.size);
         Ok(leaves)
     }
@@ -287,7 +284,6 @@ impl Writer {
     }
 
     fn failed(&self, error: &AppendError) {
-        self.options.metrics.state("failing");
         self.status.failed(error);
     }
 }

@@ -10,6 +10,7 @@ use lucid_audit::merkle::{self, Hash, leaf_hash};
 use lucid_audit::note::{Note, SigningKey, VerifierKey};
 use lucid_audit::tile::{Tile, Tiles};
 use lucid_audit::{Decision, Log};
+use prometheus_client::registry::Registry;
 
 pub(crate) const ORIGIN: &str = "lucid.computing/test/lucid-operator-0";
 
@@ -32,6 +33,15 @@ pub(crate) fn decision(uid: impl ToString) -> Decision {
 
 pub(crate) fn record(uid: impl ToString) -> Vec<u8> {
     serde_json::to_vec(&decision(uid)).unwrap()
+}
+
+/// What a monitoring system reads of one metric, named with its labels.
+pub(crate) fn metric(registry: &Registry, name: &str) -> String {
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
+    let line =
+        text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name}: {text}"));
+    line.trim().to_owned()
 }
 
 pub(crate) fn segments(directory: &Path) -> Vec<PathBuf> {

@@ -6,19 +6,31 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lucid_audit::Log;
-use lucid_audit::log::{AppendError, Options, Sync};
+use lucid_audit::layout;
+use lucid_audit::log::{AppendError, LogStatus, Options, Sync};
 use lucid_audit::merkle::{inclusion_proof, leaf_hash, verify_inclusion};
+use lucid_audit::metrics::Metrics;
 use lucid_audit::tile::Tiles;
+use prometheus_client::registry::Registry;
 
 use crate::common::{self, again, key, record};
 
-/// Waits until all is sealed.
-async fn sealed(log: &Log) {
+/// Waits until it is like that.
+async fn until(log: &Log, holds: impl Fn(&LogStatus) -> bool) -> LogStatus {
     let begin = Instant::now();
-    while log.status().sealed_size < log.status().size {
-        assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", log.status());
+    loop {
+        let status = log.status();
+        if holds(&status) {
+            return status;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(30), "{status:?}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+/// Waits until all is sealed.
+async fn sealed(log: &Log) {
+    until(log, |status| status.sealed_size >= status.size).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,6 +61,29 @@ async fn records_of_many_are_kept_once_and_sealed_over_segments_and_restarts() {
         assert_eq!(lines.len(), 1200, "{sync}");
         assert!(common::segments(folder.path()).len() > 3);
     }
+}
+
+#[tokio::test]
+async fn that_nothing_is_sealed_shows_until_it_is_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut registry = Registry::default();
+    let options = Options::new().key(key()).seal_interval(Duration::from_millis(1));
+    let log = Log::open(folder.path(), options.metrics(Metrics::new(&mut registry))).unwrap();
+    let state = |state: &str| common::metric(&registry, &format!("audit_state{{state=\"{state}\"}}"));
+    // In the place of the checkpoint nothing else can be put.
+    let checkpoint = folder.path().join(layout::CHECKPOINT);
+    fs::remove_file(&checkpoint).unwrap();
+    fs::create_dir(&checkpoint).unwrap();
+    log.append(record(1)).await.unwrap();
+    let failed = until(&log, |status| status.seal_failure.is_some()).await;
+    assert!(failed.seal_failure.unwrap().contains("failed to write"));
+    // That records are kept meanwhile does not hide it.
+    log.append(record(2)).await.unwrap();
+    assert_eq!((state("unsealed"), state("ok"), state("failing")), ("1".into(), "0".into(), "0".into()));
+    assert_eq!(log.status().failure, None);
+    fs::remove_dir(&checkpoint).unwrap();
+    until(&log, |status| status.seal_failure.is_none()).await;
+    assert_eq!((state("unsealed"), state("ok"), log.status().sealed_size), ("0".into(), "1".into(), 2));
 }
 
 #[tokio::test]

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use lucid_audit::log::Options;
 use lucid_audit::merkle::leaf_hash;
+use lucid_audit::metrics::Metrics;
 use lucid_audit::{Decision, ImageVerdict, Log, OnFailure, Recorder};
+use prometheus_client::registry::Registry;
 
 use crate::common::{self, decision, key};
 
@@ -39,8 +41,7 @@ async fn every_decision_is_one_line_that_reads_back_also_after_reopening_and_fro
     let folder = tempfile::tempdir().unwrap();
     let mut whole = decision("whole");
     whole.message = "two\nlines \"quoted\" é".into();
-    whole.images =
-        vec![ImageVerdict { container: "a".into(), image: "b".into(), verdict: "missing digest".into() }];
+    whole.images = vec![ImageVerdict::new("a", "b", "missing digest")];
     for round in 0..2 {
         let log = Log::open(folder.path(), Options::new()).unwrap();
         let recorder = Arc::new(Recorder::new(1000).with_log(log));
@@ -100,6 +101,18 @@ async fn what_the_log_does_not_take_is_refused_or_only_remembered() {
         Recorder::new(10).with_unavailable_log("the disk is gone").on_failure(OnFailure::ServeAndAlarm);
     assert_eq!(serve.record(decision(1)).await.unwrap(), None);
     assert_eq!(serve.latest()[0].anchor, None);
+}
+
+#[test]
+fn a_log_that_is_unavailable_shows_in_the_metrics_whichever_is_given_first() {
+    let state = |with: fn(Recorder, Metrics) -> Recorder| {
+        let mut registry = Registry::default();
+        let _recorder = with(Recorder::new(10), Metrics::new(&mut registry));
+        common::metric(&registry, "audit_state{state=\"unavailable\"}")
+    };
+    assert_eq!(state(|it, metrics| it.metrics(metrics).with_unavailable_log("the disk is gone")), "1");
+    assert_eq!(state(|it, metrics| it.with_unavailable_log("the disk is gone").metrics(metrics)), "1");
+    assert_eq!(state(|it, metrics| it.metrics(metrics)), "0");
 }
 
 #[tokio::test]

@@ -20,13 +20,15 @@ pub enum CaError {
     #[snafu(display("failed to parse the CA certificate"))]
     Certificate {
         /// What is wrong with it
-        source: X509Error,
+        #[snafu(source(from(X509Error, Box::from)))]
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The certificate parses, but its subject cannot be used as an issuer
     #[snafu(display("failed to use the subject of the CA certificate as an issuer"))]
     Subject {
         /// What is wrong with it
-        source: rcgen::Error,
+        #[snafu(source(from(rcgen::Error, Box::from)))]
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// There is no private key to read
     #[snafu(display("failed to read the private key of the CA"))]
@@ -38,7 +40,8 @@ pub enum CaError {
     #[snafu(display("failed to parse the private key of the CA: ECDSA, RSA and Ed25519 are accepted"))]
     PrivateKey {
         /// What is wrong with it
-        source: rcgen::Error,
+        #[snafu(source(from(rcgen::Error, Box::from)))]
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Certificate and private key do not belong together
     #[snafu(display(
@@ -98,13 +101,15 @@ pub enum CaError {
     #[snafu(display("failed to generate a private key"))]
     GenerateKey {
         /// What the library says
-        source: rcgen::Error,
+        #[snafu(source(from(rcgen::Error, Box::from)))]
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A certificate could not be signed
     #[snafu(display("failed to sign a certificate"))]
     Sign {
         /// What the library says
-        source: rcgen::Error,
+        #[snafu(source(from(rcgen::Error, Box::from)))]
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A signed certificate cannot be served
     #[snafu(display("failed to use a serving certificate with rustls"))]

@@ -130,6 +130,7 @@ impl Trust {
 /// Why a source has nothing to offer, or why its offer is not taken
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
 #[snafu(visibility(pub(crate)), display("{problem}"))]
+#[non_exhaustive]
 pub struct SourceError {
     /// The kind of the problem, which is also a metric's label
     pub reason: Reason,

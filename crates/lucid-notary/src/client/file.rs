@@ -10,10 +10,15 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use snafu::{ResultExt, Snafu};
 use tokio::sync::Mutex;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::timeout;
 use tower::BoxError;
 
 /// For how long what was read is taken to be what the files hold.
 const PACE: Duration = Duration::from_secs(1);
+
+/// How long is waited for files: a file system of another machine may never answer.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Why a file is of no use.
 #[derive(Debug, Snafu)]
@@ -39,10 +44,11 @@ pub enum FileError {
 
 type Make<T> = Box<dyn Fn(&[Vec<u8>]) -> Result<T, BoxError> + Send + Sync>;
 type OnChange = Box<dyn Fn(bool) + Send + Sync>;
+type Contents = Result<Vec<Vec<u8>>, FileError>;
 
 /// A value made of the contents of files. Who asks for it a second or more after the files have changed gets the new
-/// one. While they cannot be used, the last good value stays, with a warning in the log: a rotation that is half done must
-/// not end what works.
+/// one. While they cannot be used, or cannot be read within half a second, the last good value stays, with a warning
+/// in the log: a rotation that is half done must not end what works.
 ///
 /// The files are read and compared, not watched: a mounted Secret changes by swapped links, which watches of files miss.
 ///
@@ -64,7 +70,9 @@ pub struct Reread<T> {
     on_change: OnChange,
     hasher: RandomState,
     known: ArcSwap<Known<T>>,
-    turn: Mutex<()>,
+    /// Begun when, by whoever has the lock; and still there when that one did not wait to the end. There is one at a time: files
+    /// that never answer take one thread.
+    reading: Mutex<Option<(Instant, JoinHandle<Contents>)>>,
 }
 
 struct Known<T> {
@@ -93,14 +101,13 @@ impl<T> Reread<T> {
         make: impl Fn(&[Vec<u8>]) -> Result<T, BoxError> + Send + Sync + 'static,
     ) -> Result<Self, FileError> {
         let at = Instant::now();
-        let read = |path: &PathBuf| std::fs::read(path).context(ReadSnafu { path });
-        let contents = files.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        let contents = read_all(&files)?;
         let value = make(&contents).context(ContentSnafu { what: names(&files) })?;
         let hasher = RandomState::new();
         let found = Some(hasher.hash_one(&contents));
         let known = ArcSwap::from_pointee(Known { value: Arc::new(value), at, found });
         let on_change = Box::new(|_| ());
-        Ok(Self { files, make: Box::new(make), on_change, hasher, known, turn: Mutex::new(()) })
+        Ok(Self { files, make: Box::new(make), on_change, hasher, known, reading: Mutex::new(None) })
     }
 
     /// Calls this when other contents were found, with whether they are in use now; such as for a metric.
@@ -109,48 +116,70 @@ impl<T> Reread<T> {
         Self { on_change: Box::new(call), ..self }
     }
 
-    /// The value.
+    /// The value. Waits for files half a second at most.
     pub async fn get(&self) -> Arc<T> {
-        let is_recent = |known: &Known<T>| self.files.is_empty() || known.at.elapsed() < PACE;
-        let known = self.known.load();
-        if is_recent(&known) {
-            return Arc::clone(&known.value);
-        }
-        drop(known);
-        let _turn = self.turn.lock().await;
         let known = self.known.load_full();
-        if is_recent(&known) {
+        if self.is_recent(&known) {
             return Arc::clone(&known.value);
         }
-        let at = Instant::now();
-        let contents = read_all(&self.files).await;
+        match timeout(PATIENCE, self.reread()).await {
+            Ok(value) => value,
+            Err(_) => {
+                let files = names(&self.files);
+                tracing::warn!(
+                    "{files} cannot be read within {PATIENCE:?}; what was read before stays in use"
+                );
+                // Others need not wait as long.
+                let known = self.known.load_full();
+                let value = Arc::clone(&known.value);
+                self.known.store(Arc::new(Known { value, at: Instant::now(), found: known.found }));
+                Arc::clone(&known.value)
+            }
+        }
+    }
+
+    async fn reread(&self) -> Arc<T> {
+        let mut reading = self.reading.lock().await;
+        loop {
+            let known = self.known.load_full();
+            if self.is_recent(&known) {
+                return Arc::clone(&known.value);
+            }
+            let (begun, contents) = reading.get_or_insert_with(|| {
+                let files = self.files.clone();
+                (Instant::now(), spawn_blocking(move || read_all(&files)))
+            });
+            let (at, contents) = (*begun, contents.await);
+            *reading = None;
+            // A runtime that ends has not read.
+            let Ok(contents) = contents else { return Arc::clone(&known.value) };
+            self.renew(&known, contents, at);
+        }
+    }
+
+    fn is_recent(&self, known: &Known<T>) -> bool {
+        self.files.is_empty() || known.at.elapsed() < PACE
+    }
+
+    fn renew(&self, known: &Known<T>, contents: Contents, at: Instant) {
         let found = contents.as_ref().ok().map(|contents| self.hasher.hash_one(contents));
-        let value = if found == known.found {
-            Arc::clone(&known.value)
-        } else {
+        let mut value = Arc::clone(&known.value);
+        if found != known.found {
             let made = contents.and_then(|contents| {
                 (self.make)(&contents).context(ContentSnafu { what: names(&self.files) })
             });
             (self.on_change)(made.is_ok());
             match made {
-                Ok(value) => Arc::new(value),
-                Err(error) => {
-                    tracing::warn!(%error, "what was read before stays in use");
-                    Arc::clone(&known.value)
-                }
+                Ok(made) => value = Arc::new(made),
+                Err(error) => tracing::warn!(%error, "what was read before stays in use"),
             }
-        };
-        self.known.store(Arc::new(Known { value: Arc::clone(&value), at, found }));
-        value
+        }
+        self.known.store(Arc::new(Known { value, at, found }));
     }
 }
 
-async fn read_all(files: &[PathBuf]) -> Result<Vec<Vec<u8>>, FileError> {
-    let mut contents = Vec::with_capacity(files.len());
-    for path in files {
-        contents.push(tokio::fs::read(path).await.context(ReadSnafu { path })?);
-    }
-    Ok(contents)
+fn read_all(files: &[PathBuf]) -> Contents {
+    files.iter().map(|path| std::fs::read(path).context(ReadSnafu { path })).collect()
 }
 
 fn names(files: &[impl AsRef<Path>]) -> String {

@@ -1,11 +1,15 @@
 //! What is on a list needs nobody to be asked.
 
 use std::fs;
+use std::mem::ManuallyDrop;
+use std::process::Command;
+use std::time::Duration;
 
 use lucid_notary::client::Allowlist;
 use lucid_notary::client::allowlist::AllowlistLayer;
 use lucid_notary::client::{Answer, Metrics};
 use tempfile::tempdir;
+use tokio::time::{sleep, timeout};
 use tower::Layer;
 
 use crate::common::{Scrape, Script, ask, digest, told, until};
@@ -56,6 +60,35 @@ async fn a_change_of_the_file_is_noticed_and_a_broken_one_leaves_the_last_list()
 
     fs::write(&path, "").unwrap();
     until(async || !list.contains(&digest('b')).await).await;
+}
+
+#[test]
+fn a_file_that_cannot_be_read_for_long_holds_nobody_up_and_takes_one_thread() {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().max_blocking_threads(2).build().unwrap();
+    // Where this fails the end of the runtime would wait for the threads that hang.
+    let runtime = ManuallyDrop::new(runtime);
+    runtime.block_on(async {
+        let folder = tempdir().unwrap();
+        let (path, pipe) = (folder.path().join("list"), folder.path().join("pipe"));
+        fs::write(&path, digest('a').as_str()).unwrap();
+        let list = Allowlist::open(&path, Metrics::default()).unwrap();
+        // Who opens it waits for who writes.
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        fs::rename(&pipe, &path).unwrap();
+        let patience = Duration::from_secs(30);
+        for _ in 0..3 {
+            sleep(Duration::from_millis(1100)).await;
+            assert!(timeout(patience, list.contains(&digest('a'))).await.unwrap());
+        }
+        let other = timeout(patience, tokio::task::spawn_blocking(|| ())).await;
+        other.expect("a thread for something else").unwrap();
+
+        fs::rename(&path, &pipe).unwrap();
+        fs::write(&path, digest('b').as_str()).unwrap();
+        drop(fs::File::options().write(true).open(&pipe).unwrap());
+        until(async || list.contains(&digest('b')).await).await;
+    });
 }
 
 #[test]

@@ -136,15 +136,10 @@ impl Ask {
     /// `None` when the request passes unjudged.
     pub(crate) fn judge(&self) -> Option<Judgement> {
         let (object, old) = (self.object.to_string(), self.old.as_ref().map(Value::to_string));
-        let request = Request {
-            operation: self.operation,
-            workload: self.workload,
-            subresource: self.subresource,
-            object: Some(object.as_bytes()),
-            old_object: old.as_ref().map(String::as_bytes),
-            namespace: self.namespace,
-            now: NOW.parse().unwrap(),
-        };
+        let request = Request::new(self.operation, self.workload, self.namespace, NOW.parse().unwrap())
+            .with_subresource(self.subresource)
+            .with_object(Some(object.as_bytes()))
+            .with_old_object(old.as_ref().map(String::as_bytes));
         let subject = request.subject().unwrap()?;
         let inputs = Inputs::new(&self.configuration);
         let case = Case::new(&subject, &inputs, &*CATALOGUES, self.requires_chain);

@@ -1,7 +1,7 @@
 //! Who is an auditor, and what is said of its image.
 
 use lucid_chain::{Catalogue, Inputs};
-use lucid_policy::{Case, Place, Strictness, Workload};
+use lucid_policy::{Case, Place, Request, Strictness, Workload};
 use serde_json::{Value, json};
 
 use crate::common::{Ask, NOTARIZED, REVOKED, UNREACHABLE, enforced, injected, plain, secured, verdicts};
@@ -10,15 +10,9 @@ use crate::common::{Ask, NOTARIZED, REVOKED, UNREACHABLE, enforced, injected, pl
 fn found(spec: &Value) -> Vec<(Place, String)> {
     let ask = Ask::create(&json!({"metadata": {"name": "x"}, "spec": spec}));
     let object = ask.object.to_string();
-    let request = lucid_policy::Request {
-        operation: ask.operation,
-        workload: Workload::Pod,
-        subresource: None,
-        object: Some(object.as_bytes()),
-        old_object: None,
-        namespace: "shop",
-        now: crate::common::NOW.parse().unwrap(),
-    };
+    let now = crate::common::NOW.parse().unwrap();
+    let request =
+        Request::new(ask.operation, Workload::Pod, "shop", now).with_object(Some(object.as_bytes()));
     let subject = request.subject().unwrap().unwrap();
     let catalogues = [Catalogue::builtin()];
     let case = Case::new(&subject, &Inputs::new(&ask.configuration), &catalogues, false);
@@ -199,15 +193,8 @@ fn nobody_is_asked_about_what_is_exempt_or_has_no_digest() {
         {"name": "lucid-toxicity-auditor-3", "image": format!("r.test/a@{NOTARIZED}")},
     ]);
     let object = pod.to_string();
-    let request = lucid_policy::Request {
-        operation: lucid_policy::Operation::Create,
-        workload: Workload::Pod,
-        subresource: None,
-        object: Some(object.as_bytes()),
-        old_object: None,
-        namespace: "shop",
-        now: crate::common::NOW.parse().unwrap(),
-    };
+    let (create, now) = (lucid_policy::Operation::Create, crate::common::NOW.parse().unwrap());
+    let request = Request::new(create, Workload::Pod, "shop", now).with_object(Some(object.as_bytes()));
     let subject = request.subject().unwrap().unwrap();
     let (configuration, catalogues) = (crate::common::configuration(), [Catalogue::builtin()]);
     let case = Case::new(&subject, &Inputs::new(&configuration), &catalogues, false);

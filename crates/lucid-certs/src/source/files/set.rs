@@ -9,7 +9,7 @@ use std::{
 
 use tokio::{
     sync::Notify,
-    task,
+    task::{self, JoinHandle},
     time::{Instant, sleep_until, timeout_at},
 };
 
@@ -27,6 +27,8 @@ const READINGS: usize = 4;
 /// Files that are read together, and whether they changed
 pub(super) struct FileSet {
     reader: Arc<Mutex<Reader>>,
+    /// A reading whose result nobody waited for, because the disk has not answered in time
+    reading: Option<JoinHandle<Snapshot>>,
     happened: Arc<Notify>,
     poll: Duration,
     next_poll: Option<Instant>,
@@ -41,7 +43,8 @@ impl FileSet {
         let happened = Arc::new(Notify::new());
         let watches = watching.events.then(|| Watches::new(Arc::clone(&happened)));
         let reader = Arc::new(Mutex::new(Reader { paths, watches, directories: BTreeSet::new() }));
-        Self { reader, happened, poll: watching.poll, next_poll: None, is_stale: false, seen: None }
+        let poll = watching.poll;
+        Self { reader, reading: None, happened, poll, next_poll: None, is_stale: false, seen: None }
     }
 
     /// What stands in the files now
@@ -81,11 +84,20 @@ impl FileSet {
         }
     }
 
-    async fn take(&self) -> Result<Snapshot, SourceError> {
+    /// Reads in one thread, however often the future is dropped before: a file system that does not answer must not take a
+    /// thread of the runtime for each who asked.
+    async fn take(&mut self) -> Result<Snapshot, SourceError> {
+        if let Some(earlier) = &mut self.reading {
+            // What it found may be from before a change that is known by now.
+            let _ = earlier.await;
+            self.reading = None;
+        }
         let reader = Arc::clone(&self.reader);
         // Where the lock was poisoned nothing is half done: the next reading sets all of it.
         let read = move || reader.lock().unwrap_or_else(PoisonError::into_inner).read();
-        task::spawn_blocking(read).await.map_err(|error| {
+        let snapshot = self.reading.insert(task::spawn_blocking(read)).await;
+        self.reading = None;
+        snapshot.map_err(|error| {
             // The watcher has a thread of its own, and panics when that is gone. Without it there is the poll.
             self.reader.lock().unwrap_or_else(PoisonError::into_inner).watches = None;
             SourceError::new(Reason::Unreadable, format!("failed to read files: {error}"))
@@ -113,5 +125,43 @@ impl Reader {
         }
         watches.arm(&self.directories);
         Snapshot::take(&self.paths)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        runtime,
+        time::{sleep, timeout},
+    };
+
+    use super::*;
+
+    #[test]
+    fn files_that_cannot_be_read_for_long_take_one_thread() {
+        let runtime =
+            runtime::Builder::new_current_thread().enable_time().max_blocking_threads(2).build().unwrap();
+        runtime.block_on(async {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("tls.crt");
+            std::fs::write(&path, "before").unwrap();
+            let mut files = FileSet::new(vec![path.clone()], Watching::by_poll_alone());
+            let reader = Arc::clone(&files.reader);
+            // As a disk does that does not answer.
+            let hang = reader.lock().unwrap();
+            for _ in 0..5 {
+                assert!(timeout(Duration::from_millis(10), files.read()).await.is_err());
+            }
+            let other = timeout(Duration::from_secs(30), task::spawn_blocking(|| ())).await;
+            other.expect("a thread for something else").unwrap();
+            drop(hang);
+            // The reading that was under way finds what was there then.
+            while !files.reading.as_ref().is_some_and(JoinHandle::is_finished) {
+                sleep(Duration::from_millis(1)).await;
+            }
+            std::fs::write(&path, "after").unwrap();
+            let found = files.read().await.unwrap();
+            assert_eq!(found.contents[0].as_ref().unwrap().as_slice(), b"after");
+        });
     }
 }

@@ -23,12 +23,13 @@ pub enum VerifierError {
         timeout: Duration,
     },
     /// The connection could not be made, or broke.
-    #[snafu(display("failed to ask the Verifier at {origin}: {}", root_cause(source)))]
+    #[snafu(display("failed to ask the Verifier at {origin}: {}", root_cause(&**source)))]
     Transport {
         /// The Verifier's origin.
         origin: String,
         /// What the HTTP client said.
-        source: reqwest::Error,
+        #[snafu(source(from(reqwest::Error, Box::from)))]
+        source: Box<dyn Error + Send + Sync>,
     },
     /// The status is another one than 200. Redirects are not followed.
     #[snafu(display(
@@ -93,7 +94,7 @@ impl VerifierError {
     pub(in crate::client) fn is_worth_a_retry(&self) -> bool {
         match self {
             Self::Timeout { .. } => true,
-            Self::Transport { source, .. } => !is_of_tls(source),
+            Self::Transport { source, .. } => !is_of_tls(&**source),
             Self::Status { status, .. } => is_of_overload(*status) || status.is_server_error(),
             Self::Malformed { .. } | Self::TooLong { .. } | Self::OtherDigest { .. } => false,
         }
@@ -118,11 +119,12 @@ fn is_of_overload(status: StatusCode) -> bool {
 
 /// Whether the two could not agree on TLS, in contrast to a connection that broke. The causes of one are not public types
 /// of the HTTP client, but their kind is: what rustls refuses comes as invalid data.
-fn is_of_tls(error: &reqwest::Error) -> bool {
-    let mut cause: &dyn Error = error;
+fn is_of_tls(error: &(dyn Error + 'static)) -> bool {
+    let is_connect = error.downcast_ref().is_some_and(reqwest::Error::is_connect);
+    let mut cause = error;
     while let Some(next) = cause.source() {
         let kind = next.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
-        if error.is_connect() && kind == Some(std::io::ErrorKind::InvalidData) {
+        if is_connect && kind == Some(std::io::ErrorKind::InvalidData) {
             return true;
         }
         cause = next;
@@ -131,8 +133,8 @@ fn is_of_tls(error: &reqwest::Error) -> bool {
 }
 
 /// The last error of the chain. An HTTP client wraps "connection refused" several times; this is what helps.
-pub(super) fn root_cause(error: &reqwest::Error) -> String {
-    let mut cause: &dyn Error = error;
+pub(super) fn root_cause(error: &(dyn Error + 'static)) -> String {
+    let mut cause = error;
     while let Some(next) = cause.source() {
         cause = next;
     }

@@ -66,7 +66,8 @@ impl Verifier {
         VerifierBuilder::new(ask)
     }
 
-    /// What is known about one digest. How long that takes is bounded by the deadline of the [builder](VerifierBuilder).
+    /// What is known about one digest. How long that takes is bounded by the deadline of the [builder](VerifierBuilder), and
+    /// half a second more where the file of an allowlist has to be read again.
     pub async fn check(&self, digest: Digest) -> Checked {
         let checked = match self.service.clone().oneshot(digest).await {
             Ok(checked) => checked,
