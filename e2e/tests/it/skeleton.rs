@@ -1,7 +1,8 @@
 //! The auditor in Python of docs/writing-an-auditor.md, in front of a model.
 
 use std::fs;
-use std::net::TcpListener;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -84,6 +85,16 @@ async fn the_auditor_in_python_stands_in_a_chain_as_its_page_says() {
             (StatusCode::OK, &json!("/v1/chat?n=1"), &json!("Hello"))
         );
         assert_eq!(ask(&address, "/models", None).await.1["method"], "GET");
+        let client = Client::builder().no_proxy().build().unwrap();
+        let request = client.get(format!("http://{address}/models")).header("accept-encoding", "gzip");
+        let told: Value = request.send().await.unwrap().json().await.unwrap();
+        assert_eq!(told["headers"]["accept-encoding"], json!(["identity"]));
+        let mut connection = TcpStream::connect(&address).unwrap();
+        let head = "POST /v1/chat HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+        connection.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.0 501"), "{answer}");
     }
     let (status, told) = ask(&format!("127.0.0.1:{observing}"), "/v1/chat", Some(BAD)).await;
     assert_eq!((status, &told["body"]), (StatusCode::OK, &json!(BAD)), "who observes holds nothing back");

@@ -13,12 +13,17 @@ use hyper::http::uri::{Authority, Scheme};
 use hyper::{Request, Response, Uri, Version};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, Error};
-use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 /// How long the next one, which is in this pod, may take to accept a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
+/// How long a connection to the next one is kept for the next request. A request that goes out while the other end closes is
+/// lost, so that this end closes first. Servers of models wait for 2 s (gunicorn), 5 s (uvicorn, Node.js) or longer.
+const IDLE_LIMIT: Duration = Duration::from_secs(1);
+
 /// Whom to hand requests on to.
+#[derive(Debug)]
 pub(crate) struct Next {
     authority: Authority,
     client: Client<HttpConnector, Body>,
@@ -32,7 +37,10 @@ impl Next {
         // A piece of an answer must not wait for the next one.
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_LIMIT));
-        let client = Client::builder(TokioExecutor::new()).build(connector);
+        let mut client = Client::builder(TokioExecutor::new());
+        // Without a timer, nothing closes them.
+        client.pool_idle_timeout(IDLE_LIMIT).pool_timer(TokioTimer::new());
+        let client = client.build(connector);
         Self { authority: authority.clone(), client, id: id.to_owned() }
     }
 
@@ -99,6 +107,14 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     for name in named.iter().chain(&HOP_BY_HOP) {
         headers.remove(name);
     }
+}
+
+/// How a body is coded on its way, if by anything but chunks alone: RFC 9112 section 6.1. hyper undoes no other coding.
+pub(crate) fn transfer_coding(headers: &HeaderMap) -> Option<String> {
+    let values = headers.get_all(TRANSFER_ENCODING).into_iter();
+    let values: Vec<_> = values.map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
+    let coding = values.join(", ");
+    (!values.is_empty() && !coding.eq_ignore_ascii_case("chunked")).then_some(coding)
 }
 
 /// What a header lists, in one line or in several.

@@ -2,8 +2,8 @@
 //!
 //! Lucid puts auditors between the callers of a model and the model, one after the other. What it asks of each is little:
 //!
-//! - `GET /health` answers `{"status":"ok"}`: [`router`];
-//! - `POST /audit` judges the text that it gets and passes nothing on: [`router`];
+//! - `GET /health` answers `{"status":"ok"}`: [`Auditor`];
+//! - `POST /audit` judges the text that it gets and passes nothing on: [`Auditor`];
 //! - every other request goes on to `LUCID_CHAIN_NEXT`, the next auditor or the model, and its answer comes back as it
 //!   arrives: `forward.rs`;
 //! - `LUCID_AUDIT_MODE` says whether what is found is held back, `enforce`, or only told, `observe`: [`Mode`];
@@ -24,25 +24,22 @@ mod watch;
 use std::convert::Infallible;
 use std::error::Error as _;
 use std::iter;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{ConnectInfo, Request, State};
-use axum::middleware::{self, from_fn};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post};
-use axum::{BoxError, Json, Router};
+use axum::{BoxError, Json};
 use bytes::Bytes;
 use futures::stream;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited, StreamBody};
-use hyper::body::Frame;
-use hyper::header::{CONTENT_ENCODING, HeaderMap};
+use hyper::body::{Body as _, Frame, Incoming};
+use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, EXPECT, HeaderMap, HeaderValue};
 use hyper::http::request::Parts;
-use hyper::{Method, StatusCode, Version};
+use hyper::{Method, Request, StatusCode, Version};
 use serde_json::json;
-use tokio::sync::{Semaphore, SemaphorePermit, TryAcquireError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 use tokio::time::timeout;
 use tracing::Instrument as _;
 
@@ -59,112 +56,133 @@ const BODY_LIMIT: Duration = Duration::from_secs(60);
 /// How many bodies there is room for at once, if all are as long as they may be.
 const MOST_BODIES: usize = 32;
 
-/// The auditor as a service, for [`serve`](serve()).
-pub fn router(settings: Settings) -> Router {
-    let room = settings.most_bytes.saturating_mul(MOST_BODIES).min(Semaphore::MAX_PERMITS);
-    let (next, room) = (Next::new(&settings.next, &settings.id), Semaphore::new(room));
-    let auditor = Arc::new(Auditor { settings, next, room });
-    // Other methods on these paths are the model's.
-    Router::new()
-        .route("/health", get(health).fallback(pass))
-        .route("/audit", post(audit).fallback(pass))
-        .fallback(pass)
-        .layer(from_fn(in_span))
-        .with_state(auditor)
-}
+/// How much of a body that nobody wants is read, in bytes, and for how long.
+const DISCARDED: usize = 64 << 20;
+const DISCARD_LIMIT: Duration = Duration::from_secs(2);
 
-struct Auditor {
+/// The auditor, for [`serve`](serve()).
+#[derive(Debug)]
+pub struct Auditor {
     settings: Settings,
     next: Next,
     /// In bytes, for all bodies that are read whole.
-    room: Semaphore,
+    room: Arc<Semaphore>,
 }
 
 /// A body that has been read to its end.
-struct Whole<'a> {
+struct Whole {
     text: Vec<u8>,
     trailers: Option<HeaderMap>,
-    room: SemaphorePermit<'a>,
+    /// What the text takes of it.
+    room: OwnedSemaphorePermit,
 }
 
-impl<'a> Whole<'a> {
-    /// The body, and the room that it takes until it has gone on.
-    fn into_body(self) -> (Body, Option<SemaphorePermit<'a>>) {
-        let Self { text, trailers, room } = self;
-        let Some(trailers) = trailers else { return (Body::from(text), Some(room)) };
-        let frames = [Frame::data(Bytes::from(text)), Frame::trailers(trailers)].map(Ok::<_, Infallible>);
-        (Body::new(StreamBody::new(stream::iter(frames))), Some(room))
+impl AsRef<[u8]> for Whole {
+    fn as_ref(&self) -> &[u8] {
+        &self.text
     }
 }
 
-/// What is logged of a request tells which one it is.
-async fn in_span(request: Request, next: middleware::Next) -> Response {
-    let span = tracing::info_span!("request", method = %request.method(), path = request.uri().path());
-    next.run(request).instrument(span).await
-}
-
-/// Answers for the auditor, unless the kubelet asks how the model is. The rules in the pod lead its probe of the model's
-/// port here as well; the port that it meant is in `Host`.
-async fn health(
-    State(auditor): State<Arc<Auditor>>,
-    peer: ConnectInfo<SocketAddr>,
-    request: Request,
-) -> Response {
-    if auditor.settings.is_probe_of_the_model(request.uri().path(), request.headers()) {
-        return pass(State(auditor), peer, request).await;
-    }
-    Json(json!({"status": "ok"})).into_response()
-}
-
-/// Judges a text: `{"allowed":true}`, or `{"allowed":false,"phrase":"…"}`.
-async fn audit(State(auditor): State<Arc<Auditor>>, request: Request) -> Response {
-    let (parts, body) = request.into_parts();
-    let whole = match auditor.read(&parts.headers, body).await {
-        Ok(whole) => whole,
-        Err(refusal) => return refusal,
-    };
-    match auditor.settings.phrases.found_in(&whole.text) {
-        Some(phrase) => Json(json!({"allowed": false, "phrase": phrase})).into_response(),
-        None => Json(json!({"allowed": true})).into_response(),
-    }
-}
-
-/// Hands a request on, and the answer back.
-async fn pass(
-    State(auditor): State<Arc<Auditor>>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    request: Request,
-) -> Response {
-    let (parts, body) = request.into_parts();
-    if parts.method == Method::CONNECT {
-        let message = "found CONNECT, which asks for a tunnel that nobody could look into";
-        return auditor.refusal(StatusCode::METHOD_NOT_ALLOWED, "unreadable", message);
-    }
-    let (body, _room) = match auditor.settings.mode {
-        // Nothing waits for the verdict: the body is looked at while it passes.
-        Mode::Observe => (auditor.watched(Which::Request, body), None),
-        // The model must see nothing of a request that is refused, so that it is read to its end first.
-        Mode::Enforce => match auditor.judged(&parts, body).await {
-            Ok(whole) => whole.into_body(),
-            Err(refusal) => return refusal,
-        },
-    };
-    match auditor.next.send(peer.ip(), parts, body).await {
-        Ok(answer) => auditor.answer(answer),
-        Err(error) => {
-            // hyper's own message says little: the cause is in what it was made of.
-            let causes = iter::successors(error.source(), |&cause| cause.source());
-            let causes: String = causes.map(|cause| format!(": {cause}")).collect();
-            let message = format!("no answer from {}: {error}{causes}", auditor.settings.next);
-            auditor.refusal(StatusCode::BAD_GATEWAY, "next_unreachable", &message)
-        }
+impl Whole {
+    /// The body, which keeps its room until it has gone on.
+    fn into_body(mut self) -> Body {
+        let trailers = self.trailers.take();
+        let data = Bytes::from_owner(self);
+        let Some(trailers) = trailers else { return Body::from(data) };
+        let frames = [Frame::data(data), Frame::trailers(trailers)].map(Ok::<_, Infallible>);
+        Body::new(StreamBody::new(stream::iter(frames)))
     }
 }
 
 impl Auditor {
+    /// An auditor that runs as `settings` say.
+    pub fn new(settings: Settings) -> Self {
+        let room = settings.most_bytes.saturating_mul(MOST_BODIES).min(Semaphore::MAX_PERMITS);
+        let (next, room) = (Next::new(&settings.next, &settings.id), Arc::new(Semaphore::new(room)));
+        Self { settings, next, room }
+    }
+
+    /// Answers a request of `peer`.
+    ///
+    /// No router does it: axum's adds `Allow` and `Content-Length` to answers that are not its own.
+    pub(crate) async fn answer(&self, peer: IpAddr, request: Request<Incoming>) -> Response {
+        let (parts, body) = request.into_parts();
+        // What is logged of a request tells which one it is.
+        let span = tracing::info_span!("request", method = %parts.method, path = parts.uri.path());
+        self.dispatch(peer, parts, Body::new(body)).instrument(span).await
+    }
+
+    async fn dispatch(&self, peer: IpAddr, parts: Parts, body: Body) -> Response {
+        if let Some(refusal) = self.opaque(&parts) {
+            skip(&parts.headers, body).await;
+            return refusal;
+        }
+        match (&parts.method, parts.uri.path()) {
+            // The rules in the pod lead the kubelet's probe of the model's port here as well; the port that it meant is in
+            // `Host`.
+            (&Method::GET | &Method::HEAD, path @ "/health")
+                if !self.settings.is_probe_of_the_model(path, &parts.headers) =>
+            {
+                Json(json!({"status": "ok"})).into_response()
+            }
+            (&Method::POST, "/audit") => self.audit(&parts.headers, body).await,
+            // Other methods on these paths are the model's.
+            _ => self.pass(peer, parts, body).await,
+        }
+    }
+
+    /// Refuses what nobody could look into.
+    fn opaque(&self, parts: &Parts) -> Option<Response> {
+        if parts.method == Method::CONNECT {
+            let message = "found CONNECT, which asks for a tunnel that nobody could look into";
+            return Some(self.refusal(StatusCode::METHOD_NOT_ALLOWED, "unreadable", message));
+        }
+        let coding = forward::transfer_coding(&parts.headers)?;
+        let message = format!("found a body that is transferred as {coding}, accepted chunked alone");
+        Some(self.refusal(StatusCode::NOT_IMPLEMENTED, "unreadable", &message))
+    }
+
+    /// Judges a text: `{"allowed":true}`, or `{"allowed":false,"phrase":"…"}`.
+    async fn audit(&self, headers: &HeaderMap, body: Body) -> Response {
+        let whole = match self.read(headers, body).await {
+            Ok(whole) => whole,
+            Err(refusal) => return refusal,
+        };
+        match self.settings.phrases.found_in(&whole.text) {
+            Some(phrase) => Json(json!({"allowed": false, "phrase": phrase})).into_response(),
+            None => Json(json!({"allowed": true})).into_response(),
+        }
+    }
+
+    /// Hands a request on, and the answer back.
+    async fn pass(&self, peer: IpAddr, mut parts: Parts, body: Body) -> Response {
+        let body = match self.settings.mode {
+            // Nothing waits for the verdict: the body is looked at while it passes.
+            Mode::Observe => self.watched(Which::Request, body),
+            // The model must see nothing of a request that is refused, so that it is read to its end first.
+            Mode::Enforce => match self.judged(&parts.headers, body).await {
+                Ok(whole) => whole.into_body(),
+                Err(refusal) => return refusal,
+            },
+        };
+        // The answer is looked at as well, and compressed it says nothing.
+        parts.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let version = parts.version;
+        match self.next.send(peer, parts, body).await {
+            Ok(answer) => self.hand_back(version, answer).await,
+            Err(error) => {
+                // hyper's own message says little: the cause is in what it was made of.
+                let causes = iter::successors(error.source(), |&cause| cause.source());
+                let causes: String = causes.map(|cause| format!(": {cause}")).collect();
+                let message = format!("no answer from {}: {error}{causes}", self.settings.next);
+                self.refusal(StatusCode::BAD_GATEWAY, "next_unreachable", &message)
+            }
+        }
+    }
+
     /// A request that may pass, read to its end.
-    async fn judged(&self, parts: &Parts, body: Body) -> Result<Whole<'_>, Response> {
-        let whole = self.read(&parts.headers, body).await?;
+    async fn judged(&self, headers: &HeaderMap, body: Body) -> Result<Whole, Response> {
+        let whole = self.read(headers, body).await?;
         match self.settings.phrases.found_in(&whole.text) {
             None => Ok(whole),
             Some(phrase) => {
@@ -175,37 +193,51 @@ impl Auditor {
     }
 
     /// The whole of a body, if it can be read, is not too long, does not take too long, and there is room for it.
-    async fn read(&self, headers: &HeaderMap, body: Body) -> Result<Whole<'_>, Response> {
+    async fn read(&self, headers: &HeaderMap, mut body: Body) -> Result<Whole, Response> {
+        if let Some(refusal) = self.unacceptable(headers, &body) {
+            skip(headers, body).await;
+            return Err(refusal);
+        }
+        let refusal = match timeout(BODY_LIMIT, self.collect(&mut body)).await {
+            Ok(Ok(whole)) => return Ok(whole),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => self.too_large(),
+            Ok(Err(error)) if error.is::<TryAcquireError>() => {
+                let message = "no room for one more body";
+                self.refusal(StatusCode::SERVICE_UNAVAILABLE, "busy", message)
+            }
+            Ok(Err(error)) => self.refusal(StatusCode::BAD_REQUEST, "cut_off", &error.to_string()),
+            Err(_elapsed) => {
+                let message = format!("accepted a body that arrives within {} s", BODY_LIMIT.as_secs());
+                self.refusal(StatusCode::REQUEST_TIMEOUT, "too_slow", &message)
+            }
+        };
+        discard(body).await;
+        Err(refusal)
+    }
+
+    /// Refuses a body that need not be read for that.
+    fn unacceptable(&self, headers: &HeaderMap, body: &Body) -> Option<Response> {
         if let Some(encoding) = encoding(headers) {
             let message =
                 format!("found a body that is encoded as {encoding}, accepted one that is not encoded");
-            return Err(self.refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unreadable", &message));
+            return Some(self.refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unreadable", &message));
         }
-        let most = self.settings.most_bytes;
-        match timeout(BODY_LIMIT, self.collect(Limited::new(body, most))).await {
-            Ok(Ok(whole)) => Ok(whole),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => {
-                let message = format!("accepted a body of at most {most} bytes");
-                Err(self.refusal(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &message))
-            }
-            Ok(Err(error)) if error.is::<TryAcquireError>() => {
-                let message = "no room for one more body";
-                Err(self.refusal(StatusCode::SERVICE_UNAVAILABLE, "busy", message))
-            }
-            Ok(Err(error)) => Err(self.refusal(StatusCode::BAD_REQUEST, "cut_off", &error.to_string())),
-            Err(_elapsed) => {
-                let message = format!("accepted a body that arrives within {} s", BODY_LIMIT.as_secs());
-                Err(self.refusal(StatusCode::REQUEST_TIMEOUT, "too_slow", &message))
-            }
-        }
+        (body.size_hint().lower() > self.settings.most_bytes as u64).then(|| self.too_large())
     }
 
-    async fn collect(&self, mut body: Limited<Body>) -> Result<Whole<'_>, BoxError> {
-        let mut whole = Whole { text: Vec::new(), trailers: None, room: self.room.try_acquire_many(0)? };
+    fn too_large(&self) -> Response {
+        let message = format!("accepted a body of at most {} bytes", self.settings.most_bytes);
+        self.refusal(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &message)
+    }
+
+    async fn collect(&self, body: &mut Body) -> Result<Whole, BoxError> {
+        let take = |bytes| Arc::clone(&self.room).try_acquire_many_owned(bytes);
+        let mut body = Limited::new(body, self.settings.most_bytes);
+        let mut whole = Whole { text: Vec::new(), trailers: None, room: take(0)? };
         while let Some(frame) = body.frame().await {
             match frame?.into_data() {
                 Ok(data) => {
-                    whole.room.merge(self.room.try_acquire_many(data.len().try_into()?)?);
+                    whole.room.merge(take(data.len().try_into()?)?);
                     whole.text.extend_from_slice(&data);
                 }
                 Err(frame) => whole.trailers = frame.into_trailers().ok(),
@@ -214,24 +246,43 @@ impl Auditor {
         Ok(whole)
     }
 
-    /// The model's answer, looked at while it passes: each piece goes on as soon as it is there.
-    fn answer(&self, answer: hyper::Response<hyper::body::Incoming>) -> Response {
+    /// The model's answer to a request of `version`, looked at while it passes: each piece goes on as soon as it is there.
+    async fn hand_back(&self, version: Version, answer: hyper::Response<Incoming>) -> Response {
         let (mut parts, body) = answer.into_parts();
         if parts.status == StatusCode::SWITCHING_PROTOCOLS {
             let message = "the answer changes to another protocol, which nobody has asked for";
             return self.refusal(StatusCode::BAD_GATEWAY, "unreadable", message);
         }
+        // Where there is none, as after HEAD, headers tell how it would be.
+        let has_body = !body.is_end_stream();
+        if let Some(coding) = forward::transfer_coding(&parts.headers).filter(|_| has_body) {
+            let message = format!("the answer is transferred as {coding} and cannot be read");
+            return self.refusal(StatusCode::BAD_GATEWAY, "unreadable", &message);
+        }
         forward::remove_hop_by_hop(&mut parts.headers);
         // How the model speaks does not bind the caller's connection.
         parts.version = Version::HTTP_11;
-        if let Some(encoding) = encoding(&parts.headers) {
+        if let Some(encoding) = encoding(&parts.headers).filter(|_| has_body) {
             let message = format!("the answer is encoded as {encoding} and cannot be read");
             match self.settings.mode {
                 Mode::Observe => tracing::warn!("{message}"),
                 Mode::Enforce => return self.refusal(StatusCode::BAD_GATEWAY, "unreadable", &message),
             }
         }
-        Response::from_parts(parts, self.watched(Which::Answer, Body::new(body)))
+        let mut body = self.watched(Which::Answer, Body::new(body));
+        // Without a length, the end of the connection is the end of an answer in HTTP/1.0: a part of it would look whole.
+        let is_open_ended = version == Version::HTTP_10 && body.size_hint().exact().is_none();
+        if is_open_ended && self.settings.mode == Mode::Enforce {
+            body = match self.collect(&mut body).await {
+                // No trailers: they are of HTTP/1.1.
+                Ok(whole) => Whole { trailers: None, ..whole }.into_body(),
+                Err(error) => {
+                    let message = format!("no whole answer for HTTP/1.0: {error}");
+                    return self.refusal(StatusCode::BAD_GATEWAY, "cut_off", &message);
+                }
+            };
+        }
+        Response::from_parts(parts, body)
     }
 
     fn watched(&self, which: Which, body: Body) -> Body {
@@ -252,4 +303,19 @@ fn encoding(headers: &HeaderMap) -> Option<String> {
     let encodings = encodings.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     let mut encodings = encodings.filter(|encoding| !encoding.eq_ignore_ascii_case("identity"));
     encodings.next()
+}
+
+/// Skips the body of a request that is refused unread. Who waits for `100 Continue` has sent none.
+async fn skip(headers: &HeaderMap, body: Body) {
+    if !headers.contains_key(EXPECT) {
+        discard(body).await;
+    }
+}
+
+/// Reads what is left of a body that nobody wants: who is still sending gets to read the answer then, and not that the
+/// connection is reset.
+async fn discard(body: Body) {
+    let mut body = Limited::new(body, DISCARDED);
+    let end = async { while let Some(Ok(_)) = body.frame().await {} };
+    let _ = timeout(DISCARD_LIMIT, end).await;
 }

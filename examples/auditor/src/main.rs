@@ -4,7 +4,7 @@ use std::error::Error;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::ExitCode;
 
-use example_auditor::{Settings, router, serve, stages};
+use example_auditor::{Auditor, Settings, serve, stages};
 use tokio::net::TcpListener;
 
 #[tokio::main]
@@ -24,7 +24,7 @@ async fn run() -> Result<(), Box<dyn Error>> {
     let listener = listen(settings.port).await?;
     tracing::info!(id = settings.id, port = settings.port, next = %settings.next, mode = ?settings.mode, "ready");
     let stages = stages(&settings)?;
-    serve(listener, router(settings), stages).await;
+    serve(listener, Auditor::new(settings), stages).await;
     Ok(())
 }
 

@@ -1,37 +1,31 @@
 //! Connections, from the first to the last.
 
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::ConnectInfo;
-use axum::middleware::map_response;
-use axum::response::Response;
 use axum::serve::Listener;
-use axum::{Extension, Router};
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use crate::Auditor;
 use crate::end::{Stage, reached};
 
-/// How long the head of a request may take to arrive, and a connection may wait for its next request: who says nothing must
-/// neither keep a place for ever nor hold up the end.
-const HEAD_LIMIT: Duration = Duration::from_secs(20);
+/// How long a connection may wait for its next request, and the head of a request may take to arrive: hyper counts both as
+/// one. It is longer than callers keep connections, most of them for 60 s or 90 s, since a request that comes while this end
+/// closes is lost. But who says nothing must not keep a place for ever.
+const HEAD_LIMIT: Duration = Duration::from_secs(120);
 
 /// Serves on `listener` until the last of `stages`, or until there is nothing more to do after [`Stage::Draining`].
-pub async fn serve(mut listener: TcpListener, router: Router, mut stages: watch::Receiver<Stage>) {
+pub async fn serve(mut listener: TcpListener, auditor: Auditor, mut stages: watch::Receiver<Stage>) {
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT);
-    let now = stages.clone();
-    let router = router.layer(map_response(move |mut answer: Response| {
-        if *now.borrow() > Stage::Serving {
-            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        }
-        async { answer }
-    }));
+    let auditor = Arc::new(auditor);
     let connections = GracefulShutdown::new();
     loop {
         let (connection, peer) = tokio::select! {
@@ -41,7 +35,17 @@ pub async fn serve(mut listener: TcpListener, router: Router, mut stages: watch:
         };
         // A piece of an answer must not wait for the next one.
         let _ = connection.set_nodelay(true);
-        let service = TowerToHyperService::new(router.clone().layer(Extension(ConnectInfo(peer))));
+        let (auditor, stages) = (Arc::clone(&auditor), stages.clone());
+        let service = service_fn(move |request| {
+            let (auditor, stages) = (Arc::clone(&auditor), stages.clone());
+            async move {
+                let mut answer = auditor.answer(peer.ip(), request).await;
+                if *stages.borrow() > Stage::Serving {
+                    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                Ok::<_, Infallible>(answer)
+            }
+        });
         let connection = server.serve_connection(TokioIo::new(connection), service);
         let connection = connections.watch(connection);
         tokio::spawn(async move {

@@ -26,7 +26,7 @@ pub struct Settings {
     pub probe_paths: Vec<String>,
     /// `BLOCKED_PHRASES`: what must not be said, separated by commas.
     pub phrases: Phrases,
-    /// `MAX_BODY_BYTES`: how long a request may be that has to be read whole.
+    /// `MAX_BODY_BYTES`: how long a request may be that has to be read whole, or an answer for HTTP/1.0.
     pub most_bytes: usize,
     /// `LAME_DUCK_SECONDS`: how long it goes on serving after SIGTERM.
     pub lame_duck: Duration,

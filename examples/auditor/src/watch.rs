@@ -22,7 +22,8 @@ pub(crate) enum Which {
 /// A body whose pieces pass one by one.
 ///
 /// To enforce, the piece with which a phrase is complete is held back, and the connection is cut off: the status has gone
-/// out already, so that only an incomplete message tells the receiver that something is wrong.
+/// out already, so that only an incomplete message tells the receiver that something is wrong. Who could not tell one from a
+/// whole message must not get it piece by piece.
 pub(crate) struct Watched {
     body: Body,
     which: Which,

@@ -10,22 +10,21 @@ mod wire;
 use std::net::SocketAddr;
 
 use axum::Router;
-use example_auditor::{Settings, Stage, router};
+use axum::serve::ListenerExt as _;
+use example_auditor::{Auditor, Settings, Stage};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 /// Where nobody listens.
 const NOBODY: &str = "127.0.0.1:1";
 
-/// Serves on a free port, until the test ends.
+/// Serves a model on a free port, until the test ends.
 async fn serve(router: Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (stage, stages) = watch::channel(Stage::Serving);
-    tokio::spawn(async move {
-        example_auditor::serve(listener, router, stages).await;
-        drop(stage);
-    });
+    let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
+    let service = router.into_make_service_with_connect_info::<SocketAddr>();
+    tokio::spawn(async { axum::serve(listener, service).await });
     address
 }
 
@@ -37,7 +36,14 @@ async fn auditor(next: SocketAddr, variables: &[(&str, &str)]) -> SocketAddr {
         let own = variables.iter().copied().find(|(known, _)| *known == name);
         own.or_else(|| all.find(|(known, _)| *known == name)).map(|(_, value)| value.to_owned())
     });
-    serve(router(settings.unwrap())).await
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stage, stages) = watch::channel(Stage::Serving);
+    tokio::spawn(async move {
+        example_auditor::serve(listener, Auditor::new(settings.unwrap()), stages).await;
+        drop(stage);
+    });
+    address
 }
 
 /// Two auditors, one after the other, in front of `model`; gives the first.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use serde_json::{Value, json};
 
 use crate::{auditor, client, serve};
@@ -84,6 +85,41 @@ async fn what_cannot_be_read_does_not_pass() {
         let first = auditor(compressed, &[("LUCID_AUDIT_MODE", mode)]).await;
         let answer = client().get(format!("http://{first}/")).send().await.unwrap();
         assert_eq!(answer.status(), status, "{mode}");
+    }
+}
+
+#[tokio::test]
+async fn who_takes_compressed_answers_gets_one_that_can_be_read() {
+    let model = Router::new().fallback(|headers: HeaderMap| async move {
+        let asked = headers.get("accept-encoding").and_then(|value| value.to_str().ok());
+        match asked.is_some_and(|asked| asked.contains("gzip")) {
+            true => ([("content-encoding", "gzip")], "not to be read"),
+            false => ([("content-encoding", "identity")], "to be read"),
+        }
+    });
+    let model = serve(model).await;
+    for mode in ["enforce", "observe"] {
+        let first = auditor(model, &[("LUCID_AUDIT_MODE", mode)]).await;
+        let request = client().get(format!("http://{first}/")).header("accept-encoding", "gzip, br");
+        let answer = request.send().await.unwrap();
+        assert_eq!(answer.status(), 200, "{mode}");
+        assert_eq!(answer.text().await.unwrap(), "to be read", "{mode}");
+    }
+}
+
+#[tokio::test]
+async fn how_a_body_is_encoded_does_not_matter_where_there_is_none() {
+    let model = Router::new().fallback(|uri: Uri| async move {
+        let status: u16 = uri.path()[1..].parse().unwrap();
+        (StatusCode::from_u16(status).unwrap(), [("content-encoding", "gzip")])
+    });
+    let first = auditor(serve(model).await, &[]).await;
+    for (method, status) in [(Method::HEAD, 200), (Method::GET, 204), (Method::GET, 304)] {
+        let answer = client().request(method, format!("http://{first}/{status}")).send().await.unwrap();
+        assert_eq!(
+            (answer.status().as_u16(), &answer.headers()["content-encoding"]),
+            (status, &"gzip".parse().unwrap())
+        );
     }
 }
 

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::{auditor, chain, client, serve, within};
+use crate::{NOBODY, auditor, chain, client, serve, within};
 
 const MODES: [&str; 2] = ["enforce", "observe"];
 
@@ -41,7 +41,8 @@ fn asked(answer: &str) -> Value {
 }
 
 /// A server that says `bytes` to each who connects, after it has heard something, and closes.
-async fn saying(bytes: &'static str) -> SocketAddr {
+async fn saying(bytes: impl Into<String>) -> SocketAddr {
+    let bytes = bytes.into();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -109,20 +110,164 @@ async fn what_two_readers_could_read_in_two_ways_does_not_reach_the_model() {
 }
 
 #[tokio::test]
-async fn the_rest_of_a_body_that_is_too_large_is_not_the_next_request() {
+async fn a_coding_that_nobody_undoes_passes_in_no_direction() {
     let model = serve(Router::new().fallback(|| async { "answered" })).await;
+    for mode in MODES {
+        for path in ["/", "/audit"] {
+            for lines in ["gzip, chunked", "gzip\r\nTransfer-Encoding: chunked", "chunked, chunked"] {
+                let first = auditor(model, &[("LUCID_AUDIT_MODE", mode)]).await;
+                let request = format!(
+                    "POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: {lines}\r\n\r\n\
+                     5\r\nhello\r\n0\r\n\r\n"
+                );
+                let answer = exchange(first, request.as_bytes()).await;
+                assert!(answer.starts_with("HTTP/1.1 501"), "{mode} {path} {lines}: {answer}");
+            }
+        }
+        for said in [
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nhello",
+        ] {
+            let first = auditor(saying(said).await, &[("LUCID_AUDIT_MODE", mode)]).await;
+            let answer = within(client().get(format!("http://{first}/")).send()).await.unwrap();
+            assert_eq!(answer.status(), 502, "{mode} {said}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_rest_of_a_body_that_is_too_large_is_not_the_next_request() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let model = serve(Router::new().fallback(move || {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async { "answered" }
+    }))
+    .await;
     let first = auditor(model, &[("MAX_BODY_BYTES", "16")]).await;
     let hidden = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n";
     let request = format!(
-        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{}{hidden}",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{}{hidden}\
+         GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
         100_000,
         "x".repeat(100_000 - hidden.len())
     );
     let answer = exchange(first, request.as_bytes()).await;
-    assert!(!answer.contains("answered"), "{answer}");
-    // Who has sent it whole, and waits, is told.
-    let answer = client().post(format!("http://{first}/")).body("x".repeat(17)).send().await.unwrap();
-    assert_eq!(answer.status(), 413);
+    assert!(answer.starts_with("HTTP/1.1 413") && answer.ends_with("answered"), "{answer}");
+    assert_eq!(count.load(Ordering::SeqCst), 1, "{answer}");
+}
+
+/// Sends all of `bytes`, and gives the status of the answer.
+async fn status_after_all(address: SocketAddr, bytes: &[u8]) -> String {
+    let mut connection = TcpStream::connect(address).await.unwrap();
+    within(connection.write_all(bytes)).await.unwrap();
+    let mut status = [0; 12];
+    within(connection.read_exact(&mut status)).await.unwrap();
+    String::from_utf8_lossy(&status).into_owned()
+}
+
+#[tokio::test]
+async fn who_sends_what_is_refused_gets_to_read_why() {
+    let first = auditor(NOBODY.parse().unwrap(), &[]).await;
+    let large = "x".repeat(20_000_000);
+    let known = format!("Content-Length: {}\r\n\r\n{large}", large.len());
+    let chunks = format!("\r\n{:x}\r\n{large}\r\n0\r\n\r\n", large.len());
+    for (rest, status) in [
+        (known.clone(), "413"),
+        (format!("Content-Encoding: gzip\r\n{known}"), "415"),
+        (format!("Transfer-Encoding: chunked\r\n{chunks}"), "413"),
+        (format!("Transfer-Encoding: gzip, chunked\r\n{chunks}"), "501"),
+    ] {
+        let request = format!("POST / HTTP/1.1\r\nHost: a\r\n{rest}");
+        assert_eq!(status_after_all(first, request.as_bytes()).await, format!("HTTP/1.1 {status}"));
+    }
+    // Who waits has sent nothing, and who stops does not come to an end.
+    let coding = "Transfer-Encoding: gzip, chunked\r\n\r\n";
+    let begin = Instant::now();
+    for (rest, status) in [
+        ("Expect: 100-continue\r\nContent-Length: 20000000\r\n\r\n", "413"),
+        ("Expect: 100-continue\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\n", "415"),
+        (&format!("Expect: 100-continue\r\n{coding}"), "501"),
+    ] {
+        let request = format!("POST / HTTP/1.1\r\nHost: a\r\n{rest}");
+        assert_eq!(status_after_all(first, request.as_bytes()).await, format!("HTTP/1.1 {status}"));
+    }
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    let request = format!("POST / HTTP/1.1\r\nHost: a\r\n{coding}5\r\nhel");
+    assert_eq!(status_after_all(first, request.as_bytes()).await, "HTTP/1.1 501");
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+}
+
+#[tokio::test]
+async fn a_caller_of_http_1_0_gets_a_whole_answer_or_none() {
+    let request = b"POST / HTTP/1.0\r\n\r\n";
+    let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let known = "HTTP/1.1 200 OK\r\nContent-Length: ";
+    for (mode, said, status, end) in [
+        ("enforce", format!("{chunked}4\r\nhel\n\r\n2\r\nlo\r\n0\r\n\r\n"), 200, "content-length: 6"),
+        ("enforce", format!("{chunked}5\r\nhello\r\n0\r\nx-sum: 7\r\n\r\n"), 200, "\r\n\r\nhello"),
+        ("enforce", format!("{chunked}8\r\nthe secr\r\n7\r\net word\r\n0\r\n\r\n"), 502, "contains"),
+        ("observe", format!("{chunked}8\r\nthe secr\r\n7\r\net word\r\n0\r\n\r\n"), 200, "the secret word"),
+        ("enforce", format!("{chunked}5\r\nhello\r\n"), 502, "no whole answer"),
+        ("enforce", format!("{chunked}21\r\n{}\r\n0\r\n\r\n", "x".repeat(33)), 502, "length limit"),
+        // Who is told the length sees whether all is there.
+        ("enforce", format!("{known}33\r\n\r\n{}", "x".repeat(33)), 200, "xxx"),
+    ] {
+        let variables = [("LUCID_AUDIT_MODE", mode), ("MAX_BODY_BYTES", "32")];
+        let first = auditor(saying(said.clone()).await, &variables).await;
+        let answer = exchange(first, request).await;
+        assert!(
+            answer.starts_with(&format!("HTTP/1.0 {status}")) && answer.contains(end),
+            "{said}: {answer}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn no_header_is_added_to_an_answer() {
+    let chunked = "HTTP/1.1 200 OK\r\nX-Model: yes\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let empty = format!("{chunked}0\r\n\r\n");
+    let known = "HTTP/1.1 200 OK\r\nX-Model: yes\r\nContent-Length: 5\r\n\r\n".to_owned();
+    for (line, said, expected) in [
+        ("POST /health", empty.clone(), &["x-model", "transfer-encoding"][..]),
+        ("GET /audit", empty, &["x-model", "transfer-encoding"]),
+        ("HEAD /", chunked.to_owned(), &["x-model"]),
+        ("HEAD /", known, &["x-model", "content-length"]),
+    ] {
+        let first = auditor(saying(said).await, &[]).await;
+        let request = format!("{line} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        let answer = exchange(first, request.as_bytes()).await;
+        let (head, _) = answer.split_once("\r\n\r\n").unwrap();
+        let names = head.lines().skip(1).map(|line| line.split_once(':').unwrap().0);
+        // The server's own.
+        let names: Vec<_> = names.filter(|name| !["date", "connection"].contains(name)).collect();
+        assert_eq!(names, expected, "{line}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_was_idle_is_not_used_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let next = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            // It closes as a second request comes: its time is up.
+            tokio::spawn(async move {
+                let mut request = [0; 1024];
+                let _ = connection.read(&mut request).await;
+                connection.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await.unwrap();
+                let _ = connection.read(&mut request).await;
+            });
+        }
+    });
+    let first = auditor(next, &[]).await;
+    for _ in 0..2 {
+        let answer = within(client().get(format!("http://{first}/")).send()).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        assert_eq!(answer.text().await.unwrap(), "ok");
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+    }
 }
 
 #[tokio::test]
