@@ -291,7 +291,7 @@ mod tests {
         let document = &documents[0].1;
         assert_eq!(document["config"], config["config"]);
         assert_eq!(document["created"], config["created"]);
-        assert_eq!(document["rootfs"]["diff_ids"], json!([super::digest(b"files")]));
+        assert_eq!(document["rootfs"]["diff_ids"], json!([digest(b"files")]));
         assert_eq!((plain.size(), compressed.size()), (5, 4));
 
         // A reference is no part of what a digest names.
