@@ -36,7 +36,7 @@ async fn pods_run_and_answer_through_their_chain_whoever_calls_and_however() {
     a_job_completes(&site).await;
     a_restricted_namespace(&site).await;
     probes_have_held(&site).await;
-    helm_test_says_whether_pods_get_their_chain(&site);
+    helm_test_says_whether_lucid_answers(&site);
 }
 
 /// Adds a container that runs as root.
@@ -223,7 +223,7 @@ async fn probes_have_held(site: &Installation) {
 }
 
 /// By a pod with the rights of the chart's own account. The last of all: there is no operator afterwards.
-fn helm_test_says_whether_pods_get_their_chain(site: &Installation) {
+fn helm_test_says_whether_lucid_answers(site: &Installation) {
     let test = || {
         let arguments = ["test", "lucid", "--logs", "--timeout", "2m", "--namespace", "lucid-system"];
         let output = site.cluster.helm(&arguments, "").unwrap();
