@@ -88,8 +88,10 @@ mod tests {
         crate::Metrics::new(&mut registry);
         let mut shown = text(&BTreeMap::new(), Tally::default());
         encode(&mut shown, &registry).unwrap();
-        let rules = rules["spec"]["groups"][1]["rules"].as_sequence().unwrap();
-        assert_eq!(rules.len(), 3);
+        let mut groups = rules["spec"]["groups"].as_sequence().unwrap().iter();
+        let group = groups.find(|group| group["name"] == "lucid-decisions").unwrap();
+        let rules = group["rules"].as_sequence().unwrap();
+        assert_eq!(rules.len(), 4);
         for rule in rules {
             let expression = rule["expr"].as_str().unwrap();
             let begin = expression.find("lucid_").unwrap();

@@ -142,20 +142,22 @@ mod tests {
     fn files_that_cannot_be_read_for_long_take_one_thread() {
         let runtime =
             runtime::Builder::new_current_thread().enable_time().max_blocking_threads(2).build().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tls.crt");
+        std::fs::write(&path, "before").unwrap();
+        let mut files = FileSet::new(vec![path.clone()], Watching::by_poll_alone());
+        let reader = Arc::clone(&files.reader);
+        // As a disk does that does not answer.
+        let hang = reader.lock().unwrap();
         runtime.block_on(async {
-            let folder = tempfile::tempdir().unwrap();
-            let path = folder.path().join("tls.crt");
-            std::fs::write(&path, "before").unwrap();
-            let mut files = FileSet::new(vec![path.clone()], Watching::by_poll_alone());
-            let reader = Arc::clone(&files.reader);
-            // As a disk does that does not answer.
-            let hang = reader.lock().unwrap();
             for _ in 0..5 {
                 assert!(timeout(Duration::from_millis(10), files.read()).await.is_err());
             }
             let other = timeout(Duration::from_secs(30), task::spawn_blocking(|| ())).await;
             other.expect("a thread for something else").unwrap();
-            drop(hang);
+        });
+        drop(hang);
+        runtime.block_on(async {
             // The reading that was under way finds what was there then.
             while !files.reading.as_ref().is_some_and(JoinHandle::is_finished) {
                 sleep(Duration::from_millis(1)).await;
