@@ -138,7 +138,6 @@ mod tests {
     use super::*;
 
     #[test]
-    #[expect(clippy::await_holding_lock, reason = "that nobody else gets it is what is tried")]
     fn files_that_cannot_be_read_for_long_take_one_thread() {
         let runtime =
             runtime::Builder::new_current_thread().enable_time().max_blocking_threads(2).build().unwrap();
