@@ -297,6 +297,14 @@ mod tests {
         // A reference is no part of what a digest names.
         assert_eq!(image("hello:1", &plain).digest(), image("hello:2", &plain).digest());
         assert_ne!(image("hello:1", &plain).digest(), image("hello:1", &compressed).digest());
+        let other = Layer::tar(b"other files".to_vec());
+        assert_ne!(image("hello:1", &plain).digest(), image("hello:1", &other).digest());
+        let other = json!({"config": {"User": "2:2"}});
+        let other = Image::new("hello:1", &other, &plain).unwrap();
+        assert_ne!(image("hello:1", &plain).digest(), other.digest());
+        // But of the archive.
+        assert_eq!(image("hello:1", &plain).archive(), image("hello:1", &plain).archive());
+        assert_ne!(image("hello:1", &plain).archive(), image("hello:2", &plain).archive());
     }
 
     #[test]

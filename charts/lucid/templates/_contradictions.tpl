@@ -251,13 +251,13 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
   {{- end -}}
 {{- end -}}
 
-{{- $why := dict
+{{- $idle := dict
   "operator" (and (not $operator) "webhooks.mutating.enabled is false")
   "validator" (and (not $validator) "webhooks.validating.by is neither validator nor both")
   "verifier" (and (not $values.verifier.enabled) "verifier.enabled is false")
   "cainjector" (and (not $values.cainjector.enabled) "cainjector.enabled is false")
 -}}
-{{- range $name, $why := $why -}}
+{{- range $name, $why := $idle -}}
   {{- $of := get $values $name -}}
   {{- range $key := list "podLabels" "podAnnotations" "topologySpreadConstraints" "extraEnv" "extraVolumes" "extraVolumeMounts" "extraContainers" -}}
     {{- if and $why (get $of $key) -}}

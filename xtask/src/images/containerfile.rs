@@ -199,8 +199,10 @@ mod tests {
             destination: destination.to_owned(),
         };
         assert_eq!(file.copies, [copy("a", "/a"), copy("folder", "/")]);
+        let document = file.config.document();
+        assert_eq!(document["created"], CREATED);
         assert_eq!(
-            file.config.document()["config"],
+            document["config"],
             json!({
                 "User": "65532:65532",
                 "Entrypoint": ["/a", "run"],

@@ -131,8 +131,11 @@ fn header(kind: EntryType, mode: u32, size: usize) -> Header {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
     use std::os::unix::fs::symlink;
     use std::time::{Duration, SystemTime};
+
+    use flate2::read::GzDecoder;
 
     use super::*;
 
@@ -165,6 +168,21 @@ mod tests {
             .unwrap();
         let bytes = Tree::of(&copies, first.path()).unwrap().archive().unwrap();
         assert_eq!(bytes, Tree::of(&reversed, second.path()).unwrap().archive().unwrap());
+    }
+
+    #[test]
+    fn the_layer_of_an_image_unpacks_to_the_files() {
+        let folder = context(&["a"], SystemTime::now());
+        let tree = Tree::of(&[copy("rootfs", "/")], folder.path()).unwrap();
+        let layer = tree.layer(Compression::default()).unwrap();
+        let image = lucid_testbed::Image::new("a:1", &serde_json::json!({}), &layer).unwrap();
+        let mut archive = tar::Archive::new(image.archive());
+        let unpacked = archive.entries().unwrap().filter_map(|entry| {
+            let mut bytes = Vec::new();
+            GzDecoder::new(entry.unwrap()).read_to_end(&mut bytes).ok()?;
+            Some(bytes)
+        });
+        assert_eq!(unpacked.collect::<Vec<_>>(), [tree.archive().unwrap()]);
     }
 
     #[test]

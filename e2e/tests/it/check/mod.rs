@@ -55,7 +55,11 @@ async fn check(cluster: &Cluster) -> Checked {
 }
 
 async fn check_as(kubeconfig: &Path) -> Checked {
-    let (status, stdout, stderr) = run(kubeconfig, &["-o", "json"]).await;
+    check_with(kubeconfig, &[]).await
+}
+
+async fn check_with(kubeconfig: &Path, arguments: &[&str]) -> Checked {
+    let (status, stdout, stderr) = run(kubeconfig, &[arguments, &["-o", "json"]].concat()).await;
     let report = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"));
     Checked { status, report }
 }
@@ -229,11 +233,10 @@ async fn chains_of_before_are_stale_after_the_catalogue_changes_and_replaced_one
         ],
     );
     // As `helm test` asks: the release is as it should be, whatever the pods of others are.
-    let (status, stdout, stderr) = run(&cluster.kubeconfig_path(), &["--skip-pods", "-o", "json"]).await;
-    assert_eq!(status, Some(0), "{stdout}{stderr}");
-    let alone: Value = serde_json::from_str(&stdout).unwrap();
-    let names: Vec<_> =
-        alone["checks"].as_array().unwrap().iter().map(|it| it["check"].as_str().unwrap()).collect();
+    let alone = check_with(&cluster.kubeconfig_path(), &["--skip-pods"]).await;
+    assert_eq!(alone.status, Some(0), "{:#}", alone.report);
+    let checks = alone.report["checks"].as_array().unwrap().iter();
+    let names: Vec<_> = checks.map(|it| it["check"].as_str().unwrap()).collect();
     assert!(
         names.contains(&"configuration")
             && !names.iter().any(|it| it.contains("pods") || it.contains("chains")),

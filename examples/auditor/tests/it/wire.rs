@@ -55,6 +55,17 @@ async fn saying(bytes: impl Into<String>) -> SocketAddr {
     address
 }
 
+/// A model, and how many requests have reached it.
+async fn counting_model() -> (SocketAddr, Arc<AtomicUsize>) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let model = Router::new().fallback(move || {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async { "answered" }
+    });
+    (serve(model).await, count)
+}
+
 #[tokio::test]
 async fn a_body_in_chunks_arrives_whatever_the_method_is_and_whatever_length_is_claimed() {
     let model = serve(example_model::router()).await;
@@ -76,13 +87,7 @@ async fn a_body_in_chunks_arrives_whatever_the_method_is_and_whatever_length_is_
 
 #[tokio::test]
 async fn what_two_readers_could_read_in_two_ways_does_not_reach_the_model() {
-    let count = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&count);
-    let model = serve(Router::new().fallback(move || {
-        counted.fetch_add(1, Ordering::SeqCst);
-        async { "answered" }
-    }))
-    .await;
+    let (model, count) = counting_model().await;
     for mode in MODES {
         let first = auditor(model, &[("LUCID_AUDIT_MODE", mode)]).await;
         for lines in [
@@ -137,13 +142,7 @@ async fn a_coding_that_nobody_undoes_passes_in_no_direction() {
 
 #[tokio::test]
 async fn the_rest_of_a_body_that_is_too_large_is_not_the_next_request() {
-    let count = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&count);
-    let model = serve(Router::new().fallback(move || {
-        counted.fetch_add(1, Ordering::SeqCst);
-        async { "answered" }
-    }))
-    .await;
+    let (model, count) = counting_model().await;
     let first = auditor(model, &[("MAX_BODY_BYTES", "16")]).await;
     let hidden = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n";
     let request = format!(

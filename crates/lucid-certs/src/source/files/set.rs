@@ -27,7 +27,7 @@ const READINGS: usize = 4;
 /// Files that are read together, and whether they changed
 pub(super) struct FileSet {
     reader: Arc<Mutex<Reader>>,
-    /// A reading whose result nobody waited for, because the disk has not answered in time
+    /// A reading whose result nobody waited for, because the disk has not answered in time.
     reading: Option<JoinHandle<Snapshot>>,
     happened: Arc<Notify>,
     poll: Duration,
