@@ -4,6 +4,7 @@
 mod audit;
 mod build;
 mod chain;
+mod change;
 mod handshake;
 mod load;
 mod restart;
@@ -27,6 +28,8 @@ pub(crate) enum Task {
     Trust(trust::Trust),
     /// Thousands of pods in a hundred namespaces with three replicas of the operator. It needs root and the test bed.
     Scale(scale::Scale),
+    /// How soon pods have what was changed in the catalogue, in a chain, or in an Auditor. It needs the test bed.
+    Change(change::Change),
     /// TLS handshakes with lucid-certs' resolver and with a certificate that stays.
     Handshake(handshake::Handshake),
     /// The record of decisions: how many are kept a second, and how long each takes, by when the disk has to have it.
@@ -40,6 +43,7 @@ pub(crate) fn run(task: &Task) -> Result<(), Error> {
         Task::Chain(chain) => chain::run(chain),
         Task::Trust(trust) => trust::run(trust),
         Task::Scale(scale) => scale::run(scale),
+        Task::Change(change) => change::run(change),
         Task::Handshake(handshake) => handshake::run(handshake),
         Task::Audit(audit) => audit::run(audit),
     }
