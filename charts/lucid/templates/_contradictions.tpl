@@ -259,9 +259,14 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
 -}}
 {{- range $name, $why := $idle -}}
   {{- $of := get $values $name -}}
-  {{- range $key := list "podLabels" "podAnnotations" "topologySpreadConstraints" "extraEnv" "extraVolumes" "extraVolumeMounts" "extraContainers" -}}
+  {{- range $key := list "podLabels" "podAnnotations" "topologySpreadConstraints" "extraEnv" "extraVolumes" "extraVolumeMounts" "extraContainers" "hostNetwork" -}}
     {{- if and $why (get $of $key) -}}
       {{- $said = append $said (printf "%s.%s is for lucid-%s, which does not run: %s." $name $key $name $why) -}}
+    {{- end -}}
+  {{- end -}}
+  {{- range $key, $port := $of.ports -}}
+    {{- if and $why $port -}}
+      {{- $said = append $said (printf "%s.ports.%s is for lucid-%s, which does not run: %s." $name $key $name $why) -}}
     {{- end -}}
   {{- end -}}
 {{- end -}}
@@ -277,19 +282,45 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
       {{- $said = append $said (printf "%s.resources.requests.%s=%v is more than %s.resources.limits.%s=%v." $name $resource $request $name $resource $limit) -}}
     {{- end -}}
   {{- end -}}
+  {{- $listens := dict "LUCID_ADMIN_LISTEN" 8080 "LUCID_VERIFIER_LISTEN" 8080 -}}
+  {{- if hasKey $of "ports" -}}
+    {{- $ports := include "lucid.ports" $of | fromYaml -}}
+    {{- $listens = dict "LUCID_LISTEN" $ports.webhook "LUCID_ADMIN_LISTEN" $ports.admin -}}
+    {{- if eq $ports.webhook $ports.admin -}}
+      {{- $said = append $said (printf "%s.ports.webhook and %s.ports.admin are both %v." $name $name $ports.admin) -}}
+    {{- end -}}
+  {{- end -}}
   {{- $seen := dict -}}
   {{- range $of.extraEnv -}}
     {{- if or (and (eq .name "POD_NAME") (eq $name "validator") $values.decisions.log.enabled) (and (hasPrefix "LUCID_" .name) (not (has .name (list "LUCID_LISTEN" "LUCID_ADMIN_LISTEN" "LUCID_VERIFIER_LISTEN" "LUCID_WEBHOOK_URL")))) -}}
       {{- $said = append $said (printf "%s.extraEnv sets %s, which the chart sets from other values." $name .name) -}}
     {{- end -}}
-    {{- $port := get (dict "LUCID_LISTEN" "8443" "LUCID_ADMIN_LISTEN" "8080" "LUCID_VERIFIER_LISTEN" "8080") .name -}}
+    {{- $port := get $listens .name -}}
     {{- if and $port .value (not (hasSuffix (print ":" $port) .value)) -}}
-      {{- $said = append $said (printf "%s.extraEnv sets %s to %s, and Services, probes and NetworkPolicies look for port %s." $name .name .value $port) -}}
+      {{- $said = append $said (printf "%s.extraEnv sets %s to %s, and Services, probes and NetworkPolicies look for port %v." $name .name .value $port) -}}
     {{- end -}}
     {{- if hasKey $seen .name -}}
       {{- $said = append $said (printf "%s.extraEnv sets %s twice." $name .name) -}}
     {{- end -}}
     {{- $_ := set $seen .name true -}}
+  {{- end -}}
+{{- end -}}
+{{- $taken := dict -}}
+{{- range $program := include "lucid.programs" . | fromYamlArray -}}
+  {{- $name := trimPrefix "lucid-" $program -}}
+  {{- $of := get $values $name -}}
+  {{- if $of.hostNetwork -}}
+    {{- if $values.networkPolicy.enabled -}}
+      {{- $said = append $said (printf "networkPolicy.enabled=true says who may talk to %s, and nothing holds pods back that are in the network of their nodes: %s.hostNetwork is true." $program $name) -}}
+    {{- end -}}
+    {{- range $which, $port := include "lucid.ports" $of | fromYaml -}}
+      {{- $path := printf "%s.ports.%s" $name $which -}}
+      {{- $other := get $taken (print $port) -}}
+      {{- if and $other (not (hasPrefix $name $other)) -}}
+        {{- $said = append $said (printf "%s and %s are both %v, and on a node only one of them can have it." $other $path $port) -}}
+      {{- end -}}
+      {{- $_ := set $taken (print $port) $path -}}
+    {{- end -}}
   {{- end -}}
 {{- end -}}
 {{- if $said -}}

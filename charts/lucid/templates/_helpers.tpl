@@ -114,6 +114,12 @@ tolerations:
 {{- end }}
 {{- end }}
 
+{{/* Where a program listens that serves webhooks, as a map in YAML. Takes its values. */}}
+{{- define "lucid.ports" -}}
+webhook: {{ .ports.webhook | default 8443 | int }}
+admin: {{ .ports.admin | default 8080 | int }}
+{{- end }}
+
 {{/* Replicas on different nodes and in different zones, where that can be had. Takes what lucid.scheduling takes. */}}
 {{- define "lucid.spread" -}}
 affinity:

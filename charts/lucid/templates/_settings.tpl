@@ -26,7 +26,7 @@ dict, the name and the value.
 
 {{/*
 The variables of a program that serves webhooks, as a map in YAML. Both programs are told the same of injection and
-policy: the validator plans the chains again to judge them. Takes root and name.
+policy: the validator plans the chains again to judge them. Takes root, name, and values: those of the program.
 */}}
 {{- define "lucid.settings" -}}
 {{- $values := .root.Values -}}
@@ -34,6 +34,14 @@ policy: the validator plans the chains again to judge them. Takes root and name.
 {{- with $values.log -}}
   {{- include "lucid.set" (list $env "LUCID_LOG" .filter) -}}
   {{- include "lucid.set" (list $env "LUCID_LOG_FORMAT" .format) -}}
+{{- end -}}
+
+{{- $given := dict -}}
+{{- range .values.extraEnv -}}{{- $_ := set $given .name true -}}{{- end -}}
+{{- range $port, $variable := dict "webhook" "LUCID_LISTEN" "admin" "LUCID_ADMIN_LISTEN" -}}
+  {{- if and (get $.values.ports $port) (not (hasKey $given $variable)) -}}
+    {{- $_ := set $env $variable (printf "0.0.0.0:%d" (int (get $.values.ports $port))) -}}
+  {{- end -}}
 {{- end -}}
 
 {{- with $values.webhooks -}}

@@ -3,6 +3,7 @@
 {{- $log := and .root.Values.decisions.log.enabled (eq .name "lucid-validator") -}}
 {{- $settings := include "lucid.settings" . | fromYaml -}}
 {{- $files := include "lucid.files" . | fromYamlArray -}}
+{{- $ports := include "lucid.ports" .values | fromYaml -}}
 metadata:
   labels:
     app.kubernetes.io/name: {{ .name }}
@@ -15,6 +16,10 @@ metadata:
   {{- end }}
 spec:
   serviceAccountName: {{ .name }}
+  {{- if .values.hostNetwork }}
+  hostNetwork: true
+  dnsPolicy: ClusterFirstWithHostNet
+  {{- end }}
   {{- /* It goes on for the lame duck's time, and then ends what it has begun. */}}
   terminationGracePeriodSeconds: {{ add 35 (.root.Values.webhooks.lameDuckSeconds | default 10) }}
   securityContext:
@@ -63,9 +68,9 @@ spec:
         {{- end }}
       ports:
         - name: webhook
-          containerPort: 8443
+          containerPort: {{ $ports.webhook }}
         - name: admin
-          containerPort: 8080
+          containerPort: {{ $ports.admin }}
       livenessProbe:
         httpGet:
           path: /healthz
@@ -106,6 +111,17 @@ spec:
     {{- toYaml . | nindent 4 }}
     {{- end }}
   {{- end }}
+{{- end }}
+
+{{/* How the pods of a Deployment are replaced. Takes the values of the program. */}}
+{{- define "lucid.strategy" -}}
+{{- if .hostNetwork }}
+# A replica has the ports of its node: where there is no other node a new one waits for the old one to go.
+strategy:
+  rollingUpdate:
+    maxSurge: 0
+    maxUnavailable: 1
+{{- end }}
 {{- end }}
 
 {{/* The ServiceAccount, the Service and the PodDisruptionBudget of a program. Takes root, name and values. */}}
