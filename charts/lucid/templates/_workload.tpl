@@ -45,7 +45,8 @@ spec:
           valueFrom:
             fieldRef:
               fieldPath: metadata.namespace
-        {{- if $log }}
+        {{- /* Whose log or decision it is: pods in the network of a node are called as that. */}}
+        {{- if or $log .values.hostNetwork }}
         - name: POD_NAME
           valueFrom:
             fieldRef:
