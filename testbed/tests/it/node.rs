@@ -144,8 +144,9 @@ async fn run_a_pod_until_killed() {
     let pods = Api::<Pod>::default_namespaced(cluster.client());
     pods.create(&PostParams::default(), &pod("hello", &image.reference())).await.unwrap();
     wait(&cluster, &pods, "hello", is_ready).await;
-    println!("\ncluster {}", cluster.folder().display());
+    // Before anybody knows whom to end.
     let mut end = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::user_defined1()).unwrap();
+    println!("\ncluster {}", cluster.folder().display());
     end.recv().await;
 }
 
