@@ -26,7 +26,7 @@ async fn a_chain_that_was_made_by_hand_has_to_be_one() {
     let rules = "no init container lucid-init";
     type Change = fn(&mut Value);
     // `auditor` is the first one of the chain, `init` installs the rules.
-    let wrong: [(&str, &str, Change); 31] = [
+    let wrong: [(&str, &str, Change); 37] = [
         ("image of somebody else", chain, |it| {
             auditor(it)["image"] = json!("example.com/lucid-injection-auditor:1")
         }),
@@ -110,6 +110,21 @@ async fn a_chain_that_was_made_by_hand_has_to_be_one() {
         ("rules by somebody else", rules, |it| init(it)["image"] = json!("example.com/lucid-init:1")),
         ("rules past the second", rules, |it| rule(it, r#",{"uid":20002,"port":8093}"#, "")),
         ("rules for nothing", rules, |it| rule(it, r#""inbound":true"#, r#""inbound":false"#)),
+        ("rules with an extra hop", rules, |it| {
+            rule(it, r#"],"model""#, r#",{"uid":1000,"port":9999}],"model""#);
+        }),
+        ("rules with the next uid for an extra hop", rules, |it| {
+            rule(it, r#"],"model""#, r#",{"uid":20003,"port":9999}],"model""#);
+        }),
+        ("rules with a hop twice", rules, |it| {
+            rule(it, r#"],"model""#, r#",{"uid":20002,"port":8093}],"model""#);
+        }),
+        ("rules in another order", rules, |it| {
+            rule(it, r#"{"uid":20001,"port":8090},{"uid":20002,"port":8093}"#,
+                r#"{"uid":20002,"port":8093},{"uid":20001,"port":8090}"#);
+        }),
+        ("rules for another model", rules, |it| rule(it, r#""model":5000"#, r#""model":5001"#)),
+        ("rules with an outbound port", rules, |it| rule(it, r#""outbound":[]"#, r#""outbound":[443]"#)),
     ];
     for (name, part, change) in wrong {
         for pod in &both {
@@ -147,6 +162,10 @@ async fn a_chain_that_was_made_by_hand_has_to_be_one() {
         let answer = dry_run(&cluster, "shop", &pod).await;
         assert!(answer.refusal().contains(chain), "{name}: {answer:?}");
     }
+
+    let mut hop = any.clone();
+    rule(&mut hop, r#"],"model""#, r#",{"uid":20003,"port":9999}],"model""#);
+    refused(&dry_run(&cluster, "shop", &hop).await, &[rules]);
 
     // What may differ.
     let fine: [(&str, Change); 7] = [

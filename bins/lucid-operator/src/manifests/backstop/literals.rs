@@ -6,7 +6,7 @@ use lucid_chain::{Auditor, Catalogue, short_name};
 use lucid_notary::ImageReference;
 use serde_json::json;
 
-pub(super) fn settings(written: [(&str, Option<&str>); 3]) -> serde_json::Value {
+pub(super) fn settings<const N: usize>(written: [(&str, Option<String>); N]) -> serde_json::Value {
     written
         .into_iter()
         .filter_map(|(key, value)| Some((key.to_owned(), value?.into())))
@@ -17,9 +17,9 @@ pub(super) fn settings(written: [(&str, Option<&str>); 3]) -> serde_json::Value 
 pub(super) fn defaults(catalogue: &Catalogue) -> serde_json::Value {
     let defaults = catalogue.defaults();
     settings([
-        ("audit-mode", None),
-        ("direction", defaults.direction.map(|it| it.as_str())),
-        ("intercept", defaults.intercept.map(|it| it.as_str())),
+        ("direction", defaults.direction.map(|it| it.to_string())),
+        ("intercept", defaults.intercept.map(|it| it.to_string())),
+        ("outbound-port", defaults.outbound_port.map(|it| it.to_string())),
     ])
 }
 

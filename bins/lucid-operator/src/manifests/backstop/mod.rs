@@ -10,7 +10,7 @@ mod re2;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
-use lucid_chain::{Auditor, Catalogue, FIRST_UID, MAX_CHAIN, NamespaceChain, SkipPolicy, keys};
+use lucid_chain::{Auditor, Catalogue, DEFAULT_OUTBOUND_PORT, FIRST_UID, MAX_CHAIN, NamespaceChain, SkipPolicy, keys};
 use lucid_cluster::Settings;
 use lucid_policy::Tickets;
 use lucid_validator::{BreakGlassArgs, Scope, SelectorArgs};
@@ -84,6 +84,7 @@ impl Backstop {
     pub(crate) fn documents(&self) -> Result<Vec<Value>, BackstopError> {
         let rules = RULES.replace("repository(c.image)", REPOSITORY).replace("claims(c)", CLAIMS);
         let rules = rules.replace("FIRST", &FIRST_UID.to_string());
+        let rules = rules.replace("OUTBOUND", &DEFAULT_OUTBOUND_PORT.to_string());
         let documents = serde_yaml::Deserializer::from_str(&rules).map(Value::deserialize);
         let mut documents = documents.collect::<Result<Vec<_>, _>>().context(ParseSnafu)?;
         let variables = self.variables()?;
@@ -152,9 +153,10 @@ impl Backstop {
         let configuration = self.settings.configuration(self.catalogue.clone()).map_err(FilesError::from)?;
         let overrides = &configuration.overrides;
         let overrides = settings([
-            ("audit-mode", overrides.audit_mode.map(|it| it.as_str())),
-            ("direction", overrides.direction.map(|it| it.as_str())),
-            ("intercept", overrides.intercept.map(|it| it.as_str())),
+            ("audit-mode", overrides.audit_mode.map(|it| it.to_string())),
+            ("direction", overrides.direction.map(|it| it.to_string())),
+            ("intercept", overrides.intercept.map(|it| it.to_string())),
+            ("outbound-port", overrides.outbound_port.map(|it| it.to_string())),
         ]);
         let everywhere: &[Auditor] = if self.exact { configuration.chain() } else { &[] };
         let chain = |of: &NamespaceChain| {
