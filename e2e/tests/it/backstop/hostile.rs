@@ -1,12 +1,15 @@
 //! Who may write pods and wants none of their auditors, while no webhook answers.
 
 use http::Method;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
 use lucid_e2e::{Reply, ask};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 use super::{builtin, containers, dry_run, injected, install, refused, variables};
-use crate::common::{cluster, create, pod};
+use crate::common::{ENABLED, cluster, create, pod};
 
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
@@ -245,6 +248,46 @@ async fn a_pod_that_runs_keeps_its_chain_whatever_is_taken_from_it_or_added() {
     ] {
         let reply = send(&cluster, method, path, body).await;
         assert!((200..300).contains(&reply.status), "{path}: {reply:?}");
+    }
+}
+
+/// Pods with hundreds of containers are looked through as well.
+#[tokio::test]
+async fn a_pod_of_400_containers_keeps_its_chain_without_its_label() {
+    let cluster = cluster().await;
+    install(&cluster, &[]).await;
+    let mut pod = asking("big", json!({}));
+    let apps = (0..400).map(|number| json!({"name": format!("app-{number}"), "image": "example.com/app:1"}));
+    containers(&mut pod).extend(apps);
+    create(&cluster, "shop", &injected(&pod, &builtin())).await.stored().unwrap();
+    let unlabel = json!({"metadata": {"labels": {"lucid.io/secured": null}}});
+    assert_eq!(send(&cluster, Method::PATCH, "big", &unlabel).await.status, 200);
+    let evil = json!({"name": "lucid-toxicity-auditor", "image": "example.com/evil:1"});
+    let reply = send(&cluster, Method::PATCH, "big", &json!({"spec": {"containers": [evil]}})).await;
+    stopped("auditor", &reply, "an image that is none of theirs");
+}
+
+#[tokio::test]
+async fn a_namespace_that_requires_a_chain_admits_no_pod_without_it() {
+    let cluster = cluster().await;
+    let require = ("lucid.computing/require-chain", "true");
+    cluster.create_namespace("labelled", &[ENABLED, require]).await.unwrap();
+    cluster.create_namespace("annotated", &[ENABLED]).await.unwrap();
+    let namespaces: Api<Namespace> = Api::all(cluster.client());
+    let annotation = Patch::Merge(json!({"metadata": {"annotations": {require.0: require.1}}}));
+    namespaces.patch("annotated", &PatchParams::default(), &annotation).await.unwrap();
+    install(&cluster, &[]).await;
+    let plain = pod("web", json!({}), json!({}));
+    let chained = injected(&asking("web", json!({})), &builtin());
+    assert_eq!(dry_run(&cluster, "shop", &plain).await.status, 201);
+    for namespace in ["labelled", "annotated"] {
+        refused(&dry_run(&cluster, namespace, &plain).await, &["does not have its chain"]);
+        let answer = dry_run(&cluster, namespace, &chained).await;
+        assert_eq!(answer.status, 201, "{namespace}: {answer:?}");
+        let mut unlabelled = chained.clone();
+        unlabelled["metadata"]["labels"] = json!({});
+        let answer = dry_run(&cluster, namespace, &unlabelled).await;
+        assert_eq!(answer.status, 201, "{namespace}: {answer:?}");
     }
 }
 

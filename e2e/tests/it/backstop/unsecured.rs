@@ -73,16 +73,25 @@ async fn a_pod_that_is_not_secured_is_never_refused_and_a_big_one_that_is_has_ro
             answer.refusal().chars().take(500).collect::<String>()
         );
     }
-    // Changing one of these looks for auditors in it.
-    for (number, count) in [10, 299, 1_000].into_iter().enumerate() {
-        let mut pod = with(json!({}), json!({}), forged(count));
+    // A change of a pod that carries auditors is checked, or refused where it is too big for that.
+    let plain = |count: usize| {
+        let one = |number: usize| json!({"name": format!("app-{number}"), "image": "a"});
+        (0..count).map(one).collect::<Vec<_>>()
+    };
+    for (number, (containers, status)) in
+        [(forged(10), 200), (forged(400), 200), (forged(600), 422), (plain(4_000), 200)].into_iter().enumerate()
+    {
+        let count = containers.len();
+        let mut pod = with(json!({}), json!({}), containers);
         pod["metadata"]["name"] = json!(format!("big-{number}"));
         create(&cluster, "shop", &pod).await.stored().unwrap();
         let path = format!("/api/v1/namespaces/shop/pods/big-{number}");
         let patch = json!({"spec": {"containers": [{"name": "model", "image": "example.com/model:2"}], "activeDeadlineSeconds": 60}});
         let kind = "application/strategic-merge-patch+json";
         let answer = send(&cluster.client(), Method::PATCH, &path, kind, &patch).await.unwrap();
-        assert_eq!(answer.status, 200, "{count}: {}", answer.refusal().chars().take(500).collect::<String>());
+        let refusal: String = answer.refusal().chars().take(500).collect();
+        assert_eq!(answer.status, status, "{count}: {refusal}");
+        assert_eq!(refusal.contains("more than 512 containers"), status != 200, "{count}: {refusal}");
     }
 
     let digest = "1".repeat(64);

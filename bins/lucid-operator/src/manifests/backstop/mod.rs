@@ -83,7 +83,6 @@ impl Backstop {
     /// When the chain names an unknown auditor, or CEL cannot say what a ticket looks like.
     pub(crate) fn documents(&self) -> Result<Vec<Value>, BackstopError> {
         let rules = RULES.replace("repository(c.image)", REPOSITORY).replace("claims(c)", CLAIMS);
-        let rules = rules.replace("FIRST", &FIRST_UID.to_string());
         let rules = rules.replace("OUTBOUND", &DEFAULT_OUTBOUND_PORT.to_string());
         let documents = serde_yaml::Deserializer::from_str(&rules).map(Value::deserialize);
         let mut documents = documents.collect::<Result<Vec<_>, _>>().context(ParseSnafu)?;
