@@ -148,7 +148,7 @@ pub use chain::{ChainError, ChainSource, MAX_CHAIN};
 pub use configuration::{Configuration, ConfigurationError, DEFAULT_CHAIN, DEFAULT_INIT_IMAGE, Overrides};
 pub use mode::{AuditMode, Direction, Intercept, ModeError, SidecarMode};
 pub use namespace::{NamespaceChain, NamespaceChainError};
-pub use patch::{IDENTITY_ENV, Operation, Patch};
+pub use patch::{IDENTITY_ENV, IdentityForm, Operation, Patch, TOKEN_PATHS};
 pub use plan::{
     DEFAULT_MODEL_PORT, DEFAULT_OUTBOUND_PORT, Decision, FIRST_UID, ImpossibleReason, Inputs, ModelPort,
     ModelPortSource, Outcome, Plan, PlannedContainer, PlannedInit, PortHolder, PortReason, Setting,

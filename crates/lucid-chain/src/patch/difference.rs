@@ -1,5 +1,7 @@
 //! Telling a planned container from one that only carries its name.
 
+use std::cmp::Ordering;
+
 use serde_json::{Map, Value};
 
 use super::identity;
@@ -10,9 +12,11 @@ use crate::{
     text::{Excerpt, Name},
 };
 
-/// What a LimitRange may add to the resources of a container. It may add extended resources too, but an auditor that
-/// asks for none has no use for a device, and a pod's author could so keep it from ever being scheduled.
-const DEFAULTED: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+/// Resources that a LimitRange may add to a container, with the smallest limit that it may add. With less an auditor would
+/// not run: by default it requests as much cpu and memory, and the kubelet keeps 50Mi of its logs. A LimitRange may add
+/// extended resources too, but an auditor that asks for none has no use for a device, and a pod's author could so keep it
+/// from ever being scheduled.
+const DEFAULTED: [(&str, &str); 3] = [("cpu", "100m"), ("memory", "128Mi"), ("ephemeral-storage", "64Mi")];
 
 impl PlannedContainer {
     /// Where a container of `pod` differs from this one: the first key, such as `image`, `command` or
@@ -23,12 +27,19 @@ impl PlannedContainer {
     ///
     /// - the protocol TCP and, under hostNetwork, the host port;
     /// - `imagePullPolicy: Always` (plugin AlwaysPullImages);
-    /// - requests and limits of cpu, memory and ephemeral-storage that are not planned (plugin LimitRanger);
+    /// - requests of cpu, memory and ephemeral-storage that are not planned, and limits of at least 100m, 128Mi and 64Mi
+    ///   (plugin LimitRanger);
     /// - the service account token (plugin ServiceAccount), mounted read-only from a projected volume;
-    /// - the identity of the workload in its cloud: variables such as `AWS_ROLE_ARN` that are not planned, and a token that
-    ///   is mounted likewise (webhooks of Amazon EKS and Azure).
+    /// - variables such as `AWS_REGION` that are not planned and have the form of a region or a token's path, and a token
+    ///   that is mounted likewise (webhooks of Amazon EKS and Azure). Roles such as `AWS_ROLE_ARN` have to be planned.
     pub fn difference(&self, found: &ContainerView<'_>, pod: &PodView<'_>) -> Option<String> {
         difference(&self.manifest(), &json_of(found), pod)
+    }
+
+    /// Whether `found` has the planned resources or more. [`difference`](Self::difference) demands exactly the planned ones; a
+    /// resize may give an auditor more.
+    pub fn is_provided(&self, found: &ContainerView<'_>) -> bool {
+        fits_resources(&self.manifest()["resources"], &json_of(found)["resources"], Ordering::is_ge)
     }
 }
 
@@ -52,7 +63,7 @@ pub(super) fn difference(planned: &Value, found: &Value, pod: &PodView<'_>) -> O
         let found = found.get(key).unwrap_or(&Value::Null);
         let same = match key.as_str() {
             "ports" => same_ports(planned, found, pod.host_network()),
-            "resources" => same_resources(planned, found),
+            "resources" => fits_resources(planned, found, Ordering::is_eq),
             "imagePullPolicy" => planned == found || found == "Always",
             "env" => return different_variable(planned, found),
             _ => planned == found,
@@ -109,22 +120,30 @@ fn same_ports(planned: &Value, found: &Value, host_network: bool) -> bool {
         })
 }
 
-fn same_resources(planned: &Value, found: &Value) -> bool {
+/// Whether `found` has all planned requests and limits, each `accepted` in comparison, and beyond them only defaults.
+fn fits_resources(planned: &Value, found: &Value, accepted: fn(Ordering) -> bool) -> bool {
     let nothing = Map::new();
     let known = |key: &String| matches!(key.as_str(), "requests" | "limits");
     found.as_object().is_none_or(|found| found.keys().all(known))
         && ["requests", "limits"].into_iter().all(|list| {
             let planned = planned[list].as_object().unwrap_or(&nothing);
             let found = found[list].as_object().unwrap_or(&nothing);
-            planned
+            planned.iter().all(|(name, planned)| {
+                found.get(name).is_some_and(|found| compare(found, planned).is_some_and(accepted))
+            }) && found
                 .iter()
-                .all(|(name, planned)| found.get(name).is_some_and(|found| same_quantity(planned, found)))
-                && found.keys().all(|name| planned.contains_key(name) || DEFAULTED.contains(&name.as_str()))
+                .all(|(name, found)| planned.contains_key(name) || is_default(name, found, list == "limits"))
         })
 }
 
-/// Quantities are compared by size: the API server stores its own spelling of them.
-fn same_quantity(planned: &Value, found: &Value) -> bool {
-    let planned = Quantity::from_json(planned);
-    planned.is_some() && planned == Quantity::from_json(found)
+/// Whether a LimitRange may have added this request or limit.
+fn is_default(name: &str, found: &Value, is_limit: bool) -> bool {
+    let least =
+        DEFAULTED.iter().find(|(known, _)| *known == name).and_then(|(_, least)| Quantity::parse(least));
+    least.is_some_and(|least| !is_limit || Quantity::from_json(found) >= Some(least))
+}
+
+/// Compares quantities by size: the API server stores its own spelling of them.
+fn compare(found: &Value, planned: &Value) -> Option<Ordering> {
+    Some(Quantity::from_json(found)?.cmp(&Quantity::from_json(planned)?))
 }

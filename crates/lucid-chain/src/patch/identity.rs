@@ -1,30 +1,63 @@
-//! What a cloud's workload identity adds to every container of a pod: where the token is, and whose role it is for.
+//! Variables and mounts that a cloud's workload identity adds to every container of a pod.
 //!
-//! Its webhook insists on that, as other injectors do not; an auditor is the same with or without. Other variables could
-//! change what it does, and other mounts what it runs.
+//! Its webhook insists on them, as other injectors do not. They tell an auditor where a token is, not as whom to act. Other
+//! variables could change what it does, and other mounts what it runs.
 
 use serde_json::Value;
 
 use crate::pod::PodView;
 
-/// Environment variables by which a cloud's webhook gives every container of a pod its identity: those of the Amazon EKS
-/// Pod Identity Webhook and of Azure AD Workload Identity. An auditor may have them besides what is planned.
-pub const VARIABLES: [&str; 11] = [
-    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
-    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-    "AWS_DEFAULT_REGION",
-    "AWS_REGION",
-    "AWS_ROLE_ARN",
-    "AWS_STS_REGIONAL_ENDPOINTS",
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AZURE_AUTHORITY_HOST",
-    "AZURE_CLIENT_ID",
-    "AZURE_FEDERATED_TOKEN_FILE",
-    "AZURE_TENANT_ID",
+/// Environment variables that the Amazon EKS Pod Identity Webhook and Azure AD Workload Identity add to every container of a
+/// pod, with the form of their values. An auditor may have them beyond its plan.
+///
+/// Variables that name an identity (`AWS_ROLE_ARN`, `AZURE_CLIENT_ID`, `AZURE_TENANT_ID`) are not among them: the catalogue
+/// alone says as whom an auditor acts.
+pub const VARIABLES: [(&str, IdentityForm); 8] = [
+    ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", IdentityForm::TokenFile),
+    ("AWS_CONTAINER_CREDENTIALS_FULL_URI", IdentityForm::OneOf(&CREDENTIALS)),
+    ("AWS_DEFAULT_REGION", IdentityForm::Region),
+    ("AWS_REGION", IdentityForm::Region),
+    ("AWS_STS_REGIONAL_ENDPOINTS", IdentityForm::OneOf(&["legacy", "regional"])),
+    ("AWS_WEB_IDENTITY_TOKEN_FILE", IdentityForm::TokenFile),
+    ("AZURE_AUTHORITY_HOST", IdentityForm::OneOf(&AUTHORITIES)),
+    ("AZURE_FEDERATED_TOKEN_FILE", IdentityForm::TokenFile),
 ];
 
-/// Where they mount tokens.
-const PATHS: [&str; 3] = [
+/// Form of the value of one of [`VARIABLES`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IdentityForm {
+    /// One of these values.
+    OneOf(&'static [&'static str]),
+    /// A file directly below one of the [`PATHS`]; its name consists of ASCII letters, digits, `-` and `_`.
+    TokenFile,
+    /// Two to four words of 2 to 9 lower-case letters and a number of one or two digits, joined by `-`: `eu-west-1`.
+    Region,
+}
+
+impl IdentityForm {
+    fn admits(self, value: &str) -> bool {
+        match self {
+            Self::OneOf(values) => values.contains(&value),
+            Self::TokenFile => value.rsplit_once('/').is_some_and(|(folder, name)| {
+                let is_plain = |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'_');
+                PATHS.contains(&folder) && !name.is_empty() && name.bytes().all(is_plain)
+            }),
+            Self::Region => value.rsplit_once('-').is_some_and(|(words, number)| {
+                let is_word = |it: &str| {
+                    (2..=9).contains(&it.len()) && it.bytes().all(|byte| byte.is_ascii_lowercase())
+                };
+                (2..=4).contains(&words.split('-').count())
+                    && words.split('-').all(is_word)
+                    && (1..=2).contains(&number.len())
+                    && number.bytes().all(|it| it.is_ascii_digit())
+            }),
+        }
+    }
+}
+
+/// Paths at which these webhooks mount tokens.
+pub const PATHS: [&str; 3] = [
     "/var/run/secrets/azure/tokens",
     "/var/run/secrets/eks.amazonaws.com/serviceaccount",
     "/var/run/secrets/pods.eks.amazonaws.com/serviceaccount",
@@ -36,40 +69,30 @@ const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// How the names of the volumes begin that the plugin mounts there.
 const TOKEN_VOLUME: &str = "kube-api-access-";
 
-/// Where the agent of Amazon EKS Pod Identity gives credentials
+/// Addresses at which the agent of Amazon EKS Pod Identity serves credentials.
 const CREDENTIALS: [&str; 2] =
     ["http://169.254.170.23/v1/credentials", "http://[fd00:ec2::23]/v1/credentials"];
 
-/// Where Microsoft Entra signs in, by cloud
-const AUTHORITIES: [&str; 5] = [
+/// Authorities of Microsoft Entra, by cloud.
+const AUTHORITIES: [&str; 10] = [
     "https://login.chinacloudapi.cn",
+    "https://login.chinacloudapi.cn/",
     "https://login.microsoftonline.com",
+    "https://login.microsoftonline.com/",
     "https://login.microsoftonline.us",
+    "https://login.microsoftonline.us/",
     "https://login.partner.microsoftonline.cn",
+    "https://login.partner.microsoftonline.cn/",
     "https://login.microsoftonline.de",
+    "https://login.microsoftonline.de/",
 ];
 
-/// Whether a variable of a container says whose identity it has. It does not lead to a service or a file of somebody else's,
-/// such as the author of the pod.
+/// Whether a variable of a container is one of [`VARIABLES`] with a literal value of its form.
 pub(super) fn is_variable(variable: &Value) -> bool {
-    let Some(name) = variable["name"].as_str().filter(|name| VARIABLES.contains(name)) else { return false };
-    let has_more = variable
-        .as_object()
-        .is_none_or(|variable| variable.keys().any(|key| key != "name" && key != "value"));
-    let value = variable["value"].as_str().unwrap_or_default();
-    !has_more
-        && match name {
-            "AWS_CONTAINER_CREDENTIALS_FULL_URI" => CREDENTIALS.contains(&value),
-            "AZURE_AUTHORITY_HOST" => AUTHORITIES.contains(&value.strip_suffix('/').unwrap_or(value)),
-            _ if name.ends_with("_FILE") => is_token(value),
-            _ => true,
-        }
-}
-
-/// Whether a file stands right in one of the folders of tokens.
-fn is_token(path: &str) -> bool {
-    path.rsplit_once('/')
-        .is_some_and(|(folder, name)| PATHS.contains(&folder) && !matches!(name, "" | "." | ".."))
+    let Some(members) = variable.as_object().filter(|it| it.len() == 2) else { return false };
+    let text = |key: &str| members.get(key).and_then(Value::as_str);
+    let (Some(name), Some(value)) = (text("name"), text("value")) else { return false };
+    VARIABLES.iter().any(|(known, form)| *known == name && form.admits(value))
 }
 
 /// Whether all `mounts` are of tokens, read-only and from projected volumes of `pod`.

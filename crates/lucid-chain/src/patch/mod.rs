@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use added::Added;
 use member::{Member, places};
 
-pub use identity::VARIABLES as IDENTITY_ENV;
+pub use identity::{IdentityForm, PATHS as TOKEN_PATHS, VARIABLES as IDENTITY_ENV};
 
 use crate::{
     keys,

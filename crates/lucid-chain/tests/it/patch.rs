@@ -307,33 +307,73 @@ fn the_identity_of_the_workload_in_its_cloud_is_no_difference_and_overrides_noth
         patch_in(&pod, &configuration)
     };
     let mount = |name: &str, path: &str| json!({"name": name, "mountPath": path, "readOnly": true});
-    let role = || json!({"name": "AWS_ROLE_ARN", "value": "arn:aws:iam::1:role/a"});
-    assert_eq!(paths(&with(role(), mount("identity", PATH))), []);
-    for (name, value) in [
-        ("AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/secrets/eks.amazonaws.com/serviceaccount/token"),
-        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials"),
-        ("AZURE_AUTHORITY_HOST", "https://login.microsoftonline.com/"),
-    ] {
+    let region = || json!({"name": "AWS_DEFAULT_REGION", "value": "us-gov-west-1"});
+    assert_eq!(paths(&with(region(), mount("identity", PATH))), []);
+    let regions =
+        ["x.evil.test/#", "eu-west-1.evil.test", "EU-WEST-1", "eu-1", "west1", "eu--1", "eu-west-", "-1"];
+    let cases: [(&str, &str, &[&str]); 5] = [
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/secrets/eks.amazonaws.com/serviceaccount/token", &[]),
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials", &[]),
+        (
+            "AZURE_AUTHORITY_HOST",
+            "https://login.microsoftonline.com/",
+            &["https://login.microsoftonline.com.evil/"],
+        ),
+        ("AWS_DEFAULT_REGION", "ap-southeast-2", &regions),
+        ("AWS_STS_REGIONAL_ENDPOINTS", "regional", &["other"]),
+    ];
+    for (name, value, wrong) in cases {
         let variable = json!({"name": name, "value": value});
         assert_eq!(paths(&with(variable, mount("identity", PATH))), [], "{name}");
-        for elsewhere in ["/tmp/token", "http://127.0.0.1:9999/v1/credentials", "https://evil.example/", ""] {
+        let elsewhere = ["/tmp/token", "http://127.0.0.1:9999/v1/credentials", "https://evil.example/", ""];
+        for elsewhere in elsewhere.iter().chain(wrong) {
             let variable = json!({"name": name, "value": elsewhere});
             assert_ne!(paths(&with(variable, mount("identity", PATH))), [], "{name}: {elsewhere}");
         }
     }
     for (variable, mount) in [
-        (json!({"name": "AWS_REGION", "value": "elsewhere"}), mount("identity", PATH)),
+        (json!({"name": "AWS_REGION", "value": "eu-west-2"}), mount("identity", PATH)),
         (
-            json!({"name": "AWS_ROLE_ARN", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}),
+            json!({"name": "AWS_DEFAULT_REGION", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}),
             mount("identity", PATH),
         ),
+        // As whom an auditor acts is for the catalogue to say.
+        (json!({"name": "AWS_ROLE_ARN", "value": "arn:aws:iam::1:role/a"}), mount("identity", PATH)),
+        (json!({"name": "AZURE_CLIENT_ID", "value": "a"}), mount("identity", PATH)),
+        (json!({"name": "AZURE_TENANT_ID", "value": "a"}), mount("identity", PATH)),
         (json!({"name": "LD_PRELOAD", "value": "/x"}), mount("identity", PATH)),
-        (role(), mount("identity", "/usr/bin")),
-        (role(), mount("x", PATH)),
-        (role(), json!({"name": "identity", "mountPath": PATH})),
-        (role(), json!({"name": "identity", "mountPath": PATH, "readOnly": true, "subPath": "x"})),
+        (region(), mount("identity", "/usr/bin")),
+        (region(), mount("x", PATH)),
+        (region(), json!({"name": "identity", "mountPath": PATH})),
+        (region(), json!({"name": "identity", "mountPath": PATH, "readOnly": true, "subPath": "x"})),
     ] {
         assert_ne!(paths(&with(variable.clone(), mount.clone())), [], "{variable}, {mount}");
+    }
+}
+
+#[test]
+fn a_limit_that_is_not_planned_is_large_enough_to_run() {
+    let yaml = "chain: [{name: a, image: a, resources: {requests: {}, limits: {}}}]";
+    let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap();
+    let configuration = Configuration::new(catalogue, Some(&["a".to_owned()])).unwrap();
+    let pod = pod(json!({}), &[5000]);
+    let patched = apply(&pod, &patch_in(&pod, &configuration));
+    for (list, name, quantity, is_same) in [
+        ("limits", "ephemeral-storage", "1", false),
+        ("limits", "ephemeral-storage", "63Mi", false),
+        ("limits", "ephemeral-storage", "64Mi", true),
+        ("limits", "memory", "127Mi", false),
+        ("limits", "memory", "128Mi", true),
+        ("limits", "cpu", "1m", false),
+        ("limits", "cpu", "0.1", true),
+        ("limits", "cpu", "x", false),
+        ("requests", "ephemeral-storage", "1", true),
+        ("requests", "example.com/gpu", "1", false),
+    ] {
+        let mut pod = patched.clone();
+        let container = pod["spec"]["containers"].as_array_mut().unwrap().last_mut().unwrap();
+        container["resources"] = json!({list: {name: quantity}});
+        assert_eq!(paths(&patch_in(&pod, &configuration)).is_empty(), is_same, "{list} {name} {quantity}");
     }
 }
 

@@ -120,8 +120,11 @@ async fn a_chain_that_was_made_by_hand_has_to_be_one() {
             rule(it, r#"],"model""#, r#",{"uid":20002,"port":8093}],"model""#);
         }),
         ("rules in another order", rules, |it| {
-            rule(it, r#"{"uid":20001,"port":8090},{"uid":20002,"port":8093}"#,
-                r#"{"uid":20002,"port":8093},{"uid":20001,"port":8090}"#);
+            rule(
+                it,
+                r#"{"uid":20001,"port":8090},{"uid":20002,"port":8093}"#,
+                r#"{"uid":20002,"port":8093},{"uid":20001,"port":8090}"#,
+            );
         }),
         ("rules for another model", rules, |it| rule(it, r#""model":5000"#, r#""model":5001"#)),
         ("rules with an outbound port", rules, |it| rule(it, r#""outbound":[]"#, r#""outbound":[443]"#)),
@@ -176,7 +179,9 @@ async fn a_chain_that_was_made_by_hand_has_to_be_one() {
         }),
         ("pull policy", |it| auditor(it)["imagePullPolicy"] = json!("Never")),
         ("resources", |it| auditor(it)["resources"] = json!({"limits": {"cpu": "1"}})),
-        ("identity", |it| variables(auditor(it)).push(json!({"name": "AWS_REGION", "value": "eu-1"}))),
+        ("identity", |it| {
+            variables(auditor(it)).push(json!({"name": "AWS_REGION", "value": "eu-west-1"}));
+        }),
         ("sidecars", |it| {
             containers(it)
                 .push(json!({"name": "proxy", "image": "example.com/proxy:1", "env": [{"name": "A"}]}))

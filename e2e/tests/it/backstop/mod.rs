@@ -2,6 +2,7 @@
 
 mod break_glass;
 mod chains;
+mod fields;
 mod hostile;
 mod images;
 mod planner;

@@ -79,7 +79,9 @@ async fn a_pod_that_is_not_secured_is_never_refused_and_a_big_one_that_is_has_ro
         (0..count).map(one).collect::<Vec<_>>()
     };
     for (number, (containers, status)) in
-        [(forged(10), 200), (forged(400), 200), (forged(600), 422), (plain(4_000), 200)].into_iter().enumerate()
+        [(forged(10), 200), (forged(400), 200), (forged(600), 403), (plain(4_000), 200)]
+            .into_iter()
+            .enumerate()
     {
         let count = containers.len();
         let mut pod = with(json!({}), json!({}), containers);

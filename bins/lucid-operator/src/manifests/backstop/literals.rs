@@ -1,8 +1,12 @@
 //! The configuration as CEL takes it. JSON of lists, maps and strings is CEL.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::slice;
 
-use lucid_chain::{Auditor, Catalogue, short_name};
+use lucid_chain::{
+    Auditor, Catalogue, Configuration, Decision, IDENTITY_ENV, IdentityForm, Inputs, MAX_CHAIN, Plan,
+    PodView, TOKEN_PATHS, short_name,
+};
 use lucid_notary::ImageReference;
 use serde_json::json;
 
@@ -27,19 +31,108 @@ pub(super) fn stems(auditors: &[Auditor]) -> Vec<&str> {
     auditors.iter().map(|auditor| short_name(auditor.name())).collect()
 }
 
-/// The auditors by where their images come from: several may share a repository.
+/// The auditors by where their images come from: several may share a repository. `shape` is the key of the auditor's shape in
+/// [`shapes`].
 pub(super) fn entries(catalogue: &Catalogue) -> serde_json::Value {
     let mut entries = BTreeMap::<String, Vec<serde_json::Value>>::new();
-    for auditor in catalogue.auditors() {
-        let env =
-            auditor.env().iter().filter(|(name, _)| !lucid_chain::IDENTITY_ENV.contains(&name.as_str()));
-        let env: Vec<_> = env.map(|(name, value)| format!("{name}={value}")).collect();
-        let entry = json!({"is": [short_name(auditor.name())], "called": called(auditor), "env": env});
+    let all = auditor_shapes(catalogue);
+    let distinct: BTreeSet<_> = all.iter().collect();
+    for (auditor, shape) in catalogue.auditors().iter().zip(&all) {
+        let env: Vec<_> = auditor.env().iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let is = [short_name(auditor.name())];
+        let shape = [distinct.iter().take_while(|it| *it < &shape).count().to_string()];
+        let entry = json!({"is": is, "called": called(auditor), "env": env, "shape": shape});
         for repository in repositories(auditor.image_reference()) {
             entries.entry(repository).or_default().push(entry.clone());
         }
     }
     json!(entries)
+}
+
+/// The different [`shape`]s of the auditors' containers, by number.
+pub(super) fn shapes(catalogue: &Catalogue) -> String {
+    let distinct: BTreeSet<_> = auditor_shapes(catalogue).into_iter().collect();
+    let numbered = distinct.iter().enumerate().map(|(number, shape)| format!("\"{number}\":{shape}"));
+    format!("{{{}}}", numbered.collect::<Vec<_>>().join(","))
+}
+
+/// The [`shape`] of lucid-init.
+pub(super) fn init_shape(catalogue: &Catalogue) -> String {
+    let plans = catalogue.auditors().first().and_then(|auditor| plan_of(catalogue, slice::from_ref(auditor)));
+    plans.and_then(|plan| plan.init).map_or_else(|| "{}".to_owned(), |init| shape(init.manifest()))
+}
+
+fn auditor_shapes(catalogue: &Catalogue) -> Vec<String> {
+    let chunks = catalogue.auditors().chunks(MAX_CHAIN);
+    let plans = chunks.filter_map(|auditors| plan_of(catalogue, auditors));
+    plans.flat_map(|plan| plan.containers).map(|planned| shape(planned.manifest())).collect()
+}
+
+/// The plan of a pod with these auditors. There is one, for they are the catalogue's own.
+fn plan_of(catalogue: &Catalogue, auditors: &[Auditor]) -> Option<Plan> {
+    let names: Vec<_> = auditors.iter().map(|auditor| auditor.name().to_owned()).collect();
+    let configuration = Configuration::new(catalogue.clone(), Some(&names)).ok()?;
+    let pod = PodView::from_json(r#"{"spec":{"containers":[{"name":"model"}]}}"#).ok()?;
+    match lucid_chain::plan(&pod, &Inputs::new(&configuration).forced()).decision {
+        Decision::Planned(plan) => Some(*plan),
+        _ => None,
+    }
+}
+
+/// The fields of a planned container that are the same in every pod, as CEL. Its uid and the fields in [`VARYING`] are
+/// compared by themselves.
+fn shape(mut manifest: serde_json::Value) -> String {
+    if let Some(fields) = manifest.as_object_mut() {
+        fields.retain(|key, _| !VARYING.contains(&key.as_str()));
+        fields["securityContext"]["runAsUser"] = json!(0);
+    }
+    cel(&manifest)
+}
+
+/// JSON as CEL. Lists and maps of different types are CEL only as values of type dyn.
+fn cel(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::Array(items) => {
+            format!(
+                "[{}]",
+                items.iter().map(|item| format!("dyn({})", cel(item))).collect::<Vec<_>>().join(",")
+            )
+        }
+        serde_json::Value::Object(members) => {
+            let members = members.iter().map(|(key, value)| format!("{}:dyn({})", json!(key), cel(value)));
+            format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+        }
+        scalar => scalar.to_string(),
+    }
+}
+
+/// Fields of a planned container that depend on the pod, or may change without a new policy.
+pub(super) const VARYING: [&str; 10] = [
+    "env",
+    "image",
+    "imagePullPolicy",
+    "livenessProbe",
+    "name",
+    "ports",
+    "readinessProbe",
+    "resources",
+    "restartPolicy",
+    "startupProbe",
+];
+
+/// The identity variables and regular expressions of their values.
+pub(super) fn identities() -> serde_json::Value {
+    let escaped =
+        |values: &[&str]| values.iter().map(|it| regex_syntax::escape(it)).collect::<Vec<_>>().join("|");
+    let pattern = |form: &IdentityForm| match form {
+        IdentityForm::OneOf(values) => escaped(values),
+        IdentityForm::TokenFile => format!("({})/[A-Za-z0-9_-]+", escaped(&TOKEN_PATHS)),
+        IdentityForm::Region => "[a-z]{2,9}(-[a-z]{2,9}){1,3}-[0-9]{1,2}".to_owned(),
+        // A new form is not accepted before it is written here.
+        _ => "[^\\s\\S]".to_owned(),
+    };
+    let patterns = IDENTITY_ENV.iter().map(|(name, form)| (*name, json!(format!("^({})$", pattern(form)))));
+    json!(patterns.collect::<BTreeMap<_, _>>())
 }
 
 pub(super) fn names(catalogue: &Catalogue) -> serde_json::Value {

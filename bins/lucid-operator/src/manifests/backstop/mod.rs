@@ -10,7 +10,10 @@ mod re2;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
-use lucid_chain::{Auditor, Catalogue, DEFAULT_OUTBOUND_PORT, FIRST_UID, MAX_CHAIN, NamespaceChain, SkipPolicy, keys};
+use lucid_chain::{
+    Auditor, Catalogue, DEFAULT_OUTBOUND_PORT, FIRST_UID, MAX_CHAIN, NamespaceChain, SkipPolicy, TOKEN_PATHS,
+    keys,
+};
 use lucid_cluster::Settings;
 use lucid_policy::Tickets;
 use lucid_validator::{BreakGlassArgs, Scope, SelectorArgs};
@@ -20,7 +23,9 @@ use serde_yaml::Value;
 use snafu::{ResultExt, Snafu};
 
 pub(super) use args::BackstopArgs;
-use literals::{defaults, entries, names, repositories, settings, stems};
+use literals::{
+    VARYING, defaults, entries, identities, init_shape, names, repositories, settings, shapes, stems,
+};
 use re2::Re2Error;
 
 use crate::files::FilesError;
@@ -83,7 +88,14 @@ impl Backstop {
     /// When the chain names an unknown auditor, or CEL cannot say what a ticket looks like.
     pub(crate) fn documents(&self) -> Result<Vec<Value>, BackstopError> {
         let rules = RULES.replace("repository(c.image)", REPOSITORY).replace("claims(c)", CLAIMS);
-        let rules = rules.replace("OUTBOUND", &DEFAULT_OUTBOUND_PORT.to_string());
+        let rules = rules
+            .replace(
+                "planned(a.self)",
+                &PLANNED.replace("SELF", "a.self").replace("SHAPE", "variables.shapes[entry.shape[0]]"),
+            )
+            .replace("planned(c)", &PLANNED.replace("SELF", "c").replace("SHAPE", "variables.initShape"));
+        let rules =
+            rules.replace("identity(e)", IDENTITY).replace("OUTBOUND", &DEFAULT_OUTBOUND_PORT.to_string());
         let documents = serde_yaml::Deserializer::from_str(&rules).map(Value::deserialize);
         let mut documents = documents.collect::<Result<Vec<_>, _>>().context(ParseSnafu)?;
         let variables = self.variables()?;
@@ -159,7 +171,7 @@ impl Backstop {
         ]);
         let everywhere: &[Auditor] = if self.exact { configuration.chain() } else { &[] };
         let chain = |of: &NamespaceChain| {
-            json!(stems(if of.chain().is_empty() { configuration.chain() } else { of.chain() }))
+            json!(stems(if of.chain().is_empty() { configuration.chain() } else { of.chain() })).to_string()
         };
         let catalogue = &self.catalogue;
         Ok(vec![
@@ -173,18 +185,22 @@ impl Backstop {
             ("most", MAX_CHAIN.to_string()),
             ("places", json!((0..MAX_CHAIN).collect::<Vec<_>>()).to_string()),
             ("own", json!(OWN).to_string()),
-            ("identities", json!(lucid_chain::IDENTITY_ENV).to_string()),
-            ("catalogue", self.by_namespace(entries(catalogue), |it| entries(it.catalogue()))),
-            ("names", self.by_namespace(names(catalogue), |it| names(it.catalogue()))),
+            ("identities", identities().to_string()),
+            ("tokenPaths", json!(TOKEN_PATHS).to_string()),
+            ("varying", json!(VARYING).to_string()),
+            ("catalogue", self.by_namespace(entries(catalogue), |it| entries(it.catalogue()).to_string())),
+            ("shapes", self.by_namespace(shapes(catalogue), |it| shapes(it.catalogue()))),
+            ("names", self.by_namespace(names(catalogue), |it| names(it.catalogue()).to_string())),
             (
                 "stems",
                 self.by_namespace(json!(stems(catalogue.auditors())), |it| {
-                    json!(stems(it.catalogue().auditors()))
+                    json!(stems(it.catalogue().auditors())).to_string()
                 }),
             ),
             ("chain", self.by_namespace(json!(stems(everywhere)), chain)),
             ("overrides", overrides.to_string()),
-            ("defaults", self.by_namespace(defaults(catalogue), |it| defaults(it.catalogue()))),
+            ("defaults", self.by_namespace(defaults(catalogue), |it| defaults(it.catalogue()).to_string())),
+            ("initShape", init_shape(catalogue)),
             ("initRepositories", json!(repositories(&configuration.init_image)).to_string()),
         ])
     }
@@ -199,17 +215,16 @@ impl Backstop {
     }
 
     /// The literal for all namespaces, or for each one that differs.
-    fn by_namespace(
-        &self,
-        everywhere: serde_json::Value,
-        of: impl Fn(&NamespaceChain) -> serde_json::Value,
-    ) -> String {
-        let each = self.namespaces.iter().map(|(namespace, chain)| (namespace.clone(), of(chain)));
-        let differing: serde_json::Map<_, _> = each.filter(|(_, it)| *it != everywhere).collect();
+    fn by_namespace(&self, everywhere: impl ToString, of: impl Fn(&NamespaceChain) -> String) -> String {
+        let everywhere = everywhere.to_string();
+        let each = self.namespaces.iter().map(|(namespace, chain)| (namespace, of(chain)));
+        let differing = each.filter(|(_, it)| *it != everywhere);
+        let differing: Vec<_> =
+            differing.map(|(namespace, it)| format!("{}:{it}", json!(namespace))).collect();
         if differing.is_empty() {
-            everywhere.to_string()
+            everywhere
         } else {
-            format!("{}[?request.namespace].orValue({everywhere})", json!(differing))
+            format!("{{{}}}[?request.namespace].orValue({everywhere})", differing.join(","))
         }
     }
 
@@ -256,6 +271,27 @@ const REPOSITORY: &str = "[c.image.split('@')[0].lowerAscii()].map(name, name.la
 const CLAIMS: &str =
     "(c.?env.orValue([]).size() <= 128 && c.?env.orValue([]).exists(e, e.name == 'LUCID_AUDITOR_ID'))";
 
+/// Whether the variable `e` is one that a cloud's workload identity may add.
+const IDENTITY: &str = "(e.name in variables.identities && has(e.value) && !has(e.valueFrom) && \
+                        e.value.matches(variables.identities[e.name]))";
+
+/// Whether the container `SELF` has the fields of `SHAPE` and no others but varying ones and mounts of tokens.
+const PLANNED: &str = "(dyn(SELF).all(key, key in variables.varying || (key in SHAPE ? \
+                       key in ['securityContext', 'volumeMounts'] || dyn(SELF)[key] == SHAPE[key] : key == 'volumeMounts')) && \
+                       SHAPE.all(key, key in dyn(SELF)) && \
+                       dyn(SELF.securityContext).size() == SHAPE.securityContext.size() && \
+                       dyn(SELF.securityContext).all(key, key == 'runAsUser' || \
+                       SHAPE.securityContext[?key] == optional.of(dyn(SELF.securityContext)[key])) && \
+                       SELF.?volumeMounts.orValue([]).size() <= 8 && \
+                       SHAPE[?'volumeMounts'].orValue([]).all(mount, mount in SELF.?volumeMounts.orValue([]) && mount.name in variables.empty) && \
+                       SELF.?volumeMounts.orValue([]).all(mount, mount in SHAPE[?'volumeMounts'].orValue([]) || \
+                       (dyn(mount).size() == 3 && mount.?readOnly.orValue(false) && mount.name in variables.projected && \
+                       (mount.mountPath in variables.tokenPaths || (mount.name.startsWith('kube-api-access-') && \
+                       mount.mountPath == '/var/run/secrets/kubernetes.io/serviceaccount')))) && \
+                       dyn(SELF.?resources.orValue({})).all(key, key in ['limits', 'requests']) && \
+                       ['livenessProbe', 'readinessProbe', 'startupProbe'].all(key, \
+                       !(key in dyn(SELF)) || !('exec' in dyn(SELF)[key])))";
+
 /// What every auditor has, in this order, with values that follow from each other.
 const OWN: [&str; 5] = ["LUCID_AUDITOR_ID", "LUCID_CHAIN_NEXT", "AUDITOR_URL", "LUCID_AUDITOR_PORT", "PORT"];
 
@@ -301,7 +337,8 @@ mod tests {
         let own = NamespaceChain::from_data("a", &data.into(), &Catalogue::builtin()).unwrap();
         let told = backstop([("a".to_owned(), own)].into(), true);
         assert!(
-            told.by_namespace(json!([]), |_| json!(["x"])).starts_with(r#"{"a":["x"]}[?request.namespace]"#)
+            told.by_namespace(json!([]), |_| r#"["x"]"#.to_owned())
+                .starts_with(r#"{"a":["x"]}[?request.namespace]"#)
         );
         assert_eq!(exact.differences(&installed(&told)).unwrap(), [""; 0]);
 
