@@ -129,11 +129,12 @@ impl Calls {
     /// The validating webhook: new pods, and changes of their specs.
     pub fn validating(&self, registration: Registration) -> Registration {
         let pods = Rule::of::<Pod>([Operation::Create, Operation::Update]).scope(RuleScope::Namespaced);
-        let ephemeral = Rule::of::<Pod>([Operation::Update]).scope(RuleScope::Namespaced);
+        let changes = Rule::of::<Pod>([Operation::Update]).scope(RuleScope::Namespaced);
         self.of_pods(registration)
             .with_failure_policy(self.validation.into())
             .with_rule(pods)
-            .with_rule(ephemeral.subresource("ephemeralcontainers"))
+            .with_rule(changes.clone().subresource("ephemeralcontainers"))
+            .with_rule(changes.subresource("resize"))
             // What is checked stands in the spec. Labels and finalizers must be changeable while the webhook is
             // down, or pods could not even be deleted.
             .with_match_condition(

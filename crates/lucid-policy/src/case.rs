@@ -70,6 +70,11 @@ impl<'a> Case<'a> {
         self.subject.request.operation == Operation::Create
     }
 
+    /// Whether only resources of containers change.
+    pub(crate) fn is_resize(&self) -> bool {
+        self.subject.request.subresource == Some("resize")
+    }
+
     /// Whether auditors run in the pod that is changed.
     pub(crate) fn carries_chain(&self) -> bool {
         carries_chain(self.subject)

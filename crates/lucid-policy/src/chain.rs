@@ -89,7 +89,10 @@ impl Case<'_> {
             let Some((place, found)) = place.and_then(|place| Some((place, find(place, name)?))) else {
                 continue;
             };
-            if !self.stood(place, found) {
+            let is_grown = matches!(&problem, Problem::ContainerDiffers { field } if field == "resources")
+                && self.is_resize()
+                && plan.containers.iter().any(|planned| planned.name == *name && planned.is_provided(found));
+            if !is_grown && !self.stood(place, found) {
                 findings.push(Finding::new(Some(location(place, found)), problem));
             }
         }

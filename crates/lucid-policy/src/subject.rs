@@ -213,7 +213,7 @@ impl<'a> Request<'a> {
     ///   and to hold that up would keep what is wrong alive; of one that is created the API server clears that field;
     /// - it is an update that leaves the pod's `spec`, or the template, as it is: labels, annotations, finalizers, owners,
     ///   status, replicas;
-    /// - it is about a subresource other than `ephemeralcontainers`, such as `scale`.
+    /// - it is about a subresource other than `ephemeralcontainers` and `resize`, such as `scale`.
     ///
     /// # Errors
     ///
@@ -221,7 +221,7 @@ impl<'a> Request<'a> {
     pub fn subject(self) -> Result<Option<Subject<'a>>, SubjectError> {
         let Self { workload, operation, .. } = self;
         let is_judged = operation != Operation::Other
-            && matches!(self.subresource, None | Some("" | "ephemeralcontainers"));
+            && matches!(self.subresource, None | Some("" | "ephemeralcontainers" | "resize"));
         let Some(object) = self.object.filter(|_| is_judged) else { return Ok(None) };
         let Some(found) = Part::of(workload, object)? else { return Ok(None) };
         let before = match self.old_object.filter(|_| operation == Operation::Update) {

@@ -139,6 +139,25 @@ async fn images_of_auditors_are_judged_in_every_list_and_by_every_way_to_write_t
     let init = json!({"spec": {"initContainers": [{"name": "lucid-init", "image": revoked}]}});
     assert_refused("init", &patch(&cluster, &web, STRATEGIC, &init).await, &["init container lucid-init"]);
 
+    // pods/resize
+    let resize = |name: &str, resources: Value| json!({"spec": {"containers": [{"name": name, "resources": resources}]}});
+    let path = format!("{web}/resize");
+    for less in [
+        json!({"requests": {"cpu": "1m"}, "limits": {"cpu": "1m"}}),
+        json!({"limits": {"cpu": "499m"}}),
+        json!({"requests": {"memory": "1Mi"}, "limits": {"memory": "1Gi"}}),
+    ] {
+        assert_refused(
+            "shrunk auditor",
+            &patch(&cluster, &path, STRATEGIC, &resize("good", less)).await,
+            &["differs from the plan in resources"],
+        );
+    }
+    let more = json!({"requests": {"memory": "256Mi"}, "limits": {"memory": "512Mi", "cpu": "0.5"}});
+    assert_passed("grown auditor", &patch(&cluster, &path, STRATEGIC, &resize("good", more)).await);
+    let some = json!({"requests": {"cpu": "1m"}});
+    assert_passed("application", &patch(&cluster, &path, STRATEGIC, &resize("model", some)).await);
+
     // pods/ephemeralcontainers
     let ephemeral = |container: Value| json!({"spec": {"ephemeralContainers": [container]}});
     let debug = format!("{web}/ephemeralcontainers");

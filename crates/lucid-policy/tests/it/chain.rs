@@ -203,3 +203,30 @@ fn leftovers_and_what_injection_would_add_are_worth_a_warning() {
     assert_eq!(ask.reasons(), ["LeftoverAuditor", "NotAsInjected"]);
     assert_eq!(ask.denial(), "");
 }
+
+#[test]
+fn a_resize_gives_auditors_what_is_planned_or_more() {
+    let old = injected(&secured());
+    let resized = |name: &str, list: &str, resource: &str, quantity: &str| {
+        let mut new = old.clone();
+        let containers = new["spec"]["containers"].as_array_mut().unwrap();
+        let container = containers.iter_mut().find(|it| it["name"] == name).unwrap();
+        container["resources"][list][resource] = json!(quantity);
+        Ask::update(&old, &new).with(|ask| ask.subresource = Some("resize")).reasons()
+    };
+    for (name, list, resource, quantity, reasons) in [
+        ("first", "limits", "memory", "255Mi", &["ContainerDiffers"][..]),
+        ("second", "requests", "cpu", "99m", &["ContainerDiffers"]),
+        ("second", "limits", "ephemeral-storage", "1", &["ContainerDiffers"]),
+        ("second", "limits", "example.com/gpu", "1", &["ContainerDiffers"]),
+        ("first", "limits", "memory", "1Gi", &[]),
+        ("first", "requests", "cpu", "0.2", &[]),
+        ("model", "limits", "memory", "1Mi", &[]),
+    ] {
+        assert_eq!(resized(name, list, resource, quantity), reasons, "{name} {list} {resource} {quantity}");
+    }
+    // What is no resize is held to the plan exactly.
+    let mut new = old.clone();
+    new["spec"]["containers"][1]["resources"]["limits"]["memory"] = json!("1Gi");
+    assert_eq!(Ask::update(&old, &new).reasons(), ["ContainerDiffers"]);
+}

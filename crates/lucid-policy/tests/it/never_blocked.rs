@@ -89,7 +89,7 @@ fn scaling_passes_down_and_up_by_either_way() {
 fn other_subresources_of_a_pod_pass() {
     let mut old = bad();
     old["spec"]["nodeName"] = json!("a");
-    for subresource in ["status", "binding", "eviction", "exec", "attach", "portforward", "log", "resize"] {
+    for subresource in ["status", "binding", "eviction", "exec", "attach", "portforward", "log"] {
         let ask = Ask::update(&old, &bad()).with(|ask| ask.subresource = Some(subresource));
         assert!(ask.judge().is_none(), "{subresource}");
     }
