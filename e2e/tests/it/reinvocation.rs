@@ -107,12 +107,13 @@ const OTHERS: [Other; 11] = [
             }
             for list in ["initContainers", "containers"] {
                 for container in containers(pod, list) {
-                    if !has(&container["env"], "AWS_ROLE_ARN") {
+                    if !has(&container["env"], "AWS_CONTAINER_CREDENTIALS_FULL_URI") {
                         let container = container.as_object_mut().unwrap();
                         let env = container.entry("env").or_insert(json!([])).as_array_mut().unwrap();
-                        env.push(json!({"name": "AWS_ROLE_ARN", "value": "arn:aws:iam::1:role/web"}));
+                        let agent = "http://169.254.170.23/v1/credentials";
+                        env.push(json!({"name": "AWS_CONTAINER_CREDENTIALS_FULL_URI", "value": agent}));
                         let mounts = container.entry("volumeMounts").or_insert(json!([]));
-                        let mount = json!({"name": "identity", "mountPath": "/var/run/secrets/eks.amazonaws.com/serviceaccount", "readOnly": true});
+                        let mount = json!({"name": "identity", "mountPath": "/var/run/secrets/pods.eks.amazonaws.com/serviceaccount", "readOnly": true});
                         mounts.as_array_mut().unwrap().push(mount);
                     }
                 }

@@ -5,7 +5,7 @@ use lucid_chain::{Catalogue, Configuration};
 use lucid_e2e::send;
 use serde_json::{Value, json};
 
-use super::{dry_run, injected, install, refused};
+use super::{builtin, dry_run, injected, install, refused};
 use crate::common::{cluster, create, pod};
 
 #[tokio::test]
@@ -134,5 +134,80 @@ async fn a_pod_that_is_not_secured_is_never_refused_and_a_big_one_that_is_has_ro
             "{number}: {}",
             answer.refusal().chars().take(1500).collect::<String>()
         );
+    }
+}
+
+/// Such pods would keep the webhooks busy past their deadline, and with `Ignore` be admitted unjudged.
+#[tokio::test]
+async fn a_pod_that_must_have_auditors_and_is_too_large_is_refused_also_without_its_label() {
+    let cluster = cluster().await;
+    install(&cluster, &[]).await;
+    let builtin = builtin();
+    let labels = || json!({"lucid.io/secured": "true"});
+    let names = |count: usize, of: fn(usize) -> Value| (0..count).map(of).collect::<Vec<_>>();
+    let env = |count| names(count, |number| json!({"name": format!("V{number}")}));
+    let mounts = |count| names(count, |number| json!({"name": "v", "mountPath": format!("/m{number}")}));
+    let ports = |count| names(count, |number| json!({"containerPort": number + 10_000}));
+    let volumes = |count| names(count, |number| json!({"name": format!("v{number}"), "emptyDir": {}}));
+    let path =
+        |length: usize| json!([{"name": "v", "hostPath": {"path": format!("/{}", "a".repeat(length))}}]);
+    let aliases = |count, hostnames: usize| {
+        let hostnames = names(hostnames, |number| json!(format!("h{number}")));
+        vec![json!({"ip": "10.0.0.1", "hostnames": hostnames}); count]
+    };
+    let cases: [(&str, Value, Value); 7] = [
+        ("65536 characters of hostPath", json!({"volumes": path(400_000)}), json!({"volumes": path(4_000)})),
+        ("512 volumes", json!({"volumes": volumes(513)}), json!({"volumes": volumes(500)})),
+        (
+            "4096 volumeMounts",
+            json!({"volumes": path(10), "container": {"volumeMounts": mounts(4_097)}}),
+            json!({"volumes": path(10), "container": {"volumeMounts": mounts(4_000)}}),
+        ),
+        ("32768 env", json!({"container": {"env": env(32_769)}}), json!({"container": {"env": env(20_000)}})),
+        (
+            "4096 ports",
+            json!({"container": {"ports": ports(4_097)}}),
+            json!({"container": {"ports": ports(4_000)}}),
+        ),
+        (
+            "1024 hostAliases",
+            json!({"hostAliases": aliases(1_025, 1)}),
+            json!({"hostAliases": aliases(1_000, 1)}),
+        ),
+        (
+            "4096 hostnames of hostAliases",
+            json!({"hostAliases": aliases(2, 3_000)}),
+            json!({"hostAliases": aliases(2, 2_000)}),
+        ),
+    ];
+    let made = |name: &str, fields: &Value| {
+        let mut pod = pod(name, labels(), json!({"lucid.computing/auditor-chain": "injection"}));
+        for (key, value) in fields.as_object().unwrap() {
+            if key == "container" {
+                pod["spec"]["containers"][0]
+                    .as_object_mut()
+                    .unwrap()
+                    .extend(value.as_object().unwrap().clone());
+            } else {
+                pod["spec"][key] = value.clone();
+            }
+        }
+        injected(&pod, &builtin)
+    };
+    for (number, (what, large, fine)) in cases.iter().enumerate() {
+        let part = format!("too large to be judged in time: it has more than {what}");
+        refused(&dry_run(&cluster, "shop", &made("web", large)).await, &[&part]);
+        let answer = dry_run(&cluster, "shop", &made("web", fine)).await;
+        let refusal: String = answer.refusal().chars().take(500).collect();
+        assert_eq!(answer.status, 201, "{what}: {refusal}");
+        // A pod that carries auditors is the same without its label.
+        let name = format!("large-{number}");
+        let mut unlabelled = made(&name, large);
+        unlabelled["metadata"]["labels"] = json!({});
+        create(&cluster, "shop", &unlabelled).await.stored().unwrap();
+        let url = format!("/api/v1/namespaces/shop/pods/{name}");
+        let patch = json!({"spec": {"activeDeadlineSeconds": 60}});
+        let kind = "application/strategic-merge-patch+json";
+        refused(&send(&cluster.client(), Method::PATCH, &url, kind, &patch).await.unwrap(), &[&part]);
     }
 }
