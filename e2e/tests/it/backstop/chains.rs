@@ -1,5 +1,7 @@
 //! Chains that nobody of Lucid made: what passes for one.
 
+use lucid_chain::{Catalogue, Configuration};
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 use super::{builtin, containers, dry_run, injected, install, refused, variables};
@@ -198,6 +200,82 @@ async fn a_chain_that_was_made_by_hand_has_to_be_one() {
             assert_eq!(answer.status, 201, "{name}: {answer:?}");
         }
     }
+}
+
+/// A cloud's webhook adds these to all containers. The policy and the planner accept the same.
+#[tokio::test]
+async fn identity_variables_of_auditors_are_accepted_by_the_form_of_their_value() {
+    const TOKEN: &str = "/var/run/secrets/eks.amazonaws.com/serviceaccount";
+    let cluster = cluster().await;
+    let yaml = "chain: [{name: pinned, image: example.com/pinned:1, env: {AWS_ROLE_ARN: planned, AWS_REGION: eu-west-1}}]";
+    let file = cluster.folder().join("auditors.yaml");
+    std::fs::write(&file, yaml).unwrap();
+    let catalogue = Catalogue::builtin().overlay(&Catalogue::parse("auditors.yaml", yaml).unwrap());
+    let configuration = Configuration::new(catalogue, None).unwrap();
+    install(&cluster, &["--config", &file.display().to_string()]).await;
+    let annotations = json!({"lucid.computing/auditor-chain": "pinned,injection"});
+    let mut before = pod("web", json!({"lucid.io/secured": "true"}), annotations);
+    let token = json!({"serviceAccountToken": {"audience": "sts.amazonaws.com", "path": "token"}});
+    before["spec"]["volumes"] =
+        json!([{"name": "identity", "projected": {"sources": [token]}}, {"name": "scratch", "emptyDir": {}}]);
+    let planned = injected(&before, &configuration);
+    let mount = |name: &str, path: &str| json!({"name": name, "mountPath": path, "readOnly": true});
+    let token_file = format!("{TOKEN}/token");
+    for (name, value, is_accepted) in [
+        ("AWS_DEFAULT_REGION", "eu-west-1", true),
+        ("AWS_DEFAULT_REGION", "us-gov-east-1", true),
+        ("AWS_DEFAULT_REGION", "x.evil.test/#", false),
+        ("AWS_DEFAULT_REGION", "eu-west-1.evil.test", false),
+        ("AWS_DEFAULT_REGION", "eu-west-1\n", false),
+        ("AWS_DEFAULT_REGION", "EU-WEST-1", false),
+        ("AWS_DEFAULT_REGION", "eu-west-123", false),
+        ("AWS_DEFAULT_REGION", "eu-1", false),
+        ("AWS_DEFAULT_REGION", "", false),
+        ("AWS_REGION", "eu-west-2", false),
+        ("AWS_STS_REGIONAL_ENDPOINTS", "regional", true),
+        ("AWS_STS_REGIONAL_ENDPOINTS", "none", false),
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", &token_file, true),
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/secrets/eks.amazonaws.com/serviceaccount/..", false),
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/secrets/eks.amazonaws.com/serviceaccount/a/b", false),
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", "/tmp/token", false),
+        ("AZURE_AUTHORITY_HOST", "https://login.microsoftonline.com/", true),
+        ("AZURE_AUTHORITY_HOST", "https://login.microsoftonline.com.evil.test/", false),
+        ("AZURE_AUTHORITY_HOST", "https://loginxmicrosoftonline.com/", false),
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://[fd00:ec2::23]/v1/credentials", true),
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.2/v1/credentials", false),
+        ("AWS_ROLE_ARN", "arn:aws:iam::1:role/evil", false),
+        ("AZURE_CLIENT_ID", "6e6f6e65-0000-4000-8000-000000000000", false),
+        ("AZURE_TENANT_ID", "6e6f6e65-0000-4000-8000-000000000000", false),
+    ] {
+        let mut pod = planned.clone();
+        for container in containers(&mut pod).iter_mut().skip(1) {
+            variables(container).push(json!({"name": name, "value": value}));
+            mounts(container).push(mount("identity", TOKEN));
+        }
+        same(&cluster, &pod, &configuration, is_accepted, &format!("{name}={value:?}")).await;
+    }
+    for (added, is_accepted) in [
+        (mount("identity", TOKEN), true),
+        (mount("scratch", TOKEN), false),
+        (mount("identity", "/var/run/secrets/other"), false),
+        (json!({"name": "identity", "mountPath": TOKEN}), false),
+        (json!({"name": "identity", "mountPath": TOKEN, "readOnly": true, "subPath": "x"}), false),
+    ] {
+        let mut pod = planned.clone();
+        mounts(&mut containers(&mut pod)[1]).push(added.clone());
+        same(&cluster, &pod, &configuration, is_accepted, &added.to_string()).await;
+    }
+}
+
+async fn same(cluster: &Cluster, pod: &Value, configuration: &Configuration, is_accepted: bool, what: &str) {
+    assert_eq!(injected(pod, configuration) == *pod, is_accepted, "planner: {what}");
+    let answer = dry_run(cluster, "shop", pod).await;
+    assert_eq!(answer.status == 201, is_accepted, "{what}: {answer:?}");
+}
+
+fn mounts(container: &mut Value) -> &mut Vec<Value> {
+    let container = container.as_object_mut().unwrap();
+    container.entry("volumeMounts").or_insert(json!([])).as_array_mut().unwrap()
 }
 
 fn inits(pod: &mut Value) -> &mut Vec<Value> {

@@ -291,6 +291,53 @@ async fn a_namespace_that_requires_a_chain_admits_no_pod_without_it() {
     }
 }
 
+/// What counts is what `lucid.computing/pod-choices` of the namespace lets the annotations of a pod choose.
+#[tokio::test]
+async fn annotations_count_as_far_as_the_namespace_lets_pods_choose() {
+    let cluster = cluster().await;
+    install(&cluster, &["--exact-chain", "--allow-skip"]).await;
+    let choices = "lucid.computing/pod-choices";
+    let require = ("lucid.computing/require-chain", "true");
+    for (name, labels) in [
+        ("required", vec![ENABLED, require]),
+        ("none", vec![ENABLED, (choices, "none")]),
+        ("chain", vec![ENABLED, require, (choices, "chain")]),
+        ("all", vec![ENABLED, require, (choices, "all")]),
+        ("invalid", vec![ENABLED, (choices, "any")]),
+    ] {
+        cluster.create_namespace(name, &labels).await.unwrap();
+    }
+    let with = |annotations: Value| pod("web", json!({"lucid.io/secured": "true"}), annotations);
+    let chosen = with(json!({"lucid.computing/auditor-chain": "toxicity"}));
+    let env = with(json!({"lucid.computing/intercept": "env"}));
+    let observe = with(json!({"lucid.computing/audit-mode": "observe"}));
+    let skipping = with(json!({"lucid.computing/skip-audit": "true"}));
+    let mut ticket = with(json!({}));
+    ticket["metadata"]["labels"]["lucid.computing/break-glass"] = json!("INC-4711");
+    let plan = |pod: &Value| injected(pod, &builtin());
+    for (what, pod, least) in [
+        ("the configured chain", plan(&with(json!({}))), "none"),
+        ("another chain", plan(&chosen), "chain"),
+        ("no rules", plan(&env), "all"),
+        ("observe", plan(&observe), "all"),
+        ("skipped", skipping, "all"),
+        ("ticket", ticket, "all"),
+    ] {
+        for namespace in ["required", "none", "invalid", "chain", "all", "shop"] {
+            let choices = match namespace {
+                "chain" => ["none", "chain"].contains(&least),
+                "all" | "shop" => true,
+                _ => least == "none",
+            };
+            let answer = dry_run(&cluster, namespace, &pod).await;
+            assert_eq!(answer.status == 201, choices, "{what} in {namespace}: {answer:?}");
+            if !choices {
+                refused(&answer, &[]);
+            }
+        }
+    }
+}
+
 /// There is a policy that refuses what it cannot evaluate, so for these there must be nothing to evaluate.
 #[tokio::test]
 async fn who_asks_for_no_auditors_is_let_alone_whatever_the_pod_looks_like() {

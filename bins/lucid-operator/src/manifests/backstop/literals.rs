@@ -21,6 +21,7 @@ pub(super) fn settings<const N: usize>(written: [(&str, Option<String>); N]) -> 
 pub(super) fn defaults(catalogue: &Catalogue) -> serde_json::Value {
     let defaults = catalogue.defaults();
     settings([
+        ("audit-mode", defaults.audit_mode.map(|it| it.to_string())),
         ("direction", defaults.direction.map(|it| it.to_string())),
         ("intercept", defaults.intercept.map(|it| it.to_string())),
         ("outbound-port", defaults.outbound_port.map(|it| it.to_string())),

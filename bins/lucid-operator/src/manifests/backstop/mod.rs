@@ -107,8 +107,6 @@ impl Backstop {
             if let Some(rules) = spec["variables"].as_sequence_mut() {
                 rules.splice(0..0, variables.iter().map(|(name, expression)| named(name, expression)));
             }
-            let conditions = spec["matchConditions"].as_sequence_mut();
-            conditions.into_iter().for_each(|it| it.extend(self.unless_skipped()));
             let selectors = self.selectors.in_scope(&self.scope);
             let constraints = &mut spec["matchConstraints"];
             constraints["namespaceSelector"] =
@@ -181,6 +179,7 @@ impl Backstop {
                 "reviewed",
                 self.break_glass.as_ref().is_some_and(|it| it.break_glass_access_review).to_string(),
             ),
+            ("skipped", self.skipped()),
             ("first", FIRST_UID.to_string()),
             ("most", MAX_CHAIN.to_string()),
             ("places", json!((0..MAX_CHAIN).collect::<Vec<_>>()).to_string()),
@@ -228,22 +227,21 @@ impl Backstop {
         }
     }
 
-    /// Pods that ask for no auditors and may.
-    fn unless_skipped(&self) -> Option<Value> {
+    /// Whether the pod asks for no auditors and may, where its annotations count.
+    fn skipped(&self) -> String {
         let asks =
             format!("object.metadata.?annotations[?'{}'].orValue('').trim() == 'true'", keys::SKIP_AUDIT);
-        let may = match &self.settings.skip {
-            SkipPolicy::Always => "true".to_owned(),
+        match &self.settings.skip {
+            SkipPolicy::Always => asks,
             SkipPolicy::ServiceAccounts(listed) => {
                 let account = "object.spec.?serviceAccountName.orValue('')";
+                let listed = json!(listed);
                 format!(
-                    "(request.namespace + '/' + ({account} == '' ? 'default' : {account})) in {}",
-                    json!(listed)
+                    "{asks} && (request.namespace + '/' + ({account} == '' ? 'default' : {account})) in {listed}"
                 )
             }
-            _ => return None,
-        };
-        Some(named("not-skipped", &format!("!({asks} && {may})")))
+            _ => "false".to_owned(),
+        }
     }
 }
 
@@ -351,7 +349,7 @@ mod tests {
         assert_eq!(elsewhere.differences(&installed(&exact)).unwrap(), ["matchConstraints"]);
         let skip = Settings { skip: SkipPolicy::Always, ..Settings::default() };
         let skips = Backstop { settings: skip, ..exact.clone() };
-        assert_eq!(skips.differences(&installed(&exact)).unwrap(), ["matchConditions"]);
+        assert_eq!(skips.differences(&installed(&exact)).unwrap(), ["skipped"]);
         let chain = Settings { chain: Some(vec!["toxicity".to_owned()]), ..Settings::default() };
         let other = Backstop { settings: chain, ..exact.clone() };
         assert_eq!(other.differences(&installed(&exact)).unwrap(), ["chain"]);
