@@ -47,6 +47,32 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 {{- end }}
 
+{{/* Whether profile=production is chosen. */}}
+{{- define "lucid.production" -}}
+{{- if eq (toString .Values.profile) "production" }}true{{ end -}}
+{{- end }}
+
+{{/* A switch that profile=production turns on where its value is null. Takes the root and the value. */}}
+{{- define "lucid.switch" -}}
+{{- $value := index . 1 -}}
+{{- if kindIs "invalid" $value }}{{ include "lucid.production" (index . 0) }}{{ else if $value }}true{{ end -}}
+{{- end }}
+
+{{/* Whether auditor images have to be notarized. */}}
+{{- define "lucid.strict" -}}
+{{- include "lucid.switch" (list . .Values.notary.strict) -}}
+{{- end }}
+
+{{/* Whether breaking the glass takes an RBAC permission. */}}
+{{- define "lucid.accessReview" -}}
+{{- include "lucid.switch" (list . .Values.policy.breakGlass.accessReview) -}}
+{{- end }}
+
+{{/* Whether applications have to run as non-root. */}}
+{{- define "lucid.requireNonRoot" -}}
+{{- include "lucid.switch" (list . .Values.policy.requireNonRoot) -}}
+{{- end }}
+
 {{/* The Verifier's URL, if there is one. */}}
 {{- define "lucid.verifierUrl" -}}
 {{- if .Values.notary.url -}}

@@ -18,7 +18,7 @@ that are not in use: whoever applies manifests changes variables afterwards.
 - apiGroups: [lucid.computing]
   resources: [auditors]
   verbs: [list, watch]
-{{- if or .root.Values.policy.breakGlass.accessReview .root.Values.plain }}
+{{- if or (include "lucid.accessReview" .root) .root.Values.plain }}
 # Who may break the glass.{{ if .root.Values.plain }} Needed only with LUCID_BREAK_GLASS_ACCESS_REVIEW=true: remove it without.{{ end }}
 - apiGroups: [authorization.k8s.io]
   resources: [subjectaccessreviews]
@@ -39,16 +39,16 @@ that are not in use: whoever applies manifests changes variables afterwards.
   resourceNames: [lucid-auditors]
   verbs: [list, watch]
 {{- if or $selfSigned $plain }}
-# The certificate authority.
+# The certificate authority. It is created by server-side apply, so that "create" is bound to the name as well.
 - apiGroups: [""]
   resources: [secrets]
   resourceNames: [{{ .name }}-ca]
-  verbs: [get, list, watch, update]
+  verbs: [get, list, watch, create, patch, update]
 {{- end }}
 {{- if or $read $certificates.shareCertificate $plain }}
 {{- if $plain }}
-# The certificate of cert-manager, OpenShift or somebody else, which is only read. "update" is needed only with
-# LUCID_SHARE_CERTIFICATE=true, when it is our own: remove the verb without.
+# The certificate of cert-manager, OpenShift or another issuer, which is only read. "create", "patch" and "update" are
+# needed only with LUCID_SHARE_CERTIFICATE=true, when Lucid issues it: remove these verbs otherwise.
 {{- else if $read }}
 # The certificate of somebody else.
 {{- else }}
@@ -57,13 +57,7 @@ that are not in use: whoever applies manifests changes variables afterwards.
 - apiGroups: [""]
   resources: [secrets]
   resourceNames: [{{ toYaml $secret }}]
-  verbs: [{{ if $plain }}get, list, watch, update{{ else if $read }}list, watch{{ else }}get, update{{ end }}]
-{{- end }}
-{{- if or $selfSigned $plain }}
-# "create" by POST cannot be bound to a name.
-- apiGroups: [""]
-  resources: [secrets]
-  verbs: [create]
+  verbs: [{{ if $plain }}get, list, watch, create, patch, update{{ else if $read }}list, watch{{ else }}get, create, patch, update{{ end }}]
 {{- end }}
 {{- end }}
 
@@ -86,4 +80,89 @@ subjects:
   - kind: ServiceAccount
     name: {{ .name }}
     namespace: {{ .root.Release.Namespace | toYaml }}
+{{- end }}
+
+{{/*
+Restricts the account of a program to its own registration: RBAC binds names, and not what stands under them. Takes root, name
+and values: those of the program.
+*/}}
+{{- define "lucid.restriction" -}}
+{{- $namespace := .root.Release.Namespace }}
+{{- $service := printf "%s-webhook" .name }}
+{{- $hosts := list }}
+{{- range .values.extraEnv }}
+{{- if and (eq .name "LUCID_WEBHOOK_URL") .value }}
+{{- $hosts = append $hosts (get (urlParse .value) "hostname") }}
+{{- end }}
+{{- end -}}
+# The account of {{ .name }} may only register webhooks that are called at its own Service, for pods and workloads, outside
+# of kube-system and its own namespace; and its Secrets cannot become tokens of other accounts.
+{{- if .root.Values.plain }}
+# With LUCID_WEBHOOK_URL, add `|| has(it.url) && url(it.url).getHostname() == 'HOST'` to the first validation.
+{{- end }}
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: {{ .name }}
+  labels:
+    {{- include "lucid.labels" . | nindent 4 }}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+      - apiGroups: [admissionregistration.k8s.io]
+        apiVersions: ["*"]
+        operations: [CREATE, UPDATE]
+        resources: [mutatingwebhookconfigurations, validatingwebhookconfigurations]
+      - apiGroups: [apiextensions.k8s.io]
+        apiVersions: ["*"]
+        operations: [CREATE, UPDATE]
+        resources: [customresourcedefinitions]
+      - apiGroups: [""]
+        apiVersions: ["*"]
+        operations: [CREATE, UPDATE]
+        resources: [secrets]
+  matchConditions:
+    - name: account
+      expression: request.userInfo.username == 'system:serviceaccount:{{ $namespace }}:{{ .name }}'
+  variables:
+    - name: webhooks
+      expression: object.?webhooks.orValue([])
+    - name: clients
+      expression: >-
+        variables.webhooks.map(it, it.clientConfig)
+        + [object.?spec.?conversion.?webhook.?clientConfig].filter(it, it.hasValue()).map(it, it.value())
+    - name: resources
+      expression: >-
+        request.resource.resource == 'mutatingwebhookconfigurations' ? ['pods'] :
+        ['pods', 'pods/ephemeralcontainers', 'pods/resize', 'cronjobs', 'daemonsets', 'deployments', 'jobs',
+        'podtemplates', 'replicasets', 'replicationcontrollers', 'statefulsets']
+  validations:
+    - expression: >-
+        variables.clients.all(it, it.?service.namespace.orValue('') == '{{ $namespace }}' &&
+        it.?service.name.orValue('') == '{{ $service }}'
+        {{- range $hosts }} || has(it.url) && url(it.url).getHostname() == '{{ . }}'{{ end }})
+      message: {{ .name }} may only register its own Service, {{ $namespace }}/{{ $service }}
+    - expression: >-
+        variables.webhooks.all(it, it.?rules.orValue([]).all(rule,
+        rule.apiGroups.all(it, it in ['', 'apps', 'batch']) && rule.resources.all(it, it in variables.resources)))
+      message: {{ .name }} may only register for pods and workloads
+    - expression: >-
+        variables.webhooks.all(it, it.?namespaceSelector.matchExpressions.orValue([]).exists(it,
+        it.key == 'kubernetes.io/metadata.name' && it.operator == 'NotIn' &&
+        ['kube-system', 'kube-public', 'kube-node-lease', '{{ $namespace }}'].all(name, name in it.values)))
+      message: {{ .name }} may not register for kube-system, kube-public, kube-node-lease and {{ $namespace }}
+    - expression: >-
+        request.resource.resource != 'secrets' || object.?type.orValue('Opaque') in ['Opaque', 'kubernetes.io/tls']
+      message: {{ .name }} may only write Secrets of type Opaque and kubernetes.io/tls
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ .name }}
+  labels:
+    {{- include "lucid.labels" . | nindent 4 }}
+spec:
+  policyName: {{ .name }}
+  validationActions: [Deny]
 {{- end }}

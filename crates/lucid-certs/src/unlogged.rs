@@ -5,7 +5,7 @@
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, Client, Error,
-    api::{GetParams, PostParams},
+    api::{GetParams, Patch, PatchParams, PostParams},
     core::Request,
 };
 use serde::de::Error as _;
@@ -26,10 +26,15 @@ pub(crate) async fn replace(api: &Api<Secret>, name: &str, secret: &Secret) -> R
     read(&client(api).request_text(request.map_err(Error::BuildRequest)?).await?)
 }
 
-/// As [`Api::create`]
-pub(crate) async fn create(api: &Api<Secret>, secret: &Secret) -> Result<Secret, Error> {
-    let body = serde_json::to_vec(secret).map_err(Error::SerdeError)?;
-    let request = Request::new(api.resource_url()).create(&PostParams::default(), body);
+/// Creates `secret` by server-side apply as `manager`, without force
+pub(crate) async fn apply(
+    api: &Api<Secret>,
+    name: &str,
+    manager: &str,
+    secret: &Secret,
+) -> Result<Secret, Error> {
+    let params = PatchParams::apply(manager);
+    let request = Request::new(api.resource_url()).patch(name, &params, &Patch::Apply(secret));
     read(&client(api).request_text(request.map_err(Error::BuildRequest)?).await?)
 }
 

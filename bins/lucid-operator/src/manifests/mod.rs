@@ -159,13 +159,10 @@ fn catalogue() -> Value {
     ])
 }
 
-/// Writes `namespace` wherever the files say their own: metadata, subjects, names of Services.
+/// Replaces the namespace of the files in metadata, subjects, names of Services and CEL expressions.
 fn relocate(value: &mut Value, namespace: &str) {
     match value {
-        Value::String(text) if text == NAMESPACE => namespace.clone_into(text),
-        Value::String(text) => {
-            *text = text.replace(&format!(".{NAMESPACE}.svc"), &format!(".{namespace}.svc"));
-        }
+        Value::String(text) => *text = text.replace(NAMESPACE, namespace),
         Value::Sequence(items) => items.iter_mut().for_each(|item| relocate(item, namespace)),
         Value::Mapping(members) => members.values_mut().for_each(|member| relocate(member, namespace)),
         _ => {}

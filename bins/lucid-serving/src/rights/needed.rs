@@ -11,7 +11,7 @@ const AUDITORS: &str = "auditors.lucid.computing";
 /// Where events are that are about objects without a namespace.
 const NO_NAMESPACE: &str = "default";
 const WATCH: [&str; 2] = ["list", "watch"];
-/// What keeping a webhook configuration takes: it is applied, and what others have added is replaced.
+/// Verbs for an object that the program creates by server-side apply and replaces.
 const KEEP: [&str; 6] = ["get", "list", "watch", "create", "patch", "update"];
 
 /// A right, and what it is for.
@@ -132,13 +132,10 @@ impl Needs<'_> {
         let certificate = options.certificate_secret(self.program);
         match options.certificates {
             Source::SelfSigned => {
-                let mut needs = vec![
-                    Need::vital(secrets(&["get", "list", "watch", "update"]).named(authority), NOT_SERVED),
-                    // A POST has no name.
-                    Need::vital(secrets(&["create"]), NOT_SERVED),
-                ];
+                let mut needs = vec![Need::vital(secrets(&KEEP).named(authority), NOT_SERVED)];
                 if options.share_certificate {
-                    needs.push(Need::vital(secrets(&["get", "update"]).named(certificate), NOT_SERVED));
+                    let verbs = ["get", "create", "patch", "update"];
+                    needs.push(Need::vital(secrets(&verbs).named(certificate), NOT_SERVED));
                 }
                 needs
             }

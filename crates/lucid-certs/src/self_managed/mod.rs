@@ -68,9 +68,9 @@ pub(crate) const HAND_ON: Duration = Duration::from_secs(10);
 ///   It is renewed like our own when it is due.
 /// - **An older version of itself**, such as from a backup: the same, unless the authority in it was revoked.
 ///
-/// Needs the verbs `get`, `list`, `watch` and `update` on the Secret, `create` on Secrets of its namespace, and `create`
-/// and `patch` on `events` of `events.k8s.io` there. With [`with_shared_leaf`](Self::with_shared_leaf), `get` and
-/// `update` on that Secret too.
+/// Needs the verbs `get`, `list`, `watch`, `create`, `patch` and `update` on the Secret by name, and `create` and `patch` on
+/// `events` of `events.k8s.io` in its namespace. With [`with_shared_leaf`](Self::with_shared_leaf), `get`, `create`, `patch`
+/// and `update` on that Secret too. The Secret is created by server-side apply, so `create` needs no other name.
 pub struct SelfManaged {
     store: Store,
     changes: BoxStream<'static, ()>,

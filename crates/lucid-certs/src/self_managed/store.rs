@@ -1,5 +1,6 @@
 //! Secrets that several replicas read and write
 
+use aws_lc_rs::digest;
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use kube::{Api, Client, Resource, ResourceExt, api::ObjectMeta};
 use snafu::{ResultExt, Snafu};
@@ -59,7 +60,10 @@ impl Store {
         let (action, written) = match before {
             // The resourceVersion in it makes it conditional.
             Some(_) => ("replace", unlogged::replace(&self.api, &self.name, &secret).await),
-            None => ("create", unlogged::create(&self.api, &secret).await),
+            None => {
+                let manager = manager_of(&secret);
+                ("create", unlogged::apply(&self.api, &self.name, &manager, &secret).await)
+            }
         };
         match written {
             Ok(secret) => Ok(Some(secret)),
@@ -88,4 +92,16 @@ impl Store {
     fn failed_to(&self, action: &'static str) -> StoreSnafu<&'static str, &str, &str> {
         StoreSnafu { action, namespace: &self.namespace, name: &self.name }
     }
+}
+
+/// Field manager that creates `secret`.
+///
+/// A Secret is created by server-side apply because RBAC can bind `create` to a name only when the request has the name in
+/// its path, which a POST lacks. Each content has its own manager: of two replicas that create different Secrets at the
+/// same time, the second one gets a conflict.
+fn manager_of(secret: &Secret) -> String {
+    let certificate = secret.data.as_ref().and_then(|data| data.get("tls.crt"));
+    let digest = digest::digest(&digest::SHA256, certificate.map_or(&[], |bytes| &bytes.0));
+    let start: String = digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("lucid-certs-{start}")
 }

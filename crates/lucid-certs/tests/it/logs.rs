@@ -43,7 +43,7 @@ impl io::Write for Log {
 }
 
 /// An API server that answers each method in its way
-async fn answering(get: &'static str, post: &'static str) -> SocketAddr {
+async fn answering(get: &'static str, created: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -51,7 +51,7 @@ async fn answering(get: &'static str, post: &'static str) -> SocketAddr {
             tokio::spawn(async move {
                 let mut request = vec![0; 65536];
                 let length = connection.read(&mut request).await.unwrap();
-                let body = if request[..length].starts_with(b"POST") { post } else { get };
+                let body = if request[..length].starts_with(b"GET") { get } else { created };
                 let status = if body == MISSING { "404 Not Found" } else { "200 OK" };
                 let answer = format!(
                     "HTTP/1.1 {status}\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
@@ -70,8 +70,8 @@ async fn a_key_in_an_answer_that_is_no_secret_is_neither_logged_nor_in_the_error
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
     let _guard = tracing::subscriber::set_default(subscriber);
-    for (get, post) in [(MALFORMED, ""), (MISPLACED, ""), (MISSING, MALFORMED), (MISSING, MISPLACED)] {
-        let url = format!("http://{}", answering(get, post).await);
+    for (get, created) in [(MALFORMED, ""), (MISPLACED, ""), (MISSING, MALFORMED), (MISSING, MISPLACED)] {
+        let url = format!("http://{}", answering(get, created).await);
         let client = Client::try_from(Config::new(url.parse().unwrap())).unwrap();
         let reporter = Reporter { controller: "test".to_owned(), instance: None };
         let mut source = SelfManaged::new(client, "default", "bad", names(), reporter);

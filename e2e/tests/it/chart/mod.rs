@@ -6,7 +6,9 @@ mod modes;
 mod network;
 mod notes;
 mod objects;
+mod profile;
 mod release;
+mod restriction;
 mod rights;
 mod values;
 
@@ -97,6 +99,8 @@ async fn as_installed(cluster: &Cluster, program: &str) -> OperatorBuilder {
     let container = pod_template(cluster, program).await.spec.unwrap().containers.remove(0);
     let variables = container.env.unwrap_or_default().into_iter();
     let variables = variables.filter_map(|variable| Some((variable.name, variable.value?)));
+    // Only the program knows its port.
+    let variables = variables.filter(|(name, _)| name != "LUCID_WEBHOOK_URL");
     let builder = builder.kubeconfig(kubeconfig_of(cluster, program)).env("LUCID_NAMESPACE", "lucid-system");
     variables.fold(builder, |builder, (name, value)| builder.env(&name, value))
 }

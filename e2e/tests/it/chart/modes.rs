@@ -247,8 +247,7 @@ fn is_narrow(role: &str, rule: &Value) -> Result<(), String> {
     let is_all = ["apiGroups", "resources", "verbs"].iter().any(|list| has(list, "*"));
     // Whose annotations name any Secret.
     let is_by_name = !rule["resourceNames"].is_null() || role == "lucid-cainjector-secrets";
-    let is_create = rule["verbs"] == Value::from(vec!["create"]);
-    if is_all || (has("resources", "secrets") && !is_by_name && !is_create) {
+    if is_all || (has("resources", "secrets") && !is_by_name) {
         return Err(format!("{role}: {rule:?}"));
     }
     Ok(())

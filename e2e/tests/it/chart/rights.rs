@@ -39,7 +39,11 @@ const RARE: &[(&str, &str, &str)] = &[
     ("create", "subjectaccessreviews", "somebody breaks the glass"),
 ];
 /// The same of certificates of our own.
-const RARE_OF_OUR_OWN: &[(&str, &str, &str)] = &[("update", "secrets", "the authority is renewed")];
+const RARE_OF_OUR_OWN: &[(&str, &str, &str)] = &[
+    ("update", "secrets", "the authority is renewed"),
+    // As for registrations.
+    ("create", "secrets", "there is no authority yet"),
+];
 
 /// A cluster where the chart will be installed with a validator beside the operator.
 async fn cluster() -> Cluster {
@@ -61,7 +65,13 @@ async fn installed(cluster: &Cluster, values: &[&str]) -> [OperatorBuilder; 2] {
 /// As [`installed`], where webhooks are called by URL: the definition does not take one beside the chart's Service.
 async fn installed_by_url(cluster: &Cluster, values: &[&str]) -> [OperatorBuilder; 2] {
     said(cluster, &["delete", "crd", "auditors.lucid.computing", "--ignore-not-found"], "");
-    installed(cluster, values).await
+    let url = format!("https://{}", cluster.host_address());
+    let urls = ["operator", "validator"].map(|program| {
+        let variable = format!("{program}.extraEnv[0]");
+        [format!("{variable}.name=LUCID_WEBHOOK_URL"), format!("{variable}.value={url}")]
+    });
+    let urls = urls.as_flattened().iter().map(String::as_str);
+    installed(cluster, &urls.chain(values.iter().copied()).collect::<Vec<_>>()).await
 }
 
 async fn started([operator, validator]: [OperatorBuilder; 2]) -> [Operator; 2] {
