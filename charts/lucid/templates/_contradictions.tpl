@@ -6,6 +6,17 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
 {{- $said := list -}}
 {{- $operator := include "lucid.operator" . -}}
 {{- $validator := include "lucid.validator" . -}}
+{{- $strict := include "lucid.strict" . -}}
+{{- $strictBy := ternary "notary.strict=true" "profile=production" (eq (toString $values.notary.strict) "true") -}}
+
+{{- if include "lucid.production" . -}}
+  {{- if not (or $values.webhooks.clientCa.configMap $values.networkPolicy.apiServerCidrs) -}}
+    {{- $said = append $said "profile=production lets only API servers call the webhooks: name the ConfigMap with the authority of their client certificates in webhooks.clientCa.configMap. Where API servers present none, set networkPolicy.enabled=true and networkPolicy.apiServerCidrs (docs/authentication.md)." -}}
+  {{- end -}}
+  {{- if not $values.webhooks.validating.enabled -}}
+    {{- $said = append $said "profile=production has nobody to refuse pods: webhooks.validating.enabled is false." -}}
+  {{- end -}}
+{{- end -}}
 
 {{- with $values.webhooks -}}
   {{- if not (or .mutating.enabled .validating.enabled) -}}
@@ -127,8 +138,8 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
 
 {{- with $values.notary -}}
   {{- $url := include "lucid.verifierUrl" $ -}}
-  {{- if and .strict (not $url) (not .allowlist) -}}
-    {{- $said = append $said "notary.strict=true refuses what no Verifier knows, and there is none: set notary.url, verifier.enabled or notary.allowlist." -}}
+  {{- if and $strict (not $url) (not .allowlist) -}}
+    {{- $said = append $said (printf "%s refuses what no Verifier knows, and there is none: set notary.url, verifier.enabled or notary.allowlist." $strictBy) -}}
   {{- end -}}
   {{- if and .url $values.verifier.enabled -}}
     {{- $said = append $said "verifier.enabled=true installs a Verifier that nobody asks, for notary.url names another one: leave one of them out." -}}
@@ -207,10 +218,10 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
   {{- end -}}
 {{- end -}}
 
-{{- if and $values.notary.strict $values.webhooks.validating.enabled (ne (toString $values.policy.admissionMode) "audit") (not $values.policy.exemptions) -}}
+{{- if and $strict $values.webhooks.validating.enabled (ne (toString $values.policy.admissionMode) "audit") (not $values.policy.exemptions) -}}
   {{- range ($values.catalogue | default dict).chain -}}
     {{- if not (contains "@" .image) -}}
-      {{- $said = append $said (printf "notary.strict=true refuses pods with auditor %s of catalogue.chain, whose image %s has no digest: name it as %s@sha256:…." .name .image .image) -}}
+      {{- $said = append $said (printf "%s refuses pods with auditor %s of catalogue.chain, whose image %s has no digest: name it as %s@sha256:…." $strictBy .name .image .image) -}}
     {{- end -}}
   {{- end -}}
 {{- end -}}

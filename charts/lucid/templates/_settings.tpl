@@ -81,7 +81,7 @@ policy: the validator plans the chains again to judge them. Takes root, name, an
   {{- include "lucid.set" (list $env "LUCID_TARGET_PORT" .targetPort) -}}
   {{- include "lucid.set" (list $env "LUCID_DIRECTION" .direction) -}}
   {{- include "lucid.set" (list $env "LUCID_SIDECAR_MODE" .sidecarMode) -}}
-  {{- include "lucid.set" (list $env "LUCID_INTERCEPT" .intercept) -}}
+  {{- include "lucid.set" (list $env "LUCID_INTERCEPT" (.intercept | default (include "lucid.production" $.root | empty | ternary "" "redirect"))) -}}
   {{- include "lucid.set" (list $env "LUCID_OUTBOUND_PORT" .outboundPort) -}}
   {{- include "lucid.set" (list $env "LUCID_IMAGE_PULL_SECRETS" .imagePullSecrets) -}}
   {{- include "lucid.set" (list $env "LUCID_ALLOW_SKIP_SERVICE_ACCOUNTS" .allowSkipServiceAccounts) -}}
@@ -94,7 +94,7 @@ policy: the validator plans the chains again to judge them. Takes root, name, an
 {{- end -}}
 
 {{- with $values.notary -}}
-  {{- $_ := set $env "LUCID_STRICT_NOTARIZATION" (toString .strict) -}}
+  {{- $_ := set $env "LUCID_STRICT_NOTARIZATION" (include "lucid.strict" $.root | default "false") -}}
   {{- include "lucid.set" (list $env "LUCID_VERIFIER_URL" (include "lucid.verifierUrl" $.root)) -}}
   {{- include "lucid.set" (list $env "LUCID_VERIFIER_TIMEOUT_MS" .timeoutMs) -}}
   {{- include "lucid.set" (list $env "LUCID_VERIFIER_RETRIES" .retries) -}}
@@ -126,8 +126,8 @@ policy: the validator plans the chains again to judge them. Takes root, name, an
   {{- include "lucid.setEvenEmpty" (list $env "LUCID_TIER_LABEL" .tierLabel) -}}
   {{- include "lucid.setEvenEmpty" (list $env "LUCID_TIER_VALUES" .tierValues) -}}
   {{- include "lucid.setEvenEmpty" (list $env "LUCID_BREAK_GLASS_PATTERN" .breakGlass.pattern) -}}
-  {{- if .breakGlass.accessReview -}}{{- $_ := set $env "LUCID_BREAK_GLASS_ACCESS_REVIEW" "true" -}}{{- end -}}
-  {{- if .requireNonRoot -}}{{- $_ := set $env "LUCID_REQUIRE_NON_ROOT" "true" -}}{{- end -}}
+  {{- if include "lucid.accessReview" $.root -}}{{- $_ := set $env "LUCID_BREAK_GLASS_ACCESS_REVIEW" "true" -}}{{- end -}}
+  {{- if include "lucid.requireNonRoot" $.root -}}{{- $_ := set $env "LUCID_REQUIRE_NON_ROOT" "true" -}}{{- end -}}
   {{- if .exemptions -}}{{- $_ := set $env "LUCID_EXEMPTIONS" "/etc/lucid/policy/exemptions.yaml" -}}{{- end -}}
 {{- end -}}
 

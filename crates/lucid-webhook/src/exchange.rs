@@ -44,7 +44,7 @@ where
         return refuse(StatusCode::NOT_FOUND, &format!("no webhook at {}", head.uri.path()));
     };
     let answer = match &route.target {
-        Target::Admission(_) | Target::Conversion(_) if is_stranger => {
+        Target::Admission(_) if is_stranger => {
             let (head, body) = request.into_parts();
             bodies.admission.discard(&head.headers, body).await;
             Err(Refusal::bad(StatusCode::FORBIDDEN, "only clients with a certificate may call webhooks"))

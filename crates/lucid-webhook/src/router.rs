@@ -174,9 +174,11 @@ impl Router {
         })
     }
 
-    /// Lets only clients with a certificate call webhooks and conversions; others are answered with 403. Who is verified, and
-    /// against which authorities, is for the TLS configuration to say: have it ask for certificates, and not require them,
-    /// where a [`service`](Self::service) is for clients without.
+    /// Answers calls of webhooks with 403 unless the client presented a certificate.
+    ///
+    /// The TLS configuration verifies certificates: have it ask for them and not require them. Conversions and
+    /// [services](Self::service) stay open to clients without one, because API servers never present a certificate when they
+    /// convert objects.
     #[must_use]
     pub fn with_client_certificates(mut self) -> Self {
         self.client_certificates = true;

@@ -14,9 +14,11 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_t
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use url::Url;
 
 use super::report::{Check, Status, Unread};
@@ -24,6 +26,8 @@ use super::report::{Check, Status, Unread};
 const CHECK: &str = "endpoints";
 /// How long a connection and its handshake may take.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// Most bytes of an answer's status line.
+const ANSWER_BYTES: u64 = 1024;
 
 /// Where the API server calls a webhook.
 pub(super) struct Endpoint {
@@ -31,6 +35,8 @@ pub(super) struct Endpoint {
     pub(super) name: String,
     /// Where that leads: `host:port`.
     pub(super) addresses: Vec<String>,
+    /// Path of the webhook.
+    pub(super) path: String,
     /// What was found of a Service; nothing is of a URL.
     pub(super) check: Option<Check>,
 }
@@ -44,22 +50,24 @@ impl Endpoint {
                 let port = service["port"].as_i64().unwrap_or(443);
                 let (addresses, check) = of_service(client, namespace, name, port).await;
                 let check = Some(check.of(format!("Service {namespace}/{name}")));
-                Self { name: format!("{name}.{namespace}.svc"), addresses, check }
+                let path = service["path"].as_str().unwrap_or("/").to_owned();
+                Self { name: format!("{name}.{namespace}.svc"), addresses, path, check }
             }
             _ => {
                 let url = client_config["url"].as_str().unwrap_or_default();
-                let (name, address) = of_url(url).unwrap_or_default();
-                Self { name, addresses: vec![address], check: None }
+                let (name, address, path) = of_url(url).unwrap_or_default();
+                Self { name, addresses: vec![address], path, check: None }
             }
         }
     }
 }
 
-fn of_url(url: &str) -> Option<(String, String)> {
+/// Name, address and path.
+fn of_url(url: &str) -> Option<(String, String, String)> {
     let url: Url = url.parse().ok()?;
     let host = url.host_str()?;
     let name = host.trim_start_matches('[').trim_end_matches(']');
-    Some((name.to_owned(), format!("{host}:{}", url.port_or_known_default()?)))
+    Some((name.to_owned(), format!("{host}:{}", url.port_or_known_default()?), url.path().to_owned()))
 }
 
 async fn of_service(client: &Client, namespace: &str, name: &str, port: i64) -> (Vec<String>, Check) {
@@ -136,8 +144,48 @@ async fn of_service(client: &Client, namespace: &str, name: &str, port: i64) -> 
     (addresses, check)
 }
 
-/// The certificates that are shown at `address`, the server's own first.
+/// Certificates that the server at `address` presents, its own first.
 pub(super) async fn shown(address: &str, name: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let connect = async {
+        let (connected, seen) = connect(address, name).await?;
+        // A server that demands a client certificate may refuse the connection after it has presented its own.
+        match (connected, seen.is_empty()) {
+            (Err(error), true) => Err(error),
+            _ => Ok(seen),
+        }
+    };
+    within_patience(connect).await
+}
+
+/// Status of the answer to a call without a client certificate. The body is empty, so nothing is judged.
+pub(super) async fn anonymous_call(address: &str, endpoint: &Endpoint) -> Result<u16, String> {
+    let Endpoint { name, path, .. } = endpoint;
+    let call = async {
+        let mut stream = connect(address, name).await?.0?;
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: {name}\r\ncontent-type: application/json\r\ncontent-length: 0\r\n\
+             connection: close\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.map_err(|error| error.to_string())?;
+        let mut lines = BufReader::new(stream.take(ANSWER_BYTES)).lines();
+        let line = lines.next_line().await.map_err(|error| error.to_string())?.unwrap_or_default();
+        let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
+        status.ok_or_else(|| "the answer is not HTTP".to_owned())
+    };
+    within_patience(call).await
+}
+
+async fn within_patience<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    timeout(PATIENCE, work)
+        .await
+        .unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())))
+}
+
+/// A connection without a client certificate, and the certificates that the server presents.
+async fn connect(
+    address: &str,
+    name: &str,
+) -> Result<(Result<TlsStream<TcpStream>, String>, Vec<CertificateDer<'static>>), String> {
     let look = Arc::new(Look { seen: Mutex::default(), provider: aws_lc_rs::default_provider() });
     let provider = Arc::new(look.provider.clone());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
@@ -145,19 +193,10 @@ pub(super) async fn shown(address: &str, name: &str) -> Result<Vec<CertificateDe
     let verifier: Arc<dyn ServerCertVerifier> = Arc::clone(&look) as _;
     let config = config.with_custom_certificate_verifier(verifier).with_no_client_auth();
     let name = ServerName::try_from(name.to_owned()).map_err(|error| error.to_string())?;
-    let connect = async {
-        let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
-        let connected = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
-        // Who asks for a certificate of ours may refuse us afterwards: its own was seen.
-        let seen = look.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match (connected, seen.is_empty()) {
-            (Err(error), true) => Err(error.to_string()),
-            _ => Ok(seen),
-        }
-    };
-    timeout(PATIENCE, connect)
-        .await
-        .unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())))
+    let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+    let connected = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
+    let seen = look.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    Ok((connected.map_err(|error| error.to_string()), seen))
 }
 
 /// Accepts whatever is shown, for it is looked at and nothing is sent.
@@ -219,12 +258,12 @@ impl ServerCertVerifier for Look {
 mod tests {
     #[test]
     fn a_url_gives_the_name_of_the_certificate_and_the_address() {
-        for (url, name, address) in [
-            ("https://127.0.0.1:8443/mutate", "127.0.0.1", "127.0.0.1:8443"),
-            ("https://hooks.example/mutate", "hooks.example", "hooks.example:443"),
-            ("https://[::1]:8443/", "::1", "[::1]:8443"),
+        for (url, name, address, path) in [
+            ("https://127.0.0.1:8443/mutate", "127.0.0.1", "127.0.0.1:8443", "/mutate"),
+            ("https://hooks.example/mutate", "hooks.example", "hooks.example:443", "/mutate"),
+            ("https://[::1]:8443/", "::1", "[::1]:8443", "/"),
         ] {
-            assert_eq!(super::of_url(url), Some((name.to_owned(), address.to_owned())));
+            assert_eq!(super::of_url(url), Some((name.to_owned(), address.to_owned(), path.to_owned())));
         }
     }
 }

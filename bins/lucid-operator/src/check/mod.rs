@@ -3,10 +3,11 @@
 //! Nothing is changed. What may not be looked at is told with the right that is missing, and keeps nobody from the rest.
 //!
 //! [`report`] is what is printed. Each other module makes checks: [`told`] of the Deployments and StatefulSets, [`permissions`] of what they may do, [`registration`] of what
-//! the API server calls, [`backstop`] of what it refuses by itself, [`endpoint`] and [`certificate`] of where it does, [`reachable`] of whether it gets an answer,
+//! the API server calls, [`backstop`] of what it refuses by itself, [`endpoint`] and [`certificate`] of where it does, [`callers`] of who else may, [`reachable`] of whether it gets an answer,
 //! [`namespaces`] and [`overlap`] of what else is called there, [`configuration`] of the catalogue, [`pods`] of the pods.
 
 mod backstop;
+mod callers;
 mod certificate;
 mod configuration;
 mod endpoint;
@@ -135,15 +136,22 @@ async fn look(client: &Client, args: &CheckArgs) -> Result<Report, CheckError> {
 
     let registrations = Registrations::read(client, &operator, &validator).await;
     report.extend(registrations.checks.clone());
+    // Whether the programs demand a client certificate, as far as their settings are known.
+    let settings = [
+        operator.is_known.then_some(&operator.args.serving.certificates),
+        validator.is_known.then_some(&validator.args.serving.certificates),
+    ];
+    let demanded =
+        settings.into_iter().flatten().map(|it| it.client_ca.is_some()).reduce(|all, it| all && it);
     let mut seen = Vec::new();
     for registered in registrations.all() {
         let endpoint = Endpoint::of(client, &registered.webhook["clientConfig"]).await;
         // They share a Service as a rule.
-        if let Some(check) = &endpoint.check
-            && !seen.contains(&endpoint.name)
-        {
-            report.extend([check.clone()]);
-            seen.push(endpoint.name.clone());
+        let server = (endpoint.name.clone(), endpoint.addresses.clone());
+        if !seen.contains(&server) {
+            report.extend(endpoint.check.clone());
+            report.extend([callers::check(&endpoint, demanded).await]);
+            seen.push(server);
         }
         report.extend([certificate::check(registered, &endpoint).await]);
     }

@@ -89,7 +89,7 @@ async fn status(
 }
 
 #[tokio::test]
-async fn where_clients_need_a_certificate_webhooks_and_conversions_refuse_who_has_none() {
+async fn where_clients_need_a_certificate_webhooks_refuse_others_and_conversions_answer() {
     let (server_ca, client_ca) = (Authority::new(), Authority::new());
     let clients = ClientCertificates::optional(client_ca.pem.as_bytes()).unwrap();
     let tls = ServerTls::new(server_ca.localhost()).with_clients(&clients).build().unwrap();
@@ -101,7 +101,7 @@ async fn where_clients_need_a_certificate_webhooks_and_conversions_refuse_who_ha
     let known = client_ca.client("kube-apiserver", &[]);
     let stranger = Authority::new().client("kube-apiserver", &[]);
     for (path, with, without) in
-        [("/allow", 200, 403), ("/convert", 400, 403), ("/tell", 418, 418), ("/none", 404, 404)]
+        [("/allow", 200, 403), ("/convert", 400, 400), ("/tell", 418, 418), ("/none", 404, 404)]
     {
         assert_eq!(status(address, &server_ca, Some(&known), path).await, Some(with), "{path}");
         assert_eq!(status(address, &server_ca, None, path).await, Some(without), "{path}");

@@ -4,6 +4,7 @@ use lucid_e2e::Operator;
 use lucid_testbed::Cluster;
 
 use super::{Authority, Pair, is_admitted, logged};
+use crate::auditor;
 use crate::common::{cluster, create, eventually_holds, operator, prepare, secured};
 
 /// What a client gets to hear with this certificate: the status of the answer, or nothing without a handshake.
@@ -88,6 +89,51 @@ async fn an_api_server_with_its_certificate_is_answered_and_others_have_only_wha
     }
     let open = reqwest::get(operator.admin_url("/audit")).await.unwrap();
     assert_eq!(open.status(), 404, "the token would travel in the clear");
+}
+
+/// API servers present no certificate to conversion webhooks, whatever they are configured with.
+#[tokio::test]
+async fn auditors_are_converted_where_only_api_servers_may_call() {
+    let cluster = prepare(Cluster::builder().webhook_client("kube-apiserver").start().await.unwrap()).await;
+    let authority = cluster.authority_path().to_str().unwrap().to_owned();
+    let _operator = operator(&cluster, |operator| operator.env("LUCID_CLIENT_CA", authority)).await;
+    auditor::define(&cluster).await;
+    auditor::apply(&cluster, &auditor::structured("pii", "r.test/pii:1"));
+    let flat_port = ["get", "auditors.v1alpha1.lucid.computing", "pii", "-o", "jsonpath={.spec.port}"];
+    auditor::until(&cluster, &flat_port, |text| text == "9000").await;
+}
+
+/// The block of docs/authentication.md that begins with this comment.
+fn block(first_line: &str) -> String {
+    let page = include_str!("../../../../docs/authentication.md");
+    let block = page.split("```yaml\n").find(|block| block.trim_start().starts_with(first_line)).unwrap();
+    block.split("```").next().unwrap().to_owned()
+}
+
+/// What the page tells API servers is what they are told in the tests above, apart from paths.
+#[tokio::test]
+async fn the_page_has_the_configuration_that_api_servers_of_the_tests_run_with() {
+    let cluster = Cluster::builder().webhook_client("kube-apiserver").start().await.unwrap();
+    let files: Vec<String> = std::fs::read_dir(cluster.folder())
+        .unwrap()
+        .filter_map(|entry| std::fs::read_to_string(entry.unwrap().path()).ok())
+        .collect();
+    let parse = |text: &str| serde_yaml::from_str::<serde_yaml::Value>(text).unwrap();
+    let admission = files.iter().find(|text| text.contains("kind: AdmissionConfiguration")).unwrap();
+    let mut admission = parse(admission);
+    let path = "/etc/kubernetes/admission/kubeconfig.yaml";
+    for plugin in admission["plugins"].as_sequence_mut().unwrap() {
+        plugin["configuration"]["kubeConfigFile"] = path.into();
+    }
+    assert_eq!(parse(&block("# /etc/kubernetes/admission/config.yaml")), admission);
+
+    let kubeconfig = files.iter().find(|text| text.contains("name: '*'")).unwrap();
+    let mut kubeconfig = parse(kubeconfig);
+    let user = kubeconfig["users"][0]["user"].as_mapping_mut().unwrap();
+    user.clear();
+    user.insert("client-certificate".into(), "/etc/kubernetes/admission/client.crt".into());
+    user.insert("client-key".into(), "/etc/kubernetes/admission/client.key".into());
+    assert_eq!(parse(&block("# /etc/kubernetes/admission/kubeconfig.yaml")), kubeconfig);
 }
 
 #[tokio::test]

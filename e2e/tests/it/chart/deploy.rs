@@ -106,8 +106,37 @@ fn deployment<'a>(documents: &'a mut [Value], name: &str) -> &'a mut Value {
     documents.iter_mut().find(|it| key(it) == ("Deployment", name)).unwrap()
 }
 
+/// Variables of the last step, apart from the mode: those of the chart's profile.
+const PRODUCTION: [(&str, &str); 5] = [
+    ("LUCID_CLIENT_CA", "/etc/lucid/client-ca/ca.crt"),
+    ("LUCID_STRICT_NOTARIZATION", "true"),
+    ("LUCID_INTERCEPT", "redirect"),
+    ("LUCID_BREAK_GLASS_ACCESS_REVIEW", "true"),
+    ("LUCID_REQUIRE_NON_ROOT", "true"),
+];
+
+/// Takes the variables of [`PRODUCTION`] out of a Deployment.
+fn take_production(deployment: &mut Value) -> Vec<Value> {
+    let env = deployment["spec"]["template"]["spec"]["containers"][0]["env"].as_sequence_mut().unwrap();
+    env.extract_if(.., |it| PRODUCTION.iter().any(|(name, _)| it["name"] == *name)).collect()
+}
+
+/// Takes what the last step sets out of a Deployment.
+fn without_production(deployment: &mut Value) {
+    let taken = take_production(deployment);
+    for (name, value) in PRODUCTION {
+        assert!(taken.iter().any(|it| it["name"] == name && it["value"] == value), "{name}: {taken:?}");
+    }
+    let pod = &mut deployment["spec"]["template"]["spec"];
+    let container = &mut pod["containers"][0];
+    let mounts = container.as_mapping_mut().unwrap().remove("volumeMounts").unwrap();
+    assert_eq!(mounts[0]["mountPath"], "/etc/lucid/client-ca");
+    let volumes = pod.as_mapping_mut().unwrap().remove("volumes").unwrap();
+    assert_eq!(volumes[0]["configMap"]["name"], "lucid-client-ca");
+}
+
 #[tokio::test]
-async fn each_step_of_the_roll_out_is_an_overlay_that_changes_replicas_and_mode_alone() {
+async fn each_step_is_an_overlay_of_replicas_and_mode_and_the_last_one_of_the_profile() {
     for (folder, programs) in ROLL_OUTS {
         let mut base = kustomized("").await;
         if programs.contains(&"lucid-validator") {
@@ -125,6 +154,10 @@ async fn each_step_of_the_roll_out_is_an_overlay_that_changes_replicas_and_mode_
                 let env = made["spec"]["template"]["spec"]["containers"][0]["env"].as_sequence_mut().unwrap();
                 let at = env.iter().position(|it| it["name"] == "LUCID_ADMISSION_MODE").unwrap();
                 assert_eq!(env.remove(at)["value"], mode, "{folder}/{step}: {program}");
+                if step == "4" {
+                    without_production(made);
+                    take_production(deployment(&mut expected, program));
+                }
             }
             assert_eq!(found, expected, "{folder}/{step}");
         }
@@ -135,14 +168,15 @@ async fn each_step_of_the_roll_out_is_an_overlay_that_changes_replicas_and_mode_
 async fn the_steps_are_the_same_as_values_of_the_chart() {
     for step in 1..=4 {
         let values = format!("--values={}/canary/{step}.yaml", super::CHART);
-        let rendered = template("lucid-system", &["webhooks.validating.by=both"], &[values]).await.unwrap();
+        let set = ["webhooks.validating.by=both", "notary.url=http://lucid-verifier.lucid-system.svc:8080"];
+        let rendered = template("lucid-system", &set, &[values]).await.unwrap();
         let facts = |mut documents: Vec<Value>| {
             ["lucid-operator", "lucid-validator"].map(|program| {
                 let found = deployment(&mut documents, program);
-                let container = &found["spec"]["template"]["spec"]["containers"][0];
-                let mut env = container["env"].as_sequence().unwrap().iter();
-                let mode = env.find(|it| it["name"] == "LUCID_ADMISSION_MODE").unwrap();
-                (found["spec"]["replicas"].clone(), mode["value"].clone())
+                let pod = &found["spec"]["template"]["spec"];
+                let mut env = pod["containers"][0]["env"].as_sequence().unwrap().clone();
+                env.sort_by_key(|it| it["name"].as_str().map(str::to_owned));
+                (found["spec"]["replicas"].clone(), env, pod["volumes"].clone())
             })
         };
         assert_eq!(

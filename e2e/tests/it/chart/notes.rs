@@ -27,7 +27,32 @@ async fn each_mode_is_told_what_it_is_good_for_and_what_to_do_next() {
             &["lucid-validator"],
         ),
         (&["notary.strict=true", "notary.url=https://v.test"], &["by digest"], &["In production"]),
-        (&["notary.strict=true", "notary.url=https://v.test", PII, BY_DIGEST], &[], &["Note: "]),
+        (
+            &[
+                "notary.strict=true",
+                "notary.url=https://v.test",
+                PII,
+                BY_DIGEST,
+                "webhooks.clientCa.configMap=ca",
+            ],
+            &[],
+            &["Note: "],
+        ),
+        (
+            &[],
+            &["Every pod can call the webhooks", "profile=production"],
+            &["policy.admissionMode is enforce"],
+        ),
+        (
+            &["profile=production", "notary.url=https://v.test", "webhooks.clientCa.configMap=ca"],
+            &["refuses images only, until policy.admissionMode is enforce"],
+            &["Every pod can call", "only warned of"],
+        ),
+        (
+            &["networkPolicy.enabled=true", "networkPolicy.apiServerCidrs[0]=10.0.0.1/32"],
+            &[],
+            &["Every pod can call"],
+        ),
         (
             &["webhooks.namespaceSelector=team=x", "webhooks.objectSelector=audit=yes"],
             &["team=x", "audit=yes"],

@@ -108,7 +108,8 @@ async fn another_chart_may_make_this_one_optional() {
 #[tokio::test]
 async fn values_of_the_documents_are_accepted() {
     let page = |name| fs::read_to_string(Path::new(CHART).join("../../docs").join(name)).unwrap();
-    let page = page("install.md") + &page("observability.md") + &page("audit-log.md");
+    let page =
+        page("install.md") + &page("observability.md") + &page("audit-log.md") + &page("authentication.md");
     let blocks = Regex::new("(?s)```yaml\n( *(?:metrics:|operator:|# values.yaml)\n.*?)```").unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("values.yaml");
@@ -121,5 +122,5 @@ async fn values_of_the_documents_are_accepted() {
             .unwrap_or_else(|said| panic!("{}{said}", &block[1]));
         found += 1;
     }
-    assert_eq!(found, 5);
+    assert_eq!(found, 7);
 }

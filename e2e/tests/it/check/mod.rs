@@ -1,5 +1,6 @@
 //! `lucid-operator check`: each check's good and bad side, on a real API server.
 
+mod callers;
 mod permissions;
 mod validator;
 
@@ -102,6 +103,8 @@ async fn all_is_well_where_an_operator_runs_and_nothing_is_changed_by_looking() 
         checked.assert("certificate", webhook, "ok", &["1 of 1 servers", "until 20"]);
     }
     checked.assert("operator", "", "warning", &["no Deployment lucid-system/lucid-operator"]);
+    let anybody = ["anybody can call the webhooks", "LUCID_CLIENT_CA", "docs/authentication.md"];
+    checked.assert("callers", "", "warning", &anybody);
     checked.assert("selectors", "", "ok", &["shop"]);
     checked.assert("overlap", "", "ok", &[]);
     checked.assert("configuration", "", "ok", &[]);
