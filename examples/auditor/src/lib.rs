@@ -120,8 +120,8 @@ impl Auditor {
         match (&parts.method, parts.uri.path()) {
             // The rules in the pod lead the kubelet's probe of the model's port here as well; the port that it meant is in
             // `Host`.
-            (&Method::GET | &Method::HEAD, path @ "/health")
-                if !self.settings.is_probe_of_the_model(path, &parts.headers) =>
+            (&Method::GET | &Method::HEAD, "/health")
+                if !self.settings.is_probe_of_the_model(&parts.method, &parts.uri, &parts.headers) =>
             {
                 Json(json!({"status": "ok"})).into_response()
             }

@@ -3,9 +3,9 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use hyper::Uri;
 use hyper::header::{HOST, HeaderMap};
-use hyper::http::uri::Authority;
+use hyper::http::uri::{Authority, PathAndQuery};
+use hyper::{Method, Uri};
 use snafu::Snafu;
 
 use crate::Phrases;
@@ -96,12 +96,15 @@ impl Settings {
         })
     }
 
-    /// Whether a request for `path` asks how the model is: it is one of the model's probes, and was not sent to this
-    /// auditor's port.
-    pub(crate) fn is_probe_of_the_model(&self, path: &str, headers: &HeaderMap) -> bool {
+    /// Returns whether the request is a probe of the model: GET for exactly one of the probes' paths, query included, at
+    /// another port than this auditor's.
+    pub(crate) fn is_probe_of_the_model(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
+        let path = uri.path_and_query().map_or("", PathAndQuery::as_str);
         let host = headers.get(HOST).and_then(|host| host.to_str().ok());
         let port = host.and_then(|host| host.parse::<Authority>().ok()?.port_u16());
-        port.is_some_and(|port| port != self.port) && self.probe_paths.iter().any(|probe| probe == path)
+        method == Method::GET
+            && port.is_some_and(|port| port != self.port)
+            && self.probe_paths.iter().any(|probe| probe == path)
     }
 }
 
@@ -181,19 +184,27 @@ mod tests {
         let variables = [
             ("LUCID_CHAIN_NEXT", "http://localhost:5000"),
             ("PORT", "8090"),
-            ("LUCID_PROBE_PATHS", "/health"),
+            ("LUCID_PROBE_PATHS", "/health,/ready?deep=1"),
         ];
         let settings = settings(&variables).unwrap();
-        for (host, path, is_probe) in [
-            ("10.0.0.7:5000", "/health", true),
-            ("[fd00::7]:5000", "/health", true),
-            ("10.0.0.7:8090", "/health", false),
-            ("10.0.0.7:5000", "/ready", false),
-            ("model", "/health", false),
+        for (host, method, path, is_probe) in [
+            ("10.0.0.7:5000", Method::GET, "/health", true),
+            ("[fd00::7]:5000", Method::GET, "/health", true),
+            ("10.0.0.7:5000", Method::GET, "/ready?deep=1", true),
+            ("10.0.0.7:8090", Method::GET, "/health", false),
+            ("10.0.0.7:5000", Method::GET, "/ready", false),
+            ("10.0.0.7:5000", Method::GET, "/health?deep=1", false),
+            ("10.0.0.7:5000", Method::GET, "/health/", false),
+            ("10.0.0.7:5000", Method::GET, "/%68ealth", false),
+            ("10.0.0.7:5000", Method::POST, "/health", false),
+            ("10.0.0.7:5000", Method::HEAD, "/health", false),
+            ("model", Method::GET, "/health", false),
         ] {
             let headers = HeaderMap::from_iter([(HOST, host.parse().unwrap())]);
-            assert_eq!(settings.is_probe_of_the_model(path, &headers), is_probe, "{host} {path}");
+            let found = settings.is_probe_of_the_model(&method, &path.parse().unwrap(), &headers);
+            assert_eq!(found, is_probe, "{host} {method} {path}");
         }
-        assert!(!settings.is_probe_of_the_model("/health", &HeaderMap::new()));
+        let health = Uri::from_static("/health");
+        assert!(!settings.is_probe_of_the_model(&Method::GET, &health, &HeaderMap::new()));
     }
 }

@@ -1,7 +1,7 @@
 //! What reaches the model, and what comes back.
 
 use axum::Router;
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::routing::any;
 use serde_json::{Value, json};
 
@@ -89,6 +89,28 @@ async fn health_is_the_auditors_but_for_the_probe_of_the_model() {
         502,
         "the model is not up, and its probe says so"
     );
+}
+
+#[tokio::test]
+async fn requests_at_the_paths_of_probes_are_judged() {
+    let probes = [("LUCID_AUDITOR_PORT", "8090"), ("LUCID_PROBE_PATHS", "/health,/v1/chat")];
+    let first = chain(serve(example_model::router()).await, &probes).await;
+    for (method, path) in [
+        (Method::POST, "/health"),
+        (Method::PUT, "/v1/chat"),
+        (Method::GET, "/v1/chat"),
+        (Method::GET, "/v1/chat?x=1"),
+        (Method::GET, "/v1/chat/more"),
+        (Method::GET, "/v1/%63hat"),
+    ] {
+        let ask = |text: &'static str| {
+            let request = client().request(method.clone(), format!("http://{first}{path}"));
+            request.header("host", "10.0.0.7:5000").body(text).send()
+        };
+        assert_eq!(ask("the secret word").await.unwrap().status(), 403, "{method} {path}");
+        let passed: Value = ask("hello").await.unwrap().json().await.unwrap();
+        assert_eq!((&passed["uri"], &passed["body"]), (&json!(path), &json!("hello")), "{method} {path}");
+    }
 }
 
 #[tokio::test]
