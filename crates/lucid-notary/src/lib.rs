@@ -24,7 +24,7 @@
 //!
 //! # Layout
 //!
-//! - [`mod@reference`], [`digest`], [`verdict`], [`checked`]: values, without I/O.
+//! - [`mod@reference`], [`pattern`], [`digest`], [`verdict`], [`checked`]: values, without I/O.
 //! - `client` (feature `client`, on by default): the Verifier as a `tower::Service` from [`Digest`] to answer, the layers
 //!   that stand in front of it, each usable alone, and `Verifier`, which is all of them in order. Built without it, the
 //!   crate depends on serde and snafu only.
@@ -40,12 +40,15 @@ pub mod checked;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod digest;
+pub mod pattern;
 pub mod reference;
+mod registry;
 mod text;
 pub mod verdict;
 
 pub use checked::{Checked, Provenance};
 pub use digest::Digest;
+pub use pattern::{ImagePattern, ImagePatternError};
 pub use reference::ImageReference;
 pub use verdict::Verdict;
 

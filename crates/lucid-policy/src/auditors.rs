@@ -10,7 +10,6 @@ use lucid_notary::reference::ReferenceError;
 use lucid_notary::{Digest, ImageReference};
 
 use crate::case::{Case, says_auditor, says_init};
-use crate::registry::is_same_repository;
 
 /// The environment variable by which a container says that it is an auditor.
 pub(crate) const AUDITOR_ID: &str = "LUCID_AUDITOR_ID";
@@ -184,7 +183,7 @@ impl Case<'_> {
 
     fn is_image_of_auditor(&self, image: &ImageReference) -> bool {
         self.catalogues.iter().any(|catalogue| catalogue.auditor_of_image(image).is_some())
-            || is_same_repository(image, self.init_image)
+            || image.has_repository_of(self.init_image)
     }
 
     /// Whether a container of this name ran the same image before the update.

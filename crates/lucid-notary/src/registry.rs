@@ -1,6 +1,6 @@
 //! Where an image is pulled from, in one spelling.
 
-use lucid_notary::ImageReference;
+use crate::reference::ImageReference;
 
 /// The host and port of a registry. The case of a host means nothing, 443 is the port anyway, and a port may have leading
 /// zeros.
@@ -25,7 +25,10 @@ impl Registry {
     }
 }
 
-/// Whether both come from the same repository, whatever tag and digest.
-pub(crate) fn is_same_repository(one: &ImageReference, other: &ImageReference) -> bool {
-    one.repository() == other.repository() && Registry::of(one) == Registry::of(other)
+impl ImageReference {
+    /// Returns whether both images come from the same repository, whatever tag and digest.
+    #[must_use]
+    pub fn has_repository_of(&self, other: &Self) -> bool {
+        self.repository() == other.repository() && Registry::of(self) == Registry::of(other)
+    }
 }
