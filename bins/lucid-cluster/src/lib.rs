@@ -21,7 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lucid_chain::{
-    Catalogue, Configuration, ConfigurationError, NamespaceChain, Overrides, PodSecurity, SkipPolicy,
+    Catalogue, Configuration, ConfigurationError, NamespaceChain, Overrides, PodChoices, PodSecurity,
+    SkipPolicy,
 };
 use lucid_notary::ImageReference;
 use snafu::Snafu;
@@ -89,6 +90,8 @@ pub struct NamespaceView {
     pub enabled: bool,
     /// Whether the namespace demands a chain of every pod: label or annotation `lucid.computing/require-chain: "true"`.
     pub requires_chain: bool,
+    /// Annotations of pods that count in the namespace: label or annotation `lucid.computing/pod-choices`.
+    pub pod_choices: PodChoices,
     /// What stands in ConfigMaps and objects and cannot be used; the last good content stays in force.
     pub problems: Vec<String>,
 }
@@ -146,8 +149,8 @@ impl ClusterConfiguration {
         })
     }
 
-    /// Every catalogue whose auditors may run in `namespace`: the built-in one, the cluster's, the namespace's. Needs no
-    /// labels of namespaces.
+    /// Every catalogue whose auditors may run in `namespace`: the built-in one, the cluster's, and, once the namespace is
+    /// known, its own.
     ///
     /// # Errors
     ///

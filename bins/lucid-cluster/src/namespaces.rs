@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lucid_chain::{Configuration, NamespaceChain, PodSecurity, keys};
+use lucid_chain::{
+    AuditorImages, Configuration, NamespaceChain, PodChoices, PodSecurity, keys, requires_chain,
+};
 
 /// `data` of a ConfigMap.
 pub(crate) type Data = BTreeMap<String, String>;
@@ -16,21 +18,28 @@ pub(crate) struct Namespaces {
 }
 
 /// What labels and annotations of a namespace say; no others are kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Labels {
     pub(crate) pod_security: PodSecurity,
     pub(crate) is_enabled: bool,
     pub(crate) requires_chain: bool,
+    pub(crate) pod_choices: PodChoices,
+    pub(crate) auditor_images: AuditorImages,
+    /// Invalid settings.
+    pub(crate) problems: Vec<String>,
 }
 
 impl Labels {
     pub(crate) fn of(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> Self {
-        let is_true =
-            |map: &BTreeMap<String, String>, key| map.get(key).is_some_and(|value| value == keys::TRUE);
+        let (pod_choices, of_choices) = PodChoices::of_namespace(labels, annotations);
+        let (auditor_images, of_images) = AuditorImages::of_namespace(annotations);
         Self {
             pod_security: PodSecurity::of_labels(labels),
-            is_enabled: is_true(labels, keys::ENABLED_LABEL),
-            requires_chain: is_true(labels, keys::REQUIRE_CHAIN) || is_true(annotations, keys::REQUIRE_CHAIN),
+            is_enabled: labels.get(keys::ENABLED_LABEL).is_some_and(|value| value == keys::TRUE),
+            requires_chain: requires_chain(labels, annotations),
+            pod_choices,
+            auditor_images,
+            problems: of_choices.into_iter().chain(of_images).collect(),
         }
     }
 }
@@ -49,7 +58,7 @@ impl Namespaces {
     }
 
     pub(crate) fn labels(&self, name: &str) -> Option<Labels> {
-        self.labels.as_ref()?.get(name).copied()
+        self.labels.as_ref()?.get(name).cloned()
     }
 
     /// The names of those with a ConfigMap.
@@ -94,8 +103,8 @@ impl Namespaces {
 
 /// ConfigMap `lucid-auditor-chain` of a namespace.
 ///
-/// It is read against the cluster's catalogue when somebody asks for it, and again when the catalogue is another: with many
-/// namespaces a change of the catalogue is in force at once, and each namespace pays for itself.
+/// It is read against the cluster's catalogue when somebody asks for it, and again when the catalogue or the allowed images
+/// change: with many namespaces a change of the catalogue is in force at once, and each namespace pays for itself.
 #[derive(Debug)]
 pub(crate) struct Chain {
     data: Data,
@@ -107,6 +116,7 @@ pub(crate) struct Chain {
 pub(crate) struct Read {
     /// What it was read against.
     against: Option<Arc<Configuration>>,
+    images: AuditorImages,
     /// The last good one.
     pub(crate) chain: Option<Arc<NamespaceChain>>,
     pub(crate) problem: Option<String>,
@@ -115,17 +125,28 @@ pub(crate) struct Read {
 impl Chain {
     /// With the last good content of the ConfigMap `before`.
     pub(crate) fn new(data: Data, before: Option<&Self>) -> Self {
-        let chain = before.and_then(|before| before.lock().chain.clone());
-        Self { data, read: Mutex::new(Read { chain, ..Read::default() }) }
+        let (chain, images) = before
+            .map(|before| before.lock())
+            .map_or_else(Default::default, |read| (read.chain.clone(), read.images.clone()));
+        Self { data, read: Mutex::new(Read { chain, images, ..Read::default() }) }
     }
 
-    /// Reads it, if that has not been done against this catalogue.
-    pub(crate) fn read(&self, name: &str, configuration: &Arc<Configuration>) -> Read {
+    /// Reads it, if that has not been done against this catalogue and with these images.
+    pub(crate) fn read(
+        &self,
+        name: &str,
+        configuration: &Arc<Configuration>,
+        images: &AuditorImages,
+    ) -> Read {
         let mut read = self.lock();
+        if read.images != *images {
+            // The last good chain may contain an image that is no longer allowed.
+            *read = Read { images: images.clone(), ..Read::default() };
+        }
         if read.against.as_ref().is_some_and(|against| Arc::ptr_eq(against, configuration)) {
             return read.clone();
         }
-        match NamespaceChain::from_data(name, &self.data, configuration.catalogue()) {
+        match NamespaceChain::from_data(name, &self.data, configuration.catalogue(), images) {
             Ok(chain) => (read.chain, read.problem) = (Some(Arc::new(chain)), None),
             Err(error) => {
                 let kept =

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use arc_swap::ArcSwapOption;
-use lucid_chain::{Catalogue, keys};
+use lucid_chain::{AuditorImages, Catalogue, keys};
 use tokio::sync::watch;
 
 use crate::auditors::{AuditorObject, Auditors};
@@ -70,20 +70,27 @@ impl State {
             }
             namespaces.labels(namespace).ok_or(Unready::UnknownNamespace)?
         };
-        let own = chain.map(|chain| chain.read(namespace, &in_force.configuration)).unwrap_or_default();
+        let images = &labels.auditor_images;
+        let own =
+            chain.map(|chain| chain.read(namespace, &in_force.configuration, images)).unwrap_or_default();
+        let of_labels = labels.problems.iter().map(|problem| format!("namespace {namespace}, {problem}"));
         Ok(NamespaceView {
             configuration: Arc::clone(&in_force.configuration),
             namespace_chain: own.chain,
             pod_security: labels.pod_security,
             enabled: labels.is_enabled,
             requires_chain: labels.requires_chain,
-            problems: in_force.problems.iter().cloned().chain(own.problem).collect(),
+            pod_choices: labels.pod_choices,
+            problems: in_force.problems.iter().cloned().chain(of_labels).chain(own.problem).collect(),
         })
     }
 
     pub(crate) fn catalogues(&self, namespace: &str) -> Result<Vec<Catalogue>, String> {
         let (in_force, chain) = self.known(namespace)?;
-        let own = chain.and_then(|chain| chain.read(namespace, &in_force.configuration).chain);
+        let images = self.auditor_images(namespace);
+        let own = chain.zip(images);
+        let own =
+            own.and_then(|(chain, images)| chain.read(namespace, &in_force.configuration, &images).chain);
         let own = own.map(|chain| chain.catalogue().clone());
         let of_all = [Catalogue::builtin(), in_force.configuration.catalogue().clone()];
         Ok(of_all.into_iter().chain(own).collect())
@@ -136,8 +143,9 @@ impl State {
         let before = self.namespaces().chain(name);
         let chain = data.map(|data| Chain::new(data, before.as_deref()));
         // At once, so that it is the last good one if the next is not.
-        if let (Some(chain), Some(in_force)) = (&chain, self.in_force.load_full()) {
-            chain.read(name, &in_force.configuration);
+        let known = self.in_force.load_full().zip(self.auditor_images(name));
+        if let (Some(chain), Some((in_force, images))) = (&chain, known) {
+            chain.read(name, &in_force.configuration, &images);
         }
         self.namespaces_mut().set_chain(name, chain);
         self.changes.send_replace(());
@@ -169,9 +177,15 @@ impl State {
     /// Reads the chain of a namespace if nobody has asked for it since the catalogue is what it is, so that the catalogue of
     /// before can be forgotten.
     pub(crate) fn catch_up(&self, namespace: &str) {
-        if let Ok((in_force, Some(chain))) = self.known(namespace) {
-            chain.read(namespace, &in_force.configuration);
+        let images = self.auditor_images(namespace);
+        if let (Ok((in_force, Some(chain))), Some(images)) = (self.known(namespace), images) {
+            chain.read(namespace, &in_force.configuration, &images);
         }
+    }
+
+    /// The images that the namespace allows its own auditors; `None` while its annotations are not known.
+    fn auditor_images(&self, namespace: &str) -> Option<AuditorImages> {
+        self.namespaces().labels(namespace).map(|labels| labels.auditor_images)
     }
 
     // A poisoned lock says that a writer has panicked; what it was about to change is whole, and better than nothing.
@@ -191,7 +205,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use kube::api::DynamicObject;
-    use lucid_chain::PodSecurity;
+    use lucid_chain::{PodChoices, PodSecurity};
     use serde_json::json;
 
     use super::*;
@@ -279,6 +293,53 @@ mod tests {
     }
 
     #[test]
+    fn pod_choices_follow_the_namespace_and_an_invalid_value_is_reported() {
+        let state = synced();
+        assert_eq!(state.view("a").unwrap().pod_choices, PodChoices::All);
+        let map = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
+        let (none, required) = (BTreeMap::new(), map("lucid.computing/require-chain", "true"));
+        state.set_labels("a", Some(Labels::of(&required, &none)));
+        assert_eq!(state.view("a").unwrap().pod_choices, PodChoices::None);
+        state.set_labels("a", Some(Labels::of(&required, &map("lucid.computing/pod-choices", "chain"))));
+        let view = state.view("a").unwrap();
+        assert_eq!((view.pod_choices, view.problems), (PodChoices::Chain, vec![]));
+        state.set_labels("a", Some(Labels::of(&none, &map("lucid.computing/pod-choices", "some"))));
+        let view = state.view("a").unwrap();
+        assert_eq!(view.pod_choices, PodChoices::None);
+        assert!(
+            view.problems[0].starts_with(r#"namespace a, lucid.computing/pod-choices: found "some""#),
+            "{:?}",
+            view.problems
+        );
+    }
+
+    #[test]
+    fn own_images_of_a_namespace_end_with_the_permission_for_them() {
+        let state = synced();
+        let allow = |images: &str| {
+            let annotations = [("lucid.computing/auditor-images".to_owned(), images.to_owned())].into();
+            state.set_labels("a", Some(Labels::of(&BTreeMap::new(), &annotations)));
+        };
+        state.set_chain("a", Some(data("auditors.yaml", "chain: [{name: pii, image: own.test/p}]")));
+        assert_eq!(chain(&state, "a"), None);
+        let problems = state.view("a").unwrap().problems;
+        assert!(problems[0].contains("auditor pii: image is not the namespace's to set"), "{problems:?}");
+        assert!(problems[0].ends_with("it is ignored"), "{problems:?}");
+        assert_eq!(state.catalogues("a").unwrap().len(), 2);
+
+        allow("own.test");
+        allow("own.test/p");
+        assert_eq!(chain(&state, "a"), Some(vec!["pii".to_owned()]));
+        assert!(state.view("a").unwrap().problems.is_empty());
+        assert_eq!(state.catalogues("a").unwrap().len(), 3);
+        // The last good chain stays while the ConfigMap is invalid, but not without the permission.
+        state.set_chain("a", Some(data("auditors.yaml", "chain: 7")));
+        assert_eq!(chain(&state, "a"), Some(vec!["pii".to_owned()]));
+        allow("other.test/p");
+        assert_eq!((chain(&state, "a"), state.view("a").unwrap().problems.len()), (None, 1));
+    }
+
+    #[test]
     fn objects_lie_over_the_file_and_the_file_over_what_is_built_in() {
         let state = synced();
         let file = "chain: [{name: lucid-toxicity-auditor, image: file/t}, {name: lucid-pii-auditor, image: file/p}]";
@@ -286,6 +347,8 @@ mod tests {
         state.change_auditors(|auditors| auditors.set(auditor("pii", 1, "object/p")));
         assert_eq!(image(&state, "toxicity").as_deref(), Some("file/t"));
         assert_eq!(image(&state, "pii").as_deref(), Some("object/p"));
+        let annotations = [("lucid.computing/auditor-images".to_owned(), "docker.io/own".to_owned())].into();
+        state.set_labels("a", Some(Labels::of(&BTreeMap::new(), &annotations)));
         state.set_chain("a", Some(data("auditors.yaml", "chain: [{name: pii, image: own/p}]")));
         let own = state.view("a").unwrap().namespace_chain.unwrap();
         assert_eq!(own.chain()[0].image(), "own/p");

@@ -81,7 +81,8 @@ impl Injector {
         let inputs = Inputs::new(&view.configuration)
             .with_namespace(namespace)
             .with_namespace_chain(view.namespace_chain.as_deref())
-            .with_pod_security(view.pod_security);
+            .with_pod_security(view.pod_security)
+            .with_pod_choices(view.pod_choices);
         let answer = answer(&pod, plan(&pod, &inputs), &view.problems)?;
         self.metrics.planned(begin.elapsed());
         let Answer { mut response, outcome, notices, chain } = answer;

@@ -153,7 +153,8 @@ impl Validator {
         let catalogues = self.cluster.catalogues(namespace)?;
         let inputs = Inputs::new(&view.configuration)
             .with_namespace_chain(view.namespace_chain.as_deref())
-            .with_pod_security(view.pod_security);
+            .with_pod_security(view.pod_security)
+            .with_pod_choices(view.pod_choices);
         let case = Case::new(&subject, &inputs, &catalogues, view.requires_chain);
         let policy = self.policy.get().await;
         let auditors = case.auditors();

@@ -5,7 +5,7 @@ use std::{num::NonZeroU16, str::FromStr};
 use crate::{
     catalogue::{Auditor, Catalogue},
     chain, keys,
-    mode::{AuditMode, Direction, Intercept, ModeError, SidecarMode},
+    mode::{AuditMode, Direction, Intercept, ModeError, PodChoices, SidecarMode},
     pod::PodView,
     port,
     text::Excerpt,
@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The settings a pod's annotations hold. An annotation with an invalid value counts as absent
-/// and leaves a [`Warning`]; white space around a value does not matter.
+/// and leaves a [`Warning`], and so does one that the namespace's [`PodChoices`] exclude; white space around a value does not matter.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Annotations<'c> {
@@ -38,8 +38,13 @@ pub struct Annotations<'c> {
 impl<'c> Annotations<'c> {
     /// Reads the annotations of `pod`, with auditors as `catalogue` knows them, and adds to
     /// `warnings` what cannot be taken as written.
-    pub fn read(pod: &PodView<'_>, catalogue: &'c Catalogue, warnings: &mut Vec<Warning>) -> Self {
-        let mut reader = Reader { pod, warnings };
+    pub fn read(
+        pod: &PodView<'_>,
+        catalogue: &'c Catalogue,
+        choices: PodChoices,
+        warnings: &mut Vec<Warning>,
+    ) -> Self {
+        let mut reader = Reader { pod, choices, warnings };
         let auditors = |list: &str| chain::parse(catalogue, list).map_err(|error| error.to_string());
         Self {
             auditor_chain: reader.read(keys::AUDITOR_CHAIN, auditors),
@@ -58,6 +63,7 @@ impl<'c> Annotations<'c> {
 
 struct Reader<'r, 'a> {
     pod: &'r PodView<'a>,
+    choices: PodChoices,
     warnings: &'r mut Vec<Warning>,
 }
 
@@ -65,6 +71,10 @@ impl Reader<'_, '_> {
     /// The value of an annotation as `parse` understands it.
     fn read<T>(&mut self, key: &'static str, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         let value = self.pod.annotation(key)?;
+        if !self.choices.allows(key) {
+            self.warnings.push(Warning::ChoiceNotAllowed { key, choices: self.choices });
+            return None;
+        }
         match parse(value.trim()) {
             Ok(setting) => Some(setting),
             Err(problem) => {

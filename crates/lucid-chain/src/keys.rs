@@ -44,6 +44,12 @@ pub const STATUS: &str = "lucid.computing/status";
 /// Namespace label or annotation; with the value [`TRUE`] every pod of the namespace has to have its chain.
 pub const REQUIRE_CHAIN: &str = "lucid.computing/require-chain";
 
+/// Namespace label or annotation: the [`PodChoices`](crate::PodChoices) of the namespace.
+pub const POD_CHOICES: &str = "lucid.computing/pod-choices";
+
+/// Namespace annotation: the [`AuditorImages`](crate::AuditorImages) of the namespace.
+pub const AUDITOR_IMAGES: &str = "lucid.computing/auditor-images";
+
 /// Pod label: the ticket under which a pod is admitted that would be refused.
 pub const BREAK_GLASS: &str = "lucid.computing/break-glass";
 

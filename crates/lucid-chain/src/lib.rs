@@ -70,7 +70,7 @@
 //!
 //! For single settings the operator's [`Overrides`] win over the pod's annotations, these over the [`Defaults`] of an
 //! `auditors.yaml`, and these over what is built in or follows from the pod and its namespace ([`SettingSource`]). An
-//! annotation that cannot be understood never blocks the pod: it counts as
+//! annotation that cannot be understood, or that the namespace's [`PodChoices`] exclude, never blocks the pod: it counts as
 //! absent and leaves a [`Warning`].
 //!
 //! Names of auditors are looked up in a [`Catalogue`]: the built-in one, a file `auditors.yaml`
@@ -146,8 +146,8 @@ pub use catalogue::{
 };
 pub use chain::{ChainError, ChainSource, MAX_CHAIN};
 pub use configuration::{Configuration, ConfigurationError, DEFAULT_CHAIN, DEFAULT_INIT_IMAGE, Overrides};
-pub use mode::{AuditMode, Direction, Intercept, ModeError, SidecarMode};
-pub use namespace::{NamespaceChain, NamespaceChainError};
+pub use mode::{AuditMode, Direction, Intercept, ModeError, PodChoices, SidecarMode, requires_chain};
+pub use namespace::{AuditorImages, NamespaceChain, NamespaceChainError};
 pub use patch::{IDENTITY_ENV, IdentityForm, Operation, Patch, TOKEN_PATHS};
 pub use plan::{
     DEFAULT_MODEL_PORT, DEFAULT_OUTBOUND_PORT, Decision, FIRST_UID, ImpossibleReason, Inputs, ModelPort,

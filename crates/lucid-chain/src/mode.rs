@@ -1,10 +1,10 @@
 //! Settings with a closed set of values.
 
-use std::{fmt, str::FromStr};
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use snafu::Snafu;
 
-use crate::text::Excerpt;
+use crate::{keys, text::Excerpt};
 
 /// What auditors do with what they find; handed to each of them as `LUCID_AUDIT_MODE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -119,6 +119,72 @@ impl Intercept {
     }
 }
 
+/// Annotations by which the authors of pods may choose, from none to all of them.
+///
+/// The administrator sets it on the namespace, by [`keys::POD_CHOICES`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum PodChoices {
+    /// The configuration of the cluster and the namespace decides everything.
+    None,
+    /// Pods choose their chain, by [`keys::AUDITOR_CHAIN`] and [`keys::AUDITORS`].
+    Chain,
+    /// Every annotation counts.
+    #[default]
+    All,
+}
+
+impl PodChoices {
+    /// The accepted spellings, for messages.
+    pub const ACCEPTED: &'static str = r#""none", "chain" or "all""#;
+
+    /// The value as users write it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Chain => "chain",
+            Self::All => "all",
+        }
+    }
+
+    /// The value where the administrator sets none.
+    pub const fn default_of(requires_chain: bool) -> Self {
+        if requires_chain { Self::None } else { Self::All }
+    }
+
+    /// The value of a namespace with these labels and annotations, and a problem if it is invalid.
+    ///
+    /// An invalid value counts as [`None`](Self::None). The smaller value counts where label and annotation differ.
+    pub fn of_namespace(
+        labels: &BTreeMap<String, String>,
+        annotations: &BTreeMap<String, String>,
+    ) -> (Self, Option<String>) {
+        let mut problem = None;
+        let values = [labels, annotations].into_iter().filter_map(|map| map.get(keys::POD_CHOICES));
+        let choices = values.map(|value| {
+            value.trim().parse().unwrap_or_else(|error: ModeError| {
+                problem = Some(format!("{}: {error}; \"{}\" applies", keys::POD_CHOICES, Self::None));
+                Self::None
+            })
+        });
+        let choices = choices.min();
+        (choices.unwrap_or_else(|| Self::default_of(requires_chain(labels, annotations))), problem)
+    }
+
+    /// Returns whether the pod annotation `key` counts.
+    pub fn allows(self, key: &str) -> bool {
+        match self {
+            Self::None => false,
+            Self::Chain => matches!(key, keys::AUDITOR_CHAIN | keys::AUDITORS),
+            Self::All => true,
+        }
+    }
+}
+
+/// Returns whether a namespace with these labels and annotations requires a chain of every pod ([`keys::REQUIRE_CHAIN`]).
+pub fn requires_chain(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> bool {
+    [labels, annotations].iter().any(|map| map.get(keys::REQUIRE_CHAIN).is_some_and(|it| it == keys::TRUE))
+}
+
 /// A text is none of a setting's values.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
 #[snafu(display("found {}, accepted {accepted}", Excerpt(found)))]
@@ -168,6 +234,23 @@ impl FromStr for Intercept {
             .into_iter()
             .find(|intercept| intercept.as_str() == text)
             .ok_or_else(|| ModeError { found: text.to_owned(), accepted: Self::ACCEPTED })
+    }
+}
+
+impl FromStr for PodChoices {
+    type Err = ModeError;
+
+    fn from_str(text: &str) -> Result<Self, ModeError> {
+        [Self::None, Self::Chain, Self::All]
+            .into_iter()
+            .find(|choices| choices.as_str() == text)
+            .ok_or_else(|| ModeError { found: text.to_owned(), accepted: Self::ACCEPTED })
+    }
+}
+
+impl fmt::Display for PodChoices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 

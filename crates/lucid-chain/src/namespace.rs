@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use lucid_notary::{ImagePattern, ImageReference};
 use snafu::{ResultExt, Snafu};
 
 use crate::{
     catalogue::{Auditor, Catalogue, CatalogueError},
     chain::{self, ChainError},
     keys,
-    text::Excerpt,
+    text::{Excerpt, Line},
 };
 
 /// A namespace's ConfigMap gives no chain; the message names the ConfigMap and the key.
@@ -35,6 +36,22 @@ pub enum NamespaceChainError {
         /// What is wrong, with origin and line.
         source: CatalogueError,
     },
+    /// An entry of [`keys::CATALOGUE_KEY`] sets what the administrator has not left to the namespace.
+    #[snafu(display(
+        "ConfigMap {namespace}/{}, {}: auditor {auditor}: {key} is not the namespace's to set, accepted is the {key} of the \
+         cluster's catalogue, or an image that the namespace's annotation {} allows",
+        keys::NAMESPACE_CONFIG_MAP,
+        keys::CATALOGUE_KEY,
+        keys::AUDITOR_IMAGES,
+    ))]
+    NotAllowed {
+        /// Namespace of the ConfigMap.
+        namespace: String,
+        /// Name of the entry.
+        auditor: String,
+        /// Key of the entry.
+        key: &'static str,
+    },
     /// A key gives no chain.
     #[snafu(display("ConfigMap {namespace}/{}, {key}: {source}", keys::NAMESPACE_CONFIG_MAP))]
     Chain {
@@ -45,6 +62,44 @@ pub enum NamespaceChainError {
         /// What is wrong with its value.
         source: ChainError,
     },
+}
+
+/// Repositories from which a namespace may bring auditors of its own; none unless the administrator lists them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditorImages(Option<Vec<ImagePattern>>);
+
+impl Default for AuditorImages {
+    fn default() -> Self {
+        Self(Some(Vec::new()))
+    }
+}
+
+impl AuditorImages {
+    /// Every repository, for a ConfigMap that comes from the administrator.
+    pub const fn all() -> Self {
+        Self(None)
+    }
+
+    /// Reads [`keys::AUDITOR_IMAGES`] of a namespace's annotations: patterns separated by commas or spaces, such as
+    /// `ghcr.io/acme, registry.example/team`. An invalid list allows no repository, and is returned as a problem.
+    pub fn of_namespace(annotations: &BTreeMap<String, String>) -> (Self, Option<String>) {
+        let list = annotations.get(keys::AUDITOR_IMAGES).map_or("", String::as_str);
+        let items = list.split([',', ' ', '\n']).filter(|item| !item.is_empty());
+        match items.map(str::parse).collect() {
+            Ok(patterns) => (Self(Some(patterns)), None),
+            Err(error) => {
+                let error: lucid_notary::ImagePatternError = error;
+                let problem = Line(&error.to_string()).to_string();
+                let problem = format!("{}: {problem}; no own images are allowed", keys::AUDITOR_IMAGES);
+                (Self::default(), Some(problem))
+            }
+        }
+    }
+
+    /// Returns whether an auditor of the namespace may have this image.
+    pub fn allow(&self, image: &ImageReference) -> bool {
+        self.0.as_ref().is_none_or(|patterns| patterns.iter().any(|pattern| pattern.matches(image)))
+    }
 }
 
 /// The chain of one namespace, and the catalogue as this namespace sees it.
@@ -61,19 +116,30 @@ impl NamespaceChain {
     /// this namespace its entries and defaults win over those of `cluster`, and the order of its entries, if it has any,
     /// is the chain unless there is a key `chain` too.
     ///
+    /// An entry inherits the keys that it omits from the entry of `cluster` with the same meaning. Image, environment and
+    /// security context are those of `cluster`, unless `images` allow the entry's image.
+    ///
     /// # Errors
-    /// [`NamespaceChainError`] when neither key is there or the value of one is invalid.
+    /// [`NamespaceChainError`] when neither key is there, the value of one is invalid, or an entry is not allowed.
     pub fn from_data(
         namespace: &str,
         data: &BTreeMap<String, String>,
         cluster: &Catalogue,
+        images: &AuditorImages,
     ) -> Result<Self, NamespaceChainError> {
         let own = data.get(keys::CATALOGUE_KEY).map(|yaml| {
             let origin =
                 format!("ConfigMap {namespace}/{}, {}", keys::NAMESPACE_CONFIG_MAP, keys::CATALOGUE_KEY);
-            Catalogue::parse(&origin, yaml)
+            Catalogue::parse_over(&origin, yaml, cluster)
         });
         let own = own.transpose()?;
+        for entry in own.iter().flat_map(Catalogue::auditors) {
+            let base = cluster.resolve(entry.name()).ok();
+            if let Some(key) = entry.code_difference(base).filter(|_| !images.allow(entry.image_reference()))
+            {
+                return NotAllowedSnafu { namespace, auditor: entry.name(), key }.fail();
+            }
+        }
         let catalogue = own.as_ref().map_or_else(|| cluster.clone(), |own| cluster.overlay(own));
         let (key, chain) = match (data.get(keys::CHAIN_KEY), &own) {
             (Some(names), _) => (keys::CHAIN_KEY, chain::parse(&catalogue, names)),

@@ -4,7 +4,7 @@ use std::{borrow::Cow, fmt, num::NonZeroU16};
 
 use crate::{
     keys,
-    mode::{Intercept, SidecarMode},
+    mode::{Intercept, PodChoices, SidecarMode},
     patch::ANNOTATIONS_SIZE,
     plan::SettingSource,
     pod_security::PodSecurity,
@@ -26,6 +26,13 @@ pub enum Warning {
         found: String,
         /// What is wrong and what is accepted.
         problem: String,
+    },
+    /// The namespace does not let pods choose by this annotation; it counts as absent.
+    ChoiceNotAllowed {
+        /// Key of the annotation.
+        key: &'static str,
+        /// Choices that the namespace allows.
+        choices: PodChoices,
     },
     /// The label [`keys::SECURED_LABEL`] has a value that means nothing.
     InvalidSecuredLabel {
@@ -158,6 +165,7 @@ impl Warning {
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::InvalidAnnotation { .. } => "InvalidAnnotation",
+            Self::ChoiceNotAllowed { .. } => "ChoiceNotAllowed",
             Self::InvalidSecuredLabel { .. } => "InvalidSecuredLabel",
             Self::SecuredLabelOverruled => "SecuredLabelOverruled",
             Self::TriggerMissing => "TriggerMissing",
@@ -200,6 +208,11 @@ impl fmt::Display for Warning {
             Self::InvalidAnnotation { key, found, problem } => {
                 write!(f, "annotation {key} is ignored: found {found}, {problem}")
             }
+            Self::ChoiceNotAllowed { key, choices } => write!(
+                f,
+                "annotation {key} is ignored: {} of the namespace is \"{choices}\"",
+                keys::POD_CHOICES
+            ),
             Self::InvalidSecuredLabel { found } => {
                 write!(
                     f,

@@ -1,7 +1,7 @@
 //! Tickets that open what the policy has shut.
 
 use jiff::Timestamp;
-use lucid_chain::keys;
+use lucid_chain::{PodChoices, keys};
 use regex::Regex;
 use snafu::{ResultExt, Snafu};
 
@@ -34,7 +34,8 @@ pub struct TicketPatternError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Permission {
-    /// No permission is required: whoever may create the pod may.
+    /// No permission is required: the pod's author may where the namespace's [`PodChoices`] are
+    /// [`All`](PodChoices::All).
     NotRequired,
     /// They may.
     Granted,
@@ -117,6 +118,9 @@ impl Tickets {
         }
         let problem = self.check(case).or_else(|| match permission {
             Permission::Denied { reason } => Some(Problem::NotPermitted { reason: reason.clone() }),
+            Permission::NotRequired if case.pod_choices < PodChoices::All => {
+                Some(Problem::TicketNotAllowed { choices: case.pod_choices })
+            }
             _ => None,
         });
         match problem {

@@ -1,6 +1,8 @@
 //! A subject and the chain that it should have.
 
-use lucid_chain::{Catalogue, ContainerView, Decision, Inputs, Outcome, Plan, PodView, Trigger, keys, plan};
+use lucid_chain::{
+    Catalogue, ContainerView, Decision, Inputs, Outcome, Plan, PodChoices, PodView, Trigger, keys, plan,
+};
 use lucid_notary::ImageReference;
 
 use crate::auditors::{AUDITOR_ID, Place};
@@ -15,6 +17,7 @@ pub struct Case<'a> {
     pub(crate) catalogues: &'a [Catalogue],
     pub(crate) init_image: &'a ImageReference,
     pub(crate) requires_chain: bool,
+    pub(crate) pod_choices: PodChoices,
     pub(crate) outcome: Outcome,
 }
 
@@ -49,7 +52,14 @@ impl<'a> Case<'a> {
         let inputs = inputs.with_namespace(subject.request.namespace);
         let inputs = if requires_chain || carries_chain(subject) { inputs.forced() } else { inputs };
         let outcome = plan(&subject.pod, &inputs);
-        Self { subject, catalogues, init_image: &inputs.configuration.init_image, requires_chain, outcome }
+        Self {
+            subject,
+            catalogues,
+            init_image: &inputs.configuration.init_image,
+            requires_chain,
+            pod_choices: inputs.pod_choices,
+            outcome,
+        }
     }
 
     /// What was planned.

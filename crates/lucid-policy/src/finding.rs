@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use lucid_chain::PodChoices;
+
 use crate::auditors::Place;
 use crate::text::{self, Excerpt, shown};
 
@@ -163,6 +165,13 @@ pub enum Problem {
     },
     /// The pod asks for no auditors and may not.
     SkipNotAllowed,
+    /// The pod has an annotation by which the namespace lets no pod choose.
+    ChoiceNotAllowed {
+        /// Key of the annotation.
+        key: &'static str,
+        /// Choices that the namespace allows.
+        choices: PodChoices,
+    },
 
     /// The required label is not there.
     TierMissing {
@@ -212,6 +221,11 @@ pub enum Problem {
         /// Who asks, and why not.
         reason: String,
     },
+    /// The namespace lets pods break the glass only with a permission, and none is checked.
+    TicketNotAllowed {
+        /// Choices that the namespace allows.
+        choices: PodChoices,
+    },
 }
 
 /// Who demands a chain.
@@ -256,6 +270,7 @@ impl Problem {
             Self::AuditorName => "AuditorName",
             Self::AuditorTarget { .. } => "AuditorTarget",
             Self::SkipNotAllowed => "SkipNotAllowed",
+            Self::ChoiceNotAllowed { .. } => "ChoiceNotAllowed",
             Self::TierMissing { .. } => "TierMissing",
             Self::TierInvalid { .. } => "TierInvalid",
             Self::Misspelt { .. } => "Misspelt",
@@ -263,6 +278,7 @@ impl Problem {
             Self::ExpiryInvalid { .. } => "ExpiryInvalid",
             Self::TicketExpired { .. } => "TicketExpired",
             Self::NotPermitted { .. } => "NotPermitted",
+            Self::TicketNotAllowed { .. } => "TicketNotAllowed",
         }
     }
 
@@ -296,12 +312,14 @@ impl Problem {
             | Self::UnmaskedProc
             | Self::AuditorName
             | Self::AuditorTarget { .. }
-            | Self::SkipNotAllowed => Check::Bypass,
+            | Self::SkipNotAllowed
+            | Self::ChoiceNotAllowed { .. } => Check::Bypass,
             Self::TierMissing { .. } | Self::TierInvalid { .. } | Self::Misspelt { .. } => Check::Labels,
             Self::TicketInvalid { .. }
             | Self::ExpiryInvalid { .. }
             | Self::TicketExpired { .. }
-            | Self::NotPermitted { .. } => Check::BreakGlass,
+            | Self::NotPermitted { .. }
+            | Self::TicketNotAllowed { .. } => Check::BreakGlass,
         }
     }
 }
@@ -411,6 +429,11 @@ impl fmt::Display for Problem {
             Self::SkipNotAllowed => {
                 write!(f, "annotation {}: \"true\" is not allowed here", keys::SKIP_AUDIT)
             }
+            Self::ChoiceNotAllowed { key, choices } => write!(
+                f,
+                "annotation {key} is not allowed: {} of the namespace is \"{choices}\"; remove the annotation",
+                keys::POD_CHOICES
+            ),
 
             Self::TierMissing { key, accepted } => {
                 write!(f, "label {key} is missing, accepted {}", Values(accepted))
@@ -444,6 +467,13 @@ impl fmt::Display for Problem {
                 write!(f, "the break-glass ticket has expired: it held until {until}")
             }
             Self::NotPermitted { reason } => write!(f, "the break-glass ticket does not count: {reason}"),
+            Self::TicketNotAllowed { choices } => write!(
+                f,
+                "label {} does not count: {} of the namespace is \"{choices}\", and no permission is checked \
+                 (LUCID_BREAK_GLASS_ACCESS_REVIEW)",
+                keys::BREAK_GLASS,
+                keys::POD_CHOICES
+            ),
         }
     }
 }

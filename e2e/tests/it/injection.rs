@@ -152,6 +152,12 @@ async fn label_namespace(cluster: &Cluster, name: &str) {
     api.patch(name, &Default::default(), &kube::api::Patch::Merge(label)).await.unwrap();
 }
 
+async fn annotate(cluster: &Cluster, namespace: &str, annotations: Value) {
+    let api: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(cluster.client());
+    let change = json!({"metadata": {"annotations": annotations}});
+    api.patch(namespace, &Default::default(), &kube::api::Patch::Merge(change)).await.unwrap();
+}
+
 #[tokio::test]
 async fn the_chain_of_the_namespace_follows_its_config_map() {
     let cluster = cluster().await;
@@ -189,7 +195,18 @@ async fn the_chain_of_the_namespace_follows_its_config_map() {
     let own: &[_] = &[("lucid-pii-auditor", 9100, "http://localhost:5000")];
     let good = "chain:\n  - name: lucid-pii-auditor\n    image: example.com/pii:1\n    port: 9100\n";
     config_map(&cluster, "shop", "lucid-auditor-chain", "auditors.yaml", good).await;
+    let warned = |answer: &lucid_e2e::Answer| {
+        let warning = answer.warnings.join("\n");
+        ["shop/lucid-auditor-chain", "auditor lucid-pii-auditor: image", "lucid.computing/auditor-images"]
+            .iter()
+            .all(|part| warning.contains(part))
+    };
+    let answer = until(&cluster, "shop", |name| secured(&format!("unlisted-{name}")), warned).await;
+    assert_eq!(chain(&answer.stored().unwrap()), expected(INJECTION_TOXICITY));
+    annotate(&cluster, "shop", json!({"lucid.computing/auditor-images": "example.com/pii"})).await;
     until(&cluster, "shop", |name| secured(&format!("own-{name}")), chain_is(own)).await;
+    annotate(&cluster, "shop", json!({"lucid.computing/auditor-images": null})).await;
+    until(&cluster, "shop", |name| secured(&format!("revoked-{name}")), chain_is(toxicity)).await;
 
     let maps: Api<k8s_openapi::api::core::v1::ConfigMap> = Api::namespaced(cluster.client(), "shop");
     maps.delete("lucid-auditor-chain", &Default::default()).await.unwrap();

@@ -253,6 +253,86 @@ async fn what_gets_around_a_chain_is_refused_and_ordinary_pods_are_not() {
     until(&cluster, "shop", |name| plain(&format!("plain-{name}")), is_refused).await;
 }
 
+#[tokio::test]
+async fn a_namespace_that_requires_a_chain_leaves_pods_no_choice() {
+    let cluster = cluster().await;
+    let yaml = format!(
+        "chain:\n  - {{name: good, image: \"example.com/good@{NOTARIZED}\"}}\n  - {{name: weak, image: \"example.com/weak@{NOTARIZED}\"}}\n"
+    );
+    config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &yaml).await;
+    let required = [crate::common::ENABLED, ("lucid.computing/require-chain", "true")];
+    for (name, choices) in [("bank", None), ("bank-chain", Some("chain")), ("bank-all", Some("all"))] {
+        let choices = choices.map(|value| ("lucid.computing/pod-choices", value));
+        let labels: Vec<_> = required.into_iter().chain(choices).collect();
+        cluster.create_namespace(name, &labels).await.unwrap();
+    }
+    let verifier = Verifier::start(cluster.folder(), &[NOTARIZED]).await.unwrap();
+    let operator = enforcing(&cluster, &verifier).await;
+
+    for (number, (key, value, is_chain)) in [
+        ("auditor-chain", "weak", true),
+        ("auditors", "weak", true),
+        ("audit-mode", "observe", false),
+        ("target-port", "7000", false),
+        ("direction", "outbound", false),
+        ("sidecar-mode", "native", false),
+        ("intercept", "env", false),
+        ("skip-audit", "true", false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let key = format!("lucid.computing/{key}");
+        let pod = pod(&format!("p{number}"), json!({"lucid.io/secured": "true"}), json!({&key: value}));
+        for (namespace, setting, allowed) in [
+            ("bank", "none", false),
+            ("bank-chain", "chain", is_chain),
+            ("bank-all", "all", key != "lucid.computing/skip-audit"),
+        ] {
+            let what = format!("{key} in {namespace}");
+            let reply = post(&cluster, &format!("/api/v1/namespaces/{namespace}/pods"), &pod).await;
+            if allowed {
+                assert_passed(&what, &reply);
+            } else if setting == "all" {
+                // LUCID_ALLOW_SKIP is false.
+                assert_refused(&what, &reply, &[&key]);
+            } else {
+                let setting = format!("lucid.computing/pod-choices of the namespace is \"{setting}\"");
+                assert_refused(&what, &reply, &[&format!("annotation {key} is not allowed"), &setting]);
+                let ignored = format!("annotation {key} is ignored: {setting}");
+                assert!(reply.warnings.contains(&ignored), "{what}: {:?}", reply.warnings);
+            }
+        }
+    }
+
+    // The glass is broken by whoever writes the pod, or by nobody.
+    let ticket = json!({"lucid.computing/break-glass": "INC-1"});
+    let broken = pod("broken", ticket, json!({}));
+    let bank = "/api/v1/namespaces/bank/pods";
+    let refused = post(&cluster, bank, &broken).await;
+    assert_refused("ticket", &refused, &["requires an auditor chain"]);
+    let says = "label lucid.computing/break-glass does not count: lucid.computing/pod-choices";
+    let told = format!("{} {}", refused.body["message"], refused.warnings.join("\n"));
+    assert!(told.contains(says), "{told}");
+    assert_passed("ticket", &post(&cluster, "/api/v1/namespaces/bank-all/pods", &broken).await);
+    assert!(metric(&operator, r#"lucid_policy_findings_total{reason="ChoiceNotAllowed"}"#).await >= 1);
+
+    // An invalid value allows nothing and is reported.
+    let api: Api<Namespace> = Api::all(cluster.client());
+    let invalid = json!({"metadata": {"labels": {"lucid.computing/pod-choices": "some"}}});
+    api.patch("bank-all", &PatchParams::default(), &Patch::Merge(&invalid)).await.unwrap();
+    let observing = |name: &str| {
+        pod(
+            &format!("observing-{name}"),
+            json!({"lucid.io/secured": "true"}),
+            json!({"lucid.computing/audit-mode": "observe"}),
+        )
+    };
+    let is_refused = |answer: &lucid_e2e::Answer| answer.refusal().contains("audit-mode is not allowed");
+    let answer = until(&cluster, "bank-all", observing, is_refused).await;
+    assert!(answer.warnings.join("\n").contains(r#"found "some""#), "{:?}", answer.warnings);
+}
+
 /// The pod with these fields in its spec, and in its container.
 fn merged(name: &str, spec: Value, container: Value) -> Value {
     let mut pod = secured(name);

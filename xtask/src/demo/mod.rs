@@ -9,8 +9,8 @@ use lucid_e2e::Error;
 
 use clap::Args;
 use comfy_table::{Cell, ContentArrangement, Table, presets};
-use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod};
-use kube::api::PostParams;
+use k8s_openapi::api::core::v1::{ConfigMap, Container, Namespace, Pod};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use lucid_e2e::{Answer, Operator, Verifier, create_pod};
 use lucid_testbed::{Binaries, Cluster, Component};
@@ -207,6 +207,9 @@ async fn prepare(cluster: &Cluster) -> Result<(), Error> {
     let client = cluster.client();
     config_map(&client, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue).await?;
     config_map(&client, "demo-chain", "lucid-auditor-chain", "chain", "toxicity, guardrails").await?;
+    let images = json!({"metadata": {"annotations": {"lucid.computing/auditor-images": "ghcr.io/lucid"}}});
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    namespaces.patch("demo-unknown", &PatchParams::default(), &Patch::Merge(&images)).await?;
     let unknown = format!("chain:\n{}", pinned("injection", 8091, UNKNOWN));
     config_map(&client, "demo-unknown", "lucid-auditor-chain", "auditors.yaml", &unknown).await?;
     Ok(())

@@ -94,7 +94,7 @@ fn verdict(planner: &Planner, workload: &Workload, json: &str) -> (Verdict, Vec<
     let context = planner.namespace(namespace);
     let Outcome { decision, warnings, .. } = planner.plan(&pod, namespace, &context);
     let mut said: Vec<_> =
-        context.problem.into_iter().chain(warnings.iter().map(ToString::to_string)).collect();
+        context.problems.into_iter().chain(warnings.iter().map(ToString::to_string)).collect();
     let verdict = match (decision, context.left_alone) {
         (Decision::NotRequested, _) => Verdict::NotRequested,
         (_, Some(reason)) => Verdict::Skipped { reason },

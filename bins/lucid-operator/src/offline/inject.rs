@@ -63,7 +63,7 @@ pub fn inject(
             }
             Decision::Planned(plan) => {
                 let patch = plan.patch(&pod);
-                context.problem.iter().for_each(|problem| messages.warn(place, problem));
+                context.problems.iter().for_each(|problem| messages.warn(place, problem));
                 patch.warnings().iter().for_each(|warning| messages.warn(place, warning));
                 workload.operations(&patch)
             }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use lucid_chain::{
-    Configuration, Inputs, NamespaceChain, NamespaceChainError, Outcome, PodSecurity, PodView, keys, plan,
+    AuditorImages, Configuration, Inputs, NamespaceChain, NamespaceChainError, Outcome, PodChoices,
+    PodSecurity, PodView, keys, plan,
 };
 use lucid_cluster::InjectionArgs;
 use lucid_validator::Scope;
@@ -27,7 +28,7 @@ pub(crate) struct PlanningArgs {
     pub(crate) namespace: Option<String>,
 
     /// Labels of the namespaces, such as `pod-security.kubernetes.io/enforce=restricted`; over those of Namespace
-    /// objects in the files.
+    /// objects in the files. Lucid's settings that are annotations of namespaces count here too.
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = parse_label)]
     namespace_labels: Vec<(String, String)>,
 
@@ -62,8 +63,8 @@ pub(super) struct Planner {
     args: PlanningArgs,
     scope: Scope,
     configuration: Configuration,
-    /// Labels by namespace.
-    labels: BTreeMap<String, Data>,
+    /// Labels and annotations by namespace.
+    metadata: BTreeMap<String, [Data; 2]>,
     /// `data` of ConfigMaps by namespace.
     chains: BTreeMap<String, Data>,
     /// `data` for the other ones.
@@ -73,9 +74,10 @@ pub(super) struct Planner {
 /// What is known of a namespace.
 pub(super) struct NamespaceContext {
     pod_security: PodSecurity,
+    pod_choices: PodChoices,
     chain: Option<NamespaceChain>,
-    /// What is wrong with its ConfigMap, which is not used then.
-    pub(super) problem: Option<String>,
+    /// Invalid settings of the namespace, and of its ConfigMap, which is not used then.
+    pub(super) problems: Vec<String>,
     /// Why the webhook is not called for its pods.
     pub(super) left_alone: Option<String>,
 }
@@ -91,7 +93,7 @@ impl Planner {
         let mut planner = Self {
             scope: Scope::new(&args.operator_namespace),
             configuration,
-            labels: BTreeMap::new(),
+            metadata: BTreeMap::new(),
             chains: BTreeMap::new(),
             fallback: args.namespace_config.as_deref().map(config_map).transpose()?,
             args: args.clone(),
@@ -103,7 +105,9 @@ impl Planner {
         }
         // An unusable chain on the command line is an error; one in the files concerns its namespace.
         if let Some(data) = &planner.fallback {
-            planner.chain_of(planner.namespace_of(None), data).context(NamespaceChainSnafu)?;
+            let namespace = planner.namespace_of(None);
+            let (images, _) = AuditorImages::of_namespace(&planner.metadata(namespace)[1]);
+            planner.chain_of(namespace, data, &images).context(NamespaceChainSnafu)?;
         }
         Ok(planner)
     }
@@ -117,7 +121,8 @@ impl Planner {
                 value["items"].as_array().into_iter().flatten().for_each(|it| self.learn(it))
             }
             (Some("v1"), Some("Namespace")) => {
-                self.labels.insert(name.to_owned(), strings(&metadata["labels"]));
+                let both = [&metadata["labels"], &metadata["annotations"]].map(strings);
+                self.metadata.insert(name.to_owned(), both);
             }
             (Some("v1"), Some("ConfigMap")) if name == keys::NAMESPACE_CONFIG_MAP => {
                 let namespace = self.namespace_of(metadata["namespace"].as_str()).to_owned();
@@ -133,19 +138,36 @@ impl Planner {
         named.or(self.args.namespace.as_deref()).unwrap_or("default")
     }
 
-    fn chain_of(&self, namespace: &str, data: &Data) -> Result<NamespaceChain, NamespaceChainError> {
-        NamespaceChain::from_data(namespace, data, self.configuration.catalogue())
+    fn chain_of(
+        &self,
+        namespace: &str,
+        data: &Data,
+        images: &AuditorImages,
+    ) -> Result<NamespaceChain, NamespaceChainError> {
+        NamespaceChain::from_data(namespace, data, self.configuration.catalogue(), images)
+    }
+
+    /// Labels and annotations of a namespace, with those of the command line in both.
+    fn metadata(&self, namespace: &str) -> [Data; 2] {
+        let mut both = self.metadata.get(namespace).cloned().unwrap_or_default();
+        both.iter_mut().for_each(|map| map.extend(self.args.namespace_labels.iter().cloned()));
+        both
     }
 
     pub(super) fn namespace(&self, namespace: &str) -> NamespaceContext {
-        let mut labels = self.labels.get(namespace).cloned().unwrap_or_default();
-        labels.extend(self.args.namespace_labels.iter().cloned());
+        let [labels, annotations] = self.metadata(namespace);
+        let (pod_choices, of_choices) = PodChoices::of_namespace(&labels, &annotations);
+        let (images, of_images) = AuditorImages::of_namespace(&annotations);
+        let mut problems: Vec<_> = of_choices
+            .into_iter()
+            .chain(of_images)
+            .map(|problem| format!("namespace {namespace}, {problem}"))
+            .collect();
         let data = self.chains.get(namespace).or(self.fallback.as_ref());
-        let (chain, problem) = match data.map(|data| self.chain_of(namespace, data)) {
-            None => (None, None),
-            Some(Ok(chain)) => (Some(chain), None),
-            Some(Err(error)) => (None, Some(format!("{error}; it is ignored"))),
-        };
+        let chain = data.and_then(|data| {
+            let chain = self.chain_of(namespace, data, &images);
+            chain.map_err(|error| problems.push(format!("{error}; it is ignored"))).ok()
+        });
         let left_alone = match labels.get(keys::ENABLED_LABEL) {
             _ if !self.scope.covers(namespace) => {
                 Some(format!("Lucid never touches pods of namespace {namespace}"))
@@ -156,7 +178,8 @@ impl Planner {
             )),
             _ => None,
         };
-        NamespaceContext { pod_security: PodSecurity::of_labels(&labels), chain, problem, left_alone }
+        let pod_security = PodSecurity::of_labels(&labels);
+        NamespaceContext { pod_security, pod_choices, chain, problems, left_alone }
     }
 
     /// What happens to a pod of this namespace.
@@ -164,7 +187,8 @@ impl Planner {
         let inputs = Inputs::new(&self.configuration)
             .with_namespace(namespace)
             .with_namespace_chain(context.chain.as_ref())
-            .with_pod_security(context.pod_security);
+            .with_pod_security(context.pod_security)
+            .with_pod_choices(context.pod_choices);
         plan(pod, &if self.args.force { inputs.forced() } else { inputs })
     }
 }

@@ -78,6 +78,5 @@ fn answer(planner: &Planner, request: &AdmissionRequest) -> Result<AdmissionResp
     };
     let pod: PodView<'_> = pod_of(request, object)?;
     let outcome = planner.plan(&pod, namespace, &context);
-    let problems: Vec<_> = context.problem.into_iter().collect();
-    Ok(injector::answer(&pod, outcome, &problems)?.response)
+    Ok(injector::answer(&pod, outcome, &context.problems)?.response)
 }

@@ -66,6 +66,31 @@ fn every_setting_has_its_source() {
 }
 
 #[test]
+fn annotations_count_as_the_namespace_allows() {
+    let pod = POD.replace("  labels:", "  annotations: {lucid.computing/audit-mode: observe}\n  labels:");
+    let ignored = "annotation lucid.computing/audit-mode is ignored";
+    for (key, value, counts) in [
+        ("lucid.computing/require-chain", "'true'", false),
+        ("lucid.computing/pod-choices", "chain", false),
+        ("lucid.computing/pod-choices", "all", true),
+    ] {
+        for list in ["labels", "annotations"] {
+            let namespace = format!(
+                "---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: default, {list}: {{{key}: {value}}}}}\n"
+            );
+            let text = piped(&["explain", "-o", "json"], &(pod.clone() + &namespace));
+            assert_eq!(!text.contains(ignored), counts, "{list} {key}: {text}");
+        }
+        let flag = format!("{key}={}", value.replace('\'', ""));
+        let text = piped(&["explain", "-o", "json", "--namespace-labels", &flag], &pod);
+        assert_eq!(!text.contains(ignored), counts, "{flag}: {text}");
+    }
+    let flag = "lucid.computing/pod-choices=some";
+    let text = piped(&["explain", "--namespace-labels", flag], &pod);
+    assert!(text.contains("namespace default, lucid.computing/pod-choices"), "{text}");
+}
+
+#[test]
 fn the_graph_has_every_chain_once() {
     let graph = run(
         &["explain", "-o", "mermaid", "-f", path("kinds.yaml").to_str().unwrap(), "--direction", "both"],

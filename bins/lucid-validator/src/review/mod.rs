@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use lucid_chain::{Catalogue, CatalogueError, Configuration, ConfigurationError, Inputs};
+use lucid_chain::{Catalogue, CatalogueError, Configuration, ConfigurationError, Inputs, PodChoices};
 use lucid_cluster::InjectionArgs;
 use lucid_document::ReadError;
 use lucid_notary::client::{Metrics, Verifier};
@@ -48,6 +48,11 @@ pub struct ReviewArgs {
     /// Judge it as in a namespace that demands a chain of every pod.
     #[arg(long)]
     pub require_chain: bool,
+
+    /// Annotations that pods may choose by, as the namespace's `lucid.computing/pod-choices`: none, chain or all. By default
+    /// none with `--require-chain`, and all without.
+    #[arg(long, value_name = "CHOICES")]
+    pub pod_choices: Option<PodChoices>,
 
     /// Options of injection: the chain is planned again to be judged.
     #[command(flatten)]
@@ -170,6 +175,7 @@ struct Judge {
     catalogues: Vec<Catalogue>,
     configuration: Configuration,
     requires_chain: bool,
+    pod_choices: PodChoices,
 }
 
 impl Judge {
@@ -183,7 +189,9 @@ impl Judge {
         }
         let all = catalogues.iter().skip(1).fold(Catalogue::builtin(), |all, own| all.overlay(own));
         let configuration = args.injection.settings().configuration(all)?;
-        Ok(Self { verifier, policy, catalogues, configuration, requires_chain: args.require_chain })
+        let requires_chain = args.require_chain;
+        let pod_choices = args.pod_choices.unwrap_or_else(|| PodChoices::default_of(requires_chain));
+        Ok(Self { verifier, policy, catalogues, configuration, requires_chain, pod_choices })
     }
 
     /// What becomes of one object, or why that cannot be told.
@@ -199,8 +207,8 @@ impl Judge {
         if subject.pod.containers().is_empty() {
             return Err(format!("{} is empty, accepted is at least one", asked.containers()));
         }
-        let case =
-            Case::new(&subject, &Inputs::new(&self.configuration), &self.catalogues, self.requires_chain);
+        let inputs = Inputs::new(&self.configuration).with_pod_choices(self.pod_choices);
+        let case = Case::new(&subject, &inputs, &self.catalogues, self.requires_chain);
         let auditors = case.auditors();
         let asks = auditors.iter().filter(|auditor| self.policy.asks_about(&case, auditor));
         let asks: Vec<_> = asks.cloned().collect();

@@ -72,6 +72,17 @@ fn the_whole_policy_is_applied_to_pods_and_workloads_in_yaml() {
     let (code, output, _) = review(PLAIN, &[&enforce[..], &["--require-chain"]].concat());
     assert_eq!(code, 3, "{output}");
     assert!(output.contains("the namespace requires an auditor chain"), "{output}");
+    let chosen = SECURED.replace("labels:", "annotations: {lucid.computing/intercept: env}, labels:");
+    let not_allowed = "annotation lucid.computing/intercept is not allowed";
+    for (arguments, refused) in [
+        (&["--require-chain"][..], true),
+        (&["--pod-choices=chain"][..], true),
+        (&["--require-chain", "--pod-choices=all"][..], false),
+        (&[][..], false),
+    ] {
+        let (_, output, _) = review(&chosen, &[&enforce[..], arguments].concat());
+        assert_eq!(output.contains(not_allowed), refused, "{arguments:?}: {output}");
+    }
 }
 
 #[test]

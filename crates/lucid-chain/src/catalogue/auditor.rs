@@ -80,6 +80,19 @@ impl Auditor {
     pub fn security_context(&self) -> &SecurityContext {
         &self.0.security_context
     }
+
+    /// The first key that decides which code runs, and how, and has another value than in `base`.
+    pub(crate) fn code_difference(&self, base: Option<&Self>) -> Option<&'static str> {
+        let Some(base) = base else { return Some("image") };
+        let (own, base) = (&*self.0, &*base.0);
+        [
+            (own.image != base.image, "image"),
+            (own.env != base.env, "env"),
+            (own.security_context != base.security_context, "securityContext"),
+        ]
+        .into_iter()
+        .find_map(|(differs, key)| differs.then_some(key))
+    }
 }
 
 /// `resources` of a container: quantities by resource name, such as `memory: 128Mi`.

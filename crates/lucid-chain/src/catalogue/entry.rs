@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, num::NonZeroU16};
 use serde::de::{Error as _, MapAccess};
 
 use super::{
-    Auditor, DEFAULT_PORT, Probes, Resources, SecurityContext,
+    Auditor, Catalogue, DEFAULT_PORT,
     auditor::Entry,
     fields::{self, Budget, Keys, Map, Names, OrNull, ReadMap},
     probes::ReadProbes,
@@ -58,6 +58,8 @@ impl Before {
 /// Reads an entry.
 pub(super) struct ReadEntry<'a> {
     pub(super) before: &'a mut Before,
+    /// The catalogue from which the entry inherits what it omits.
+    pub(super) base: Option<&'a Catalogue>,
 }
 
 impl ReadMap for ReadEntry<'_> {
@@ -68,7 +70,7 @@ impl ReadMap for ReadEntry<'_> {
     }
 
     fn read<'de, A: MapAccess<'de>>(self, mut map: A) -> Result<Auditor, A::Error> {
-        let before = self.before;
+        let Self { before, base } = self;
         if before.count == ENTRIES {
             return Err(A::Error::custom(format!(
                 "found more than {ENTRIES} entries, accepted at most {ENTRIES}"
@@ -77,17 +79,14 @@ impl ReadMap for ReadEntry<'_> {
         let budget = &Budget::of_an_entry();
         let mut keys = Keys::new(budget, KEYS);
         let (mut name, mut image, mut port) = (None, None, None);
-        let mut description = String::new();
-        let (mut env, mut labels) = (BTreeMap::new(), BTreeMap::new());
-        let mut resources = Resources::default();
-        let mut probes = Probes::default();
-        let mut security_context = SecurityContext::default();
+        let (mut description, mut env, mut labels) = (None, None, None);
+        let (mut resources, mut probes, mut security_context) = (None, None, None);
         while let Some(key) = keys.next(&mut map)? {
             match key {
                 "name" => name = Some(map.next_value_seed(budget.scalar(|text: &str| before.name(text)))?),
                 "description" => {
                     let text = map.next_value_seed(OrNull(budget.scalar(fields::text)))?;
-                    description = text.ok_or_else(|| A::Error::custom(fields::null(key)))?;
+                    description = Some(text.ok_or_else(|| A::Error::custom(fields::null(key)))?);
                 }
                 "image" => image = Some(map.next_value_seed(budget.scalar(fields::image))?),
                 "port" => {
@@ -96,37 +95,48 @@ impl ReadMap for ReadEntry<'_> {
                 }
                 "env" => {
                     let variables = Names { budget, key: fields::env_name, value: fields::text };
-                    env = map.next_value_seed(Map(variables))?;
+                    env = Some(map.next_value_seed(Map(variables))?);
                 }
                 "labels" => {
-                    labels =
-                        map.next_value_seed(Map(Names { budget, key: fields::text, value: fields::text }))?;
+                    let texts = Names { budget, key: fields::text, value: fields::text };
+                    labels = Some(map.next_value_seed(Map(texts))?);
                 }
-                "resources" => resources = map.next_value_seed(Map(ReadResources { budget }))?,
-                "probes" => probes = map.next_value_seed(Map(ReadProbes { budget }))?,
-                _ => security_context = map.next_value_seed(Map(ReadSecurityContext { budget }))?,
+                "resources" => resources = Some(map.next_value_seed(Map(ReadResources { budget }))?),
+                "probes" => probes = Some(map.next_value_seed(Map(ReadProbes { budget }))?),
+                _ => security_context = Some(map.next_value_seed(Map(ReadSecurityContext { budget }))?),
             }
         }
         let missing = |key, accepted| A::Error::custom(format!("`{key}` is missing, accepted {accepted}"));
         let name = name.ok_or_else(|| missing("name", fields::NAME_ACCEPTED))?;
+        let base = base.and_then(|base| base.resolve(&name).ok());
+        let image = image.or_else(|| Some((base?.image().to_owned(), base?.image_reference().clone())));
         let (image, reference) = image.ok_or_else(|| missing("image", fields::IMAGE_ACCEPTED))?;
         before.count += 1;
         before.names.insert(stem(&name).to_owned(), name.clone());
         if let Some(port) = port {
             before.ports.insert(port, name.clone());
         }
-        let port = port.unwrap_or(DEFAULT_PORT);
+        let port = port.or_else(|| Some(base?.port())).unwrap_or(DEFAULT_PORT);
         Ok(Auditor::from(Entry {
             name,
-            description,
+            description: or_inherited(description, base, Auditor::description),
             image,
             reference,
             port,
-            env,
-            labels,
-            resources,
-            probes,
-            security_context,
+            env: or_inherited(env, base, Auditor::env),
+            labels: or_inherited(labels, base, Auditor::labels),
+            resources: or_inherited(resources, base, Auditor::resources),
+            probes: or_inherited(probes, base, Auditor::probes),
+            security_context: or_inherited(security_context, base, Auditor::security_context),
         }))
     }
+}
+
+/// The written value, or else the one of the entry in the base, or the default.
+fn or_inherited<T: Default, B: ToOwned<Owned = T> + ?Sized>(
+    written: Option<T>,
+    base: Option<&Auditor>,
+    of: impl FnOnce(&Auditor) -> &B,
+) -> T {
+    written.or_else(|| Some(of(base?).to_owned())).unwrap_or_default()
 }

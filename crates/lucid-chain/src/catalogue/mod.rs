@@ -166,7 +166,14 @@ impl Catalogue {
     /// refused whole. Wrong are unknown keys, keys that are there twice, values out of their bounds, entries that mean the
     /// same or write the same port, and what would loosen a [`SecurityContext`].
     pub fn parse(origin: &str, yaml: &str) -> Result<Self, CatalogueError> {
-        let file = yaml::read(origin, yaml)?;
+        let file = yaml::read(origin, yaml, None)?;
+        Ok(Self::new(file.auditors, file.defaults))
+    }
+
+    /// Reads an `auditors.yaml` whose entries inherit the keys that they omit from the entries of `base` with the same
+    /// meaning.
+    pub(crate) fn parse_over(origin: &str, yaml: &str, base: &Self) -> Result<Self, CatalogueError> {
+        let file = yaml::read(origin, yaml, Some(base))?;
         Ok(Self::new(file.auditors, file.defaults))
     }
 

@@ -12,7 +12,7 @@ use serde::{
 use snafu::Snafu;
 
 use super::{
-    Auditor, Defaults,
+    Auditor, Catalogue, Defaults,
     defaults::ReadDefaults,
     entry::{Before, ReadEntry},
     fields::{Budget, Keys, Map, ReadMap},
@@ -62,10 +62,10 @@ impl CatalogueError {
 /// for each token it reads, so 65,000 of them take it seconds.
 const OPENINGS: usize = 4096;
 
-/// Reads an `auditors.yaml`.
-pub(super) fn read(origin: &str, yaml: &str) -> Result<File, CatalogueError> {
+/// Reads an `auditors.yaml`. Its entries inherit the keys that they omit from those of `base` with the same meaning.
+pub(super) fn read(origin: &str, yaml: &str, base: Option<&Catalogue>) -> Result<File, CatalogueError> {
     read_document(origin, yaml, |document| match document {
-        Some(document) => Map(ReadFile).deserialize(document),
+        Some(document) => Map(ReadFile { base }).deserialize(document),
         None => Err(missing_chain()),
     })
 }
@@ -73,7 +73,7 @@ pub(super) fn read(origin: &str, yaml: &str) -> Result<File, CatalogueError> {
 /// Reads one entry that stands alone.
 pub(super) fn read_entry(origin: &str, yaml: &str) -> Result<Auditor, CatalogueError> {
     read_document(origin, yaml, |document| match document {
-        Some(document) => Map(ReadEntry { before: &mut Before::default() }).deserialize(document),
+        Some(document) => Map(ReadEntry { before: &mut Before::default(), base: None }).deserialize(document),
         None => Err(de::Error::custom("found nothing, accepted one auditor")),
     })
 }
@@ -144,9 +144,11 @@ pub(super) struct File {
     pub(super) defaults: Defaults,
 }
 
-struct ReadFile;
+struct ReadFile<'a> {
+    base: Option<&'a Catalogue>,
+}
 
-impl ReadMap for ReadFile {
+impl ReadMap for ReadFile<'_> {
     type Value = File;
 
     fn expected(&self) -> String {
@@ -159,7 +161,7 @@ impl ReadMap for ReadFile {
         let (mut auditors, mut defaults) = (None, None);
         while let Some(key) = keys.next(&mut map)? {
             match key {
-                "chain" => auditors = Some(map.next_value_seed(ChainSeed)?),
+                "chain" => auditors = Some(map.next_value_seed(ChainSeed { base: self.base })?),
                 _ => defaults = Some(map.next_value_seed(Map(ReadDefaults { budget }))?),
             }
         }
@@ -172,9 +174,11 @@ impl ReadMap for ReadFile {
     }
 }
 
-struct ChainSeed;
+struct ChainSeed<'a> {
+    base: Option<&'a Catalogue>,
+}
 
-impl<'de> DeserializeSeed<'de> for ChainSeed {
+impl<'de> DeserializeSeed<'de> for ChainSeed<'_> {
     type Value = Vec<Auditor>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -182,7 +186,7 @@ impl<'de> DeserializeSeed<'de> for ChainSeed {
     }
 }
 
-impl<'de> Visitor<'de> for ChainSeed {
+impl<'de> Visitor<'de> for ChainSeed<'_> {
     type Value = Vec<Auditor>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -192,7 +196,8 @@ impl<'de> Visitor<'de> for ChainSeed {
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
         let mut before = Before::default();
         let mut auditors = Vec::new();
-        while let Some(auditor) = list.next_element_seed(Map(ReadEntry { before: &mut before }))? {
+        let base = self.base;
+        while let Some(auditor) = list.next_element_seed(Map(ReadEntry { before: &mut before, base }))? {
             auditors.push(auditor);
         }
         if auditors.is_empty() {

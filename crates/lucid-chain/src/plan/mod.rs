@@ -17,7 +17,7 @@ use crate::{
     chain::ChainSource,
     configuration::Configuration,
     keys,
-    mode::{AuditMode, Direction, Intercept, SidecarMode},
+    mode::{AuditMode, Direction, Intercept, PodChoices, SidecarMode},
     namespace::NamespaceChain,
     pod::{ContainerView, PodView},
     pod_security::PodSecurity,
@@ -55,18 +55,21 @@ pub struct Inputs<'a> {
     pub namespace_chain: Option<&'a NamespaceChain>,
     /// What Pod Security admission enforces in the pod's namespace.
     pub pod_security: PodSecurity,
+    /// Annotations of the pod that count.
+    pub pod_choices: PodChoices,
     /// Whether the pod gets its chain though it carries no trigger.
     pub forced: bool,
 }
 
 impl<'a> Inputs<'a> {
-    /// Inputs for a namespace without a chain of its own, where every pod is let in.
+    /// Inputs for a namespace without a chain of its own, where every pod is let in and every annotation counts.
     pub fn new(configuration: &'a Configuration) -> Self {
         Self {
             configuration,
             namespace: None,
             namespace_chain: None,
             pod_security: PodSecurity::default(),
+            pod_choices: PodChoices::default(),
             forced: false,
         }
     }
@@ -87,6 +90,12 @@ impl<'a> Inputs<'a> {
     #[must_use]
     pub fn with_pod_security(self, pod_security: PodSecurity) -> Self {
         Self { pod_security, ..self }
+    }
+
+    /// The same for a namespace in which only these annotations of pods count.
+    #[must_use]
+    pub fn with_pod_choices(self, pod_choices: PodChoices) -> Self {
+        Self { pod_choices, ..self }
     }
 
     /// The same for a pod that gets its chain without asking for it.
@@ -201,7 +210,7 @@ fn decide(pod: &PodView<'_>, inputs: &Inputs<'_>, warnings: &mut Vec<Warning>) -
 
     let Inputs { configuration, namespace_chain, .. } = inputs;
     let catalogue = namespace_chain.map_or(configuration.catalogue(), NamespaceChain::catalogue);
-    let annotations = Annotations::read(pod, catalogue, warnings);
+    let annotations = Annotations::read(pod, catalogue, inputs.pod_choices, warnings);
     if annotations.skip_audit {
         let namespace = inputs.namespace.or(pod.namespace()).unwrap_or_default();
         if configuration.skip.allows(namespace, pod.service_account()) {

@@ -142,7 +142,13 @@ fn a_default_of_the_catalogue_gives_way_to_operator_and_annotation_but_not_to_wh
 #[test]
 fn a_namespace_may_make_defaults_without_a_chain() {
     let data = [("auditors.yaml".to_owned(), "defaults: {audit-mode: observe}".to_owned())];
-    let own = NamespaceChain::from_data("team-a", &data.into(), &Catalogue::builtin()).unwrap();
+    let own = NamespaceChain::from_data(
+        "team-a",
+        &data.into(),
+        &Catalogue::builtin(),
+        &lucid_chain::AuditorImages::all(),
+    )
+    .unwrap();
     let plan = planned_by(outcome_in(&pod(json!({}), &[5000]), &builtin(), Some(&own)));
     assert_eq!((plan.audit_mode.value, plan.source), (AuditMode::Observe, ChainSource::BuiltIn));
 }

@@ -180,8 +180,14 @@ fn a_name_that_comes_several_times_is_as_many_auditors() {
 fn a_namespace_gives_no_chain_for_nonsense_and_the_message_names_config_map_and_key() {
     for value in nonsense() {
         let data = [(keys::CHAIN_KEY.to_owned(), value.clone())].into();
-        let error =
-            NamespaceChain::from_data("team-a", &data, &Catalogue::builtin()).unwrap_err().to_string();
+        let error = NamespaceChain::from_data(
+            "team-a",
+            &data,
+            &Catalogue::builtin(),
+            &lucid_chain::AuditorImages::all(),
+        )
+        .unwrap_err()
+        .to_string();
         assert!(error.starts_with("ConfigMap team-a/lucid-auditor-chain, chain: "), "{error}");
         assert!(!error.contains(char::is_control) && error.chars().count() <= 256, "{error}");
     }

@@ -14,7 +14,8 @@ fn auditors(plan: &lucid_chain::Plan) -> Vec<&str> {
 
 fn namespace(data: &[(&str, &str)]) -> Result<NamespaceChain, String> {
     let data: BTreeMap<_, _> = data.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    NamespaceChain::from_data("team-a", &data, &Catalogue::builtin()).map_err(|error| error.to_string())
+    NamespaceChain::from_data("team-a", &data, &Catalogue::builtin(), &lucid_chain::AuditorImages::all())
+        .map_err(|error| error.to_string())
 }
 
 fn operator(chain: &[&str]) -> Configuration {

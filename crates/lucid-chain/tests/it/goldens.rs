@@ -90,10 +90,15 @@ fn document(input: &str) -> String {
     let pod = Value::deserialize(documents.next().unwrap()).unwrap();
     let cluster = documents.next().map(|cluster| Cluster::deserialize(cluster).unwrap()).unwrap_or_default();
     let configuration = cluster.configuration();
-    let namespace = cluster
-        .namespace
-        .as_ref()
-        .map(|data| NamespaceChain::from_data("team-a", data, configuration.catalogue()).unwrap());
+    let namespace = cluster.namespace.as_ref().map(|data| {
+        NamespaceChain::from_data(
+            "team-a",
+            data,
+            configuration.catalogue(),
+            &lucid_chain::AuditorImages::all(),
+        )
+        .unwrap()
+    });
     let level = match cluster.pod_security.as_str() {
         "" => PodSecurity::Privileged,
         level => PodSecurity::of_label(level),

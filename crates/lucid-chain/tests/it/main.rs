@@ -8,6 +8,7 @@
 )]
 
 mod annotations;
+mod auditor_images;
 mod bad_input;
 mod catalogue;
 mod catalogue_bounds;
@@ -25,6 +26,7 @@ mod model_port;
 mod patch;
 mod plan;
 mod pod;
+mod pod_choices;
 mod properties;
 mod redirect;
 mod restricted;

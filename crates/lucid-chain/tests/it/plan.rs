@@ -22,7 +22,13 @@ fn chain_of(catalogue: &[&str], chain: &str) -> NamespaceChain {
         (keys::CATALOGUE_KEY.to_owned(), format!("chain: [{}]", entries.join(", "))),
         (keys::CHAIN_KEY.to_owned(), chain.to_owned()),
     ];
-    NamespaceChain::from_data("team-a", &data.into(), &Catalogue::builtin()).unwrap()
+    NamespaceChain::from_data(
+        "team-a",
+        &data.into(),
+        &Catalogue::builtin(),
+        &lucid_chain::AuditorImages::all(),
+    )
+    .unwrap()
 }
 
 #[test]

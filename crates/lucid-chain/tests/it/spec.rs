@@ -123,7 +123,9 @@ fn each_source_of_the_chain_wins_over_the_next_one() {
     let operator =
         without_rules(Configuration::new(Catalogue::builtin(), Some(&["toxicity".to_owned()])).unwrap());
     let data = [("chain".to_owned(), "injection, toxicity".to_owned())].into();
-    let namespace = NamespaceChain::from_data("team-a", &data, &Catalogue::builtin()).unwrap();
+    let namespace =
+        NamespaceChain::from_data("team-a", &data, &Catalogue::builtin(), &lucid_chain::AuditorImages::all())
+            .unwrap();
     let auditors = json!({"lucid.computing/auditors": "guardrails"});
     let both = json!({"lucid.computing/auditors": "guardrails", "lucid.computing/auditor-chain": "toxicity,guardrails"});
     type Case<'c> = (Value, Option<&'c NamespaceChain>, &'c Configuration, ChainSource, &'c [&'c str]);

@@ -34,14 +34,23 @@ struct Chain<'p> {
     host_paths: BTreeMap<&'p str, &'p str>,
 }
 
+/// The problem with an annotation that the pod's author may not set.
+fn choice_problem(warning: &Warning) -> Option<Problem> {
+    match *warning {
+        Warning::SkipNotAllowed => Some(Problem::SkipNotAllowed),
+        Warning::ChoiceNotAllowed { key, choices } => Some(Problem::ChoiceNotAllowed { key, choices }),
+        _ => None,
+    }
+}
+
 impl Case<'_> {
     /// What of a secured pod can get around its chain. `require_non_root` asks of containers that they cannot be root.
     pub(crate) fn bypass_findings(&self, require_non_root: bool) -> Vec<Finding> {
         let mut findings = Vec::new();
         let is_new = self.is_created() || !self.is_pod();
-        let skips = self.outcome.warnings.contains(&Warning::SkipNotAllowed);
-        if skips && is_new {
-            findings.push(Finding::new(None, Problem::SkipNotAllowed));
+        if is_new {
+            let choices = self.outcome.warnings.iter().filter_map(choice_problem);
+            findings.extend(choices.map(|problem| Finding::new(None, problem)));
         }
         // Annotations by which no chain would fit any more do not take auditors out of a pod that runs.
         if self.plan().is_none() && !self.carries_chain() {

@@ -1,5 +1,6 @@
 //! Tickets that open what is shut.
 
+use lucid_chain::PodChoices;
 use lucid_policy::{BreakGlass, EffectiveMode, Mode, Permission, Tickets, Workload};
 use serde_json::{Value, json};
 
@@ -118,6 +119,25 @@ fn who_may_not_break_the_glass_does_not() {
     assert!(denied.denial().contains("asks for an auditor chain"));
     assert_eq!(denied.reasons(), ["ChainMissing", "NotPermitted"]);
     assert_eq!(denied.judge().unwrap().break_glass, BreakGlass::Refused);
+}
+
+#[test]
+fn a_ticket_needs_a_permission_where_pods_may_not_choose() {
+    for choices in [PodChoices::None, PodChoices::Chain] {
+        let ask = |permission| {
+            Ask::create(&with_ticket("INC-4711")).with(|ask| {
+                ask.pod_choices = choices;
+                ask.permission = permission;
+            })
+        };
+        assert_eq!(ask(Permission::Granted).denial(), "");
+        let unchecked = ask(Permission::NotRequired);
+        assert_eq!(unchecked.reasons(), ["ChainMissing", "TicketNotAllowed"]);
+        let setting = format!("lucid.computing/pod-choices of the namespace is \"{choices}\"");
+        let warnings = unchecked.judge().unwrap().warnings().join("\n");
+        let says = |part: &str| unchecked.denial().contains(part) || warnings.contains(part);
+        assert!(says("lucid.computing/break-glass") && says(&setting), "{} {warnings}", unchecked.denial());
+    }
 }
 
 #[test]

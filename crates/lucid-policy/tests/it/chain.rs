@@ -1,5 +1,6 @@
 //! A chain that is demanded is there, whole, as planned, in order.
 
+use lucid_chain::PodChoices;
 use lucid_policy::{Demand, Mode, Problem, Severity, Workload};
 use serde_json::{Value, json};
 
@@ -229,4 +230,38 @@ fn a_resize_gives_auditors_what_is_planned_or_more() {
     let mut new = old.clone();
     new["spec"]["containers"][1]["resources"]["limits"]["memory"] = json!("1Gi");
     assert_eq!(Ask::update(&old, &new).reasons(), ["ContainerDiffers"]);
+}
+
+#[test]
+fn a_choice_that_the_namespace_does_not_allow_is_refused() {
+    for key in [
+        "auditor-chain",
+        "auditors",
+        "audit-mode",
+        "skip-audit",
+        "target-port",
+        "direction",
+        "sidecar-mode",
+        "intercept",
+    ] {
+        let key = format!("lucid.computing/{key}");
+        let pod = injected(&secured());
+        let annotated = |pod: &Value| {
+            let mut pod = pod.clone();
+            pod["metadata"]["annotations"][&key] = json!("true");
+            pod
+        };
+        let ask = |choices| Ask::create(&annotated(&pod)).with(|ask| ask.pod_choices = choices);
+        assert!(!ask(PodChoices::All).reasons().contains(&"ChoiceNotAllowed"), "{key}");
+        let denial = ask(PodChoices::None).denial();
+        let says = format!(
+            "annotation {key} is not allowed: lucid.computing/pod-choices of the namespace is \"none\""
+        );
+        assert!(denial.contains(&says), "{key}: {denial}");
+        let by_chain = ask(PodChoices::Chain).reasons().contains(&"ChoiceNotAllowed");
+        assert_eq!(by_chain, !key.contains("auditor"), "{key}");
+        // An update does not plan the pod again.
+        let update = Ask::update(&pod, &annotated(&pod)).with(|ask| ask.pod_choices = PodChoices::None);
+        assert_eq!(update.denial(), "", "{key}");
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, SkipPolicy, plan};
+use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodChoices, PodView, SkipPolicy, plan};
 use lucid_notary::{Checked, Digest, Provenance, Verdict};
 use lucid_policy::{Case, Judgement, Mode, Operation, Permission, Policy, Request, Strictness, Workload};
 use serde_json::{Value, json};
@@ -99,6 +99,7 @@ pub(crate) struct Ask {
     pub(crate) old: Option<Value>,
     pub(crate) namespace: &'static str,
     pub(crate) requires_chain: bool,
+    pub(crate) pod_choices: PodChoices,
     pub(crate) permission: Permission,
 }
 
@@ -115,6 +116,7 @@ impl Ask {
             old: None,
             namespace: "shop",
             requires_chain: false,
+            pod_choices: PodChoices::All,
             permission: Permission::NotRequired,
         }
     }
@@ -141,7 +143,7 @@ impl Ask {
             .with_object(Some(object.as_bytes()))
             .with_old_object(old.as_ref().map(String::as_bytes));
         let subject = request.subject().unwrap()?;
-        let inputs = Inputs::new(&self.configuration);
+        let inputs = Inputs::new(&self.configuration).with_pod_choices(self.pod_choices);
         let case = Case::new(&subject, &inputs, &*CATALOGUES, self.requires_chain);
         let auditors = case.auditors();
         Some(self.policy.judge(&case, &auditors, &verdicts(), &self.permission))

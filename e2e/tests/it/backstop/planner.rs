@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use lucid_chain::{Catalogue, Configuration, Inputs, NamespaceChain, Overrides, PodSecurity, SkipPolicy};
+use lucid_chain::{
+    AuditorImages, Catalogue, Configuration, Inputs, NamespaceChain, Overrides, PodSecurity, SkipPolicy,
+};
 use lucid_e2e::Answer;
 use lucid_testbed::Cluster;
 use serde::Deserialize as _;
@@ -126,7 +128,7 @@ impl Case {
                 "metadata": {"name": "lucid-auditor-chain", "namespace": name}});
             add("namespace-config", &write("chain", &map.to_string()));
             let data: BTreeMap<String, String> = serde_json::from_value(data.clone()).unwrap();
-            NamespaceChain::from_data(name, &data, configuration.catalogue()).unwrap()
+            NamespaceChain::from_data(name, &data, configuration.catalogue(), &AuditorImages::all()).unwrap()
         });
         // Where no namespace has a chain that is not told.
         add("exact-chain", "");

@@ -60,7 +60,8 @@ pub(in super::super) fn judge(
     let inputs = Inputs::new(&view.configuration)
         .with_namespace(namespace)
         .with_namespace_chain(view.namespace_chain.as_deref())
-        .with_pod_security(view.pod_security);
+        .with_pod_security(view.pod_security)
+        .with_pod_choices(view.pod_choices);
     let outcome = plan(&pod, &inputs);
     let has_auditors = all(&pod).any(|found| found.env(AUDITOR_ID).is_some());
     match outcome.decision {

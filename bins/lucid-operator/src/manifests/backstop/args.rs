@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use lucid_chain::NamespaceChain;
+use lucid_chain::{AuditorImages, NamespaceChain};
 use lucid_cluster::InjectionArgs;
 use lucid_validator::{BreakGlassArgs, Scope, SelectorArgs};
 use snafu::{OptionExt, ResultExt};
@@ -63,8 +63,8 @@ impl BackstopArgs {
             for (namespace, data) in files::namespace_configs(path)? {
                 let problem = "found no metadata.namespace, accepted are ConfigMaps that name theirs";
                 let namespace = namespace.context(NamespaceConfigSnafu { path, problem })?;
-                let chain =
-                    NamespaceChain::from_data(&namespace, &data, &catalogue).context(NamespaceChainSnafu)?;
+                let chain = NamespaceChain::from_data(&namespace, &data, &catalogue, &AuditorImages::all())
+                    .context(NamespaceChainSnafu)?;
                 namespaces.insert(namespace, chain);
             }
         }

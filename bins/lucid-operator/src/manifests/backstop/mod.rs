@@ -332,7 +332,13 @@ mod tests {
         assert_eq!(exact.differences(&installed(&exact)).unwrap(), [""; 0]);
         assert_eq!(exact.differences(&installed(&backstop(BTreeMap::new(), false))).unwrap(), [""; 0]);
         let data = [("auditors.yaml".to_owned(), "chain: [{name: pii, image: r.test/pii}]".to_owned())];
-        let own = NamespaceChain::from_data("a", &data.into(), &Catalogue::builtin()).unwrap();
+        let own = NamespaceChain::from_data(
+            "a",
+            &data.into(),
+            &Catalogue::builtin(),
+            &lucid_chain::AuditorImages::all(),
+        )
+        .unwrap();
         let told = backstop([("a".to_owned(), own)].into(), true);
         assert!(
             told.by_namespace(json!([]), |_| r#"["x"]"#.to_owned())

@@ -1,0 +1,93 @@
+//! Entries of a namespace's `auditors.yaml`, and the code that they may bring along.
+
+use std::collections::BTreeMap;
+
+use lucid_chain::{AuditorImages, Catalogue, NamespaceChain, keys};
+
+const CLUSTER: &str = r#"
+chain:
+  - name: lucid-pii-auditor
+    image: ghcr.io/lucid/pii:1
+    port: 9000
+    env: {THRESHOLD: "0.8"}
+    securityContext: {runAsGroup: 30000}
+"#;
+
+fn read(yaml: &str, images: &str) -> Result<NamespaceChain, String> {
+    let cluster = Catalogue::builtin().overlay(&Catalogue::parse("cluster", CLUSTER).unwrap());
+    let annotations = BTreeMap::from([(keys::AUDITOR_IMAGES.to_owned(), images.to_owned())]);
+    let (images, problem) = AuditorImages::of_namespace(&annotations);
+    assert_eq!(problem, None);
+    let data = BTreeMap::from([(keys::CATALOGUE_KEY.to_owned(), yaml.to_owned())]);
+    NamespaceChain::from_data("team-a", &data, &cluster, &images).map_err(|error| error.to_string())
+}
+
+#[test]
+fn an_entry_inherits_what_it_omits() {
+    let own = read("chain: [{name: pii, port: 9001}, {name: toxicity}]", "").unwrap();
+    let [pii, toxicity] = own.chain() else { panic!("{own:?}") };
+    assert_eq!((pii.name(), pii.image(), pii.port().get()), ("pii", "ghcr.io/lucid/pii:1", 9001));
+    assert_eq!(pii.env()["THRESHOLD"], "0.8");
+    assert_eq!(pii.security_context().run_as_group(), Some(30000));
+    assert_eq!(
+        (toxicity.image(), toxicity.port().get()),
+        ("ghcr.io/lucid/lucid-toxicity-auditor:latest", 8093)
+    );
+}
+
+#[test]
+fn code_and_its_environment_need_an_allowed_image() {
+    let own = "image: registry.example/team/pii:1";
+    for (entry, key, repository) in [
+        (format!("name: other, {own}"), "image", "registry.example/team"),
+        (format!("name: pii, {own}"), "image", "registry.example/team"),
+        ("name: other, image: 'ghcr.io/lucid/pii:1'".to_owned(), "image", "ghcr.io/lucid/pii"),
+        ("name: pii, image: 'ghcr.io/lucid/pii:2'".to_owned(), "image", "ghcr.io/lucid/pii"),
+        ("name: pii, env: {}".to_owned(), "env", "ghcr.io/lucid/pii"),
+        ("name: pii, env: {HTTPS_PROXY: 'http://evil.test'}".to_owned(), "env", "ghcr.io/lucid"),
+        ("name: pii, securityContext: {runAsGroup: 30001}".to_owned(), "securityContext", "ghcr.io/lucid"),
+    ] {
+        let yaml = format!("chain: [{{{entry}}}]");
+        for images in ["", "ghcr.io/lucid/pi", "registry.example/team-2, evil.test/registry.example/team"] {
+            let error = read(&yaml, images).unwrap_err();
+            let name = if entry.contains("other") { "other" } else { "pii" };
+            for part in [
+                "ConfigMap team-a/lucid-auditor-chain, auditors.yaml",
+                &format!("auditor {name}: {key} is not the namespace's to set"),
+                "annotation lucid.computing/auditor-images",
+            ] {
+                assert!(error.contains(part), "{entry} {images}: {error}");
+            }
+        }
+        for images in
+            [repository.to_owned(), format!("quay.io/x, {repository}"), format!("quay.io/x {repository}")]
+        {
+            assert!(read(&yaml, &images).is_ok(), "{entry} {images}");
+        }
+    }
+}
+
+#[test]
+fn order_ports_and_resources_are_the_namespaces_own() {
+    for entry in [
+        "name: pii, image: 'ghcr.io/lucid/pii:1'",
+        "name: pii, description: x, labels: {a: b}",
+        "name: pii, resources: {limits: {memory: 1Gi}}",
+        "name: pii, probes: {readiness: {}}",
+        "name: pii, env: {THRESHOLD: '0.8'}",
+    ] {
+        assert!(read(&format!("chain: [{{name: toxicity}}, {{{entry}}}]"), "").is_ok(), "{entry}");
+    }
+    assert!(read("defaults: {audit-mode: observe}", "").is_ok());
+}
+
+#[test]
+fn an_invalid_list_allows_nothing_and_is_reported() {
+    for list in ["acme", "ghcr.io/acme:1", "ghcr.io/acme; quay.io/x", "*"] {
+        let annotations = BTreeMap::from([(keys::AUDITOR_IMAGES.to_owned(), list.to_owned())]);
+        let (images, problem) = AuditorImages::of_namespace(&annotations);
+        assert_eq!(images, AuditorImages::default(), "{list}");
+        let problem = problem.unwrap();
+        assert!(problem.starts_with("lucid.computing/auditor-images: image pattern"), "{problem}");
+    }
+}

@@ -1,0 +1,82 @@
+//! Annotations that the administrator does not leave to pod authors.
+
+use std::collections::BTreeMap;
+
+use crate::common::*;
+use lucid_chain::{Configuration, Decision, Inputs, Outcome, PodChoices, PodView, SkipPolicy, keys, plan};
+use serde_json::{Value, json};
+
+const CHAIN: [(&str, &str); 2] = [(keys::AUDITOR_CHAIN, "toxicity"), (keys::AUDITORS, "toxicity")];
+const SETTINGS: [(&str, &str); 6] = [
+    (keys::AUDIT_MODE, "observe"),
+    (keys::SKIP_AUDIT, "true"),
+    (keys::TARGET_PORT, "7000"),
+    (keys::DIRECTION, "outbound"),
+    (keys::SIDECAR_MODE, "native"),
+    (keys::INTERCEPT, "env"),
+];
+
+fn outcome_with(annotations: Value, choices: PodChoices) -> Outcome {
+    let json = pod(annotations, &[5000]).to_string();
+    let mut configuration = Configuration::new(lucid_chain::Catalogue::builtin(), None).unwrap();
+    configuration.skip = SkipPolicy::Always;
+    let view = PodView::from_json(&json).unwrap();
+    plan(&view, &Inputs::new(&configuration).with_pod_choices(choices))
+}
+
+#[test]
+fn an_annotation_counts_only_where_pods_may_choose() {
+    let without = outcome_with(json!({}), PodChoices::None);
+    let all = CHAIN.into_iter().chain(SETTINGS);
+    for ((key, value), is_chain) in all.zip([true, true].into_iter().chain([false; 6])) {
+        for choices in [PodChoices::None, PodChoices::Chain, PodChoices::All] {
+            let outcome = outcome_with(json!({key: value}), choices);
+            let counts = choices == PodChoices::All || (is_chain && choices == PodChoices::Chain);
+            assert_eq!(outcome.decision != without.decision, counts, "{key} {choices}");
+            let ignored = format!(
+                "annotation {key} is ignored: lucid.computing/pod-choices of the namespace is \"{choices}\""
+            );
+            assert_eq!(warnings(&outcome).contains(&ignored), !counts, "{key} {choices}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn an_annotation_that_does_not_count_still_triggers_injection() {
+    let mut unlabelled = pod(json!({keys::AUDITORS: "toxicity"}), &[5000]);
+    unlabelled["metadata"]["labels"] = json!({});
+    let json = unlabelled.to_string();
+    let configuration = builtin();
+    let inputs = Inputs::new(&configuration).with_pod_choices(PodChoices::None);
+    let outcome = plan(&PodView::from_json(&json).unwrap(), &inputs);
+    let Decision::Planned(plan) = outcome.decision else { panic!("{outcome:?}") };
+    assert_eq!(plan.containers.len(), 2, "the configured chain has two auditors");
+}
+
+#[test]
+fn a_namespace_that_requires_a_chain_allows_no_choice_by_default() {
+    let map = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    };
+    let required = (keys::REQUIRE_CHAIN, "true");
+    let choices = |value| (keys::POD_CHOICES, value);
+    for (labels, annotations, expected) in [
+        (map(&[]), map(&[]), PodChoices::All),
+        (map(&[required]), map(&[]), PodChoices::None),
+        (map(&[]), map(&[required]), PodChoices::None),
+        (map(&[required, choices("chain")]), map(&[]), PodChoices::Chain),
+        (map(&[required]), map(&[choices(" all ")]), PodChoices::All),
+        (map(&[choices("none")]), map(&[]), PodChoices::None),
+        (map(&[choices("all")]), map(&[choices("chain")]), PodChoices::Chain),
+    ] {
+        assert_eq!(PodChoices::of_namespace(&labels, &annotations), (expected, None));
+    }
+    for value in ["", "None", "everything"] {
+        let (found, problem) = PodChoices::of_namespace(&map(&[choices(value)]), &map(&[]));
+        assert_eq!(found, PodChoices::None, "{value}");
+        let expected = format!(
+            r#"lucid.computing/pod-choices: found "{value}", accepted "none", "chain" or "all"; "none" applies"#
+        );
+        assert_eq!(problem, Some(expected));
+    }
+}
