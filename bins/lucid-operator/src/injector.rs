@@ -8,6 +8,8 @@ use json_patch::{AddOperation, PatchOperation, RemoveOperation, ReplaceOperation
 use lucid_audit::Recorder;
 use lucid_chain::{Decision, Inputs, Patch, PodView, plan};
 use lucid_cluster::{ClusterConfiguration, NotSynced};
+use lucid_notary::client::Reread;
+use lucid_policy::Policy;
 use lucid_validator::{FailurePolicy, RequestError, Scope, decision, pod_of, record};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, Failure, JsonPatch, Operation};
 use snafu::Snafu;
@@ -52,6 +54,8 @@ pub(crate) struct Injector {
     pub(crate) scope: Scope,
     /// Chains, catalogues and settings.
     pub(crate) cluster: ClusterConfiguration,
+    /// Exemptions, which keep containers from being hardened.
+    pub(crate) policy: Arc<Reread<Policy>>,
     /// What becomes of a pod when this fails.
     pub(crate) failure_policy: FailurePolicy,
     /// Where decisions are kept.
@@ -78,7 +82,9 @@ impl Injector {
         let view = self.cluster.namespace(namespace).await?;
         let begin = Instant::now();
         let pod = pod_of(&request, object)?;
+        let exempt = self.policy.get().await.exempt_images(namespace, &pod);
         let inputs = Inputs::new(&view.configuration)
+            .with_exempt_images(&exempt)
             .with_namespace(namespace)
             .with_namespace_chain(view.namespace_chain.as_deref())
             .with_pod_security(view.pod_security)

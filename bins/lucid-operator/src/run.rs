@@ -45,6 +45,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let injector = Injector {
         scope: scope.clone(),
         cluster: cluster.clone(),
+        policy: Arc::clone(&policy),
         failure_policy: args.registration.failure_policy,
         recorder: Arc::clone(&recorder),
         events: Events::start(host.client(), PROGRAM.reporter(), metrics.clone()),

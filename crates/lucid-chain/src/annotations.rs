@@ -33,6 +33,8 @@ pub struct Annotations<'c> {
     pub sidecar_mode: Option<SidecarMode>,
     /// [`keys::INTERCEPT`].
     pub intercept: Option<Intercept>,
+    /// [`keys::KEEP_PRIVILEGES`].
+    pub keep_privileges: bool,
 }
 
 impl<'c> Annotations<'c> {
@@ -57,6 +59,7 @@ impl<'c> Annotations<'c> {
             direction: reader.read_mode(keys::DIRECTION, Direction::ACCEPTED),
             sidecar_mode: reader.read_mode(keys::SIDECAR_MODE, SidecarMode::ACCEPTED),
             intercept: reader.read_mode(keys::INTERCEPT, Intercept::ACCEPTED),
+            keep_privileges: reader.read(keys::KEEP_PRIVILEGES, read_bool).unwrap_or_default(),
         }
     }
 }

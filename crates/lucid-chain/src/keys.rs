@@ -37,6 +37,9 @@ pub const SIDECAR_MODE: &str = "lucid.computing/sidecar-mode";
 /// Pod annotation: interception with or without network rules.
 pub const INTERCEPT: &str = "lucid.computing/intercept";
 
+/// Pod annotation: `"true"` keeps the privileges of the pod's own containers, which network rules otherwise reduce.
+pub const KEEP_PRIVILEGES: &str = "lucid.computing/keep-privileges";
+
 /// Pod annotation written by [`Plan::patch`](crate::Plan::patch): what was injected, for people to read.
 /// Nothing in Lucid takes it as proof.
 pub const STATUS: &str = "lucid.computing/status";

@@ -101,6 +101,8 @@
 //!   connection to the model is older than the rules: it starts after them, also as a native sidecar.
 //! - The kubelet's probes of the model go through the chain like everything else; auditors are told the paths of HTTP
 //!   probes in `LUCID_PROBE_PATHS`, so that they can let them pass.
+//! - With network rules, the pod's own containers lose what leads past them: NET_RAW, and new privileges by setuid files
+//!   ([`Plan::hardened`]). Changes of what the author wrote are reported, and [`uninject()`] takes them back.
 //! - Nothing else of the pod is touched. An application gets `AUDITOR_URL` when its outbound
 //!   traffic is audited and it does not set that variable itself; if it does, it keeps its value and there is a warning.
 //! - Planning again for the patched pod gives the same chain, also when another injector has added containers since.

@@ -61,23 +61,25 @@ impl Privileges<'_> {
 
     /// `capabilities.add`, without the prefix `CAP_` that container runtimes take too.
     pub fn added(&self) -> impl Iterator<Item = &str> {
-        self.capabilities.iter().flat_map(|capabilities| bare(capabilities.add.as_deref()))
+        self.capabilities.iter().flat_map(|capabilities| bare_names(capabilities.add.as_deref()))
     }
 
     /// Whether `capabilities.drop` names this capability or all of them.
     pub fn drops(&self, capability: &str) -> bool {
         let mut dropped =
-            self.capabilities.iter().flat_map(|capabilities| bare(capabilities.drop.as_deref()));
+            self.capabilities.iter().flat_map(|capabilities| bare_names(capabilities.drop.as_deref()));
         dropped.any(|name| name.eq_ignore_ascii_case(capability) || name.eq_ignore_ascii_case("ALL"))
     }
 }
 
-fn bare<'t>(names: Option<&'t [Text<'_>]>) -> impl Iterator<Item = &'t str> {
-    names.unwrap_or_default().iter().map(|name| {
-        let name: &str = name;
-        match name.get(..4) {
-            Some(prefix) if prefix.eq_ignore_ascii_case("CAP_") => &name[4..],
-            _ => name,
-        }
-    })
+fn bare_names<'t>(names: Option<&'t [Text<'_>]>) -> impl Iterator<Item = &'t str> {
+    names.unwrap_or_default().iter().map(|name| bare(name))
+}
+
+/// The name of a capability without the prefix `CAP_`.
+pub(crate) fn bare(name: &str) -> &str {
+    match name.get(..4) {
+        Some(prefix) if prefix.eq_ignore_ascii_case("CAP_") => &name[4..],
+        _ => name,
+    }
 }

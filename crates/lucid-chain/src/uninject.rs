@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     keys,
-    patch::Patch,
+    patch::{Originals, Patch, restore},
     plan::{local_port, local_url},
     redirect::Redirect,
     text::Excerpt,
@@ -21,6 +21,7 @@ struct Status {
     chain: BTreeSet<String>,
     init: Option<String>,
     added: BTreeSet<String>,
+    hardened: Originals,
 }
 
 /// The operations that take out of `pod`, the JSON of a core/v1 Pod or of a pod template, what [`Plan::patch`] put in:
@@ -50,6 +51,8 @@ pub fn uninject(pod: &Value) -> Patch {
     };
     let uninjection = Uninjection { pod, status };
     uninjection.variables(&mut patch);
+    uninjection.privileges("containers", &mut patch);
+    uninjection.privileges("initContainers", &mut patch);
     uninjection.containers("containers", &mut patch);
     uninjection.containers("initContainers", &mut patch);
     uninjection.pull_secrets(&mut patch);
@@ -130,6 +133,15 @@ impl Uninjection<'_> {
             } else {
                 patch.remove(&[&path[..], &[&found.to_string()]].concat());
             }
+        }
+    }
+
+    fn privileges(&self, list: &str, patch: &mut Patch) {
+        for (place, container) in self.list(list).iter().enumerate() {
+            let name = container["name"].as_str().unwrap_or_default();
+            let Some(original) = self.status.hardened.get(&format!("{list}/{name}")) else { continue };
+            let path = ["spec", list, &place.to_string(), "securityContext"];
+            restore(&path, &container["securityContext"], original, patch);
         }
     }
 

@@ -127,6 +127,13 @@ pub enum Warning {
         /// Key of the annotation.
         key: String,
     },
+    /// A container of the pod loses a privilege that its author wrote, because it leads around the network rules.
+    PrivilegeRemoved {
+        /// The container.
+        container: String,
+        /// Field and value.
+        privilege: &'static str,
+    },
     /// An application whose outbound traffic is to be audited sends it elsewhere.
     AuditorUrlKept {
         /// The application's container.
@@ -185,6 +192,7 @@ impl Warning {
             Self::ContainerMoved { .. } => "ContainerMoved",
             Self::AuditorUrlKept { .. } => "AuditorUrlKept",
             Self::ProfileTakenAway { .. } => "ProfileTakenAway",
+            Self::PrivilegeRemoved { .. } => "PrivilegeRemoved",
             Self::StatusUnreadable { .. } => "StatusUnreadable",
             Self::NotInjected { .. } => "NotInjected",
             Self::InjectedMissing { .. } => "InjectedMissing",
@@ -306,6 +314,13 @@ impl fmt::Display for Warning {
             Self::ProfileTakenAway { key } => {
                 write!(f, "annotation {key} is taken away: what an auditor may do is not for the pod to say")
             }
+            Self::PrivilegeRemoved { container, privilege } => write!(
+                f,
+                "container {} loses securityContext.{privilege}, which leads past the auditors: accepted with an exemption of \
+                 its image, or with the annotation {}: \"true\" where the administrator allows it",
+                Excerpt(container),
+                keys::KEEP_PRIVILEGES
+            ),
             Self::AuditorUrlKept { container, found, expected } => {
                 let found = found
                     .as_ref()

@@ -1,8 +1,8 @@
 //! From what is wrong to what becomes of the pod.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use lucid_chain::Decision;
+use lucid_chain::{Decision, PodView};
 use lucid_notary::{Checked, Digest, Verdict};
 
 use crate::auditors::{AuditorContainer, Auditors};
@@ -74,6 +74,22 @@ impl Policy {
         let (namespace, image) = (case.subject.request.namespace, auditor.reference.as_ref().ok());
         auditor.digest().is_some()
             && !self.exemptions.iter().any(|exemption| exemption.covers_image(namespace, image))
+    }
+
+    /// Images of `pod`, as it writes them, that an exemption covers in this namespace: for
+    /// [`Inputs::with_exempt_images`](lucid_chain::Inputs::with_exempt_images).
+    #[must_use]
+    pub fn exempt_images(&self, namespace: &str, pod: &PodView<'_>) -> BTreeSet<String> {
+        if self.exemptions.is_empty() {
+            return BTreeSet::new();
+        }
+        let containers = pod.containers().iter().chain(pod.init_containers());
+        let images: BTreeSet<_> = containers.map(|container| container.image().unwrap_or_default()).collect();
+        let is_exempt = |image: &&str| {
+            let image = image.parse().ok();
+            self.exemptions.iter().any(|exemption| exemption.covers_image(namespace, image.as_ref()))
+        };
+        images.into_iter().filter(is_exempt).map(str::to_owned).collect()
     }
 
     /// Judges a case. `auditors` are those that the [`Case`] names; a digest without a verdict counts as one that could

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
-use super::pointer;
+use super::{Originals, pointer};
 use crate::{keys, pod::PodView};
 
 /// JSON pointers, those into a list with the item's name in place of its number:
@@ -14,12 +14,14 @@ pub(crate) struct Added {
     /// What the annotation [`keys::STATUS`] says. Whoever forges it changes what stands there later, and no more.
     before: BTreeSet<String>,
     now: BTreeSet<String>,
+    originals: Originals,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Status {
     added: BTreeSet<String>,
+    hardened: Originals,
 }
 
 impl Added {
@@ -27,7 +29,13 @@ impl Added {
     pub(crate) fn before(pod: &PodView<'_>) -> Self {
         let status =
             pod.annotation(keys::STATUS).and_then(|status| serde_json::from_str::<Status>(status).ok());
-        Self { before: status.unwrap_or_default().added, now: BTreeSet::new() }
+        let Status { added, hardened } = status.unwrap_or_default();
+        Self { before: added, now: BTreeSet::new(), originals: hardened }
+    }
+
+    /// Takes the original security contexts that an earlier planning noted.
+    pub(super) fn originals(&mut self) -> Originals {
+        std::mem::take(&mut self.originals)
     }
 
     /// This is added now.

@@ -2,6 +2,7 @@
 
 mod added;
 mod difference;
+mod hardening;
 mod identity;
 mod member;
 mod status;
@@ -14,6 +15,7 @@ use serde_json::{Value, json};
 use added::Added;
 use member::{Member, places};
 
+pub(crate) use hardening::{Originals, restore};
 pub use identity::{IdentityForm, PATHS as TOKEN_PATHS, VARIABLES as IDENTITY_ENV};
 
 use crate::{
@@ -148,12 +150,14 @@ impl Plan {
             true => (Vec::new(), auditors.into_iter().chain(init).collect()),
             false => (auditors, Vec::from_iter(init)),
         };
+        // First: the places of containers are those of the pod as it came.
+        let originals = self.patch_privileges(pod, added.originals(), &mut patch);
         self.patch_containers(pod, containers, &mut patch);
         self.patch_init_containers(pod, init_containers, &mut patch, &mut added);
         self.patch_applications(pod, &mut patch, &mut added);
         self.patch_pull_secrets(pod, &mut patch, &mut added);
         self.patch_profiles(pod, &mut patch);
-        self.patch_status(pod, &hash, &mut patch, added);
+        self.patch_status(pod, &hash, &mut patch, added, &originals);
         patch
     }
 
@@ -337,7 +341,14 @@ impl Plan {
         }
     }
 
-    fn patch_status(&self, pod: &PodView<'_>, hash: &str, patch: &mut Patch, mut added: Added) {
+    fn patch_status(
+        &self,
+        pod: &PodView<'_>,
+        hash: &str,
+        patch: &mut Patch,
+        mut added: Added,
+        originals: &Originals,
+    ) {
         const ANNOTATIONS: [&str; 2] = ["metadata", "annotations"];
         match (pod.has_metadata(), pod.has_annotations()) {
             (false, _) => added.insert(&["metadata"]),
@@ -347,7 +358,7 @@ impl Plan {
                 added.keep(&ANNOTATIONS);
             }
         }
-        let status = self.status(hash, &added);
+        let status = self.status(hash, &added, originals);
         let size = pod.annotations_size(keys::STATUS) + keys::STATUS.len() + status.len();
         if size > ANNOTATIONS_SIZE {
             patch.warnings.push(Warning::StatusLeftOut { size });

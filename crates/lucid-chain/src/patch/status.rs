@@ -1,12 +1,12 @@
 //! The status annotation.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::added::Added;
+use super::{Originals, added::Added};
 use crate::plan::{Plan, PlannedInit};
 
 /// Goes into the hash, so that a change of what is hashed changes every hash.
@@ -18,6 +18,8 @@ const FORMAT: &[u8] = b"lucid plan 2\n";
 struct Status<'s> {
     added: &'s BTreeSet<String>,
     chain: Vec<&'s str>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    hardened: BTreeMap<&'s str, Canonical<'s>>,
     images: Vec<&'s str>,
     init: Option<&'s str>,
     plan_hash: &'s str,
@@ -36,12 +38,13 @@ struct Injected<'s> {
 
 impl Plan {
     /// The value of the annotation [`keys::STATUS`](crate::keys::STATUS): one JSON object with
-    /// the version of Lucid, the chain's container names and images, the init container, [`Plan::hash`], and what was
-    /// added besides.
-    pub(super) fn status(&self, hash: &str, added: &Added) -> String {
+    /// the version of Lucid, the chain's container names and images, the init container, [`Plan::hash`], what was
+    /// added besides, and the original security contexts.
+    pub(super) fn status(&self, hash: &str, added: &Added, originals: &Originals) -> String {
         json(&Status {
             added: added.pointers(),
             chain: self.containers.iter().map(|planned| planned.name.as_str()).collect(),
+            hardened: originals.iter().map(|(name, context)| (name.as_str(), Canonical(context))).collect(),
             images: self.containers.iter().map(|planned| planned.image()).collect(),
             init: self.init.as_ref().map(|init| init.name.as_str()),
             plan_hash: hash,

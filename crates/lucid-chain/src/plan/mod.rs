@@ -57,6 +57,8 @@ pub struct Inputs<'a> {
     pub pod_security: PodSecurity,
     /// Annotations of the pod that count.
     pub pod_choices: PodChoices,
+    /// Images, as the pod writes them, whose containers keep their privileges.
+    pub exempt_images: Option<&'a BTreeSet<String>>,
     /// Whether the pod gets its chain though it carries no trigger.
     pub forced: bool,
 }
@@ -70,6 +72,7 @@ impl<'a> Inputs<'a> {
             namespace_chain: None,
             pod_security: PodSecurity::default(),
             pod_choices: PodChoices::default(),
+            exempt_images: None,
             forced: false,
         }
     }
@@ -96,6 +99,12 @@ impl<'a> Inputs<'a> {
     #[must_use]
     pub fn with_pod_choices(self, pod_choices: PodChoices) -> Self {
         Self { pod_choices, ..self }
+    }
+
+    /// The same where containers with these images, as the pod writes them, keep their privileges.
+    #[must_use]
+    pub fn with_exempt_images(self, exempt_images: &'a BTreeSet<String>) -> Self {
+        Self { exempt_images: Some(exempt_images), ..self }
     }
 
     /// The same for a pod that gets its chain without asking for it.
@@ -166,6 +175,9 @@ pub struct Plan {
     pub image_pull_secrets: Vec<String>,
     /// Names of auditors' containers that are in the pod and no part of the chain.
     pub leftovers: Vec<String>,
+    /// Names of the containers whose privileges [`Plan::patch`] reduces: with [`Intercept::Redirect`] all that are not part
+    /// of the chain, except those with an [exempt image](Inputs::exempt_images).
+    pub hardened: BTreeSet<String>,
 }
 
 impl Plan {
@@ -276,6 +288,11 @@ fn make(
     } else {
         String::new()
     };
+    let hardened = if redirects && !annotations.keep_privileges {
+        others.iter().filter(|found| !is_exempt(found, inputs)).map(|found| found.name().to_owned()).collect()
+    } else {
+        BTreeSet::new()
+    };
     let circumstances =
         Circumstances { audit_mode: settings.audit_mode.value, native, probe_paths: &probe_paths };
     let containers = container::chain(&chain, auditors, ports, model_port.port, &circumstances);
@@ -298,7 +315,12 @@ fn make(
         outbound_port: settings.outbound_port,
         image_pull_secrets: configuration.image_pull_secrets.clone(),
         leftovers: leftovers.into_iter().map(str::to_owned).collect(),
+        hardened,
     })
+}
+
+fn is_exempt(container: &ContainerView<'_>, inputs: &Inputs<'_>) -> bool {
+    inputs.exempt_images.is_some_and(|images| images.contains(container.image().unwrap_or_default()))
 }
 
 fn check_label(pod: &PodView<'_>, trigger: Option<Trigger>, warnings: &mut Vec<Warning>) {

@@ -204,9 +204,11 @@ fn what_another_injector_adds_among_them_stays_where_it_is() {
     let pod = job(json!({keys::AUDITORS: "injection,toxicity"}));
     let mut patched = injected_with(&pod, &with_rules());
     let list = patched["spec"]["initContainers"].as_array_mut().unwrap();
-    list.insert(0, json!({"name": "istio-init"}));
-    list.insert(2, json!({"name": "between"}));
-    list.push(json!({"name": "last"}));
+    let hardened = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
+    let container = |name: &str| json!({"name": name, "securityContext": hardened});
+    list.insert(0, container("istio-init"));
+    list.insert(2, container("between"));
+    list.push(container("last"));
     assert!(patch_in(&patched, &with_rules()).is_empty(), "{patched}");
 }
 

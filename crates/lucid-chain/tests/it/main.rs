@@ -20,6 +20,7 @@ mod catalogue_security_context;
 mod chain;
 mod common;
 mod goldens;
+mod hardening;
 mod hostile;
 mod init_containers;
 mod model_port;

@@ -101,9 +101,10 @@ fn container(name: &'static str) -> impl Strategy<Value = Value> {
         maybe(select(vec!["web:1", "ghcr.io/lucid/lucid-injection-auditor:latest"]).prop_map(Value::from)),
         maybe(select(vec!["Always", "Never"]).prop_map(Value::from)),
         option(probe()),
+        maybe(security_context()),
         option(unknown()),
     );
-    fields.prop_map(move |(ports, env, image, restart_policy, probe, other)| {
+    fields.prop_map(move |(ports, env, image, restart_policy, probe, context, other)| {
         object([
             ("name", Some(json!(name))),
             ("ports", ports),
@@ -111,9 +112,29 @@ fn container(name: &'static str) -> impl Strategy<Value = Value> {
             ("image", image),
             ("restartPolicy", restart_policy),
             ("readinessProbe", probe),
+            ("securityContext", context),
             ("somethingNew", other),
         ])
     })
+}
+
+fn security_context() -> impl Strategy<Value = Value> {
+    let names = || {
+        let name = select(vec!["NET_RAW", "net_raw", "CAP_NET_RAW", "ALL", "CHOWN", "SYS_ADMIN"]);
+        maybe(vec(name, 0..4).prop_map(|names| json!(names)))
+    };
+    let capabilities = (names(), names()).prop_map(|(add, drop)| object([("add", add), ("drop", drop)]));
+    let boolean = || maybe(any::<bool>().prop_map(Value::from));
+    (boolean(), boolean(), maybe(capabilities), option(unknown())).prop_map(
+        |(escalation, privileged, capabilities, other)| {
+            object([
+                ("allowPrivilegeEscalation", escalation),
+                ("privileged", privileged),
+                ("capabilities", capabilities),
+                ("somethingNew", other),
+            ])
+        },
+    )
 }
 
 fn probe() -> impl Strategy<Value = Value> {
@@ -183,7 +204,7 @@ fn name(container: &Value) -> &str {
     container["name"].as_str().unwrap()
 }
 
-/// The pod without what planning may touch: planned containers, applications' env, pull secrets, the status
+/// The pod without what planning may touch: planned containers, applications' env and privileges, pull secrets, the status
 /// and the parents of these.
 fn untouchable(pod: &Value, planned: &BTreeSet<String>) -> Value {
     let mut pod = pod.clone();
@@ -201,6 +222,12 @@ fn untouchable(pod: &Value, planned: &BTreeSet<String>) -> Value {
     for container in pod["spec"]["containers"].as_array_mut().unwrap() {
         container.as_object_mut().unwrap().remove("env");
     }
+    for list in ["containers", "initContainers"] {
+        for container in pod["spec"][list].as_array_mut().unwrap() {
+            let context = container["securityContext"].take();
+            container["securityContext"] = json!([context["privileged"], context["somethingNew"]]);
+        }
+    }
     pod
 }
 
@@ -217,6 +244,11 @@ fn without_nulls(pod: &Value) -> Value {
     remove(&mut pod["spec"], "imagePullSecrets");
     for container in pod["spec"]["containers"].as_array_mut().unwrap() {
         remove(container, "env");
+    }
+    for list in ["containers", "initContainers"] {
+        for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
+            remove(container, "securityContext");
+        }
     }
     pod
 }
@@ -255,6 +287,12 @@ fn is_ours_to_write(path: &str, pod: &Value, plan: &Plan) -> bool {
             pod["spec"]["containers"][place.parse::<usize>().unwrap()]["env"].is_null()
         }
         ["spec", "containers", _, "env", "-"] => true,
+        ["spec", list @ ("containers" | "initContainers"), place, "securityContext"] => {
+            pod["spec"][list][place.parse::<usize>().unwrap()]["securityContext"].is_null()
+        }
+        ["spec", "containers" | "initContainers", _, "securityContext", key] => {
+            ["allowPrivilegeEscalation", "capabilities"].contains(&key)
+        }
         _ => false,
     }
 }

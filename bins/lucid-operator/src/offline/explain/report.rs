@@ -69,6 +69,10 @@ pub(super) fn settings(plan: &Plan) -> Vec<Row> {
     if let Some(init) = &plan.init {
         rows.push(row("init container", init.name.clone(), init.image.clone()));
     }
+    if !plan.hardened.is_empty() {
+        let names: Vec<_> = plan.hardened.iter().map(String::as_str).collect();
+        rows.push(row("hardened", names.join(", "), "intercept".to_owned()));
+    }
     if !plan.image_pull_secrets.is_empty() {
         rows.push(row(
             "pull secrets",

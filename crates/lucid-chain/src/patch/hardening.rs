@@ -1,0 +1,167 @@
+//! Reduces the privileges of the containers that are not part of the chain.
+//!
+//! A raw socket injects packets into an auditor's connections. A setuid file of an auditor's uid takes over the auditor's
+//! exception in the network rules. Container runtimes allow both by default.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::Patch;
+use crate::{
+    plan::Plan,
+    pod::{ContainerView, PodView},
+    privileges::bare,
+    warning::Warning,
+};
+
+const ESCALATION: &str = "allowPrivilegeEscalation";
+const CAPABILITIES: &str = "capabilities";
+const NET_RAW: &str = "NET_RAW";
+
+/// The changed members of the `securityContext` of hardened containers as their author wrote them, by list and name
+/// (`containers/web`); `null` for a container without security context.
+pub(crate) type Originals = BTreeMap<String, Value>;
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Container {
+    #[serde(rename = "securityContext")]
+    context: Value,
+}
+
+impl Plan {
+    /// Hardens the containers. Returns their original security contexts; `before` holds those of an earlier planning.
+    pub(super) fn patch_privileges(
+        &self,
+        pod: &PodView<'_>,
+        mut before: Originals,
+        patch: &mut Patch,
+    ) -> Originals {
+        let lists = [("containers", pod.containers()), ("initContainers", pod.init_containers())];
+        let containers = lists.into_iter().flat_map(|(list, containers)| {
+            containers.iter().enumerate().map(move |(place, found)| (list, place, found))
+        });
+        let mut originals = Originals::new();
+        for (list, place, found) in containers.filter(|(.., found)| self.hardened.contains(found.name())) {
+            let name = format!("{list}/{}", found.name());
+            let original = harden(&["spec", list, &place.to_string()], found, patch);
+            if let Some(original) = original.or_else(|| before.remove(&name)) {
+                originals.insert(name, original);
+            }
+        }
+        originals
+    }
+}
+
+/// Returns the original security context of a container that is not hardened yet.
+fn harden(path: &[&str], found: &ContainerView<'_>, patch: &mut Patch) -> Option<Value> {
+    let Container { context } = serde_json::from_str(found.json()).unwrap_or_default();
+    let hardened = hardened(&context);
+    let path = [path, &["securityContext"]].concat();
+    if hardened == context {
+        return None;
+    }
+    if context.is_null() {
+        patch.add(&path, hardened);
+        return Some(context);
+    }
+    change(&path, &context, &hardened, patch);
+    let mut warn = |privilege| {
+        patch.warn(Warning::PrivilegeRemoved { container: found.name().to_owned(), privilege });
+    };
+    if context[ESCALATION] == true && hardened[ESCALATION] == false {
+        warn("allowPrivilegeEscalation: true");
+    }
+    if adds(&context, NET_RAW) {
+        warn("capabilities.add: NET_RAW");
+    }
+    let Value::Object(mut original) = context else { return None };
+    original.retain(|key, _| [ESCALATION, CAPABILITIES].contains(&key.as_str()));
+    Some(original.into())
+}
+
+/// Takes the hardening of a container back. `path` leads to its security context, which is `found`.
+pub(crate) fn restore(path: &[&str], found: &Value, original: &Value, patch: &mut Patch) {
+    let Some(mut restored) = found.as_object().cloned() else { return };
+    for key in [ESCALATION, CAPABILITIES] {
+        match original.get(key) {
+            Some(value) => restored.insert(key.to_owned(), value.clone()),
+            None => restored.remove(key),
+        };
+    }
+    let restored = if restored.is_empty() && original.is_null() { Value::Null } else { restored.into() };
+    // A forged original restores nothing that hardening does not change.
+    if hardened(&restored) != *found {
+        return;
+    }
+    if restored.is_null() {
+        patch.remove(path);
+    } else {
+        change(path, found, &restored, patch);
+    }
+}
+
+/// Adds the operations that lead from one security context to another.
+fn change(path: &[&str], from: &Value, to: &Value, patch: &mut Patch) {
+    for key in [ESCALATION, CAPABILITIES] {
+        let path = [path, &[key]].concat();
+        match (from.get(key), to.get(key)) {
+            (before, after) if before == after => {}
+            (_, None) => patch.remove(&path),
+            (None, Some(value)) => patch.add(&path, value.clone()),
+            (Some(_), Some(value)) => patch.replace(&path, value.clone()),
+        }
+    }
+}
+
+/// A security context without NET_RAW and, where the API server accepts that, with no_new_privs. Everything else stays.
+fn hardened(context: &Value) -> Value {
+    let is_map = |value: &Value| value.is_null() || value.is_object();
+    let capabilities = &context[CAPABILITIES];
+    if !is_map(context) || !is_map(capabilities) {
+        return context.clone();
+    }
+    let mut hardened = context.as_object().cloned().unwrap_or_default();
+    if let Some(capabilities) = without_net_raw(capabilities) {
+        hardened.insert(CAPABILITIES.to_owned(), capabilities.into());
+    }
+    // `ValidateSecurityContext` refuses `false` with either of these.
+    if context["privileged"] != true && !adds(context, "SYS_ADMIN") {
+        hardened.insert(ESCALATION.to_owned(), false.into());
+    }
+    hardened.into()
+}
+
+/// Returns `None` where `capabilities` do not grant NET_RAW.
+fn without_net_raw(capabilities: &Value) -> Option<Map<String, Value>> {
+    let (add, drop) = (list(capabilities, "add"), list(capabilities, "drop"));
+    let kept: Vec<_> = add.iter().filter(|name| !means(name, NET_RAW)).collect();
+    let drops = drop.iter().any(|name| means(name, NET_RAW) || means(name, "ALL"));
+    if drops && kept.len() == add.len() {
+        return None;
+    }
+    let mut capabilities = capabilities.as_object().cloned().unwrap_or_default();
+    if kept.is_empty() && !add.is_empty() {
+        capabilities.remove("add");
+    } else if kept.len() < add.len() {
+        capabilities.insert("add".to_owned(), json!(kept));
+    }
+    if !drops {
+        capabilities.insert("drop".to_owned(), drop.iter().cloned().chain([json!(NET_RAW)]).collect());
+    }
+    Some(capabilities)
+}
+
+fn list<'v>(capabilities: &'v Value, key: &str) -> &'v [Value] {
+    capabilities[key].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn adds(context: &Value, capability: &str) -> bool {
+    list(&context[CAPABILITIES], "add").iter().any(|name| means(name, capability))
+}
+
+fn means(name: &Value, capability: &str) -> bool {
+    name.as_str().is_some_and(|name| bare(name).eq_ignore_ascii_case(capability))
+}

@@ -1,0 +1,137 @@
+//! The privileges of the containers that are not part of the chain.
+
+use std::collections::BTreeSet;
+
+use lucid_chain::{Catalogue, Configuration, Inputs, PodView, keys, plan, uninject};
+use serde_json::{Value, json};
+
+use crate::common::*;
+
+fn with_rules() -> Configuration {
+    Configuration::new(Catalogue::builtin(), None).unwrap()
+}
+
+/// The security context that the application gets instead of `context`, and the warnings about it. Checks that planning
+/// again changes nothing and that uninjection restores the pod.
+fn hardened(context: &Value) -> (Value, Vec<String>) {
+    let mut pod = pod(Value::Null, &[5000]);
+    pod["spec"]["containers"][0]["securityContext"] = context.clone();
+    let patch = patch_in(&pod, &with_rules());
+    let patched = apply(&pod, &patch);
+    assert!(patch_in(&patched, &with_rules()).is_empty(), "{patched}");
+    let restored = apply(&patched, &uninject(&patched));
+    assert_eq!(restored["spec"]["containers"][0]["securityContext"], *context);
+    let warnings = patch.warnings().iter().map(ToString::to_string).collect();
+    (patched["spec"]["containers"][0]["securityContext"].clone(), warnings)
+}
+
+#[test]
+fn containers_lose_net_raw_and_new_privileges() {
+    let drop = |names: Value| json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": names}});
+    let nothing = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["NET_RAW"]}});
+    for (context, expected) in [
+        (json!(null), nothing.clone()),
+        (json!({}), nothing.clone()),
+        (json!({"capabilities": null}), nothing.clone()),
+        (json!({"capabilities": {"drop": null}}), nothing.clone()),
+        (json!({"capabilities": {"drop": ["CHOWN"]}}), drop(json!(["CHOWN", "NET_RAW"]))),
+        (json!({"capabilities": {"drop": ["ALL"]}}), drop(json!(["ALL"]))),
+        (json!({"capabilities": {"drop": ["all"]}}), drop(json!(["all"]))),
+        (json!({"capabilities": {"drop": ["cap_net_raw"]}}), drop(json!(["cap_net_raw"]))),
+        (
+            json!({"runAsUser": 5, "somethingNew": [1]}),
+            json!({"runAsUser": 5, "somethingNew": [1], "allowPrivilegeEscalation": false, "capabilities": {"drop": ["NET_RAW"]}}),
+        ),
+    ] {
+        assert_eq!(hardened(&context), (expected, Vec::new()), "{context}");
+    }
+}
+
+#[test]
+fn what_the_author_wrote_is_changed_with_a_warning() {
+    let raw =
+        "container \"web\" loses securityContext.capabilities.add: NET_RAW, which leads past the auditors";
+    for (add, kept) in [
+        (json!(["NET_RAW"]), json!(null)),
+        (json!(["CHOWN", "cap_Net_Raw", "KILL", "net_raw"]), json!(["CHOWN", "KILL"])),
+    ] {
+        let (context, warnings) = hardened(&json!({"capabilities": {"add": add, "drop": ["ALL"]}}));
+        assert_eq!(context["capabilities"]["add"], kept);
+        assert!(warnings.len() == 1 && warnings[0].starts_with(raw), "{warnings:?}");
+    }
+    let (context, warnings) = hardened(&json!({"allowPrivilegeEscalation": true}));
+    assert_eq!(context["allowPrivilegeEscalation"], false);
+    assert!(warnings.len() == 1 && warnings[0].contains("allowPrivilegeEscalation: true"), "{warnings:?}");
+}
+
+#[test]
+fn escalation_stays_where_the_api_server_would_refuse_the_change() {
+    for context in [
+        json!({"privileged": true}),
+        json!({"privileged": true, "allowPrivilegeEscalation": true}),
+        json!({"capabilities": {"add": ["CAP_SYS_ADMIN"]}}),
+        json!({"capabilities": {"add": ["SYS_ADMIN"]}}),
+    ] {
+        let (found, _) = hardened(&context);
+        assert_eq!(found["allowPrivilegeEscalation"], context["allowPrivilegeEscalation"]);
+        assert_eq!(found["capabilities"]["drop"], json!(["NET_RAW"]));
+    }
+}
+
+#[test]
+fn containers_of_every_kind_and_place_are_hardened() {
+    let mut pod = pod(json!({keys::SIDECAR_MODE: "native"}), &[5000]);
+    let model = json!({"name": "proxy", "restartPolicy": "Always", "ports": [{"name": "model", "containerPort": 5000}]});
+    pod["spec"]["initContainers"] = json!([{"name": "first"}, model, {"name": "last"}]);
+    let leftover =
+        json!({"name": "lucid-toxicity-auditor", "env": [{"name": "LUCID_AUDITOR_ID", "value": "x"}]});
+    pod["spec"]["containers"].as_array_mut().unwrap().push(leftover);
+    let patched = apply(&pod, &patch_in(&pod, &with_rules()));
+    let lists = ["containers", "initContainers"].map(|list| patched["spec"][list].as_array().unwrap());
+    let names: Vec<_> = lists.iter().map(|list| list.len()).collect();
+    assert_eq!(names, [2, 6], "{patched}");
+    for container in lists.into_iter().flatten() {
+        let context = &container["securityContext"];
+        assert_eq!(context["allowPrivilegeEscalation"], false, "{container}");
+        let drop = &context["capabilities"]["drop"];
+        assert!(*drop == json!(["NET_RAW"]) || *drop == json!(["ALL"]), "{container}");
+    }
+    assert_eq!(apply(&patched, &uninject(&patched)), pod);
+}
+
+#[test]
+fn no_container_is_hardened_without_network_rules_or_with_the_annotation() {
+    let kept = pod(json!({keys::KEEP_PRIVILEGES: "true"}), &[5000]);
+    let context = |pod: &Value, configuration: &Configuration| {
+        apply(pod, &patch_in(pod, configuration))["spec"]["containers"][0]["securityContext"].clone()
+    };
+    assert_eq!(context(&kept, &with_rules()), Value::Null);
+    assert_eq!(context(&pod(Value::Null, &[5000]), &builtin()), Value::Null);
+    let misspelt = pod(json!({keys::KEEP_PRIVILEGES: "yes"}), &[5000]);
+    assert_ne!(context(&misspelt, &with_rules()), Value::Null);
+}
+
+#[test]
+fn containers_with_an_exempt_image_keep_their_privileges() {
+    let mut pod = pod(Value::Null, &[5000]);
+    pod["spec"]["containers"].as_array_mut().unwrap().push(json!({"name": "mesh", "image": "mesh:1"}));
+    let (json, configuration) = (pod.to_string(), with_rules());
+    let view = PodView::from_json(&json).unwrap();
+    let exempt = BTreeSet::from(["mesh:1".to_owned()]);
+    let plan = planned_by(plan(&view, &Inputs::new(&configuration).with_exempt_images(&exempt)));
+    assert_eq!(plan.hardened, BTreeSet::from(["web".to_owned()]));
+    let patched = apply(&pod, &plan.patch(&view));
+    assert_eq!(patched["spec"]["containers"][1], pod["spec"]["containers"][1]);
+}
+
+#[test]
+fn a_forged_status_restores_nothing_that_hardening_did_not_change() {
+    let original = json!({"capabilities": {"add": ["SYS_ADMIN", "NET_RAW"]}});
+    let status = json!({"hardened": {"containers/web": original}}).to_string();
+    let context = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["NET_RAW"]}});
+    let pod = json!({
+        "metadata": {"annotations": {keys::STATUS: status, "a": "b"}},
+        "spec": {"containers": [{"name": "web", "securityContext": context}]},
+    });
+    assert_eq!(apply(&pod, &uninject(&pod))["spec"], pod["spec"]);
+}
