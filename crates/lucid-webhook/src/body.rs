@@ -1,7 +1,6 @@
 //! Reading a request's body within a size and a time.
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,8 +8,8 @@ use http::HeaderMap;
 use http::header::EXPECT;
 use http_body_util::BodyExt;
 use hyper::body::Body;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::budget::{Budget, Share};
 use crate::router::BoxError;
 
 const MIB: usize = 1024 * 1024;
@@ -42,11 +41,6 @@ const CONVERSION_BUDGET: usize = 256 * MIB;
 /// How long a body may stand still on its way.
 const STALL: Duration = Duration::from_secs(5);
 
-/// Room for a body of which little is here yet.
-const FIRST_ROOM: usize = 64 * 1024;
-/// A sender is believed what it says of the length when this part of it is here.
-const PROOF: usize = 16;
-
 /// Bounds what bodies take of the memory, however many connections there are.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader {
@@ -55,7 +49,7 @@ pub(crate) struct Reader {
     answers_alike: bool,
     stall: Duration,
     timeout: Duration,
-    budget: Arc<Semaphore>,
+    budget: Budget,
 }
 
 /// A body, and its share of the budget. Keep it until the answer is made, which then [takes](Self::attach) the share.
@@ -69,7 +63,7 @@ impl Received {
     /// `answer`, in the place of the body: it keeps what it needs of the budget until its last byte has left, since a
     /// peer may take its time to read it.
     pub(crate) fn attach(self, answer: impl Into<Bytes>) -> Bytes {
-        let (bytes, mut share) = (answer.into(), self.share);
+        let (bytes, share) = (answer.into(), self.share);
         share.settle(bytes.len());
         Bytes::from_owner(Charged { bytes, _share: share })
     }
@@ -111,18 +105,17 @@ impl Reader {
     }
 
     fn new(limit: usize, timeout: Duration, budget: usize) -> Self {
-        let budget = Arc::new(Semaphore::new(budget));
-        Self { limit, answers_alike: false, timeout, stall: STALL, budget }
+        Self { limit, answers_alike: false, timeout, stall: STALL, budget: Budget::new(budget) }
     }
 
-    /// Readers cloned from this one before keep their limit. The budget grows with it: two such bodies have room in
-    /// any case, with their answers where these are as long.
+    /// Readers cloned from this one before keep their limit. The budget grows with it: any caller has room for two such
+    /// bodies, with their answers where these are as long.
     pub(crate) fn set_limit(&mut self, bytes: usize) {
         self.limit = bytes;
         let each = bytes.saturating_mul(if self.answers_alike { 2 } else { 1 });
-        let wanted = each.saturating_mul(2).min(Semaphore::MAX_PERMITS);
-        if wanted > self.budget.available_permits() {
-            self.budget = Arc::new(Semaphore::new(wanted));
+        let wanted = each.saturating_mul(4);
+        if wanted > self.budget.size() {
+            self.budget = Budget::new(wanted);
         }
     }
 
@@ -135,8 +128,13 @@ impl Reader {
         self.timeout
     }
 
-    /// Reads a whole body.
-    pub(crate) async fn read<B>(&self, headers: &HeaderMap, body: B) -> Result<Received, BodyError>
+    /// Reads a whole body; `authenticated` callers have room reserved for them.
+    pub(crate) async fn read<B>(
+        &self,
+        headers: &HeaderMap,
+        authenticated: bool,
+        body: B,
+    ) -> Result<Received, BodyError>
     where
         B: Body<Data = Bytes>,
         B::Error: Into<BoxError>,
@@ -145,7 +143,9 @@ impl Reader {
         if self.is_announced_too_large(&body) && headers.contains_key(EXPECT) {
             return Err(BodyError::TooLarge);
         }
-        tokio::time::timeout(self.timeout, self.collect(body)).await.unwrap_or(Err(BodyError::TooSlow))
+        tokio::time::timeout(self.timeout, self.collect(authenticated, body))
+            .await
+            .unwrap_or(Err(BodyError::TooSlow))
     }
 
     /// Reads a body to its end without keeping it, so that its connection can carry other requests. Gives up after 2 s,
@@ -180,21 +180,28 @@ impl Reader {
 
     /// A body that is refused is read to its end all the same: its sender gets to read the answer then, instead of a
     /// reset connection.
-    async fn collect<B>(&self, body: B) -> Result<Received, BodyError>
+    async fn collect<B>(&self, authenticated: bool, body: B) -> Result<Received, BodyError>
     where
         B: Body<Data = Bytes>,
         B::Error: Into<BoxError>,
     {
         let length = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
+        let share = self.budget.share(authenticated);
         let mut kept = match self.is_announced_too_large(&body) {
             true => Err(BodyError::TooLarge),
-            false => Ok(Kept::new(length, &self.budget)),
+            false => Ok(Kept::new(length.unwrap_or(self.limit))),
         };
         let mut body = pin!(body.map_err(Into::<BoxError>::into));
         let mut received = 0_usize;
-        while let Some(frame) =
-            tokio::time::timeout(self.stall, body.frame()).await.map_err(|_elapsed| BodyError::TooSlow)?
-        {
+        loop {
+            let frame = tokio::select! {
+                frame = tokio::time::timeout(self.stall, body.frame()) => frame,
+                () = share.dropped(), if kept.is_ok() => {
+                    kept = Err(BodyError::Busy);
+                    continue;
+                }
+            };
+            let Some(frame) = frame.map_err(|_elapsed| BodyError::TooSlow)? else { break };
             let Ok(data) = frame.map_err(BodyError::Broken)?.into_data() else { continue };
             received = received.saturating_add(data.len());
             if received > self.limit.saturating_add(DISCARDED) {
@@ -202,138 +209,69 @@ impl Reader {
             } else if received > self.limit {
                 kept = Err(BodyError::TooLarge);
             } else if let Ok(so_far) = &mut kept
-                && so_far.push(data).is_none()
+                && so_far.push(data, &share).is_none()
             {
-                // Not to wait: those who have a part of the room might wait for each other.
+                // Not to wait: bodies that hold a part of the room might wait for each other.
                 kept = Err(BodyError::Busy);
             }
+            if kept.is_err() {
+                share.settle(0);
+            }
         }
-        let Kept { bytes, mut share, .. } = kept?;
-        let bytes = bytes.into_bytes();
+        let bytes = kept?.into_bytes();
         if self.answers_alike {
             share.raise(bytes.len().saturating_mul(2)).ok_or(BodyError::Busy)?;
         }
+        share.complete().ok_or(BodyError::Busy)?;
         Ok(Received { bytes, share })
     }
 }
 
-/// A share of a budget.
-#[derive(Debug)]
-struct Share {
-    budget: Arc<Semaphore>,
-    permit: Option<OwnedSemaphorePermit>,
-}
-
-impl Share {
-    fn bytes(&self) -> usize {
-        self.permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
-    }
-
-    /// Brings it to `bytes`, unless it is more already; `None` if the budget has no room for that.
-    fn raise(&mut self, bytes: usize) -> Option<()> {
-        let more = u32::try_from(bytes.saturating_sub(self.bytes())).ok()?;
-        let more = Arc::clone(&self.budget).try_acquire_many_owned(more).ok()?;
-        match &mut self.permit {
-            Some(permit) => permit.merge(more),
-            None => self.permit = Some(more),
-        }
-        Some(())
-    }
-
-    /// Brings it to `bytes` that are there in any case. If the budget has less, then all of it: nothing more comes in
-    /// until some of that is given back.
-    fn settle(&mut self, bytes: usize) {
-        match self.bytes().checked_sub(bytes) {
-            Some(spare) => drop(self.permit.as_mut().and_then(|permit| permit.split(spare))),
-            None => {
-                let all = self.bytes().saturating_add(self.budget.available_permits());
-                // Somebody else may take of it meanwhile, in which case it is too little by as much.
-                let _ = self.raise(bytes.min(all));
-            }
-        }
-    }
-}
-
-/// What is here of a body, and the room that it has.
+/// The part of a body that has arrived. Most bodies arrive in one piece, which is not copied.
 struct Kept {
-    /// What the sender says that it will be.
-    length: Option<usize>,
-    bytes: Chunks,
-    share: Share,
-}
-
-/// Most bodies arrive in one piece, which is then not copied.
-enum Chunks {
-    None,
-    One(Bytes),
-    Many(Vec<u8>),
+    /// Announced length, or the limit.
+    most: usize,
+    first: Bytes,
+    all: Vec<u8>,
 }
 
 impl Kept {
-    fn new(length: Option<usize>, budget: &Arc<Semaphore>) -> Self {
-        Self { length, bytes: Chunks::None, share: Share { budget: Arc::clone(budget), permit: None } }
+    const fn new(most: usize) -> Self {
+        Self { most, first: Bytes::new(), all: Vec::new() }
     }
 
-    /// Adds `data`; `None` if the budget has no room for it.
-    fn push(&mut self, data: Bytes) -> Option<()> {
-        if data.is_empty() {
+    /// Adds `data`, and charges at most twice of what has arrived. Returns `None` if there is no room for that.
+    fn push(&mut self, data: Bytes, share: &Share) -> Option<()> {
+        if self.first.is_empty() && self.all.is_empty() {
+            share.raise(data.len())?;
+            self.first = data;
             return Some(());
         }
-        match &mut self.bytes {
-            Chunks::None => {
-                self.share.raise(data.len())?;
-                self.bytes = Chunks::One(data);
-            }
-            Chunks::One(first) => {
-                let room = room(first.len() + data.len(), self.length);
-                self.share.raise(room)?;
-                let mut all = Vec::with_capacity(room);
-                all.extend_from_slice(first);
-                all.extend_from_slice(&data);
-                self.bytes = Chunks::Many(all);
-            }
-            Chunks::Many(all) => {
-                let received = all.len() + data.len();
-                if received > all.capacity() {
-                    let room = room(received, self.length);
-                    self.share.raise(room)?;
-                    all.reserve_exact(room - all.len());
-                }
-                all.extend_from_slice(&data);
-            }
+        let received = self.first.len() + self.all.len() + data.len();
+        if received > self.all.capacity() {
+            let room = received.saturating_mul(2).min(self.most).max(received);
+            share.raise(room)?;
+            self.all.reserve_exact(room - self.all.len());
         }
+        self.all.extend_from_slice(&std::mem::take(&mut self.first));
+        self.all.extend_from_slice(&data);
         Some(())
     }
-}
 
-/// How much room a body gets when `received` bytes are here. Once a part of the announced length is here, all of it:
-/// the body is copied once then, into no more than it needs. Before, a few times of what is here, so that nobody takes
-/// much of the memory with a promise.
-fn room(received: usize, length: Option<usize>) -> usize {
-    match length {
-        Some(length) if received.saturating_mul(PROOF) >= length => length.max(received),
-        Some(_) => FIRST_ROOM.max(received.saturating_mul(4)),
-        None => FIRST_ROOM.max(received.saturating_mul(2)),
-    }
-}
-
-impl Chunks {
     fn into_bytes(self) -> Bytes {
-        match self {
-            Self::None => Bytes::new(),
-            Self::One(bytes) => bytes,
-            Self::Many(all) => Bytes::from(all),
-        }
+        if self.all.is_empty() { self.first } else { self.all.into() }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
 
     use futures::stream;
     use http_body_util::{Full, StreamBody};
-    use hyper::body::Frame;
+    use hyper::body::{Frame, SizeHint};
 
     use super::*;
 
@@ -345,36 +283,88 @@ mod tests {
 
     #[tokio::test]
     async fn bodies_that_stall_take_no_more_than_the_budget_and_not_for_long() {
-        let reader = Reader {
-            stall: Duration::from_millis(400),
-            budget: Arc::new(Semaphore::new(1000)),
-            ..Reader::default()
-        };
+        let reader =
+            Reader { stall: Duration::from_millis(400), budget: Budget::new(1000), ..Reader::default() };
         let body = |bytes: usize| Full::new(Bytes::from(vec![b'x'; bytes]));
         let stalling: Vec<_> = (0..3)
             .map(|_| {
                 let reader = reader.clone();
-                tokio::spawn(async move { reader.read(&HeaderMap::new(), stalled(300)).await.map(drop) })
+                tokio::spawn(
+                    async move { reader.read(&HeaderMap::new(), true, stalled(300)).await.map(drop) },
+                )
             })
             .collect();
         tokio::task::yield_now().await;
         let headers = HeaderMap::new();
-        assert_eq!(reader.read(&headers, body(100)).await.unwrap().bytes.len(), 100);
-        assert!(matches!(reader.read(&headers, body(101)).await, Err(BodyError::Busy)));
+        assert_eq!(reader.read(&headers, true, body(100)).await.unwrap().bytes.len(), 100);
+        assert!(matches!(reader.read(&headers, true, body(101)).await, Err(BodyError::Busy)));
         for task in stalling {
             assert!(matches!(task.await.unwrap(), Err(BodyError::TooSlow)));
         }
-        let held = reader.read(&headers, body(1000)).await.unwrap();
-        assert!(matches!(reader.read(&headers, body(1)).await, Err(BodyError::Busy)));
+        let held = reader.read(&headers, true, body(1000)).await.unwrap();
+        assert!(matches!(reader.read(&headers, true, body(1)).await, Err(BodyError::Busy)));
         drop(held);
-        assert!(reader.read(&headers, body(1)).await.is_ok(), "a share that is given back is there again");
+        assert!(
+            reader.read(&headers, true, body(1)).await.is_ok(),
+            "a share that is given back is there again"
+        );
+    }
+
+    /// A body that announces a length.
+    struct Announced<B>(u64, Pin<Box<B>>);
+
+    impl<B: Body> Body for Announced<B> {
+        type Data = B::Data;
+        type Error = B::Error;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+            self.1.as_mut().poll_frame(cx)
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            SizeHint::with_exact(self.0)
+        }
     }
 
     #[tokio::test]
-    async fn a_body_in_pieces_is_whole() {
-        let pieces = ["a", "bc", "", "def"].map(|piece| Ok::<_, Infallible>(Frame::data(Bytes::from(piece))));
-        let body = StreamBody::new(stream::iter(pieces));
-        assert_eq!(Reader::default().read(&HeaderMap::new(), body).await.unwrap().bytes, "abcdef");
+    async fn bodies_that_trickle_do_not_starve_a_small_one_nor_a_large_one() {
+        const LENGTH: usize = 20 * MIB;
+        const TICKS: usize = 200;
+        // As many as fill the budget with what they announce, and as many as fill it with what they send, in 20 s.
+        for (connections, rate) in [(13, 1_700_000), (200, 40_000_000)] {
+            let budget = Budget::new(BUDGET).with_slow(Duration::ZERO);
+            let reader = Reader { limit: LENGTH, budget, ..Reader::default() };
+            let (clock, ticks) = tokio::sync::watch::channel(());
+            let piece = rate / 10 / connections;
+            let trickle = || {
+                let pieces = stream::unfold(ticks.clone(), move |mut ticks| async move {
+                    ticks.changed().await.ok()?;
+                    Some((Ok::<_, Infallible>(Frame::data(Bytes::from(vec![b'x'; piece]))), ticks))
+                });
+                let body = Announced(LENGTH as u64, Box::pin(StreamBody::new(pieces)));
+                let reader = reader.clone();
+                tokio::spawn(async move { reader.read(&HeaderMap::new(), false, body).await.map(drop) })
+            };
+            let trickles: Vec<_> = (0..connections).map(|_| trickle()).collect();
+            for tick in 0..TICKS {
+                clock.send_replace(());
+                tokio::task::yield_now().await;
+                for length in [900, 5 * MIB] {
+                    let body = Full::new(Bytes::from(vec![b'x'; length]));
+                    let read = reader.read(&HeaderMap::new(), false, body).await;
+                    assert!(read.is_ok(), "{length} among {connections} at {tick}: {read:?}");
+                }
+                assert!(reader.budget.used() <= BUDGET);
+            }
+            trickles.iter().for_each(tokio::task::JoinHandle::abort);
+            for trickle in trickles {
+                trickle.await.ok();
+            }
+            assert_eq!(reader.budget.used(), 0);
+        }
     }
 
     #[tokio::test]
@@ -382,81 +372,71 @@ mod tests {
         let mut reader = Reader::default();
         reader.set_limit(80 * MIB);
         let body = || Full::new(Bytes::from(vec![b'x'; 80 * MIB]));
-        let _first = reader.read(&HeaderMap::new(), body()).await.unwrap();
-        let _second = reader.read(&HeaderMap::new(), body()).await.unwrap();
-        assert!(matches!(reader.read(&HeaderMap::new(), body()).await, Err(BodyError::Busy)));
+        let _first = reader.read(&HeaderMap::new(), false, body()).await.unwrap();
+        let _second = reader.read(&HeaderMap::new(), false, body()).await.unwrap();
+        assert!(matches!(reader.read(&HeaderMap::new(), false, body()).await, Err(BodyError::Busy)));
+        assert!(reader.read(&HeaderMap::new(), true, body()).await.is_ok());
     }
 
     #[tokio::test]
     async fn an_answer_keeps_its_room_until_its_last_piece_has_left() {
         let (headers, body) = (HeaderMap::new(), || Full::new(Bytes::from(vec![b'x'; 100])));
-        let mut reader = Reader { budget: Arc::new(Semaphore::new(250)), ..Reader::conversion() };
-        let free = |reader: &Reader| reader.budget.available_permits();
-        // The length of the answer, and what is left then.
-        for (length, left) in [(0, 250), (30, 220), (100, 150), (200, 50), (240, 10), (250, 0), (1000, 0)] {
-            let received = reader.read(&headers, body()).await.unwrap();
-            assert_eq!(free(&reader), 50, "a body, and an answer as long");
+        let mut reader = Reader { budget: Budget::new(250), ..Reader::conversion() };
+        for length in [0, 30, 100, 200, 240, 250, 1000] {
+            let received = reader.read(&headers, true, body()).await.unwrap();
+            assert_eq!(reader.budget.used(), 200, "a body, and an answer as long");
             let mut answer = received.attach(vec![b'y'; length]);
-            assert_eq!((answer.len(), free(&reader)), (length, left));
+            assert_eq!((answer.len(), reader.budget.used()), (length, length));
             let last = answer.split_off(length / 2);
             drop(answer);
-            assert_eq!(free(&reader), left);
+            assert_eq!(reader.budget.used(), length);
             drop(last);
-            assert_eq!(free(&reader), 250);
+            assert_eq!(reader.budget.used(), 0);
         }
-        reader.budget = Arc::new(Semaphore::new(199));
-        assert!(matches!(reader.read(&headers, body()).await, Err(BodyError::Busy)));
+        reader.budget = Budget::new(199);
+        assert!(matches!(reader.read(&headers, true, body()).await, Err(BodyError::Busy)));
         reader.answers_alike = false;
-        assert!(reader.read(&headers, body()).await.is_ok());
-    }
-
-    /// The most that is reserved at once while a body of `length` comes in frames, and what is in the end.
-    fn reserved(length: usize, announced: bool, frame: usize) -> (usize, usize) {
-        let budget = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
-        let mut kept = Kept::new(announced.then_some(length), &budget);
-        let capacity = |kept: &Kept| match &kept.bytes {
-            Chunks::Many(all) => all.capacity(),
-            _ => 0,
-        };
-        let (mut left, mut most) = (length, 0);
-        while left > 0 {
-            let data = Bytes::from(vec![b'x'; frame.min(left)]);
-            left -= data.len();
-            let (before, ()) = (capacity(&kept), kept.push(data).unwrap());
-            let after = capacity(&kept);
-            most = most.max(if after == before { after } else { before + after });
-        }
-        assert!(kept.share.bytes() >= capacity(&kept), "memory that the budget does not know");
-        (most, capacity(&kept))
+        assert!(reader.read(&headers, true, body()).await.is_ok());
     }
 
     #[test]
-    fn a_body_of_announced_length_takes_little_more_than_itself() {
+    fn a_body_takes_no_more_than_twice_of_what_has_arrived() {
+        const FRAME: usize = 16 * 1024;
         for length in [17_000, 70_000, 300_000, 1_100_000, 1_500_000, 7 * MIB, 64 * MIB] {
-            let (most, last) = reserved(length, true, 16 * 1024);
-            assert_eq!(last, length);
-            assert!(most <= length + length / 4, "{most} for {length}");
-            assert!(reserved(length, false, 16 * 1024).1 <= FIRST_ROOM.max(2 * length));
+            let budget = Budget::new(usize::MAX);
+            let share = budget.share(false);
+            let mut kept = Kept::new(length);
+            let mut received = 0;
+            while received < length {
+                let data = Bytes::from(vec![b'x'; FRAME.min(length - received)]);
+                received += data.len();
+                kept.push(data, &share).unwrap();
+                assert!(kept.all.capacity() <= budget.used(), "memory that the budget does not know");
+                assert!(
+                    (received..=2 * received).contains(&budget.used()),
+                    "{} for {received}",
+                    budget.used()
+                );
+            }
+            assert_eq!((budget.used(), kept.into_bytes().len()), (length, length));
         }
-    }
-
-    #[test]
-    fn a_promise_takes_no_more_than_a_few_times_of_what_came() {
-        assert_eq!(room(1, Some(7 * MIB)), FIRST_ROOM);
-        assert_eq!(room(200_000, Some(7 * MIB)), 800_000);
-        assert_eq!(room(7 * MIB / 16, Some(7 * MIB)), 7 * MIB);
-        assert_eq!(room(10, Some(5)), 10, "a length that is wrong does no harm");
+        let budget = Budget::new(MIB);
+        let (share, mut kept) = (budget.share(false), Kept::new(2));
+        for piece in ["abc", "def"] {
+            kept.push(Bytes::from(piece), &share).unwrap();
+        }
+        assert_eq!(kept.into_bytes(), "abcdef", "a length that is wrong does no harm");
     }
 
     #[tokio::test]
     async fn a_body_announced_too_large_is_read_and_not_kept() {
-        let reader = Reader { limit: 10, budget: Arc::new(Semaphore::new(0)), ..Reader::default() };
+        let reader = Reader { limit: 10, budget: Budget::new(0), ..Reader::default() };
         let body = Full::new(Bytes::from(vec![b'x'; 11]));
-        assert!(matches!(reader.read(&HeaderMap::new(), body).await, Err(BodyError::TooLarge)));
+        assert!(matches!(reader.read(&HeaderMap::new(), false, body).await, Err(BodyError::TooLarge)));
         let pieces = [4, 4, 4].map(|len| Ok::<_, Infallible>(Frame::data(Bytes::from(vec![b'x'; len]))));
         let body = StreamBody::new(stream::iter(pieces));
         let reader = Reader { limit: 10, ..Reader::default() };
-        assert!(matches!(reader.read(&HeaderMap::new(), body).await, Err(BodyError::TooLarge)));
+        assert!(matches!(reader.read(&HeaderMap::new(), false, body).await, Err(BodyError::TooLarge)));
     }
 
     fn trickle() -> impl Body<Data = Bytes, Error = Infallible> {
@@ -483,7 +463,7 @@ mod tests {
     async fn a_body_that_trickles_has_its_time_only() {
         let reader = Reader { timeout: Duration::from_millis(300), ..Reader::default() };
         let begin = std::time::Instant::now();
-        let read = reader.read(&HeaderMap::new(), trickle()).await;
+        let read = reader.read(&HeaderMap::new(), false, trickle()).await;
         assert!(matches!(read, Err(BodyError::TooSlow)));
         assert!(begin.elapsed() < Duration::from_secs(2));
     }

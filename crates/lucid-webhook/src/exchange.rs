@@ -22,6 +22,7 @@ use crate::reply;
 use crate::response::AdmissionResponse;
 use crate::review::{AdmissionRequest, ReviewError};
 use crate::router::{Bodies, BoxError, OtherService, Route, Target};
+use crate::server::PeerCertificate;
 use crate::trace_parent::TraceParent;
 use crate::webhook::AdmissionService;
 
@@ -199,7 +200,7 @@ where
     B::Error: Into<BoxError>,
 {
     let (head, body) = request.into_parts();
-    let body = receive(&head.headers, bodies, body).await?;
+    let body = receive(&head, bodies, body).await?;
     let Ok(response) = service.oneshot(Request::from_parts(head, body.bytes.clone())).await;
     Ok(response)
 }
@@ -216,7 +217,7 @@ where
         bodies.discard(&head.headers, body).await;
         return Err(refusal);
     }
-    let body = receive(&head.headers, bodies, body).await?;
+    let body = receive(&head, bodies, body).await?;
     if body.bytes.is_empty() {
         return Err(Refusal::bad(StatusCode::BAD_REQUEST, "the body is empty"));
     }
@@ -229,12 +230,12 @@ where
     Ok(body)
 }
 
-async fn receive<B>(headers: &HeaderMap, bodies: &body::Reader, body: B) -> Result<Received, Refusal>
+async fn receive<B>(head: &Parts, bodies: &body::Reader, body: B) -> Result<Received, Refusal>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    bodies.read(headers, body).await.map_err(|error| match error {
+    bodies.read(&head.headers, is_authenticated(head), body).await.map_err(|error| match error {
         BodyError::TooLarge => {
             let message = format!("the body is larger than {} bytes", bodies.limit());
             Refusal::bad(StatusCode::PAYLOAD_TOO_LARGE, &message)
@@ -251,6 +252,10 @@ where
             Refusal::bad(StatusCode::BAD_REQUEST, &format!("failed to read the body: {error}"))
         }
     })
+}
+
+fn is_authenticated(head: &Parts) -> bool {
+    head.extensions.get::<PeerCertificate>().is_some()
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

@@ -221,6 +221,7 @@
 mod admin;
 mod answer;
 mod body;
+mod budget;
 #[cfg(feature = "client")]
 pub mod client;
 mod conversion;
