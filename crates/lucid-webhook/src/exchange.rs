@@ -18,6 +18,7 @@ use crate::excerpt::excerpt;
 use crate::layers::shed::Limit;
 use crate::layers::{MetricsLayer, deadline};
 use crate::metrics::{CONVERT, Outcome, WebhookMetrics};
+use crate::offload;
 use crate::reply;
 use crate::response::AdmissionResponse;
 use crate::review::{AdmissionRequest, ReviewError};
@@ -51,12 +52,8 @@ where
             Err(Refusal::bad(StatusCode::FORBIDDEN, "only clients with a certificate may call webhooks"))
         }
         Target::Other(service) => other(service.clone(), &bodies.other, request).await,
-        Target::Admission(service) => {
-            admit(service.clone(), route, arrival, &bodies.admission, request).await
-        }
-        Target::Conversion(converter) => {
-            convert(converter, route, arrival, &bodies.conversion, request).await
-        }
+        Target::Admission(service) => admit(service.clone(), route, arrival, bodies, request).await,
+        Target::Conversion(converter) => convert(converter, route, arrival, bodies, request).await,
         Target::Contested => {
             let (head, body) = request.into_parts();
             bodies.admission.discard(&head.headers, body).await;
@@ -102,7 +99,7 @@ async fn admit<B>(
     service: AdmissionService,
     route: &Route,
     arrival: Instant,
-    bodies: &body::Reader,
+    bodies: &Bodies,
     request: Request<B>,
 ) -> Result<Response<Full<Bytes>>, Refusal>
 where
@@ -110,23 +107,30 @@ where
     B::Error: Into<BoxError>,
 {
     let (head, body) = request.into_parts();
-    let body = read(&head, bodies, body).await?;
+    let body = read(&head, &bodies.admission, body).await?;
     // Not before the body is here: whoever sends it slowly would keep the place of those who do not.
     let _entered = match route.limit.as_ref().map(Limit::try_enter) {
         Some(None) => return Err(Refusal::shed()),
         entered => entered.flatten(),
     };
     let deadline = deadline(arrival, head.uri.query());
-    let mut request = match AdmissionRequest::from_json(&body.bytes, deadline) {
+    let slot = bodies.offload.enter(body.bytes.len(), is_authenticated(&head), deadline).await;
+    let slot = slot.map_err(|_elapsed| Refusal::shed())?;
+    let text = body.bytes.clone();
+    let request = async move { AdmissionRequest::from_json(&text, deadline) };
+    let mut request = match offload::run(slot.clone(), request).await {
         Ok(request) => request,
         Err(error) => return Err(refusal(&error, body)),
     };
     request.arrival = arrival;
     request.trace_parent = TraceParent::of(&head.headers);
     request.extensions = head.extensions;
+    if let Some(slot) = slot.clone() {
+        request.extensions.insert(slot);
+    }
     let uid = request.uid.clone();
     let response = ask(service, route.metrics.as_ref(), request).await;
-    Ok(review(&uid, &response, body))
+    Ok(offload::run(slot, async move { review(&uid, &response, body) }).await)
 }
 
 /// Whoever sent something that is no request gets its uid back all the same, if it has one.
@@ -161,7 +165,7 @@ async fn convert<B>(
     converter: &Converter,
     route: &Route,
     arrival: Instant,
-    bodies: &body::Reader,
+    bodies: &Bodies,
     request: Request<B>,
 ) -> Result<Response<Full<Bytes>>, Refusal>
 where
@@ -169,14 +173,15 @@ where
     B::Error: Into<BoxError>,
 {
     let (head, body) = request.into_parts();
-    let body = read(&head, bodies, body).await?;
+    let body = read(&head, &bodies.conversion, body).await?;
     let metrics = route.metrics.as_ref();
     let _in_flight = metrics.map(WebhookMetrics::in_flight);
     let deadline = deadline(arrival, head.uri.query());
-    let answer = converter
-        .convert(&body.bytes, deadline)
-        .await
-        .map_err(|error| Refusal::bad(StatusCode::BAD_REQUEST, &error.to_string()))?;
+    let slot = bodies.offload.enter(body.bytes.len(), is_authenticated(&head), deadline).await;
+    let slot = slot.map_err(|_elapsed| Refusal::shed())?;
+    let (converter, text) = (converter.clone(), body.bytes.clone());
+    let answer = offload::run(slot, async move { converter.convert(&text, deadline).await });
+    let answer = answer.await.map_err(|error| Refusal::bad(StatusCode::BAD_REQUEST, &error.to_string()))?;
     let response = reply::json(StatusCode::OK, body.attach(answer.body));
     match Outcome::of_conversion(answer.outcome) {
         Outcome::BadRequest => Err(Refusal { response, outcome: Outcome::BadRequest }),

@@ -235,6 +235,7 @@ mod kind;
 pub mod layers;
 mod metrics;
 mod names;
+mod offload;
 mod patch;
 pub mod registration;
 mod reply;

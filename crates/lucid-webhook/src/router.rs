@@ -18,6 +18,7 @@ use tower::util::BoxCloneSyncService;
 use crate::conversion::Converter;
 use crate::layers::shed::Limit;
 use crate::metrics::{Metrics, WebhookMetrics};
+use crate::offload::Offload;
 use crate::registration::Registration;
 use crate::server::PeerCertificate;
 use crate::webhook::{AdmissionService, Webhook};
@@ -84,19 +85,25 @@ pub struct Router {
     client_certificates: bool,
 }
 
-/// How bodies are read; a conversion may carry a whole list.
+/// Memory and threads of requests; a conversion may carry a whole list.
 #[derive(Clone)]
 pub(crate) struct Bodies {
     pub(crate) admission: body::Reader,
     pub(crate) conversion: body::Reader,
     pub(crate) other: body::Reader,
+    pub(crate) offload: Offload,
 }
 
 impl Default for Bodies {
     fn default() -> Self {
         let mut other = body::Reader::default();
         other.set_limit(OTHER_LIMIT);
-        Self { admission: body::Reader::default(), conversion: body::Reader::conversion(), other }
+        Self {
+            admission: body::Reader::default(),
+            conversion: body::Reader::conversion(),
+            other,
+            offload: Offload::default(),
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use crate::guard::{AccessReview, Forbidden, Guard, GuardLayer, NoAccessReview, P
 use crate::handler::{Handler, WithState};
 use crate::kind::WebhookKind;
 use crate::layers::{CatchPanicLayer, CheckLayer, DeadlineLayer, FailureLayer, TraceLayer};
+use crate::offload::Offloaded;
 use crate::patch::AllowedPaths;
 use crate::registration::Registration;
 use crate::response::AdmissionResponse;
@@ -216,6 +217,7 @@ impl Webhook {
             // Around the deadline: what is given up there is dropped, and that may panic as well.
             .layer(CatchPanicLayer::new())
             .layer(DeadlineLayer::new())
+            .layer_fn(Offloaded)
             .option_layer(permitted)
             .option_layer(guard)
             .layer(check)

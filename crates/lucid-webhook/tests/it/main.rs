@@ -18,6 +18,7 @@ mod http;
 mod keepalive;
 mod layers;
 mod limits;
+mod offload;
 mod patch;
 mod patch_properties;
 mod registration;

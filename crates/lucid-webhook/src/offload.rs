@@ -1,0 +1,161 @@
+//! Runs work on large requests outside the threads that serve connections.
+//!
+//! The work of a webhook is linear in the size of its request. Small requests stay on the async workers; large ones run on
+//! blocking threads, a limited number at a time. Probes, handshakes and small requests are answered meanwhile.
+
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::thread::available_parallelism;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::Instant;
+use tokio::time::error::Elapsed;
+use tower::{Service, ServiceExt};
+use tracing::Instrument;
+
+use crate::review::AdmissionRequest;
+
+/// Size above which a request leaves the async workers.
+const LARGE: usize = 64 * 1024;
+/// Large requests at a time on each core, of authenticated callers and of others. A handler may wait for the network.
+const PER_CORE: usize = 2;
+
+/// Limits the large requests at a time. Clones share the limit.
+#[derive(Clone, Debug)]
+pub(crate) struct Offload {
+    anonymous: Arc<Semaphore>,
+    authenticated: Arc<Semaphore>,
+}
+
+/// Lets one large request run, until its last clone is dropped.
+#[derive(Clone, Debug)]
+pub(crate) struct Slot(#[expect(dead_code, reason = "held for its drop")] Arc<OwnedSemaphorePermit>);
+
+impl Default for Offload {
+    fn default() -> Self {
+        let slots = PER_CORE * available_parallelism().map_or(1, usize::from);
+        let semaphore = || Arc::new(Semaphore::new(slots));
+        Self { anonymous: semaphore(), authenticated: semaphore() }
+    }
+}
+
+impl Offload {
+    /// Waits for a slot for a request of `bytes`; a small request needs none.
+    ///
+    /// # Errors
+    ///
+    /// When no slot is free at the deadline.
+    pub(crate) async fn enter(
+        &self,
+        bytes: usize,
+        authenticated: bool,
+        deadline: Instant,
+    ) -> Result<Option<Slot>, Elapsed> {
+        if bytes <= LARGE {
+            return Ok(None);
+        }
+        let slots = if authenticated { &self.authenticated } else { &self.anonymous };
+        let permit = tokio::time::timeout_at(deadline, Arc::clone(slots).acquire_owned()).await?;
+        // The semaphore is never closed.
+        Ok(permit.ok().map(|permit| Slot(Arc::new(permit))))
+    }
+}
+
+/// Runs `work` on a blocking thread, or on the caller's task without a slot. If the caller gives up, the work ends at its
+/// next await point, and the slot stays taken until then.
+pub(crate) async fn run<T: Send + 'static>(
+    slot: Option<Slot>,
+    work: impl Future<Output = T> + Send + 'static,
+) -> T {
+    let Some(slot) = slot else { return work.await };
+    let (mut sender, outcome) = oneshot::channel();
+    let runtime = Handle::current();
+    let work = AssertUnwindSafe(work).catch_unwind().in_current_span();
+    tokio::task::spawn_blocking(move || {
+        let _slot = slot;
+        runtime.block_on(async move {
+            tokio::select! {
+                outcome = work => drop(sender.send(outcome)),
+                () = sender.closed() => {}
+            }
+        });
+    });
+    match outcome.await {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(panic)) => resume_unwind(panic),
+        // The runtime shuts down, and this task with it.
+        Err(_closed) => std::future::pending().await,
+    }
+}
+
+/// Runs a service by [`run`], with the slot among the extensions of the request.
+#[derive(Clone, Debug)]
+pub(crate) struct Offloaded<S>(pub(crate) S);
+
+impl<S> Service<AdmissionRequest> for Offloaded<S>
+where
+    S: Service<AdmissionRequest> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Response: Send + 'static,
+    S::Error: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<S::Response, S::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: AdmissionRequest) -> Self::Future {
+        let slot = request.extensions.remove();
+        run(slot, self.0.clone().oneshot(request)).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn small_requests_need_no_slot_and_authenticated_callers_have_their_own() {
+        let offload = Offload::default();
+        let soon = || Instant::now() + Duration::from_millis(10);
+        let mut anonymous = Vec::new();
+        while let Ok(slot) = offload.enter(LARGE + 1, false, soon()).await {
+            anonymous.push(slot.expect("a large request runs without a slot"));
+        }
+        assert!(offload.enter(LARGE, false, soon()).await.unwrap().is_none());
+        assert!(offload.enter(LARGE + 1, true, soon()).await.unwrap().is_some());
+        anonymous.pop();
+        assert!(offload.enter(LARGE + 1, false, soon()).await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn work_that_is_given_up_ends_and_returns_its_slot() {
+        let offload = Offload { anonymous: Arc::new(Semaphore::new(1)), ..Offload::default() };
+        let later = Instant::now() + Duration::from_secs(60);
+        let slot = offload.enter(LARGE + 1, false, later).await.unwrap();
+        let (started, starts) = oneshot::channel();
+        let work = tokio::spawn(run(slot, async {
+            started.send(()).unwrap();
+            std::future::pending::<()>().await;
+        }));
+        starts.await.unwrap();
+        work.abort();
+        assert!(offload.enter(LARGE + 1, false, later).await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    #[should_panic(expected = "on purpose")]
+    async fn a_panic_reaches_the_caller() {
+        let slot = Offload::default().enter(LARGE + 1, false, Instant::now()).await.unwrap();
+        run(slot, async { panic!("on purpose") }).await
+    }
+}
