@@ -102,6 +102,7 @@ fn recorder(folder: Option<&Path>, unsealed: bool, sync: Sync) -> Outcome<Arc<Re
 /// What the validator records of a pod with two auditors.
 fn decision(number: u64) -> Decision {
     let mut decision = Decision::new("validate", format!("705ab4f5-6393-11e8-b7cc-{number:012}"));
+    decision.authenticated = true;
     decision.operation = "CREATE".into();
     decision.kind = "Pod".into();
     decision.namespace = "shop".into();

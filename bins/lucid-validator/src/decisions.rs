@@ -49,7 +49,8 @@ pub struct DecisionArgs {
     #[arg(long, env = "LUCID_DECISION_LOG_WITNESSES", value_name = "KEYS", value_delimiter = ',')]
     pub decision_log_witnesses: Vec<VerifierKey>,
 
-    /// How many decisions are kept in memory.
+    /// How many decisions of authenticated callers are kept in memory, and as many of others. One takes
+    /// at most 1.9 kB.
     #[arg(long, env = "LUCID_DECISION_RING", value_name = "NUMBER", default_value = "1000")]
     #[arg(value_parser = lucid_process::within(0_u64..=1_000_000))]
     pub decision_ring: u64,

@@ -2,18 +2,10 @@
 
 use std::time::Duration;
 
-use lucid_audit::{Anchor, Decision, Log, Recorder};
+use lucid_audit::{Anchor, Decision, Log, RecordError, Recorder};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
-
-/// The longest name that an object can have, in bytes. Webhooks that change objects are asked before the API server looks.
-const NAME: usize = 253;
-/// How many warnings of one answer are kept: a pod can give rise to one for each of its containers.
-const WARNINGS: usize = 64;
-/// How much of each is kept, and of a denial, which has many reasons in one text; in characters.
-const WARNING: usize = 512;
-const MESSAGE: usize = 4096;
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -27,8 +19,7 @@ struct Metadata {
     generate_name: String,
 }
 
-/// A decision with what request and answer say of it. Its size has a bound: many are kept in memory, and who writes a pod
-/// writes names and warnings.
+/// A decision with what request and answer say of it. [`record`] bounds it.
 #[must_use]
 pub fn decision(webhook: &str, request: &AdmissionRequest, response: &AdmissionResponse) -> Decision {
     let mut decision = Decision::new(webhook, &request.uid);
@@ -44,26 +35,14 @@ pub fn decision(webhook: &str, request: &AdmissionRequest, response: &AdmissionR
         }
         _ => request.name.clone(),
     };
-    decision.name.truncate(decision.name.floor_char_boundary(NAME));
     decision.user = request.user_info.username.clone();
+    decision.authenticated = request.is_authenticated();
     decision.dry_run = request.dry_run;
     decision.allowed = response.is_allowed();
     decision.patched = response.json_patch().is_some_and(|patch| !patch.is_empty());
-    decision.message = response.denial().map(|denial| cut(&denial.message, MESSAGE)).unwrap_or_default();
-    let warnings = response.warnings();
-    decision.warnings = warnings.iter().take(WARNINGS).map(|warning| cut(warning, WARNING)).collect();
-    if let Some(more) = warnings.len().checked_sub(WARNINGS).filter(|more| *more > 0) {
-        decision.warnings.push(format!("and {more} more warnings"));
-    }
+    decision.message = response.denial().map(|denial| denial.message.clone()).unwrap_or_default();
+    decision.warnings = response.warnings().to_vec();
     decision
-}
-
-/// At most `most` characters of a text.
-pub(crate) fn cut(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
-    }
 }
 
 /// The key of the anchor among the answer's audit annotations, behind the webhook's name.
@@ -85,15 +64,16 @@ struct Anchored {
     log: Option<String>,
 }
 
-/// Logs a decision and keeps it, and returns the answer for it: `response` with the record's anchor. When a log has to
+/// Bounds a decision, logs it and keeps it, and returns the answer for it: `response` with the record's anchor. When a log has to
 /// have it, and has not by the request's `deadline`, the request is refused; a log that comes to have it later has the refusal
-/// as well.
+/// as well. A caller without a client certificate who has used up the budget for the log is refused with 429.
 pub async fn record(
     recorder: &Recorder,
     decision: Decision,
     response: AdmissionResponse,
     deadline: Instant,
 ) -> AdmissionResponse {
+    let decision = decision.bounded();
     tracing::info!(
         webhook = decision.webhook,
         uid = decision.uid,
@@ -101,6 +81,7 @@ pub async fn record(
         namespace = decision.namespace,
         name = decision.name,
         user = decision.user,
+        authenticated = decision.authenticated,
         dry_run = decision.dry_run,
         allowed = decision.allowed,
         patched = decision.patched,
@@ -131,7 +112,11 @@ pub async fn record(
             decision.allowed = false;
             decision.patched = false;
             decision.message.clone_from(&why);
+            let is_over_budget = matches!(unrecorded.source, RecordError::Budget);
             recorder.overrule(unrecorded);
+            if is_over_budget {
+                return AdmissionResponse::deny(429, "TooManyRequests", why).with_retry_after(1);
+            }
             AdmissionResponse::deny(503, "ServiceUnavailable", why)
         }
     }
@@ -139,7 +124,7 @@ pub async fn record(
 
 #[cfg(test)]
 mod tests {
-    use lucid_audit::OnFailure;
+    use lucid_audit::{LONGEST_DECISION, OnFailure};
     use serde_json::{Value, json};
 
     use super::*;
@@ -156,31 +141,67 @@ mod tests {
         AdmissionRequest::from_json(&review.to_string().into_bytes().into(), deadline).unwrap()
     }
 
-    #[test]
-    fn what_is_kept_of_a_pod_has_a_bound_whatever_its_author_writes() {
-        let long = "é".repeat(1 << 20);
+    #[tokio::test]
+    async fn what_is_kept_of_a_review_is_bounded_whatever_the_caller_writes() {
+        let long = "é".repeat(3 << 20);
         let warnings: Vec<_> = (0..10_000).map(|number| format!("warning {number}")).collect();
-        let response = AdmissionResponse::allow().with_warnings(&warnings);
-        for metadata in [json!({"name": long}), json!({"generateName": long})] {
-            let kept = decision("mutate", &request(&metadata), &response);
-            assert_eq!(kept.name, "é".repeat(126));
-            assert_eq!(kept.warnings[..WARNINGS], warnings[..WARNINGS]);
-            assert_eq!(kept.warnings[WARNINGS..], ["and 9936 more warnings"]);
+        let folder = tempfile::tempdir().unwrap();
+        let log = Log::open(folder.path(), lucid_audit::log::Options::new()).unwrap();
+        let recorder = Recorder::new(1000).with_log(log);
+        for metadata in [json!({"name": long}), json!({"generateName": long}), json!({"name": "web"})] {
+            let mut request = request(&metadata);
+            request.user_info.username.clone_from(&long);
+            request.uid.clone_from(&long);
+            for response in [
+                AdmissionResponse::allow().with_warnings(&warnings),
+                AdmissionResponse::deny(403, "Forbidden", &long).with_warning(&long),
+            ] {
+                let made = decision("mutate", &request, &response);
+                let _ = record(&recorder, made, response, request.deadline).await;
+            }
         }
-        let kept =
-            decision("mutate", &request(&json!({"generateName": "web-"})), &AdmissionResponse::allow());
-        assert_eq!((kept.name.as_str(), kept.warnings.len()), ("web-", 0));
+        recorder.close();
+        let latest = recorder.latest();
+        assert_eq!(latest.len(), 6);
+        for entry in latest {
+            let length = serde_json::to_vec(&entry.decision).unwrap().len();
+            assert!(entry.cut && length <= LONGEST_DECISION, "{length}");
+            assert!(entry.user.capacity() < 400, "the text is gone, and its memory is not");
+        }
+        let segment = std::fs::read_to_string(lucid_audit::layout::segment(folder.path(), 0)).unwrap();
+        let lengths: Vec<_> = segment.split_inclusive('\n').map(str::len).collect();
+        assert!(lengths.len() == 6 && lengths.iter().all(|length| *length <= 2_000), "{lengths:?}");
     }
 
     #[test]
-    fn long_texts_of_an_answer_are_cut() {
-        let (long, pod) = ("é".repeat(1 << 20), request(&json!({"name": "web"})));
-        let warned = decision("validate", &pod, &AdmissionResponse::allow().with_warning(&long));
-        let denied = decision("validate", &pod, &AdmissionResponse::deny(403, "Forbidden", &long));
-        assert_eq!(warned.warnings, [format!("{}…", "é".repeat(WARNING))]);
-        assert_eq!(denied.message, format!("{}…", "é".repeat(MESSAGE)));
-        let short = decision("validate", &pod, &AdmissionResponse::deny(403, "Forbidden", "no"));
-        assert_eq!(short.message, "no");
+    fn a_decision_has_the_generate_name_and_the_denial() {
+        let pod = request(&json!({"generateName": "web-"}));
+        let kept = decision("mutate", &pod, &AdmissionResponse::deny(403, "Forbidden", "no"));
+        assert_eq!((kept.name.as_str(), kept.message.as_str(), kept.authenticated), ("web-", "no", false));
+    }
+
+    #[tokio::test]
+    async fn callers_without_a_certificate_beyond_their_budget_are_told_to_come_again() {
+        let request = request(&json!({"name": "web"}));
+        let deadline = Instant::now() + Duration::from_secs(10);
+        for (policy, allowed) in [(OnFailure::Deny, false), (OnFailure::ServeAndAlarm, true)] {
+            let folder = tempfile::tempdir().unwrap();
+            let log = Log::open(folder.path(), lucid_audit::log::Options::new()).unwrap();
+            let recorder = Recorder::new(10).with_log(log).on_failure(policy).budget(0, 0);
+            let ask = async |authenticated: bool| {
+                let mut made = decision("validate", &request, &AdmissionResponse::allow());
+                made.authenticated = authenticated;
+                record(&recorder, made, AdmissionResponse::allow(), deadline).await
+            };
+            let answer = ask(false).await;
+            assert_eq!((answer.is_allowed(), recorder.latest()[0].allowed), (allowed, allowed));
+            if let Some(denial) = answer.denial() {
+                assert_eq!((denial.code, denial.retry_after), (429, Some(1)));
+                assert!(denial.message.contains("client certificate"), "{}", denial.message);
+            }
+            let answer = ask(true).await;
+            assert!(answer.is_allowed() && answer.audit_annotations().contains_key("anchor"));
+        }
     }
 
     #[tokio::test]

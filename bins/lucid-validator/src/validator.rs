@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use crate::break_glass::BreakGlassReview;
 use crate::calls::{Calls, FailurePolicy, VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH};
 use crate::metrics::Metrics;
-use crate::record::{self, decision, record};
+use crate::record::{decision, record};
 use crate::scope::Scope;
 
 /// Why a request could not be judged.
@@ -172,8 +172,7 @@ impl Validator {
         };
         let response = response.with_warnings(judgement.warnings());
         let mut decision = decision("validate", &request, &response);
-        let judged = auditors.iter().take(MOST_IMAGES).map(|auditor| image_verdict(auditor, &verdicts));
-        decision.images = judged.collect();
+        decision.images = auditors.iter().map(|auditor| image_verdict(auditor, &verdicts)).collect();
         note(&mut decision, &judgement);
         Ok(record(&self.recorder, decision, response, request.deadline).await)
     }
@@ -189,33 +188,13 @@ impl Validator {
     }
 }
 
-/// How many images of a pod are recorded, and findings and exemptions. A pod's author chooses how many there are, and a
-/// thousand decisions are kept in memory.
-const MOST_IMAGES: usize = 64;
-const MOST_FINDINGS: usize = 32;
-
-/// How much of a text is recorded that has an image reference in it; the API server takes longer ones than any registry does.
-const LONGEST: usize = 512;
-
 /// What is recorded of a judgement.
 fn note(decision: &mut Decision, judgement: &Judgement) {
     judgement.mode.as_str().clone_into(&mut decision.mode);
     decision.would_deny = judgement.would_deny;
     decision.ticket = judgement.ticket.clone().unwrap_or_default();
-    decision.findings = listed(&judgement.findings);
-    decision.exemptions = listed(&judgement.exempted);
-}
-
-fn listed<T: ToString>(items: &[T]) -> Vec<String> {
-    let mut texts: Vec<_> = items.iter().take(MOST_FINDINGS).map(|item| cut(&item.to_string())).collect();
-    if let Some(more) = items.len().checked_sub(MOST_FINDINGS).filter(|more| *more > 0) {
-        texts.push(format!("and {more} more"));
-    }
-    texts
-}
-
-fn cut(text: &str) -> String {
-    record::cut(text, LONGEST)
+    decision.findings = judgement.findings.iter().map(ToString::to_string).collect();
+    decision.exemptions = judgement.exempted.iter().map(ToString::to_string).collect();
 }
 
 /// What is known about the digests of `auditors`, asked until shortly before `deadline`.
@@ -255,5 +234,5 @@ pub(crate) fn image_verdict(
             verdicts.get(digest).map_or_else(|| "not asked".to_owned(), Checked::to_string)
         }
     };
-    ImageVerdict::new(cut(&auditor.name), cut(&auditor.image), cut(&verdict))
+    ImageVerdict::new(&*auditor.name, &*auditor.image, verdict)
 }

@@ -1,7 +1,20 @@
+use std::{io, mem};
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::layout::LONGEST_RECORD;
+use crate::layout::{LONGEST_LINE, LONGEST_RECORD};
+
+/// Maximum length of a decision as JSON, in bytes: with `seq`, `prev` and its newline a line of the log has at most 2,000.
+pub const LONGEST_DECISION: usize = 2_000 - (LONGEST_LINE - LONGEST_RECORD) - 1;
+
+/// Maximum lengths of texts, in bytes of JSON. Namespaces, names of objects and names of ServiceAccounts fit.
+const LONGEST_NAMESPACE: usize = 64;
+const LONGEST_NAME: usize = 253;
+const LONGEST_USER: usize = 340;
+const LONGEST_TEXT: usize = 1 << 10;
+/// Maximum number of items of a list.
+const MOST_ITEMS: usize = 32;
 
 /// One answer of a webhook.
 ///
@@ -31,6 +44,10 @@ pub struct Decision {
     /// Who asked (`userInfo.username`).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub user: String,
+    /// Whether the caller showed a verified client certificate, as an API server does that is configured to. Everything else
+    /// in the decision of another caller is that caller's claim.
+    #[serde(default)]
+    pub authenticated: bool,
     /// Nothing was to be stored.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
@@ -69,7 +86,7 @@ pub struct Decision {
     /// The record, by its seq, that this one takes back: it came to be kept too late, and this was answered instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overrules: Option<u64>,
-    /// Whether something was cut so that it fits into a line of the log.
+    /// Whether something was left out; see [`Self::bounded`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
 }
@@ -87,6 +104,7 @@ impl Decision {
             namespace: String::new(),
             name: String::new(),
             user: String::new(),
+            authenticated: false,
             dry_run: false,
             allowed: true,
             would_deny: false,
@@ -104,40 +122,160 @@ impl Decision {
         }
     }
 
-    /// The decision as a record of the log. Who writes a pod writes names and warnings, and a record has a longest length:
-    /// what is too long is cut, a record is never left out for it.
-    pub(crate) fn to_record(&self) -> Result<Vec<u8>, serde_json::Error> {
-        let mut record = serde_json::to_vec(self)?;
-        let mut most = 1 << 12;
-        while record.len() > LONGEST_RECORD && most >= 32 {
-            let mut shorter = self.clone();
-            shorter.cut(most);
-            record = serde_json::to_vec(&shorter)?;
-            most /= 2;
+    /// Cuts the decision to [`LONGEST_DECISION`]. A text that is cut ends in `…`, and a list in the number of its items that
+    /// are left out. A decision that fits stays as it is.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        let mut cut = self.cut;
+        for (text, longest) in [
+            (&mut self.webhook, 32),
+            (&mut self.uid, 64),
+            (&mut self.operation, 16),
+            (&mut self.kind, 64),
+            (&mut self.namespace, LONGEST_NAMESPACE),
+            (&mut self.name, LONGEST_NAME),
+            (&mut self.user, LONGEST_USER),
+            (&mut self.mode, 16),
+            (&mut self.ticket, 64),
+        ] {
+            *text = cut_text(text, longest, &mut cut);
         }
-        Ok(record)
+        self.cut = cut;
+        if self.length() <= LONGEST_DECISION {
+            return self;
+        }
+        let details = Details {
+            warnings: mem::take(&mut self.warnings),
+            message: mem::take(&mut self.message),
+            findings: mem::take(&mut self.findings),
+            exemptions: mem::take(&mut self.exemptions),
+            chain: mem::take(&mut self.chain),
+            images: mem::take(&mut self.images),
+        };
+        let mut limits = [LONGEST_TEXT; 6];
+        let mut longest_first = (0..limits.len()).cycle();
+        loop {
+            let bounded = details.within(&limits, &self);
+            if bounded.length() <= LONGEST_DECISION || limits.iter().all(|limit| *limit <= 16) {
+                return bounded;
+            }
+            if let Some(limit) = longest_first.next().and_then(|next| limits.get_mut(next)) {
+                *limit /= 2;
+            }
+        }
     }
 
-    /// Cuts texts to this many bytes and lists to this many items.
-    fn cut(&mut self, most: usize) {
-        let Self { webhook, uid, operation, kind, namespace, name, user, mode, ticket, message, .. } = self;
-        for text in [webhook, uid, operation, kind, namespace, name, user, mode, ticket, message] {
-            cut_text(text, most);
+    /// The number of bytes of the decision as JSON.
+    fn length(&self) -> usize {
+        let mut length = Length(0);
+        // Nothing in it has no JSON, and the writer does not fail.
+        let _ = serde_json::to_writer(&mut length, self);
+        length.0
+    }
+
+    /// The decision as a record of the log.
+    pub(crate) fn to_record(&self) -> Result<Vec<u8>, serde_json::Error> {
+        let record = serde_json::to_vec(self)?;
+        if record.len() <= LONGEST_DECISION {
+            return Ok(record);
         }
-        for list in [&mut self.findings, &mut self.exemptions, &mut self.chain, &mut self.warnings] {
-            list.truncate(most);
-            list.iter_mut().for_each(|text| cut_text(text, most));
-        }
-        self.images.truncate(most);
-        for ImageVerdict { container, image, verdict } in &mut self.images {
-            [container, image, verdict].into_iter().for_each(|text| cut_text(text, most));
-        }
-        self.cut = true;
+        serde_json::to_vec(&self.clone().bounded())
     }
 }
 
-fn cut_text(text: &mut String, most: usize) {
-    text.truncate(text.floor_char_boundary(most));
+/// Counts what is written.
+struct Length(usize);
+
+impl io::Write for Length {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What is cut as far as the room requires. Warnings and message repeat the findings: they are cut first.
+struct Details {
+    warnings: Vec<String>,
+    message: String,
+    findings: Vec<String>,
+    exemptions: Vec<String>,
+    chain: Vec<String>,
+    images: Vec<ImageVerdict>,
+}
+
+impl Details {
+    /// `decision` with these, each within its limit.
+    fn within(&self, limits: &[usize; 6], decision: &Decision) -> Decision {
+        let [warnings, message, findings, exemptions, chain, images] = *limits;
+        let mut bounded = decision.clone();
+        let cut = &mut bounded.cut;
+        bounded.warnings = cut_texts(&self.warnings, warnings, cut);
+        bounded.message = cut_text(&self.message, message, cut);
+        bounded.findings = cut_texts(&self.findings, findings, cut);
+        bounded.exemptions = cut_texts(&self.exemptions, exemptions, cut);
+        bounded.chain = cut_texts(&self.chain, chain, cut);
+        let cut_image = |it: &ImageVerdict, cut: &mut bool| {
+            let [container, image, verdict] =
+                [&it.container, &it.image, &it.verdict].map(|text| cut_text(text, images, cut));
+            ImageVerdict { container, image, verdict }
+        };
+        let note = |note| ImageVerdict::new(note, "", "");
+        bounded.images = cut_list(&self.images, images, cut, cut_image, note);
+        bounded
+    }
+}
+
+fn cut_texts(texts: &[String], longest: usize, cut: &mut bool) -> Vec<String> {
+    cut_list(texts, longest, cut, |text, cut| cut_text(text, longest, cut), |note| note)
+}
+
+/// The shorter the texts have to be, the fewer items.
+fn cut_list<T>(
+    items: &[T],
+    longest: usize,
+    cut: &mut bool,
+    cut_item: impl Fn(&T, &mut bool) -> T,
+    note: impl FnOnce(String) -> T,
+) -> Vec<T> {
+    let most = (longest / 16).clamp(1, MOST_ITEMS);
+    let kept = if items.len() > most { most - 1 } else { items.len() };
+    let mut list: Vec<T> = items.iter().take(kept).map(|item| cut_item(item, cut)).collect();
+    if kept < items.len() {
+        *cut = true;
+        list.push(note(format!("and {} more", items.len() - kept)));
+    }
+    list
+}
+
+/// The start of `text`, at most `longest` bytes in JSON.
+fn cut_text(text: &str, longest: usize, cut: &mut bool) -> String {
+    const MARK: char = '…';
+    let (mut length, mut end) = (0, 0);
+    for (at, character) in text.char_indices() {
+        if length + MARK.len_utf8() <= longest {
+            end = at;
+        }
+        length += match character {
+            '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+            '\0'..' ' => 6,
+            other => other.len_utf8(),
+        };
+        if length > longest {
+            *cut = true;
+            return format!("{}{MARK}", text.get(..end).unwrap_or_default());
+        }
+    }
+    // A copy: who made the text may have reserved more.
+    text.to_owned()
+}
+
+/// A name of a user as a decision has it.
+pub(crate) fn user(name: &str) -> String {
+    cut_text(name, LONGEST_USER, &mut false)
 }
 
 /// What was known of one image when the decision was made.
@@ -165,27 +303,67 @@ impl ImageVerdict {
 mod tests {
     use super::*;
 
+    /// A decision with `text` in each field and `items` of them in each list.
+    fn decision(text: &str, items: usize) -> Decision {
+        let mut decision = Decision::new(text, text);
+        let Decision { operation, kind, namespace, name, user, mode, ticket, message, .. } = &mut decision;
+        for field in [operation, kind, namespace, name, user, mode, ticket, message] {
+            text.clone_into(field);
+        }
+        let Decision { warnings, findings, exemptions, chain, .. } = &mut decision;
+        for list in [warnings, findings, exemptions, chain] {
+            *list = vec![text.to_owned(); items];
+        }
+        decision.images = vec![ImageVerdict::new(text, text, text); items];
+        (decision.dry_run, decision.would_deny, decision.patched) = (true, true, true);
+        (decision.overrules, decision.allowed) = (Some(u64::MAX), false);
+        decision
+    }
+
     #[test]
-    fn whatever_a_pod_brings_fits_into_a_line() {
-        let text = "\u{1}\u{e9}".repeat(5_000);
-        let mut decision = Decision::new("validate", "u-1");
-        decision.namespace = "shop".into();
-        decision.user = text.clone();
-        decision.warnings = vec![text.clone(); 200];
-        decision.findings = decision.warnings.clone();
-        let image = ImageVerdict::new(text.clone(), text.clone(), text);
-        decision.images = vec![image; 200];
-        let record = decision.to_record().unwrap();
-        assert!(record.len() <= LONGEST_RECORD, "{}", record.len());
-        let read: Decision = serde_json::from_slice(&record).unwrap();
-        assert!(read.cut && !read.warnings.is_empty() && !read.images.is_empty());
-        assert_eq!((read.uid.as_str(), read.namespace.as_str(), read.time), ("u-1", "shop", decision.time));
+    fn a_decision_is_bounded_whatever_its_texts_and_lists_are() {
+        for text in ["x", "x\u{1}", "\u{1}\u{e9}\"\n", "\u{1f600}", "\u{7f}", "\\"] {
+            for (repeat, items) in [(1, 100_000), (1 << 20, 1), (5_000, 200), (16, 16), (700, 0)] {
+                let bounded = decision(&text.repeat(repeat), items).bounded();
+                assert!(bounded.cut && bounded.length() <= LONGEST_DECISION, "{text:?} {repeat} {items}");
+                assert_eq!(bounded.clone().bounded(), bounded, "{text:?} {repeat} {items}");
+                let record = bounded.to_record().unwrap();
+                assert_eq!(record.len(), bounded.length());
+                assert_eq!(serde_json::from_slice::<Decision>(&record).unwrap(), bounded);
+                assert!(bounded.user.capacity() <= LONGEST_USER);
+            }
+        }
+    }
+
+    #[test]
+    fn warnings_are_cut_before_findings_and_identity_stays() {
+        let mut long = decision("short", 0);
+        long.warnings = (0..500).map(|number| format!("warning {number}")).collect();
+        long.findings = vec!["f".repeat(100); 8];
+        long.user = format!("system:serviceaccount:{}:{}", "n".repeat(63), "s".repeat(253));
+        let bounded = long.clone().bounded();
+        assert_eq!((&bounded.user, &bounded.findings), (&long.user, &long.findings));
+        let (last, kept) = bounded.warnings.split_last().unwrap();
+        assert_eq!(*last, format!("and {} more", 500 - kept.len()));
+        assert_eq!(kept, &long.warnings[..kept.len()]);
+    }
+
+    #[test]
+    fn a_text_that_is_cut_ends_in_a_mark_and_between_characters() {
+        for (text, longest, expected) in
+            [("abcdef", 6, "abcdef"), ("abcdefg", 6, "abc…"), ("ééé", 5, "é…"), ("\n\n\n", 5, "\n…")]
+        {
+            let mut cut = false;
+            assert_eq!(cut_text(text, longest, &mut cut), expected);
+            assert_eq!(cut, text != expected);
+        }
     }
 
     #[test]
     fn what_fits_is_not_cut() {
         let mut decision = Decision::new("validate", "u-1");
-        decision.warnings = vec!["x".repeat(1000); 60];
+        decision.warnings = vec!["x".repeat(100); 16];
+        assert_eq!(decision.clone().bounded(), decision);
         let read: Decision = serde_json::from_slice(&decision.to_record().unwrap()).unwrap();
         assert_eq!(read, decision);
     }

@@ -68,6 +68,7 @@
 //! Nothing here reads an environment variable or needs Kubernetes.
 
 mod anchor;
+mod budget;
 pub mod checkpoint;
 pub mod correlate;
 mod decision;
@@ -91,7 +92,7 @@ pub mod witness;
 struct Readme;
 
 pub use anchor::Anchor;
-pub use decision::{Decision, ImageVerdict};
+pub use decision::{Decision, ImageVerdict, LONGEST_DECISION};
 pub use event::Event;
 pub use log::Log;
 pub use read::ReadError;

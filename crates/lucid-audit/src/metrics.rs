@@ -18,7 +18,7 @@ use prometheus_client::registry::Registry;
 /// | `audit_size` | | how many records the log has |
 /// | `audit_sealed_size` | | how many of them the checkpoint covers |
 /// | `audit_cosigned_size` | | how many of them a checkpoint covers that a witness has cosigned |
-/// | `audit_failures_total` | kind | what could not be done: decisions that are not in the log, by why (`full`, `write`, `sync`, `broken`, `closed`, `unfit`, `late`, `unavailable`), and `seal` |
+/// | `audit_failures_total` | kind | what could not be done: decisions that are not in the log, by why (`full`, `write`, `sync`, `broken`, `closed`, `unfit`, `late`, `unavailable`, `budget`), and `seal` |
 /// | `audit_state` | state | 1 for the state in which the log is, 0 for the others |
 ///
 /// States are `off` (there is no log), `ok`, `failing` (the latest record could not be kept), `unsealed` (records are kept, but
@@ -46,8 +46,8 @@ struct StateLabels {
     state: &'static str,
 }
 
-const FAILURES: [&str; 9] =
-    ["full", "write", "sync", "broken", "closed", "unfit", "late", "unavailable", "seal"];
+const FAILURES: [&str; 10] =
+    ["full", "write", "sync", "broken", "closed", "unfit", "late", "unavailable", "budget", "seal"];
 const STATES: [&str; 5] = ["off", "ok", "failing", "unsealed", "unavailable"];
 
 impl Default for Metrics {

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snafu::Snafu;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{self, Instant};
 
 use crate::anchor::Anchor;
+use crate::budget::{self, Budget};
 use crate::decision::Decision;
 use crate::log::{AppendError, Log, LogStatus, Pending};
 use crate::metrics::Metrics;
@@ -72,6 +73,11 @@ pub enum RecordError {
         /// Why it could not be opened.
         reason: String,
     },
+    /// Unauthenticated callers have used up what they may add to the log.
+    #[snafu(display(
+        "failed to keep the decision in the log: callers without a client certificate have used up their budget"
+    ))]
+    Budget,
     /// It has no JSON.
     #[snafu(display("failed to write the decision as JSON: {reason}"))]
     Json {
@@ -86,6 +92,7 @@ impl RecordError {
             Self::Append { source } => source.kind(),
             Self::Late { .. } => "late",
             Self::Unavailable { .. } => "unavailable",
+            Self::Budget => "budget",
             Self::Json { .. } => "unfit",
         }
     }
@@ -104,7 +111,14 @@ pub struct Unrecorded {
     pending: Option<Pending>,
 }
 
+/// Maximum number of decisions of unauthenticated callers that wait for the log. Its queue has room for more: authenticated
+/// callers always get into it.
+const MOST_UNAUTHENTICATED: usize = 256;
+
 /// Keeps decisions: the latest in memory, all of them in a log if there is one.
+///
+/// Decisions are [bounded](Decision::bounded). Those of [authenticated](Decision::authenticated) callers are kept apart from
+/// others: others have as much room in memory, and a [budget](Self::budget) for the log.
 ///
 /// All methods take `&self`; share it in an [`Arc`].
 #[derive(Debug)]
@@ -114,6 +128,8 @@ pub struct Recorder {
     on_failure: OnFailure,
     patience: Duration,
     metrics: Metrics,
+    budget: Budget,
+    unauthenticated: Semaphore,
 }
 
 /// Why a decision is not known to be in the log, and whether it may come to be.
@@ -127,7 +143,8 @@ enum Sink {
 }
 
 impl Recorder {
-    /// Keeps the latest `capacity` decisions in memory.
+    /// Keeps the latest `capacity` decisions of authenticated callers in memory, and as many of others, each of at most
+    /// [`LONGEST_DECISION`](crate::LONGEST_DECISION) bytes.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self {
@@ -136,6 +153,8 @@ impl Recorder {
             on_failure: OnFailure::default(),
             patience: Duration::from_secs(1),
             metrics: Metrics::default(),
+            budget: Budget::new(budget::RATE, budget::BURST),
+            unauthenticated: Semaphore::new(MOST_UNAUTHENTICATED),
         }
     }
 
@@ -157,6 +176,14 @@ impl Recorder {
     #[must_use]
     pub const fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
+        self
+    }
+
+    /// How much callers without authentication may add to the log, in bytes: `rate` a second, and `burst` at once. 16 KiB and
+    /// 64 MiB otherwise.
+    #[must_use]
+    pub fn budget(mut self, rate: u64, burst: u64) -> Self {
+        self.budget = Budget::new(rate, burst);
         self
     }
 
@@ -205,7 +232,7 @@ impl Recorder {
         patience: Duration,
     ) -> Result<Option<Anchor>, Unrecorded> {
         let patience = patience.min(self.patience);
-        let mut entry = Unfinished { ring: &self.ring, decision: Some(Box::new(decision)) };
+        let mut entry = Unfinished { ring: &self.ring, decision: Some(Box::new(decision.bounded())) };
         let Some(decision) = &entry.decision else { return Ok(None) };
         let (source, pending) = match self.append(decision, patience).await {
             Ok(anchor) => {
@@ -230,6 +257,7 @@ impl Recorder {
     /// written, or this one is written behind it and [says so](Decision::overrules).
     pub fn overrule(&self, unrecorded: Unrecorded) {
         let Unrecorded { decision, pending, .. } = unrecorded;
+        let decision = Box::new(decision.bounded());
         if let (Some(pending), Sink::Log(log)) = (pending, &self.sink) {
             log.replace(pending, decision.clone());
         }
@@ -238,7 +266,7 @@ impl Recorder {
 
     /// Keeps a decision in memory only.
     pub fn remember(&self, decision: Decision) {
-        self.ring.push(decision, None);
+        self.ring.push(decision.bounded(), None);
     }
 
     /// The decisions in memory, oldest first. Nobody who records waits for who reads.
@@ -301,6 +329,15 @@ impl Recorder {
         let appended = |source| (RecordError::Append { source }, None);
         let late = |pending| (RecordError::Late { patience }, pending);
         let deadline = Instant::now() + patience;
+        let _place = if decision.authenticated {
+            None
+        } else {
+            if !self.budget.take(record.len(), Instant::now()) {
+                return Err((RecordError::Budget, None));
+            }
+            let place = time::timeout_at(deadline, self.unauthenticated.acquire());
+            Some(place.await.map_err(|_| late(None))?)
+        };
         // What does not get into the queue in time is not in it.
         let put = time::timeout_at(deadline, log.put(record)).await;
         let mut pending = put.map_err(|_| late(None))?.map_err(appended)?;

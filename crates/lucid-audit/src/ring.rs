@@ -28,32 +28,49 @@ impl Deref for Entry {
     }
 }
 
-/// The latest decisions. Who writes waits for other writers only, never for who reads.
+/// The latest decisions: of authenticated callers, and apart from them of others, who evict none of the former. Each is bounded,
+/// and so is the ring. A writer waits for other writers only, never for a reader.
 #[derive(Debug)]
 pub(crate) struct Ring {
-    slots: Box<[ArcSwapOption<Entry>]>,
-    /// How many decisions came; taken while one is put in its slot.
-    writer: Mutex<u64>,
+    authenticated: Slots,
+    others: Slots,
+    writer: Mutex<Counts>,
     /// The number of the latest that is in its slot.
     head: AtomicU64,
     changes: watch::Sender<u64>,
 }
 
+type Slots = Box<[ArcSwapOption<Entry>]>;
+
+/// How many decisions came.
+#[derive(Debug, Default)]
+struct Counts {
+    all: u64,
+    authenticated: u64,
+}
+
 impl Ring {
     pub(crate) fn new(capacity: usize) -> Self {
+        let slots = || (0..capacity).map(|_| ArcSwapOption::empty()).collect();
         Self {
-            slots: (0..capacity).map(|_| ArcSwapOption::empty()).collect(),
-            writer: Mutex::new(0),
+            authenticated: slots(),
+            others: slots(),
+            writer: Mutex::default(),
             head: AtomicU64::new(0),
             changes: watch::Sender::new(0),
         }
     }
 
     pub(crate) fn push(&self, decision: Decision, anchor: Option<Anchor>) {
-        let mut count = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        *count += 1;
-        let number = *count;
-        if let Some(slot) = self.slot(number) {
+        let mut counts = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.all += 1;
+        counts.authenticated += u64::from(decision.authenticated);
+        let number = counts.all;
+        let slot = match decision.authenticated {
+            true => slot(&self.authenticated, counts.authenticated),
+            false => slot(&self.others, counts.all - counts.authenticated),
+        };
+        if let Some(slot) = slot {
             slot.store(Some(Arc::new(Entry { number, decision, anchor })));
         }
         self.head.store(number, Ordering::Release);
@@ -63,25 +80,24 @@ impl Ring {
 
     /// The entries with numbers above `number`, oldest first.
     pub(crate) fn since(&self, number: u64) -> Vec<Arc<Entry>> {
+        // Of what comes meanwhile, a later entry could be seen and an earlier one missed.
         let head = self.head.load(Ordering::Acquire);
-        let oldest = head.saturating_sub(self.slots.len() as u64);
-        let wanted = number.max(oldest)..head;
-        // A slot may hold a newer entry by now. It comes again, in its own place, when it is asked for.
-        wanted
-            .filter_map(|before| {
-                self.slot(before + 1)?.load_full().filter(|entry| entry.number == before + 1)
-            })
-            .collect()
+        let slots = self.authenticated.iter().chain(&self.others);
+        let mut entries: Vec<_> = slots
+            .filter_map(|slot| slot.load_full().filter(|entry| (number + 1..=head).contains(&entry.number)))
+            .collect();
+        entries.sort_unstable_by_key(|entry| entry.number);
+        entries
     }
 
     pub(crate) fn watch(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
+}
 
-    fn slot(&self, number: u64) -> Option<&ArcSwapOption<Entry>> {
-        let place = number.checked_rem(self.slots.len() as u64)?;
-        self.slots.get(usize::try_from(place).ok()?)
-    }
+fn slot(slots: &Slots, number: u64) -> Option<&ArcSwapOption<Entry>> {
+    let place = number.checked_rem(slots.len() as u64)?;
+    slots.get(usize::try_from(place).ok()?)
 }
 
 #[cfg(test)]
@@ -114,6 +130,18 @@ mod tests {
         ring.push(Decision::new("validate", "a"), None);
         assert!(numbers(&ring, 0).is_empty());
         assert_eq!(*ring.watch().borrow(), 1);
+    }
+
+    #[test]
+    fn other_callers_do_not_evict_authenticated_ones() {
+        let ring = Ring::new(3);
+        for number in 1..=100 {
+            let mut decision = Decision::new("validate", "a");
+            decision.authenticated = number % 10 == 1;
+            ring.push(decision, None);
+        }
+        assert_eq!(numbers(&ring, 0), [71, 81, 91, 98, 99, 100]);
+        assert_eq!(numbers(&ring, 91), [98, 99, 100]);
     }
 
     #[test]

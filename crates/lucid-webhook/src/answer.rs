@@ -169,20 +169,26 @@ struct WireStatus<'a> {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct WireDetails<'a> {
+    #[serde(skip_serializing_if = "<[Cause]>::is_empty")]
     causes: &'a [Cause],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_seconds: Option<u32>,
 }
 
 /// Writes the AdmissionReview for a checked response.
 pub(crate) fn write(uid: &str, response: &AdmissionResponse) -> Result<Bytes, serde_json::Error> {
     let patch = response.patch.as_ref().map(patch_text).transpose()?;
-    let status = response.denial.as_ref().map(|Denial { code, reason, message, causes }| WireStatus {
-        status: "Failure",
-        code: *code,
-        reason,
-        message,
-        details: (!causes.is_empty()).then_some(WireDetails { causes }),
-    });
+    let status =
+        response.denial.as_ref().map(|Denial { code, reason, message, causes, retry_after }| WireStatus {
+            status: "Failure",
+            code: *code,
+            reason,
+            message,
+            details: (!causes.is_empty() || retry_after.is_some())
+                .then_some(WireDetails { causes, retry_after_seconds: *retry_after }),
+        });
     let review = WireReview {
         api_version: API_VERSION,
         kind: KIND,

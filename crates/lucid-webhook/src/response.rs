@@ -51,6 +51,9 @@ pub struct Denial {
     pub message: String,
     /// The reasons one by one, where there are several.
     pub causes: Vec<Cause>,
+    /// Seconds after which the client may try again (`details.retryAfterSeconds`); the API server passes them on as
+    /// `Retry-After`.
+    pub retry_after: Option<u32>,
 }
 
 /// One of several reasons for a refusal (`metav1.StatusCause`).
@@ -96,8 +99,17 @@ impl AdmissionResponse {
             reason: reason.into(),
             message: message.into(),
             causes: Vec::new(),
+            retry_after: None,
         };
         Self { denial: Some(denial), ..Self::allow() }
+    }
+
+    /// Has the client of a refused request try again after `seconds`; nothing changes in an answer that allows.
+    pub fn with_retry_after(mut self, seconds: u32) -> Self {
+        if let Some(denial) = &mut self.denial {
+            denial.retry_after = Some(seconds);
+        }
+        self
     }
 
     /// Adds one of several reasons for a refusal (`metav1.StatusCause`); nothing is added to an answer that allows.

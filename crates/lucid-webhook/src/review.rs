@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use crate::excerpt::cut;
 pub use crate::json::{DecodeError, RawObject};
+use crate::server::PeerCertificate;
 use crate::trace_parent::TraceParent;
 
 /// The `apiVersion` this crate speaks.
@@ -362,6 +363,13 @@ impl AdmissionRequest {
             Some(namespace) => format!("{namespace}/{}", self.name),
             None => self.name.clone(),
         }
+    }
+
+    /// Whether the caller showed a client certificate that the server has verified. Without one, everything in the request is
+    /// the claim of whoever reaches the server.
+    #[must_use]
+    pub fn is_authenticated(&self) -> bool {
+        self.extensions.get::<PeerCertificate>().is_some()
     }
 
     /// The object that the request is about: the new one, on DELETE the old one.

@@ -7,9 +7,6 @@ use serde::Serialize;
 
 use super::query::{Order, Query};
 
-/// How long a page becomes at most, in bytes, unless one decision is longer.
-const LONGEST: usize = 2 * 1024 * 1024;
-
 /// The decisions that a query asks for, each as JSON.
 #[derive(Debug)]
 pub(super) struct Page {
@@ -37,31 +34,28 @@ impl Page {
     /// Chooses from `entries`, which are in the order of age.
     pub(super) fn of(entries: &[Arc<Entry>], query: &Query) -> serde_json::Result<Self> {
         let latest = entries.last().map_or(0, |entry| entry.number);
-        let oldest = entries.first().map_or(1, |entry| entry.number);
         let (after, mut missed) = (query.after, 0);
         let chosen: Box<dyn Iterator<Item = &Arc<Entry>>> = match query.order {
             Order::Newest => Box::new(
                 entries.iter().rev().filter(move |entry| after.is_none_or(|after| entry.number < after)),
             ),
             Order::Oldest => {
-                missed = after.map_or(0, |after| (oldest - 1).saturating_sub(after));
-                Box::new(entries.iter().filter(move |entry| after.is_none_or(|after| entry.number > after)))
+                let behind =
+                    entries.partition_point(|entry| after.is_some_and(|after| entry.number <= after));
+                let left = (entries.len() - behind) as u64;
+                missed = after.map_or(0, |after| latest.saturating_sub(after).saturating_sub(left));
+                Box::new(entries.iter().skip(behind))
             }
         };
-        let (mut lines, mut length, mut last, mut more) = (Vec::new(), 0, None, false);
+        let (mut lines, mut last, mut more) = (Vec::new(), None, false);
         for entry in chosen.filter(|entry| query.takes(entry)) {
-            let line = serde_json::to_vec(&Line {
-                number: entry.number,
-                decision: &entry.decision,
-                anchor: entry.anchor,
-            })?;
-            length += line.len();
-            more = lines.len() == query.limit || (length > LONGEST && !lines.is_empty());
+            more = lines.len() == query.limit;
             if more {
                 break;
             }
-            lines.push(line);
-            last = Some(entry.number);
+            let Entry { number, decision, anchor, .. } = &**entry;
+            lines.push(serde_json::to_vec(&Line { number: *number, decision, anchor: *anchor })?);
+            last = Some(*number);
         }
         let next = match query.order {
             _ if more => last,

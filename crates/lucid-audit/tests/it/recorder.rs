@@ -6,7 +6,7 @@ use std::time::Duration;
 use lucid_audit::log::Options;
 use lucid_audit::merkle::leaf_hash;
 use lucid_audit::metrics::Metrics;
-use lucid_audit::{Decision, ImageVerdict, Log, OnFailure, Recorder};
+use lucid_audit::{Decision, ImageVerdict, Log, OnFailure, RecordError, Recorder};
 use prometheus_client::registry::Registry;
 
 use crate::common::{self, decision, key};
@@ -78,13 +78,41 @@ async fn a_decision_that_is_too_long_is_cut_and_kept() {
     let key = key();
     let recorder = Recorder::new(10).with_log(common::open(folder.path(), &key));
     let mut long = decision("long");
+    long.user = "u".repeat(6 << 20);
     long.warnings = vec!["\u{1}".repeat(4096); 64];
     recorder.record(long.clone()).await.unwrap();
+    recorder.remember(long);
     recorder.close();
     let lines = common::verify(folder.path(), key.verifier());
     let read: Decision = serde_json::from_slice(&lines[0]).unwrap();
-    assert!(read.cut && read.uid == "long");
-    assert_eq!(recorder.latest()[0].decision, long);
+    assert!(read.cut && read.uid == "long" && lines[0].len() < 2_000, "{}", lines[0].len());
+    for entry in recorder.latest() {
+        assert_eq!(entry.decision, read);
+    }
+}
+
+#[tokio::test]
+async fn unauthenticated_callers_crowd_out_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = Log::open(folder.path(), Options::new()).unwrap();
+    let recorder = Recorder::new(3).with_log(log).budget(0, 1_000);
+    let mut known = decision("known");
+    known.authenticated = true;
+    recorder.record(known.clone()).await.unwrap().unwrap();
+    let mut refused = 0;
+    for number in 0..50 {
+        if let Err(unrecorded) = recorder.record(decision(number)).await {
+            assert!(matches!(unrecorded.source, RecordError::Budget), "{unrecorded}");
+            recorder.remember(*unrecorded.decision);
+            refused += 1;
+        }
+    }
+    assert!((1..50).contains(&refused), "{refused}");
+    recorder.record(known).await.unwrap().unwrap();
+    let uids: Vec<_> = recorder.latest().iter().map(|entry| entry.uid.clone()).collect();
+    assert_eq!(uids, ["known", "47", "48", "49", "known"]);
+    let in_memory = Recorder::new(3).budget(0, 0);
+    assert!(in_memory.record(decision(1)).await.is_ok(), "memory is bounded anyway");
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use tower::{Layer, Service};
 
 use super::{Forbidden, Guard, Outside, Scope};
+use crate::excerpt::excerpt;
 use crate::kind::WebhookKind;
 use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
@@ -91,7 +92,7 @@ fn pass(
     reason: &Outside,
 ) -> AdmissionResponse {
     let webhook = guard.webhook();
-    tracing::debug!(webhook, uid = request.uid, "left a request alone: {reason}");
+    tracing::debug!(webhook, uid = excerpt(&request.uid), "left a request alone: {reason}");
     let mut skipped = AdmissionResponse::allow();
     skipped.skipped = true;
     let Outside::Forbidden(access) = reason else { return skipped };

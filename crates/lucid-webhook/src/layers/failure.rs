@@ -9,11 +9,15 @@ use futures::future::BoxFuture;
 use tower::{Layer, Service, ServiceExt};
 
 use crate::answer;
+use crate::excerpt::cut;
 use crate::failure::{Failure, FailureAction};
 use crate::layers::CheckLayer;
 use crate::response::AdmissionResponse;
 use crate::review::{AdmissionRequest, RawObject};
 use crate::router::BoxError;
+
+/// How much of a failure is logged, in characters: it may quote what the caller sent.
+const LONGEST: usize = 1024;
 
 /// Answers in place of a handler that fails: by one action for errors and deadlines that were missed, by another for
 /// panics.
@@ -57,7 +61,7 @@ impl FailureLayer {
             Failure::Panic => &self.recovery,
             Failure::Error(_) | Failure::Deadline => &self.failure,
         };
-        tracing::error!(?action, "{}", failure.for_the_log());
+        tracing::error!(?action, "{}", cut(&failure.for_the_log(), LONGEST));
         let mut answer = match (action, request) {
             (FailureAction::Call(function), Some(request)) => {
                 let answer = catch_unwind(AssertUnwindSafe(|| function(request, &failure)));

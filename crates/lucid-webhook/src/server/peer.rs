@@ -32,7 +32,9 @@ struct Names {
 }
 
 impl PeerCertificate {
-    pub(super) fn new(der: &CertificateDer<'_>) -> Self {
+    /// The names in a certificate; none where it cannot be read.
+    #[must_use]
+    pub fn new(der: &CertificateDer<'_>) -> Self {
         Self(Arc::new(Peer { names: Names::read(der), der: der.clone().into_owned() }))
     }
 
