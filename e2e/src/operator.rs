@@ -8,6 +8,9 @@ use lucid_testbed::{Cluster, Process};
 
 use crate::{Error, PATIENCE, free_port};
 
+/// Common name of the API server's client certificate.
+pub const API_SERVER: &str = "kube-apiserver";
+
 /// How an operator, or a validator, is started beside a cluster.
 #[derive(Clone, Debug)]
 #[must_use]
@@ -16,6 +19,7 @@ pub struct OperatorBuilder {
     name: &'static str,
     folder: PathBuf,
     kubeconfig: PathBuf,
+    authority: PathBuf,
     address: IpAddr,
     by_service: bool,
     environment: Vec<(String, String)>,
@@ -33,6 +37,14 @@ impl OperatorBuilder {
     pub fn env(mut self, variable: &str, value: impl Into<String>) -> Self {
         self.environment.push((variable.to_owned(), value.into()));
         self
+    }
+
+    /// Answers only an API server that shows a client certificate: that of a cluster with [`webhook_client`].
+    ///
+    /// [`webhook_client`]: lucid_testbed::Builder::webhook_client
+    pub fn authenticated(self) -> Self {
+        let authority = self.authority.display().to_string();
+        self.env("LUCID_CLIENT_CA", authority).env("LUCID_CLIENT_NAMES", API_SERVER)
     }
 
     /// Names the operator, so that several have logs of their own.
@@ -110,6 +122,7 @@ impl Operator {
             name: program,
             folder: cluster.folder().to_owned(),
             kubeconfig: cluster.kubeconfig_path(),
+            authority: cluster.authority_path(),
             address: cluster.host_address(),
             by_service: false,
             environment: vec![("LUCID_LAME_DUCK_SECONDS".to_owned(), "0".to_owned())],

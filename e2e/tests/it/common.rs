@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Container, Namespace, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, plan};
-use lucid_e2e::{Answer, Operator, OperatorBuilder, create_pod};
+use lucid_e2e::{API_SERVER, Answer, Operator, OperatorBuilder, create_pod};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
@@ -16,6 +16,11 @@ pub(crate) const ENABLED: (&str, &str) = ("lucid.computing/enabled", "true");
 /// A cluster with the namespaces `lucid-system`, `shop` (enabled) and `other` (not enabled).
 pub(crate) async fn cluster() -> Cluster {
     prepare(Cluster::builder().start().await.unwrap()).await
+}
+
+/// As [`cluster`], for [`OperatorBuilder::authenticated`]: the API server shows a client certificate to webhooks.
+pub(crate) async fn authenticated_cluster() -> Cluster {
+    prepare(Cluster::builder().webhook_client(API_SERVER).start().await.unwrap()).await
 }
 
 pub(crate) async fn prepare(cluster: Cluster) -> Cluster {

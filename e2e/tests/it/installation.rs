@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::Patch;
 use kube::{Api, Resource};
-use lucid_e2e::{Operator, OperatorBuilder, program};
+use lucid_e2e::{API_SERVER, Operator, OperatorBuilder, program};
 use lucid_testbed::{Cluster, can_use_namespaces};
 use serde_json::json;
 
@@ -37,12 +37,12 @@ pub(crate) fn apply(cluster: &Cluster, manifest: &str) {
 
 #[tokio::test]
 async fn the_rights_in_the_manifests_are_enough() {
-    let cluster = Cluster::builder().start().await.unwrap();
+    let cluster = Cluster::builder().webhook_client(API_SERVER).start().await.unwrap();
     apply(&cluster, "lucid.yaml");
     apply(&cluster, "verifier.yaml");
     let cluster = prepare(cluster).await;
     let kubeconfig = kubeconfig_of(&cluster, "lucid-operator");
-    let mut operator = operator(&cluster, |operator| operator.kubeconfig(kubeconfig)).await;
+    let mut operator = operator(&cluster, |operator| operator.kubeconfig(kubeconfig).authenticated()).await;
     create(&cluster, "shop", &secured("web")).await.stored().unwrap();
     assert_eq!(chain(&stored(&cluster, "shop", "web").await), expected(GUARDRAILS));
     auditor::define(&cluster).await;

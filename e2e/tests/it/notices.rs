@@ -3,14 +3,16 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{ENABLED, chain, cluster, create, expected, metric, operator, pod, prepare, secured};
+use crate::common::{
+    ENABLED, authenticated_cluster, chain, cluster, create, expected, metric, operator, pod, prepare, secured,
+};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::PostParams;
 use kube::{Api, Resource};
-use lucid_e2e::Operator;
+use lucid_e2e::{API_SERVER, Operator, OperatorBuilder};
 use lucid_testbed::Cluster;
 
 use k8s_openapi::serde::Serialize;
@@ -76,8 +78,9 @@ fn template(annotations: &Value, spec: &Value) -> Value {
 
 #[tokio::test]
 async fn whoever_made_a_pod_has_an_event_about_what_is_wrong_with_it() {
-    let cluster = prepare(Cluster::builder().controller_manager().start().await.unwrap()).await;
-    let operator = operator(&cluster, |operator| operator).await;
+    let builder = Cluster::builder().controller_manager().webhook_client(API_SERVER);
+    let cluster = prepare(builder.start().await.unwrap()).await;
+    let operator = operator(&cluster, OperatorBuilder::authenticated).await;
 
     let loud = json!({"lucid.computing/audit-mode": "loud", "lucid.computing/target-port": "0"});
     let deployment = json!({
@@ -137,8 +140,8 @@ async fn whoever_made_a_pod_has_an_event_about_what_is_wrong_with_it() {
 
 #[tokio::test]
 async fn a_bare_pod_has_its_event_by_name_and_a_dry_run_has_none() {
-    let cluster = cluster().await;
-    let operator = operator(&cluster, |operator| operator).await;
+    let cluster = authenticated_cluster().await;
+    let operator = operator(&cluster, OperatorBuilder::authenticated).await;
     let on_the_node = |name: &str| {
         let annotations = json!({"lucid.computing/intercept": "redirect"});
         let mut pod = pod(name, json!({"lucid.io/secured": "true"}), annotations);
@@ -171,6 +174,25 @@ async fn a_bare_pod_has_its_event_by_name_and_a_dry_run_has_none() {
     events_about(&cluster, "Pod", "dry", |events| events.is_empty()).await;
     assert_eq!(metric(&operator, r#"lucid_injection_events_total{outcome="sent"}"#).await, 3);
     assert_eq!(metric(&operator, r#"lucid_injections_total{outcome="skipped",reason="SkipAudit"}"#).await, 2);
+}
+
+#[tokio::test]
+async fn a_caller_without_a_certificate_makes_no_events() {
+    let cluster = authenticated_cluster().await;
+    let certificates_off = operator(&cluster, |operator| operator.named("open")).await;
+    let loud = |name: &str| {
+        let annotations = json!({"lucid.computing/audit-mode": "loud"});
+        pod(name, json!({"lucid.io/secured": "true"}), annotations)
+    };
+    let answer = create(&cluster, "shop", &loud("before")).await;
+    assert!(answer.warnings.join("\n").contains("audit-mode"), "{answer:?}");
+    drop(certificates_off);
+    let _operator = operator(&cluster, OperatorBuilder::authenticated).await;
+    // A later event is there: the earlier one never comes.
+    let later = crate::common::until(&cluster, "shop", loud, |answer| answer.status == 201).await;
+    let later = later.stored().unwrap().metadata.name.unwrap();
+    events_about(&cluster, "Pod", &later, |events| events.len() == 1).await;
+    events_about(&cluster, "Pod", "before", |events| events.is_empty()).await;
 }
 
 #[tokio::test]

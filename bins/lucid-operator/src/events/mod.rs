@@ -45,9 +45,10 @@ impl Events {
         Self { queue, metrics }
     }
 
-    /// Reports `notices` about the pod of `request`; nothing of a dry run, which leaves nothing behind. Does not wait.
+    /// Reports `notices` about the pod of `request`. A dry run leaves nothing behind. A caller without a client certificate may
+    /// be anybody, and would write events with the operator's permissions. Does not wait.
     pub(crate) fn report(&self, request: &AdmissionRequest, mut notices: Vec<Notice>) {
-        if request.dry_run || notices.is_empty() {
+        if !request.is_authenticated() || request.dry_run || notices.is_empty() {
             return;
         }
         let dropped = notices.len().saturating_sub(NOTICES);
@@ -98,13 +99,16 @@ async fn work(
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use lucid_webhook::PeerCertificate;
     use prometheus_client::registry::Registry;
+    use rustls::pki_types::CertificateDer;
     use serde_json::json;
     use tokio::time::Instant;
 
     use super::*;
     use crate::notice::FailureReason;
 
+    /// A request of an authenticated caller.
     fn request(dry_run: bool) -> AdmissionRequest {
         let review = json!({
             "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
@@ -114,7 +118,9 @@ mod tests {
             },
         });
         let body = Bytes::from(review.to_string());
-        AdmissionRequest::from_json(&body, Instant::now() + PATIENCE).unwrap()
+        let mut request = AdmissionRequest::from_json(&body, Instant::now() + PATIENCE).unwrap();
+        request.extensions.insert(PeerCertificate::new(&CertificateDer::from(Vec::new())));
+        request
     }
 
     fn notices(count: usize) -> Vec<Notice> {
@@ -137,6 +143,9 @@ mod tests {
         let events = Events { queue, metrics };
         events.report(&request(true), notices(1));
         events.report(&request(false), notices(0));
+        let mut anybody = request(false);
+        anybody.extensions.remove::<PeerCertificate>();
+        events.report(&anybody, notices(1));
         assert!(reports.try_recv().is_err());
         assert_eq!(dropped(), 0);
         events.report(&request(false), notices(NOTICES + 3));
