@@ -100,7 +100,7 @@ pub(super) async fn correlate(args: &CorrelateArgs, output: &mut impl Write) -> 
         let found = if args.follow {
             compared.correlator.settle(Timestamp::now())
         } else {
-            compared.correlator.finish()
+            compared.correlator.finish(Timestamp::now())
         };
         for drift in &found {
             *drifts.entry(drift.class).or_insert(0) += 1;
@@ -252,7 +252,17 @@ fn summary(
         Format::Text => {}
     }
     let Tally {
-        events, anchors, records, matched, explained, overruled, uncovered, pending, unreadable, ..
+        events,
+        anchors,
+        records,
+        matched,
+        explained,
+        overruled,
+        uncovered,
+        own,
+        pending,
+        unreadable,
+        ..
     } = tally;
     let count: u64 = drifts.values().sum();
     let verdict = match count {
@@ -270,7 +280,8 @@ fn summary(
             overruled,
             "records that later ones take back, because they were kept when their requests had been refused",
         ),
-        (uncovered, "records outside of what the API server's log has"),
+        (uncovered, "records of before the first or behind the last event of the API server's log"),
+        (own, "records that logs have written about themselves"),
         (pending, "records that wait for their events"),
         (unreadable, "lines of the API server's log that are no events"),
         (compared.compressed().len() as u64, "rotated files that were left out because they are compressed"),

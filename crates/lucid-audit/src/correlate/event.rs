@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Deserialize;
 
+use crate::decision;
 use crate::merkle::Hash;
 
 /// The key under which a webhook hands its anchor to the API server, behind the webhook's name and a slash.
@@ -87,7 +88,7 @@ impl Event {
             "" => resource.clone(),
             subresource => format!("{resource}/{subresource}"),
         };
-        Request { resource, namespace: namespace.clone(), user: user.username.clone() }
+        Request { resource, namespace: namespace.clone(), user: decision::user(&user.username) }
     }
 
     pub(super) fn name(&self) -> &str {

@@ -1,6 +1,6 @@
 //! One log as the correlation sees it: line after line, and its checkpoints.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 
 use jiff::Timestamp;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::drift::{Drift, DriftClass};
 use super::event::Request;
 use crate::checkpoint::Checkpoint;
-use crate::layout::Line;
+use crate::layout::{Line, write_line};
 use crate::merkle::{Frontier, Hash, leaf_hash};
 use crate::note::{Note, VerifierKey};
 
@@ -20,7 +20,7 @@ pub(super) struct Record {
     pub(super) time: Timestamp,
     /// The request whose event has its anchor.
     pub(super) anchored: Option<u64>,
-    /// What it is about, while that matters; none for what the log writes about itself.
+    /// What it is about, until the record is accounted for.
     pub(super) about: Option<Box<About>>,
     /// Which call of which webhook it is about, as a hash.
     call: u64,
@@ -34,6 +34,9 @@ pub(super) struct About {
     pub(super) request: Request,
     /// Name or `generateName`.
     pub(super) name: String,
+    pub(super) webhook: String,
+    /// Whether the record's own time contradicts those of the records around it.
+    pub(super) misplaced: bool,
 }
 
 #[derive(Deserialize, Default)]
@@ -60,8 +63,10 @@ pub(super) struct LogState {
     last: Hash,
     /// Records whose `prev` is not the hash of the one before.
     breaks: Vec<u64>,
-    /// How many records were judged already.
+    /// How many records are accounted for, without a gap.
     pub(super) settled: usize,
+    /// The time of the last of them that the API server was told of.
+    pub(super) anchored_time: Option<Timestamp>,
     /// The tree up to the last checkpoint, unless records are missing.
     tree: Option<Frontier>,
     /// The records behind it: leaf hashes.
@@ -69,8 +74,11 @@ pub(super) struct LogState {
     checkpoint: Option<Checkpoint>,
     /// A checkpoint of more records than were read.
     ahead: Option<Checkpoint>,
-    /// How many records were taken back.
+    /// Webhooks whose records the API server was told of.
+    pub(super) webhooks: BTreeSet<String>,
+    /// How many records were taken back, and how many the log has written about itself.
     pub(super) overruled: u64,
+    pub(super) own: u64,
     hasher: RandomState,
     pub(super) drifts: Vec<Drift>,
 }
@@ -88,11 +96,14 @@ impl LogState {
             last: Hash::ZERO,
             breaks: Vec::new(),
             settled: 0,
+            anchored_time: None,
             tree: Some(Frontier::new()),
             unsealed: VecDeque::new(),
             checkpoint: None,
             ahead: None,
+            webhooks: BTreeSet::new(),
             overruled: 0,
+            own: 0,
             hasher: RandomState::new(),
             drifts: Vec::new(),
         }
@@ -155,7 +166,9 @@ impl LogState {
         }
         let request =
             Request { resource: resource(&fields.kind), namespace: fields.namespace, user: fields.user };
-        let about = (!fields.webhook.is_empty()).then(|| Box::new(About { request, name: fields.name }));
+        let about = About { request, name: fields.name, webhook: fields.webhook, misplaced: false };
+        let about = (!is_own(line, seq, &prev)).then(|| Box::new(about));
+        self.own += u64::from(about.is_none());
         let record = Record { leaf, time: fields.time, anchored: None, about, call, overruled: None };
         match usize::try_from(seq).ok().and_then(|seq| self.records.get_mut(seq)) {
             Some(place) => *place = Some(record),
@@ -253,6 +266,47 @@ impl LogState {
         self.checkpoint = Some(checkpoint);
     }
 
+    /// For each record that is not accounted for, and those between: the times of the nearest records before and behind it that
+    /// the API server was told of.
+    pub(super) fn neighbours(&self) -> Vec<(Option<Timestamp>, Option<Timestamp>)> {
+        let anchored = |record: &Option<Record>| {
+            record.as_ref().filter(|it| it.anchored.is_some()).map(|record| record.time)
+        };
+        let open = self.records.get(self.settled..).unwrap_or_default();
+        let mut behind = None;
+        let mut times: Vec<_> = open
+            .iter()
+            .rev()
+            .map(|record| {
+                let next = behind;
+                behind = anchored(record).or(behind);
+                (None, next)
+            })
+            .collect();
+        times.reverse();
+        let mut before = self.anchored_time;
+        for (record, (previous, _)) in open.iter().zip(&mut times) {
+            *previous = before;
+            before = anchored(record).or(before);
+        }
+        times
+    }
+
+    /// Goes on to the first record that is not accounted for; returns how many are not.
+    pub(super) fn advance_settled(&mut self) -> u64 {
+        let open = |it: &&Record| it.anchored.is_none() && it.about.is_some();
+        while let Some(record) = self.records.get(self.settled) {
+            let record = record.as_ref();
+            if record.as_ref().is_some_and(open) {
+                break;
+            }
+            self.anchored_time =
+                record.filter(|it| it.anchored.is_some()).map(|it| it.time).or(self.anchored_time);
+            self.settled += 1;
+        }
+        self.records.iter().skip(self.settled).flatten().filter(open).count() as u64
+    }
+
     /// What has been wrong for long enough: a chain that does not fit, and records that nobody seals.
     pub(super) fn settle(&mut self, before: Timestamp, finished: bool) {
         for seq in std::mem::take(&mut self.breaks) {
@@ -273,11 +327,20 @@ impl LogState {
         }
         let Some(checkpoint) = &self.checkpoint else { return };
         let first = checkpoint.size;
-        if self.get(first).is_some_and(|record| record.time < before) {
+        let tail = self.records.iter().skip(usize::try_from(first).unwrap_or(usize::MAX));
+        if tail.flatten().any(|record| record.time < before) {
             let detail = "the record and those behind it have not been sealed for long";
             self.drift(DriftClass::UnsealedTail, Some(first), detail);
         }
     }
+}
+
+/// Whether the log has written the record about itself: such a record has nothing else in it.
+fn is_own(line: &[u8], seq: u64, prev: &Hash) -> bool {
+    let Ok(event) = serde_json::from_slice::<crate::Event>(line) else { return false };
+    let mut written = Vec::new();
+    write_line(&mut written, seq, prev, &event.to_record());
+    written.strip_suffix(b"\n") == Some(line)
 }
 
 /// What the API server calls the kind of a record: `Pod/ephemeralcontainers` is `pods/ephemeralcontainers`.

@@ -12,6 +12,7 @@
 mod drift;
 mod event;
 mod log;
+mod records;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -23,12 +24,10 @@ pub use drift::{Drift, DriftClass};
 pub use event::ANNOTATION;
 use event::{Event, EventAnchor, Request};
 use log::LogState;
+use records::Window;
 
 use crate::merkle::Hash;
 use crate::note::VerifierKey;
-
-/// How much the clocks of webhooks and API server may differ.
-const SKEW: SignedDuration = SignedDuration::from_secs(5);
 
 /// A log among those that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,9 +53,12 @@ pub struct Tally {
     pub explained: u64,
     /// Records that a later one takes back, because they came to be kept when their requests had been refused for that.
     pub overruled: u64,
-    /// Records that cannot be judged: outside of the time that the events are of, or of resources that the API server's audit
-    /// policy leaves out.
+    /// Records that cannot be judged: outside of the time that the events are of.
     pub uncovered: u64,
+    /// Records that a log has written about itself.
+    pub own: u64,
+    /// Records of requests that the API server does not know: as many as drifts of class `orphan`.
+    pub orphans: u64,
     /// Records of which it is not known yet.
     pub pending: u64,
 }
@@ -67,14 +69,8 @@ struct Waiting {
     anchor: EventAnchor,
     audit_id: String,
     time: Timestamp,
-}
-
-/// When a request was, and what object it was about.
-#[derive(Debug)]
-struct Window {
-    from: Timestamp,
-    to: Timestamp,
-    name: String,
+    /// The event does not name the object.
+    is_unnamed: bool,
 }
 
 /// Compares logs with the API server's audit log.
@@ -84,7 +80,8 @@ pub struct Correlator {
     logs: Vec<LogState>,
     waiting: BTreeMap<u64, Vec<Waiting>>,
     windows: HashMap<Request, Vec<Window>>,
-    resources: BTreeSet<String>,
+    /// What the records of requests whose events have no name call the object.
+    names: HashMap<u64, Vec<String>>,
     first_event: Option<Timestamp>,
     last_event: Option<Timestamp>,
     /// Webhooks that hand out anchors.
@@ -105,7 +102,7 @@ impl Correlator {
             logs: Vec::new(),
             waiting: BTreeMap::new(),
             windows: HashMap::new(),
-            resources: BTreeSet::new(),
+            names: HashMap::new(),
             first_event: None,
             last_event: None,
             webhooks: BTreeSet::new(),
@@ -190,9 +187,7 @@ impl Correlator {
             self.last_event = Some(self.last_event.map_or(to, |last| last.max(to)));
         }
         let request = event.request();
-        if !self.resources.contains(&request.resource) {
-            self.resources.insert(request.resource.clone());
-        }
+        let is_unnamed = event.name().is_empty();
         let mut anchored = BTreeSet::new();
         for (webhook, anchor) in event.anchors() {
             anchored.insert(webhook.to_owned());
@@ -200,7 +195,7 @@ impl Correlator {
             match anchor {
                 Ok(anchor) => {
                     self.tally.anchors += 1;
-                    self.anchor(Waiting { anchor, audit_id, time: to });
+                    self.anchor(Waiting { anchor, audit_id, time: to, is_unnamed });
                 }
                 Err(found) => {
                     let detail = format!("the event has {found:?} in place of an anchor of {webhook}");
@@ -215,7 +210,8 @@ impl Correlator {
             self.silent.push((webhook, event.audit_id.clone()));
         }
         self.webhooks.append(&mut anchored);
-        let window = Window { from, to, name: event.name().to_owned() };
+        let id = self.hasher.hash_one(&event.audit_id);
+        let window = Window { from, to, name: event.name().to_owned(), id };
         self.windows.entry(request).or_default().push(window);
     }
 
@@ -245,9 +241,15 @@ impl Correlator {
         match record.anchored {
             None => {
                 record.anchored = Some(request);
-                record.about = None;
+                let (about, overruled) = (record.about.take(), record.overruled);
                 self.tally.matched += 1;
-                if let Some(by) = record.overruled {
+                if let Some(about) = about {
+                    log.webhooks.insert(about.webhook);
+                    if waiting.is_unnamed {
+                        self.names.entry(request).or_default().push(about.name);
+                    }
+                }
+                if let Some(by) = overruled {
                     log.taken_back(seq, by);
                 }
             }
@@ -265,23 +267,24 @@ impl Correlator {
     /// Judges what has had its time, and returns each drift that was not told before. `now` is how far the API server's
     /// log reaches: the present while it is followed.
     pub fn settle(&mut self, now: Timestamp) -> Vec<Drift> {
-        self.judge(now, false)
+        self.judge(now, now, false)
     }
 
     /// Judges everything, when no more lines will come: the logs were read after the events, and the last event says how far the API
-    /// server's log reaches.
-    pub fn finish(&mut self) -> Vec<Drift> {
-        self.judge(self.last_event.unwrap_or(Timestamp::MIN), true)
+    /// server's log reaches. No record is of later than `now`.
+    pub fn finish(&mut self, now: Timestamp) -> Vec<Drift> {
+        self.judge(self.last_event.unwrap_or(Timestamp::MIN), now, true)
     }
 
-    fn judge(&mut self, now: Timestamp, finished: bool) -> Vec<Drift> {
-        let before = now.checked_sub(self.grace).unwrap_or(Timestamp::MIN);
+    /// `reach` is how far the API server's log reaches.
+    fn judge(&mut self, reach: Timestamp, now: Timestamp, finished: bool) -> Vec<Drift> {
+        let before = reach.checked_sub(self.grace).unwrap_or(Timestamp::MIN);
         self.judge_anchors(before, finished);
         self.judge_silent();
         for log in &mut self.logs {
             log.settle(before, finished);
         }
-        self.judge_records(before, finished);
+        self.judge_records(before, now, finished);
         let mut drifts: Vec<Drift> =
             self.logs.iter_mut().flat_map(|log| std::mem::take(&mut log.drifts)).collect();
         // Who knows of the request tells more.
@@ -324,60 +327,6 @@ impl Correlator {
                 self.stray(Drift { class, log, seq: None, last: None, audit_id, detail });
             }
         }
-    }
-
-    /// Records of which no event has the anchor.
-    fn judge_records(&mut self, before: Timestamp, finished: bool) {
-        let first = self.first_event.map(|first| first.checked_add(SKEW).unwrap_or(first));
-        self.tally.pending = 0;
-        self.tally.overruled = self.logs.iter().map(|log| log.overruled).sum();
-        for log in &mut self.logs {
-            let mut orphans = Vec::new();
-            while let Some(record) = log.records.get_mut(log.settled) {
-                if let Some(record) = record.as_mut().filter(|it| it.anchored.is_none())
-                    && let Some(about) = record.about.take()
-                {
-                    if record.time >= before && !finished {
-                        record.about = Some(about);
-                        break;
-                    }
-                    let covered = first.is_some_and(|first| first <= record.time) && record.time < before;
-                    let covered = covered && self.resources.contains(&about.request.resource);
-                    let windows = self.windows.get(&about.request);
-                    let seen = windows.is_some_and(|it| it.iter().any(|it| it.has(record.time, &about.name)));
-                    match (seen, covered) {
-                        (true, _) => self.tally.explained += 1,
-                        (false, false) => self.tally.uncovered += 1,
-                        (false, true) => orphans.push((log.settled as u64, about)),
-                    }
-                }
-                log.settled += 1;
-            }
-            self.tally.pending += (log.records.len() - log.settled) as u64;
-            for (seq, about) in orphans {
-                let Request { resource, namespace, user } = &about.request;
-                let detail = format!(
-                    "the API server knows of no request of {user} for {resource} {namespace}/{} then",
-                    about.name
-                );
-                log.drift(DriftClass::Orphan, Some(seq), detail);
-            }
-        }
-        // Windows that no record can lie in any more.
-        let old = before.checked_sub(self.grace).unwrap_or(Timestamp::MIN);
-        self.windows.retain(|_, windows| {
-            windows.retain(|it| finished || it.to >= old);
-            !windows.is_empty()
-        });
-    }
-}
-
-impl Window {
-    fn has(&self, time: Timestamp, name: &str) -> bool {
-        let after = self.from.checked_sub(SKEW).is_ok_and(|from| from <= time);
-        let until = self.to.checked_add(SKEW).is_ok_and(|to| time <= to);
-        // The record may have the generateName, the event may have no name.
-        after && until && (self.name.is_empty() || self.name.starts_with(name))
     }
 }
 

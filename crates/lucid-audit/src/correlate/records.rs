@@ -1,0 +1,123 @@
+//! Records without an anchor in an event: each is explained, outside of the events' time, or an orphan.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Correlator;
+use super::drift::DriftClass;
+use super::event::Request;
+use super::log::About;
+
+/// How much the clocks of webhooks and API server may differ.
+const SKEW: SignedDuration = SignedDuration::from_secs(5);
+
+/// How far the times of records may be out of order: a webhook has at most 30 s between decision and record, and [`SKEW`].
+const DISORDER: SignedDuration = SignedDuration::from_secs(35);
+
+/// When a request was, and what object it was about.
+#[derive(Debug)]
+pub(super) struct Window {
+    pub(super) from: Timestamp,
+    pub(super) to: Timestamp,
+    /// Empty where the API server made a name up.
+    pub(super) name: String,
+    /// The request, as a hash.
+    pub(super) id: u64,
+}
+
+impl Correlator {
+    /// Records of which no event has the anchor. A forged record can claim any time, and stays between its neighbours: what
+    /// they say of its time counts.
+    pub(super) fn judge_records(&mut self, before: Timestamp, now: Timestamp, finished: bool) {
+        let first = self.first_event.map(|first| later(first, SKEW));
+        self.tally.pending = 0;
+        self.tally.overruled = self.logs.iter().map(|log| log.overruled).sum();
+        self.tally.own = self.logs.iter().map(|log| log.own).sum();
+        for log in &mut self.logs {
+            let neighbours = log.neighbours();
+            let mut orphans = Vec::new();
+            for (seq, (previous, next)) in (log.settled..).zip(neighbours) {
+                let Some(record) = log.records.get_mut(seq).and_then(Option::as_mut) else { continue };
+                let Some(about) = record.about.as_mut() else { continue };
+                let earliest = previous.map(|it| next.map_or(it, |next| it.min(next)));
+                let latest = next.map_or(now, |it| previous.map_or(it, |previous| it.max(previous)));
+                let is_late = record.time > later(latest, DISORDER);
+                if is_late || earliest.is_some_and(|it| later(record.time, DISORDER) < it) {
+                    about.misplaced = true;
+                    record.time = if is_late { latest } else { earliest.unwrap_or(latest) };
+                }
+                let time = previous.map_or(record.time, |it| it.max(record.time));
+                let time = next.map_or(time, |it| it.min(time));
+                if time >= before && !finished {
+                    continue;
+                }
+                let covered = first.is_some_and(|first| first <= time) && time < before;
+                let windows = self.windows.get(&about.request);
+                let fits = |it: &Window| it.has(record.time, &about.name, self.names.get(&it.id));
+                let seen = log.webhooks.contains(&about.webhook)
+                    && windows.is_some_and(|windows| windows.iter().any(fits));
+                match (about.misplaced, seen, covered) {
+                    (false, true, _) => self.tally.explained += 1,
+                    (false, false, false) => self.tally.uncovered += 1,
+                    _ => orphans.extend(record.about.take().map(|about| (seq as u64, about))),
+                }
+                record.about = None;
+            }
+            self.tally.pending += log.advance_settled();
+            self.tally.orphans += orphans.len() as u64;
+            for (seq, about) in orphans {
+                let About { request: Request { resource, namespace, user }, name, misplaced, .. } = *about;
+                let detail = if misplaced {
+                    "the record has a time that contradicts those of the records around it".to_owned()
+                } else {
+                    format!(
+                        "the API server knows of no request of {user} for {resource} {namespace}/{name} then"
+                    )
+                };
+                log.drift(DriftClass::Orphan, Some(seq), detail);
+            }
+        }
+        // Windows that no record can lie in any more.
+        let old = before.checked_sub(self.grace + DISORDER).unwrap_or(Timestamp::MIN);
+        let names = &mut self.names;
+        self.windows.retain(|_, windows| {
+            windows.retain(|it| {
+                let stays = finished || it.to >= old;
+                if !stays {
+                    names.remove(&it.id);
+                }
+                stays
+            });
+            !windows.is_empty()
+        });
+    }
+}
+
+impl Window {
+    /// `names` are those that other records of the request have for its object.
+    fn has(&self, time: Timestamp, name: &str, names: Option<&Vec<String>>) -> bool {
+        let after = self.from.checked_sub(SKEW).is_ok_and(|from| from <= time);
+        let until = time <= later(self.to, SKEW);
+        let named = match (self.name.as_str(), names) {
+            ("", None) => !name.is_empty(),
+            ("", Some(names)) => names.iter().any(|other| are_of_one_object(other, name)),
+            (known, _) => are_of_one_object(known, name),
+        };
+        after && until && named
+    }
+}
+
+/// Whether names are the same, or the API server has made one of them from the other, a `generateName`.
+fn are_of_one_object(one: &str, other: &str) -> bool {
+    /// The API server cuts to this, and appends this many characters.
+    const LONGEST: usize = 58;
+    const APPENDED: usize = 5;
+    let is_made_of = |name: &str, prefix: &str| {
+        let prefix = prefix.get(..LONGEST).unwrap_or(prefix);
+        !prefix.is_empty() && name.strip_prefix(prefix).is_some_and(|rest| rest.len() == APPENDED)
+    };
+    !one.is_empty() && one == other || is_made_of(one, other) || is_made_of(other, one)
+}
+
+fn later(time: Timestamp, by: SignedDuration) -> Timestamp {
+    time.checked_add(by).unwrap_or(Timestamp::MAX)
+}

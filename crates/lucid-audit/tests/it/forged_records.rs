@@ -1,0 +1,227 @@
+//! Records that somebody with the signing key adds to a log.
+
+use std::fs;
+
+use jiff::{SignedDuration, Timestamp};
+use lucid_audit::correlate::{Correlator, Drift, LogId, Tally};
+use lucid_audit::follow::LogFollower;
+use lucid_audit::log::Options;
+use lucid_audit::note::SigningKey;
+use lucid_audit::{Decision, Log};
+use serde_json::{Value, json};
+
+use crate::common::{again, key};
+
+const GRACE: SignedDuration = SignedDuration::from_secs(30);
+
+fn time(number: u64) -> Timestamp {
+    "2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(number as i64 * 20)
+}
+
+fn decision(number: u64) -> Value {
+    let mut decision = Decision::new("validate", format!("u-{number}"));
+    decision.time = time(number);
+    let mut decision = serde_json::to_value(decision).unwrap();
+    for (key, value) in [("kind", "Pod"), ("operation", "CREATE"), ("namespace", "shop"), ("user", "alice")] {
+        decision[key] = json!(value);
+    }
+    decision["name"] = json!(format!("web-{number}"));
+    decision
+}
+
+/// A log, the key that seals it, and the API server's events.
+struct Forged {
+    directory: tempfile::TempDir,
+    key: SigningKey,
+    events: Vec<Value>,
+}
+
+impl Forged {
+    fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap(), key: key(), events: Vec::new() }
+    }
+
+    fn open(&self) -> Log {
+        Log::open(self.directory.path(), Options::new().key(again(&self.key))).unwrap()
+    }
+
+    /// Adds decisions that the API server is told of.
+    async fn decide(&mut self, numbers: impl IntoIterator<Item = u64>) {
+        let log = self.open();
+        for number in numbers {
+            let anchor = log.append(decision(number).to_string().into_bytes()).await.unwrap();
+            let at = |millis| (time(number) + SignedDuration::from_millis(millis)).to_string();
+            self.events.push(json!({
+                "kind": "Event", "auditID": format!("a-{number}"), "user": {"username": "alice"},
+                "objectRef": {"resource": "pods", "namespace": "shop", "name": format!("web-{number}")},
+                "annotations": {"validate.lucid.computing/anchor": serde_json::to_string(&anchor).unwrap()},
+                "requestReceivedTimestamp": at(-5), "stageTimestamp": at(20),
+            }));
+        }
+        log.close();
+    }
+
+    /// Adds a record that the API server is not told of.
+    async fn forge(&self, record: &Value) {
+        let log = self.open();
+        log.append(record.to_string().into_bytes()).await.unwrap();
+        log.close();
+    }
+
+    fn correlator(&self) -> (Correlator, LogId, LogFollower) {
+        let mut correlator = Correlator::new(GRACE);
+        let log = correlator.add_log("log", vec![self.key.verifier().clone()]);
+        (correlator, log, LogFollower::new(self.directory.path()))
+    }
+
+    fn read(&self, correlator: &mut Correlator, log: LogId, follower: &mut LogFollower) {
+        let checkpoint = fs::read_to_string(self.directory.path().join("checkpoint")).unwrap();
+        correlator.checkpoint(log, &checkpoint, None);
+        follower.poll(|line| correlator.record(log, line)).unwrap();
+    }
+
+    fn correlate(&self) -> (Vec<String>, Tally) {
+        let (mut correlator, log, mut follower) = self.correlator();
+        self.events.iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
+        self.read(&mut correlator, log, &mut follower);
+        (brief(&correlator.finish(Timestamp::now())), correlator.tally())
+    }
+}
+
+fn brief(drifts: &[Drift]) -> Vec<String> {
+    drifts.iter().map(|it| format!("{} {}", it.class, it.seq.unwrap())).collect()
+}
+
+fn assert_each_record_is_accounted_for(tally: Tally) {
+    let Tally { records, matched, explained, uncovered, own, orphans, pending, .. } = tally;
+    assert_eq!(records, matched + explained + uncovered + own + orphans + pending, "{tally:?}");
+}
+
+/// What is forged about record 20.
+fn forgeries() -> Vec<(&'static str, Value)> {
+    let forged = |changes: &[(&str, Value)]| {
+        let mut record = decision(20);
+        for (key, value) in changes {
+            record[*key] = value.clone();
+        }
+        record
+    };
+    let mallory = ("user", json!("mallory"));
+    let mut no_time = forged(&[]);
+    no_time.as_object_mut().unwrap().remove("time");
+    vec![
+        ("nothing but the user", forged(&[mallory.clone()])),
+        ("a time in the past", forged(&[("time", json!("2020-01-01T00:00:00Z"))])),
+        (
+            "a time in the past of a stranger",
+            forged(&[("time", json!("2020-01-01T00:00:00Z")), mallory.clone()]),
+        ),
+        ("a time in the future", forged(&[("time", json!("2099-01-01T00:00:00Z"))])),
+        (
+            "a time in the future of a stranger",
+            forged(&[("time", json!("2099-01-01T00:00:00Z")), mallory.clone()]),
+        ),
+        ("the first time there is", forged(&[("time", json!(Timestamp::MIN.to_string()))])),
+        ("the last time there is", forged(&[("time", json!(Timestamp::MAX.to_string()))])),
+        ("no time", no_time),
+        ("another known kind", forged(&[("kind", json!("Deployment"))])),
+        ("an unknown kind", forged(&[("kind", json!("Teapot"))])),
+        ("no kind", forged(&[("kind", json!(""))])),
+        ("no name", forged(&[("name", json!(""))])),
+        ("part of a name", forged(&[("name", json!("web-"))])),
+        ("no webhook", forged(&[("webhook", json!(""))])),
+        ("another webhook", forged(&[("webhook", json!("other"))])),
+        ("no webhook of a stranger", forged(&[("webhook", json!("")), mallory.clone()])),
+        (
+            "an event of the log",
+            forged(&[("webhook", json!("")), ("event", json!("recovered")), ("bytes", json!(1))]),
+        ),
+        ("no user", forged(&[("user", json!(""))])),
+        ("another namespace", forged(&[("namespace", json!("bank"))])),
+        ("nothing that is known", json!({"a": 1})),
+    ]
+}
+
+#[tokio::test]
+async fn a_forged_record_is_an_orphan_wherever_it_stands() {
+    for (what, record) in forgeries() {
+        let mut log = Forged::new();
+        log.decide(0..=20).await;
+        log.forge(&record).await;
+        // The last record of the log.
+        log.decide([]).await;
+        let mut at_the_end = Forged { events: log.events.clone(), ..log };
+        at_the_end.events.push(json!({
+            "kind": "Event", "auditID": "a-other", "user": {"username": "bob"}, "objectRef": {"resource": "configmaps"},
+            "requestReceivedTimestamp": time(40).to_string(), "stageTimestamp": time(40).to_string(),
+        }));
+        let (drifts, tally) = at_the_end.correlate();
+        assert_eq!(drifts, ["orphan 21"], "{what}, at the end: {tally:?}");
+        assert_each_record_is_accounted_for(tally);
+        at_the_end.decide(50..60).await;
+        let (drifts, tally) = at_the_end.correlate();
+        assert_eq!(drifts, ["orphan 21"], "{what}, between others: {tally:?}");
+        assert_each_record_is_accounted_for(tally);
+    }
+}
+
+#[tokio::test]
+async fn a_forged_record_ends_nothing_while_the_log_is_followed() {
+    for (what, record) in forgeries() {
+        let mut log = Forged::new();
+        log.decide(0..=20).await;
+        let (mut correlator, id, mut follower) = log.correlator();
+        let mut told = 0;
+        let mut follow = |log: &Forged, correlator: &mut Correlator, now| {
+            log.events[told..].iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
+            told = log.events.len();
+            log.read(correlator, id, &mut follower);
+            brief(&correlator.settle(now))
+        };
+        assert!(follow(&log, &mut correlator, time(21)).is_empty());
+        log.forge(&record).await;
+        let mut found = follow(&log, &mut correlator, time(21));
+        let mut second = decision(22);
+        second["user"] = json!("mallory");
+        log.forge(&second).await;
+        for number in 23..40 {
+            log.decide([number]).await;
+            found.extend(follow(&log, &mut correlator, time(number)));
+        }
+        found.sort();
+        assert_eq!(found, ["orphan 21", "orphan 22"], "{what}");
+        assert_each_record_is_accounted_for(correlator.tally());
+        assert_eq!(correlator.tally().pending, 0, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_without_a_name_explains_records_of_its_own_object() {
+    for (name, drifts) in
+        [("web-20", &[][..]), ("web-20abcde", &[]), ("web-2", &["orphan 21"]), ("db", &["orphan 21"])]
+    {
+        let mut log = Forged::new();
+        log.decide(0..=20).await;
+        log.events[20]["objectRef"].as_object_mut().unwrap().remove("name");
+        let mut second = decision(20);
+        second["name"] = json!(name);
+        log.forge(&second).await;
+        log.decide(21..30).await;
+        let (found, tally) = log.correlate();
+        assert_eq!(found, drifts, "{name}");
+        assert_each_record_is_accounted_for(tally);
+    }
+}
+
+#[tokio::test]
+async fn records_of_the_log_about_itself_are_counted() {
+    let mut log = Forged::new();
+    log.decide(0..=20).await;
+    let segment = lucid_audit::layout::segment(log.directory.path(), 0);
+    let torn = [&fs::read(&segment).unwrap()[..], b"{\"seq\":21,"].concat();
+    fs::write(&segment, torn).unwrap();
+    log.decide(21..30).await;
+    let (drifts, tally) = log.correlate();
+    assert!(drifts.is_empty() && tally.own == 1, "{drifts:?} {tally:?}");
+    assert_each_record_is_accounted_for(tally);
+}
