@@ -1,10 +1,22 @@
 //! Files that are there as a whole or not at all, also after a power failure.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 pub(super) use crate::read::text as read;
+
+/// Permissions of files and folders: the group reads. Those that are there keep theirs.
+const FILE: u32 = 0o640;
+const FOLDER: u32 = 0o750;
+
+/// Options that create files of a log.
+pub(super) fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(FILE);
+    options
+}
 
 /// Puts a file in place of what is there, if anything.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -12,10 +24,15 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     temporary.push(".tmp");
     let temporary = Path::new(&temporary);
     let folder = path.parent().unwrap_or(Path::new("."));
-    let mut file = match File::create(temporary) {
+    let create = || match fs::remove_file(temporary) {
+        // Left by a process that was killed.
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => options().write(true).create_new(true).open(temporary),
+    };
+    let mut file = match create() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             create_folder(folder)?;
-            File::create(temporary)?
+            create()?
         }
         file => file?,
     };
@@ -35,7 +52,7 @@ pub(super) fn create_folder(path: &Path) -> io::Result<()> {
     }
     let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     create_folder(above)?;
-    match fs::create_dir(path) {
+    match DirBuilder::new().mode(FOLDER).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
         Err(error) => Err(error),
         Ok(()) => sync_folder(above),

@@ -5,6 +5,7 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use crate::layout;
+use crate::read;
 
 /// The first records of the segments there are, in order.
 pub(super) fn segments(directory: &Path) -> io::Result<Vec<u64>> {
@@ -18,7 +19,7 @@ pub(super) fn segments(directory: &Path) -> io::Result<Vec<u64>> {
 
 /// Where the last line of a segment begins, and that line, without its newline; an empty one when it has none.
 pub(super) fn last(path: &Path) -> io::Result<(u64, Vec<u8>)> {
-    let mut file = File::open(path)?;
+    let mut file = read::open(path)?;
     let longest = layout::LONGEST_LINE as u64 + 2;
     let from = file.seek(SeekFrom::Start(file.metadata()?.len().saturating_sub(longest)))?;
     let mut end = Vec::new();
@@ -41,7 +42,7 @@ pub(super) struct Lines {
 impl Lines {
     pub(super) fn open(directory: &Path, first: u64, offset: u64) -> io::Result<Self> {
         let path = layout::segment(directory, first);
-        let mut file = File::open(&path)?;
+        let mut file = read::open(&path)?;
         file.seek(SeekFrom::Start(offset))?;
         Ok(Self { path, reader: BufReader::with_capacity(1 << 18, file), offset, line: Vec::new() })
     }

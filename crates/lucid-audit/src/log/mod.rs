@@ -26,6 +26,7 @@ use crate::decision::Decision;
 use crate::event::Event;
 use crate::layout;
 use crate::note::VerifierKey;
+use crate::read;
 
 pub use cosign::{CosignError, Cosigned, cosign};
 pub use error::{AppendError, OpenError};
@@ -300,7 +301,10 @@ impl Drop for Log {
 
 fn lock(directory: &Path) -> Result<File, OpenError> {
     let path = directory.join(layout::LOCK);
-    let file = File::options().create(true).append(true).open(&path);
+    if path.exists() {
+        read::open(&path).context(IoSnafu { what: "open", path: &path })?;
+    }
+    let file = files::options().create(true).append(true).open(&path);
     let file = file.context(IoSnafu { what: "open", path: &path })?;
     match file.try_lock() {
         Ok(()) => Ok(file),

@@ -37,7 +37,7 @@ impl Segment {
     /// Makes the one that begins with record `first`.
     pub(super) fn create(directory: &Path, first: u64) -> io::Result<Self> {
         let path = layout::segment(directory, first);
-        let file = OpenOptions::new().append(true).create_new(true).open(&path)?;
+        let file = files::options().append(true).create_new(true).open(&path)?;
         let segment = Self::new(path, file, 0);
         if let Err(error) = files::sync_folder(&directory.join(layout::SEGMENTS)) {
             segment.abandon()?;

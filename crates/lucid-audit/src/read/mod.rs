@@ -35,19 +35,24 @@ impl ReadError {
 /// How large a checkpoint or a key may be, in bytes.
 pub(crate) const SMALL: u64 = 1 << 20;
 
-/// What is in a file of at most `limit` bytes. Who writes to a log's folder may have put a pipe there, or a file without an end.
-pub(crate) fn bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    let wrong = |problem: String| Err(io::Error::new(io::ErrorKind::InvalidData, problem));
-    // Looked at before it is opened: opening a pipe would wait for who writes to it.
-    let metadata = fs::metadata(path)?;
-    if !metadata.is_file() {
-        return wrong("it is no regular file".to_owned());
+/// Opens a regular file. Opening a pipe that somebody has put in its place would wait for a writer.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is not a regular file"));
     }
-    if metadata.len() > limit {
-        return wrong(format!("it has {} bytes, at most {limit} are accepted", metadata.len()));
+    File::open(path)
+}
+
+/// What is in a file of at most `limit` bytes. Who writes to a log's folder may have put a file without an end there.
+pub(crate) fn bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let file = open(path)?;
+    let length = file.metadata()?.len();
+    if length > limit {
+        let problem = format!("it has {length} bytes, at most {limit} are accepted");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
     }
     let mut bytes = Vec::new();
-    File::open(path)?.take(limit).read_to_end(&mut bytes)?;
+    file.take(limit).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -5,7 +5,9 @@
 mod common;
 mod correlation;
 mod crash;
+mod files;
 mod forge;
+mod forged_records;
 mod log;
 mod merkle;
 mod notes;

@@ -807,7 +807,7 @@ fn files_that_are_none_are_not_read() {
             Ok(report) => report.faults[0].to_string(),
             Err(error) => error.to_string(),
         };
-        assert!(said.contains("it is no regular file"), "{name}: {said}");
+        assert!(said.contains("it is not a regular file"), "{name}: {said}");
         fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
         let verified = verify(log.path(), &log.expected());
