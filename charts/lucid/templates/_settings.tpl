@@ -136,6 +136,9 @@ policy: the validator plans the chains again to judge them. Takes root, name, an
   {{- if .token.secret -}}
     {{- $_ := set $env "LUCID_AUDIT_TOKEN_FILE" (printf "/etc/lucid/audit-token/%s" .token.key) -}}
   {{- end -}}
+  {{- if .alertToken.secret -}}
+    {{- $_ := set $env "LUCID_AUDIT_ALERT_TOKEN_FILE" (printf "/etc/lucid/audit-alert-token/%s" .alertToken.key) -}}
+  {{- end -}}
   {{- if and .log.enabled (eq $.name "lucid-validator") -}}
     {{- $_ := set $env "LUCID_DECISION_LOG" "/var/lib/lucid/decisions" -}}
     {{- if .log.key.secret -}}
@@ -201,6 +204,13 @@ policy: the validator plans the chains again to judge them. Takes root, name, an
     secret:
       secretName: {{ toYaml . }}
   path: /etc/lucid/audit-token
+{{- end }}
+{{- with $values.decisions.alertToken.secret }}
+- volume:
+    name: audit-alert-token
+    secret:
+      secretName: {{ toYaml . }}
+  path: /etc/lucid/audit-alert-token
 {{- end }}
 {{- if and $values.decisions.log.enabled (eq .name "lucid-validator") }}
 {{- with $values.decisions.log.key.secret }}

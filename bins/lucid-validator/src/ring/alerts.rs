@@ -55,6 +55,7 @@ impl Alerts {
     pub(super) fn raise(&self, mut alert: Alert) {
         for text in [&mut alert.class, &mut alert.log, &mut alert.audit_id, &mut alert.detail] {
             text.truncate(text.floor_char_boundary(LONGEST));
+            text.shrink_to_fit();
         }
         tracing::error!(class = alert.class, log = alert.log, seq = alert.seq, "drift: {}", alert.detail);
         let mut alerts = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -8,8 +8,8 @@
 //! | `POST /audit/cosignatures` | 200; a checkpoint of the log with cosignatures of its witnesses is kept beside it |
 //! | `GET /audit/ui` | a page for people, which asks for the token and shows the rest |
 //!
-//! Each but the page, which holds nothing, needs `Authorization: Bearer TOKEN`: 401 without. Where no token is configured
-//! everything is answered with 403 and the reason.
+//! Each but the page, which holds nothing, needs `Authorization: Bearer TOKEN`: 401 without. Alerts need a token of their own: who
+//! reads decisions does not write alerts. Where a token is not configured, 403 says so.
 
 mod alerts;
 mod page;
@@ -52,12 +52,21 @@ pub struct RingArgs {
     /// `Authorization: Bearer TOKEN`. It is read again at each request. By default nobody may read them.
     #[arg(long, env = "LUCID_AUDIT_TOKEN_FILE", value_name = "FILE")]
     pub audit_token_file: Option<PathBuf>,
+
+    /// Accept reports of drift at /audit/alerts with the token in this file, which does not read decisions. It is read again at
+    /// each request. By default nobody may report.
+    #[arg(long, env = "LUCID_AUDIT_ALERT_TOKEN_FILE", value_name = "FILE")]
+    pub audit_alert_token_file: Option<PathBuf>,
 }
 
-/// The token of `/audit` cannot be used.
+const TOKEN: &str = "LUCID_AUDIT_TOKEN_FILE";
+const ALERT_TOKEN: &str = "LUCID_AUDIT_ALERT_TOKEN_FILE";
+
+/// A token of `/audit` cannot be used.
 #[derive(Debug, Snafu)]
-#[snafu(display("LUCID_AUDIT_TOKEN_FILE: {source}"))]
+#[snafu(display("{variable}: {source}"))]
 pub struct RingArgsError {
+    variable: &'static str,
     source: TokenFileError,
 }
 
@@ -66,10 +75,14 @@ impl RingArgs {
     ///
     /// # Errors
     ///
-    /// When the file holds no token.
+    /// When a file holds no token.
     pub fn service(&self, recorder: Arc<Recorder>) -> Result<RingService, RingArgsError> {
-        let token = self.audit_token_file.as_ref().map(TokenFile::open).transpose();
-        Ok(RingService::new(recorder, token.context(RingArgsSnafu)?))
+        let open = |variable, file: &Option<PathBuf>| {
+            file.as_ref().map(TokenFile::open).transpose().context(RingArgsSnafu { variable })
+        };
+        let token = open(TOKEN, &self.audit_token_file)?;
+        let alert_token = open(ALERT_TOKEN, &self.audit_alert_token_file)?;
+        Ok(RingService::new(recorder, token, alert_token))
     }
 }
 
@@ -81,6 +94,7 @@ pub struct RingService(Arc<Shared>);
 struct Shared {
     recorder: Arc<Recorder>,
     token: Option<TokenFile>,
+    alert_token: Option<TokenFile>,
     alerts: Alerts,
     /// The name of this process, so that those who ask several tell them apart.
     replica: String,
@@ -121,12 +135,14 @@ struct Status<'a> {
 }
 
 impl RingService {
-    /// Shows what `recorder` has in memory to whoever has the token; without one, to nobody.
+    /// Shows what `recorder` has in memory to callers with `token`, and accepts alerts of callers with `alert_token`; without
+    /// one, of nobody.
     #[must_use]
-    pub fn new(recorder: Arc<Recorder>, token: Option<TokenFile>) -> Self {
+    pub fn new(recorder: Arc<Recorder>, token: Option<TokenFile>, alert_token: Option<TokenFile>) -> Self {
         let replica = crate::decisions::replica().unwrap_or_default();
         let (run, page) = (query::new_run(), ui::Ui::new());
-        Self(Arc::new(Shared { recorder, token, alerts: Alerts::default(), replica, run, page }))
+        let alerts = Alerts::default();
+        Self(Arc::new(Shared { recorder, token, alert_token, alerts, replica, run, page }))
     }
 
     /// Serves at its paths of `router`.
@@ -158,17 +174,19 @@ impl RingService {
     }
 
     async fn answer(&self, request: &Request<Bytes>) -> Response<Full<Bytes>> {
-        let Some(token) = &self.0.token else {
-            let message = "the decisions are shown to nobody: LUCID_AUDIT_TOKEN_FILE is not set";
-            return error(StatusCode::FORBIDDEN, message);
-        };
         let (path, method) = (request.uri().path(), request.method());
+        let (variable, token) =
+            if path == ALERTS { (ALERT_TOKEN, &self.0.alert_token) } else { (TOKEN, &self.0.token) };
+        let Some(token) = token else {
+            return error(StatusCode::FORBIDDEN, &format!("nobody may: {variable} is not set"));
+        };
         if path == UI && is_reading(method) {
             return self.0.page.response();
         }
         if path != UI && !token.authorizes(request.headers()).await {
-            let message = "accepted is the header `Authorization: Bearer TOKEN` with the token of LUCID_AUDIT_TOKEN_FILE";
-            let mut response = error(StatusCode::UNAUTHORIZED, message);
+            let message =
+                format!("accepted is the header `Authorization: Bearer TOKEN` with the token of {variable}");
+            let mut response = error(StatusCode::UNAUTHORIZED, &message);
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             return response;
         }

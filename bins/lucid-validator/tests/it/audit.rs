@@ -176,7 +176,7 @@ async fn a_seal_that_is_gone_or_cannot_be_read_is_told() {
     assert_eq!(correlate(&[]).0, 0, "it may be one that is not sealed");
     assert!(std::process::Command::new("mkfifo").arg(&checkpoint).status().unwrap().success());
     let (code, output, _) = correlate(&[]);
-    assert!(code == 3 && output.contains("it is no regular file"), "{output}");
+    assert!(code == 3 && output.contains("it is not a regular file"), "{output}");
     assert_eq!(audit(&["proof", "7", "--log", &directory]).0, 1);
 
     for name in ["checkpoint", "vkey"] {

@@ -17,6 +17,7 @@ use tempfile::TempDir;
 use tower::ServiceExt;
 
 const TOKEN: &str = "a-token-of-tests";
+const ALERT_TOKEN: &str = "a-token-of-alerts";
 
 /// A router with a ring, and where it has its token from.
 struct Ring {
@@ -39,7 +40,12 @@ impl Answer {
 }
 
 fn router_of(token_file: Option<&Path>, recorder: &Arc<Recorder>) -> Router {
-    let args = RingArgs { audit_token_file: token_file.map(Path::to_owned) };
+    let alert_token = token_file.map(|file| file.with_extension("alert"));
+    if let Some(file) = &alert_token {
+        std::fs::write(file, ALERT_TOKEN).unwrap();
+    }
+    let args =
+        RingArgs { audit_token_file: token_file.map(Path::to_owned), audit_alert_token_file: alert_token };
     args.service(Arc::clone(recorder)).unwrap().mount(Router::new())
 }
 
@@ -137,12 +143,35 @@ async fn where_no_token_is_configured_the_reason_is_the_answer() {
         for token in [None, Some(""), Some("secret")] {
             let answer = ask(&router, method.clone(), uri, token, "{}").await;
             assert_eq!(answer.status, StatusCode::FORBIDDEN, "{uri}");
-            assert!(answer.body.contains("LUCID_AUDIT_TOKEN_FILE is not set"), "{}", answer.body);
+            let alert = if uri.ends_with("alerts") { "ALERT_" } else { "" };
+            let expected = format!("LUCID_AUDIT_{alert}TOKEN_FILE is not set");
+            assert!(answer.body.contains(&expected), "{}", answer.body);
         }
     }
-    let args = RingArgs { audit_token_file: Some("/nonexistent/token".into()) };
-    let error = args.service(recorder).unwrap_err().to_string();
-    assert!(error.contains("LUCID_AUDIT_TOKEN_FILE") && error.contains("/nonexistent/token"), "{error}");
+    let missing = || Some("/nonexistent/token".into());
+    for (audit_token_file, audit_alert_token_file, variable) in
+        [(missing(), None, "LUCID_AUDIT_TOKEN_FILE: "), (None, missing(), "LUCID_AUDIT_ALERT_TOKEN_FILE: ")]
+    {
+        let args = RingArgs { audit_token_file, audit_alert_token_file };
+        let error = args.service(Arc::clone(&recorder)).unwrap_err().to_string();
+        assert!(error.starts_with(variable) && error.contains("/nonexistent/token"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn one_token_reads_decisions_and_another_one_writes_alerts() {
+    let ring = Ring::new(10);
+    for (method, uri, token, status) in [
+        (Method::POST, "/audit/alerts", TOKEN, 401),
+        (Method::POST, "/audit/alerts", ALERT_TOKEN, 204),
+        (Method::GET, "/audit", ALERT_TOKEN, 401),
+        (Method::GET, "/audit/status", ALERT_TOKEN, 401),
+        (Method::POST, "/audit/cosignatures", ALERT_TOKEN, 401),
+        (Method::GET, "/audit", TOKEN, 200),
+    ] {
+        let answer = ask(&ring.router, method, uri, Some(token), r#"{"drifts":[]}"#).await;
+        assert_eq!(answer.status, status, "{uri} {token}");
+    }
 }
 
 #[tokio::test]
@@ -254,7 +283,8 @@ async fn what_makes_no_sense_is_told_and_a_cursor_of_another_process_is_gone() {
         (Method::GET, "/audit/alerts", "POST"),
         (Method::PUT, "/audit/cosignatures", "POST"),
     ] {
-        let answer = ask(&ring.router, method, uri, Some(TOKEN), "").await;
+        let token = if uri == "/audit/alerts" { ALERT_TOKEN } else { TOKEN };
+        let answer = ask(&ring.router, method, uri, Some(token), "").await;
         assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED, "{uri}");
         assert_eq!(answer.headers["allow"], allowed, "{uri}");
     }
@@ -262,8 +292,8 @@ async fn what_makes_no_sense_is_told_and_a_cursor_of_another_process_is_gone() {
 
 #[tokio::test]
 async fn a_page_has_a_bound_in_bytes_and_nothing_is_lost_by_it() {
-    let ring = Ring::new(60);
-    for uid in 0..60 {
+    let ring = Ring::new(1_200);
+    for uid in 0..1_200 {
         let mut decision = Decision::new("validate", uid.to_string());
         decision.message = "<".repeat(100_000);
         ring.recorder.record(decision).await.unwrap();
@@ -279,7 +309,7 @@ async fn a_page_has_a_bound_in_bytes_and_nothing_is_lost_by_it() {
         let Some(next) = page["next"].as_str() else { break };
         uri = format!("/audit?limit=1000&cursor={next}");
     }
-    assert_eq!(seen.len(), 60);
+    assert_eq!(seen.len(), 1_200);
 }
 
 #[tokio::test]
@@ -330,7 +360,7 @@ async fn reported_drift_is_in_the_status() {
         ("", 400),
         (r#"{"drifts":[{"detail":"x","seq":-1}]}"#, 400),
     ] {
-        let answer = ask(&ring.router, Method::POST, "/audit/alerts", Some(TOKEN), body).await;
+        let answer = ask(&ring.router, Method::POST, "/audit/alerts", Some(ALERT_TOKEN), body).await;
         assert_eq!(answer.status, status, "{body}: {}", answer.body);
     }
     let status = ring.get("/audit/status").await.json();

@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use crate::browser::{Browser, PATIENCE, has_browser, key};
 
 const TOKEN: &str = "a-token-of-tests";
+const ALERT_TOKEN: &str = "a-token-of-alerts";
 
 /// A browser that looks at a server's page.
 struct Site {
@@ -34,7 +35,11 @@ impl Site {
         let key = SigningKey::generate("lucid.computing/prod/lucid-operator-0").unwrap();
         let log = Log::open(&folder.path().join("log"), Options::new().key(key)).unwrap();
         let recorder = Arc::new(Recorder::new(capacity).with_log(log));
-        let args = RingArgs { audit_token_file: Some(folder.path().join("token")) };
+        std::fs::write(folder.path().join("alert-token"), ALERT_TOKEN).unwrap();
+        let args = RingArgs {
+            audit_token_file: Some(folder.path().join("token")),
+            audit_alert_token_file: Some(folder.path().join("alert-token")),
+        };
         let router = args.service(Arc::clone(&recorder)).unwrap().mount(Router::new());
         let server = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
         let url = format!("https://localhost:{}", server.local_addr().port());
@@ -86,7 +91,7 @@ impl Site {
     }
 
     async fn raise(&self, alert: Value) {
-        let request = self.client.post(format!("{}/audit/alerts", self.url)).bearer_auth(TOKEN);
+        let request = self.client.post(format!("{}/audit/alerts", self.url)).bearer_auth(ALERT_TOKEN);
         assert_eq!(request.body(json!({"drifts": [alert]}).to_string()).send().await.unwrap().status(), 204);
     }
 

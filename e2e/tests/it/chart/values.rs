@@ -52,6 +52,7 @@ const EVERYTHING: &[&str] = &[
     "notary.ca.configMap=verifier-ca",
     "notary.token.secret=verifier-token",
     "decisions.token.secret=token",
+    "decisions.alertToken.secret=alert-token",
     "decisions.log.enabled=true",
     "decisions.log.key.secret=lucid-decisions",
     "cainjector.enabled=true",

@@ -101,7 +101,7 @@ async fn who_follows_raises_no_false_alarm_and_tells_of_a_drift_where_it_was_ask
     let builder = sealed(Operator::validator(&cluster), &other, "lucid.computing/test/1");
     let mut validator = builder.env(small.0, small.1).start().await.unwrap();
     let ca = authorities(&cluster, "lucid-validator").await;
-    let token = super::token(cluster.folder());
+    let token = super::alert_token(cluster.folder());
     fill(&cluster, 1).await;
 
     let (one_path, other_path) = (one.display().to_string(), other.display().to_string());

@@ -22,8 +22,17 @@ const TOKEN: &str = "a-token-of-tests";
 
 /// The file with the token of `/audit`.
 fn token(folder: &Path) -> String {
-    let path = folder.join("audit-token");
-    fs::write(&path, TOKEN).unwrap();
+    token_file(folder, "audit-token", TOKEN)
+}
+
+/// The file with the token of `/audit/alerts`.
+fn alert_token(folder: &Path) -> String {
+    token_file(folder, "audit-alert-token", "a-token-of-alerts")
+}
+
+fn token_file(folder: &Path, name: &str, token: &str) -> String {
+    let path = folder.join(name);
+    fs::write(&path, token).unwrap();
     path.display().to_string()
 }
 
@@ -43,6 +52,7 @@ fn sealed(builder: OperatorBuilder, folder: &Path, origin: &str) -> OperatorBuil
         .env("LUCID_DECISION_LOG_KEY", key)
         .env("LUCID_DECISION_LOG_ORIGIN", origin)
         .env("LUCID_AUDIT_TOKEN_FILE", token(folder.parent().unwrap()))
+        .env("LUCID_AUDIT_ALERT_TOKEN_FILE", alert_token(folder.parent().unwrap()))
 }
 
 /// The file with the authorities that the API server is told to trust for webhooks of this registration.
