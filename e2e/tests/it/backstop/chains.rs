@@ -215,6 +215,7 @@ async fn identity_variables_of_auditors_are_accepted_by_the_form_of_their_value(
     install(&cluster, &["--config", &file.display().to_string()]).await;
     let annotations = json!({"lucid.computing/auditor-chain": "pinned,injection"});
     let mut before = pod("web", json!({"lucid.io/secured": "true"}), annotations);
+    before["spec"]["serviceAccountName"] = json!("web");
     let token = json!({"serviceAccountToken": {"audience": "sts.amazonaws.com", "path": "token"}});
     before["spec"]["volumes"] =
         json!([{"name": "identity", "projected": {"sources": [token]}}, {"name": "scratch", "emptyDir": {}}]);

@@ -5,6 +5,7 @@ mod chains;
 mod fields;
 mod hostile;
 mod images;
+mod namespaces;
 mod planner;
 mod unsecured;
 

@@ -1,0 +1,80 @@
+//! Namespaces that require a chain, or restrict what pods choose.
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+use super::{builtin, dry_run, injected, install, refused};
+use crate::common::{ENABLED, cluster, pod, secured};
+
+#[tokio::test]
+async fn a_namespace_that_requires_a_chain_admits_no_pod_without_it() {
+    let cluster = cluster().await;
+    let require = ("lucid.computing/require-chain", "true");
+    cluster.create_namespace("labelled", &[ENABLED, require]).await.unwrap();
+    cluster.create_namespace("annotated", &[ENABLED]).await.unwrap();
+    let namespaces: Api<Namespace> = Api::all(cluster.client());
+    let annotation = Patch::Merge(json!({"metadata": {"annotations": {require.0: require.1}}}));
+    namespaces.patch("annotated", &PatchParams::default(), &annotation).await.unwrap();
+    install(&cluster, &[]).await;
+    let plain = pod("web", json!({}), json!({}));
+    let chained = injected(&secured("web"), &builtin());
+    assert_eq!(dry_run(&cluster, "shop", &plain).await.status, 201);
+    for namespace in ["labelled", "annotated"] {
+        refused(&dry_run(&cluster, namespace, &plain).await, &["does not have its chain"]);
+        let answer = dry_run(&cluster, namespace, &chained).await;
+        assert_eq!(answer.status, 201, "{namespace}: {answer:?}");
+        let mut unlabelled = chained.clone();
+        unlabelled["metadata"]["labels"] = json!({});
+        let answer = dry_run(&cluster, namespace, &unlabelled).await;
+        assert_eq!(answer.status, 201, "{namespace}: {answer:?}");
+    }
+}
+
+/// What counts is what `lucid.computing/pod-choices` of the namespace lets the annotations of a pod choose.
+#[tokio::test]
+async fn annotations_count_as_far_as_the_namespace_lets_pods_choose() {
+    let cluster = cluster().await;
+    install(&cluster, &["--exact-chain", "--allow-skip"]).await;
+    let choices = "lucid.computing/pod-choices";
+    let require = ("lucid.computing/require-chain", "true");
+    for (name, labels) in [
+        ("required", vec![ENABLED, require]),
+        ("none", vec![ENABLED, (choices, "none")]),
+        ("chain", vec![ENABLED, require, (choices, "chain")]),
+        ("all", vec![ENABLED, require, (choices, "all")]),
+        ("invalid", vec![ENABLED, (choices, "any")]),
+    ] {
+        cluster.create_namespace(name, &labels).await.unwrap();
+    }
+    let with = |annotations: Value| pod("web", json!({"lucid.io/secured": "true"}), annotations);
+    let chosen = with(json!({"lucid.computing/auditor-chain": "toxicity"}));
+    let env = with(json!({"lucid.computing/intercept": "env"}));
+    let observe = with(json!({"lucid.computing/audit-mode": "observe"}));
+    let skipping = with(json!({"lucid.computing/skip-audit": "true"}));
+    let mut ticket = with(json!({}));
+    ticket["metadata"]["labels"]["lucid.computing/break-glass"] = json!("INC-4711");
+    let plan = |pod: &Value| injected(pod, &builtin());
+    for (what, pod, least) in [
+        ("the configured chain", plan(&with(json!({}))), "none"),
+        ("another chain", plan(&chosen), "chain"),
+        ("no rules", plan(&env), "all"),
+        ("observe", plan(&observe), "all"),
+        ("skipped", skipping, "all"),
+        ("ticket", ticket, "all"),
+    ] {
+        for namespace in ["required", "none", "invalid", "chain", "all", "shop"] {
+            let choices = match namespace {
+                "chain" => ["none", "chain"].contains(&least),
+                "all" | "shop" => true,
+                _ => least == "none",
+            };
+            let answer = dry_run(&cluster, namespace, &pod).await;
+            assert_eq!(answer.status == 201, choices, "{what} in {namespace}: {answer:?}");
+            if !choices {
+                refused(&answer, &[]);
+            }
+        }
+    }
+}
