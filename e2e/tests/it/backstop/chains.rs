@@ -54,13 +54,14 @@ async fn a_chain_that_was_made_by_hand_has_to_be_one() {
         }),
         ("probe", chain, |it| auditor(it)["livenessProbe"] = json!({"exec": {"command": ["kill", "1"]}})),
         ("files", chain, |it| {
-            it["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
-            auditor(it)["volumeMounts"] = json!([{"name": "v", "mountPath": "/app"}]);
+            list(&mut it["spec"], "volumes").push(json!({"name": "v", "emptyDir": {}}));
+            list(auditor(it), "volumeMounts").push(json!({"name": "v", "mountPath": "/app"}));
         }),
         ("files by a way around", chain, |it| {
-            it["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
+            list(&mut it["spec"], "volumes").push(json!({"name": "v", "emptyDir": {}}));
             let path = "/var/run/secrets/../../../app";
-            auditor(it)["volumeMounts"] = json!([{"name": "v", "mountPath": path, "readOnly": true}]);
+            let mount = json!({"name": "v", "mountPath": path, "readOnly": true});
+            list(auditor(it), "volumeMounts").push(mount);
         }),
         ("variable", chain, |it| variables(auditor(it)).push(json!({"name": "THRESHOLD", "value": "9"}))),
         ("variables", chain, |it| auditor(it)["envFrom"] = json!([{"configMapRef": {"name": "x"}}])),
@@ -251,7 +252,7 @@ async fn identity_variables_of_auditors_are_accepted_by_the_form_of_their_value(
         let mut pod = planned.clone();
         for container in containers(&mut pod).iter_mut().skip(1) {
             variables(container).push(json!({"name": name, "value": value}));
-            mounts(container).push(mount("identity", TOKEN));
+            list(container, "volumeMounts").push(mount("identity", TOKEN));
         }
         same(&cluster, &pod, &configuration, is_accepted, &format!("{name}={value:?}")).await;
     }
@@ -263,7 +264,7 @@ async fn identity_variables_of_auditors_are_accepted_by_the_form_of_their_value(
         (json!({"name": "identity", "mountPath": TOKEN, "readOnly": true, "subPath": "x"}), false),
     ] {
         let mut pod = planned.clone();
-        mounts(&mut containers(&mut pod)[1]).push(added.clone());
+        list(&mut containers(&mut pod)[1], "volumeMounts").push(added.clone());
         same(&cluster, &pod, &configuration, is_accepted, &added.to_string()).await;
     }
 }
@@ -274,9 +275,9 @@ async fn same(cluster: &Cluster, pod: &Value, configuration: &Configuration, is_
     assert_eq!(answer.status == 201, is_accepted, "{what}: {answer:?}");
 }
 
-fn mounts(container: &mut Value) -> &mut Vec<Value> {
-    let container = container.as_object_mut().unwrap();
-    container.entry("volumeMounts").or_insert(json!([])).as_array_mut().unwrap()
+/// The list with this key, which is made where there is none.
+fn list<'v>(of: &'v mut Value, key: &str) -> &'v mut Vec<Value> {
+    of.as_object_mut().unwrap().entry(key).or_insert(json!([])).as_array_mut().unwrap()
 }
 
 fn inits(pod: &mut Value) -> &mut Vec<Value> {
