@@ -70,7 +70,8 @@ impl Installation {
         let images = images()?;
         let busybox = lucid_testbed::Image::of_program(Self::BUSYBOX, Path::new(BUSYBOX))
             .map_err(|error| format!("failed to read a static busybox (Debian: busybox-static): {error}"))?;
-        let cluster = Cluster::builder().nodes(count).start().await?;
+        // API servers authenticate, as profile=production of the chart demands.
+        let cluster = Cluster::builder().nodes(count).webhook_client("kube-apiserver").start().await?;
         cluster.load_image(&busybox).await?;
         for image in images {
             cluster.load_archive(&image.archive).await?;

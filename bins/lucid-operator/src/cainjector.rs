@@ -14,6 +14,8 @@ use snafu::{ResultExt, Snafu};
 
 /// Key of the Secret with what is injected in place of OpenShift's service CA.
 const CA_KEY: &str = "ca.crt";
+/// Opts in to Secrets of all namespaces.
+const ALL_NAMESPACES: &str = "*";
 /// The Secret of `lucid-operator run`.
 const CA_SECRET: &str = "lucid-operator-ca";
 
@@ -30,14 +32,14 @@ pub struct CainjectorArgs {
     #[arg(value_parser = lucid_process::parse_address)]
     admin_listen: SocketAddr,
 
-    /// Take CAs only from Secrets of these namespaces, such as `web,shop`. The default is all.
+    /// Namespaces whose Secrets CAs are taken from, such as `web,shop`; `*` is all. By default the namespace Lucid runs in.
     #[arg(
         long,
         env = "LUCID_CAINJECTOR_SECRET_NAMESPACES",
         value_name = "NAMESPACES",
         value_delimiter = ','
     )]
-    #[arg(value_parser = parse_namespace)]
+    #[arg(value_parser = parse_secret_namespace)]
     secret_namespaces: Option<Vec<String>>,
 
     /// The Secret whose `ca.crt` is injected for OpenShift's annotation inject-cabundle, as NAMESPACE/NAME; `none` leaves
@@ -86,6 +88,13 @@ impl CainjectorArgs {
         needs.push(Need::useful(events, "nobody sees events about annotations"));
         needs
     }
+}
+
+fn parse_secret_namespace(text: &str) -> Result<String, String> {
+    if text == ALL_NAMESPACES {
+        return Ok(text.to_owned());
+    }
+    parse_namespace(text).map_err(|error| format!("{error}; `{ALL_NAMESPACES}` is all namespaces"))
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,7 +183,8 @@ pub async fn cainjector(args: CainjectorArgs) -> Result<(), CainjectorError> {
         .with_metrics(InjectorMetrics::new(&mut registry))
         .with_cert_manager_namespaces(args.cert_manager_namespaces)
         .beside_cert_manager(args.beside_cert_manager);
-    if let Some(namespaces) = args.secret_namespaces {
+    let namespaces = args.secret_namespaces.unwrap_or_else(|| vec![args.namespace.clone()]);
+    if !namespaces.iter().any(|it| it == ALL_NAMESPACES) {
         injector = injector.with_secret_namespaces(namespaces);
     }
     match args.openshift_ca {

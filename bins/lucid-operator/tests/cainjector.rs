@@ -83,6 +83,15 @@ async fn it_injects_until_sigterm_and_refuses_to_run_beside_cert_manager() {
     config_maps.create(&PostParams::default(), &serde_json::from_value(config_map).unwrap()).await.unwrap();
     let missing = "Secret lucid-system/lucid-operator-ca does not exist";
     running.logs(missing, |log| log.contains(missing).then_some(())).await;
+    // CAs come from Secrets of its own namespace, unless others are listed.
+    let elsewhere = json!({ "cert-manager.io/inject-ca-from-secret": "default/ca" });
+    let service = json!({ "name": "v1.elsewhere.example.org", "annotations": elsewhere });
+    let service = json!({ "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": service,
+        "spec": { "group": "elsewhere.example.org", "version": "v1", "groupPriorityMinimum": 100,
+            "versionPriority": 100, "service": { "namespace": "default", "name": "elsewhere" } } });
+    assert!(cluster.kubectl(&["apply", "-f", "-"], &service.to_string()).unwrap().status.success());
+    let refused = "namespace default is none of those that CAs are taken from: lucid-system";
+    running.logs(refused, |log| log.contains(refused).then_some(())).await;
     let metrics = running.get("/metrics").await;
     assert!(metrics.contains("lucid_cainjector_refused{kind=\"ConfigMap\"} 1"), "{metrics}");
     assert!(

@@ -15,7 +15,7 @@ use kube::{
     api::{ApiResource, DynamicObject, ListParams, PartialObjectMeta},
     core::GroupVersionKind,
 };
-use snafu::{OptionExt, ResultExt, ensure};
+use snafu::{OptionExt, ResultExt};
 
 use super::{
     problem::{
@@ -106,24 +106,26 @@ impl Authorities {
             }
             Wish::OpenShift => {
                 let (name, key) = self.openshift.as_ref().context(NoServiceCaSnafu)?;
-                read(&self.secret(name, on).await?, name, key)?
+                let secret = self.secret(name, on).await?;
+                read(&secret.with_context(|| NoSecretSnafu { secret: name.clone() })?, name, key)?
             }
             Wish::Secret(name) => {
                 self.check(&name.namespace)?;
                 let secret = self.secret(name, on).await?;
-                let is_allowed = annotation(secret.annotations(), ALLOW_DIRECT_INJECTION) == "true";
-                ensure!(is_allowed, NotAllowedSnafu { secret: name.clone() });
-                read(&secret, name, CA_KEY)?
+                let is_allowed = |it: &Secret| annotation(it.annotations(), ALLOW_DIRECT_INJECTION) == "true";
+                let secret = secret.filter(is_allowed);
+                read(&secret.with_context(|| NotAllowedSnafu { secret: name.clone() })?, name, CA_KEY)?
             }
             Wish::Certificate(certificate) => {
                 self.check(&certificate.namespace)?;
                 let name = self.secret_of(certificate, on).await?;
                 let secret = self.secret(&name, on).await?;
-                let found = annotation(secret.annotations(), CERTIFICATE_NAME);
-                ensure!(
-                    found == certificate.name,
-                    NotOwnedSnafu { secret: name, certificate: certificate.clone(), found }
-                );
+                let is_owned =
+                    |it: &Secret| annotation(it.annotations(), CERTIFICATE_NAME) == certificate.name;
+                let secret = secret.filter(is_owned).with_context(|| NotOwnedSnafu {
+                    secret: name.clone(),
+                    certificate: certificate.clone(),
+                })?;
                 read(&secret, &name, CA_KEY)?
             }
         };
@@ -140,12 +142,15 @@ impl Authorities {
         }
     }
 
-    async fn secret(&self, name: &ObjectName, on: &mut BTreeSet<Dependency>) -> Result<Secret, Problem> {
+    async fn secret(
+        &self,
+        name: &ObjectName,
+        on: &mut BTreeSet<Dependency>,
+    ) -> Result<Option<Secret>, Problem> {
         on.insert(Dependency::Secret(name.clone()));
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &name.namespace);
         let secret = unlogged::get_opt(&api, &name.name).await;
-        let secret = secret.with_context(|_| ApiSnafu { action: "get", object: format!("Secret {name}") })?;
-        secret.with_context(|| NoSecretSnafu { secret: name.clone() })
+        secret.with_context(|_| ApiSnafu { action: "get", object: format!("Secret {name}") })
     }
 
     /// The Secret in which a Certificate keeps what was issued for it. In a cluster without that kind, which is what
@@ -197,9 +202,7 @@ impl Authorities {
         match &*names {
             [name] => Ok(ObjectName::new(namespace, name)),
             [] => NoSecretOfSnafu { certificate: certificate.clone() }.fail(),
-            several => {
-                SeveralSecretsOfSnafu { certificate: certificate.clone(), names: several.join(", ") }.fail()
-            }
+            _ => SeveralSecretsOfSnafu { certificate: certificate.clone() }.fail(),
         }
     }
 }

@@ -28,18 +28,19 @@ pub(super) enum Problem {
     NoSecretOf { certificate: ObjectName },
     #[snafu(display(
         "this cluster has no kind Certificate, and several Secrets in namespace {} have the annotation \
-         cert-manager.io/certificate-name: {}: {names}; exactly one is expected",
+         cert-manager.io/certificate-name: {}; exactly one is expected",
         certificate.namespace, certificate.name
     ))]
-    SeveralSecretsOf { certificate: ObjectName, names: String },
+    SeveralSecretsOf { certificate: ObjectName },
+    // Whether a Secret exists is not for everybody who may annotate an object: these two do not tell.
     #[snafu(display(
-        "Secret {secret} is not that of Certificate {certificate}: its annotation cert-manager.io/certificate-name is \
-         {found:?}, expected is {:?}",
+        "Secret {secret} of Certificate {certificate} does not exist, or lacks the annotation \
+         cert-manager.io/certificate-name: {}",
         certificate.name
     ))]
-    NotOwned { secret: ObjectName, certificate: ObjectName, found: String },
+    NotOwned { secret: ObjectName, certificate: ObjectName },
     #[snafu(display(
-        "Secret {secret} does not allow it: it lacks the annotation cert-manager.io/allow-direct-injection: \"true\""
+        "Secret {secret} does not exist, or lacks the annotation cert-manager.io/allow-direct-injection: \"true\""
     ))]
     NotAllowed { secret: ObjectName },
     #[snafu(display("Secret {secret} has no key {key}"))]

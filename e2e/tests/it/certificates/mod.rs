@@ -128,7 +128,7 @@ pub(crate) async fn write_bundles_of(name: &str, cluster: &Cluster, authorities:
 pub(crate) fn injector(cluster: &Cluster) -> Process {
     let mut command = lucid_testbed::command(program("lucid-operator").unwrap());
     command.arg("cainjector").env("KUBECONFIG", cluster.kubeconfig_path());
-    command.env("LUCID_ADMIN_LISTEN", "127.0.0.1:0");
+    command.env("LUCID_ADMIN_LISTEN", "127.0.0.1:0").env("LUCID_CAINJECTOR_SECRET_NAMESPACES", "*");
     Process::start("cainjector", command, cluster.folder().join("logs/lucid-cainjector.log")).unwrap()
 }
 

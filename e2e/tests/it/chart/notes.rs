@@ -90,8 +90,17 @@ async fn each_mode_is_told_what_it_is_good_for_and_what_to_do_next() {
         (&["webhooks.mutating.failurePolicy=Ignore"], &["run without audit", "--backstop"], &[]),
         (&["webhooks.validating.failurePolicy=Ignore"], &["pass unjudged", "--backstop"], &[]),
         (&["certificates.source=olm"], &["Operator Lifecycle Manager"], &[]),
-        (&["cainjector.enabled=true"], &["may read Secrets of all namespaces"], &[]),
-        (&["cainjector.enabled=true", "cainjector.secretNamespaces={a,b}"], &["namespaces a, b"], &[]),
+        (
+            &["cainjector.enabled=true"],
+            &["may read Secrets of these namespaces only: audit"],
+            &["all namespaces"],
+        ),
+        (
+            &["cainjector.enabled=true", "cainjector.secretNamespaces={*}"],
+            &["may read Secrets of all namespaces"],
+            &[],
+        ),
+        (&["cainjector.enabled=true", "cainjector.secretNamespaces={a,b}"], &["namespaces only: a, b"], &[]),
         (&["uninstall.enabled=false"], &["lucid-operator uninstall --namespace audit"], &[]),
     ];
     for (values, says, says_not) in cases {

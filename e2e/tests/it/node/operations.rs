@@ -225,6 +225,11 @@ async fn audit_mode(site: &Installation, name: &str) -> Value {
 async fn the_policy_is_rolled_out_in_four_steps(site: &Installation) {
     let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/lucid");
     for (step, replicas, enforced) in [(1, 1, false), (2, 3, false), (3, 1, true), (4, 3, true)] {
+        if step == 4 {
+            let authority = format!("--from-file=ca.crt={}", site.cluster.authority_path().display());
+            let create = ["-n", "lucid-system", "create", "configmap", "lucid-client-ca", &authority];
+            site.kubectl(&create).unwrap();
+        }
         let values = format!("{chart}/canary/{step}.yaml");
         site.helm(&["upgrade", "lucid", chart, "--reuse-values", "-f", &values], "").await.unwrap();
         operators(site, replicas).await;
@@ -240,6 +245,7 @@ async fn nothing_is_left(site: &Installation) {
     let uninstalled = site.helm(&["uninstall", "lucid"], "").await.unwrap();
     assert!(uninstalled.contains("uninstalled"), "{uninstalled}");
     site.kubectl(&["delete", "crd", "auditors.lucid.computing"]).unwrap();
+    site.kubectl(&["-n", "lucid-system", "delete", "configmap", "lucid-client-ca"]).unwrap();
 
     // What ran on the lost node goes when Kubernetes looks for it next.
     eventually(async || {

@@ -55,7 +55,11 @@ pub(super) async fn where_there_are_certificates_they_name_their_secret(site: &S
         api.patch("named", &PatchParams::apply("test"), &Patch::Apply(&certificate)).await.is_ok()
     })
     .await;
-    site.wait_for_note(&object, "Secret web/strange is not that of Certificate web/named").await;
+    site.wait_for_note(
+        &object,
+        "Secret web/strange of Certificate web/named does not exist, or lacks the annotation",
+    )
+    .await;
     site.put_secret("web", "strange", (CERTIFICATE_NAME, "named"), &issued.to_pem()).await;
     let both = marked.merge(&issued);
     object.wait_for(&both).await;

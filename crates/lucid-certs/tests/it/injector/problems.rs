@@ -24,7 +24,7 @@ pub(super) async fn a_secret_must_allow_it(site: &Site, ca: &TrustBundle) {
         let word = format!("private{index}");
         site.put_secret("web", &word, annotation, &ca.to_pem()).await;
         let object = Object::create(site, MUTATING, &word, &[(FROM_SECRET, &format!("web/{word}"))]).await;
-        let note = format!("Secret web/{word} does not allow it");
+        let note = format!("Secret web/{word} does not exist, or lacks the annotation");
         site.wait_for_note(&object, &note).await;
         assert_eq!(object.held(&object.read().await), ["", ""]);
         site.put_secret("web", &word, ALLOWED, &ca.to_pem()).await;
@@ -40,7 +40,8 @@ pub(super) async fn what_cannot_be_honoured_is_told_once_and_honoured_as_soon_as
 
     let config_map = Object::create(site, CONFIG_MAP, "events-are-beside", &[(OPENSHIFT, "True")]).await;
     let missing = Object::create(site, VALIDATING, "missing", &[(FROM_SECRET, "web/missing")]).await;
-    let note = "Secret web/missing does not exist";
+    // As of one that exists and does not allow it.
+    let note = "Secret web/missing does not exist, or lacks the annotation cert-manager.io/allow-direct-injection: \"true\"";
     site.wait_for_note(&missing, note).await;
     for change in ["1", "2", "3"] {
         missing.annotate("unrelated", Some(change)).await;
