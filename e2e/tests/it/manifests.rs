@@ -57,6 +57,10 @@ async fn what_is_printed_installs_an_operator_with_the_rights_it_needs_in_any_na
             assert_eq!(subject.namespace.as_deref(), Some(namespace));
         }
 
+        // The policy restricts registrations to the Service, and this operator registers by URL.
+        let binding = ["delete", "validatingadmissionpolicybinding", "lucid-operator"];
+        assert!(cluster.kubectl(&binding, "").unwrap().status.success());
+
         cluster.create_namespace("shop", &[ENABLED]).await.unwrap();
         let user = format!("system:serviceaccount:{namespace}:lucid-operator");
         let kubeconfig = cluster.folder().join("lucid-operator.kubeconfig");
