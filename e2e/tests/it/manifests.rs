@@ -20,7 +20,11 @@ fn manifests(arguments: &[&str]) -> Output {
 pub(crate) fn install(cluster: &Cluster, arguments: &[&str]) {
     let printed = manifests(arguments);
     assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
-    let text = String::from_utf8(printed.stdout).unwrap();
+    let mut text = String::from_utf8(printed.stdout).unwrap();
+    if !arguments.contains(&"--backstop") {
+        // The policy restricts registrations to the Service, and operators of tests register by URL.
+        text = text.replace("- Deny", "- Audit").replace("\"Deny\"", "\"Audit\"");
+    }
     for mode in [&["apply", "-f", "-"][..], &["apply", "--server-side", "--force-conflicts", "-f", "-"]] {
         let output = cluster.kubectl(mode, &text).unwrap();
         assert!(output.status.success(), "{mode:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -56,10 +60,6 @@ async fn what_is_printed_installs_an_operator_with_the_rights_it_needs_in_any_na
         for subject in ours.into_iter().filter_map(|it| it.subjects).chain(whole.subjects).flatten() {
             assert_eq!(subject.namespace.as_deref(), Some(namespace));
         }
-
-        // The policy restricts registrations to the Service, and this operator registers by URL.
-        let binding = ["delete", "validatingadmissionpolicybinding", "lucid-operator"];
-        assert!(cluster.kubectl(&binding, "").unwrap().status.success());
 
         cluster.create_namespace("shop", &[ENABLED]).await.unwrap();
         let user = format!("system:serviceaccount:{namespace}:lucid-operator");
