@@ -80,6 +80,9 @@ pub const POD_SECURITY_ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 /// The init container that installs a [`Redirect`](crate::redirect::Redirect).
 pub const INIT_CONTAINER: &str = "lucid-init";
 
+/// The empty volume that auditors and [`INIT_CONTAINER`] mount in place of the token of the pod's ServiceAccount.
+pub const NO_TOKEN_VOLUME: &str = "lucid-no-token";
+
 /// Environment variable of [`INIT_CONTAINER`]: the JSON form of a [`Redirect`](crate::redirect::Redirect).
 pub const REDIRECT_ENV: &str = "LUCID_REDIRECT";
 

@@ -103,6 +103,8 @@
 //!   probes in `LUCID_PROBE_PATHS`, so that they can let them pass.
 //! - With network rules, the pod's own containers lose what leads past them: NET_RAW, and new privileges by setuid files
 //!   ([`Plan::hardened`]). Changes of what the author wrote are reported, and [`uninject()`] takes them back.
+//! - No auditor and no init container of ours sees the token of the pod's ServiceAccount, unless the cluster's catalogue says
+//!   so ([`Auditor::service_account_token`]): an empty volume ([`keys::NO_TOKEN_VOLUME`]) is mounted in its place.
 //! - Nothing else of the pod is touched. An application gets `AUDITOR_URL` when its outbound
 //!   traffic is audited and it does not set that variable itself; if it does, it keeps its value and there is a warning.
 //! - Planning again for the patched pod gives the same chain, also when another injector has added containers since.

@@ -52,6 +52,19 @@ pub enum NamespaceChainError {
         /// Key of the entry.
         key: &'static str,
     },
+    /// An entry asks for the token of the pod's ServiceAccount, which only the cluster's catalogue grants.
+    #[snafu(display(
+        "ConfigMap {namespace}/{}, {}: auditor {auditor}: found serviceAccountToken: true, accepted false: only the catalogue \
+         of the cluster grants the token",
+        keys::NAMESPACE_CONFIG_MAP,
+        keys::CATALOGUE_KEY,
+    ))]
+    Token {
+        /// Namespace of the ConfigMap.
+        namespace: String,
+        /// Name of the entry.
+        auditor: String,
+    },
     /// A key gives no chain.
     #[snafu(display("ConfigMap {namespace}/{}, {key}: {source}", keys::NAMESPACE_CONFIG_MAP))]
     Chain {
@@ -138,6 +151,9 @@ impl NamespaceChain {
             if let Some(key) = entry.code_difference(base).filter(|_| !images.allow(entry.image_reference()))
             {
                 return NotAllowedSnafu { namespace, auditor: entry.name(), key }.fail();
+            }
+            if entry.service_account_token() && !base.is_some_and(Auditor::service_account_token) {
+                return TokenSnafu { namespace, auditor: entry.name() }.fail();
             }
         }
         let catalogue = own.as_ref().map_or_else(|| cluster.clone(), |own| cluster.overlay(own));

@@ -55,7 +55,8 @@ pub fn uninject(pod: &Value) -> Patch {
     uninjection.privileges("initContainers", &mut patch);
     uninjection.containers("containers", &mut patch);
     uninjection.containers("initContainers", &mut patch);
-    uninjection.pull_secrets(&mut patch);
+    uninjection.items("imagePullSecrets", &mut patch);
+    uninjection.items("volumes", &mut patch);
     uninjection.missing(&mut patch);
     uninjection.annotation(&mut patch);
     patch
@@ -145,18 +146,18 @@ impl Uninjection<'_> {
         }
     }
 
-    fn pull_secrets(&self, patch: &mut Patch) {
-        const KEY: &str = "imagePullSecrets";
-        let list = self.list(KEY);
+    /// Items of a list that the status names.
+    fn items(&self, key: &str, patch: &mut Patch) {
+        let list = self.list(key);
         let name = |place: &usize| list[*place]["name"].as_str().unwrap_or_default();
         let added: Vec<_> =
-            (0..list.len()).filter(|place| self.was_added(&["spec", KEY, name(place)])).collect();
-        if !list.is_empty() && added.len() == list.len() && self.was_added(&["spec", KEY]) {
-            patch.remove(&["spec", KEY]);
+            (0..list.len()).filter(|place| self.was_added(&["spec", key, name(place)])).collect();
+        if !list.is_empty() && added.len() == list.len() && self.was_added(&["spec", key]) {
+            patch.remove(&["spec", key]);
             return;
         }
         for place in added.iter().rev() {
-            patch.remove(&["spec", KEY, &place.to_string()]);
+            patch.remove(&["spec", key, &place.to_string()]);
         }
     }
 

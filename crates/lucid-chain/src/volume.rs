@@ -1,8 +1,25 @@
 //! The volumes of a pod, and what containers mount of them.
 
 use serde::{Deserialize, de::IgnoredAny};
+use serde_json::{Value, json};
 
-use crate::pod::{Object, Text};
+use crate::{
+    keys,
+    pod::{Object, Text},
+};
+
+/// Path at which the ServiceAccount admission plugin mounts the token into each container that has no mount there.
+pub(crate) const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// The mount that keeps the token out of a container.
+pub(crate) fn no_token_mount() -> Value {
+    json!({"name": keys::NO_TOKEN_VOLUME, "mountPath": TOKEN_PATH, "readOnly": true})
+}
+
+/// The empty volume of [`no_token_mount`].
+pub(crate) fn no_token_volume() -> Value {
+    json!({"name": keys::NO_TOKEN_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": "4Ki"}})
+}
 
 /// One entry of `spec.volumes`.
 #[derive(Debug, Clone, Deserialize)]
@@ -11,6 +28,7 @@ pub(crate) struct VolumeView<'a> {
     #[serde(borrow)]
     name: Option<Text<'a>>,
     projected: Option<IgnoredAny>,
+    empty_dir: Option<IgnoredAny>,
     #[serde(borrow)]
     image: Option<Object<Image<'a>>>,
     #[serde(borrow)]
@@ -45,6 +63,11 @@ impl VolumeView<'_> {
     pub(crate) fn host_path(&self) -> Option<&str> {
         let Object(host_path) = self.host_path.as_ref()?;
         Some(host_path.path.as_deref().unwrap_or_default())
+    }
+
+    /// Whether it is an `emptyDir`.
+    pub(crate) fn is_empty_dir(&self) -> bool {
+        self.empty_dir.is_some()
     }
 
     /// Whether it is `projected`.

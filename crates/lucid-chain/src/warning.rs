@@ -117,6 +117,11 @@ pub enum Warning {
         /// Key of the container in which it differs.
         difference: String,
     },
+    /// A volume carried the name of a planned one and was another.
+    VolumeReplaced {
+        /// The name.
+        name: &'static str,
+    },
     /// An init container stood where it comes too late, or in the wrong order.
     ContainerMoved {
         /// The name.
@@ -189,6 +194,7 @@ impl Warning {
             Self::LeftoverRules { .. } => "LeftoverRules",
             Self::ContainerReplaced { .. } => "ContainerReplaced",
             Self::ContainerReplanned { .. } => "ContainerReplanned",
+            Self::VolumeReplaced { .. } => "VolumeReplaced",
             Self::ContainerMoved { .. } => "ContainerMoved",
             Self::AuditorUrlKept { .. } => "AuditorUrlKept",
             Self::ProfileTakenAway { .. } => "ProfileTakenAway",
@@ -307,6 +313,9 @@ impl fmt::Display for Warning {
                 f,
                 "container {name} was planned before for other circumstances and is planned again: {difference} differs"
             ),
+            Self::VolumeReplaced { name } => {
+                write!(f, "volume {name} is replaced: auditors need an empty volume of that name")
+            }
             Self::ContainerMoved { name } => write!(
                 f,
                 "init container {name} is moved: it stood after the model or in another order than the chain"

@@ -124,5 +124,6 @@ fn path(operation: &Operation) -> Option<&str> {
 /// Whether the path leads to what injection changes besides its own containers and the status.
 fn is_of_application(path: &str) -> bool {
     path.starts_with("/spec/imagePullSecrets")
+        || path.starts_with("/spec/volumes")
         || path.strip_prefix("/spec/containers/").is_some_and(|rest| rest.contains("/env"))
 }

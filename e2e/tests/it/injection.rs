@@ -6,7 +6,7 @@ use crate::common::{
     chain, cluster, config_map, create, decisions, env, expected, operator, pod, secured, stored, until,
 };
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use lucid_testbed::Cluster;
@@ -249,6 +249,18 @@ async fn a_server_side_dry_run_shows_the_chain_and_leaves_nothing_behind() {
     assert_eq!(decisions.iter().filter(|it| it["dryRun"] == true).count(), 2, "{decisions:?}");
 }
 
+/// Volumes that the containers of a pod mount at the path of the ServiceAccount's token.
+fn tokens(pod: &Pod) -> Vec<(String, Vec<String>)> {
+    let spec = pod.spec.as_ref().unwrap();
+    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    let volumes = |container: &Container| {
+        let mounts = container.volume_mounts.iter().flatten();
+        let at = mounts.filter(|mount| mount.mount_path == "/var/run/secrets/kubernetes.io/serviceaccount");
+        at.map(|mount| mount.name.split("-access-").next().unwrap().to_owned()).collect()
+    };
+    containers.map(|container| (container.name.clone(), volumes(container))).collect()
+}
+
 #[tokio::test]
 async fn pods_of_a_deployment_are_injected() {
     let cluster =
@@ -274,5 +286,11 @@ async fn pods_of_a_deployment_are_injected() {
     };
     for pod in items {
         assert_eq!(chain(&pod), expected(GUARDRAILS), "{}", pod.name_any());
+        // The admission plugin ServiceAccount has run before and after the webhook.
+        let mut found = tokens(&pod);
+        assert_eq!(found.remove(0), ("model".to_owned(), vec!["kube-api".to_owned()]));
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(found.iter().all(|(_, volumes)| *volumes == ["lucid-no-token"]), "{found:?}");
+        assert_eq!(crate::common::unplanned(&pod), "");
     }
 }

@@ -22,6 +22,7 @@ pub(super) struct Entry {
     pub(super) resources: Resources,
     pub(super) probes: Probes,
     pub(super) security_context: SecurityContext,
+    pub(super) service_account_token: bool,
 }
 
 impl From<Entry> for Auditor {
@@ -74,6 +75,11 @@ impl Auditor {
     /// Probes of the container.
     pub fn probes(&self) -> &Probes {
         &self.0.probes
+    }
+
+    /// Whether the container gets the token of the pod's ServiceAccount.
+    pub fn service_account_token(&self) -> bool {
+        self.0.service_account_token
     }
 
     /// Security context of the container.

@@ -17,8 +17,18 @@ use super::{
 /// The most entries of a file.
 const ENTRIES: usize = 128;
 
-const KEYS: &[&str] =
-    &["name", "description", "image", "port", "env", "labels", "resources", "probes", "securityContext"];
+const KEYS: &[&str] = &[
+    "name",
+    "description",
+    "image",
+    "port",
+    "env",
+    "labels",
+    "resources",
+    "probes",
+    "securityContext",
+    "serviceAccountToken",
+];
 
 /// The entries of the file before the one that is read; none for one that stands alone.
 #[derive(Default)]
@@ -81,6 +91,7 @@ impl ReadMap for ReadEntry<'_> {
         let (mut name, mut image, mut port) = (None, None, None);
         let (mut description, mut env, mut labels) = (None, None, None);
         let (mut resources, mut probes, mut security_context) = (None, None, None);
+        let mut service_account_token = None;
         while let Some(key) = keys.next(&mut map)? {
             match key {
                 "name" => name = Some(map.next_value_seed(budget.scalar(|text: &str| before.name(text)))?),
@@ -103,6 +114,9 @@ impl ReadMap for ReadEntry<'_> {
                 }
                 "resources" => resources = Some(map.next_value_seed(Map(ReadResources { budget }))?),
                 "probes" => probes = Some(map.next_value_seed(Map(ReadProbes { budget }))?),
+                "serviceAccountToken" => {
+                    service_account_token = Some(map.next_value_seed(budget.scalar(fields::boolean))?);
+                }
                 _ => security_context = Some(map.next_value_seed(Map(ReadSecurityContext { budget }))?),
             }
         }
@@ -128,6 +142,9 @@ impl ReadMap for ReadEntry<'_> {
             resources: or_inherited(resources, base, Auditor::resources),
             probes: or_inherited(probes, base, Auditor::probes),
             security_context: or_inherited(security_context, base, Auditor::security_context),
+            service_account_token: service_account_token
+                .or_else(|| Some(base?.service_account_token()))
+                .unwrap_or_default(),
         }))
     }
 }

@@ -290,6 +290,15 @@ pub(super) fn image(text: &str) -> Result<(String, ImageReference), String> {
 }
 
 /// A port in decimal digits.
+/// A boolean in each of YAML's three ways.
+pub(super) fn boolean(text: &str) -> Result<bool, String> {
+    match text {
+        "true" | "True" | "TRUE" => Ok(true),
+        "false" | "False" | "FALSE" => Ok(false),
+        _ => Err(format!("found {}, accepted true or false", Found(text))),
+    }
+}
+
 pub(super) fn port(text: &str) -> Result<NonZeroU16, String> {
     crate::port::parse(text).ok_or_else(|| format!("found {}, accepted 1 to 65535", Found(text)))
 }

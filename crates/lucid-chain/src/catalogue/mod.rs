@@ -99,6 +99,7 @@ static BUILTIN: LazyLock<Catalogue> = LazyLock::new(|| {
             resources: Resources::default(),
             probes: Probes::default(),
             security_context: SecurityContext::default(),
+            service_account_token: false,
         }))
     };
     Catalogue::new(auditors.into_iter().filter_map(entry).collect(), Defaults::default())

@@ -29,7 +29,8 @@ impl PlannedContainer {
     /// - `imagePullPolicy: Always` (plugin AlwaysPullImages);
     /// - requests of cpu, memory and ephemeral-storage that are not planned, and limits of at least 100m, 128Mi and 64Mi
     ///   (plugin LimitRanger);
-    /// - the service account token (plugin ServiceAccount), mounted read-only from a projected volume;
+    /// - the service account token (plugin ServiceAccount), mounted read-only from a projected volume, where nothing else
+    ///   is planned to be mounted there;
     /// - variables such as `AWS_REGION` that are not planned and have the form of a region or a token's path, and a token
     ///   that is mounted likewise (webhooks of Amazon EKS and Azure). Roles such as `AWS_ROLE_ARN` have to be planned.
     pub fn difference(&self, found: &ContainerView<'_>, pod: &PodView<'_>) -> Option<String> {
@@ -54,7 +55,7 @@ pub(super) fn difference(planned: &Value, found: &Value, pod: &PodView<'_>) -> O
         return Some("json".to_owned());
     };
     let extra = found.iter().filter(|(key, _)| !planned.contains_key(*key)).find(|(key, value)| {
-        !(is_nothing(value) || *key == "volumeMounts" && identity::are_tokens(value, pod))
+        !(is_nothing(value) || *key == "volumeMounts" && identity::are_tokens(&Value::Null, value, pod))
     });
     if let Some((key, _)) = extra {
         return Some(Name(key).to_string());
@@ -64,6 +65,7 @@ pub(super) fn difference(planned: &Value, found: &Value, pod: &PodView<'_>) -> O
         let same = match key.as_str() {
             "ports" => same_ports(planned, found, pod.host_network()),
             "resources" => fits_resources(planned, found, Ordering::is_eq),
+            "volumeMounts" => identity::are_tokens(planned, found, pod),
             "imagePullPolicy" => planned == found || found == "Always",
             "env" => return different_variable(planned, found),
             _ => planned == found,

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use crate::pod::PodView;
+use crate::{pod::PodView, volume::TOKEN_PATH};
 
 /// Environment variables that the Amazon EKS Pod Identity Webhook and Azure AD Workload Identity add to every container of a
 /// pod, with the form of their values. An auditor may have them beyond its plan.
@@ -63,9 +63,6 @@ pub const PATHS: [&str; 3] = [
     "/var/run/secrets/pods.eks.amazonaws.com/serviceaccount",
 ];
 
-/// Where the ServiceAccount admission plugin mounts the token into every container.
-const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-
 /// How the names of the volumes begin that the plugin mounts there.
 const TOKEN_VOLUME: &str = "kube-api-access-";
 
@@ -95,12 +92,15 @@ pub(super) fn is_variable(variable: &Value) -> bool {
     VARIABLES.iter().any(|(known, form)| *known == name && form.admits(value))
 }
 
-/// Whether all `mounts` are of tokens, read-only and from projected volumes of `pod`.
-pub(super) fn are_tokens(mounts: &Value, pod: &PodView<'_>) -> bool {
+/// Whether all mounts but the `planned` ones are of tokens, read-only and from projected volumes of `pod`, and all planned
+/// ones are there.
+pub(super) fn are_tokens(planned: &Value, mounts: &Value, pod: &PodView<'_>) -> bool {
+    let planned = planned.as_array().map(Vec::as_slice).unwrap_or_default();
     mounts.as_array().is_some_and(|mounts| {
         // Of two mounts at one path the API server refuses the second, and for each all volumes are looked through.
         mounts.len() <= PATHS.len() + 1
-            && mounts.iter().all(|mount| {
+            && planned.iter().all(|mount| mounts.contains(mount))
+            && mounts.iter().filter(|mount| !planned.contains(mount)).all(|mount| {
                 let volume = mount["name"].as_str().unwrap_or_default();
                 let path = mount["mountPath"].as_str().unwrap_or_default();
                 (PATHS.contains(&path) || (path == TOKEN_PATH && volume.starts_with(TOKEN_VOLUME)))

@@ -19,9 +19,11 @@ pub(crate) use hardening::{Originals, restore};
 pub use identity::{IdentityForm, PATHS as TOKEN_PATHS, VARIABLES as IDENTITY_ENV};
 
 use crate::{
+    catalogue::Auditor,
     keys,
     plan::{Plan, local_url},
     pod::{ContainerView, PodView},
+    volume,
     warning::Warning,
 };
 
@@ -154,6 +156,7 @@ impl Plan {
         let originals = self.patch_privileges(pod, added.originals(), &mut patch);
         self.patch_containers(pod, containers, &mut patch);
         self.patch_init_containers(pod, init_containers, &mut patch, &mut added);
+        self.patch_volumes(pod, &mut patch, &mut added);
         self.patch_applications(pod, &mut patch, &mut added);
         self.patch_pull_secrets(pod, &mut patch, &mut added);
         self.patch_profiles(pod, &mut patch);
@@ -295,6 +298,37 @@ impl Plan {
         let found = pod.all_containers().filter(|found| Some(found.name()) == first);
         let ports = found.flat_map(ContainerView::ports).filter_map(|port| port.container_port());
         ports.filter_map(|port| u16::try_from(port).ok()).filter_map(NonZeroU16::new).map(local_url).collect()
+    }
+
+    /// Adds the volume that auditors and the init container mount in place of a token.
+    fn patch_volumes(&self, pod: &PodView<'_>, patch: &mut Patch, added: &mut Added) {
+        const LIST: [&str; 2] = ["spec", "volumes"];
+        const BY_NAME: [&str; 3] = ["spec", "volumes", keys::NO_TOKEN_VOLUME];
+        let mut auditors = self.containers.iter().map(|planned| &planned.auditor);
+        if self.init.is_none() && auditors.all(Auditor::service_account_token) {
+            return;
+        }
+        let volume = volume::no_token_volume();
+        match pod.empty_dir(keys::NO_TOKEN_VOLUME) {
+            None if !pod.has_volumes() => {
+                patch.add(&LIST, json!([volume]));
+                added.insert(&LIST);
+                added.insert(&BY_NAME);
+            }
+            None => {
+                patch.add(&[&LIST[..], &["-"]].concat(), volume);
+                added.keep(&LIST);
+                added.insert(&BY_NAME);
+            }
+            Some((place, false)) => {
+                patch.replace(&[&LIST[..], &[&place.to_string()]].concat(), volume);
+                patch.warn(Warning::VolumeReplaced { name: keys::NO_TOKEN_VOLUME });
+            }
+            Some((_, true)) => {
+                added.keep(&LIST);
+                added.keep(&BY_NAME);
+            }
+        }
     }
 
     fn patch_pull_secrets(&self, pod: &PodView<'_>, patch: &mut Patch, added: &mut Added) {

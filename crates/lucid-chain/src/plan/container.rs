@@ -11,7 +11,7 @@ use crate::{
     chain::MAX_CHAIN,
     mode::AuditMode,
     pod::ContainerView,
-    port,
+    port, volume,
 };
 
 /// One auditor as it is injected into the pod.
@@ -67,6 +67,9 @@ impl PlannedContainer {
         manifest["env"] = self.env().map(|(name, value)| variable(name, value)).collect();
         manifest["resources"] = resources(self.auditor.resources());
         manifest["securityContext"] = self.auditor.security_context().manifest(self.uid);
+        if !self.auditor.service_account_token() {
+            manifest["volumeMounts"] = json!([volume::no_token_mount()]);
+        }
         if self.native {
             manifest["restartPolicy"] = json!("Always");
         }

@@ -10,6 +10,7 @@ use crate::{
     keys,
     pod::ContainerView,
     redirect::{Hop, Redirect, RedirectError},
+    volume,
 };
 
 /// `lucid-init` as it is injected into the pod.
@@ -78,6 +79,7 @@ impl PlannedInit {
             },
             "terminationMessagePath": "/dev/termination-log",
             "terminationMessagePolicy": "File",
+            "volumeMounts": [volume::no_token_mount()],
         })
     }
 }

@@ -37,6 +37,7 @@ pub struct PodView<'a> {
     pull_secrets: Option<Vec<Object<Named<'a>>>>,
     has_init_containers: bool,
     resources: Option<RawResources<'a>>,
+    has_volumes: bool,
     volumes: Vec<Object<VolumeView<'a>>>,
     containers: Vec<ContainerView<'a>>,
     init_containers: Vec<ContainerView<'a>>,
@@ -72,6 +73,7 @@ impl<'a> PodView<'a> {
             pull_secrets: spec.image_pull_secrets,
             has_init_containers: spec.init_containers.is_some(),
             resources: spec.resources.map(|Object(resources)| resources),
+            has_volumes: spec.volumes.is_some(),
             volumes: spec.volumes.unwrap_or_default(),
             containers: containers(spec.containers.unwrap_or_default(), "spec.containers")?,
             init_containers: containers(spec.init_containers.unwrap_or_default(), "spec.initContainers")?,
@@ -234,6 +236,17 @@ impl<'a> PodView<'a> {
     /// `spec.resources`, the quantities for the whole pod.
     pub(crate) fn resources(&self) -> Option<&RawResources<'a>> {
         self.resources.as_ref()
+    }
+
+    pub(crate) fn has_volumes(&self) -> bool {
+        self.has_volumes
+    }
+
+    /// Place of the volume with this name, and whether it is an `emptyDir`.
+    pub(crate) fn empty_dir(&self, name: &str) -> Option<(usize, bool)> {
+        let place = self.volumes.iter().position(|Object(volume)| volume.name() == name)?;
+        let Object(volume) = &self.volumes[place];
+        Some((place, volume.is_empty_dir()))
     }
 
     /// Whether the pod has a volume of this name and every such volume is `projected`.

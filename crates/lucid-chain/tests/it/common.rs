@@ -81,7 +81,11 @@ pub(crate) fn injected(pod: &Value) -> Value {
 pub(crate) fn defaulted(pod: &Value) -> Value {
     let mut pod = pod.clone();
     let host_network = pod["spec"]["hostNetwork"] == true;
-    pod["spec"]["volumes"] = json!([{"name": "kube-api-access-x7k2p", "projected": {"defaultMode": 420}}]);
+    if pod["spec"]["volumes"].is_null() {
+        pod["spec"]["volumes"] = json!([]);
+    }
+    let volume = json!({"name": "kube-api-access-x7k2p", "projected": {"defaultMode": 420}});
+    pod["spec"]["volumes"].as_array_mut().unwrap().push(volume);
     let spec = pod["spec"].as_object_mut().unwrap();
     let lists = ["containers", "initContainers"];
     let lists: Vec<_> = spec.iter_mut().filter(|(key, _)| lists.contains(&key.as_str())).collect();
@@ -99,6 +103,7 @@ pub(crate) fn defaulted(pod: &Value) -> Value {
         let mount = json!({"name": "kube-api-access-x7k2p", "readOnly": true, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"});
         let mounts = container.entry("volumeMounts").or_insert(json!([]));
         match mounts.as_array_mut() {
+            Some(mounts) if mounts.iter().any(|found| found["mountPath"] == mount["mountPath"]) => {}
             Some(mounts) => mounts.push(mount),
             None => *mounts = json!([mount]),
         }

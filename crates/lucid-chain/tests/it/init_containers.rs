@@ -51,6 +51,9 @@ fn the_rules_come_from_an_init_container_that_may_do_nothing_else() {
             },
             "terminationMessagePath": "/dev/termination-log",
             "terminationMessagePolicy": "File",
+            "volumeMounts": [{
+                "name": "lucid-no-token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true,
+            }],
         }])
     );
     let init = planned_by(outcome_in(&pod, &with_rules(), None)).init.unwrap().manifest();
@@ -460,6 +463,8 @@ fn the_status_says_what_was_added_besides_the_containers_and_keeps_saying_it() {
         "/spec/imagePullSecrets",
         "/spec/imagePullSecrets/mirror",
         "/spec/initContainers",
+        "/spec/volumes",
+        "/spec/volumes/lucid-no-token",
     ]);
     let patched = injected_with(&pod, &configuration);
     assert_eq!(added(&patched), all);
@@ -468,14 +473,16 @@ fn the_status_says_what_was_added_besides_the_containers_and_keeps_saying_it() {
     pod["spec"]["initContainers"] = json!([]);
     pod["spec"]["imagePullSecrets"] = json!([{"name": "mirror"}]);
     pod["spec"]["containers"][0]["env"] = json!([]);
-    assert_eq!(added(&injected_with(&pod, &configuration)), json!(["/spec/containers/web/env/AUDITOR_URL"]));
+    pod["spec"]["volumes"] = json!([]);
+    let few = json!(["/spec/containers/web/env/AUDITOR_URL", "/spec/volumes/lucid-no-token"]);
+    assert_eq!(added(&injected_with(&pod, &configuration)), few);
 
     // Who forges it gains nothing: it may only name what injection adds to this pod.
     pod["spec"]["containers"][0]["env"] = json!([{"name": "AUDITOR_URL", "value": "http://localhost:8090"}]);
     let forged = json!({"added": ["/spec", "/spec/containers/web", "/spec/containers/web/env/AUDITOR_URL"]})
         .to_string();
     pod["metadata"]["annotations"][keys::STATUS] = json!(forged);
-    assert_eq!(added(&injected_with(&pod, &configuration)), json!(["/spec/containers/web/env/AUDITOR_URL"]));
+    assert_eq!(added(&injected_with(&pod, &configuration)), few);
 }
 
 #[test]

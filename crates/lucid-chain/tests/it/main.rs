@@ -32,4 +32,5 @@ mod properties;
 mod redirect;
 mod restricted;
 mod spec;
+mod token;
 mod uninject;

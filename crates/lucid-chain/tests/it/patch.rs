@@ -32,7 +32,12 @@ fn one_added_container_is_one_operation() {
     let patch = patch_of(&pod(json!({"a": "b"}), &[5000]));
     assert_eq!(
         paths(&patch),
-        [("add", "/spec/containers/-"), ("add", "/spec/containers/-"), ("add", STATUS_PATH)]
+        [
+            ("add", "/spec/containers/-"),
+            ("add", "/spec/containers/-"),
+            ("add", "/spec/volumes"),
+            ("add", STATUS_PATH)
+        ]
     );
     assert!(patch.warnings().is_empty());
     let text = serde_json::to_value(&patch).unwrap();
@@ -47,7 +52,7 @@ fn parents_are_created_where_they_are_missing() {
         let pod = pod(annotations, &[5000]);
         let patch = patch_of(&pod);
         let found: Vec<_> = paths(&patch).into_iter().map(|(_, path)| path).collect();
-        assert_eq!(found, ["/spec/containers/-", "/spec/containers/-", status], "{pod}");
+        assert_eq!(found, ["/spec/containers/-", "/spec/containers/-", "/spec/volumes", status], "{pod}");
         assert!(apply(&pod, &patch)["metadata"]["annotations"][keys::STATUS].is_string());
     }
 }
@@ -136,6 +141,13 @@ fn planning_again_changes_nothing_even_after_the_api_server_filled_in_its_defaul
     }
 }
 
+/// Auditors that get the token of the pod's ServiceAccount.
+fn with_tokens() -> Configuration {
+    let yaml = "chain: [{name: lucid-guardrails-auditor, image: 'ghcr.io/lucid/lucid-guardrails-auditor:latest', port: 8090,
+                         serviceAccountToken: true}]";
+    without_rules(Configuration::new(Catalogue::parse("auditors.yaml", yaml).unwrap(), None).unwrap())
+}
+
 #[test]
 fn a_container_that_only_carries_a_planned_name_is_replaced_and_reported() {
     let cases = [
@@ -183,12 +195,13 @@ fn a_container_that_only_carries_a_planned_name_is_replaced_and_reported() {
         ("resources", with_resource("requests", "hugepages-2Mi", "2Mi"), "resources"),
         ("restartPolicy", json!("Never"), "restartPolicy"),
     ];
-    let mut original = injected(&pod(json!({}), &[5000]));
+    let plain = pod(json!({}), &[5000]);
+    let mut original = apply(&plain, &patch_in(&plain, &with_tokens()));
     original["spec"]["volumes"] = volumes();
     for (key, value, difference) in cases {
         let mut pod = original.clone();
         pod["spec"]["containers"][1][key] = value;
-        let patch = patch_of(&pod);
+        let patch = patch_in(&pod, &with_tokens());
         assert_eq!(paths(&patch), [("replace", "/spec/containers/1")], "{pod}");
         assert_eq!(
             patch_warnings(&patch),
@@ -214,10 +227,11 @@ fn what_the_api_server_fills_in_does_not_make_a_container_another() {
         ("resources", with_resource("limits", "ephemeral-storage", "1Gi")),
     ];
     for (key, value) in cases {
-        let mut pod = injected(&pod(json!({}), &[5000]));
+        let plain = pod(json!({}), &[5000]);
+        let mut pod = apply(&plain, &patch_in(&plain, &with_tokens()));
         pod["spec"]["volumes"] = volumes();
         pod["spec"]["containers"][1][key] = value;
-        assert_eq!(paths(&patch_of(&pod)), [], "{pod}");
+        assert_eq!(paths(&patch_in(&pod, &with_tokens())), [], "{pod}");
     }
 }
 
@@ -295,13 +309,15 @@ fn the_identity_of_the_workload_in_its_cloud_is_no_difference_and_overrides_noth
     let patched = apply(&pod, &patch_in(&pod, &configuration));
     let with = |variable: Value, mount: Value| {
         let mut pod = patched.clone();
-        pod["spec"]["volumes"] =
-            json!([{"name": "identity", "projected": {"sources": []}}, {"name": "x", "emptyDir": {}}]);
+        let volumes = pod["spec"]["volumes"].as_array_mut().unwrap();
+        volumes.push(json!({"name": "identity", "projected": {"sources": []}}));
+        volumes.push(json!({"name": "x", "emptyDir": {}}));
         for list in ["containers", "initContainers"] {
             for container in pod["spec"][list].as_array_mut().unwrap() {
                 let container = container.as_object_mut().unwrap();
                 container.entry("env").or_insert(json!([])).as_array_mut().unwrap().push(variable.clone());
-                container.insert("volumeMounts".to_owned(), json!([mount]));
+                let mounts = container.entry("volumeMounts").or_insert(json!([]));
+                mounts.as_array_mut().unwrap().push(mount.clone());
             }
         }
         patch_in(&pod, &configuration)
@@ -424,10 +440,17 @@ fn a_status_that_the_annotations_have_no_room_for_is_left_out() {
     let patch = patch_of(&full);
     assert_eq!(
         paths(&patch),
-        [("add", "/spec/containers/-"), ("add", "/spec/containers/-"), ("remove", STATUS_PATH)],
+        [
+            ("add", "/spec/containers/-"),
+            ("add", "/spec/containers/-"),
+            ("add", "/spec/volumes"),
+            ("remove", STATUS_PATH)
+        ],
         "the one that is there is somebody else's"
     );
-    assert!(patch_of(&apply(&full, &patch)).is_empty());
+    // Planning again does not know what was added, so the status would be shorter by that.
+    let fuller = with(256 * 1024 - status + 100);
+    assert!(patch_of(&injected(&fuller)).is_empty());
     assert_eq!(
         patch_warnings(&patch),
         [
@@ -446,7 +469,12 @@ fn an_application_under_a_planned_name_is_replaced_in_its_place() {
     let patch = patch_of(&pod);
     assert_eq!(
         paths(&patch),
-        [("add", "/spec/containers/-"), ("replace", "/spec/containers/0"), ("add", STATUS_PATH)]
+        [
+            ("add", "/spec/containers/-"),
+            ("replace", "/spec/containers/0"),
+            ("add", "/spec/volumes"),
+            ("add", STATUS_PATH)
+        ]
     );
     let patched = apply(&pod, &patch);
     let names: Vec<_> = (0..3).map(|index| patched["spec"]["containers"][index]["name"].clone()).collect();
@@ -495,7 +523,7 @@ fn the_status_names_what_was_injected_and_its_hash_follows_the_plan() {
             "images": [image, image],
             "init": null,
             "planHash": plan.hash(),
-            "added": [],
+            "added": ["/spec/volumes", "/spec/volumes/lucid-no-token"],
         })
     );
 }
@@ -503,5 +531,5 @@ fn the_status_names_what_was_injected_and_its_hash_follows_the_plan() {
 #[test]
 fn the_hash_of_the_default_chain_changes_only_with_what_is_injected() {
     let hash = planned(&pod(json!({}), &[5000])).hash();
-    assert_eq!(hash, "sha256:a2d8666b5fef76f490b8696a168bf82108f6182104f95bc5e2506e494292f876");
+    assert_eq!(hash, "sha256:962c276b3b4715f51bc9e464a6e896f938844247af77460fcce0aa5addaffec8");
 }

@@ -318,6 +318,9 @@ fn an_injected_container_is_complete_and_hardened() {
             "terminationMessagePath": "/dev/termination-log",
             "terminationMessagePolicy": "File",
             "securityContext": security(uid),
+            "volumeMounts": [{
+                "name": "lucid-no-token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true,
+            }],
         })
     };
     let manifests: Vec<_> = plan.containers.iter().map(|planned| planned.manifest()).collect();

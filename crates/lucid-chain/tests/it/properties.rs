@@ -171,13 +171,14 @@ fn pod() -> impl Strategy<Value = Value> {
     });
     let secrets = maybe(select(vec![json!([]), json!([{"name": "own"}]), json!([{"name": "mirror"}])]));
     let restart_policy = maybe(select(vec!["Always", "OnFailure", "Never"]).prop_map(Value::from));
-    let spec = (any::<bool>(), restart_policy, secrets, option(unknown()));
+    let volumes = maybe(select(vec![json!([]), json!([{"name": "own", "hostPath": {"path": "/"}}])]));
+    let spec = (any::<bool>(), restart_policy, secrets, volumes, option(unknown()));
     (annotations(), containers, any::<bool>(), spec, option(unknown())).prop_map(
         |(
             annotations,
             (containers, inits),
             has_inits,
-            (host_network, restart_policy, secrets, in_spec),
+            (host_network, restart_policy, secrets, volumes, in_spec),
             in_pod,
         )| {
             json!({
@@ -187,6 +188,7 @@ fn pod() -> impl Strategy<Value = Value> {
                     ("initContainers", has_inits.then(|| json!(inits))),
                     ("restartPolicy", restart_policy),
                     ("imagePullSecrets", secrets),
+                    ("volumes", volumes),
                     ("hostNetwork", Some(json!(host_network))),
                     ("somethingNew", in_spec),
                 ]),
@@ -212,12 +214,13 @@ fn untouchable(pod: &Value, planned: &BTreeSet<String>) -> Value {
         pod["metadata"]["annotations"] = json!({});
     }
     pod["metadata"]["annotations"].as_object_mut().unwrap().remove(keys::STATUS);
-    for key in ["containers", "initContainers", "imagePullSecrets"] {
+    for key in ["containers", "initContainers", "imagePullSecrets", "volumes"] {
         if pod["spec"][key].is_null() {
             pod["spec"][key] = json!([]);
         }
         let list = pod["spec"][key].as_array_mut().unwrap();
-        list.retain(|item| !planned.contains(name(item)) && item["name"] != "mirror");
+        let ours = ["mirror", keys::NO_TOKEN_VOLUME];
+        list.retain(|item| !planned.contains(name(item)) && !ours.contains(&name(item)));
     }
     for container in pod["spec"]["containers"].as_array_mut().unwrap() {
         container.as_object_mut().unwrap().remove("env");
@@ -242,6 +245,7 @@ fn without_nulls(pod: &Value) -> Value {
     remove(&mut pod["metadata"], "annotations");
     remove(&mut pod["spec"], "initContainers");
     remove(&mut pod["spec"], "imagePullSecrets");
+    remove(&mut pod["spec"], "volumes");
     for container in pod["spec"]["containers"].as_array_mut().unwrap() {
         remove(container, "env");
     }
@@ -276,8 +280,8 @@ fn is_ours_to_write(path: &str, pod: &Value, plan: &Plan) -> bool {
         ["metadata"] => pod["metadata"].is_null(),
         ["metadata", "annotations"] => pod["metadata"]["annotations"].is_null(),
         ["metadata", "annotations", key] => key == "lucid.computing~1status",
-        ["spec", list @ ("initContainers" | "imagePullSecrets")] => pod["spec"][list].is_null(),
-        ["spec", "containers" | "initContainers" | "imagePullSecrets", "-"] => true,
+        ["spec", list @ ("initContainers" | "imagePullSecrets" | "volumes")] => pod["spec"][list].is_null(),
+        ["spec", "containers" | "initContainers" | "imagePullSecrets" | "volumes", "-"] => true,
         ["spec", "containers", place] => {
             planned(&pod["spec"]["containers"][place.parse::<usize>().unwrap()]["name"])
         }
