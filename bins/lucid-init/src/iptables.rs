@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use lucid_chain::redirect::{IPTABLES_CHAIN, Redirect};
+use lucid_chain::redirect::{IPTABLES_CHAIN, IPTABLES_FLAGS, Redirect};
 
 use crate::{
     addresses,
@@ -70,15 +70,22 @@ impl IptablesVariant {
 
     fn restore(&self, redirect: &Redirect, family: Family) -> Result<(), ToolError> {
         let restore = &self.programs(family)?.restore;
-        let arguments = ["--noflush", LOCK_WAIT];
+        let run = |rules: &str| tool::run(restore, &["--noflush", LOCK_WAIT], rules).map(drop);
         // In a new pod nothing is installed, and one process is enough.
-        let Err(error) = tool::run(restore, &arguments, &redirect.iptables_restore()) else { return Ok(()) };
-        match self.saved(family) {
+        let rules = redirect.iptables_restore();
+        let Err(error) = run(&rules) else { return Ok(()) };
+        let (rules, error) = match self.saved(family) {
             Ok(saved) if saved.contains(&format!(":{IPTABLES_CHAIN} ")) => {
-                tool::run(restore, &arguments, &redirect.iptables_restore_over(&saved)).map(drop)
+                let rules = redirect.iptables_restore_over(&saved);
+                let Err(error) = run(&rules) else { return Ok(()) };
+                (rules, error)
             }
-            _ => Err(error),
-        }
+            _ => (rules, error),
+        };
+        // gVisor matches no flags of TCP.
+        let without_flags = rules.lines().filter(|rule| !rule.contains(IPTABLES_FLAGS));
+        let rules: String = without_flags.map(|rule| format!("{rule}\n")).collect();
+        run(&rules).map_err(|_| error)
     }
 
     fn programs(&self, family: Family) -> Result<&Programs, ToolError> {

@@ -7,6 +7,10 @@ use super::Redirect;
 /// The chain of the table `nat` that sends what jumps to it to the first auditor.
 pub const IPTABLES_CHAIN: &str = "LUCID_REDIRECT";
 
+/// Option of the rules that end connections older than the rules in which the server sends the next packet; see
+/// [`Redirect::nft_script`].
+pub const IPTABLES_FLAGS: &str = "--tcp-flags";
+
 /// The chain of the table `filter` that drops what jumps to it: packets from outside to a guarded port that the table
 /// `nat` did not translate, since their connection is older than the rules. Native auditors listen before these.
 const OLDER_CHAIN: &str = "LUCID_OLDER";
@@ -16,8 +20,8 @@ impl Redirect {
     /// installed yet: it creates [`IPTABLES_CHAIN`], so that it fails as a whole, without any change, where the chain is
     /// there already. [`Redirect::iptables_restore_over`] is for then.
     ///
-    /// The matches are those that every kernel with iptables has, gVisor's included: `tcp` and `owner`, no `multiport`
-    /// and no `comment`.
+    /// The matches are those that every kernel with iptables has: `tcp` and `owner`, no `multiport` and no `comment`. gVisor
+    /// lacks only the [flags](IPTABLES_FLAGS) of `tcp`.
     pub fn iptables_restore(&self) -> String {
         let add = |jumps: Vec<String>| jumps.into_iter().map(|jump| format!("-A {jump}")).collect::<Vec<_>>();
         let nat = self.nat(&format!("-N {IPTABLES_CHAIN}"), &add(self.jumps()));
@@ -50,12 +54,13 @@ impl Redirect {
         ports.iter().map(|port| jump("INPUT ! -i lo", port, &[], OLDER_CHAIN)).collect()
     }
 
-    /// The rules that jump to [`IPTABLES_CHAIN`], written as `iptables-save` does. A jump is not taken when one of its
+    /// The rules that jump to [`IPTABLES_CHAIN`], written and ordered as `iptables-save` does. A jump is not taken when one of its
     /// uids calls, so that these go on to the rules of others instead of past them.
     fn jumps(&self) -> Vec<String> {
         let inbound = self.guarded_from_outside();
         let mut jumps: Vec<_> =
             inbound.iter().map(|port| jump("PREROUTING", port, &[], IPTABLES_CHAIN)).collect();
+        jumps.extend(self.outbound().map(|port| jump_of_server("PREROUTING ! -i lo", port)));
         for port in self.guarded() {
             let excepted = self.exceptions().filter(|(_, ports)| ports.contains(&port));
             let uids: Vec<_> = excepted.map(|(uid, _)| uid).collect();
@@ -63,6 +68,7 @@ impl Redirect {
         }
         let uids: Vec<_> = self.chain().map(|hop| hop.uid).collect();
         jumps.extend(self.outbound().map(|port| jump("OUTPUT ! -o lo", port, &uids, IPTABLES_CHAIN)));
+        jumps.extend(self.guarded().into_iter().map(|port| jump_of_server("OUTPUT -o lo", port)));
         jumps
     }
 }
@@ -103,6 +109,11 @@ fn jump(from: &str, port: impl std::fmt::Display, but_for: &[u32], chain: &str) 
         };
     }
     format!("{rule} -j {chain}")
+}
+
+/// Takes packets from `port` that do not open a connection. The table `nat` sees the first packet of a connection only.
+fn jump_of_server(from: &str, port: impl std::fmt::Display) -> String {
+    format!("{from} -p tcp -m tcp --sport {port} ! {IPTABLES_FLAGS} FIN,SYN,RST,ACK SYN -j {IPTABLES_CHAIN}")
 }
 
 /// The same uids, those that follow each other taken together.

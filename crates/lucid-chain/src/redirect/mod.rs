@@ -32,6 +32,8 @@
 //! - A call that leaves the pod to an outbound port goes to the first auditor, unless an auditor's uid makes it. Any
 //!   other call that leaves the pod is left alone.
 //!
+//! - A connection that is older than the rules is reset, whichever side sends the next packet.
+//!
 //! TCP only. [`Redirect::nft_script`] holds for IPv4 and IPv6 at once; [`Redirect::iptables_restore`] is for each of
 //! `iptables-restore` and `ip6tables-restore`.
 
@@ -48,7 +50,7 @@ use snafu::{Snafu, ensure};
 
 use crate::{chain::MAX_CHAIN, keys};
 
-pub use iptables::IPTABLES_CHAIN;
+pub use iptables::{IPTABLES_CHAIN, IPTABLES_FLAGS};
 pub use json::VERSION;
 pub use nft::NFT_TABLE;
 

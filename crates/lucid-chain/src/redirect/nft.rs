@@ -11,8 +11,9 @@ impl Redirect {
     /// A script for `nft -f`: in one transaction, for IPv4 and IPv6, the table [`NFT_TABLE`] gets these rules in place of
     /// any it had.
     ///
-    /// Connections that are older than the rules, and so escaped the translation of addresses, are reset when they speak
-    /// to a guarded port: native auditors listen before the rules are there.
+    /// Connections that are older than the rules are reset. To the kernel, the side that sends the next packet opens such a
+    /// connection. If that is the client, the rule for new connections redirects it; if it is the server, its packet has no
+    /// SYN flag, and is redirected as well. The first auditor has no such connection and answers with a reset.
     pub fn nft_script(&self) -> String {
         // Emptied, not deleted: the kernel makes nft wait until it has let go of a deleted table, which takes longer than
         // everything else, and the table keeps its place among others.
@@ -29,7 +30,7 @@ impl Redirect {
     }
 
     /// The same chains for every redirect, so that nothing is left of an earlier one.
-    fn chains(&self) -> [Chain; 4] {
+    fn chains(&self) -> [Chain; 3] {
         let first = self.first();
         let (mut prerouting, mut input) = (Vec::new(), Vec::new());
         let outside = self.guarded_from_outside();
@@ -38,21 +39,19 @@ impl Redirect {
             prerouting.push(format!("tcp dport {ports} redirect to :{first}"));
             input.push(format!("iifname != \"lo\" tcp dport {ports} reject with tcp reset"));
         }
+        let guarded = set(&self.guarded());
+        let mut output = vec![format!("oifname \"lo\" tcp sport {guarded} {NO_SYN} redirect to :{first}")];
         let exceptions = self
             .exceptions()
             .map(|(uid, ports)| format!("oifname \"lo\" meta skuid {uid} tcp dport {} return", set(&ports)));
-        let mut output: Vec<_> = exceptions.collect();
-        // To the kernel, who speaks first after the rules are there has made the connection, and if that is the server, no
-        // rule of the other direction translates it. Not all packets but these: some of an auditor's, such as the last of
-        // a connection, have no uid.
-        let mut older = output.clone();
-        let guarded = set(&self.guarded());
-        older.push(format!("oifname \"lo\" ct direction reply tcp dport {guarded} reject with tcp reset"));
+        output.extend(exceptions);
         output.push(format!("oifname \"lo\" tcp dport {guarded} redirect to :{first}"));
         if !self.outbound.is_empty() {
             let uids: BTreeSet<_> = self.chain().map(|hop| hop.uid).collect();
             output.push(format!("meta skuid {} return", set(&uids)));
-            output.push(format!("oifname != \"lo\" tcp dport {} redirect to :{first}", set(&self.outbound)));
+            let outbound = set(&self.outbound);
+            output.push(format!("oifname != \"lo\" tcp dport {outbound} redirect to :{first}"));
+            prerouting.push(format!("iifname != \"lo\" tcp sport {outbound} {NO_SYN} redirect to :{first}"));
         }
         [
             Chain {
@@ -64,13 +63,15 @@ impl Redirect {
             },
             Chain { name: "input", kind: "filter", hook: "input", priority: 0, rules: input },
             Chain { name: "output", kind: "nat", hook: "output", priority: DSTNAT, rules: output },
-            Chain { name: "older", kind: "filter", hook: "output", priority: 0, rules: older },
         ]
     }
 }
 
 /// The priority `dstnat`, a name that nft 1.0.6 refuses in an output chain.
 const DSTNAT: i32 = -100;
+
+/// Matches every packet that does not open a connection. Chains of the type nat see the first packet of a connection only.
+const NO_SYN: &str = "tcp flags & (fin | syn | rst | ack) != syn";
 
 /// A base chain.
 struct Chain {

@@ -100,18 +100,16 @@ fn nftables_get_one_table_that_is_filled_anew() {
 flush table inet lucid
 add chain inet lucid prerouting { type nat hook prerouting priority -100; policy accept; }
 add rule inet lucid prerouting tcp dport { 5000, 8093 } redirect to :8090
+add rule inet lucid prerouting iifname != "lo" tcp sport 8000 tcp flags & (fin | syn | rst | ack) != syn redirect to :8090
 add chain inet lucid input { type filter hook input priority 0; policy accept; }
 add rule inet lucid input iifname != "lo" tcp dport { 5000, 8093 } reject with tcp reset
 add chain inet lucid output { type nat hook output priority -100; policy accept; }
+add rule inet lucid output oifname "lo" tcp sport { 5000, 8093 } tcp flags & (fin | syn | rst | ack) != syn redirect to :8090
 add rule inet lucid output oifname "lo" meta skuid 20001 tcp dport 8093 return
 add rule inet lucid output oifname "lo" meta skuid 20002 tcp dport { 5000, 8093 } return
 add rule inet lucid output oifname "lo" tcp dport { 5000, 8093 } redirect to :8090
 add rule inet lucid output meta skuid { 20001, 20002 } return
 add rule inet lucid output oifname != "lo" tcp dport 8000 redirect to :8090
-add chain inet lucid older { type filter hook output priority 0; policy accept; }
-add rule inet lucid older oifname "lo" meta skuid 20001 tcp dport 8093 return
-add rule inet lucid older oifname "lo" meta skuid 20002 tcp dport { 5000, 8093 } return
-add rule inet lucid older oifname "lo" ct direction reply tcp dport { 5000, 8093 } reject with tcp reset
 "#;
     assert_eq!(redirect.nft_script(), script);
 }
@@ -121,12 +119,12 @@ fn one_auditor_of_outbound_traffic_guards_nothing_from_outside() {
     let redirect = Redirect::new(chain(1), port(5000), false, [port(8000)]).unwrap();
     let script = redirect.nft_script();
     assert!(
-        !script.contains("rule inet lucid prerouting") && !script.contains("rule inet lucid input"),
+        !script.contains("prerouting tcp dport") && !script.contains("rule inet lucid input"),
         "{script}"
     );
     assert!(script.contains("oifname \"lo\" tcp dport 5000 redirect to :8090"), "{script}");
     let restore = redirect.iptables_restore();
-    assert!(!restore.contains("PREROUTING") && !restore.contains("*filter"), "{restore}");
+    assert!(!restore.contains("PREROUTING -p") && !restore.contains("*filter"), "{restore}");
     // Rules of an earlier plan go.
     let over = redirect.iptables_restore_over(RESTORE);
     assert!(over.contains("-D INPUT ! -i lo -p tcp -m tcp --dport 8093 -j LUCID_OLDER\n"), "{over}");
@@ -137,9 +135,12 @@ const RESTORE: &str = "*nat
 -N LUCID_REDIRECT
 -A PREROUTING -p tcp -m tcp --dport 5000 -j LUCID_REDIRECT
 -A PREROUTING -p tcp -m tcp --dport 8093 -j LUCID_REDIRECT
+-A PREROUTING ! -i lo -p tcp -m tcp --sport 8000 ! --tcp-flags FIN,SYN,RST,ACK SYN -j LUCID_REDIRECT
 -A OUTPUT -o lo -p tcp -m tcp --dport 5000 -m owner ! --uid-owner 20002 -j LUCID_REDIRECT
 -A OUTPUT -o lo -p tcp -m tcp --dport 8093 -m owner ! --uid-owner 20001-20002 -j LUCID_REDIRECT
 -A OUTPUT ! -o lo -p tcp -m tcp --dport 8000 -m owner ! --uid-owner 20001-20002 -j LUCID_REDIRECT
+-A OUTPUT -o lo -p tcp -m tcp --sport 5000 ! --tcp-flags FIN,SYN,RST,ACK SYN -j LUCID_REDIRECT
+-A OUTPUT -o lo -p tcp -m tcp --sport 8093 ! --tcp-flags FIN,SYN,RST,ACK SYN -j LUCID_REDIRECT
 -A LUCID_REDIRECT -p tcp -j REDIRECT --to-ports 8090
 COMMIT
 *filter
@@ -175,7 +176,7 @@ fn iptables_keep_what_is_installed_and_what_is_not_ours() {
     // An earlier plan of another outbound port.
     let over = redirect.iptables_restore_over(&saved.replace("8000", "8001"));
     let (old, new) = over.split_once("-A PREROUTING").unwrap();
-    assert_eq!(old.matches("-D ").count(), 5, "{over}");
+    assert_eq!(old.matches("-D ").count(), 8, "{over}");
     assert!(old.contains("-D OUTPUT ! -o lo -p tcp -m tcp --dport 8001 "), "{over}");
     assert!(!over.contains("MESH") && !over.contains("-D LUCID_REDIRECT"), "{over}");
     let (nat, _) = RESTORE.split_once("*filter").unwrap();
