@@ -17,6 +17,7 @@ fn a_port_is_explained() {
         "port named http of container model",
         "built-in default",
         "label lucid.io/secured",
+        "hardened",
         "```mermaid\nflowchart LR\n",
         "a1[\"lucid-guardrails-auditor<br/>port 8093, uid 20001\"] -->|\"8096\"| a2\n",
         "a2[\"lucid-guardrails-auditor-2<br/>port 8096, uid 20002\"] -->|\"5000\"| model\n",

@@ -57,13 +57,10 @@ fn an_application_may_not_have_what_leads_around_its_chain() {
         let context: Value = serde_json::from_str(context).unwrap();
         let container = json!({"name": "x", "image": "x", "securityContext": context});
 
-        let mut pod = secured();
+        // After injection, which takes NET_RAW away.
+        let mut pod = injected(&secured());
         pod["spec"]["containers"][0]["securityContext"] = context.clone();
-        assert_eq!(
-            found(&Ask::create(&injected(&pod))),
-            (refused.to_vec(), warned.to_vec()),
-            "{what} in containers"
-        );
+        assert_eq!(found(&Ask::create(&pod)), (refused.to_vec(), warned.to_vec()), "{what} in containers");
 
         // After ours, where the rules are in force.
         let mut pod = injected(&secured());
@@ -282,4 +279,14 @@ fn auditors_that_nobody_demanded_do_not_keep_a_pod_from_changes() {
     let mut changed = pod.clone();
     changed["spec"]["containers"][0]["image"] = json!("shop/model:2");
     assert_eq!(found(&Ask::update(&pod, &changed)), (vec![], vec![]));
+}
+
+#[test]
+fn an_auditor_with_a_volume_of_the_pod_in_place_of_the_empty_one_is_refused() {
+    let mut pod = injected(&secured());
+    assert_eq!(found(&Ask::create(&pod)), (vec![], vec![]));
+    let volumes = pod["spec"]["volumes"].as_array_mut().unwrap();
+    let empty = volumes.iter_mut().find(|volume| volume["name"] == "lucid-no-token").unwrap();
+    *empty = json!({"name": "lucid-no-token", "secret": {"secretName": "token"}});
+    assert_eq!(found(&Ask::create(&pod)), (vec!["NotAsInjected"], vec![]));
 }

@@ -142,3 +142,23 @@ fn an_exemption_without_bounds_or_name_is_refused() {
         assert!(serde_json::from_value::<Exemption>(exemption.clone()).is_err(), "{exemption}");
     }
 }
+
+#[test]
+fn the_exempt_images_of_a_pod_are_those_of_its_containers_that_an_exemption_covers() {
+    let exemption: Exemption = serde_json::from_value(
+        json!({"name": "mesh", "namespaces": ["shop"], "images": ["docker.io/istio"]}),
+    )
+    .unwrap();
+    let mut policy = lucid_policy::Policy::default();
+    let pod = json!({"spec": {
+        "containers": [{"name": "a", "image": "istio/proxyv2:1"}, {"name": "b", "image": "other"}, {"name": "c"}],
+        "initContainers": [{"name": "d", "image": "docker.io/istio/proxyv2:2"}],
+    }})
+    .to_string();
+    let view = lucid_chain::PodView::from_json(&pod).unwrap();
+    assert!(policy.exempt_images("shop", &view).is_empty());
+    policy.exemptions.push(exemption);
+    let exempt: Vec<_> = policy.exempt_images("shop", &view).into_iter().collect();
+    assert_eq!(exempt, ["docker.io/istio/proxyv2:2", "istio/proxyv2:1"]);
+    assert!(policy.exempt_images("other", &view).is_empty());
+}

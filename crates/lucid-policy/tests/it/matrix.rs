@@ -141,7 +141,11 @@ fn ways_around_a_chain_are_judged_wherever_they_come_and_however() {
         for workload in Workload::ALL {
             let is_pod = workload.is_pod();
             let mut clean = if is_pod { injected(&secured()) } else { secured() };
-            clean["spec"]["volumes"] = json!([{"name": "node", "hostPath": {"path": "/proc"}}]);
+            let node = json!({"name": "node", "hostPath": {"path": "/proc"}});
+            match clean["spec"]["volumes"].as_array_mut() {
+                Some(volumes) => volumes.push(node),
+                None => clean["spec"]["volumes"] = json!([node]),
+            }
             // Nothing else is wrong with it.
             assert_eq!(asked(workload, Way::Create, None, &clean).reasons(), Vec::<&str>::new());
             for list in ["containers", "initContainers", "ephemeralContainers"] {

@@ -1,6 +1,7 @@
 //! Lucid on a real node, installed by its chart: pods run, and callers get what the chain lets through.
 
 mod chain;
+mod hardening;
 mod host_network;
 mod images;
 mod operations;

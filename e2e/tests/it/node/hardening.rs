@@ -1,0 +1,161 @@
+//! Privileges that lead past the chain, which containers lose.
+
+use std::{fs, io::Write as _, path::Path, process::Command};
+
+use lucid_e2e::Installation;
+use lucid_testbed::{Image, Layer, node};
+use serde_json::{Value, json};
+
+use super::{assert_through_the_chain, create, installed, on_node, pod, processes, stored, wait};
+
+/// Runs its arguments as the user that its setuid bit gives. Without arguments, opens a raw socket.
+const PROGRAM: &str = r#"
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+int main(int count, char **arguments) {
+    if (count == 1) {
+        puts(socket(AF_INET, SOCK_RAW, IPPROTO_TCP) < 0 ? strerror(errno) : "open");
+        return 0;
+    }
+    if (setreuid(geteuid(), geteuid()) != 0) return 1;
+    execv(arguments[1], arguments + 1);
+    return 127;
+}
+"#;
+
+const IMAGE: &str = "example.com/setuid:1";
+
+/// The uid of the last auditor, which may dial the model.
+const LAST_AUDITOR: u32 = 20_002;
+
+/// Ways to create a setuid file of an auditor's uid: `shared/…` by init containers that run before lucid-init, `image` in the
+/// image itself.
+const FILES: [&str; 3] = ["/shared/of-its-user", "/shared/of-root", "/setuid"];
+
+#[tokio::test]
+async fn neither_setuid_files_nor_raw_sockets_lead_past_the_chain() {
+    if !node::can_run() {
+        return;
+    }
+    let site = installed(1).await;
+    site.cluster.load_image(&image()).await.unwrap();
+    create(&site, "shop", &with_tools("hardened", json!({}))).await;
+    // Shows that the attacks work.
+    let keeps = json!({"lucid.computing/keep-privileges": "true"});
+    create(&site, "shop", &with_tools("kept", keeps)).await;
+    for pod in ["hardened", "kept"] {
+        wait(&site, "shop", &format!("pod/{pod}"), "condition=Ready");
+    }
+
+    for file in FILES {
+        let dial = [
+            "/busybox",
+            "timeout",
+            "10",
+            file,
+            "/busybox",
+            "wget",
+            "-q",
+            "-O",
+            "-",
+            "http://127.0.0.1:5000/",
+        ];
+        let answer = |pod: &str| -> Value {
+            let said = run(&site, pod, "tools", &dial);
+            serde_json::from_str(&said).unwrap_or_else(|_| panic!("{pod}, {file}: {said}"))
+        };
+        assert_through_the_chain(&answer("hardened"), file);
+        assert_eq!(answer("kept")["headers"]["via"], Value::Null, "{file}");
+    }
+    // As root, with the capabilities that the container runtime grants.
+    assert_eq!(run(&site, "hardened", "root", &["/plain"]).trim(), "Operation not permitted");
+    assert_eq!(run(&site, "kept", "root", &["/plain"]).trim(), "open");
+    no_auditor_has_a_token(&site).await;
+}
+
+fn run(site: &Installation, pod: &str, container: &str, command: &[&str]) -> String {
+    let mut all = vec!["exec", "-n", "shop", pod, "-c", container, "--"];
+    all.extend(command);
+    site.kubectl_says(&all)
+}
+
+async fn no_auditor_has_a_token(site: &Installation) {
+    let pod = stored(site, "shop", "hardened").await;
+    for (container, expected) in [
+        ("app", "ca.crt\nnamespace\ntoken\n"),
+        ("lucid-injection-auditor", ""),
+        ("lucid-toxicity-auditor", ""),
+    ] {
+        let process = &processes(site, &pod, container)[0];
+        let path = format!("/proc/{process}/root/var/run/secrets/kubernetes.io/serviceaccount");
+        assert_eq!(on_node(site, &pod, &format!("ls {path}")), expected, "{container}");
+    }
+}
+
+/// Adds containers with the [`PROGRAM`] to a pod: `tools` as a user without capabilities, `root` with those of the runtime.
+fn with_tools(name: &str, annotations: Value) -> Value {
+    let mut pod = pod(name, &annotations);
+    let mounts = json!([{"name": "shared", "mountPath": "/shared"}]);
+    let container = |name: &str, context: Value| {
+        json!({"name": name, "image": IMAGE, "imagePullPolicy": "Never", "args": ["sleep", "3600"],
+            "securityContext": context, "volumeMounts": mounts})
+    };
+    let init = |name: &str, context: Value, line: &str| {
+        let mut container = container(name, context);
+        container["args"] = json!(["sh", "-c", line]);
+        container
+    };
+    let [of_its_user, of_root, _] = FILES;
+    pod["spec"]["initContainers"] = json!([
+        init(
+            "its-user",
+            json!({"runAsUser": LAST_AUDITOR, "capabilities": {"drop": ["ALL"]}}),
+            &format!("/busybox cp /plain {of_its_user} && /busybox chmod 4755 {of_its_user}")
+        ),
+        init(
+            "root-user",
+            json!({"runAsUser": 0, "capabilities": {"drop": ["ALL"], "add": ["CHOWN", "FOWNER"]}}),
+            &format!(
+                "/busybox cp /plain {of_root} && /busybox chown {LAST_AUDITOR} {of_root} && /busybox chmod 4755 {of_root}"
+            )
+        ),
+    ]);
+    let containers = pod["spec"]["containers"].as_array_mut().unwrap();
+    containers.push(container("tools", json!({"runAsUser": 1000, "capabilities": {"drop": ["ALL"]}})));
+    containers.push(container("root", json!({"runAsUser": 0})));
+    pod["spec"]["volumes"] = json!([{"name": "shared", "emptyDir": {}}]);
+    pod
+}
+
+/// busybox, the [`PROGRAM`] as `/plain`, and the same as `/setuid` with the setuid bit and the uid of an auditor.
+fn image() -> Image {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::copy("/bin/busybox", path("busybox")).unwrap();
+    let mut compiler = Command::new("cc")
+        .args(["-static", "-x", "c", "-o"])
+        .args([&path("plain"), Path::new("-")])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    compiler.stdin.take().unwrap().write_all(PROGRAM.as_bytes()).unwrap();
+    assert!(compiler.wait().unwrap().success());
+    fs::copy(path("plain"), path("setuid")).unwrap();
+    // In this order: a change of the owner clears the bit.
+    std::os::unix::fs::chown(path("setuid"), Some(LAST_AUDITOR), None).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o4755);
+    fs::set_permissions(path("setuid"), mode).unwrap();
+    let tar = Command::new("tar")
+        .args(["-C"])
+        .arg(folder.path())
+        .args(["--numeric-owner", "-c", "busybox", "plain", "setuid"])
+        .output()
+        .unwrap();
+    assert!(tar.status.success(), "{tar:?}");
+    Image::new(IMAGE, &json!({"config": {"Entrypoint": ["/busybox"]}}), &Layer::tar(tar.stdout)).unwrap()
+}
