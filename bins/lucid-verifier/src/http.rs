@@ -11,67 +11,37 @@
 //!
 //! `HEAD` is answered like `GET`, without the body (RFC 9110, section 9.1).
 
-use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use lucid_notary::Digest;
 use lucid_process::TokenFile;
-use rustls::ServerConfig;
+use lucid_webhook::{BindError, RequestBody, Server, Tls};
 use serde_json::{Value, json};
-use snafu::{ResultExt, Snafu};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
-use tokio::time::{sleep, timeout};
-use tokio_rustls::TlsAcceptor;
+use tower::service_fn;
 use url::form_urlencoded;
 
 use crate::registry::Registry;
 use crate::reload::CurrentRegistry;
 
-/// A connection on which no request begins, or none gets through its headers, is closed after this. It is above the
-/// idle limits of common clients, so that they close first and no request meets a closing connection.
-const IDLE_LIMIT: Duration = Duration::from_secs(120);
-
-/// How many connections there may be at a time; who comes later waits for one to end. Operators and validators keep some few.
-const MOST_CONNECTIONS: usize = 512;
-
-/// How long a TLS handshake may take.
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+/// Maximum number of concurrent connections. Operators and validators keep a few.
+const CONNECTIONS: usize = 512;
 
 /// How long requests in progress may go on after the shutdown.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
-/// The address cannot be listened on.
-#[derive(Debug, Snafu)]
-#[snafu(display("failed to listen on {address}"))]
-#[non_exhaustive]
-pub struct BindError {
-    /// The address.
-    pub address: SocketAddr,
-    /// What the system said.
-    pub source: io::Error,
-}
-
-/// Listens on `address`; with port 0 the system picks a free port.
+/// Binds to `address`; with port 0 the system picks a free port.
 ///
 /// # Errors
 ///
 /// When the address is in use, not of this machine, or not permitted.
-pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
-    TcpListener::bind(address).await.context(BindSnafu { address })
+pub async fn bind(address: SocketAddr) -> Result<Server, BindError> {
+    let server = Server::bind(address).await?.with_connection_limit(CONNECTIONS);
+    Ok(server.with_lame_duck(Duration::ZERO).with_drain(DRAIN_LIMIT))
 }
 
 /// What is served, and to whom.
@@ -81,67 +51,16 @@ pub struct Service {
     pub registry: CurrentRegistry,
     /// Who asks has to show it; without it everybody may ask.
     pub token: Option<TokenFile>,
-    /// Without it, plain HTTP.
-    pub tls: Option<Arc<ServerConfig>>,
 }
 
 impl Service {
-    /// Serves on `listener` until `shutdown` completes, then lets the requests in progress end.
-    pub async fn serve(self, listener: TcpListener, shutdown: impl Future<Output = ()>) {
-        let connections = GracefulShutdown::new();
-        let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-        let accept = async || {
-            // It is never closed.
-            let place = room.clone().acquire_owned().await.ok();
-            listener.accept().await.map(|(stream, _)| (stream, place))
-        };
-        tokio::pin!(shutdown);
-        loop {
-            let (stream, place) = tokio::select! {
-                () = &mut shutdown => break,
-                accepted = accept() => match accepted {
-                    Ok(accepted) => accepted,
-                    Err(error) => {
-                        tracing::warn!(%error, "failed to accept a connection");
-                        // Out of file descriptors, the next attempt would fail at once.
-                        sleep(Duration::from_millis(100)).await;
-                        continue;
-                    }
-                },
-            };
-            let (service, watcher) = (self.clone(), connections.watcher());
-            tokio::spawn(async move {
-                let _place = place;
-                let Some(tls) = service.tls.clone() else { return service.connection(stream, watcher).await };
-                match timeout(HANDSHAKE_LIMIT, TlsAcceptor::from(tls).accept(stream)).await {
-                    Ok(Ok(stream)) => service.connection(stream, watcher).await,
-                    Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-                    Err(_elapsed) => tracing::debug!("a TLS handshake took too long"),
-                }
-            });
-        }
-        drop(listener);
-        if timeout(DRAIN_LIMIT, connections.shutdown()).await.is_err() {
-            tracing::warn!("some requests did not end in time");
-        }
-    }
-
-    async fn connection(
-        self,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        watcher: Watcher,
-    ) {
-        let service = service_fn(move |request: Request<Incoming>| {
+    /// Serves until `shutdown` completes, then lets the requests in progress end.
+    pub async fn serve(self, server: Server, tls: Tls, shutdown: impl Future<Output = ()>) {
+        let service = service_fn(move |request: Request<RequestBody>| {
             let service = self.clone();
-            async move { Ok::<_, Infallible>(service.respond(&request).await) }
+            async move { Ok(service.respond(&request).await) }
         });
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(IDLE_LIMIT)
-            .serve_connection(TokioIo::new(stream), service);
-        if let Err(error) = watcher.watch(connection).await {
-            tracing::debug!(%error, "a connection ended early");
-        }
+        server.serve(tls, service, shutdown).await;
     }
 
     /// The answer to a request; its body does not matter.
@@ -150,7 +69,7 @@ impl Service {
         if !matches!(path, "/registry/check" | "/healthz") {
             return error(StatusCode::NOT_FOUND, "no such path; accepted are /registry/check and /healthz");
         }
-        // For HEAD, hyper sends the headers alone.
+        // For HEAD, the server sends the headers alone.
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut response =
                 error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed; accepted are GET and HEAD");

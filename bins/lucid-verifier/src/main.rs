@@ -16,6 +16,7 @@ use lucid_verifier::registry::Entry;
 use lucid_verifier::reload::{self, RegistryFile};
 use lucid_verifier::tls::CertificateFiles;
 use lucid_verifier::{Named, edit, store};
+use lucid_webhook::Tls;
 
 const POLL: Duration = Duration::from_secs(2);
 
@@ -151,16 +152,16 @@ async fn serve(args: ServeArgs) -> Result<(), Box<dyn Error>> {
     if token.is_some() && tls.is_none() {
         tracing::warn!("the token travels in the clear: without --tls-cert and --tls-key there is no TLS");
     }
-    let listener = http::bind(args.listen).await?;
+    let server = http::bind(args.listen).await?;
     let scheme = if tls.is_some() { "https" } else { "http" };
-    writeln!(lucid_process::output(), "listening on {scheme}://{}", listener.local_addr()?)?;
+    writeln!(lucid_process::output(), "listening on {scheme}://{}", server.local_addr())?;
 
-    let service = Service { registry: file.current(), token, tls };
+    let service = Service { registry: file.current(), token };
     tokio::spawn(file.follow(POLL));
     if let Some(certificate) = certificate {
         tokio::spawn(certificate.follow(POLL));
     }
-    service.serve(listener, shutdown).await;
+    service.serve(server, tls.map_or_else(Tls::plain, Tls::from), shutdown).await;
     Ok(())
 }
 

@@ -11,12 +11,10 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
-use snafu::ResultExt;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tower::service_fn;
 
-use crate::server::{self, BindError, ListenSnafu, RequestBody};
+use crate::server::{BindError, RequestBody, Server, Tls};
 
 /// Probes and scrapers, with room for more of them than there should be. Beyond, who asks nothing makes room for who
 /// comes: a probe that waits costs the process its life.
@@ -86,10 +84,7 @@ impl Condition {
 /// Serves `/healthz` (200 while the process runs), `/readyz` (200, or 503 and what is missing) and `/metrics`
 /// (OpenMetrics text).
 #[derive(Debug)]
-pub struct AdminServer {
-    listener: TcpListener,
-    address: SocketAddr,
-}
+pub struct AdminServer(Server);
 
 impl AdminServer {
     /// Takes the address.
@@ -98,15 +93,13 @@ impl AdminServer {
     ///
     /// When the address cannot be listened on.
     pub async fn bind(address: SocketAddr) -> Result<Self, BindError> {
-        let listener = TcpListener::bind(address).await.context(ListenSnafu { address })?;
-        let address = listener.local_addr().context(ListenSnafu { address })?;
-        Ok(Self { listener, address })
+        Ok(Self(Server::bind(address).await?.with_connection_limit(CONNECTIONS)))
     }
 
     /// The address in use; its port is never 0.
     #[must_use]
     pub const fn local_addr(&self) -> SocketAddr {
-        self.address
+        self.0.local_addr()
     }
 
     /// Serves for as long as the future is polled; dropping it ends all connections.
@@ -115,7 +108,8 @@ impl AdminServer {
         let service = service_fn(move |request: Request<RequestBody>| {
             std::future::ready(Ok(respond(&request, &readiness, &registry)))
         });
-        server::serve_plain(self.listener, CONNECTIONS, service).await
+        self.0.serve(Tls::plain(), service, std::future::pending()).await;
+        std::future::pending().await
     }
 }
 

@@ -37,6 +37,9 @@ use super::watched::Watched;
 const HEAD_LIMIT: u32 = 64 * 1024;
 /// Requests at once on one HTTP/2 connection, as many as Go's server takes.
 const STREAMS: u32 = 250;
+/// Streams that an HTTP/2 peer may reset before the server has looked at them (CVE-2023-44487), and streams that the server
+/// may reset because of the peer's errors (CVE-2025-8671). Beyond, the connection ends.
+const RESETS: usize = 20;
 /// How often an HTTP/2 peer is asked whether it lives, and how long it has to say so.
 const PING: Duration = Duration::from_secs(20);
 const PONG: Duration = Duration::from_secs(10);
@@ -64,10 +67,10 @@ pub(super) struct Settings<S> {
     pub(super) stage: watch::Receiver<Stage>,
 }
 
-/// Serves one connection over TLS until it ends.
-pub(super) async fn serve_tls<S>(
+/// Serves one connection, over TLS if there is a configuration, until it ends.
+pub(super) async fn serve<S>(
     settings: Settings<S>,
-    (tls, renewal): (Arc<rustls::ServerConfig>, Renewal),
+    (tls, renewal): (Option<Arc<rustls::ServerConfig>>, Renewal),
     stream: TcpStream,
     address: SocketAddr,
     place: Place,
@@ -78,6 +81,9 @@ pub(super) async fn serve_tls<S>(
         + 'static,
     S::Future: Send + 'static,
 {
+    let Some(tls) = tls else {
+        return serve_http(settings, Protocol::Http1, None, renewal, stream, address, place).await;
+    };
     let handshake = tokio::time::timeout(settings.periods.handshake, TlsAcceptor::from(tls).accept(stream));
     let stream = tokio::select! {
         handshake = handshake => match handshake {
@@ -92,11 +98,10 @@ pub(super) async fn serve_tls<S>(
     let session = stream.get_ref().1;
     let peer = session.peer_certificates().and_then(|chain| chain.first()).map(PeerCertificate::new);
     let protocol = if session.alpn_protocol() == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
-    serve(settings, protocol, peer, renewal, stream, address, place).await;
+    serve_http(settings, protocol, peer, renewal, stream, address, place).await;
 }
 
-/// Serves one connection until it ends.
-pub(super) async fn serve<S>(
+async fn serve_http<S>(
     settings: Settings<S>,
     protocol: Protocol,
     peer: Option<PeerCertificate>,
@@ -152,6 +157,7 @@ pub(super) async fn serve<S>(
             let mut builder = http2::Builder::new(TokioExecutor::new());
             builder.timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(PONG);
             builder.max_concurrent_streams(STREAMS).max_header_list_size(HEAD_LIMIT);
+            builder.max_pending_accept_reset_streams(RESETS).max_local_error_reset_streams(RESETS);
             run(pin!(builder.serve_connection(io, service)), &place, periods, stage, Some(renewal)).await
         }
     };

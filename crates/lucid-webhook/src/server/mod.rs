@@ -30,12 +30,11 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tower::{Service, ServiceExt};
 
-use self::activity::{Periods, Protocol};
+use self::activity::Periods;
 use self::connection::{Settings, Stage};
 use self::door::{Connections, Door};
 pub use self::peer::PeerCertificate;
 pub use self::request_body::RequestBody;
-use self::tls::Renewal;
 pub use self::tls::Tls;
 use crate::reply;
 use crate::router::BoxError;
@@ -146,7 +145,7 @@ impl Server {
     /// Serves until `shutdown` completes, then as a lame duck, then until the requests in flight are answered.
     ///
     /// `tls` is an `Arc<rustls::ServerConfig>`, or a `watch::Receiver` of such, whose value is taken anew for each
-    /// connection. `service` is a [`Router`](crate::Router), or anything around it, such as a layer that compresses answers;
+    /// connection; [`Tls::plain`] serves HTTP/1.1 without TLS. `service` is a [`Router`](crate::Router), or anything around it, such as a layer that compresses answers;
     /// each request goes to a clone. An answer is sent when its body is complete; when the body fails, 500 is sent
     /// instead. Where a client showed a certificate, requests have a [`PeerCertificate`] among their extensions.
     ///
@@ -173,7 +172,7 @@ impl Server {
         loop {
             tokio::select! {
                 (stream, peer, place) = door.next() => {
-                    tasks.spawn(connection::serve_tls(settings.clone(), tls.current(), stream, peer, place));
+                    tasks.spawn(connection::serve(settings.clone(), tls.current(), stream, peer, place));
                 }
                 Some(ended) = tasks.join_next() => report(ended),
                 () = &mut leaving => break,
@@ -181,7 +180,7 @@ impl Server {
         }
         // Who stands at the door is let in: a closed one would cost them their call.
         while let Some((stream, peer, place)) = door.next().now_or_never() {
-            tasks.spawn(connection::serve_tls(settings.clone(), tls.current(), stream, peer, place));
+            tasks.spawn(connection::serve(settings.clone(), tls.current(), stream, peer, place));
         }
         drop(door);
         stage.send_replace(Stage::Draining);
@@ -196,31 +195,6 @@ impl Server {
         });
         if drained.await.is_err() {
             tracing::warn!(seconds = self.drain.as_secs(), "gave up waiting for requests in flight");
-        }
-    }
-}
-
-/// Serves plain HTTP/1.1 for as long as the future is polled. Connections have the same limits of time as those of a
-/// [`Server`], make room for one another in the same way, and end with the future.
-pub(crate) async fn serve_plain<S>(listener: TcpListener, connections: usize, service: S) -> Infallible
-where
-    S: Service<Request<RequestBody>, Response = Response<Full<Bytes>>, Error = Infallible>
-        + Clone
-        + Send
-        + 'static,
-    S::Future: Send + 'static,
-{
-    let (_stage, stages) = watch::channel(Stage::Serving);
-    let settings = Settings { service, periods: Periods::default(), stage: stages };
-    let mut door = Door::new(listener, connections, Connections::default());
-    let mut tasks = JoinSet::new();
-    loop {
-        tokio::select! {
-            (stream, peer, place) = door.next() => {
-                let settings = settings.clone();
-                tasks.spawn(connection::serve(settings, Protocol::Http1, None, Renewal::Never, stream, peer, place));
-            }
-            Some(ended) = tasks.join_next() => report(ended),
         }
     }
 }

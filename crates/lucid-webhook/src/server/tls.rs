@@ -27,6 +27,7 @@ pub struct Tls(Source);
 
 #[derive(Clone, Debug)]
 enum Source {
+    Plain,
     Fixed(Arc<ServerConfig>),
     Latest(watch::Receiver<Arc<ServerConfig>>),
 }
@@ -39,13 +40,20 @@ pub(super) enum Renewal {
 }
 
 impl Tls {
-    pub(super) fn current(&self) -> (Arc<ServerConfig>, Renewal) {
+    /// No TLS: plain HTTP/1.1.
+    #[must_use]
+    pub const fn plain() -> Self {
+        Self(Source::Plain)
+    }
+
+    pub(super) fn current(&self) -> (Option<Arc<ServerConfig>>, Renewal) {
         match &self.0 {
-            Source::Fixed(config) => (Arc::clone(config), Renewal::Never),
+            Source::Plain => (None, Renewal::Never),
+            Source::Fixed(config) => (Some(Arc::clone(config)), Renewal::Never),
             Source::Latest(configs) => {
                 let mut configs = configs.clone();
                 let config = Arc::clone(&configs.borrow_and_update());
-                (config, Renewal::Config(configs))
+                (Some(config), Renewal::Config(configs))
             }
         }
     }
