@@ -1,7 +1,8 @@
-//! `cargo xtask soak`: figures of lucid-certs. docs/benchmarks.md tells how and why.
+//! `cargo xtask soak`: figures of lucid-certs, and of servers under attack. docs/benchmarks.md tells how and why.
 
 mod api_server;
 mod drift;
+mod hostile;
 mod replica;
 mod rotation;
 mod start;
@@ -26,6 +27,8 @@ pub(crate) enum Task {
     Drift(drift::Drift),
     /// A mounted Secret that is replaced as kubelet does it: whether each version is served, and how soon.
     Swaps(swaps::Swaps),
+    /// Slow, many and malformed connections to the webhooks, the admin port and the verifier: how many calls fail.
+    Hostile(hostile::Hostile),
     /// Each of them for some seconds, as `cargo xtask test` does.
     Quick,
 }
@@ -35,6 +38,7 @@ pub(crate) fn run(task: &Task) -> Result<(), Error> {
         Task::Rotation(rotation) => rotation::run(rotation),
         Task::Drift(drift) => drift::run(drift),
         Task::Swaps(swaps) => swaps::run(swaps),
+        Task::Hostile(hostile) => hostile::run(hostile),
         Task::Quick => quick(),
     }
 }
@@ -43,7 +47,8 @@ pub(crate) fn run(task: &Task) -> Result<(), Error> {
 pub(crate) fn quick() -> Result<(), Error> {
     rotation::run(&rotation::Rotation::QUICK)?;
     drift::run(&drift::Drift::QUICK)?;
-    swaps::Swaps::QUICK.iter().try_for_each(swaps::run)
+    swaps::Swaps::QUICK.iter().try_for_each(swaps::run)?;
+    hostile::run(&hostile::Hostile::QUICK)
 }
 
 /// Versions of what the figures depend on.

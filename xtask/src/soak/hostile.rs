@@ -1,0 +1,343 @@
+//! `cargo xtask soak hostile`: attacks on the ports of the programs, with legitimate calls alongside.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use futures::future::join_all;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use kube::Api;
+use lucid_e2e::{Error, Operator, Verifier};
+use lucid_testbed::Cluster;
+use reqwest::{Certificate, Client, Url};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use serde::Serialize;
+use serde_json::json;
+use tokio::io::{self, AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tokio_rustls::TlsConnector;
+
+use super::Latency;
+use crate::report::{self, Goal, Output, Report, Row};
+
+#[derive(Args)]
+pub(crate) struct Hostile {
+    /// Seconds of each attack on each port.
+    #[arg(long, default_value_t = 30)]
+    seconds: u64,
+    /// Connections of the attack that opens them and sends nothing.
+    #[arg(long, default_value_t = 10_000)]
+    connections: usize,
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    output: Output,
+    #[arg(skip)]
+    is_quick: bool,
+}
+
+impl Hostile {
+    /// Fits into a minute.
+    pub(super) const QUICK: Self =
+        Self { seconds: 2, connections: 10_000, output: Output::Table, is_quick: true };
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Attack {
+    SlowHeaders,
+    SlowBodies,
+    Connections,
+    RapidReset,
+    Continuation,
+    Ping,
+}
+
+/// A port, and the legitimate call to it.
+struct Target {
+    name: &'static str,
+    address: SocketAddr,
+    tls: Option<ClientConfig>,
+    authority: Option<Certificate>,
+    url: Url,
+    review: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Figures {
+    attack: String,
+    port: &'static str,
+    /// Connections that the attack has opened.
+    opened: usize,
+    calls: usize,
+    failed: usize,
+    /// The first failure.
+    failure: Option<String>,
+    call_ms: Latency,
+}
+
+impl Row for Figures {
+    const HEADER: &'static [&'static str] =
+        &["attack", "port", "connections", "calls", "failed", "call\np50 / p99 / max"];
+
+    fn cells(&self) -> Vec<String> {
+        let failed = match &self.failure {
+            Some(failure) => format!("{} ({failure})", self.failed),
+            None => self.failed.to_string(),
+        };
+        vec![
+            self.attack.clone(),
+            self.port.to_owned(),
+            self.opened.to_string(),
+            self.calls.to_string(),
+            failed,
+            self.call_ms.cell(),
+        ]
+    }
+}
+
+#[tokio::main]
+pub(super) async fn run(hostile: &Hostile) -> Result<(), Error> {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
+    let cluster = Cluster::builder().start().await?;
+    let operator = Operator::builder(&cluster).start().await?;
+    let digest = format!("sha256:{}", "a".repeat(64));
+    let verifier = Verifier::start(cluster.folder(), &[&digest]).await?;
+    let targets = [
+        webhooks(&cluster, &operator).await?,
+        Target::plain("admin", &operator.admin_url("/healthz"))?,
+        Target::plain("verifier", &format!("{}/registry/check?digest={digest}", verifier.url()))?,
+    ];
+
+    let mut report =
+        Report::new(report::versions("Cargo.lock", &["aws-lc-rs", "h2", "hyper", "rustls", "tokio"])?)?;
+    for attack in Attack::value_variants() {
+        for target in &targets {
+            let figures = target.endure(*attack, hostile).await?;
+            eprintln!("soak: {}", figures.cells().join(", "));
+            report.rows.push(figures);
+        }
+    }
+    let (calls, failed) =
+        report.rows.iter().fold((0, 0), |(calls, failed), row| (calls + row.calls, failed + row.failed));
+    report.goals.push(Goal {
+        goal: "no legitimate call fails",
+        found: format!("{failed} of {calls}"),
+        reached: failed == 0,
+    });
+    super::finish(&report, hostile.output, hostile.is_quick)
+}
+
+async fn webhooks(cluster: &Cluster, operator: &Operator) -> Result<Target, Error> {
+    let configuration =
+        Api::<MutatingWebhookConfiguration>::all(cluster.client()).get("lucid-operator").await?;
+    let webhook = configuration.webhooks.into_iter().flatten().next();
+    let bundle = webhook.and_then(|webhook| webhook.client_config.ca_bundle).ok_or("there is no caBundle")?;
+    let mut roots = RootCertStore::empty();
+    for authority in CertificateDer::pem_slice_iter(&bundle.0) {
+        roots.add(authority?)?;
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "soak",
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "namespace": "default",
+            "operation": "CREATE",
+            "userInfo": {"username": "soak"},
+            "object": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": "web", "namespace": "default"},
+                "spec": {"containers": [{"name": "web", "image": "example.com/web:1"}]},
+            },
+        },
+    });
+    Ok(Target {
+        tls: Some(config),
+        authority: Some(Certificate::from_pem(&bundle.0)?),
+        review: Some(review.to_string()),
+        ..Target::plain("webhooks", &format!("{}/mutate?timeout=10s", operator.url()))?
+    })
+}
+
+impl Target {
+    fn plain(name: &'static str, url: &str) -> Result<Self, Error> {
+        let url = Url::parse(url)?;
+        let address = url.socket_addrs(|| None)?.first().copied().ok_or("a URL without an address")?;
+        Ok(Self { name, address, tls: None, authority: None, url, review: None })
+    }
+
+    async fn endure(&self, attack: Attack, hostile: &Hostile) -> Result<Figures, Error> {
+        let connections = match attack {
+            Attack::Connections => hostile.connections,
+            Attack::SlowHeaders => 1000,
+            Attack::SlowBodies => 100,
+            Attack::RapidReset | Attack::Continuation | Attack::Ping => 8,
+        };
+        let tls = self.tls.clone().map(|mut config| {
+            let is_h2 = matches!(attack, Attack::RapidReset | Attack::Continuation | Attack::Ping);
+            config.alpn_protocols = vec![if is_h2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
+            TlsConnector::from(Arc::new(config))
+        });
+        let opened = Arc::new(AtomicUsize::new(0));
+        let mut attackers = JoinSet::new();
+        for _ in 0..connections {
+            let (address, tls, opened) = (self.address, tls.clone(), Arc::clone(&opened));
+            let head = format!("POST {} HTTP/1.1\r\nhost: a\r\n", self.url.path());
+            attackers.spawn(async move {
+                loop {
+                    // It ends when the server has closed the connection.
+                    let _ = attack.once(address, tls.as_ref(), &head, &opened).await;
+                    sleep(Duration::from_secs(1)).await;
+                }
+            });
+        }
+        let end = Instant::now() + Duration::from_secs(hostile.seconds);
+        let seen = Mutex::new((Vec::new(), Vec::new()));
+        // Some callers keep their connection, others open one for each call.
+        let callers = [1, 1, 0, 0].map(|idle| self.client(idle));
+        join_all(callers.into_iter().map(async |client| {
+            let client = client?;
+            while Instant::now() < end {
+                let begin = Instant::now();
+                let outcome = self.call(&client).await;
+                let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                seen.0.push(begin.elapsed());
+                seen.1.extend(outcome.err().map(|error| snafu::Report::from_error(&*error).to_string()));
+                drop(seen);
+                sleep(Duration::from_millis(20)).await;
+            }
+            Ok::<_, Error>(())
+        }))
+        .await
+        .into_iter()
+        .collect::<Result<(), _>>()?;
+        attackers.shutdown().await;
+        let (durations, mut failures) = seen.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let failed = failures.len();
+        Ok(Figures {
+            attack: attack.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned()),
+            port: self.name,
+            opened: opened.load(Ordering::Relaxed),
+            calls: durations.len(),
+            failed,
+            failure: (failed > 0).then(|| failures.swap_remove(0)),
+            call_ms: Latency::of(durations),
+        })
+    }
+
+    fn client(&self, idle: usize) -> Result<Client, Error> {
+        let client =
+            Client::builder().no_proxy().pool_max_idle_per_host(idle).timeout(Duration::from_secs(10));
+        Ok(client.tls_certs_only(self.authority.clone()).build()?)
+    }
+
+    async fn call(&self, client: &Client) -> Result<(), Error> {
+        let request = match &self.review {
+            Some(review) => {
+                client.post(self.url.clone()).header("content-type", "application/json").body(review.clone())
+            }
+            None => client.get(self.url.clone()),
+        };
+        let answer = request.send().await?.error_for_status()?.text().await?;
+        let is_good = self.review.is_none() || answer.contains("\"allowed\":true");
+        if is_good { Ok(()) } else { Err(format!("an unexpected answer: {answer}").into()) }
+    }
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+impl Attack {
+    /// Attacks on one connection until the server closes it.
+    async fn once(
+        self,
+        address: SocketAddr,
+        tls: Option<&TlsConnector>,
+        head: &str,
+        opened: &AtomicUsize,
+    ) -> io::Result<()> {
+        let stream = TcpStream::connect(address).await?;
+        let stream: Box<dyn Stream> = match tls {
+            Some(tls) if self != Self::Connections => {
+                Box::new(tls.connect(ServerName::from(address.ip()), stream).await?)
+            }
+            _ => Box::new(stream),
+        };
+        opened.fetch_add(1, Ordering::Relaxed);
+        let (mut reading, mut writing) = io::split(stream);
+        let mut answers = io::sink();
+        tokio::select! {
+            read = io::copy(&mut reading, &mut answers) => read.map(drop),
+            sent = self.send(&mut writing, head) => sent,
+        }
+    }
+
+    async fn send(self, stream: &mut (impl AsyncWrite + Unpin), head: &str) -> io::Result<()> {
+        const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+        /// `POST https://a/`, in HPACK.
+        const HEADERS: &[u8] = &[0x83, 0x87, 0x84, 0x01, 0x01, b'a'];
+        let (first, pause, mut next): (Vec<u8>, _, Box<dyn FnMut() -> Vec<u8> + Send>) = match self {
+            Self::Connections => return std::future::pending().await,
+            Self::SlowHeaders => {
+                (format!("{head}x-slow: ").into_bytes(), Duration::from_millis(500), Box::new(|| vec![b'a']))
+            }
+            Self::SlowBodies => (
+                format!("{head}content-type: application/json\r\ncontent-length: 20971520\r\n\r\n")
+                    .into_bytes(),
+                Duration::from_millis(100),
+                Box::new(|| vec![b' '; 13_000]),
+            ),
+            Self::RapidReset => {
+                let mut stream = 1;
+                let reset = move || {
+                    let mut frames = Vec::new();
+                    for _ in 0..100 {
+                        frames.extend(frame(1, 5, stream, HEADERS));
+                        frames.extend(frame(3, 0, stream, &8_u32.to_be_bytes()));
+                        stream += 2;
+                    }
+                    frames
+                };
+                ([PREFACE, &frame(4, 0, 0, &[])].concat(), Duration::ZERO, Box::new(reset))
+            }
+            Self::Continuation => {
+                let more = frame(9, 0, 1, &[0, 1, b'x', 1, b'y'].repeat(2000));
+                let first = [PREFACE, &frame(4, 0, 0, &[]), &frame(1, 1, 1, HEADERS)].concat();
+                (first, Duration::ZERO, Box::new(move || more.clone()))
+            }
+            Self::Ping => {
+                let pings = frame(6, 0, 0, &[0; 8]).repeat(1000);
+                let first = [PREFACE, &frame(4, 0, 0, &[])].concat();
+                (first, Duration::ZERO, Box::new(move || pings.clone()))
+            }
+        };
+        stream.write_all(&first).await?;
+        loop {
+            stream.write_all(&next()).await?;
+            stream.flush().await?;
+            sleep(pause).await;
+        }
+    }
+}
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let [_, length @ ..] = u32::try_from(payload.len()).unwrap_or_default().to_be_bytes();
+    [&length, &[kind, flags][..], &stream.to_be_bytes(), payload].concat()
+}
