@@ -101,14 +101,17 @@ async fn other_paths_and_methods_are_refused_and_health_is_ok() {
     assert_eq!(health.text().await.unwrap(), "ok");
 }
 
-/// The answer to a request as it is on the wire, without the date
+/// The answer to a request as it is on the wire, without the date; header fields in alphabetical order
 fn raw(url: &str, method: &str, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
     write!(stream, "{method} {path} HTTP/1.1\r\nhost: verifier\r\nconnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    let head: Vec<_> = head.lines().filter(|line| !line.starts_with("date:")).collect();
+    let (status, fields) = head.split_once("\r\n").unwrap();
+    let mut head: Vec<_> = fields.lines().filter(|line| !line.starts_with("date:")).collect();
+    head.sort_unstable();
+    head.insert(0, status);
     (head.join("\n"), body.to_owned())
 }
 
