@@ -16,10 +16,6 @@ use tower::service_fn;
 
 use crate::server::{BindError, RequestBody, Server, Tls};
 
-/// Probes and scrapers, with room for more of them than there should be. Beyond, who asks nothing makes room for who
-/// comes: a probe that waits costs the process its life.
-const CONNECTIONS: usize = 128;
-
 /// What has to hold before this process wants requests. Cheap to clone; all clones are the same.
 ///
 /// ```
@@ -93,7 +89,7 @@ impl AdminServer {
     ///
     /// When the address cannot be listened on.
     pub async fn bind(address: SocketAddr) -> Result<Self, BindError> {
-        Ok(Self(Server::bind(address).await?.with_connection_limit(CONNECTIONS)))
+        Ok(Self(Server::bind(address).await?))
     }
 
     /// The address in use; its port is never 0.

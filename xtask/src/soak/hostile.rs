@@ -107,6 +107,7 @@ pub(super) async fn run(hostile: &Hostile) -> Result<(), Error> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
     let cluster = Cluster::builder().start().await?;
+    cluster.create_namespace("lucid-system", &[]).await?;
     let operator = Operator::builder(&cluster).start().await?;
     let digest = format!("sha256:{}", "a".repeat(64));
     let verifier = Verifier::start(cluster.folder(), &[&digest]).await?;
