@@ -234,6 +234,18 @@ mod tests {
     }
 
     #[test]
+    fn a_denial_says_when_the_client_may_try_again() {
+        let denial = || AdmissionResponse::deny(429, "TooManyRequests", "too many");
+        let details = |response| {
+            let review: Value = serde_json::from_slice(&write("u-1", &response).unwrap()).unwrap();
+            review["response"]["status"]["details"].clone()
+        };
+        assert_eq!(details(denial()), Value::Null);
+        assert_eq!(details(denial().with_retry_after(1)), serde_json::json!({"retryAfterSeconds": 1}));
+        assert_eq!(details(AdmissionResponse::allow().with_retry_after(1)), Value::Null);
+    }
+
+    #[test]
     fn long_warnings_are_cut_so_that_none_is_dropped_silently() {
         let given: Vec<_> = (0..40).map(|i| format!("{i} {}", "é".repeat(300))).collect();
         let Warnings { acceptable, changed } = acceptable_warnings(&given);

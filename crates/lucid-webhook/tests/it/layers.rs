@@ -111,6 +111,33 @@ fn trace_spans_a_call_and_says_how_it_ended() {
     assert_eq!(spans, expected);
 }
 
+#[test]
+fn a_line_of_the_log_is_bounded_whatever_the_caller_writes() {
+    let written = Written::default();
+    let writer = {
+        let written = written.clone();
+        move || written.clone()
+    };
+    let subscriber = tracing_subscriber::fmt().json().with_writer(writer).finish();
+    let _other = another_subscriber();
+    let fails = |request: AdmissionRequest| async move {
+        Err::<AdmissionResponse, BoxError>(format!("no such kind: {}", request.kind).into())
+    };
+    let layer = FailureLayer::new(CheckLayer::new(WebhookKind::Mutating), FailureAction::Abort);
+    let service = TraceLayer::new("alone").layer(layer.layer(service_fn(fails)));
+    let mut request = request("shop");
+    let long = "x".repeat(6 << 20);
+    request.uid.clone_from(&long);
+    request.name.clone_from(&long);
+    request.namespace = Some(long.clone());
+    request.kind.kind.clone_from(&long);
+    request.user_info.username = long;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tracing::subscriber::with_default(subscriber, || runtime.block_on(service.oneshot(request)).unwrap());
+    let text = written.text();
+    assert!(text.contains("no such kind") && text.lines().all(|line| line.len() < 8_192), "{}", text.len());
+}
+
 #[tokio::test]
 async fn guard_keeps_what_is_not_selected_from_the_service() {
     let guard = Guard::new("alone.example.com", WebhookKind::Mutating)
