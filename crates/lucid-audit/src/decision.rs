@@ -253,10 +253,10 @@ fn cut_list<T>(
 
 /// The start of `text`, at most `longest` bytes in JSON.
 fn cut_text(text: &str, longest: usize, cut: &mut bool) -> String {
-    const MARK: char = '…';
+    const MARK: &str = "…";
     let (mut length, mut end) = (0, 0);
     for (at, character) in text.char_indices() {
-        if length + MARK.len_utf8() <= longest {
+        if length + MARK.len() <= longest {
             end = at;
         }
         length += match character {
@@ -266,7 +266,7 @@ fn cut_text(text: &str, longest: usize, cut: &mut bool) -> String {
         };
         if length > longest {
             *cut = true;
-            return format!("{}{MARK}", text.get(..end).unwrap_or_default());
+            return [text.get(..end).unwrap_or_default(), MARK].concat();
         }
     }
     // A copy: who made the text may have reserved more.
