@@ -110,7 +110,7 @@ fn forgeries() -> Vec<(&'static str, Value)> {
     let mut no_time = forged(&[]);
     no_time.as_object_mut().unwrap().remove("time");
     vec![
-        ("nothing but the user", forged(&[mallory.clone()])),
+        ("nothing but the user", forged(std::slice::from_ref(&mallory))),
         ("a time in the past", forged(&[("time", json!("2020-01-01T00:00:00Z"))])),
         (
             "a time in the past of a stranger",
