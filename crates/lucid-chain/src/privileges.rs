@@ -1,7 +1,11 @@
 //! What a container may do beyond its own files, as its security context says.
 
-use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
 
 use crate::pod::Text;
 
@@ -16,6 +20,8 @@ pub struct Privileges<'a> {
     run_as_non_root: Option<bool>,
     #[serde(default, deserialize_with = "boolean")]
     privileged: Option<bool>,
+    #[serde(default, deserialize_with = "boolean")]
+    allow_privilege_escalation: Option<bool>,
     #[serde(borrow)]
     proc_mount: Option<Text<'a>>,
     #[serde(borrow)]
@@ -30,12 +36,75 @@ struct Capabilities<'a> {
     drop: Option<Vec<Text<'a>>>,
 }
 
+/// A number or boolean; of another type nothing is kept.
+enum Scalar {
+    Number(i64),
+    Boolean(bool),
+    Other,
+}
+
+impl<'de> Deserialize<'de> for Scalar {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ScalarVisitor;
+
+        impl<'de> Visitor<'de> for ScalarVisitor {
+            type Value = Scalar;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a value")
+            }
+
+            fn visit_bool<E>(self, value: bool) -> Result<Scalar, E> {
+                Ok(Scalar::Boolean(value))
+            }
+
+            fn visit_i64<E>(self, value: i64) -> Result<Scalar, E> {
+                Ok(Scalar::Number(value))
+            }
+
+            fn visit_u64<E>(self, value: u64) -> Result<Scalar, E> {
+                Ok(i64::try_from(value).map_or(Scalar::Other, Scalar::Number))
+            }
+
+            fn visit_f64<E>(self, _: f64) -> Result<Scalar, E> {
+                Ok(Scalar::Other)
+            }
+
+            fn visit_str<E>(self, _: &str) -> Result<Scalar, E> {
+                Ok(Scalar::Other)
+            }
+
+            fn visit_unit<E>(self) -> Result<Scalar, E> {
+                Ok(Scalar::Other)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Scalar, A::Error> {
+                while list.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Scalar::Other)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Scalar, A::Error> {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Scalar::Other)
+            }
+        }
+
+        deserializer.deserialize_any(ScalarVisitor)
+    }
+}
+
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
-    Ok(Value::deserialize(deserializer)?.as_i64())
+    Ok(match Scalar::deserialize(deserializer)? {
+        Scalar::Number(number) => Some(number),
+        _ => None,
+    })
 }
 
 fn boolean<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
-    Ok(Value::deserialize(deserializer)?.as_bool())
+    Ok(match Scalar::deserialize(deserializer)? {
+        Scalar::Boolean(boolean) => Some(boolean),
+        _ => None,
+    })
 }
 
 impl Privileges<'_> {
@@ -52,6 +121,11 @@ impl Privileges<'_> {
     /// `privileged`.
     pub fn is_privileged(&self) -> bool {
         self.privileged.unwrap_or_default()
+    }
+
+    /// `allowPrivilegeEscalation`.
+    pub fn allows_privilege_escalation(&self) -> Option<bool> {
+        self.allow_privilege_escalation
     }
 
     /// `procMount`; `Default` where it is left out.

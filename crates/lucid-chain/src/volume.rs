@@ -78,22 +78,14 @@ impl VolumeView<'_> {
 
 /// One entry of a container's `volumeMounts`.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct MountView<'a> {
     #[serde(borrow)]
     name: Option<Text<'a>>,
-    #[serde(borrow)]
-    sub_path: Option<Text<'a>>,
 }
 
 impl MountView<'_> {
     /// `name`, of the volume; empty when absent.
     pub fn volume(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
-    }
-
-    /// `subPath`: what of the volume is mounted; empty for all of it. What a `subPathExpr` means is known to the kubelet alone.
-    pub fn sub_path(&self) -> &str {
-        self.sub_path.as_deref().unwrap_or_default()
     }
 }

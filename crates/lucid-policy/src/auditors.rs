@@ -124,7 +124,9 @@ impl Case<'_> {
     #[must_use]
     pub fn auditors(&self) -> Auditors<'_> {
         let pod = self.pod();
-        let planned = self.planned();
+        let planned: BTreeSet<_> = self.planned().into_iter().collect();
+        let planned_names: BTreeSet<_> = planned.iter().map(|(name, _)| *name).collect();
+        let image_volumes: BTreeSet<_> = pod.image_volumes().map(|(name, _)| name).collect();
         let will_be_injected = |place, name: &str| !self.is_pod() && planned.contains(&(name, place));
         let mut auditors = Vec::new();
         let mut mounted = BTreeSet::new();
@@ -132,12 +134,13 @@ impl Case<'_> {
             for container in place.of(pod) {
                 let image = container.image().unwrap_or_default();
                 let reference = image.parse::<ImageReference>();
-                if !self.is_auditor(container, reference.as_ref().ok(), &planned)
+                if !self.is_auditor(container, reference.as_ref().ok(), &planned_names)
                     || will_be_injected(place, container.name())
                 {
                     continue;
                 }
-                mounted.extend(container.mounts().map(MountView::volume));
+                let volumes = container.mounts().map(MountView::volume);
+                mounted.extend(volumes.filter(|volume| image_volumes.contains(volume)));
                 if !self.stood_with_image(place, container) {
                     auditors.push(AuditorContainer::new(place, container.name(), image, reference));
                 }
@@ -154,8 +157,8 @@ impl Case<'_> {
         if let Some(plan) = self.plan().filter(|_| !self.is_pod()) {
             let init = plan.init.iter().map(|init| (init.name.as_str(), init.image.as_str()));
             let images = plan.containers.iter().map(|planned| (planned.name.as_str(), planned.image()));
-            for ((name, image), (_, place)) in images.chain(init).zip(&planned) {
-                auditors.push(AuditorContainer::new(*place, name, image, image.parse()));
+            for ((name, image), (_, place)) in images.chain(init).zip(self.planned()) {
+                auditors.push(AuditorContainer::new(place, name, image, image.parse()));
             }
         }
         Auditors(auditors)
@@ -165,14 +168,14 @@ impl Case<'_> {
         &self,
         container: &ContainerView<'_>,
         image: Option<&ImageReference>,
-        planned: &[(&str, Place)],
+        planned: &BTreeSet<&str>,
     ) -> bool {
         let name = container.name();
         image.is_some_and(|image| self.is_image_of_auditor(image))
             || self.is_name_of_auditor(name)
             || says_auditor(container)
             || says_init(container)
-            || planned.iter().any(|(planned, _)| *planned == name)
+            || planned.contains(name)
     }
 
     /// Whether an auditor of one of the catalogues, or lucid-init, goes by this name.
@@ -184,13 +187,5 @@ impl Case<'_> {
     fn is_image_of_auditor(&self, image: &ImageReference) -> bool {
         self.catalogues.iter().any(|catalogue| catalogue.auditor_of_image(image).is_some())
             || image.has_repository_of(self.init_image)
-    }
-
-    /// Whether a container of this name ran the same image before the update.
-    pub(crate) fn stood_with_image(&self, place: Place, container: &ContainerView<'_>) -> bool {
-        let Some(old) = self.subject.old.as_ref().filter(|_| self.is_pod()) else { return false };
-        let same =
-            |old: &ContainerView<'_>| old.name() == container.name() && old.image() == container.image();
-        place.of(old).iter().any(same)
     }
 }

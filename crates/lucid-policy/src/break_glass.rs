@@ -6,7 +6,8 @@ use regex::Regex;
 use snafu::{ResultExt, Snafu};
 
 use crate::case::Case;
-use crate::finding::{Finding, Problem};
+use crate::finding::Problem;
+use crate::text;
 
 /// The pattern of tickets, unless another one is configured: a label's value with at least one digit, such as `INC-4711` or
 /// `CHG0042001`. So `true` is none.
@@ -102,22 +103,22 @@ impl Tickets {
         let accepted = self.0.as_ref();
         if !accepted.is_some_and(|pattern| pattern.regex.is_match(found)) {
             let accepted = accepted.map(|pattern| pattern.text.clone());
-            return Some(Problem::TicketInvalid { found: found.to_owned(), accepted });
+            return Some(Problem::TicketInvalid { found: text::kept(found), accepted });
         }
         let until = case.pod().annotation(keys::BREAK_GLASS_UNTIL)?;
         match until.trim().parse::<Timestamp>() {
             Ok(end) if case.subject.request.now < end => None,
             Ok(end) => Some(Problem::TicketExpired { until: end.to_string() }),
-            Err(_) => Some(Problem::ExpiryInvalid { found: until.to_owned() }),
+            Err(_) => Some(Problem::ExpiryInvalid { found: text::kept(until) }),
         }
     }
 
-    pub(crate) fn judge(&self, case: &Case<'_>, permission: &Permission) -> (BreakGlass, Option<Finding>) {
+    pub(crate) fn judge(&self, case: &Case<'_>, permission: &Permission) -> (BreakGlass, Option<Problem>) {
         if case.ticket().is_none() {
             return (BreakGlass::No, None);
         }
         let problem = self.check(case).or_else(|| match permission {
-            Permission::Denied { reason } => Some(Problem::NotPermitted { reason: reason.clone() }),
+            Permission::Denied { reason } => Some(Problem::NotPermitted { reason: text::kept(reason) }),
             Permission::NotRequired if case.pod_choices < PodChoices::All => {
                 Some(Problem::TicketNotAllowed { choices: case.pod_choices })
             }
@@ -125,7 +126,7 @@ impl Tickets {
         });
         match problem {
             None => (BreakGlass::Opened, None),
-            Some(problem) => (BreakGlass::Refused, Some(Finding::new(None, problem))),
+            Some(problem) => (BreakGlass::Refused, Some(problem)),
         }
     }
 }

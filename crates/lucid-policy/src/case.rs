@@ -1,12 +1,14 @@
 //! A subject and the chain that it should have.
 
+use std::collections::HashSet;
+
 use lucid_chain::{
     Catalogue, ContainerView, Decision, Inputs, Outcome, Plan, PodChoices, PodView, Trigger, keys, plan,
 };
 use lucid_notary::ImageReference;
 
 use crate::auditors::{AUDITOR_ID, Place};
-use crate::finding::{Demand, Location};
+use crate::finding::Demand;
 use crate::subject::{Operation, Subject};
 
 /// A pod or template, and the chain that the planner gives it now. Nothing that the pod says of itself counts as proof of
@@ -19,6 +21,10 @@ pub struct Case<'a> {
     pub(crate) requires_chain: bool,
     pub(crate) pod_choices: PodChoices,
     pub(crate) outcome: Outcome,
+    /// List and JSON of each container before the update.
+    before: HashSet<(Place, &'a str)>,
+    /// List, name and image of each container before the update.
+    images_before: HashSet<(Place, &'a str, Option<&'a str>)>,
 }
 
 /// Whether auditors run in the pod, as far as its spec tells. Labels can be taken from a pod that runs, containers cannot.
@@ -52,6 +58,11 @@ impl<'a> Case<'a> {
         let inputs = inputs.with_namespace(subject.request.namespace);
         let inputs = if requires_chain || carries_chain(subject) { inputs.forced() } else { inputs };
         let outcome = plan(&subject.pod, &inputs);
+        let old = subject.old.as_ref().filter(|_| subject.request.workload.is_pod());
+        let old = || {
+            let lists = old.into_iter().flat_map(|old| Place::CONTAINERS.map(|place| (place, place.of(old))));
+            lists.flat_map(|(place, list)| list.iter().map(move |found| (place, found)))
+        };
         Self {
             subject,
             catalogues,
@@ -59,6 +70,8 @@ impl<'a> Case<'a> {
             requires_chain,
             pod_choices: inputs.pod_choices,
             outcome,
+            before: old().map(|(place, found)| (place, found.json())).collect(),
+            images_before: old().map(|(place, found)| (place, found.name(), found.image())).collect(),
         }
     }
 
@@ -117,9 +130,12 @@ impl<'a> Case<'a> {
 
     /// Whether the container was there before the update, exactly so.
     pub(crate) fn stood(&self, place: Place, container: &ContainerView<'_>) -> bool {
-        let Some(old) = self.subject.old.as_ref().filter(|_| self.is_pod()) else { return false };
-        let same = |old: &ContainerView<'_>| old.name() == container.name() && old.json() == container.json();
-        place.of(old).iter().any(same)
+        self.before.contains(&(place, container.json()))
+    }
+
+    /// Whether a container of this name ran the same image before the update.
+    pub(crate) fn stood_with_image(&self, place: Place, container: &ContainerView<'_>) -> bool {
+        self.images_before.contains(&(place, container.name(), container.image()))
     }
 
     /// Whether a label or an annotation is as it was before the update.
@@ -132,9 +148,4 @@ impl<'a> Case<'a> {
     pub(crate) fn ticket(&self) -> Option<&'a str> {
         self.pod().label(keys::BREAK_GLASS)
     }
-}
-
-pub(crate) fn location(place: Place, container: &ContainerView<'_>) -> Location {
-    let image = container.image().unwrap_or_default().to_owned();
-    Location { place, name: container.name().to_owned(), image }
 }

@@ -1,114 +1,118 @@
 //! Whether a pod has the chain that it has to have.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use lucid_chain::{Decision, Operation, Plan, Warning};
 
 use crate::auditors::Place;
-use crate::case::{Case, location, says_auditor, says_init};
-use crate::finding::{Demand, Finding, Location, Problem};
+use crate::case::{Case, says_auditor, says_init};
+use crate::finding::{Demand, Problem};
+use crate::findings::Findings;
+use crate::text;
 
 impl Case<'_> {
     /// What is wrong with the chain. A template has none yet: of it only is known that a chain is missing that nobody will
     /// inject, or that none fits.
-    pub(crate) fn chain_findings(&self) -> Vec<Finding> {
-        let mut findings = self.planned_findings();
-        findings.extend(self.replaced());
-        findings
-    }
-
-    fn planned_findings(&self) -> Vec<Finding> {
+    pub(crate) fn chain_findings(&self, findings: &mut Findings<'_>) {
         match &self.outcome.decision {
             // Pods are planned for when they come; what runs already does not get another place.
             Decision::Impossible { reason } if self.is_created() || !self.is_pod() => {
-                vec![Finding::new(None, Problem::ChainImpossible { reason: reason.to_string() })]
+                let problem = Problem::ChainImpossible { reason: text::kept(&reason.to_string()) };
+                findings.add(&findings.pod(), problem);
             }
-            Decision::Planned(plan) if self.is_pod() => self.compare(plan),
-            Decision::Planned(_) if self.demand() == Demand::Namespace => {
-                vec![self.missing()]
-            }
-            _ => Vec::new(),
+            Decision::Planned(plan) if self.is_pod() => self.compare(plan, findings),
+            Decision::Planned(_) if self.demand() == Demand::Namespace => self.missing(findings),
+            _ => {}
         }
+        self.replaced(findings);
     }
 
     /// Auditors that run, and would run another image. Those of the plan are compared with it; others are no longer planned,
     /// which annotations of a running pod can bring about, and nobody but who gets around them gives them an image.
-    fn replaced(&self) -> Vec<Finding> {
+    fn replaced(&self, findings: &mut Findings<'_>) {
         if !self.is_pod() || self.is_created() {
-            return Vec::new();
+            return;
         }
-        let planned = self.planned();
-        let replaced = Place::of_chain(self.pod()).filter(|(place, found)| {
-            !planned.contains(&(found.name(), *place))
+        let planned: BTreeSet<_> = self.planned().into_iter().collect();
+        for (place, found) in Place::of_chain(self.pod()) {
+            if !planned.contains(&(found.name(), place))
                 && (says_auditor(found) || says_init(found))
-                && !self.stood_with_image(*place, found)
-        });
-        let findings = replaced.map(|(place, found)| {
-            let problem = Problem::ContainerDiffers { field: "image".to_owned() };
-            Finding::new(Some(location(place, found)), problem)
-        });
-        findings.collect()
+                && !self.stood_with_image(place, found)
+            {
+                let problem = Problem::ContainerDiffers { field: "image".to_owned() };
+                findings.add(&findings.container(place, found), problem);
+            }
+        }
     }
 
-    fn missing(&self) -> Finding {
-        Finding::new(None, Problem::ChainMissing { demand: self.demand() })
+    fn missing(&self, findings: &mut Findings<'_>) {
+        findings.add(&findings.pod(), Problem::ChainMissing { demand: self.demand() });
     }
 
-    fn compare(&self, plan: &Plan) -> Vec<Finding> {
+    fn compare(&self, plan: &Plan, findings: &mut Findings<'_>) {
         let pod = self.pod();
         let planned = self.planned();
-        let find = |place: Place, name: &str| place.of(pod).iter().find(|found| found.name() == name);
-        if plan.leftovers.is_empty() && planned.iter().all(|(name, place)| find(*place, name).is_none()) {
-            return if self.is_secured() { vec![self.missing()] } else { Vec::new() };
+        // Of several containers with one name the first counts.
+        let mut places = BTreeMap::new();
+        for (place, found) in Place::of_chain(pod) {
+            places.entry((found.name(), place)).or_insert(found);
         }
-        let mut findings = Vec::new();
-        let missing = planned.iter().filter(|(name, place)| find(*place, name).is_none());
+        if plan.leftovers.is_empty() && planned.iter().all(|planned| !places.contains_key(planned)) {
+            if self.is_secured() {
+                self.missing(findings);
+            }
+            return;
+        }
+        let missing = planned.iter().filter(|planned| !places.contains_key(planned));
         // Nobody demands a chain of other auditors than those that are there.
-        let missing = missing.filter(|_| self.is_secured());
-        findings.extend(missing.map(|(name, place)| {
-            let location = Location { place: *place, name: (*name).to_owned(), image: String::new() };
-            let finding = Finding::new(Some(location), Problem::ContainerMissing);
+        for (name, place) in missing.filter(|_| self.is_secured()) {
+            let site = findings.site(*place, name, "");
             // No update adds a container: it is the configuration that has changed since the pod was created.
-            if self.is_created() { finding } else { finding.lenient() }
-        }));
+            match self.is_created() {
+                true => findings.add(&site, Problem::ContainerMissing),
+                false => findings.warn(&site, Problem::ContainerMissing),
+            }
+        }
 
         let patch = plan.patch(pod);
+        let planned: BTreeMap<_, _> = planned.into_iter().collect();
         for warning in patch.warnings() {
             let (name, problem) = match warning {
                 Warning::ContainerReplaced { name, difference }
                 | Warning::ContainerReplanned { name, difference } => {
-                    (name, Problem::ContainerDiffers { field: difference.clone() })
+                    (name.as_str(), Problem::ContainerDiffers { field: text::kept(difference) })
                 }
-                Warning::ContainerMoved { name } => (name, Problem::ContainerMoved),
+                Warning::ContainerMoved { name } => (name.as_str(), Problem::ContainerMoved),
                 Warning::ProfileTakenAway { key } if self.is_created() => {
-                    let path = format!("/metadata/annotations/{key}");
-                    findings.push(Finding::new(None, Problem::NotAsInjected { path }));
+                    let path = text::kept(&format!("/metadata/annotations/{key}"));
+                    findings.add(&findings.pod(), Problem::NotAsInjected { path });
                     continue;
                 }
                 _ => continue,
             };
-            let place = planned.iter().find(|(planned, _)| planned == name).map(|(_, place)| *place);
-            let Some((place, found)) = place.and_then(|place| Some((place, find(place, name)?))) else {
+            let Some((place, found)) =
+                planned.get(name).and_then(|place| Some((*place, *places.get(&(name, *place))?)))
+            else {
                 continue;
             };
             let is_grown = matches!(&problem, Problem::ContainerDiffers { field } if field == "resources")
                 && self.is_resize()
                 && plan.containers.iter().any(|planned| planned.name == *name && planned.is_provided(found));
             if !is_grown && !self.stood(place, found) {
-                findings.push(Finding::new(Some(location(place, found)), problem));
+                findings.add(&findings.container(place, found), problem);
             }
         }
         if !self.is_created() {
-            return findings;
+            return;
         }
-        let leftovers =
-            Place::of_chain(pod).filter(|(_, found)| plan.leftovers.iter().any(|name| name == found.name()));
-        findings.extend(
-            leftovers
-                .map(|(place, found)| Finding::new(Some(location(place, found)), Problem::LeftoverAuditor)),
-        );
+        let leftovers: BTreeSet<_> = plan.leftovers.iter().map(String::as_str).collect();
+        for (place, found) in Place::of_chain(pod).filter(|(_, found)| leftovers.contains(found.name())) {
+            findings.add(&findings.container(place, found), Problem::LeftoverAuditor);
+        }
         let paths = patch.operations().iter().filter_map(path).filter(|path| is_of_application(path));
-        findings
-            .extend(paths.map(|path| Finding::new(None, Problem::NotAsInjected { path: path.to_owned() })));
-        findings
+        for path in paths {
+            findings.add(&findings.pod(), Problem::NotAsInjected { path: text::kept(path) });
+        }
     }
 }
 

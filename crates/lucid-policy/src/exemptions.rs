@@ -6,12 +6,14 @@ use lucid_notary::{Digest, ImagePattern, ImageReference};
 use serde::Deserialize;
 use snafu::{Snafu, ensure};
 
-use crate::finding::{Check, Finding};
+use crate::bypass::host_path;
+use crate::finding::{Check, Problem};
 
 /// One exemption. It covers what all of its conditions hold for.
 ///
 /// With namespaces alone it covers everything but break-glass tickets that do not count; with images or digests, what is
-/// wrong with containers of these images, but not that a container of the chain is missing or another one.
+/// wrong with containers of these images, but not that a container of the chain is missing or another one; with `hostPaths`,
+/// mounts of these paths of the node and of everything below them, and nothing else.
 ///
 /// ```
 /// let exemption: lucid_policy::Exemption = serde_json::from_str(
@@ -36,6 +38,8 @@ struct Written {
     images: Vec<ImagePattern>,
     #[serde(default)]
     digests: Vec<Digest>,
+    #[serde(default, rename = "hostPaths")]
+    host_paths: Vec<String>,
 }
 
 /// An exemption would cover everything or nothing, or has no name.
@@ -44,8 +48,8 @@ struct Written {
 pub enum ExemptionError {
     /// It has no condition, or no name.
     #[snafu(display(
-        "exemption {name:?} needs a name of letters, digits, '-', '_' and '.', and at least one of namespaces, images and \
-         digests"
+        "exemption {name:?} needs a name of letters, digits, '-', '_' and '.', and at least one of namespaces, images, \
+         digests and hostPaths"
     ))]
     Unbounded {
         /// What stands for a name.
@@ -62,20 +66,41 @@ pub enum ExemptionError {
         /// What stands for a namespace.
         found: String,
     },
+    /// No path of a node.
+    #[snafu(display(
+        "exemption {name:?} has hostPath {found:?}; accepted are absolute paths without '..', of at most {} bytes",
+        host_path::LONGEST
+    ))]
+    HostPath {
+        /// The exemption's name.
+        name: String,
+        /// What stands for a path.
+        found: String,
+    },
 }
 
 impl TryFrom<Written> for Exemption {
     type Error = ExemptionError;
 
-    fn try_from(written: Written) -> Result<Self, ExemptionError> {
-        let Written { name, namespaces, images, digests } = &written;
+    fn try_from(mut written: Written) -> Result<Self, ExemptionError> {
+        let Written { name, namespaces, images, digests, host_paths } = &written;
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
         let is_named = (1..=63).contains(&name.len()) && name.bytes().all(plain);
-        let is_bounded = !(namespaces.is_empty() && images.is_empty() && digests.is_empty());
+        let is_bounded =
+            !(namespaces.is_empty() && images.is_empty() && digests.is_empty() && host_paths.is_empty());
         ensure!(is_named && is_bounded, UnboundedSnafu { name });
         if let Some(found) = namespaces.iter().find(|namespace| !is_dns_label(namespace)) {
             return NamespaceSnafu { name, found }.fail();
         }
+        let is_path = |path: &str| {
+            path.starts_with('/')
+                && path.len() <= host_path::LONGEST
+                && !path.split('/').any(|part| part == "..")
+        };
+        if let Some(found) = host_paths.iter().find(|path| !is_path(path)) {
+            return HostPathSnafu { name, found }.fail();
+        }
+        written.host_paths = host_paths.iter().map(|path| host_path::normalized(path)).collect();
         Ok(Self(written))
     }
 }
@@ -100,6 +125,11 @@ impl Exemption {
     /// Whether it covers the image of an auditor in this namespace, so that nobody has to be asked about it.
     #[must_use]
     pub fn covers_image(&self, namespace: &str, image: Option<&ImageReference>) -> bool {
+        self.0.host_paths.is_empty() && self.applies(namespace, image)
+    }
+
+    /// Whether its namespaces, images and digests allow for a container with this image.
+    pub(crate) fn applies(&self, namespace: &str, image: Option<&ImageReference>) -> bool {
         let Written { namespaces, images, digests, .. } = &self.0;
         let of_image = images.is_empty() && digests.is_empty()
             || image.is_some_and(|image| {
@@ -110,13 +140,17 @@ impl Exemption {
         of_image && (namespaces.is_empty() || namespaces.iter().any(|name| name == namespace))
     }
 
-    /// Whether it covers the finding, which is about a container with this image.
-    pub(crate) fn covers(&self, namespace: &str, finding: &Finding, image: Option<&ImageReference>) -> bool {
-        let is_of_namespace = self.0.images.is_empty() && self.0.digests.is_empty();
-        match finding.problem.check() {
+    /// Whether it covers the problem of a container or pod to which it [applies](Self::applies).
+    pub(crate) fn covers(&self, problem: &Problem) -> bool {
+        let Written { images, digests, host_paths, .. } = &self.0;
+        if !host_paths.is_empty() {
+            let Problem::HostPath { path, .. } = problem else { return false };
+            return host_paths.iter().any(|folder| host_path::is_within(path, folder));
+        }
+        match problem.check() {
             Check::BreakGlass => false,
-            Check::Chain | Check::Labels if !is_of_namespace => false,
-            _ => self.covers_image(namespace, image),
+            Check::Chain | Check::Labels => images.is_empty() && digests.is_empty(),
+            Check::Images | Check::Bypass => true,
         }
     }
 }

@@ -7,6 +7,21 @@ use lucid_chain::PodChoices;
 use crate::auditors::Place;
 use crate::text::{self, Excerpt, shown};
 
+/// Capabilities that may be added beside a chain: those of the Pod Security level `baseline` without SETUID and SETFCAP, by
+/// which a process becomes an auditor's user, and MKNOD.
+pub(crate) const CAPABILITIES: [&str; 10] = [
+    "AUDIT_WRITE",
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "NET_BIND_SERVICE",
+    "SETGID",
+    "SETPCAP",
+    "SYS_CHROOT",
+];
+
 /// What a finding does to a pod where the policy is enforced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
@@ -113,11 +128,17 @@ pub enum Problem {
     Root,
     /// It is privileged.
     Privileged,
-    /// It has a capability that leads around the network rules.
+    /// It adds a capability that is not allowed beside a chain.
     Capability {
         /// Its name, without the prefix `CAP_`.
         name: String,
     },
+    /// It keeps NET_RAW, which container runtimes grant by default.
+    NetRaw,
+    /// It can gain privileges by setuid files.
+    PrivilegeEscalation,
+    /// It is a native sidecar that starts before the rules for outbound traffic are installed.
+    StartsBeforeRules,
     /// It declares the port that an auditor listens on.
     AuditorPort {
         /// The port.
@@ -145,14 +166,12 @@ pub enum Problem {
         /// The name.
         name: String,
     },
-    /// It mounts a part of the node from which auditors are within reach.
+    /// It mounts a path of the node that is not configured.
     HostPath {
         /// The volume.
         volume: String,
-        /// What is mounted of the node.
+        /// The path of the node.
         path: String,
-        /// The path of the node that this is above, at or below.
-        kept: &'static str,
     },
     /// Its `/proc` is not masked: it can write the pod's network settings.
     UnmaskedProc,
@@ -257,7 +276,9 @@ impl Problem {
             Self::AuditorUid { .. } => "AuditorUid",
             Self::Root => "Root",
             Self::Privileged => "Privileged",
-            Self::Capability { .. } => "Capability",
+            Self::Capability { .. } | Self::NetRaw => "Capability",
+            Self::PrivilegeEscalation => "PrivilegeEscalation",
+            Self::StartsBeforeRules => "StartsBeforeRules",
             Self::AuditorPort { .. } => "AuditorPort",
             Self::HostNetwork => "HostNetwork",
             Self::HostPid => "HostPID",
@@ -301,6 +322,9 @@ impl Problem {
             | Self::Root
             | Self::Privileged
             | Self::Capability { .. }
+            | Self::NetRaw
+            | Self::PrivilegeEscalation
+            | Self::StartsBeforeRules
             | Self::AuditorPort { .. }
             | Self::HostNetwork
             | Self::HostPid
@@ -380,9 +404,23 @@ impl fmt::Display for Problem {
                  another runAsUser, or capabilities.drop with SETUID or ALL",
             ),
             Self::Privileged => f.write_str("it is privileged and can change the network rules of the chain"),
-            Self::Capability { name } => {
-                write!(f, "it has the capability {}, which leads around the chain", Excerpt(name))
-            }
+            Self::Capability { name } => write!(
+                f,
+                "it adds the capability {}, which is not allowed beside an auditor chain: accepted are {}",
+                Excerpt(name),
+                CAPABILITIES.join(", ")
+            ),
+            Self::NetRaw => f.write_str(
+                "it keeps the capability NET_RAW, with which it can write into connections past the chain: accepted is \
+                 capabilities.drop with NET_RAW or ALL",
+            ),
+            Self::PrivilegeEscalation => f.write_str(
+                "it can become an auditor's user by a setuid file: accepted is allowPrivilegeEscalation: false",
+            ),
+            Self::StartsBeforeRules => f.write_str(
+                "it is a native sidecar that starts before the rules for outbound traffic are installed, and can open \
+                 connections that pass the chain: accepted is a container of spec.containers",
+            ),
             Self::AuditorPort { port, auditor } => {
                 write!(f, "it declares port {port}, on which auditor {auditor} listens, and can stand in its place")
             }
@@ -407,10 +445,9 @@ impl fmt::Display for Problem {
                  as well: accepted is any other hostname",
                 Excerpt(name)
             ),
-            Self::HostPath { volume, path, kept } => write!(
+            Self::HostPath { volume, path } => write!(
                 f,
-                "volume {} mounts {} of the node, from where the auditors can be reached: accepted are paths that are not \
-                 above, at or below {kept}",
+                "volume {} mounts {} of the node: accepted are hostPaths of an exemption",
                 Excerpt(volume),
                 Excerpt(path)
             ),

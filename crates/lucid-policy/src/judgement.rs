@@ -3,6 +3,7 @@
 use crate::break_glass::BreakGlass;
 use crate::exemptions::Exempted;
 use crate::finding::{Check, Finding, Problem, Severity};
+use crate::findings::Findings;
 use crate::policy::Mode;
 use crate::subject::Workload;
 
@@ -42,9 +43,12 @@ const MOST_REASONS: usize = 32;
 pub struct Judgement {
     /// The mode that was in force.
     pub mode: EffectiveMode,
-    /// What is wrong: images first, in the order of the pod's lists.
+    /// What is wrong: images first, in the order of the pod's lists. At most 64; refusals before warnings where there are
+    /// more.
     pub findings: Vec<Finding>,
-    /// What would be wrong, had it not been exempt.
+    /// Number of findings beyond those in `findings`.
+    pub unlisted: usize,
+    /// What would be wrong, had it not been exempt. At most 64.
     pub exempted: Vec<Exempted>,
     /// Whether the pod breaks the glass.
     pub break_glass: BreakGlass,
@@ -52,6 +56,7 @@ pub struct Judgement {
     pub ticket: Option<String>,
     /// Whether the policy refuses the pod, or pods of the template, whatever becomes of it.
     pub would_deny: bool,
+    unlisted_refusals: usize,
     configured: Mode,
     workload: Workload,
 }
@@ -60,11 +65,11 @@ impl Judgement {
     pub(crate) fn new(
         configured: Mode,
         workload: Workload,
-        findings: Vec<Finding>,
-        exempted: Vec<Exempted>,
+        findings: Findings<'_>,
         break_glass: BreakGlass,
         ticket: Option<String>,
     ) -> Self {
+        let Findings { kept: findings, unlisted, exempted, .. } = findings;
         let would_deny = findings.iter().any(|finding| finding.severity == Severity::Refuse);
         let mode = match configured {
             _ if break_glass == BreakGlass::Opened => EffectiveMode::BreakGlass,
@@ -75,7 +80,18 @@ impl Judgement {
             }
             Mode::Images | Mode::Audit => EffectiveMode::Audit,
         };
-        Self { mode, findings, exempted, break_glass, ticket, would_deny, configured, workload }
+        Self {
+            mode,
+            findings,
+            unlisted: unlisted.warnings + unlisted.refusals,
+            exempted,
+            break_glass,
+            ticket,
+            would_deny,
+            unlisted_refusals: unlisted.refusals,
+            configured,
+            workload,
+        }
     }
 
     /// The findings for which the pod is refused, or pods of the template would be.
@@ -94,11 +110,12 @@ impl Judgement {
     #[must_use]
     pub fn denial(&self) -> Option<String> {
         let mut reasons: Vec<_> = self.refusing().take(MOST_REASONS).map(Finding::to_string).collect();
-        match self.refusing().count() - reasons.len() {
+        let unlisted = if self.configured == Mode::Enforce { self.unlisted_refusals } else { 0 };
+        match self.refusing().count() - reasons.len() + unlisted {
             0 => {}
             more => reasons.push(format!("and {more} more")),
         }
-        (self.workload.is_pod() && !reasons.is_empty()).then(|| reasons.join("; "))
+        (self.workload.is_pod() && self.refuses()).then(|| reasons.join("; "))
     }
 
     /// The findings that users are told of. Where nobody has chosen a mode, every pod of the cluster lacks the required label:
@@ -134,6 +151,9 @@ impl Judgement {
                 }
                 (_, Severity::Refuse) => format!("admission mode enforce would refuse: {finding}"),
             });
+        }
+        if self.unlisted > 0 {
+            warnings.push(format!("and {} more findings", self.unlisted));
         }
         warnings
     }

@@ -3,7 +3,9 @@
 use lucid_chain::{keys, nearest};
 
 use crate::case::Case;
-use crate::finding::{Finding, Problem};
+use crate::finding::Problem;
+use crate::findings::Findings;
+use crate::text;
 
 /// A label that every pod has to have, and its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,37 +40,41 @@ const ANNOTATIONS: [&str; 10] = [
 ];
 /// How many edits make a name another one.
 const EDITS: usize = 2;
+/// Most labels, and most annotations, that are compared with the names above. Each takes some microseconds.
+const MOST_KEYS: usize = 256;
 
 impl Case<'_> {
-    pub(crate) fn label_findings(&self, required: Option<&RequiredLabel>) -> Vec<Finding> {
-        let mut findings: Vec<_> =
-            required.and_then(|required| self.required_label(required)).into_iter().collect();
+    pub(crate) fn label_findings(&self, required: Option<&RequiredLabel>, findings: &mut Findings<'_>) {
+        let pod = findings.pod();
+        if let Some(problem) = required.and_then(|required| self.required_label(required)) {
+            findings.add(&pod, problem);
+        }
         // Whoever is to have a chain should hear why there is none, or another one.
         if self.is_secured() && (self.is_created() || !self.is_pod()) {
             let is_required = |key: &str| required.is_some_and(|required| required.key == key);
-            let labels = self.pod().labels().filter(|(key, _)| !is_required(key));
-            findings.extend(labels.filter_map(|(key, _)| misspelt("label", key)));
-            findings.extend(self.pod().annotations().filter_map(|(key, _)| misspelt("annotation", key)));
+            let labels = self.pod().labels().take(MOST_KEYS).filter(|(key, _)| !is_required(key));
+            let annotations = self.pod().annotations().take(MOST_KEYS);
+            let labels = labels.filter_map(|(key, _)| misspelt("label", key));
+            let annotations = annotations.filter_map(|(key, _)| misspelt("annotation", key));
+            labels.chain(annotations).for_each(|problem| findings.add(&pod, problem));
         }
-        findings
     }
 
-    fn required_label(&self, required: &RequiredLabel) -> Option<Finding> {
+    fn required_label(&self, required: &RequiredLabel) -> Option<Problem> {
         let RequiredLabel { key, values } = required;
         if self.is_label_old(key) {
             return None;
         }
         let (key, accepted) = (key.clone(), values.clone());
-        let problem = match self.pod().label(&key) {
-            None => Problem::TierMissing { key, accepted },
-            Some(found) if values.is_empty() || values.iter().any(|value| value == found) => return None,
-            Some(found) => Problem::TierInvalid { key, found: found.to_owned(), accepted },
-        };
-        Some(Finding::new(None, problem))
+        match self.pod().label(&key) {
+            None => Some(Problem::TierMissing { key, accepted }),
+            Some(found) if values.is_empty() || values.iter().any(|value| value == found) => None,
+            Some(found) => Some(Problem::TierInvalid { key, found: text::kept(found), accepted }),
+        }
     }
 }
 
-fn misspelt(list: &'static str, key: &str) -> Option<Finding> {
+fn misspelt(list: &'static str, key: &str) -> Option<Problem> {
     let (own, others, other): (&[&str], &[&str], _) = match list {
         "label" => (&LABELS, &ANNOTATIONS, "annotation"),
         _ => (&ANNOTATIONS, &LABELS, "label"),
@@ -90,5 +96,5 @@ fn misspelt(list: &'static str, key: &str) -> Option<Finding> {
         (None, Some(meant)) => format!("{other} {meant}"),
         (None, None) => return None,
     };
-    Some(Finding::new(None, Problem::Misspelt { list, key: key.to_owned(), meant }))
+    Some(Problem::Misspelt { list, key: text::kept(key), meant })
 }

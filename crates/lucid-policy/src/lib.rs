@@ -73,6 +73,7 @@ mod case;
 mod chain;
 mod exemptions;
 mod finding;
+mod findings;
 mod judgement;
 mod labels;
 mod policy;

@@ -8,10 +8,12 @@ use lucid_notary::{Checked, Digest, Verdict};
 use crate::auditors::{AuditorContainer, Auditors};
 use crate::break_glass::{BreakGlass, Permission, Tickets};
 use crate::case::Case;
-use crate::exemptions::{Exempted, Exemption};
-use crate::finding::{Check, Finding, Location, Problem, Severity};
+use crate::exemptions::Exemption;
+use crate::finding::{Check, Problem, Severity};
+use crate::findings::Findings;
 use crate::judgement::Judgement;
 use crate::labels::RequiredLabel;
+use crate::text;
 
 /// What becomes of an auditor image that is not known to be notarized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,59 +104,35 @@ impl Policy {
         verdicts: &BTreeMap<Digest, Checked>,
         permission: &Permission,
     ) -> Judgement {
-        let mut exempted = Vec::new();
+        let mut findings = Findings::new(self, case.subject.request.namespace);
+        let pod = findings.pod();
         if let Decision::Skipped { reason } = &case.outcome.decision {
             let what =
                 if case.requires_chain { "the chain that the namespace requires" } else { "the chain" };
-            exempted.push(Exempted { by: reason.to_string(), what: what.to_owned() });
+            findings.exempt(&reason.to_string(), || what.to_owned());
         }
-        let mut found: Vec<Finding> = Vec::new();
         for auditor in auditors.iter() {
             let Some(problem) = image_problem(auditor, verdicts) else { continue };
+            let site = findings.site(auditor.place, &auditor.name, &auditor.image);
             let own = auditor.reference.as_ref().is_ok_and(|image| image == case.init_image);
-            let finding = Finding::new(Some(location(auditor)), problem);
-            if own && finding.problem == Problem::MissingDigest {
-                let by = "image of lucid-init as configured".to_owned();
-                exempted.push(Exempted { by, what: finding.to_string() });
+            if own && problem == Problem::MissingDigest {
+                findings.exempt("image of lucid-init as configured", || site.text(problem));
             } else {
-                found.push(finding);
+                findings.add(&site, problem);
             }
         }
-        found.extend(case.chain_findings());
+        case.chain_findings(&mut findings);
         // Resources open no way around a chain.
         if !case.is_resize() {
-            found.extend(case.bypass_findings(self.require_non_root));
+            case.bypass_findings(self.require_non_root, &mut findings);
         }
-        found.extend(case.label_findings(self.required_label.as_ref()));
-        let (break_glass, finding) = self.tickets.judge(case, permission);
-        found.extend(finding);
-
-        let namespace = case.subject.request.namespace;
-        let mut findings = Vec::new();
-        for mut finding in found {
-            if finding.problem.check() == Check::Images && self.strictness == Strictness::Lenient {
-                finding.severity = Severity::Warn;
-            }
-            let image = finding.location.as_ref().filter(|_| !self.exemptions.is_empty());
-            let image = image.and_then(|location| location.image.parse().ok());
-            let covers = |exemption: &&Exemption| exemption.covers(namespace, &finding, image.as_ref());
-            match self.exemptions.iter().find(covers) {
-                Some(exemption) => {
-                    exempted.push(Exempted { by: exemption.name().to_owned(), what: finding.to_string() });
-                }
-                None => findings.push(finding),
-            }
+        case.label_findings(self.required_label.as_ref(), &mut findings);
+        let (break_glass, problem) = self.tickets.judge(case, permission);
+        if let Some(problem) = problem {
+            findings.add(&pod, problem);
         }
-        let ticket = case.ticket().filter(|_| break_glass == BreakGlass::Opened).map(str::to_owned);
-        Judgement::new(self.mode, case.subject.request.workload, findings, exempted, break_glass, ticket)
-    }
-}
-
-fn location(auditor: &AuditorContainer<'_>) -> Location {
-    Location {
-        place: auditor.place,
-        name: auditor.name.clone().into_owned(),
-        image: auditor.image.clone().into_owned(),
+        let ticket = case.ticket().filter(|_| break_glass == BreakGlass::Opened).map(text::kept);
+        Judgement::new(self.mode, case.subject.request.workload, findings, break_glass, ticket)
     }
 }
 
@@ -167,27 +145,19 @@ fn image_problem(auditor: &AuditorContainer<'_>, verdicts: &BTreeMap<Digest, Che
     match verdicts.get(digest).map(|checked| &checked.verdict) {
         Some(Verdict::Notarized) => None,
         Some(Verdict::NotNotarized) => Some(Problem::NotNotarized),
-        Some(Verdict::Unknown { reason }) => Some(Problem::Unverified { reason: reason.clone() }),
+        Some(Verdict::Unknown { reason }) => Some(Problem::Unverified { reason: text::kept(reason) }),
         None => Some(Problem::Unverified { reason: "the Verifier was not asked".to_owned() }),
     }
 }
 
-impl Finding {
-    /// With the severity that the problem has unless the policy says otherwise.
-    pub(crate) fn new(location: Option<Location>, problem: Problem) -> Self {
-        let severity = match &problem {
-            Problem::NotAsInjected { .. } | Problem::LeftoverAuditor | Problem::Misspelt { .. } => {
-                Severity::Warn
-            }
+impl Problem {
+    /// What it does to a pod unless the policy says otherwise.
+    pub(crate) fn severity(&self) -> Severity {
+        match self {
+            Self::NotAsInjected { .. } | Self::LeftoverAuditor | Self::Misspelt { .. } => Severity::Warn,
             // It does not open; whether the pod passes is for what else is wrong to say.
             problem if problem.check() == Check::BreakGlass => Severity::Warn,
             _ => Severity::Refuse,
-        };
-        Self { severity, location, problem }
-    }
-
-    /// The same as a warning.
-    pub(crate) fn lenient(self) -> Self {
-        Self { severity: Severity::Warn, ..self }
+        }
     }
 }

@@ -174,6 +174,16 @@ pub enum SubjectError {
     },
 }
 
+impl SubjectError {
+    /// Kind of the object.
+    #[must_use]
+    pub fn workload(&self) -> Workload {
+        match self {
+            Self::Object { workload, .. } | Self::Pod { workload, .. } => *workload,
+        }
+    }
+}
+
 /// What is wrong, without the place in the JSON: what the user wrote was another text.
 fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
@@ -223,7 +233,13 @@ impl<'a> Request<'a> {
         let is_judged = operation != Operation::Other
             && matches!(self.subresource, None | Some("" | "ephemeralcontainers" | "resize"));
         let Some(object) = self.object.filter(|_| is_judged) else { return Ok(None) };
-        let Some(found) = Part::of(workload, object)? else { return Ok(None) };
+        let Some(found) = Part::of(workload, object)? else {
+            if workload.is_pod() && operation == Operation::Create {
+                // Says that `spec` is missing.
+                PodView::from_json(object).context(PodSnafu { workload })?;
+            }
+            return Ok(None);
+        };
         let before = match self.old_object.filter(|_| operation == Operation::Update) {
             Some(old) => Part::of(workload, old)?,
             None => None,

@@ -10,6 +10,17 @@ const SHOWN: usize = 63;
 pub(crate) const NAME: usize = 63;
 pub(crate) const IMAGE: usize = 512;
 
+/// Most characters of a foreign text that a finding stores.
+const KEPT: usize = 512;
+
+/// A copy of a foreign text for a finding, truncated.
+pub(crate) fn kept(text: &str) -> String {
+    match text.char_indices().nth(KEPT) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
 /// At most `most` characters of a foreign text, with control characters escaped.
 pub(crate) fn shown(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
-use super::{Originals, pointer};
+use super::{ANNOTATIONS_SIZE, Originals, pointer};
 use crate::{keys, pod::PodView};
 
 /// JSON pointers, those into a list with the item's name in place of its number:
@@ -27,8 +27,8 @@ struct Status {
 impl Added {
     /// What an earlier planning added to `pod`.
     pub(crate) fn before(pod: &PodView<'_>) -> Self {
-        let status =
-            pod.annotation(keys::STATUS).and_then(|status| serde_json::from_str::<Status>(status).ok());
+        let status = pod.annotation(keys::STATUS).filter(|status| status.len() <= ANNOTATIONS_SIZE);
+        let status = status.and_then(|status| serde_json::from_str::<Status>(status).ok());
         let Status { added, hardened } = status.unwrap_or_default();
         Self { before: added, now: BTreeSet::new(), originals: hardened }
     }

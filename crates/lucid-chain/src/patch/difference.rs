@@ -44,9 +44,13 @@ impl PlannedContainer {
     }
 }
 
-/// The whole container.
+/// Longest container that is compared, in bytes. A planned one is shorter, also with every character escaped.
+const LONGEST: usize = 256 * 1024;
+
+/// The whole container; `null` when it is too long to be a planned one.
 pub(super) fn json_of(found: &ContainerView<'_>) -> Value {
-    serde_json::from_str(found.json()).unwrap_or_default()
+    let json = Some(found.json()).filter(|json| json.len() <= LONGEST);
+    json.and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default()
 }
 
 /// See [`PlannedContainer::difference`].

@@ -21,7 +21,7 @@ pub use identity::{IdentityForm, PATHS as TOKEN_PATHS, VARIABLES as IDENTITY_ENV
 use crate::{
     catalogue::Auditor,
     keys,
-    plan::{Plan, local_url},
+    plan::{Plan, local_port, local_url},
     pod::{ContainerView, PodView},
     volume,
     warning::Warning,
@@ -255,7 +255,7 @@ impl Plan {
     fn patch_applications(&self, pod: &PodView<'_>, patch: &mut Patch, added: &mut Added) {
         const NAME: &str = "AUDITOR_URL";
         let Some(url) = self.application_url() else { return };
-        let before = self.application_urls_before(pod);
+        let before = self.first_ports_before(pod);
         let names = self.names();
         let applications =
             pod.containers().iter().enumerate().filter(|(_, found)| !names.contains(found.name()));
@@ -278,7 +278,10 @@ impl Plan {
                     continue;
                 }
                 Some((_, Some(value))) if value == url => {}
-                Some((place, Some(value))) if before.contains(value) => {
+                Some((place, Some(value)))
+                    if local_port(value)
+                        .is_some_and(|port| before.contains(&port) && local_url(port) == value) =>
+                {
                     patch.replace(&[&env[..], &[&place.to_string(), "value"]].concat(), json!(url));
                 }
                 Some((_, found)) => patch.warnings.push(Warning::AuditorUrlKept {
@@ -292,12 +295,12 @@ impl Plan {
         }
     }
 
-    /// The addresses of the first auditor as it stands in the pod.
-    fn application_urls_before(&self, pod: &PodView<'_>) -> BTreeSet<String> {
+    /// The ports of the first auditor as it stands in the pod.
+    fn first_ports_before(&self, pod: &PodView<'_>) -> BTreeSet<NonZeroU16> {
         let first = self.containers.first().map(|planned| planned.name.as_str());
         let found = pod.all_containers().filter(|found| Some(found.name()) == first);
         let ports = found.flat_map(ContainerView::ports).filter_map(|port| port.container_port());
-        ports.filter_map(|port| u16::try_from(port).ok()).filter_map(NonZeroU16::new).map(local_url).collect()
+        ports.filter_map(|port| u16::try_from(port).ok()).filter_map(NonZeroU16::new).collect()
     }
 
     /// Adds the volume that auditors and the init container mount in place of a token.

@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
 use snafu::{Snafu, ensure};
 
 use super::PlannedContainer;
 use crate::{
     keys,
     mode::Intercept,
-    pod::{ContainerView, PodView, Text},
+    pod::{ContainerView, PodView, Quantities},
     quantity::Quantity,
     redirect::RedirectError,
 };
@@ -99,7 +98,7 @@ pub(super) fn check_resources<'v, 'a: 'v>(
     auditors: &[PlannedContainer],
 ) -> Result<(), ImpossibleReason> {
     let Some(room) = pod.resources() else { return Ok(()) };
-    let size = |list: Option<&BTreeMap<Text<'_>, Value>>, name: &str| Quantity::from_json(list?.get(name)?);
+    let size = |list: Option<&Quantities<'_>>, name: &str| quantity(list?, name);
 
     // The limit of each container may not exceed the pod's.
     for (name, limit) in auditors.iter().flat_map(|auditor| &auditor.auditor.resources().limits) {
@@ -119,9 +118,9 @@ pub(super) fn check_resources<'v, 'a: 'v>(
         *sum = sum.saturating_add(Quantity::parse(request).unwrap_or(Quantity::ZERO));
     }
     for container in others {
-        let container: Value = serde_json::from_str(container.json()).unwrap_or_default();
+        let requests = container.requests();
         for (name, sum) in &mut requested {
-            let request = Quantity::from_json(&container["resources"]["requests"][*name]);
+            let request = quantity(&requests, name);
             *sum = sum.saturating_add(request.unwrap_or(Quantity::ZERO));
         }
     }
@@ -134,6 +133,14 @@ pub(super) fn check_resources<'v, 'a: 'v>(
         }
     }
     Ok(())
+}
+
+/// Longest quantity that is read, in bytes of JSON.
+const LONGEST: usize = 1024;
+
+fn quantity(list: &Quantities<'_>, name: &str) -> Option<Quantity> {
+    let json = list.get(name).map(|value| value.get()).filter(|json| json.len() <= LONGEST)?;
+    Quantity::from_json(&serde_json::from_str(json).ok()?)
 }
 
 fn ensure_room(

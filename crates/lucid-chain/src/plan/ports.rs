@@ -253,12 +253,12 @@ pub(super) fn assign(
     let mut taken = BTreeMap::new();
     let foreign = |found: &&ContainerView<'_>| !planned.are_planned(found.name());
     for container in pod.containers().iter().filter(foreign) {
-        declare(&mut taken, container, PortHolder::Container);
+        declare(&mut taken, container, Holder::Container);
     }
     for container in pod.init_containers().iter().filter(foreign) {
-        declare(&mut taken, container, PortHolder::InitContainer);
+        declare(&mut taken, container, Holder::InitContainer);
     }
-    taken.entry(model).or_insert(PortHolder::Model);
+    taken.entry(model).or_insert(Holder::Model);
 
     // What is taken stays taken.
     let mut spares = spares();
@@ -268,27 +268,47 @@ pub(super) fn assign(
         let (port, reason) = match taken.get(&declared) {
             None => (declared, PortReason::Declared),
             Some(by) => {
-                let reason = PortReason::Taken { declared, by: by.clone() };
+                let reason = PortReason::Taken { declared, by: by.owned() };
                 let port = spares
                     .find(|port| !taken.contains_key(port))
                     .ok_or_else(|| ImpossibleReason::NoFreePort { container: name.clone() })?;
                 (port, reason)
             }
         };
-        taken.insert(port, PortHolder::Auditor(name.clone()));
+        taken.insert(port, Holder::Auditor(name));
         ports.push((port, reason));
     }
     Ok(ports)
 }
 
-fn declare(
-    taken: &mut BTreeMap<NonZeroU16, PortHolder>,
-    container: &ContainerView<'_>,
-    holder: impl Fn(String) -> PortHolder,
+/// A [`PortHolder`] that borrows its name: a container can declare every port there is.
+#[derive(Clone, Copy)]
+enum Holder<'v> {
+    Model,
+    Container(&'v str),
+    InitContainer(&'v str),
+    Auditor(&'v str),
+}
+
+impl Holder<'_> {
+    fn owned(self) -> PortHolder {
+        match self {
+            Self::Model => PortHolder::Model,
+            Self::Container(name) => PortHolder::Container(name.to_owned()),
+            Self::InitContainer(name) => PortHolder::InitContainer(name.to_owned()),
+            Self::Auditor(name) => PortHolder::Auditor(name.to_owned()),
+        }
+    }
+}
+
+fn declare<'v>(
+    taken: &mut BTreeMap<NonZeroU16, Holder<'v>>,
+    container: &'v ContainerView<'_>,
+    holder: fn(&'v str) -> Holder<'v>,
 ) {
     let numbers = container.ports().flat_map(|port: &PortView<'_>| [port.container_port(), port.host_port()]);
     for port in numbers.filter_map(usable) {
-        taken.entry(port).or_insert_with(|| holder(container.name().to_owned()));
+        taken.entry(port).or_insert_with(|| holder(container.name()));
     }
 }
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
 use super::{
+    Quantities, RawResources, check_count, check_name,
     json::{Object, PodError, Text, decode},
     probe::RawProbe,
 };
@@ -80,6 +81,18 @@ impl<'a> ContainerView<'a> {
     /// The whole container as it stands in the pod.
     pub fn json(&self) -> &'a str {
         self.raw.get()
+    }
+
+    /// `resources.requests`; empty when it cannot be read.
+    pub(crate) fn requests(&self) -> Quantities<'a> {
+        #[derive(Deserialize)]
+        struct Container<'a> {
+            #[serde(borrow)]
+            resources: Option<RawResources<'a>>,
+        }
+
+        let container = serde_json::from_str::<Container<'a>>(self.raw.get()).ok();
+        container.and_then(|container| container.resources?.requests).unwrap_or_default()
     }
 
     pub(crate) fn has_env(&self) -> bool {
@@ -164,11 +177,14 @@ pub(super) fn containers<'a>(
     raw: Vec<&'a RawValue>,
     parent: &str,
 ) -> Result<Vec<ContainerView<'a>>, PodError> {
+    check_count(parent, raw.len())?;
     let view = |(index, raw): (usize, &'a RawValue)| {
-        let parent = || format!("{parent}[{index}]");
-        let fields = serde_json::from_str(raw.get()).or_else(|_| decode(raw.get().as_bytes(), parent));
+        let path = || format!("{parent}[{index}]");
+        let fields = serde_json::from_str(raw.get()).or_else(|_| decode(raw.get().as_bytes(), path));
         let Object(fields) = fields?;
-        Ok(ContainerView { fields, raw })
+        let container = ContainerView { fields, raw };
+        check_name(parent, index, container.name())?;
+        Ok(container)
     };
     raw.into_iter().enumerate().map(view).collect()
 }

@@ -26,6 +26,10 @@ pub struct PodError {
 }
 
 impl PodError {
+    pub(super) fn new(path: impl Into<String>, problem: impl fmt::Display) -> Self {
+        Self { path: path.into(), source: de::Error::custom(problem) }
+    }
+
     /// JSON path of the offending value, such as `spec.containers[0].ports[1].containerPort`.
     pub fn path(&self) -> &str {
         &self.path

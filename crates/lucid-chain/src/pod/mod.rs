@@ -8,7 +8,7 @@ mod probe;
 use std::{collections::BTreeMap, ops::Deref};
 
 use serde::Deserialize;
-use serde_json::{Value, value::RawValue};
+use serde_json::value::RawValue;
 
 pub use container::{ContainerView, PortView};
 pub use json::PodError;
@@ -30,6 +30,7 @@ pub struct PodView<'a> {
     host_pid: bool,
     host_ipc: bool,
     hostname: Option<Text<'a>>,
+    hostname_override: Option<Text<'a>>,
     host_aliases: Vec<Object<HostAlias<'a>>>,
     shares_processes: bool,
     privileges: Option<Object<Privileges<'a>>>,
@@ -48,13 +49,20 @@ impl<'a> PodView<'a> {
     /// Reads the JSON of a pod, given as text or bytes.
     ///
     /// # Errors
-    /// [`PodError`] with the JSON path when the text is no JSON object or a field that planning
-    /// reads has the wrong type.
+    /// [`PodError`] with the JSON path when the text is no JSON object, has no `spec`, a field that planning
+    /// reads has the wrong type, or a list or name is longer than any node could run: 1,024 containers of each kind, 1,024
+    /// volumes, 253 bytes of a container's or volume's name. The bounds keep the cost of a pod linear in its size.
     pub fn from_json(json: &'a (impl AsRef<[u8]> + ?Sized)) -> Result<Self, PodError> {
         let json = json.as_ref();
         let pod: Object<RawPod<'a>> = serde_json::from_slice(json).or_else(|_| decode(json, String::new))?;
         let Object(pod) = pod;
-        let Object(spec) = pod.spec.unwrap_or_default();
+        let Some(Object(spec)) = pod.spec else { return Err(PodError::new("spec", "missing")) };
+        let has_volumes = spec.volumes.is_some();
+        let volumes = spec.volumes.unwrap_or_default();
+        check_count("spec.volumes", volumes.len())?;
+        for (index, Object(volume)) in volumes.iter().enumerate() {
+            check_name("spec.volumes", index, volume.name())?;
+        }
         Ok(Self {
             metadata: pod.metadata.map(|Object(metadata)| metadata),
             restart_policy: spec.restart_policy,
@@ -66,6 +74,7 @@ impl<'a> PodView<'a> {
             host_pid: spec.host_pid.unwrap_or_default(),
             host_ipc: spec.host_ipc.unwrap_or_default(),
             hostname: spec.hostname,
+            hostname_override: spec.hostname_override,
             host_aliases: spec.host_aliases.unwrap_or_default(),
             shares_processes: spec.share_process_namespace.unwrap_or_default(),
             privileges: spec.security_context,
@@ -73,8 +82,8 @@ impl<'a> PodView<'a> {
             pull_secrets: spec.image_pull_secrets,
             has_init_containers: spec.init_containers.is_some(),
             resources: spec.resources.map(|Object(resources)| resources),
-            has_volumes: spec.volumes.is_some(),
-            volumes: spec.volumes.unwrap_or_default(),
+            has_volumes,
+            volumes,
             containers: containers(spec.containers.unwrap_or_default(), "spec.containers")?,
             init_containers: containers(spec.init_containers.unwrap_or_default(), "spec.initContainers")?,
             ephemeral_containers: containers(
@@ -147,6 +156,11 @@ impl<'a> PodView<'a> {
     /// `spec.hostname`, or else the name of the pod: what the pod's own address is called in its hosts file.
     pub fn hostname(&self) -> Option<&str> {
         self.hostname.as_deref().filter(|name| !name.is_empty()).or(self.name())
+    }
+
+    /// `spec.hostnameOverride` (KEP-4762), which replaces [`hostname`](Self::hostname) in the pod's hosts file.
+    pub fn hostname_override(&self) -> Option<&str> {
+        self.hostname_override.as_deref()
     }
 
     /// Address and name of each entry that `spec.hostAliases` adds to the pod's hosts file.
@@ -279,7 +293,7 @@ struct Metadata<'a> {
     annotations: Option<BTreeMap<Text<'a>, Text<'a>>>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RawSpec<'a> {
     #[serde(borrow)]
@@ -296,6 +310,8 @@ struct RawSpec<'a> {
     host_ipc: Option<bool>,
     #[serde(borrow)]
     hostname: Option<Text<'a>>,
+    #[serde(borrow)]
+    hostname_override: Option<Text<'a>>,
     #[serde(borrow)]
     host_aliases: Option<Vec<Object<HostAlias<'a>>>>,
     share_process_namespace: Option<bool>,
@@ -317,13 +333,16 @@ struct RawSpec<'a> {
     ephemeral_containers: Option<Vec<&'a RawValue>>,
 }
 
-/// Quantities by resource name; a quantity may be written as a number too.
-#[derive(Debug, Clone, Deserialize)]
+/// JSON of quantities by resource name; a quantity may be written as a number too.
+pub(crate) type Quantities<'a> = BTreeMap<Text<'a>, &'a RawValue>;
+
+/// `resources`.
+#[derive(Debug, Clone, Default, Deserialize)]
 pub(crate) struct RawResources<'a> {
     #[serde(borrow)]
-    pub(crate) requests: Option<BTreeMap<Text<'a>, Value>>,
+    pub(crate) requests: Option<Quantities<'a>>,
     #[serde(borrow)]
-    pub(crate) limits: Option<BTreeMap<Text<'a>, Value>>,
+    pub(crate) limits: Option<Quantities<'a>>,
 }
 
 /// One entry of `hostAliases`.
@@ -333,6 +352,26 @@ struct HostAlias<'a> {
     ip: Option<Text<'a>>,
     #[serde(borrow)]
     hostnames: Option<Vec<Text<'a>>>,
+}
+
+/// Most containers of each kind, and most volumes, of a pod.
+const MAX_ITEMS: usize = 1024;
+/// Longest name of a container or volume: a DNS subdomain (RFC 1123).
+const MAX_NAME: usize = 253;
+
+fn check_count(path: &str, found: usize) -> Result<(), PodError> {
+    if found > MAX_ITEMS {
+        return Err(PodError::new(path, format_args!("found {found} items, accepted at most {MAX_ITEMS}")));
+    }
+    Ok(())
+}
+
+fn check_name(list: &str, index: usize, name: &str) -> Result<(), PodError> {
+    if name.len() > MAX_NAME {
+        let problem = format_args!("found {} bytes, accepted at most {MAX_NAME}", name.len());
+        return Err(PodError::new(format!("{list}[{index}].name"), problem));
+    }
+    Ok(())
 }
 
 fn pairs<'t>(map: Option<&'t BTreeMap<Text<'_>, Text<'_>>>) -> impl Iterator<Item = (&'t str, &'t str)> {

@@ -11,6 +11,9 @@ use crate::text::{Excerpt, Line};
 /// The version of the JSON form that this build writes, and the only one it reads.
 pub const VERSION: u64 = 1;
 
+/// Longest text that is read, in bytes. A chain of 128 auditors takes some 4 KiB.
+const LONGEST: usize = 64 * 1024;
+
 /// What every version has in common.
 #[derive(Deserialize)]
 struct Versioned {
@@ -55,6 +58,8 @@ impl Redirect {
     ///
     /// [`RedirectError`] says which field, what was found and what is accepted.
     pub fn from_json(json: &str) -> Result<Self, RedirectError> {
+        let problem = || format!("found {} bytes, accepted at most {LONGEST}", json.len());
+        ensure!(json.len() <= LONGEST, JsonSnafu { problem: problem() });
         // Another version may have other fields: its number says more than the first of these.
         let Versioned { version } = read(json)?;
         ensure!(version == VERSION, VersionSnafu { found: version });

@@ -278,7 +278,7 @@ fn a_pod_that_no_chain_fits_into_is_impossible() {
             (other, _) => panic!("{pod}: {other:?}"),
         }
     }
-    let bare = json!({"metadata": {"labels": {keys::SECURED_LABEL: "true"}}});
+    let bare = json!({"metadata": {"labels": {keys::SECURED_LABEL: "true"}}, "spec": {}});
     assert_eq!(outcome(&bare).decision, Decision::Impossible { reason: ImpossibleReason::NoContainers });
 }
 

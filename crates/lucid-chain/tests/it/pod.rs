@@ -1,6 +1,6 @@
 //! Reading a pod's JSON.
 
-use lucid_chain::{ContainerView, PodView};
+use lucid_chain::{ContainerView, MountView, PodView};
 
 #[test]
 fn only_what_planning_reads_is_kept_and_the_rest_is_skipped() {
@@ -35,8 +35,8 @@ fn only_what_planning_reads_is_kept_and_the_rest_is_skipped() {
 #[test]
 fn what_is_absent_or_null_is_empty() {
     let pods = [
-        "{}",
-        r#"{"metadata": null, "spec": null}"#,
+        r#"{"spec": {}}"#,
+        r#"{"metadata": null, "spec": {}}"#,
         r#"{"metadata": {"name": null, "labels": null, "annotations": null, "creationTimestamp": null},
             "spec": {"containers": null, "initContainers": null, "ephemeralContainers": null, "hostNetwork": null}}"#,
         r#"{"metadata": {}, "spec": {"containers": []}}"#,
@@ -48,14 +48,31 @@ fn what_is_absent_or_null_is_empty() {
     }
     let pod = PodView::from_json(r#"{"spec": {"containers": [{"name": null, "ports": null, "env": null}]}}"#);
     assert_eq!(pod.unwrap().containers()[0].name(), "");
-    let json = r#"{"metadata": {"labels": {"a": null}, "annotations": {"a": null}}}"#;
+    let json = r#"{"metadata": {"labels": {"a": null}, "annotations": {"a": null}}, "spec": {}}"#;
     let pod = PodView::from_json(json).unwrap();
     assert_eq!((pod.label("a"), pod.annotation("a")), (Some(""), Some("")));
 }
 
 #[test]
+fn lists_and_names_are_bounded() {
+    for list in ["containers", "initContainers", "ephemeralContainers", "volumes"] {
+        let pod = |count: usize| format!(r#"{{"spec": {{"{list}": [{}{{}}]}}}}"#, "{},".repeat(count - 1));
+        assert!(PodView::from_json(&pod(1024)).is_ok(), "{list}");
+        let error = PodView::from_json(&pod(1025)).unwrap_err().to_string();
+        let expected =
+            format!("failed to read the pod at spec.{list}: found 1025 items, accepted at most 1024");
+        assert_eq!(error, expected);
+        let named = |length| format!(r#"{{"spec": {{"{list}": [{{"name": "{}"}}]}}}}"#, "a".repeat(length));
+        assert!(PodView::from_json(&named(253)).is_ok(), "{list}");
+        assert_eq!(PodView::from_json(&named(254)).unwrap_err().path(), format!("spec.{list}[0].name"));
+    }
+}
+
+#[test]
 fn an_error_names_the_json_path() {
-    let cases: [(&str, &str); 11] = [
+    let cases: [(&str, &str); 13] = [
+        ("{}", "spec"),
+        (r#"{"spec": null}"#, "spec"),
         (r#"{"metadata": {"annotations": {"a.b/c": 1}}}"#, "metadata.annotations.a.b/c"),
         (r#"{"metadata": {"labels": ["a"]}}"#, "metadata.labels"),
         (r#"{"metadata": ["a", "b", "c", {}, {}]}"#, "metadata"),
@@ -123,8 +140,8 @@ fn a_view_tells_what_a_container_may_do_and_which_images_are_volumes() {
     let targets = pod.ephemeral_containers().iter().map(ContainerView::target);
     assert_eq!(targets.collect::<Vec<_>>(), [Some("a"), None]);
     let [a, b, c] = pod.containers() else { panic!("three containers") };
-    let mounts = a.mounts().map(|mount| (mount.volume(), mount.sub_path()));
-    assert_eq!(mounts.collect::<Vec<_>>(), [("files", ""), ("logs", "a/b")]);
+    let mounts = a.mounts().map(MountView::volume);
+    assert_eq!(mounts.collect::<Vec<_>>(), ["files", "logs"]);
     let a = a.privileges().unwrap();
     assert_eq!(a.proc_mount(), "Unmasked");
     assert_eq!((a.run_as_user(), a.is_privileged()), (Some(0), true));

@@ -5,12 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Whether the name is one that everybody takes for this very pod: `localhost` first of all, by which each auditor calls the
 /// next one.
 pub(super) fn is_loopback_name(name: &str) -> bool {
-    let name = name.trim_end_matches('.').to_ascii_lowercase();
+    let name = name.trim_end_matches('.');
     // RFC 6761, 6.3; the kubelet writes the others to each hosts file, or distributions do.
-    name == "localhost"
-        || name.ends_with(".localhost")
+    let last = name.rsplit('.').next().unwrap_or_default();
+    last.eq_ignore_ascii_case("localhost")
         || ["localhost.localdomain", "localhost6", "localhost6.localdomain6", "ip6-localhost", "ip6-loopback"]
-            .contains(&name.as_str())
+            .iter()
+            .any(|known| name.eq_ignore_ascii_case(known))
         || name.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
 }
 

@@ -1,26 +1,20 @@
 //! What can get around a chain.
 
 mod host_alias;
-mod host_path;
+pub(crate) mod host_path;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lucid_chain::{ContainerView, Warning, keys};
+use lucid_chain::{ContainerView, MountView, Plan, Warning, keys};
 
 use crate::auditors::Place;
-use crate::case::{Case, location, says_auditor};
-use crate::finding::{Finding, Location, Problem};
+use crate::case::{Case, says_auditor, says_init};
+use crate::finding::{CAPABILITIES, Problem};
+use crate::findings::{Findings, Site};
+use crate::text;
 
-/// Capabilities that change network rules, take another user's place, read what processes or files of the node hold, or open
-/// the way to these.
-const CAPABILITIES: [&str; 8] =
-    ["ALL", "NET_ADMIN", "SETUID", "SYS_ADMIN", "SYS_MODULE", "BPF", "PERFMON", "DAC_READ_SEARCH"];
-/// Those of them that leave something behind in the pod's network: rules that are there before ours count before ours, for a
-/// connection is translated once.
-const LASTING: [&str; 5] = ["ALL", "NET_ADMIN", "SYS_ADMIN", "SYS_MODULE", "BPF"];
-/// Those that are worth a warning. NET_RAW every container has that does not drop it, so to refuse who writes it down would
-/// stop nobody; SYS_PTRACE, which `kubectl debug` asks for, reaches only processes that the container sees anyway.
-const DOUBTFUL: [&str; 2] = ["NET_RAW", "SYS_PTRACE"];
+/// Pod annotation: with the value `true` containers keep their privileges.
+const KEEP_PRIVILEGES: &str = "lucid.computing/keep-privileges";
 
 /// What containers are compared with.
 struct Chain<'p> {
@@ -30,8 +24,12 @@ struct Chain<'p> {
     users: BTreeMap<i64, &'p str>,
     /// Names of the containers of the chain.
     names: BTreeSet<&'p str>,
-    /// What of the node is mounted, by volume.
-    host_paths: BTreeMap<&'p str, &'p str>,
+    /// Normalized paths of the node, by volume.
+    host_paths: BTreeMap<&'p str, String>,
+    /// Whether network rules redirect traffic to it.
+    redirects: bool,
+    /// Whether containers must not be able to be root or gain privileges.
+    require_non_root: bool,
 }
 
 /// The problem with an annotation that the pod's author may not set.
@@ -45,58 +43,72 @@ fn choice_problem(warning: &Warning) -> Option<Problem> {
 
 impl Case<'_> {
     /// What of a secured pod can get around its chain. `require_non_root` asks of containers that they cannot be root.
-    pub(crate) fn bypass_findings(&self, require_non_root: bool) -> Vec<Finding> {
-        let mut findings = Vec::new();
+    pub(crate) fn bypass_findings(&self, require_non_root: bool, findings: &mut Findings<'_>) {
+        let of_pod = findings.pod();
         let is_new = self.is_created() || !self.is_pod();
         if is_new {
-            let choices = self.outcome.warnings.iter().filter_map(choice_problem);
-            findings.extend(choices.map(|problem| Finding::new(None, problem)));
+            for problem in self.outcome.warnings.iter().filter_map(choice_problem) {
+                findings.add(&of_pod, problem);
+            }
         }
         // Annotations by which no chain would fit any more do not take auditors out of a pod that runs.
         if self.plan().is_none() && !self.carries_chain() {
-            return findings;
+            return;
         }
         let pod = self.pod();
         if is_new {
-            findings.extend(self.pod_problems().into_iter().map(|problem| Finding::new(None, problem)));
+            self.pod_problems().for_each(|problem| findings.add(&of_pod, problem));
         }
+        let redirects = match self.is_pod() {
+            true => pod.init_containers().iter().any(says_init),
+            false => self.plan().is_some_and(|plan| plan.init.is_some()),
+        };
+        let host_paths = pod.host_paths();
         let chain = Chain {
             listeners: self.listeners(),
             users: self.users(),
             names: self.names(),
-            host_paths: pod.host_paths().collect(),
+            host_paths: host_paths.map(|(volume, path)| (volume, host_path(path))).collect(),
+            redirects,
+            require_non_root,
         };
-        let planned = self.planned();
-        let is_planned = |place: Place, name: &str| planned.contains(&(name, place));
-        let first =
-            pod.init_containers().iter().position(|found| is_planned(Place::InitContainers, found.name()));
+        let planned: BTreeSet<_> = self.planned().into_iter().collect();
+        let is_application = |place: Place, found: &ContainerView<'_>| {
+            // An auditor that is not planned any more runs on, with the image that it is allowed.
+            let is_auditor = place != Place::EphemeralContainers && self.runs_as_auditor(found);
+            !planned.contains(&(found.name(), place)) && !is_auditor && !self.stood(place, found)
+        };
         for place in Place::CONTAINERS {
-            for (number, found) in place.of(pod).iter().enumerate() {
-                // An auditor that is not planned any more runs on, with the image that it is allowed.
-                let is_auditor = place != Place::EphemeralContainers && self.runs_as_auditor(found);
-                if is_planned(place, found.name()) || is_auditor || self.stood(place, found) {
-                    continue;
-                }
-                // What has ended before there are rules reaches nothing that they hide, but may have left rules of its own.
-                let ends_before = place == Place::InitContainers
-                    && !found.is_native_sidecar()
-                    && first.map_or(!self.is_pod(), |first| number < first);
-                let location = location(place, found);
-                self.container_findings(
-                    &chain,
-                    found,
-                    &location,
-                    ends_before,
-                    require_non_root,
-                    &mut findings,
-                );
+            for found in place.of(pod).iter().filter(|found| is_application(place, found)) {
+                let site = findings.container(place, found);
+                self.container_findings(&chain, found, &site, findings);
             }
         }
-        findings
+        for found in self.plan().map(|plan| self.before_rules(plan)).unwrap_or_default() {
+            if is_application(Place::InitContainers, found) {
+                let site = findings.container(Place::InitContainers, found);
+                findings.add(&site, Problem::StartsBeforeRules);
+            }
+        }
+    }
+
+    /// The native sidecars that start before lucid-init, where it redirects outbound traffic.
+    fn before_rules(&self, plan: &Plan) -> Vec<&ContainerView<'_>> {
+        let Some(init) = plan.init.as_ref().filter(|_| plan.direction.value.covers_outbound()) else {
+            return Vec::new();
+        };
+        // Of a template lucid-init is put before the model, where that is a native sidecar, or comes last.
+        let model = Some(i32::from(plan.model_port.port.get()));
+        let ends = |found: &ContainerView<'_>| match self.is_pod() {
+            true => found.name() == init.name,
+            false => found.is_native_sidecar() && found.ports().any(|port| port.container_port() == model),
+        };
+        let before = self.pod().init_containers().iter().take_while(|found| !ends(found));
+        before.filter(|found| found.is_native_sidecar()).collect()
     }
 
     /// What of the pod as a whole can get around its chain.
-    fn pod_problems(&self) -> Vec<Problem> {
+    fn pod_problems(&self) -> impl Iterator<Item = Problem> {
         let pod = self.pod();
         let flags = [
             (pod.host_network(), Problem::HostNetwork),
@@ -104,80 +116,101 @@ impl Case<'_> {
             (pod.host_ipc(), Problem::HostIpc),
             (pod.shares_processes(), Problem::SharedProcesses),
         ];
-        let hostname = pod.hostname().filter(|name| host_alias::is_loopback_name(name));
+        let names = pod.hostname().into_iter().chain(pod.hostname_override());
+        let names = names.filter(|name| host_alias::is_loopback_name(name));
         let aliases = pod.host_aliases().filter(|(address, name)| {
             host_alias::is_loopback_name(name) && !host_alias::is_loopback(address)
         });
         let flags = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, problem)| problem);
-        let hostname = hostname.map(|name| Problem::Hostname { name: name.to_owned() });
-        let aliases = aliases
-            .map(|(address, name)| Problem::HostAlias { name: name.to_owned(), address: address.to_owned() });
-        flags.chain(hostname).chain(aliases).collect()
+        let names = names.map(|name| Problem::Hostname { name: text::kept(name) });
+        let aliases = aliases.map(|(address, name)| Problem::HostAlias {
+            name: text::kept(name),
+            address: text::kept(address),
+        });
+        flags.chain(names).chain(aliases)
     }
 
-    fn container_findings(
+    fn container_findings<'p>(
         &self,
         chain: &Chain<'_>,
         found: &ContainerView<'_>,
-        location: &Location,
-        ends_before: bool,
-        require_non_root: bool,
-        findings: &mut Vec<Finding>,
+        site: &Site<'_, 'p>,
+        findings: &mut Findings<'p>,
     ) {
-        let mut add = |problem, lenient: bool| {
-            let finding = Finding::new(Some(location.clone()), problem);
-            findings.push(if lenient { finding.lenient() } else { finding });
-        };
         let (own, of_pod) = (found.privileges(), self.pod().privileges());
-        if own.is_some_and(|own| own.is_privileged()) {
-            add(Problem::Privileged, false);
+        let is_privileged = own.is_some_and(|own| own.is_privileged());
+        if is_privileged {
+            findings.add(site, Problem::Privileged);
         }
         if own.is_some_and(|own| own.proc_mount() != "Default") {
-            add(Problem::UnmaskedProc, ends_before);
+            findings.add(site, Problem::UnmaskedProc);
         }
+        let may_keep = self.keeps_privileges();
+        // Injection will take NET_RAW and privilege escalation from the pods of a template.
+        let is_hardened = !self.is_pod() && chain.redirects && !may_keep;
+        let mut keeps_net_raw = !is_privileged && !own.is_some_and(|own| own.drops("NET_RAW"));
         for name in own.into_iter().flat_map(|own| own.added()) {
-            let name = name.to_ascii_uppercase();
-            let is_doubtful = DOUBTFUL.contains(&name.as_str());
-            if is_doubtful || CAPABILITIES.contains(&name.as_str()) {
-                let is_over = ends_before && !LASTING.contains(&name.as_str());
-                add(Problem::Capability { name }, is_over || is_doubtful);
+            let is = |known: &str| name.eq_ignore_ascii_case(known);
+            if is("NET_RAW") && (may_keep || is_hardened) {
+                keeps_net_raw = true;
+            } else if !CAPABILITIES.into_iter().any(is) {
+                findings.add(site, Problem::Capability { name: text::kept(name).to_ascii_uppercase() });
+                // One finding is enough.
+                keeps_net_raw &= !is("NET_RAW") && !is("ALL");
+            }
+        }
+        if chain.redirects && keeps_net_raw && !is_hardened {
+            match may_keep {
+                true => findings.warn(site, Problem::NetRaw),
+                false => findings.add(site, Problem::NetRaw),
             }
         }
         // What is ephemeral is never part of a chain.
-        let is_ephemeral = location.place == Place::EphemeralContainers;
+        let is_ephemeral = site.place() == Some(Place::EphemeralContainers);
         if is_ephemeral && (chain.names.contains(found.name()) || self.is_name_of_auditor(found.name())) {
-            add(Problem::AuditorName, false);
+            findings.add(site, Problem::AuditorName);
         }
         if let Some(auditor) = found.target().filter(|target| chain.names.contains(target)) {
-            add(Problem::AuditorTarget { auditor: auditor.to_owned() }, false);
+            findings.add(site, Problem::AuditorTarget { auditor: text::kept(auditor) });
         }
-        // A container that somebody starts from there does not end with this one.
-        for mount in found.mounts() {
-            let Some(path) = chain.host_paths.get(mount.volume()) else { continue };
-            let path = host_path::mounted(path, mount.sub_path());
-            if let Some(kept) = host_path::kept(&path) {
-                add(Problem::HostPath { volume: mount.volume().to_owned(), path, kept }, false);
+        for volume in found.mounts().map(MountView::volume) {
+            if let Some(path) = chain.host_paths.get(volume) {
+                let problem = Problem::HostPath { volume: text::kept(volume), path: path.clone() };
+                findings.add(site, problem);
             }
         }
-        if !ends_before {
-            let user = own.and_then(|own| own.run_as_user()).or(of_pod.and_then(|pod| pod.run_as_user()));
-            if let Some((uid, auditor)) = user.and_then(|uid| Some((uid, chain.users.get(&uid)?))) {
-                add(Problem::AuditorUid { uid, auditor: (*auditor).to_owned() }, false);
+        let user = own.and_then(|own| own.run_as_user()).or(of_pod.and_then(|pod| pod.run_as_user()));
+        if let Some((uid, auditor)) = user.and_then(|uid| Some((uid, chain.users.get(&uid)?))) {
+            findings.add(site, Problem::AuditorUid { uid, auditor: text::kept(auditor) });
+        }
+        let never_root =
+            own.and_then(|own| own.run_as_non_root()).or(of_pod.and_then(|pod| pod.run_as_non_root()));
+        // Most images run as root when nobody says otherwise: only who asks for more hears of these.
+        let may_be_root =
+            user == Some(0) || (chain.require_non_root && user.is_none() && never_root != Some(true));
+        if may_be_root && !own.is_some_and(|own| own.drops("SETUID")) {
+            match chain.require_non_root {
+                true => findings.add(site, Problem::Root),
+                false => findings.warn(site, Problem::Root),
             }
-            let never_root =
-                own.and_then(|own| own.run_as_non_root()).or(of_pod.and_then(|pod| pod.run_as_non_root()));
-            // Most images run as root when nobody says otherwise: only who asks for more hears of these.
-            let may_be_root =
-                user == Some(0) || (require_non_root && user.is_none() && never_root != Some(true));
-            if may_be_root && !own.is_some_and(|own| own.drops("SETUID")) {
-                add(Problem::Root, !require_non_root);
-            }
+        }
+        match own.and_then(|own| own.allows_privilege_escalation()) {
+            Some(false) => {}
+            None if is_hardened => {}
+            _ if chain.require_non_root => findings.add(site, Problem::PrivilegeEscalation),
+            Some(true) => findings.warn(site, Problem::PrivilegeEscalation),
+            None => {}
         }
         for port in found.ports().filter(|port| port.is_tcp()).filter_map(|port| port.container_port()) {
             if let Some(auditor) = chain.listeners.get(&port) {
-                add(Problem::AuditorPort { port, auditor: (*auditor).to_owned() }, false);
+                findings.add(site, Problem::AuditorPort { port, auditor: text::kept(auditor) });
             }
         }
+    }
+
+    /// Whether containers may stay as their author wrote them, NET_RAW included.
+    fn keeps_privileges(&self) -> bool {
+        self.pod().annotation(KEEP_PRIVILEGES) == Some(keys::TRUE)
     }
 
     /// The containers of the chain, those of the plan and the auditors that run.
@@ -218,4 +251,8 @@ impl Case<'_> {
             auditors.flat_map(|(_, found)| found.ports().map(|port| (port.container_port(), found.name())));
         ports.filter_map(|(port, name)| Some((port?, name))).collect()
     }
+}
+
+fn host_path(path: &str) -> String {
+    text::kept(&host_path::normalized(path))
 }

@@ -70,6 +70,21 @@ pub(crate) fn injected(pod: &Value) -> Value {
     let mut pod = pod.clone();
     let patch = serde_json::to_value(plan.patch(&view)).unwrap();
     json_patch::patch(&mut pod, &serde_json::from_value::<json_patch::Patch>(patch).unwrap()).unwrap();
+    without_net_raw(&pod)
+}
+
+/// The pod with NET_RAW dropped by each of its containers.
+pub(crate) fn without_net_raw(pod: &Value) -> Value {
+    let mut pod = pod.clone();
+    for list in ["containers", "initContainers", "ephemeralContainers"] {
+        for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
+            match container["securityContext"]["capabilities"]["drop"].as_array_mut() {
+                Some(dropped) if dropped.iter().any(|name| name == "ALL" || name == "NET_RAW") => {}
+                Some(dropped) => dropped.push(json!("NET_RAW")),
+                None => container["securityContext"]["capabilities"]["drop"] = json!(["NET_RAW"]),
+            }
+        }
+    }
     pod
 }
 

@@ -138,6 +138,8 @@ fn an_exemption_without_bounds_or_name_is_refused() {
         json!({"name": "a", "namespaces": ["a".repeat(64)]}),
         json!({"name": "a", "namespace": ["a"]}),
         json!({"name": "a", "digests": ["sha256:00"]}),
+        json!({"name": "a", "hostPaths": ["srv"]}),
+        json!({"name": "a", "hostPaths": ["/srv/../etc"]}),
     ] {
         assert!(serde_json::from_value::<Exemption>(exemption.clone()).is_err(), "{exemption}");
     }

@@ -1,9 +1,9 @@
 //! What passes whatever the object looks like.
 
-use lucid_policy::{Operation, Workload};
+use lucid_policy::{Operation, Request, Workload};
 use serde_json::{Value, json};
 
-use crate::common::{Ask, REVOKED, object, plain, secured};
+use crate::common::{Ask, NOW, REVOKED, object, plain, secured};
 
 /// A pod with everything wrong.
 fn bad() -> Value {
@@ -97,8 +97,17 @@ fn other_subresources_of_a_pod_pass() {
 
 #[test]
 fn an_object_without_a_template_is_nobodys_business() {
-    for workload in Workload::ALL {
+    for workload in Workload::ALL.into_iter().filter(|workload| !workload.is_pod()) {
         let ask = Ask::create(&json!({"metadata": {"name": "x"}})).with(|ask| ask.workload = workload);
         assert!(ask.judge().is_none(), "{workload}");
+    }
+}
+
+#[test]
+fn a_pod_without_a_spec_is_an_error() {
+    for pod in [r#"{"metadata": {"name": "x"}}"#, r#"{"metadata": {"name": "x"}, "spec": null}"#] {
+        let request = Request::new(Operation::Create, Workload::Pod, "shop", NOW.parse().unwrap());
+        let error = request.with_object(Some(pod.as_bytes())).subject().unwrap_err();
+        assert_eq!(error.to_string(), "failed to read the pod at spec: missing");
     }
 }

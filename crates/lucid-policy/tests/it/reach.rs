@@ -3,7 +3,7 @@
 use lucid_policy::Workload;
 use serde_json::{Value, json};
 
-use crate::common::{Ask, injected, object, secured};
+use crate::common::{Ask, injected, object, secured, without_net_raw};
 
 /// The pod with this volume of the node, mounted so by its application.
 fn mounting(path: &str, mount: &Value) -> Value {
@@ -17,79 +17,53 @@ fn mounting(path: &str, mount: &Value) -> Value {
     pod
 }
 
-#[test]
-fn the_part_of_the_node_where_auditors_are_is_out_of_bounds() {
-    for path in [
-        "/",
-        "/proc",
-        "/proc/1/ns",
-        "/etc",
-        "/etc/kubernetes/manifests",
-        "/run",
-        "/var/run",
-        "/var",
-        "/var/lib",
-        "/var/lib/kubelet/pods",
-        "/run/containerd/containerd.sock",
-        "/var/run/docker.sock",
-        "/var/run/crio/crio.sock",
-        "/run/k3s/containerd/containerd.sock",
-        "/var/lib/docker/overlay2",
-        "/run/netns",
-        "/run/dbus/system_bus_socket",
-    ] {
-        for mount in [json!({}), json!({"readOnly": true})] {
-            let reasons = Ask::create(&injected(&mounting(path, &mount))).reasons();
-            assert_eq!(reasons, ["HostPath"], "{path}, {mount}");
-        }
-    }
-    for path in [
-        "/var/log",
-        "/var/log/pods",
-        "/etc/localtime",
-        "/usr/share/zoneinfo",
-        "/etc/ssl/certs",
-        "/data/models",
-        "/dev/shm",
-        "/dev/kfd",
-        "/dev/dri",
-        "/home/kubernetes/bin/nvidia",
-        "/usr/local/nvidia",
-        "/run/spire/sockets",
-        "/run/systemd/journal",
-        "/var/run/datadog",
-        "/sys",
-        "/sys/class/drm",
-        "/var/lib/shop",
-        "/opt/models",
-        "/process",
-    ] {
-        let reasons = Ask::create(&injected(&mounting(path, &json!({})))).reasons();
-        assert_eq!(reasons, Vec::<&str>::new(), "{path}");
-    }
+/// Judges the pod with exemptions for host paths.
+fn configured(pod: &Value, paths: &[&str]) -> Ask {
+    let exemption = json!({"name": "node", "namespaces": ["shop"], "hostPaths": paths});
+    let exemption = serde_json::from_value(exemption).unwrap();
+    Ask::create(&injected(pod)).with(|ask| ask.policy.exemptions.push(exemption))
 }
 
 #[test]
-fn what_is_mounted_of_a_volume_counts_and_not_the_volume() {
-    for (path, mount, refused) in [
-        ("/", json!({"subPath": "data/models"}), false),
-        ("/", json!({"subPath": "proc"}), true),
-        ("/var/lib", json!({"subPath": "kubelet/pods"}), true),
-        // Only the kubelet knows.
-        ("/var/lib", json!({"subPathExpr": "$(POD_NAME)"}), true),
-        ("/var/lib/shop", json!({"subPathExpr": "$(POD_NAME)"}), false),
-    ] {
-        let reasons = Ask::create(&injected(&mounting(path, &mount))).reasons();
-        assert_eq!(reasons.contains(&"HostPath"), refused, "{path}, {mount}");
+fn paths_of_the_node_are_refused_unless_configured() {
+    for path in
+        ["/", "/proc", "/run/nri", "/etc/rancher", "/dev/shm", "/sys/fs/cgroup", "/var/log", "/srv/models"]
+    {
+        let pod = mounting(path, &json!({"readOnly": true}));
+        assert_eq!(Ask::create(&injected(&pod)).reasons(), ["HostPath"], "{path}");
+        assert_eq!(configured(&pod, &[path]).reasons(), Vec::<&str>::new(), "{path}");
     }
+    for (path, allowed, refused) in [
+        ("/srv/models/a", "/srv/models", false),
+        ("//srv/./models/", "/srv/models/", false),
+        ("/var/run/spire", "/run/spire", false),
+        ("/srv/models-2", "/srv/models", true),
+        ("/srv", "/srv/models", true),
+        ("/srv/models/../../etc", "/srv/models", true),
+    ] {
+        let reasons = configured(&mounting(path, &json!({})), &[allowed]).reasons();
+        assert_eq!(reasons, if refused { vec!["HostPath"] } else { vec![] }, "{path} in {allowed}");
+    }
+    let long = format!("/srv/{}", "m".repeat(400_000));
+    assert_eq!(configured(&mounting(&long, &json!({})), &["/srv/m"]).reasons(), ["HostPath"]);
+    // The path of the volume counts, whatever is mounted of it.
+    let part = mounting("/", &json!({"subPath": "srv/models"}));
+    assert_eq!(configured(&part, &["/srv/models"]).reasons(), ["HostPath"]);
+    // Nothing else is exempt.
+    let mut pod = mounting("/srv/models", &json!({}));
+    pod["spec"]["hostIPC"] = json!(true);
+    assert_eq!(configured(&pod, &["/srv/models"]).reasons(), ["HostIPC"]);
+}
+
+#[test]
+fn only_volumes_that_are_mounted_count() {
     let mut unused = mounting("/proc", &json!({}));
     unused["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "tmp", "mountPath": "/proc"}]);
     assert_eq!(Ask::create(&injected(&unused)).denial(), "");
     let denial = Ask::create(&injected(&mounting("//var/./run/docker.sock/", &json!({})))).denial();
     assert_eq!(
         denial,
-        "container model: volume \"node\" mounts \"/run/docker.sock\" of the node, from where the auditors can be \
-         reached: accepted are paths that are not above, at or below /run/docker.sock"
+        "container model: volume \"node\" mounts \"/run/docker.sock\" of the node: accepted are hostPaths of an exemption"
     );
 }
 
@@ -159,6 +133,12 @@ fn a_pod_may_not_be_called_localhost() {
         let reasons = Ask::create(&injected(&pod)).reasons();
         assert_eq!(reasons, if refused { vec!["Hostname"] } else { vec![] }, "{name}, {hostname:?}");
     }
+    for (name, refused) in [("localhost", true), ("a.localhost", true), ("web.example.com", false)] {
+        let mut pod = secured();
+        pod["spec"]["hostnameOverride"] = json!(name);
+        let reasons = Ask::create(&injected(&pod)).reasons();
+        assert_eq!(reasons, if refused { vec!["Hostname"] } else { vec![] }, "{name}");
+    }
 }
 
 #[test]
@@ -190,6 +170,7 @@ fn what_leads_around_no_chain_is_nobodys_business() {
 fn debugged(running: &Value, container: &Value) -> Vec<&'static str> {
     let mut new = running.clone();
     new["spec"]["ephemeralContainers"] = json!([container]);
+    let new = without_net_raw(&new);
     Ask::update(running, &new).with(|ask| ask.subresource = Some("ephemeralcontainers")).reasons()
 }
 
@@ -219,6 +200,7 @@ fn an_ephemeral_container_keeps_out_of_the_auditors_processes() {
     let mut new = running.clone();
     new["spec"]["ephemeralContainers"] =
         json!([{"name": "debugger", "image": "busybox", "targetContainerName": "first"}]);
+    let new = without_net_raw(&new);
     assert_eq!(
         Ask::update(&running, &new).denial(),
         "ephemeral container debugger: targetContainerName is auditor \"first\", whose processes and files it would reach: \
@@ -253,6 +235,7 @@ fn an_ephemeral_container_bears_no_auditors_name() {
     assert!(reasons.contains(&"AuditorName"), "{reasons:?}");
     let mut new = running.clone();
     new["spec"]["ephemeralContainers"] = json!([{"name": "lucid-init", "image": image}]);
+    let new = without_net_raw(&new);
     assert_eq!(
         Ask::update(&running, &new).denial(),
         "ephemeral container lucid-init: it bears the name of an auditor, and an ephemeral container is never part of a \

@@ -1,0 +1,126 @@
+//! Findings as they are collected: judged against the exemptions at once, and bounded.
+
+use lucid_chain::ContainerView;
+
+use crate::auditors::Place;
+use crate::exemptions::{Exempted, Exemption};
+use crate::finding::{Check, Finding, Location, Problem, Severity};
+use crate::policy::{Policy, Strictness};
+use crate::text;
+
+/// Most findings of a pod that are kept, and most that are listed as exempt. The author of a pod chooses how many there are.
+const MOST: usize = 64;
+
+/// The pod, or one of its containers and image volumes, and the exemptions that apply there.
+pub(crate) struct Site<'a, 'p> {
+    at: Option<(Place, &'a str, &'a str)>,
+    exemptions: Vec<&'p Exemption>,
+}
+
+/// Findings of one pod. At most [`MOST`] are kept; a warning gives way to a refusal, so that a refusal is never lost.
+pub(crate) struct Findings<'p> {
+    policy: &'p Policy,
+    namespace: &'p str,
+    pub(crate) kept: Vec<Finding>,
+    /// Numbers of warnings and refusals that are not kept.
+    pub(crate) unlisted: Unlisted,
+    pub(crate) exempted: Vec<Exempted>,
+}
+
+/// Findings that were counted and not kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Unlisted {
+    pub(crate) warnings: usize,
+    pub(crate) refusals: usize,
+}
+
+impl<'p> Findings<'p> {
+    pub(crate) fn new(policy: &'p Policy, namespace: &'p str) -> Self {
+        Self { policy, namespace, kept: Vec::new(), unlisted: Unlisted::default(), exempted: Vec::new() }
+    }
+
+    /// The pod as a whole.
+    pub(crate) fn pod(&self) -> Site<'static, 'p> {
+        let exemptions = self.policy.exemptions.iter();
+        let exemptions = exemptions.filter(|exemption| exemption.applies(self.namespace, None));
+        Site { at: None, exemptions: exemptions.collect() }
+    }
+
+    /// A container.
+    pub(crate) fn container<'a>(&self, place: Place, found: &'a ContainerView<'_>) -> Site<'a, 'p> {
+        self.site(place, found.name(), found.image().unwrap_or_default())
+    }
+
+    /// A container or image volume. The image is parsed here, once for all of its findings.
+    pub(crate) fn site<'a>(&self, place: Place, name: &'a str, image: &'a str) -> Site<'a, 'p> {
+        let all = &self.policy.exemptions;
+        let reference = if all.is_empty() { None } else { image.parse().ok() };
+        let exemptions = all.iter().filter(|exemption| exemption.applies(self.namespace, reference.as_ref()));
+        Site { at: Some((place, name, image)), exemptions: exemptions.collect() }
+    }
+
+    /// Adds a problem with the severity that it has by itself.
+    pub(crate) fn add(&mut self, site: &Site<'_, 'p>, problem: Problem) {
+        let severity = problem.severity();
+        self.add_as(severity, site, problem);
+    }
+
+    /// Adds a problem that warns.
+    pub(crate) fn warn(&mut self, site: &Site<'_, 'p>, problem: Problem) {
+        self.add_as(Severity::Warn, site, problem);
+    }
+
+    /// Lists a problem as exempt.
+    pub(crate) fn exempt(&mut self, by: &str, what: impl FnOnce() -> String) {
+        if self.exempted.len() < MOST {
+            self.exempted.push(Exempted { by: by.to_owned(), what: what() });
+        }
+    }
+
+    fn add_as(&mut self, severity: Severity, site: &Site<'_, 'p>, problem: Problem) {
+        let is_lenient = problem.check() == Check::Images && self.policy.strictness == Strictness::Lenient;
+        let severity = if is_lenient { Severity::Warn } else { severity };
+        let exemption = site.exemptions.iter().find(|exemption| exemption.covers(&problem));
+        if let Some(exemption) = exemption {
+            return self.exempt(exemption.name(), || site.text(problem));
+        }
+        if self.kept.len() == MOST {
+            let warning = self.kept.iter().rposition(|kept| kept.severity == Severity::Warn);
+            match (severity, warning) {
+                (Severity::Refuse, Some(place)) => {
+                    self.kept.remove(place);
+                    self.unlisted.warnings += 1;
+                }
+                (Severity::Refuse, None) => {
+                    self.unlisted.refusals += 1;
+                    return;
+                }
+                (Severity::Warn, _) => {
+                    self.unlisted.warnings += 1;
+                    return;
+                }
+            }
+        }
+        self.kept.push(site.finding(severity, problem));
+    }
+}
+
+impl Site<'_, '_> {
+    pub(crate) fn place(&self) -> Option<Place> {
+        self.at.map(|(place, ..)| place)
+    }
+
+    /// The problem as a message says it.
+    pub(crate) fn text(&self, problem: Problem) -> String {
+        self.finding(Severity::Warn, problem).to_string()
+    }
+
+    fn finding(&self, severity: Severity, problem: Problem) -> Finding {
+        let location = self.at.map(|(place, name, image)| Location {
+            place,
+            name: text::kept(name),
+            image: text::kept(image),
+        });
+        Finding { severity, location, problem }
+    }
+}
