@@ -110,7 +110,15 @@ impl Injector {
     ) -> impl Future<Output = AdmissionResponse> + use<> {
         let reason = FailureReason::of(failure);
         let passes = reason == FailureReason::NotSynced;
-        let response = self.failure_policy.answer(failure, passes, "no auditors");
+        let unreadable = match failure {
+            Failure::Error(error) => error.downcast_ref().filter(|error| is_unreadable_pod(error)),
+            _ => None,
+        };
+        let response = match unreadable {
+            // Under `Ignore` an author could pass by a pod that cannot be read.
+            Some(error) => AdmissionResponse::deny(422, "Invalid", error.to_string()),
+            None => self.failure_policy.answer(failure, passes, "no auditors"),
+        };
         let denial = response.denial().map(|denial| denial.message.as_str());
         let text = denial.or(response.warnings().first().map(String::as_str)).unwrap_or_default();
         let notices = vec![Notice::of_failure(reason, text)];
@@ -121,6 +129,13 @@ impl Injector {
         async move { record(&recorder, decision, response, deadline).await }
     }
 }
+
+fn is_unreadable_pod(error: &InjectError) -> bool {
+    matches!(error, InjectError::Request { source: RequestError::Pod { .. } })
+}
+
+/// Most notices of a pod: its author chooses how many there are.
+const MOST_NOTICES: usize = 64;
 
 /// An answer, and what there is to tell of it.
 pub(crate) struct Answer {
@@ -164,6 +179,7 @@ pub(crate) fn answer(
         }
         _ => return UnknownDecisionSnafu.fail(),
     };
+    notices.truncate(MOST_NOTICES);
     let denial = response.denial().map(|denial| denial.message.clone());
     let warnings = notices.iter().map(|notice| &notice.text).filter(|text| denial.as_ref() != Some(text));
     let response = response.with_warnings(warnings);

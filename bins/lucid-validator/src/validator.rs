@@ -108,7 +108,13 @@ impl Validator {
                 }
                 _ => false,
             };
-            let response = policy.answer(failure, passes, "not judged");
+            let response = match failure {
+                // Under `Ignore` an author could pass by a pod that cannot be read.
+                Failure::Error(error) if is_unreadable_pod(error.downcast_ref()) => {
+                    AdmissionResponse::deny(422, "Invalid", error.to_string())
+                }
+                _ => policy.answer(failure, passes, "not judged"),
+            };
             let decision = decision("validate", request, &response);
             let (recorder, deadline) = (Arc::clone(&this.recorder), request.deadline);
             async move { record(&recorder, decision, response, deadline).await }
@@ -186,6 +192,10 @@ impl Validator {
             _ => Permission::NotRequired,
         }
     }
+}
+
+fn is_unreadable_pod(error: Option<&ValidateError>) -> bool {
+    matches!(error, Some(ValidateError::Subject { source }) if source.workload().is_pod())
 }
 
 /// What is recorded of a judgement.
