@@ -97,7 +97,7 @@ fn exemptions_are_read_and_listed() {
     assert_eq!(code, 0, "{error}");
     assert!(output.contains("exempt by dev: auditor container lucid-toxicity-auditor"), "{output}");
     for (exemptions, says) in [
-        ("exemptions: [{name: dev}]", "at least one of namespaces, images and digests"),
+        ("exemptions: [{name: dev}]", "at least one of namespaces, images, digests and hostPaths"),
         ("exemptions: [{name: dev, images: [nginx]}]", "names no registry"),
         ("exemptions: [{name: dev, namespaces: ['*']}]", "accepted are names of namespaces"),
         ("exemptions: [{name: dev, image: [ghcr.io/a]}]", "unknown field `image`"),

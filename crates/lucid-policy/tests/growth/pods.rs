@@ -1,0 +1,276 @@
+//! Pods that are expensive to judge, one for each field that an author can make large, and the work that each request takes.
+
+use std::collections::BTreeMap;
+
+use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, plan};
+use lucid_policy::{Case, Mode, Operation, Permission, Policy, Request, Workload};
+
+/// Most containers, and most volumes, that a pod may have.
+const ITEMS: usize = 1000;
+
+/// Name and JSON of each pod, of about `size` bytes.
+pub(crate) fn all(size: usize) -> Vec<(&'static str, String)> {
+    let fill = |item: &dyn Fn(usize) -> String| fill(size, usize::MAX, item);
+    let few = |item: &dyn Fn(usize) -> String| fill_items(size, item);
+    let long = "x".repeat(size / 2);
+    let name = "n".repeat(253);
+    let chain = vec!["lucid-guardrails-auditor"; 100].join(",");
+    let auditors = format!(r#""lucid.computing/auditor-chain":"{chain}""#);
+    let model = |fields: &str| format!(r#"{{"name":"{name}","image":"a",{fields}}}"#);
+    let containers = |list: &str| format!(r#""containers":[{list}]"#);
+    let auditor = |number: usize| match number {
+        0 => "lucid-guardrails-auditor".to_owned(),
+        _ => format!("lucid-guardrails-auditor-{}", number + 1),
+    };
+    let mounts = fill_to(size / 2, usize::MAX, &|_| r#"{"name":"v","mountPath":"/a"}"#.to_owned());
+    let host_path = format!(r#""volumes":[{{"name":"v","hostPath":{{"path":"/{long}"}}}}],"#);
+    let projected = fill_to(size / 2, ITEMS, &|number| {
+        let pad = "p".repeat(size / 2 / ITEMS);
+        format!(r#"{{"name":"{number:0>250}","emptyDir":{{"medium":"{pad}"}}}}"#)
+    });
+    let tokens = r#"{"name":"kube-api-access-x","mountPath":"/var/run/secrets/kubernetes.io/serviceaccount","readOnly":true}"#;
+    let with_tokens = fill_to(size / 2, 100, &|number| {
+        format!(r#"{{"name":"{}","volumeMounts":[{tokens},{tokens}]}}"#, auditor(number))
+    });
+    let aliases = |item: &str| {
+        format!(
+            r#""hostAliases":[{{"ip":"10.0.0.1","hostnames":[{}]}}],{}"#,
+            fill(&|_| item.to_owned()),
+            containers("{}")
+        )
+    };
+    let of_model = |field: &str, list: String| pod("", &containers(&model(&format!(r#""{field}":{list}"#))));
+    vec![
+        (
+            "hostPath × mounts",
+            pod("", &(host_path + &containers(&model(&format!(r#""volumeMounts":[{mounts}]"#))))),
+        ),
+        ("mounts", of_model("volumeMounts", format!("[{}]", fill(&|n| format!(r#"{{"name":"{n}"}}"#))))),
+        ("empty mounts", of_model("volumeMounts", format!("[{}]", fill(&|_| "{}".to_owned())))),
+        (
+            "ports",
+            pod(
+                &auditors,
+                &containers(&model(&format!(
+                    r#""ports":[{}]"#,
+                    fill(&|n| format!(r#"{{"containerPort":{}}}"#, 1 + n % 65535))
+                ))),
+            ),
+        ),
+        (
+            "ports of auditors",
+            of_model("ports", format!("[{}]", fill(&|_| r#"{"containerPort":8090}"#.to_owned()))),
+        ),
+        ("empty ports", of_model("ports", format!("[{}]", fill(&|_| "{}".to_owned())))),
+        (
+            "env × auditors",
+            pod(
+                &auditors,
+                &containers(&model(&format!(r#""env":[{}]"#, fill(&|n| format!(r#"{{"name":"A{n}"}}"#))))),
+            ),
+        ),
+        ("empty env", of_model("env", format!("[{}]", fill(&|_| "{}".to_owned())))),
+        (
+            "capabilities",
+            of_model(
+                "securityContext",
+                format!(r#"{{"capabilities":{{"add":[{}]}}}}"#, fill(&|_| r#""X""#.to_owned())),
+            ),
+        ),
+        (
+            "dropped capabilities",
+            of_model(
+                "securityContext",
+                format!(r#"{{"capabilities":{{"drop":[{}]}}}}"#, fill(&|_| r#""""#.to_owned())),
+            ),
+        ),
+        (
+            "value of a security context",
+            of_model(
+                "securityContext",
+                format!(r#"{{"runAsUser":[{}]}}"#, fill(&|_| r#"{"":0}"#.to_owned())),
+            ),
+        ),
+        (
+            "containers",
+            pod(
+                &auditors,
+                &containers(&few(&|n| {
+                    format!(r#"{{"name":"{n:0>200}","image":"b","securityContext":{{"privileged":true}}}}"#)
+                })),
+            ),
+        ),
+        ("too many containers", pod(&auditors, &containers(&fill(&|_| "{}".to_owned())))),
+        (
+            "leftover auditors",
+            pod(
+                "",
+                &containers(&few(&|n| {
+                    format!(
+                        r#"{{"name":"{n:0>200}","image":"ghcr.io/lucid/lucid-injection-auditor","env":[{{"name":"LUCID_AUDITOR_ID"}}]}}"#
+                    )
+                })),
+            ),
+        ),
+        (
+            "auditors × volumes",
+            pod(&auditors, &format!(r#""volumes":[{projected}],{}"#, containers(&with_tokens))),
+        ),
+        (
+            "a forged auditor",
+            pod(
+                &auditors,
+                &containers(&format!(
+                    r#"{{"name":"{}","a":[{}]}}"#,
+                    auditor(0),
+                    fill(&|_| r#"{"":0}"#.to_owned())
+                )),
+            ),
+        ),
+        (
+            "forged rules",
+            pod(
+                "",
+                &containers(&model(&format!(
+                    r#""env":[{{"name":"LUCID_REDIRECT","value":"{{\"version\":1,\"chain\":[{}]}}"}}]"#,
+                    fill(&|_| r#"{\"port\":{\"a\":0}}"#.to_owned())
+                ))),
+            ),
+        ),
+        ("hostAliases", pod("", &aliases(r#""localhost""#))),
+        ("empty hostAliases", pod("", &aliases(r#""""#))),
+        (
+            "hostname",
+            pod("", &format!(r#""hostname":"{long}","hostnameOverride":"{long}",{}"#, containers("{}"))),
+        ),
+        ("image", pod("", &containers(&format!(r#"{{"image":"{long}","ports":[{mounts}]}}"#)))),
+        ("annotations", pod(&fill(&|n| format!(r#""{n:x}":"""#)), &containers("{}"))),
+        (
+            "annotations like ours",
+            pod(&fill(&|n| format!(r#""lucid.computin/auditor{n:x}":"""#)), &containers("{}")),
+        ),
+        (
+            "chain annotation",
+            pod(
+                &format!(r#""lucid.computing/auditor-chain":"{}""#, fill(&|_| "a".to_owned())),
+                &containers("{}"),
+            ),
+        ),
+        (
+            "status annotation",
+            pod(
+                &format!(
+                    r#""lucid.computing/status":"{{\"added\":[{}]}}""#,
+                    fill(&|n| format!(r#"\"{n:x}\""#))
+                ),
+                &containers("{}"),
+            ),
+        ),
+        (
+            "probes",
+            pod(
+                "",
+                &containers(&few(&|n| {
+                    format!(
+                        r#"{{"name":"{n}","ports":[{{"containerPort":5000}}],"readinessProbe":{{"grpc":{{"port":5000}}}},"livenessProbe":{{"httpGet":{{"port":5000,"path":"/{n:0>200}"}}}}}}"#
+                    )
+                })),
+            ),
+        ),
+        (
+            "requests",
+            pod(
+                "",
+                &format!(
+                    r#""resources":{{"requests":{{"cpu":"9"}}}},{}"#,
+                    containers(&model(&format!(
+                        r#""resources":{{"requests":{{{}}}}}"#,
+                        fill(&|n| format!(r#""{n:x}":{{"":0}}"#))
+                    )))
+                ),
+            ),
+        ),
+        (
+            "pull secrets",
+            pod("", &format!(r#""imagePullSecrets":[{}],{}"#, fill(&|_| "{}".to_owned()), containers("{}"))),
+        ),
+        (
+            "volumes",
+            pod(
+                "",
+                &format!(
+                    r#""volumes":[{}],{}"#,
+                    few(&|n| format!(r#"{{"name":"{n}","image":{{"reference":"{n:0>200}"}}}}"#)),
+                    containers("{}")
+                ),
+            ),
+        ),
+    ]
+}
+
+fn pod(annotations: &str, spec: &str) -> String {
+    format!(
+        r#"{{"metadata":{{"name":"web","labels":{{"lucid.io/secured":"true"}},"annotations":{{{annotations}}}}},"spec":{{{spec}}}}}"#
+    )
+}
+
+fn fill(size: usize, most: usize, item: &dyn Fn(usize) -> String) -> String {
+    fill_to(size, most, item)
+}
+
+/// As many items as fit, at most `most`.
+fn fill_to(size: usize, most: usize, item: &dyn Fn(usize) -> String) -> String {
+    let mut list = String::new();
+    for number in 0..most {
+        let item = item(number);
+        if list.len() + item.len() > size {
+            break;
+        }
+        list.push_str(if list.is_empty() { "" } else { "," });
+        list.push_str(&item);
+    }
+    list
+}
+
+/// Items for a list of containers or volumes.
+fn fill_items(size: usize, item: &dyn Fn(usize) -> String) -> String {
+    fill_to(size, ITEMS, item)
+}
+
+/// What `/mutate` and `/validate` do with the pod. Returns the length of what they say.
+pub(crate) fn work(pod: &str) -> usize {
+    let Ok(configuration) = Configuration::new(Catalogue::builtin(), None) else { return 0 };
+    let inputs = Inputs::new(&configuration);
+    let mut length = 0;
+    if let Ok(view) = PodView::from_json(pod) {
+        let outcome = plan(&view, &inputs);
+        length += outcome.warnings.iter().map(|warning| warning.to_string().len()).sum::<usize>();
+        if let Decision::Planned(plan) = outcome.decision {
+            let patch = plan.patch(&view);
+            length += serde_json::to_string(&patch).map_or(0, |patch| patch.len());
+            length += patch.warnings().iter().map(|warning| warning.to_string().len()).sum::<usize>();
+        }
+    }
+    let mut policy = Policy::default();
+    policy.mode = Mode::Enforce;
+    policy.require_non_root = true;
+    let exemptions = r#"[{"name": "a", "images": ["a.test/b"]}, {"name": "b", "hostPaths": ["/x"]}]"#;
+    policy.exemptions = serde_json::from_str(exemptions).unwrap_or_default();
+    let now = jiff::Timestamp::UNIX_EPOCH;
+    let create =
+        Request::new(Operation::Create, Workload::Pod, "shop", now).with_object(Some(pod.as_bytes()));
+    let old = pod.replacen("web", "old", 1).replacen(r#""spec":{"#, r#""spec":{"a":0,"#, 1);
+    let update = Request::new(Operation::Update, Workload::Pod, "shop", now);
+    let update = update.with_object(Some(pod.as_bytes())).with_old_object(Some(old.as_bytes()));
+    for request in [create, update] {
+        let Ok(Some(subject)) = request.subject() else { continue };
+        let catalogues = [Catalogue::builtin()];
+        let case = Case::new(&subject, &inputs, &catalogues, true);
+        let auditors = case.auditors();
+        let judgement = policy.judge(&case, &auditors, &BTreeMap::new(), &Permission::NotRequired);
+        length += judgement.denial().map_or(0, |denial| denial.len());
+        length += judgement.warnings().iter().map(String::len).sum::<usize>();
+        length += judgement.exempted.iter().map(|exempted| exempted.to_string().len()).sum::<usize>();
+    }
+    length
+}
