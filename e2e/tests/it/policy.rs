@@ -190,9 +190,15 @@ async fn images_of_auditors_are_judged_in_every_list_and_by_every_way_to_write_t
     ] {
         assert_refused(what, &patch(&cluster, &debug, STRATEGIC, &ephemeral(container)).await, &[says]);
     }
-    // As `kubectl debug --target=model` does.
-    let shell = json!({"name": "z", "image": "shell", "targetContainerName": "model",
+    // As `kubectl debug --target=model` does, with the profiles `general` and `restricted`.
+    let mut shell = json!({"name": "z", "image": "shell", "targetContainerName": "model",
         "securityContext": {"capabilities": {"add": ["SYS_PTRACE"]}}});
+    assert_refused(
+        "ptrace",
+        &patch(&cluster, &debug, STRATEGIC, &ephemeral(shell.clone())).await,
+        &["SYS_PTRACE"],
+    );
+    shell["securityContext"] = json!({"capabilities": {"drop": ["ALL"]}, "allowPrivilegeEscalation": false});
     assert_passed("debug", &patch(&cluster, &debug, STRATEGIC, &ephemeral(shell)).await);
 }
 

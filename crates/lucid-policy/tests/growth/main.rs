@@ -12,16 +12,20 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const SIZE: usize = 50_000;
 
+/// The pod is injected, created and updated.
 fn allocated(pod: &str) -> usize {
+    let old = pod.replacen("web", "old", 1).replacen(r#""spec":{"#, r#""spec":{"a":0,"#, 1);
     let region = Region::new(ALLOCATOR);
-    pods::work(pod);
+    pods::mutate(pod);
+    pods::validate(pod, None);
+    pods::validate(pod, Some(&old));
     region.change().bytes_allocated
 }
 
 #[test]
 fn work_is_linear_in_the_size_of_a_pod() {
     // Whatever is made once is made by now.
-    pods::work(&pods::all(SIZE)[0].1);
+    allocated(&pods::all(SIZE)[0].1);
     for ((name, small), (_, large)) in pods::all(SIZE).into_iter().zip(pods::all(4 * SIZE)) {
         assert!(large.len() <= 9 * SIZE, "{name}: {} bytes", large.len());
         let (one, four) = (allocated(&small), allocated(&large));

@@ -237,40 +237,36 @@ fn fill_items(size: usize, item: &dyn Fn(usize) -> String) -> String {
     fill_to(size, ITEMS, item)
 }
 
-/// What `/mutate` and `/validate` do with the pod. Returns the length of what they say.
-pub(crate) fn work(pod: &str) -> usize {
+/// Does what `/mutate` does with the pod. Returns the length of the answer.
+pub(crate) fn mutate(pod: &str) -> usize {
     let Ok(configuration) = Configuration::new(Catalogue::builtin(), None) else { return 0 };
-    let inputs = Inputs::new(&configuration);
-    let mut length = 0;
-    if let Ok(view) = PodView::from_json(pod) {
-        let outcome = plan(&view, &inputs);
-        length += outcome.warnings.iter().map(|warning| warning.to_string().len()).sum::<usize>();
-        if let Decision::Planned(plan) = outcome.decision {
-            let patch = plan.patch(&view);
-            length += serde_json::to_string(&patch).map_or(0, |patch| patch.len());
-            length += patch.warnings().iter().map(|warning| warning.to_string().len()).sum::<usize>();
-        }
+    let Ok(view) = PodView::from_json(pod) else { return 0 };
+    let outcome = plan(&view, &Inputs::new(&configuration));
+    let mut length = outcome.warnings.iter().map(|warning| warning.to_string().len()).sum();
+    if let Decision::Planned(plan) = outcome.decision {
+        let patch = plan.patch(&view);
+        length += serde_json::to_string(&patch).map_or(0, |patch| patch.len());
+        length += patch.warnings().iter().map(|warning| warning.to_string().len()).sum::<usize>();
     }
+    length
+}
+
+/// Does what `/validate` does when the pod is created, or updated from `old`. Returns the length of the answer.
+pub(crate) fn validate(pod: &str, old: Option<&str>) -> usize {
+    let Ok(configuration) = Configuration::new(Catalogue::builtin(), None) else { return 0 };
     let mut policy = Policy::default();
     policy.mode = Mode::Enforce;
     policy.require_non_root = true;
     let exemptions = r#"[{"name": "a", "images": ["a.test/b"]}, {"name": "b", "hostPaths": ["/x"]}]"#;
     policy.exemptions = serde_json::from_str(exemptions).unwrap_or_default();
-    let now = jiff::Timestamp::UNIX_EPOCH;
-    let create =
-        Request::new(Operation::Create, Workload::Pod, "shop", now).with_object(Some(pod.as_bytes()));
-    let old = pod.replacen("web", "old", 1).replacen(r#""spec":{"#, r#""spec":{"a":0,"#, 1);
-    let update = Request::new(Operation::Update, Workload::Pod, "shop", now);
-    let update = update.with_object(Some(pod.as_bytes())).with_old_object(Some(old.as_bytes()));
-    for request in [create, update] {
-        let Ok(Some(subject)) = request.subject() else { continue };
-        let catalogues = [Catalogue::builtin()];
-        let case = Case::new(&subject, &inputs, &catalogues, true);
-        let auditors = case.auditors();
-        let judgement = policy.judge(&case, &auditors, &BTreeMap::new(), &Permission::NotRequired);
-        length += judgement.denial().map_or(0, |denial| denial.len());
-        length += judgement.warnings().iter().map(String::len).sum::<usize>();
-        length += judgement.exempted.iter().map(|exempted| exempted.to_string().len()).sum::<usize>();
-    }
-    length
+    let operation = if old.is_some() { Operation::Update } else { Operation::Create };
+    let request = Request::new(operation, Workload::Pod, "shop", jiff::Timestamp::UNIX_EPOCH);
+    let request = request.with_object(Some(pod.as_bytes())).with_old_object(old.map(str::as_bytes));
+    let Ok(Some(subject)) = request.subject() else { return 0 };
+    let catalogues = [Catalogue::builtin()];
+    let case = Case::new(&subject, &Inputs::new(&configuration), &catalogues, true);
+    let judgement = policy.judge(&case, &case.auditors(), &BTreeMap::new(), &Permission::NotRequired);
+    let exempted = judgement.exempted.iter().map(|exempted| exempted.to_string().len());
+    let length = judgement.denial().map_or(0, |denial| denial.len()) + exempted.sum::<usize>();
+    length + judgement.warnings().iter().map(String::len).sum::<usize>()
 }

@@ -12,4 +12,5 @@ mod labels;
 mod matrix;
 mod modes;
 mod never_blocked;
+mod pod_fields;
 mod reach;
