@@ -63,6 +63,11 @@ pub(super) fn build(package: &str) -> Result<PathBuf, Error> {
     build_in("bench/Cargo.toml", &folder(), package)
 }
 
+/// Path of a further program of a package that [`build`] builds.
+pub(super) fn program(name: &str) -> PathBuf {
+    rust(&folder(), name)
+}
+
 /// Builds one of Lucid's own programs, as it is shipped.
 pub(super) fn build_own(package: &str) -> Result<PathBuf, Error> {
     build_in("Cargo.toml", &Path::new(ROOT).join("target"), package)

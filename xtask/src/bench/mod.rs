@@ -12,6 +12,7 @@ mod scale;
 mod server;
 mod trust;
 mod webhook;
+mod worst;
 
 use clap::Subcommand;
 use lucid_e2e::Error;
@@ -34,6 +35,8 @@ pub(crate) enum Task {
     Handshake(handshake::Handshake),
     /// The record of decisions: how many are kept a second, and how long each takes, by when the disk has to have it.
     Audit(audit::Audit),
+    /// The most expensive pods of 1.5 MB: CPU time and memory of planning and judging.
+    Worst(worst::Worst),
 }
 
 pub(crate) fn run(task: &Task) -> Result<(), Error> {
@@ -46,5 +49,6 @@ pub(crate) fn run(task: &Task) -> Result<(), Error> {
         Task::Change(change) => change::run(change),
         Task::Handshake(handshake) => handshake::run(handshake),
         Task::Audit(audit) => audit::run(audit),
+        Task::Worst(worst) => worst::run(worst),
     }
 }
