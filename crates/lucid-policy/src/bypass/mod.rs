@@ -5,16 +5,13 @@ pub(crate) mod host_path;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lucid_chain::{ContainerView, MountView, Plan, Warning, keys};
+use lucid_chain::{ContainerView, PodChoices, MountView, Plan, Warning, keys};
 
 use crate::auditors::Place;
 use crate::case::{Case, says_auditor, says_init};
 use crate::finding::{CAPABILITIES, Problem};
 use crate::findings::{Findings, Site};
 use crate::text;
-
-/// Pod annotation: with the value `true` containers keep their privileges.
-const KEEP_PRIVILEGES: &str = "lucid.computing/keep-privileges";
 
 /// What containers are compared with.
 struct Chain<'p> {
@@ -210,7 +207,7 @@ impl Case<'_> {
 
     /// Whether containers may stay as their author wrote them, NET_RAW included.
     fn keeps_privileges(&self) -> bool {
-        self.pod().annotation(KEEP_PRIVILEGES) == Some(keys::TRUE)
+        self.pod_choices == PodChoices::All && self.pod().annotation(keys::KEEP_PRIVILEGES) == Some(keys::TRUE)
     }
 
     /// The containers of the chain, those of the plan and the auditors that run.
