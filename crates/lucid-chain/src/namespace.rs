@@ -148,12 +148,13 @@ impl NamespaceChain {
         let own = own.transpose()?;
         for entry in own.iter().flat_map(Catalogue::auditors) {
             let base = cluster.resolve(entry.name()).ok();
-            if let Some(key) = entry.code_difference(base).filter(|_| !images.allow(entry.image_reference()))
-            {
-                return NotAllowedSnafu { namespace, auditor: entry.name(), key }.fail();
-            }
-            if entry.service_account_token() && !base.is_some_and(Auditor::service_account_token) {
+            let difference = entry.code_difference(base);
+            let is_granted = difference.is_none() && base.is_some_and(Auditor::service_account_token);
+            if entry.service_account_token() && !is_granted {
                 return TokenSnafu { namespace, auditor: entry.name() }.fail();
+            }
+            if let Some(key) = difference.filter(|_| !images.allow(entry.image_reference())) {
+                return NotAllowedSnafu { namespace, auditor: entry.name(), key }.fail();
             }
         }
         let catalogue = own.as_ref().map_or_else(|| cluster.clone(), |own| cluster.overlay(own));

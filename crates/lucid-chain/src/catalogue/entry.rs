@@ -123,6 +123,9 @@ impl ReadMap for ReadEntry<'_> {
         let missing = |key, accepted| A::Error::custom(format!("`{key}` is missing, accepted {accepted}"));
         let name = name.ok_or_else(|| missing("name", fields::NAME_ACCEPTED))?;
         let base = base.and_then(|base| base.resolve(&name).ok());
+        // The token is granted to an image: an entry with its own does not inherit it.
+        let token = service_account_token
+            .unwrap_or_else(|| image.is_none() && base.is_some_and(Auditor::service_account_token));
         let image = image.or_else(|| Some((base?.image().to_owned(), base?.image_reference().clone())));
         let (image, reference) = image.ok_or_else(|| missing("image", fields::IMAGE_ACCEPTED))?;
         before.count += 1;
@@ -142,9 +145,7 @@ impl ReadMap for ReadEntry<'_> {
             resources: or_inherited(resources, base, Auditor::resources),
             probes: or_inherited(probes, base, Auditor::probes),
             security_context: or_inherited(security_context, base, Auditor::security_context),
-            service_account_token: service_account_token
-                .or_else(|| Some(base?.service_account_token()))
-                .unwrap_or_default(),
+            service_account_token: token,
         }))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lucid_chain::{Catalogue, Configuration, NamespaceChain, keys, uninject};
+use lucid_chain::{AuditorImages, Catalogue, Configuration, NamespaceChain, keys, uninject};
 use serde_json::{Value, json};
 
 use crate::common::*;
@@ -53,14 +53,17 @@ fn only_auditors_of_the_clusters_catalogue_that_ask_for_the_token_get_it() {
 fn a_namespace_cannot_grant_the_token() {
     let yaml = "chain: [{name: own, image: own, serviceAccountToken: true}]".to_owned();
     let data = BTreeMap::from([(keys::CATALOGUE_KEY.to_owned(), yaml)]);
-    let error = NamespaceChain::from_data("a", &data, &Catalogue::builtin()).unwrap_err().to_string();
+    let error = NamespaceChain::from_data("a", &data, &Catalogue::builtin(), &AuditorImages::all())
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("auditor own: found serviceAccountToken: true, accepted false"), "{error}");
 
     // Nor by its own image for an auditor that has it.
     let yaml = "chain: [{name: own, image: other}]".to_owned();
     let data = BTreeMap::from([(keys::CATALOGUE_KEY.to_owned(), yaml)]);
     let configuration = configuration("serviceAccountToken: true");
-    let chain = NamespaceChain::from_data("a", &data, configuration.catalogue()).unwrap();
+    let chain =
+        NamespaceChain::from_data("a", &data, configuration.catalogue(), &AuditorImages::all()).unwrap();
     assert!(!chain.chain()[0].service_account_token());
 }
 

@@ -5,7 +5,7 @@ pub(crate) mod host_path;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lucid_chain::{ContainerView, PodChoices, MountView, Plan, Warning, keys};
+use lucid_chain::{ContainerView, MountView, Plan, PodChoices, Warning, keys};
 
 use crate::auditors::Place;
 use crate::case::{Case, says_auditor, says_init};
@@ -207,7 +207,8 @@ impl Case<'_> {
 
     /// Whether containers may stay as their author wrote them, NET_RAW included.
     fn keeps_privileges(&self) -> bool {
-        self.pod_choices == PodChoices::All && self.pod().annotation(keys::KEEP_PRIVILEGES) == Some(keys::TRUE)
+        self.pod_choices == PodChoices::All
+            && self.pod().annotation(keys::KEEP_PRIVILEGES) == Some(keys::TRUE)
     }
 
     /// The containers of the chain, those of the plan and the auditors that run.
