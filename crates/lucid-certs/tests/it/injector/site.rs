@@ -3,7 +3,7 @@
 use std::{process::Command, time::Duration};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use k8s_openapi::api::{core::v1::Secret, events::v1::Event};
+use k8s_openapi::api::{core::v1::Secret, events::v1::Event, rbac::v1::ClusterRoleBinding};
 use kube::{
     Api, Client, Config,
     api::{ApiResource, DynamicObject, Patch, PatchParams},
@@ -48,6 +48,16 @@ impl Site {
             .output()
             .unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        // The opt-in to Secrets of all namespaces.
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": { "name": "lucid-cainjector-secrets" },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "lucid-cainjector-secrets" },
+            "subjects": [{ "kind": "ServiceAccount", "name": "lucid-cainjector", "namespace": "lucid-system" }],
+        });
+        let bindings: Api<ClusterRoleBinding> = Api::all(cluster.client());
+        let parameters = PatchParams::apply("test");
+        bindings.patch("lucid-cainjector-secrets", &parameters, &Patch::Apply(&binding)).await.unwrap();
         let restricted = Client::try_from(Self::config(&cluster).await).unwrap();
         Self { admin: cluster.client(), restricted, cluster }
     }
