@@ -41,7 +41,7 @@ fn granted(manifest: &str, account: &str) -> Rights {
         let is_bound = |it: &&Value| {
             it["kind"] == binding["roleRef"]["kind"]
                 && it["metadata"]["name"] == binding["roleRef"]["name"]
-                && &it["metadata"]["namespace"] == namespace
+                && (it["kind"] == "ClusterRole" || &it["metadata"]["namespace"] == namespace)
         };
         let role = documents.iter().find(is_bound).unwrap();
         for rule in role["rules"].as_sequence().unwrap() {

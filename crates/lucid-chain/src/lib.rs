@@ -46,7 +46,7 @@
 //! let patch = plan.patch(&view);
 //! assert!(patch.warnings().is_empty());
 //! let text = serde_json::to_string(&patch)?;
-//! assert!(text.starts_with(r#"[{"op":"add","path":"/spec/containers/-","value":{"#));
+//! assert!(text.contains(r#"{"op":"add","path":"/spec/containers/-","value":{"#));
 //!
 //! // A pod that already follows its plan needs no operation.
 //! let mut injected: serde_json::Value = serde_json::from_str(pod)?;

@@ -154,6 +154,8 @@ impl Problem {
     /// What it does to a pod unless the policy says otherwise.
     pub(crate) fn severity(&self) -> Severity {
         match self {
+            // Another volume in place of the empty one brings content into the auditors.
+            Self::NotAsInjected { path } if path.starts_with("/spec/volumes") => Severity::Refuse,
             Self::NotAsInjected { .. } | Self::LeftoverAuditor | Self::Misspelt { .. } => Severity::Warn,
             // It does not open; whether the pod passes is for what else is wrong to say.
             problem if problem.check() == Check::BreakGlass => Severity::Warn,
