@@ -107,11 +107,11 @@ async fn every_bad_request_is_answered_and_the_operator_lives_on() {
             Some(false),
         ),
         (
-            "pod without anything",
+            "pod without spec",
             "application/json",
             request("CREATE", pod_kind.clone(), json!({})),
             200,
-            Some(true),
+            Some(false),
         ),
     ];
     for path in ["/mutate", "/validate"] {
