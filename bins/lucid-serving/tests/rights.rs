@@ -34,7 +34,9 @@ fn granted(manifest: &str, account: &str) -> Rights {
     let documents: Vec<Value> = documents.map(|document| Value::deserialize(document).unwrap()).collect();
     let strings = |value: &Value| -> Vec<String> { serde_yaml::from_value(value.clone()).unwrap() };
     let mut granted = Rights::new();
-    for binding in documents.iter().filter(|it| it["kind"].as_str().unwrap().ends_with("Binding")) {
+    let is_of_rbac =
+        |it: &&Value| ["RoleBinding", "ClusterRoleBinding"].contains(&it["kind"].as_str().unwrap());
+    for binding in documents.iter().filter(is_of_rbac) {
         let subjects = binding["subjects"].as_sequence().unwrap();
         assert!(subjects.iter().all(|it| it["name"] == account), "{binding:?}");
         let namespace = &binding["metadata"]["namespace"];
