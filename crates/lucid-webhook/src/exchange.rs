@@ -222,7 +222,7 @@ where
         bodies.discard(&head.headers, body).await;
         return Err(refusal);
     }
-    let body = receive(&head, bodies, body).await?;
+    let body = receive(head, bodies, body).await?;
     if body.bytes.is_empty() {
         return Err(Refusal::bad(StatusCode::BAD_REQUEST, "the body is empty"));
     }
