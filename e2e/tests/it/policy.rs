@@ -457,7 +457,7 @@ async fn exemptions_are_read_again_when_they_change_and_broken_ones_change_nothi
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let log = std::fs::read_to_string(operator.log()).unwrap();
-    assert!(log.contains("at least one of namespaces, images, "), "{log}");
+    assert!(log.contains("at least one of namespaces, images, digests and hostPaths"), "{log}");
     write("exemptions: []");
     let is_refused = |answer: &lucid_e2e::Answer| answer.refusal().contains("hostIPC");
     until(&cluster, "shop", |name| ipc(&format!("again-{name}")), is_refused).await;

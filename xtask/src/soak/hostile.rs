@@ -216,10 +216,12 @@ impl Target {
             while Instant::now() < end {
                 let begin = Instant::now();
                 let outcome = self.call(&client).await;
-                let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-                seen.0.push(begin.elapsed());
-                seen.1.extend(outcome.err().map(|error| snafu::Report::from_error(&*error).to_string()));
-                drop(seen);
+                let error = outcome.err().map(|error| snafu::Report::from_error(&*error).to_string());
+                {
+                    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                    seen.0.push(begin.elapsed());
+                    seen.1.extend(error);
+                }
                 sleep(Duration::from_millis(20)).await;
             }
             Ok::<_, Error>(())
