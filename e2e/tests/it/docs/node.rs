@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use lucid_e2e::Operator;
 use lucid_testbed::{Cluster, Process};
@@ -16,6 +17,9 @@ use crate::common::finalize_namespaces;
 
 /// How long a minute of the pages takes here.
 const SETTLE: &str = "2s";
+
+/// The operator's pod.
+const POD: &str = "lucid-operator-1";
 
 /// The Deployment of deploy/cainjector.yaml.
 const INJECTOR: &str = "lucid-cainjector";
@@ -38,6 +42,10 @@ impl Node {
         Api::namespaced(self.cluster.client(), "lucid-system")
     }
 
+    fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.cluster.client(), "lucid-system")
+    }
+
     /// Ends namespaces that are deleted, brings the operator to what its Deployment asks for, if there is one, and starts our
     /// injector of CAs where there is a Deployment of it.
     pub(super) async fn follow(&mut self) {
@@ -51,9 +59,11 @@ impl Node {
                 assert!(operator.terminate().unwrap().success());
                 let slices: Api<EndpointSlice> = Api::namespaced(self.cluster.client(), "lucid-system");
                 slices.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+                let at_once = DeleteParams::default().grace_period(0);
+                self.pods().delete(POD, &at_once).await.unwrap();
             }
-            if let Some((true, environment)) = &wanted {
-                self.operator = Some(self.start(environment).await);
+            if let (Some(spec), Some((true, environment))) = (&spec, &wanted) {
+                self.operator = Some(self.start(spec, environment).await);
             }
             self.running = wanted;
         }
@@ -75,7 +85,10 @@ impl Node {
         let _ = self.deployments().patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await;
     }
 
-    async fn start(&self, environment: &BTreeMap<String, String>) -> Operator {
+    async fn start(&self, spec: &DeploymentSpec, environment: &BTreeMap<String, String>) -> Operator {
+        let mut pod = json!({"metadata": spec.template.metadata, "spec": spec.template.spec});
+        pod["metadata"]["name"] = json!(POD);
+        self.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
         let mut builder = Operator::builder(&self.cluster).by_service().env("LUCID_TRUST_SETTLE", SETTLE);
         for (variable, value) in environment {
             builder = builder.env(variable, value);
