@@ -16,9 +16,9 @@ pub(crate) fn no_token_mount() -> Value {
     json!({"name": keys::NO_TOKEN_VOLUME, "mountPath": TOKEN_PATH, "readOnly": true})
 }
 
-/// The empty volume of [`no_token_mount`].
+/// The empty volume of [`no_token_mount`]: a kind that no container can write to.
 pub(crate) fn no_token_volume() -> Value {
-    json!({"name": keys::NO_TOKEN_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": "4Ki"}})
+    json!({"name": keys::NO_TOKEN_VOLUME, "downwardAPI": {}})
 }
 
 /// One entry of `spec.volumes`.
@@ -28,11 +28,17 @@ pub(crate) struct VolumeView<'a> {
     #[serde(borrow)]
     name: Option<Text<'a>>,
     projected: Option<IgnoredAny>,
-    empty_dir: Option<IgnoredAny>,
+    #[serde(rename = "downwardAPI")]
+    downward_api: Option<Object<DownwardApi>>,
     #[serde(borrow)]
     image: Option<Object<Image<'a>>>,
     #[serde(borrow)]
     host_path: Option<Object<HostPath<'a>>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct DownwardApi {
+    items: Option<Vec<IgnoredAny>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -65,9 +71,10 @@ impl VolumeView<'_> {
         Some(host_path.path.as_deref().unwrap_or_default())
     }
 
-    /// Whether it is an `emptyDir`.
-    pub(crate) fn is_empty_dir(&self) -> bool {
-        self.empty_dir.is_some()
+    /// Whether it is a `downwardAPI` without items.
+    pub(crate) fn is_empty_downward_api(&self) -> bool {
+        let downward_api = self.downward_api.as_ref();
+        downward_api.is_some_and(|Object(it)| it.items.as_ref().is_none_or(Vec::is_empty))
     }
 
     /// Whether it is `projected`.

@@ -312,7 +312,7 @@ impl Plan {
             return;
         }
         let volume = volume::no_token_volume();
-        match pod.empty_dir(keys::NO_TOKEN_VOLUME) {
+        match pod.empty_downward_api(keys::NO_TOKEN_VOLUME) {
             None if !pod.has_volumes() => {
                 patch.add(&LIST, json!([volume]));
                 added.insert(&LIST);

@@ -178,6 +178,8 @@ pub struct Plan {
     /// Names of the containers whose privileges [`Plan::patch`] reduces: with [`Intercept::Redirect`] all that are not part
     /// of the chain, except those with an [exempt image](Inputs::exempt_images).
     pub hardened: BTreeSet<String>,
+    /// [`KEEP_PRIVILEGES`](crate::keys::KEEP_PRIVILEGES), where the namespace lets the pod choose.
+    pub keep_privileges: bool,
 }
 
 impl Plan {
@@ -288,7 +290,8 @@ fn make(
     } else {
         String::new()
     };
-    let hardened = if redirects && !annotations.keep_privileges {
+    let keep_privileges = annotations.keep_privileges;
+    let hardened = if redirects && !keep_privileges {
         others.iter().filter(|found| !is_exempt(found, inputs)).map(|found| found.name().to_owned()).collect()
     } else {
         BTreeSet::new()
@@ -316,6 +319,7 @@ fn make(
         image_pull_secrets: configuration.image_pull_secrets.clone(),
         leftovers: leftovers.into_iter().map(str::to_owned).collect(),
         hardened,
+        keep_privileges,
     })
 }
 

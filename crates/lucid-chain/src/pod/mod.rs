@@ -256,11 +256,11 @@ impl<'a> PodView<'a> {
         self.has_volumes
     }
 
-    /// Place of the volume with this name, and whether it is an `emptyDir`.
-    pub(crate) fn empty_dir(&self, name: &str) -> Option<(usize, bool)> {
+    /// Index of the volume with this name, and whether it is a `downwardAPI` without items.
+    pub(crate) fn empty_downward_api(&self, name: &str) -> Option<(usize, bool)> {
         let place = self.volumes.iter().position(|Object(volume)| volume.name() == name)?;
         let Object(volume) = &self.volumes[place];
-        Some((place, volume.is_empty_dir()))
+        Some((place, volume.is_empty_downward_api()))
     }
 
     /// Whether the pod has a volume of this name and every such volume is `projected`.

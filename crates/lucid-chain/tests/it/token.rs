@@ -98,7 +98,7 @@ fn a_volume_with_something_in_it_is_replaced_by_an_empty_one() {
         patch.warnings()[0].to_string(),
         "volume lucid-no-token is replaced: auditors need an empty volume of that name"
     );
-    let empty = json!({"name": keys::NO_TOKEN_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": "4Ki"}});
+    let empty = json!({"name": keys::NO_TOKEN_VOLUME, "downwardAPI": {}});
     assert_eq!(apply(&pod, &patch)["spec"]["volumes"], json!([own, empty]));
 }
 

@@ -5,7 +5,7 @@ pub(crate) mod host_path;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lucid_chain::{ContainerView, MountView, Plan, PodChoices, Warning, keys};
+use lucid_chain::{ContainerView, MountView, Plan, Warning, keys};
 
 use crate::auditors::Place;
 use crate::case::{Case, says_auditor, says_init};
@@ -142,7 +142,7 @@ impl Case<'_> {
         if own.is_some_and(|own| own.proc_mount() != "Default") {
             findings.add(site, Problem::UnmaskedProc);
         }
-        let may_keep = self.keeps_privileges();
+        let may_keep = self.plan().is_some_and(|plan| plan.keep_privileges);
         // Injection will take NET_RAW and privilege escalation from the pods of a template.
         let is_hardened = !self.is_pod() && chain.redirects && !may_keep;
         let mut keeps_net_raw = !is_privileged && !own.is_some_and(|own| own.drops("NET_RAW"));
@@ -191,24 +191,22 @@ impl Case<'_> {
                 false => findings.warn(site, Problem::Root),
             }
         }
-        match own.and_then(|own| own.allows_privilege_escalation()) {
-            Some(false) => {}
-            None if is_hardened => {}
-            _ if chain.require_non_root => findings.add(site, Problem::PrivilegeEscalation),
-            Some(true) => findings.warn(site, Problem::PrivilegeEscalation),
-            None => {}
+        let may_escalate = match own.and_then(|own| own.allows_privilege_escalation()) {
+            Some(allowed) => allowed,
+            None => !is_hardened && (chain.redirects || chain.require_non_root),
+        };
+        if is_privileged {
+            // One finding is enough.
+        } else if may_escalate && (chain.require_non_root || (chain.redirects && !may_keep && !is_hardened)) {
+            findings.add(site, Problem::PrivilegeEscalation);
+        } else if may_escalate {
+            findings.warn(site, Problem::PrivilegeEscalation);
         }
         for port in found.ports().filter(|port| port.is_tcp()).filter_map(|port| port.container_port()) {
             if let Some(auditor) = chain.listeners.get(&port) {
                 findings.add(site, Problem::AuditorPort { port, auditor: text::kept(auditor) });
             }
         }
-    }
-
-    /// Whether containers may stay as their author wrote them, NET_RAW included.
-    fn keeps_privileges(&self) -> bool {
-        self.pod_choices == PodChoices::All
-            && self.pod().annotation(keys::KEEP_PRIVILEGES) == Some(keys::TRUE)
     }
 
     /// The containers of the chain, those of the plan and the auditors that run.

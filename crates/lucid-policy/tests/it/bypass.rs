@@ -3,7 +3,7 @@
 use lucid_policy::{Operation, RequiredLabel, Severity, Workload};
 use serde_json::{Value, json};
 
-use crate::common::{Ask, injected, object, plain, secured, without_net_raw};
+use crate::common::{Ask, hardened, injected, object, plain, secured};
 
 /// Reasons of what refuses, then of what warns.
 fn found(ask: &Ask) -> (Vec<&'static str>, Vec<&'static str>) {
@@ -53,7 +53,7 @@ const CONTEXTS: &[(&str, &str, &[&str], &[&str])] = &[
     ("SETFCAP and MKNOD", r#"{"capabilities": {"add": ["SETFCAP", "MKNOD"]}}"#, &["Capability"; 2], &[]),
     ("an unknown one", r#"{"capabilities": {"add": ["NEW_IN_LINUX"]}}"#, &["Capability"], &[]),
     ("baseline", r#"{"capabilities": {"add": ["CHOWN", "cap_fowner", "KILL", "SYS_CHROOT"]}}"#, &[], &[]),
-    ("escalation", r#"{"allowPrivilegeEscalation": true}"#, &[], &["PrivilegeEscalation"]),
+    ("escalation", r#"{"allowPrivilegeEscalation": true}"#, &["PrivilegeEscalation"], &[]),
     ("no escalation", r#"{"allowPrivilegeEscalation": false}"#, &[], &[]),
     ("NET_BIND_SERVICE", r#"{"capabilities": {"add": ["NET_BIND_SERVICE"]}}"#, &[], &[]),
 ];
@@ -67,43 +67,43 @@ fn an_application_may_not_have_what_leads_around_its_chain() {
         // After injection, which takes NET_RAW away.
         let mut pod = injected(&secured());
         pod["spec"]["containers"][0]["securityContext"] = context.clone();
-        let ask = Ask::create(&without_net_raw(&pod));
+        let ask = Ask::create(&hardened(&pod));
         assert_eq!(found(&ask), (refused.to_vec(), warned.to_vec()), "{what} in containers");
 
         // After ours, where the rules are in force.
         let mut pod = injected(&secured());
         pod["spec"]["initContainers"].as_array_mut().unwrap().push(container.clone());
         assert_eq!(
-            found(&Ask::create(&without_net_raw(&pod))),
+            found(&Ask::create(&hardened(&pod))),
             (refused.to_vec(), warned.to_vec()),
             "{what} in initContainers"
         );
 
-        // Before ours: it may leave setuid files and rules behind.
+        // Before ours: it may leave setuid files and rules behind. Injection takes privilege escalation away.
         let mut pod = secured();
         pod["spec"]["initContainers"] = json!([container]);
-        // Injection takes privilege escalation away.
-        let left: Vec<_> = warned.iter().copied().filter(|reason| *reason != "PrivilegeEscalation").collect();
+        let left: Vec<_> =
+            refused.iter().copied().filter(|reason| *reason != "PrivilegeEscalation").collect();
         assert_eq!(
             found(&Ask::create(&injected(&pod))),
-            (refused.to_vec(), left.clone()),
+            (left.clone(), warned.to_vec()),
             "{what} before the rules"
         );
 
         // A native sidecar runs on, wherever it stands.
         pod["spec"]["initContainers"][0]["restartPolicy"] = json!("Always");
-        assert_eq!(found(&Ask::create(&injected(&pod))), (refused.to_vec(), left), "{what} in a sidecar");
+        assert_eq!(found(&Ask::create(&injected(&pod))), (left, warned.to_vec()), "{what} in a sidecar");
 
         let old = injected(&secured());
         let mut new = old.clone();
         new["spec"]["ephemeralContainers"] = json!([container]);
-        let new = without_net_raw(&new);
+        let new = hardened(&new);
         let debug = Ask::update(&old, &new).with(|ask| ask.subresource = Some("ephemeralcontainers"));
         assert_eq!(found(&debug), (refused.to_vec(), warned.to_vec()), "{what} in ephemeralContainers");
         // What is there already is not blamed again.
         let mut next = new.clone();
         next["spec"]["ephemeralContainers"].as_array_mut().unwrap().push(json!({"name": "y", "image": "y"}));
-        let next = without_net_raw(&next);
+        let next = hardened(&next);
         assert_eq!(found(&Ask::update(&new, &next)), (vec![], vec![]), "{what} in an update");
     }
 }
@@ -140,22 +140,33 @@ fn who_asks_for_non_root_is_told_of_images_that_say_nothing() {
 }
 
 #[test]
-fn require_non_root_demands_no_privilege_escalation() {
-    let container = json!({"name": "x", "image": "x", "securityContext": {"runAsUser": 1000}});
-    for list in ["containers", "initContainers"] {
-        for place in [0, 1] {
-            for (allowed, refused) in [(Value::Null, true), (json!(true), true), (json!(false), false)] {
+fn privilege_escalation_is_refused_where_rules_redirect_or_non_root_is_required() {
+    let own =
+        json!({"runAsUser": 1000, "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
+    let places = [("containers", 0), ("containers", 1), ("initContainers", 0), ("initContainers", 1)];
+    for (intercept, require_non_root) in
+        [("redirect", false), ("redirect", true), ("env", false), ("env", true)]
+    {
+        for (list, place) in
+            places.into_iter().filter(|(list, _)| intercept == "redirect" || *list == "containers")
+        {
+            for allowed in [Value::Null, json!(true), json!(false)] {
                 let mut pod = secured();
-                pod["spec"]["containers"][0]["securityContext"] =
-                    json!({"runAsUser": 1000, "allowPrivilegeEscalation": false});
+                pod["metadata"]["annotations"] = json!({"lucid.computing/intercept": intercept});
+                pod["spec"]["containers"][0]["securityContext"] = own.clone();
                 let mut pod = injected(&pod);
-                let mut container = container.clone();
-                container["securityContext"]["allowPrivilegeEscalation"] = allowed;
+                let mut container = json!({"name": "x", "image": "x", "securityContext": own});
+                container["securityContext"]["allowPrivilegeEscalation"] = allowed.clone();
                 pod["spec"][list].as_array_mut().unwrap().insert(place, container);
-                let ask = Ask::create(&without_net_raw(&pod));
-                let ask = ask.with(|ask| ask.policy.require_non_root = true);
-                let expected = if refused { vec!["PrivilegeEscalation"] } else { vec![] };
-                assert_eq!(found(&ask).0, expected, "{pod}");
+                let ask = Ask::create(&pod).with(|ask| ask.policy.require_non_root = require_non_root);
+                let refused = allowed != json!(false) && (require_non_root || intercept == "redirect");
+                let warned = allowed == json!(true) && !refused;
+                let reason = |found: bool| if found { vec!["PrivilegeEscalation"] } else { vec![] };
+                assert_eq!(
+                    found(&ask),
+                    (reason(refused), reason(warned)),
+                    "{intercept} {require_non_root} {pod}"
+                );
             }
         }
     }
@@ -174,7 +185,8 @@ fn containers_that_keep_net_raw_are_refused() {
         (json!({"drop": ["NET_RAW"], "add": ["CAP_net_raw"]}), true),
         (json!({"drop": ["NET_RAW"], "add": ["ALL"]}), true),
     ] {
-        let container = json!({"name": "x", "image": "x", "securityContext": {"capabilities": capabilities}});
+        let context = json!({"allowPrivilegeEscalation": false, "capabilities": capabilities});
+        let container = json!({"name": "x", "image": "x", "securityContext": context});
         for list in ["containers", "initContainers", "ephemeralContainers"] {
             let running = injected(&secured());
             let mut pod = running.clone();
@@ -202,14 +214,23 @@ fn containers_that_keep_net_raw_are_refused() {
 }
 
 #[test]
-fn the_annotation_keeps_net_raw_with_a_warning() {
+fn the_annotation_keeps_privileges_with_a_warning() {
     let mut pod = secured();
-    pod["metadata"]["annotations"] = json!({"lucid.computing/keep-privileges": "true"});
+    pod["metadata"]["annotations"] = json!({"lucid.computing/keep-privileges": " true "});
     let mut pod = injected(&pod);
     for (context, refused, warned) in [
-        (json!({}), vec![], vec!["Capability"]),
-        (json!({"capabilities": {"add": ["NET_RAW"], "drop": ["ALL"]}}), vec![], vec!["Capability"]),
-        (json!({"capabilities": {"add": ["NET_ADMIN"], "drop": ["ALL"]}}), vec!["Capability"], vec![]),
+        (json!({}), vec![], vec!["Capability", "PrivilegeEscalation"]),
+        (json!({"allowPrivilegeEscalation": true}), vec![], vec!["Capability", "PrivilegeEscalation"]),
+        (
+            json!({"allowPrivilegeEscalation": false, "capabilities": {"add": ["NET_RAW"], "drop": ["ALL"]}}),
+            vec![],
+            vec!["Capability"],
+        ),
+        (
+            json!({"allowPrivilegeEscalation": false, "capabilities": {"add": ["NET_ADMIN"], "drop": ["ALL"]}}),
+            vec!["Capability"],
+            vec![],
+        ),
     ] {
         pod["spec"]["containers"][0]["securityContext"] = context;
         assert_eq!(found(&Ask::create(&pod)), (refused, warned), "{pod}");
@@ -330,7 +351,7 @@ fn a_refusal_is_kept_however_many_findings_there_are() {
     let mut pod = injected(&secured());
     let labels = (0..200).map(|number| (format!("lucid.computing/tie{number}"), json!("x")));
     pod["metadata"]["labels"].as_object_mut().unwrap().extend(labels);
-    pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = json!(true);
+    pod["spec"]["containers"][0]["securityContext"]["runAsUser"] = json!(0);
     let warned = Ask::create(&pod).judge().unwrap();
     assert_eq!((warned.findings.len(), warned.denial()), (64, None));
     // The label is judged last.
@@ -363,7 +384,7 @@ fn who_takes_the_label_from_a_running_pod_gets_no_further() {
             let mut debugged = running.clone();
             let mut container = json!({"name": "debug", "image": "x", "securityContext": context});
             debugged["spec"]["ephemeralContainers"] = json!([container]);
-            let mut debugged = without_net_raw(&debugged);
+            let mut debugged = hardened(&debugged);
             let ask =
                 Ask::update(&running, &debugged).with(|ask| ask.subresource = Some("ephemeralcontainers"));
             assert_eq!(found(&ask).0.len(), 1, "{what}: {context}");

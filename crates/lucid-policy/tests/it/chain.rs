@@ -4,7 +4,7 @@ use lucid_chain::PodChoices;
 use lucid_policy::{Demand, Mode, Problem, Severity, Workload};
 use serde_json::{Value, json};
 
-use crate::common::{Ask, NOTARIZED, injected, object, plain, secured, without_net_raw};
+use crate::common::{Ask, NOTARIZED, hardened, injected, object, plain, secured};
 
 #[test]
 fn a_pod_with_its_chain_passes_and_one_without_is_refused() {
@@ -193,7 +193,7 @@ fn leftovers_and_what_injection_would_add_are_worth_a_warning() {
         json!({"name": "lucid-toxicity-auditor", "image": format!("ghcr.io/lucid/lucid-toxicity-auditor@{NOTARIZED}"),
             "env": [{"name": "LUCID_AUDITOR_ID", "value": "x"}]}),
     );
-    let mut ask = Ask::create(&without_net_raw(&pod));
+    let mut ask = Ask::create(&hardened(&pod));
     ask.configuration = lucid_chain::Configuration::new(
         lucid_chain::Catalogue::builtin().overlay(&crate::common::catalogue()),
         Some(&["first".to_owned(), "second".to_owned()]),

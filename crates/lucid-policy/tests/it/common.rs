@@ -70,11 +70,11 @@ pub(crate) fn injected(pod: &Value) -> Value {
     let mut pod = pod.clone();
     let patch = serde_json::to_value(plan.patch(&view)).unwrap();
     json_patch::patch(&mut pod, &serde_json::from_value::<json_patch::Patch>(patch).unwrap()).unwrap();
-    without_net_raw(&pod)
+    hardened(&pod)
 }
 
-/// The pod with NET_RAW dropped by each of its containers.
-pub(crate) fn without_net_raw(pod: &Value) -> Value {
+/// The pod with what injection sets in each container that says nothing of it: no NET_RAW, no privilege escalation.
+pub(crate) fn hardened(pod: &Value) -> Value {
     let mut pod = pod.clone();
     for list in ["containers", "initContainers", "ephemeralContainers"] {
         for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
@@ -82,6 +82,10 @@ pub(crate) fn without_net_raw(pod: &Value) -> Value {
                 Some(dropped) if dropped.iter().any(|name| name == "ALL" || name == "NET_RAW") => {}
                 Some(dropped) => dropped.push(json!("NET_RAW")),
                 None => container["securityContext"]["capabilities"]["drop"] = json!(["NET_RAW"]),
+            }
+            let escalation = &mut container["securityContext"]["allowPrivilegeEscalation"];
+            if escalation.is_null() {
+                *escalation = json!(false);
             }
         }
     }

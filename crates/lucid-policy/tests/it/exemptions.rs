@@ -65,7 +65,7 @@ fn an_exempt_image_may_get_around_a_chain_but_not_stand_in_for_it() {
         "securityContext": {"capabilities": {"add": ["NET_ADMIN", "NET_RAW"]}}}));
     assert_ne!(Ask::create(&pod).denial(), "");
     let judgement = exempting(&pod, mesh.clone()).judge().unwrap();
-    assert_eq!((judgement.denial(), judgement.exempted.len()), (None, 2));
+    assert_eq!((judgement.denial(), judgement.exempted.len()), (None, 3));
     // The chain's own containers are not for an image to replace.
     pod["spec"]["containers"][1]["image"] = json!("docker.io/istio/proxyv2:1.30");
     assert!(exempting(&pod, mesh).denial().contains("differs from the plan in image"));

@@ -3,7 +3,7 @@
 use lucid_policy::Workload;
 use serde_json::{Value, json};
 
-use crate::common::{Ask, injected, object, secured, without_net_raw};
+use crate::common::{Ask, hardened, injected, object, secured};
 
 /// The pod with this volume of the node, mounted so by its application.
 fn mounting(path: &str, mount: &Value) -> Value {
@@ -170,7 +170,7 @@ fn what_leads_around_no_chain_is_nobodys_business() {
 fn debugged(running: &Value, container: &Value) -> Vec<&'static str> {
     let mut new = running.clone();
     new["spec"]["ephemeralContainers"] = json!([container]);
-    let new = without_net_raw(&new);
+    let new = hardened(&new);
     Ask::update(running, &new).with(|ask| ask.subresource = Some("ephemeralcontainers")).reasons()
 }
 
@@ -200,7 +200,7 @@ fn an_ephemeral_container_keeps_out_of_the_auditors_processes() {
     let mut new = running.clone();
     new["spec"]["ephemeralContainers"] =
         json!([{"name": "debugger", "image": "busybox", "targetContainerName": "first"}]);
-    let new = without_net_raw(&new);
+    let new = hardened(&new);
     assert_eq!(
         Ask::update(&running, &new).denial(),
         "ephemeral container debugger: targetContainerName is auditor \"first\", whose processes and files it would reach: \
@@ -235,7 +235,7 @@ fn an_ephemeral_container_bears_no_auditors_name() {
     assert!(reasons.contains(&"AuditorName"), "{reasons:?}");
     let mut new = running.clone();
     new["spec"]["ephemeralContainers"] = json!([{"name": "lucid-init", "image": image}]);
-    let new = without_net_raw(&new);
+    let new = hardened(&new);
     assert_eq!(
         Ask::update(&running, &new).denial(),
         "ephemeral container lucid-init: it bears the name of an auditor, and an ephemeral container is never part of a \
