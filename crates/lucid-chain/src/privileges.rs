@@ -138,6 +138,12 @@ impl Privileges<'_> {
         self.capabilities.iter().flat_map(|capabilities| bare_names(capabilities.add.as_deref()))
     }
 
+    /// Number of names in `capabilities.add` and `capabilities.drop`.
+    pub(crate) fn capabilities(&self) -> usize {
+        let lists = self.capabilities.iter().flat_map(|it| [&it.add, &it.drop]);
+        lists.flatten().map(Vec::len).sum()
+    }
+
     /// Whether `capabilities.drop` names this capability or all of them.
     pub fn drops(&self, capability: &str) -> bool {
         let mut dropped =

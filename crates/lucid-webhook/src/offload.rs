@@ -1,7 +1,8 @@
 //! Runs work on large requests outside the threads that serve connections.
 //!
-//! The work of a webhook is linear in the size of its request. Small requests stay on the async workers; large ones run on
-//! blocking threads, a limited number at a time. Probes, handshakes and small requests are answered meanwhile.
+//! The work and memory of a webhook are linear in the size of its request. Small requests stay on the async workers; large
+//! ones run on blocking threads, within a limit on their number and total size. Probes, handshakes and small requests are
+//! answered meanwhile.
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
@@ -22,13 +23,18 @@ use crate::review::AdmissionRequest;
 /// Size above which a request leaves the async workers.
 const LARGE: usize = 64 * 1024;
 /// Large requests at a time on each core, of authenticated callers and of others. A handler may wait for the network.
-const PER_CORE: usize = 2;
+const PER_CORE: u32 = 2;
+/// Total size in bytes of the large requests at a time, of authenticated callers and of others. A larger request runs alone.
+/// A handler may need 30 times the memory.
+const BYTES: u32 = 6 << 20;
 
 /// Limits the large requests at a time. Clones share the limit.
 #[derive(Clone, Debug)]
 pub(crate) struct Offload {
     anonymous: Arc<Semaphore>,
     authenticated: Arc<Semaphore>,
+    /// Bytes that the smallest request counts for.
+    least: u32,
 }
 
 /// Lets one large request run, until its last clone is dropped.
@@ -37,9 +43,10 @@ pub(crate) struct Slot(#[expect(dead_code, reason = "held for its drop")] Arc<Ow
 
 impl Default for Offload {
     fn default() -> Self {
-        let slots = PER_CORE * available_parallelism().map_or(1, usize::from);
-        let semaphore = || Arc::new(Semaphore::new(slots));
-        Self { anonymous: semaphore(), authenticated: semaphore() }
+        let cores = available_parallelism().map_or(1, usize::from).try_into().unwrap_or(u32::MAX);
+        let semaphore = || Arc::new(Semaphore::new(BYTES as usize));
+        let least = BYTES / PER_CORE.saturating_mul(cores).min(BYTES);
+        Self { anonymous: semaphore(), authenticated: semaphore(), least }
     }
 }
 
@@ -58,8 +65,10 @@ impl Offload {
         if bytes <= LARGE {
             return Ok(None);
         }
-        let slots = if authenticated { &self.authenticated } else { &self.anonymous };
-        let permit = tokio::time::timeout_at(deadline, Arc::clone(slots).acquire_owned()).await?;
+        let semaphore = if authenticated { &self.authenticated } else { &self.anonymous };
+        let permits = u32::try_from(bytes).map_or(BYTES, |bytes| bytes.clamp(self.least, BYTES));
+        let acquired = Arc::clone(semaphore).acquire_many_owned(permits);
+        let permit = tokio::time::timeout_at(deadline, acquired).await?;
         // The semaphore is never closed.
         Ok(permit.ok().map(|permit| Slot(Arc::new(permit))))
     }
@@ -138,10 +147,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_total_size_is_limited() {
+        let offload = Offload::default();
+        let soon = || Instant::now() + Duration::from_millis(10);
+        let _half = offload.enter(3 << 20, false, soon()).await.unwrap();
+        let half = offload.enter(3 << 20, false, soon()).await.unwrap();
+        assert!(offload.enter(LARGE + 1, false, soon()).await.is_err());
+        drop(half);
+        assert!(offload.enter(usize::MAX, false, soon()).await.is_err(), "a larger request runs alone");
+        assert!(offload.enter(LARGE + 1, false, soon()).await.is_ok());
+    }
+
+    #[tokio::test]
     async fn work_that_is_given_up_ends_and_returns_its_slot() {
-        let offload = Offload { anonymous: Arc::new(Semaphore::new(1)), ..Offload::default() };
+        let offload = Offload::default();
         let later = Instant::now() + Duration::from_secs(60);
-        let slot = offload.enter(LARGE + 1, false, later).await.unwrap();
+        let slot = offload.enter(usize::MAX, false, later).await.unwrap();
         let (started, starts) = oneshot::channel();
         let work = tokio::spawn(run(slot, async {
             started.send(()).unwrap();

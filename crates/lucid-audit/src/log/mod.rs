@@ -55,7 +55,7 @@ pub struct Log {
     seal: Option<Seal>,
     threads: Mutex<Option<Threads>>,
     /// Nobody else writes while this is open.
-    _lock: File,
+    lock: File,
 }
 
 #[derive(Debug)]
@@ -149,7 +149,7 @@ impl Log {
         let incoming = Arc::clone(&queue);
         let writer = spawn("audit-write", Box::new(move || writer.run(&incoming)))?;
         let threads = Mutex::new(Some(Threads { writer, sealer }));
-        Ok(Self { directory: directory.to_owned(), queue, status, seal, threads, _lock: lock })
+        Ok(Self { directory: directory.to_owned(), queue, status, seal, threads, lock })
     }
 
     fn writer(
@@ -289,6 +289,10 @@ impl Log {
         }
         if let Some(sealer) = sealer {
             let _ = sealer.join();
+        }
+        // Closing the file is not enough: a child process that was just forked has it too.
+        if let Err(error) = self.lock.unlock() {
+            tracing::warn!(%error, "failed to unlock the log");
         }
     }
 }

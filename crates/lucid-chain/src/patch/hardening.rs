@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::Patch;
@@ -24,11 +24,35 @@ const NET_RAW: &str = "NET_RAW";
 /// (`containers/web`); `null` for a container without security context.
 pub(crate) type Originals = BTreeMap<String, Value>;
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Container {
-    #[serde(rename = "securityContext")]
-    context: Value,
+    security_context: Option<Context>,
+}
+
+/// The members that hardening reads. A pod may have a lot of others.
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Context {
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    allow_privilege_escalation: Option<Option<bool>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    capabilities: Option<Option<Capabilities>>,
+    privileged: Option<bool>,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Capabilities {
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    add: Option<Option<Vec<String>>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    drop: Option<Option<Vec<String>>>,
+}
+
+/// Tells `null` from a member that is not there.
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
 
 impl Plan {
@@ -57,7 +81,9 @@ impl Plan {
 
 /// Returns the original security context of a container that is not hardened yet.
 fn harden(path: &[&str], found: &ContainerView<'_>, patch: &mut Patch) -> Option<Value> {
-    let Container { context } = serde_json::from_str(found.json()).unwrap_or_default();
+    // What cannot be read, no API server takes.
+    let Container { security_context } = serde_json::from_str(found.json()).ok()?;
+    let context = serde_json::to_value(security_context).ok()?;
     let hardened = hardened(&context);
     let path = [path, &["securityContext"]].concat();
     if hardened == context {

@@ -4,7 +4,7 @@ use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
 use super::{
-    Quantities, RawResources, check_count, check_name,
+    MAX_CAPABILITIES, MAX_ITEMS, Quantities, RawResources, check_count, check_name,
     json::{Object, PodError, Text, decode},
     probe::RawProbe,
 };
@@ -177,7 +177,7 @@ pub(super) fn containers<'a>(
     raw: Vec<&'a RawValue>,
     parent: &str,
 ) -> Result<Vec<ContainerView<'a>>, PodError> {
-    check_count(parent, raw.len())?;
+    check_count(parent, raw.len(), MAX_ITEMS)?;
     let view = |(index, raw): (usize, &'a RawValue)| {
         let path = || format!("{parent}[{index}]");
         let fields = serde_json::from_str(raw.get()).or_else(|_| decode(raw.get().as_bytes(), path));
@@ -186,5 +186,12 @@ pub(super) fn containers<'a>(
         check_name(parent, index, container.name())?;
         Ok(container)
     };
-    raw.into_iter().enumerate().map(view).collect()
+    let containers = raw.into_iter().enumerate().map(view).collect::<Result<Vec<_>, _>>()?;
+    let capabilities = containers.iter().filter_map(ContainerView::privileges).map(Privileges::capabilities);
+    check_count(
+        format_args!("{parent}[*].securityContext.capabilities"),
+        capabilities.sum(),
+        MAX_CAPABILITIES,
+    )?;
+    Ok(containers)
 }

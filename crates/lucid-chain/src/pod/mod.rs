@@ -5,7 +5,7 @@ mod container;
 mod json;
 mod probe;
 
-use std::{collections::BTreeMap, ops::Deref};
+use std::{collections::BTreeMap, fmt::Display, ops::Deref};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -50,8 +50,8 @@ impl<'a> PodView<'a> {
     ///
     /// # Errors
     /// [`PodError`] with the JSON path when the text is no JSON object, has no `spec`, a field that planning
-    /// reads has the wrong type, or a list or name is longer than any node could run: 1,024 containers of each kind, 1,024
-    /// volumes, 253 bytes of a container's or volume's name. The bounds keep the cost of a pod linear in its size.
+    /// reads has the wrong type, or a list or name is longer than any node could run: 1,024 containers of each kind, with 8,192
+    /// capabilities, 1,024 volumes, 253 bytes of a container's or volume's name. The bounds keep the cost of a pod linear in its size.
     pub fn from_json(json: &'a (impl AsRef<[u8]> + ?Sized)) -> Result<Self, PodError> {
         let json = json.as_ref();
         let pod: Object<RawPod<'a>> = serde_json::from_slice(json).or_else(|_| decode(json, String::new))?;
@@ -59,7 +59,7 @@ impl<'a> PodView<'a> {
         let Some(Object(spec)) = pod.spec else { return Err(PodError::new("spec", "missing")) };
         let has_volumes = spec.volumes.is_some();
         let volumes = spec.volumes.unwrap_or_default();
-        check_count("spec.volumes", volumes.len())?;
+        check_count("spec.volumes", volumes.len(), MAX_ITEMS)?;
         for (index, Object(volume)) in volumes.iter().enumerate() {
             check_name("spec.volumes", index, volume.name())?;
         }
@@ -356,12 +356,15 @@ struct HostAlias<'a> {
 
 /// Most containers of each kind, and most volumes, of a pod.
 const MAX_ITEMS: usize = 1024;
+/// Most names of capabilities that the containers of one kind add and drop.
+const MAX_CAPABILITIES: usize = 8192;
 /// Longest name of a container or volume: a DNS subdomain (RFC 1123).
 const MAX_NAME: usize = 253;
 
-fn check_count(path: &str, found: usize) -> Result<(), PodError> {
-    if found > MAX_ITEMS {
-        return Err(PodError::new(path, format_args!("found {found} items, accepted at most {MAX_ITEMS}")));
+fn check_count(path: impl Display, found: usize, most: usize) -> Result<(), PodError> {
+    if found > most {
+        let problem = format_args!("found {found} items, accepted at most {most}");
+        return Err(PodError::new(path.to_string(), problem));
     }
     Ok(())
 }

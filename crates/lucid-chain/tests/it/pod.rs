@@ -69,6 +69,25 @@ fn lists_and_names_are_bounded() {
 }
 
 #[test]
+fn capabilities_are_bounded() {
+    for (list, capabilities) in [("containers", "add"), ("initContainers", "drop")] {
+        let container = |count: usize| {
+            let names = vec![r#""CHOWN""#; count].join(",");
+            format!(r#"{{"securityContext": {{"capabilities": {{"{capabilities}": [{names}]}}}}}}"#)
+        };
+        let pod = |count| format!(r#"{{"spec": {{"{list}": [{}, {}]}}}}"#, container(4096), container(count));
+        assert!(PodView::from_json(&pod(4096)).is_ok(), "{list}");
+        assert_eq!(
+            PodView::from_json(&pod(4097)).unwrap_err().to_string(),
+            format!(
+                "failed to read the pod at spec.{list}[*].securityContext.capabilities: found 8193 items, accepted at \
+                 most 8192"
+            )
+        );
+    }
+}
+
+#[test]
 fn an_error_names_the_json_path() {
     let cases: [(&str, &str); 13] = [
         ("{}", "spec"),
