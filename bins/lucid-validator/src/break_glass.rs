@@ -1,13 +1,16 @@
 //! Whether somebody may break the glass, by the cluster's authorisation.
 
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use lucid_policy::Permission;
 use lucid_webhook::UserInfo;
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout_at};
 
 /// The verb, the resource and its API group. There is no such resource to be read or written: the right to break the glass
 /// is its only use, so that nobody has it by a role for pods.
@@ -15,14 +18,23 @@ const VERB: &str = "breakglass";
 const RESOURCE: &str = "pods";
 const GROUP: &str = "lucid.computing";
 
+/// Time between two reviews for callers without a verified client certificate, who choose the user themselves.
+const PACE: Duration = Duration::from_millis(100);
+/// Bounds of a user's name, uid, groups and extras together: far above what authenticators of an API server produce.
+const MOST_BYTES: usize = 64 * 1024;
+const MOST_TEXTS: usize = 1024;
+
 /// Asks the API server, by a SubjectAccessReview for each pod with a ticket. Nothing is cached: a right that is taken back is
-/// gone at once, and tickets are few.
+/// gone at once, and tickets are few. Callers without a verified client certificate share 10 reviews a second.
 #[derive(Clone)]
-pub struct BreakGlassReview(Api<SubjectAccessReview>);
+pub struct BreakGlassReview {
+    reviews: Api<SubjectAccessReview>,
+    pace: Arc<Mutex<Option<Interval>>>,
+}
 
 impl fmt::Debug for BreakGlassReview {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("BreakGlassReview").finish_non_exhaustive()
+        f.debug_struct("BreakGlassReview").finish_non_exhaustive()
     }
 }
 
@@ -30,13 +42,29 @@ impl BreakGlassReview {
     /// Reviews that are asked for with `client`.
     #[must_use]
     pub fn new(client: Client) -> Self {
-        Self(Api::all(client))
+        Self { reviews: Api::all(client), pace: Arc::default() }
     }
 
-    /// Whether `user` may break the glass in `namespace`. Who cannot be asked until `deadline` has not said yes.
-    pub(crate) async fn permission(&self, user: &UserInfo, namespace: &str, deadline: Instant) -> Permission {
+    /// Whether `user` may break the glass in `namespace`. Without an answer by `deadline`, the permission is denied.
+    pub(crate) async fn permission(
+        &self,
+        user: &UserInfo,
+        is_authenticated: bool,
+        namespace: &str,
+        deadline: Instant,
+    ) -> Permission {
+        if !is_plausible(user) {
+            let reason = "the request's userInfo is larger than an API server makes it".to_owned();
+            return Permission::Denied { reason };
+        }
         let question = question(user, namespace);
-        let answer = timeout_at(deadline, self.0.create(&PostParams::default(), &question)).await;
+        let answer = timeout_at(deadline, async {
+            if !is_authenticated {
+                self.wait_for_turn().await;
+            }
+            self.reviews.create(&PostParams::default(), &question).await
+        })
+        .await;
         let name = user.username.escape_debug();
         let reason = match answer {
             Ok(Ok(review)) if review.status.as_ref().is_some_and(|status| status.allowed) => {
@@ -56,6 +84,23 @@ impl BreakGlassReview {
         };
         Permission::Denied { reason }
     }
+
+    async fn wait_for_turn(&self) {
+        let mut pace = self.pace.lock().await;
+        let pace = pace.get_or_insert_with(|| {
+            let mut pace = interval(PACE);
+            pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            pace
+        });
+        pace.tick().await;
+    }
+}
+
+fn is_plausible(user: &UserInfo) -> bool {
+    let extras = user.extra.iter().flat_map(|(key, values)| values.iter().chain([key]));
+    let texts = [&user.username, &user.uid].into_iter().chain(&user.groups).chain(extras);
+    let (count, bytes) = texts.fold((0, 0), |(count, bytes), text| (count + 1, bytes + text.len()));
+    count <= MOST_TEXTS && bytes <= MOST_BYTES
 }
 
 fn question(user: &UserInfo, namespace: &str) -> SubjectAccessReview {
@@ -76,5 +121,68 @@ fn question(user: &UserInfo, namespace: &str) -> SubjectAccessReview {
             ..SubjectAccessReviewSpec::default()
         },
         ..SubjectAccessReview::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::future::join_all;
+    use http::{Request, Response};
+    use kube::client::Body;
+
+    use super::*;
+
+    /// Reviews of an API server that permits everybody, and how many it has answered.
+    fn reviews() -> (BreakGlassReview, Arc<AtomicUsize>) {
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&count);
+        let service = tower::service_fn(move |_: Request<Body>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let answer = r#"{"metadata": {}, "spec": {}, "status": {"allowed": true}}"#;
+            std::future::ready(Ok::<_, Infallible>(Response::new(Body::from(answer.as_bytes().to_vec()))))
+        });
+        (BreakGlassReview::new(Client::new(service, "default")), count)
+    }
+
+    fn user(name: &str, groups: usize) -> UserInfo {
+        let mut user = UserInfo::default();
+        name.clone_into(&mut user.username);
+        user.groups = vec!["group".to_owned(); groups];
+        user
+    }
+
+    #[tokio::test]
+    async fn unauthenticated_callers_share_ten_reviews_a_second() {
+        for (is_authenticated, expected) in [(true, 100..=100), (false, 1..=5)] {
+            let (reviews, count) = reviews();
+            let deadline = Instant::now() + Duration::from_millis(450);
+            let jane = user("jane", 3);
+            let ask = || reviews.permission(&jane, is_authenticated, "shop", deadline);
+            let answers = join_all((0..100).map(|_| ask())).await;
+            let granted = answers.iter().filter(|it| matches!(it, Permission::Granted)).count();
+            assert_eq!(granted, count.load(Ordering::Relaxed));
+            assert!(expected.contains(&granted), "{granted} of {expected:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_user_that_no_api_server_sends_is_denied_without_a_review() {
+        let (reviews, count) = reviews();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let mut extras = user("jane", 0);
+        extras.extra.insert("key".to_owned(), vec!["x".repeat(1 << 16)]);
+        for (user, is_permitted) in [
+            (user("jane", 1000), true),
+            (user("jane", 2000), false),
+            (user(&"x".repeat(1 << 17), 0), false),
+            (extras, false),
+        ] {
+            let permission = reviews.permission(&user, true, "shop", deadline).await;
+            assert_eq!(matches!(permission, Permission::Granted), is_permitted, "{permission:?}");
+        }
+        assert_eq!(count.load(Ordering::Relaxed), 1);
     }
 }

@@ -187,7 +187,8 @@ impl Validator {
         match (&self.break_glass, policy.tickets.of(case)) {
             (Some(review), Some(_)) => {
                 let namespace = request.namespace.as_deref().unwrap_or_default();
-                review.permission(&request.user_info, namespace, give_up(request.deadline)).await
+                let deadline = give_up(request.deadline);
+                review.permission(&request.user_info, request.is_authenticated(), namespace, deadline).await
             }
             _ => Permission::NotRequired,
         }
