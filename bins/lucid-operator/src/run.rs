@@ -65,6 +65,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let on_failure = injector.clone();
     let inject = move |request: AdmissionRequest| injector.clone().inject(request);
     let mutating = Webhook::mutating(MUTATE_NAME, inject)
+        .with_overload_denied()
         .with_failure_action(FailureAction::call_async(move |request, failure| {
             on_failure.fail(request, failure)
         }))

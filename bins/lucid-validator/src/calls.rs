@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 use kube::core::Selector;
 use lucid_policy::Workload;
 use lucid_webhook::registration::{self, Registration, Rule, RuleScope, parse_selector};
-use lucid_webhook::{AdmissionResponse, Failure, Operation};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, Failure, Operation, RawObject};
 
 use crate::scope::Scope;
 
@@ -71,17 +71,34 @@ pub enum FailurePolicy {
 
 impl FailurePolicy {
     /// The answer to a request that a webhook could not answer: a refusal, or a warning of what is lost, such as
-    /// `not judged`. Of what passes by itself it says so.
-    pub fn answer(self, failure: &Failure, passes: bool, lost: &str) -> AdmissionResponse {
+    /// `not judged`. Of what passes by itself it says so. A large pod that takes too long is refused by either: its author
+    /// made it so.
+    pub fn answer(
+        self,
+        request: &AdmissionRequest,
+        failure: &Failure,
+        passes: bool,
+        lost: &str,
+    ) -> AdmissionResponse {
         match self {
             Self::Fail if passes => {
                 let text = format!("{failure}; try again in a moment");
                 AdmissionResponse::deny(503, "ServiceUnavailable", text)
             }
-            Self::Fail => failure.refusal(),
-            Self::Ignore => AdmissionResponse::allow().with_warning(format!("{lost}: {failure}")),
+            Self::Ignore if !is_expensive(request, failure) => {
+                AdmissionResponse::allow().with_warning(format!("{lost}: {failure}"))
+            }
+            Self::Fail | Self::Ignore => failure.refusal(),
         }
     }
+}
+
+fn is_expensive(request: &AdmissionRequest, failure: &Failure) -> bool {
+    const LARGE: usize = 64 * 1024;
+    let size = |object: &Option<RawObject>| object.as_ref().map_or(0, |object| object.as_bytes().len());
+    matches!(failure, Failure::Deadline)
+        && request.kind.kind == "Pod"
+        && size(&request.object) + size(&request.old_object) > LARGE
 }
 
 impl From<FailurePolicy> for registration::FailurePolicy {
@@ -175,7 +192,31 @@ impl Calls {
 
 #[cfg(test)]
 mod tests {
+    use lucid_webhook::testing::Review;
+    use serde_json::{Value, json};
+
     use super::*;
+
+    fn pod(size: usize) -> Value {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x".repeat(size)}})
+    }
+
+    fn review(object: &Value) -> AdmissionRequest {
+        let deadline = tokio::time::Instant::now();
+        AdmissionRequest::from_json(&Review::create(object).to_bytes(), deadline).unwrap()
+    }
+
+    #[test]
+    fn a_large_pod_that_takes_too_long_is_refused_by_either_policy() {
+        let workload =
+            json!({"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "x".repeat(70_000)}});
+        for (object, denied) in [(pod(10), false), (pod(70_000), true), (workload, false)] {
+            let answer =
+                |failure| FailurePolicy::Ignore.answer(&review(&object), &failure, false, "not judged");
+            assert_eq!(answer(Failure::Deadline).denial().is_some(), denied);
+            assert!(answer(Failure::Panic).denial().is_none());
+        }
+    }
 
     #[test]
     fn a_failed_webhook_refuses_or_warns_as_the_policy_says() {
@@ -191,7 +232,7 @@ mod tests {
             (FailurePolicy::Ignore, false, None, "not judged: the webhook failed: no list of pods"),
             (FailurePolicy::Ignore, true, None, "not judged: the webhook failed: no list of pods"),
         ] {
-            let response = policy.answer(&failure, passes, "not judged");
+            let response = policy.answer(&review(&pod(10)), &failure, passes, "not judged");
             let said = response.denial().map(|it| &it.message).or(response.warnings().first());
             let denied = response.denial().map(|denial| i32::from(denial.code));
             assert_eq!((denied, said.map(String::as_str)), (code, Some(text)), "{policy:?} {passes}");

@@ -82,6 +82,7 @@ impl Validator {
             move |request: AdmissionRequest| Arc::clone(&judge).validate(request, Workload::is_pod, None);
         let pods = Webhook::validating(VALIDATE_NAME, judge)
             .with_registration(|it| calls.validating(it))
+            .with_overload_denied()
             .with_failure_action(this.failure_action(calls.validation));
         let router = router.webhook(VALIDATE_PATH, pods);
         if !calls.workloads {
@@ -113,7 +114,7 @@ impl Validator {
                 Failure::Error(error) if is_unreadable_pod(error.downcast_ref()) => {
                     AdmissionResponse::deny(422, "Invalid", error.to_string())
                 }
-                _ => policy.answer(failure, passes, "not judged"),
+                _ => policy.answer(request, failure, passes, "not judged"),
             };
             let decision = decision("validate", request, &response);
             let (recorder, deadline) = (Arc::clone(&this.recorder), request.deadline);

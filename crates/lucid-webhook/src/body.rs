@@ -9,7 +9,7 @@ use http::header::EXPECT;
 use http_body_util::BodyExt;
 use hyper::body::Body;
 
-use crate::budget::{Budget, Share};
+use crate::budget::{Budget, HEAD, Share};
 use crate::router::BoxError;
 
 const MIB: usize = 1024 * 1024;
@@ -36,7 +36,7 @@ const CONVERSION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What all bodies together may take of the memory, and their answers; beyond it callers are asked to come again.
 const BUDGET: usize = 96 * MIB;
-const CONVERSION_BUDGET: usize = 256 * MIB;
+const CONVERSION_BUDGET: usize = 257 * MIB;
 
 /// How long a body may stand still on its way.
 const STALL: Duration = Duration::from_secs(5);
@@ -113,7 +113,7 @@ impl Reader {
     pub(crate) fn set_limit(&mut self, bytes: usize) {
         self.limit = bytes;
         let each = bytes.saturating_mul(if self.answers_alike { 2 } else { 1 });
-        let wanted = each.saturating_mul(4);
+        let wanted = each.saturating_add(HEAD).saturating_mul(4);
         if wanted > self.budget.size() {
             self.budget = Budget::new(wanted);
         }
@@ -186,7 +186,7 @@ impl Reader {
         B::Error: Into<BoxError>,
     {
         let length = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
-        let share = self.budget.share(authenticated);
+        let share = self.budget.share(authenticated).ok_or(BodyError::Busy)?;
         let mut kept = match self.is_announced_too_large(&body) {
             true => Err(BodyError::TooLarge),
             false => Ok(Kept::new(length.unwrap_or(self.limit))),
@@ -196,10 +196,7 @@ impl Reader {
         loop {
             let frame = tokio::select! {
                 frame = tokio::time::timeout(self.stall, body.frame()) => frame,
-                () = share.dropped(), if kept.is_ok() => {
-                    kept = Err(BodyError::Busy);
-                    continue;
-                }
+                () = share.dropped() => return Err(BodyError::Busy),
             };
             let Some(frame) = frame.map_err(|_elapsed| BodyError::TooSlow)? else { break };
             let Ok(data) = frame.map_err(BodyError::Broken)?.into_data() else { continue };
@@ -283,8 +280,8 @@ mod tests {
 
     #[tokio::test]
     async fn bodies_that_stall_take_no_more_than_the_budget_and_not_for_long() {
-        let reader =
-            Reader { stall: Duration::from_millis(400), budget: Budget::new(1000), ..Reader::default() };
+        let budget = Budget::new(1000 + 4 * HEAD);
+        let reader = Reader { stall: Duration::from_millis(400), budget, ..Reader::default() };
         let body = |bytes: usize| Full::new(Bytes::from(vec![b'x'; bytes]));
         let stalling: Vec<_> = (0..3)
             .map(|_| {
@@ -301,7 +298,7 @@ mod tests {
         for task in stalling {
             assert!(matches!(task.await.unwrap(), Err(BodyError::TooSlow)));
         }
-        let held = reader.read(&headers, true, body(1000)).await.unwrap();
+        let held = reader.read(&headers, true, body(1000 + 3 * HEAD)).await.unwrap();
         assert!(matches!(reader.read(&headers, true, body(1)).await, Err(BodyError::Busy)));
         drop(held);
         assert!(
@@ -381,10 +378,10 @@ mod tests {
     #[tokio::test]
     async fn an_answer_keeps_its_room_until_its_last_piece_has_left() {
         let (headers, body) = (HeaderMap::new(), || Full::new(Bytes::from(vec![b'x'; 100])));
-        let mut reader = Reader { budget: Budget::new(250), ..Reader::conversion() };
+        let mut reader = Reader { budget: Budget::new(250 + HEAD), ..Reader::conversion() };
         for length in [0, 30, 100, 200, 240, 250, 1000] {
             let received = reader.read(&headers, true, body()).await.unwrap();
-            assert_eq!(reader.budget.used(), 200, "a body, and an answer as long");
+            assert_eq!(reader.budget.used(), 200 + HEAD, "a head, a body, and an answer as long");
             let mut answer = received.attach(vec![b'y'; length]);
             assert_eq!((answer.len(), reader.budget.used()), (length, length));
             let last = answer.split_off(length / 2);
@@ -393,7 +390,7 @@ mod tests {
             drop(last);
             assert_eq!(reader.budget.used(), 0);
         }
-        reader.budget = Budget::new(199);
+        reader.budget = Budget::new(199 + HEAD);
         assert!(matches!(reader.read(&headers, true, body()).await, Err(BodyError::Busy)));
         reader.answers_alike = false;
         assert!(reader.read(&headers, true, body()).await.is_ok());
@@ -404,24 +401,21 @@ mod tests {
         const FRAME: usize = 16 * 1024;
         for length in [17_000, 70_000, 300_000, 1_100_000, 1_500_000, 7 * MIB, 64 * MIB] {
             let budget = Budget::new(usize::MAX);
-            let share = budget.share(false);
+            let share = budget.share(false).unwrap();
+            let used = || budget.used() - HEAD;
             let mut kept = Kept::new(length);
             let mut received = 0;
             while received < length {
                 let data = Bytes::from(vec![b'x'; FRAME.min(length - received)]);
                 received += data.len();
                 kept.push(data, &share).unwrap();
-                assert!(kept.all.capacity() <= budget.used(), "memory that the budget does not know");
-                assert!(
-                    (received..=2 * received).contains(&budget.used()),
-                    "{} for {received}",
-                    budget.used()
-                );
+                assert!(kept.all.capacity() <= used(), "memory that the budget does not know");
+                assert!((received..=2 * received).contains(&used()), "{} for {received}", used());
             }
-            assert_eq!((budget.used(), kept.into_bytes().len()), (length, length));
+            assert_eq!((used(), kept.into_bytes().len()), (length, length));
         }
         let budget = Budget::new(MIB);
-        let (share, mut kept) = (budget.share(false), Kept::new(2));
+        let (share, mut kept) = (budget.share(false).unwrap(), Kept::new(2));
         for piece in ["abc", "def"] {
             kept.push(Bytes::from(piece), &share).unwrap();
         }
@@ -430,7 +424,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_announced_too_large_is_read_and_not_kept() {
-        let reader = Reader { limit: 10, budget: Budget::new(0), ..Reader::default() };
+        let reader = Reader { limit: 10, budget: Budget::new(2 * HEAD), ..Reader::default() };
         let body = Full::new(Bytes::from(vec![b'x'; 11]));
         assert!(matches!(reader.read(&HeaderMap::new(), false, body).await, Err(BodyError::TooLarge)));
         let pieces = [4, 4, 4].map(|len| Ok::<_, Infallible>(Frame::data(Bytes::from(vec![b'x'; len]))));

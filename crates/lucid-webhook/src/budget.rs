@@ -19,6 +19,8 @@ use tokio::time::Instant;
 
 /// Largest body for which room is reserved.
 const SMALL: usize = 64 * 1024;
+/// Charged for each request until its answer: its task, and its head until that is parsed.
+pub(crate) const HEAD: usize = 16 * 1024;
 /// Age of an incomplete body from which on it makes room for others.
 const SLOW: Duration = Duration::from_secs(1);
 
@@ -69,8 +71,8 @@ impl Budget {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a body, of which nothing has arrived yet.
-    pub(crate) fn share(&self, authenticated: bool) -> Share {
+    /// Begins a body, of which nothing has arrived yet. Returns `None` if there is no room for its request.
+    pub(crate) fn share(&self, authenticated: bool) -> Option<Share> {
         let dropped = Arc::new(Notify::new());
         let arriving_since = Some(Instant::now());
         let charge = Charge { bytes: 0, authenticated, arriving_since, dropped: Arc::clone(&dropped) };
@@ -79,7 +81,8 @@ impl Budget {
         pool.next += 1;
         pool.charges.insert(id, charge);
         drop(pool);
-        Share { budget: self.clone(), id, authenticated, dropped }
+        let share = Share { budget: self.clone(), id, authenticated, dropped };
+        share.raise(0).map(|()| share)
     }
 
     /// Takes `age` for that of a slow body.
@@ -104,7 +107,7 @@ impl Pool {
 }
 
 impl Share {
-    /// Raises the charge to `bytes`. Returns `None` if there is no room, or the body was dropped.
+    /// Raises the charge to a body of `bytes`. Returns `None` if there is no room, or the body was dropped.
     pub(crate) fn raise(&self, bytes: usize) -> Option<()> {
         let eighths = match (self.authenticated, bytes <= SMALL) {
             (false, false) => 4,
@@ -113,6 +116,7 @@ impl Share {
             (true, true) => 8,
         };
         let room = self.budget.size.saturating_mul(eighths) / 8;
+        let bytes = bytes.saturating_add(HEAD);
         let mut pool = self.budget.pool();
         let held = pool.charges.get(&self.id)?.bytes;
         let used = |pool: &Pool| pool.used + bytes.saturating_sub(held);
@@ -123,11 +127,16 @@ impl Share {
             let slow = pool.charges.iter().filter(|(id, charge)| {
                 **id != self.id && charge.authenticated <= self.authenticated && is_slow(charge)
             });
-            let mut slow: Vec<_> = slow.map(|(id, charge)| (charge.authenticated, *id)).collect();
+            let mut slow: Vec<_> =
+                slow.map(|(id, charge)| (charge.authenticated, *id, charge.bytes)).collect();
+            let freed: usize = slow.iter().map(|(_, _, bytes)| bytes).sum();
+            if used(&pool).saturating_sub(freed) > room {
+                return None;
+            }
             slow.sort_unstable();
             let mut slow = slow.into_iter();
             while used(&pool) > room {
-                let (_, id) = slow.next()?;
+                let (_, id, _) = slow.next()?;
                 if let Some(charge) = pool.remove(id) {
                     charge.dropped.notify_one();
                 }
@@ -174,8 +183,8 @@ mod tests {
 
     /// A share that holds as much as it gets, up to `bytes`.
     fn filled(budget: &Budget, authenticated: bool, bytes: usize) -> Option<Share> {
-        let share = budget.share(authenticated);
-        share.raise(bytes).map(|()| share)
+        let share = budget.share(authenticated)?;
+        share.raise(bytes - HEAD).map(|()| share)
     }
 
     #[tokio::test]
@@ -217,6 +226,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn requests_without_a_body_are_charged_and_none_is_dropped_in_vain() {
+        let budget = Budget::new(16 * HEAD).with_slow(Duration::ZERO);
+        let mut open: Vec<_> = std::iter::from_fn(|| budget.share(false)).take(10).collect();
+        assert!(open.last().unwrap().raise(10 * HEAD).is_none());
+        assert!(open.iter().all(|share| budget.pool().charges.contains_key(&share.id)), "dropped in vain");
+        open.push(budget.share(false).unwrap());
+        open[0].dropped().await;
+        for share in &open[1..] {
+            share.complete().unwrap();
+        }
+        assert!(budget.share(false).is_none(), "10 of 16 are for callers without a certificate");
+        assert!(budget.share(true).is_some());
+    }
+
+    #[tokio::test]
     async fn an_authenticated_body_replaces_anonymous_ones_first() {
         let budget = Budget::new(8192 * KIB).with_slow(Duration::ZERO);
         let bodies = |authenticated, count| -> Vec<_> {
@@ -224,7 +248,7 @@ mod tests {
         };
         let (trusted, anonymous, newest) = (bodies(true, 2), bodies(false, 2), bodies(true, 5));
         assert!(anonymous.iter().all(|share| share.complete().is_none()));
-        assert!(filled(&budget, false, 1).is_none(), "an anonymous body drops an authenticated one");
+        assert!(budget.share(false).is_none(), "an anonymous body drops an authenticated one");
         assert!(trusted.iter().chain(&newest).all(|share| share.complete().is_some()));
     }
 }

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use http::header::{ALLOW, CONTENT_TYPE, EXPECT, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Body;
 use tokio::time::Instant;
 use tower::{Layer, ServiceExt};
@@ -41,13 +41,13 @@ where
     let arrival = Instant::now();
     // A body that nobody wants is read all the same, so that its connection can carry the next request.
     let Some(route) = route else {
-        let (head, body) = request.into_parts();
+        let (head, body) = trimmed(request);
         bodies.admission.discard(&head.headers, body).await;
         return refuse(StatusCode::NOT_FOUND, &format!("no webhook at {}", head.uri.path()));
     };
     let answer = match &route.target {
         Target::Admission(_) if is_stranger => {
-            let (head, body) = request.into_parts();
+            let (head, body) = trimmed(request);
             bodies.admission.discard(&head.headers, body).await;
             Err(Refusal::bad(StatusCode::FORBIDDEN, "only clients with a certificate may call webhooks"))
         }
@@ -55,7 +55,7 @@ where
         Target::Admission(service) => admit(service.clone(), route, arrival, bodies, request).await,
         Target::Conversion(converter) => convert(converter, route, arrival, bodies, request).await,
         Target::Contested => {
-            let (head, body) = request.into_parts();
+            let (head, body) = trimmed(request);
             bodies.admission.discard(&head.headers, body).await;
             let message = format!("two webhooks are at {}", route.path);
             return refuse(StatusCode::INTERNAL_SERVER_ERROR, &message);
@@ -89,9 +89,37 @@ impl Refusal {
         Self { response, outcome: Outcome::Shed }
     }
 
+    /// Answers the review whose body starts with `beginning`: the object is denied whatever the `failurePolicy`. Without a
+    /// uid, as of something that is no review, the refusal stays what it is.
+    fn denying(mut self, beginning: &[u8]) -> Self {
+        let status = self.response.status();
+        let deny = |message: String| AdmissionResponse::deny(status.as_u16(), reply::reason(status), message);
+        let denial = match self.outcome {
+            Outcome::Shed => {
+                deny("too many large requests at once for this webhook".to_owned()).with_retry_after(1)
+            }
+            _ => deny(format!("the request is too large for this webhook: {status}")),
+        };
+        if let Some(answer) = uid(beginning).and_then(|uid| answer::write(uid, &denial).ok()) {
+            self.response = reply::json(StatusCode::OK, answer);
+        }
+        self
+    }
+
     fn bad(status: StatusCode, message: &str) -> Self {
         Self { response: refuse(status, message), outcome: Outcome::BadRequest }
     }
+}
+
+/// Bytes at the start of a body in which its uid is looked for. API servers write it first.
+const BEGINNING: usize = 1024;
+
+/// The uid of a review that starts with these bytes.
+fn uid(beginning: &[u8]) -> Option<&str> {
+    const KEY: &[u8] = br#""uid":""#;
+    let at = beginning.windows(KEY.len()).position(|window| window == KEY)? + KEY.len();
+    let uid = beginning.get(at..)?.split(|byte| *byte == b'"').next()?;
+    str::from_utf8(uid).ok().filter(|uid| !uid.contains('\\'))
 }
 
 /// An AdmissionReview.
@@ -106,8 +134,17 @@ where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    let (head, body) = request.into_parts();
-    let body = read(&head, &bodies.admission, body).await?;
+    let (head, body) = trimmed(request);
+    let mut beginning = Vec::new();
+    let body = body.inspect_frame(|frame| {
+        let data = frame.data_ref().filter(|_| beginning.len() < BEGINNING);
+        beginning.extend(data.into_iter().flat_map(|data| data.iter().take(BEGINNING)));
+    });
+    let is_large = body.size_hint().lower() > offload::LARGE as u64;
+    let body = match read(&head, &bodies.admission, body).await {
+        Err(refusal) if is_large && route.denies_overload => return Err(refusal.denying(&beginning)),
+        body => body?,
+    };
     // Not before the body is here: whoever sends it slowly would keep the place of those who do not.
     let _entered = match route.limit.as_ref().map(Limit::try_enter) {
         Some(None) => return Err(Refusal::shed()),
@@ -115,7 +152,10 @@ where
     };
     let deadline = deadline(arrival, head.uri.query());
     let slot = bodies.offload.enter(body.bytes.len(), is_authenticated(&head), deadline).await;
-    let slot = slot.map_err(|_elapsed| Refusal::shed())?;
+    let slot = slot.map_err(|_elapsed| match route.denies_overload {
+        true => Refusal::shed().denying(&beginning),
+        false => Refusal::shed(),
+    })?;
     let text = body.bytes.clone();
     let request = async move { AdmissionRequest::from_json(&text, deadline) };
     let mut request = match offload::run(slot.clone(), request).await {
@@ -172,7 +212,7 @@ where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    let (head, body) = request.into_parts();
+    let (head, body) = trimmed(request);
     let body = read(&head, &bodies.conversion, body).await?;
     let metrics = route.metrics.as_ref();
     let _in_flight = metrics.map(WebhookMetrics::in_flight);
@@ -208,6 +248,18 @@ where
     let body = receive(&head, bodies, body).await?;
     let Ok(response) = service.oneshot(Request::from_parts(head, body.bytes.clone())).await;
     Ok(response)
+}
+
+/// The head with the fields that are read here, and the body, which may take its time: a head may have hundreds of fields.
+fn trimmed<B>(request: Request<B>) -> (Parts, B) {
+    let (mut head, body) = request.into_parts();
+    let fields = std::mem::take(&mut head.headers);
+    for name in [CONTENT_TYPE, EXPECT, HeaderName::from_static("traceparent")] {
+        // A copy: the value may share the memory of the whole head.
+        let value = fields.get(&name).and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok());
+        head.headers.extend(value.map(|value| (name, value)));
+    }
+    (head, body)
 }
 
 /// The body of a request that is one for a webhook.

@@ -21,7 +21,7 @@ use tracing::Instrument;
 use crate::review::AdmissionRequest;
 
 /// Size above which a request leaves the async workers.
-const LARGE: usize = 64 * 1024;
+pub(crate) const LARGE: usize = 64 * 1024;
 /// Large requests at a time on each core, of authenticated callers and of others. A handler may wait for the network.
 const PER_CORE: u32 = 2;
 /// Total size in bytes of the large requests at a time, of authenticated callers and of others. A larger request runs alone.

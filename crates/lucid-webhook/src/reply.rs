@@ -40,7 +40,7 @@ pub(crate) fn come_again(message: &str) -> Response<Full<Bytes>> {
 }
 
 /// The `metav1.StatusReason` of a status that is sent here.
-fn reason(status: StatusCode) -> &'static str {
+pub(crate) fn reason(status: StatusCode) -> &'static str {
     match status {
         StatusCode::BAD_REQUEST => "BadRequest",
         StatusCode::NOT_FOUND => "NotFound",

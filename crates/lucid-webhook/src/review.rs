@@ -196,7 +196,9 @@ pub enum ReviewError {
     #[snafu(display("the AdmissionReview has no request"))]
     NoRequest,
     /// Nothing to answer to.
-    #[snafu(display("the AdmissionReview's request has no uid, which has to be a text"))]
+    #[snafu(display(
+        "the AdmissionReview's request has no uid, which has to be a text of at most {LONGEST_UID} bytes"
+    ))]
     NoUid,
     /// The uid is known, but the request makes no sense. Answered in an AdmissionReview.
     #[snafu(display("the AdmissionReview's request is malformed: {}", excerpt(source)))]
@@ -207,6 +209,9 @@ pub enum ReviewError {
         source: serde_json::Error,
     },
 }
+
+/// API servers send UUIDs, 36 bytes. The answer repeats the uid.
+const LONGEST_UID: usize = 128;
 
 /// As much of a text as fits a message: what a caller sent may be long.
 pub(crate) fn excerpt(text: &impl fmt::Display) -> String {
@@ -314,7 +319,7 @@ impl AdmissionRequest {
         deadline: Instant,
         raw: impl Fn(R) -> RawObject,
     ) -> Result<Self, ReviewError> {
-        if wire.uid.is_empty() {
+        if !(1..=LONGEST_UID).contains(&wire.uid.len()) {
             return NoUidSnafu.fail();
         }
         Ok(Self {
@@ -352,7 +357,9 @@ impl AdmissionRequest {
             Err(error) => return error,
         };
         match serde_json::from_str::<Identity>(request.get()) {
-            Ok(Identity { uid }) if !uid.is_empty() => RequestSnafu { uid }.into_error(source),
+            Ok(Identity { uid }) if (1..=LONGEST_UID).contains(&uid.len()) => {
+                RequestSnafu { uid }.into_error(source)
+            }
             _ => NoUidSnafu.build(),
         }
     }

@@ -41,6 +41,7 @@ pub(crate) struct Route {
     registration: Option<Arc<Registration>>,
     pub(crate) target: Target,
     pub(crate) limit: Option<Limit>,
+    pub(crate) denies_overload: bool,
     pub(crate) metrics: Option<WebhookMetrics>,
 }
 
@@ -128,6 +129,7 @@ impl Router {
             name: Arc::clone(&webhook.name),
             registration: Some(Arc::new(webhook.registration.clone().at(&path))),
             limit: webhook.max_in_flight.map(Limit::new),
+            denies_overload: webhook.denies_overload,
             target: Target::Admission(webhook.into_service()),
             metrics: None,
             path,
@@ -143,6 +145,7 @@ impl Router {
             registration: None,
             target: Target::Conversion(converter),
             limit: None,
+            denies_overload: false,
             metrics: None,
         })
     }
@@ -177,6 +180,7 @@ impl Router {
             registration: None,
             target: Target::Other(BoxCloneSyncService::new(service)),
             limit: None,
+            denies_overload: false,
             metrics: None,
         })
     }

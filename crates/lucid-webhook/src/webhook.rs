@@ -47,6 +47,7 @@ pub struct Webhook {
     /// What the administrator says, and the guard of it.
     permitted: Option<(Permissions, GuardLayer)>,
     pub(crate) max_in_flight: Option<usize>,
+    pub(crate) denies_overload: bool,
     pub(crate) registration: Registration,
     #[cfg(feature = "client")]
     clients: Option<Clients>,
@@ -71,6 +72,7 @@ impl Webhook {
             guard: None,
             forbidden: Forbidden::default(),
             max_in_flight: None,
+            denies_overload: false,
             registration: Registration::new(kind, &*name, "/"),
             #[cfg(feature = "client")]
             clients: None,
@@ -138,6 +140,17 @@ impl Webhook {
     #[must_use]
     pub const fn with_max_in_flight(mut self, requests: usize) -> Self {
         self.max_in_flight = Some(requests);
+        self
+    }
+
+    /// Denies objects whose review is larger than 64 KiB where there is no room or thread for it.
+    ///
+    /// Unless set, such a call gets 429, 413 or 408, and the `failurePolicy` of the registration decides. Under `Ignore` the
+    /// author of an object could pass by making it large. A review that is still judged at its deadline is up to the
+    /// [failure action](Self::with_failure_action).
+    #[must_use]
+    pub const fn with_overload_denied(mut self) -> Self {
+        self.denies_overload = true;
         self
     }
 

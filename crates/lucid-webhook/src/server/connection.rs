@@ -34,14 +34,9 @@ use super::tls::Renewal;
 use super::watched::Watched;
 
 /// Of a request's head, trailers included; Go's clients send less than 1 KiB.
-const HEAD_LIMIT: u32 = 64 * 1024;
+const HEAD_LIMIT: u32 = 16 * 1024;
 /// Requests at once on one HTTP/2 connection, as many as Go's server takes.
 const STREAMS: u32 = 250;
-/// Streams that an HTTP/2 peer may reset before the server has looked at them (CVE-2023-44487). Beyond, the connection ends.
-const PENDING_RESETS: usize = 20;
-/// Streams of one HTTP/2 connection that the server resets because of the peer's errors (CVE-2025-8671). Beyond, the
-/// connection ends.
-const ERROR_RESETS: usize = 1024;
 /// How often an HTTP/2 peer is asked whether it lives, and how long it has to say so.
 const PING: Duration = Duration::from_secs(20);
 const PONG: Duration = Duration::from_secs(10);
@@ -159,8 +154,6 @@ async fn serve_http<S>(
             let mut builder = http2::Builder::new(TokioExecutor::new());
             builder.timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(PONG);
             builder.max_concurrent_streams(STREAMS).max_header_list_size(HEAD_LIMIT);
-            builder.max_pending_accept_reset_streams(PENDING_RESETS);
-            builder.max_local_error_reset_streams(ERROR_RESETS);
             run(pin!(builder.serve_connection(io, service)), &place, periods, stage, Some(renewal)).await
         }
     };

@@ -25,7 +25,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Body;
 use snafu::{ResultExt, Snafu};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tower::{Service, ServiceExt};
@@ -41,6 +41,9 @@ use crate::router::BoxError;
 
 /// Connections at once: an API server keeps 25 idle ones for each webhook, and there are few API servers.
 const CONNECTIONS: usize = 4096;
+/// Connections that wait to be accepted; the kernel's limit (`net.core.somaxconn`) holds as well. A caller beyond that tries
+/// again after a second.
+const BACKLOG: u32 = 4096;
 /// How long a new connection counts as one that is about to ask, when the server leaves.
 const FRESH: Duration = Duration::from_secs(1);
 const DRAIN_STEP: Duration = Duration::from_millis(20);
@@ -69,7 +72,7 @@ pub enum BindError {
 ///
 /// An idle connection is kept for 120 s, longer than the 90 s of the API server: it closes first, so no request is
 /// lost to a connection that ends under it. A handshake and a request's head have 10 s each, and a client that stops
-/// to read its answer has 10 s as well; heads above 64 KiB are answered with 431. A
+/// to read its answer has 10 s as well; heads above 16 KiB are answered with 431. A
 /// [limit](Self::with_connection_limit) holds for all connections; who idles makes room for who comes.
 ///
 /// HTTP/2 is spoken where the TLS configuration offers `h2` by ALPN and the client takes it, HTTP/1.1 otherwise.
@@ -83,6 +86,13 @@ pub struct Server {
     periods: Periods,
 }
 
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
 impl Server {
     /// Takes the address.
     ///
@@ -90,7 +100,7 @@ impl Server {
     ///
     /// When the address cannot be listened on.
     pub async fn bind(address: SocketAddr) -> Result<Self, BindError> {
-        let listener = TcpListener::bind(address).await.context(ListenSnafu { address })?;
+        let listener = listen(address).context(ListenSnafu { address })?;
         let address = listener.local_addr().context(ListenSnafu { address })?;
         Ok(Self {
             listener,

@@ -89,3 +89,73 @@ async fn expensive_requests_leave_the_server_to_others_and_end_at_the_deadline()
     assert_eq!((refused, shed), (slots.min(CALLS), CALLS.saturating_sub(slots)));
     assert_eq!(spinning.load(Ordering::Relaxed), refused, "more handlers at a time than slots");
 }
+
+const UID: &str = "705ab4f5-6393-11e8-b7cc-42010a800002";
+
+/// Asks for a review of `bytes`, in the order in which API servers write it, at each path: one that leaves overload to the
+/// failure policy and one that denies it.
+async fn asked(server: &TestServer, bytes: usize) -> [(u16, Value); 2] {
+    let object = json!({"apiVersion": "v1", "kind": "Pod", "x": "x".repeat(bytes)});
+    let body = format!(
+        r#"{{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{{"uid":"{UID}",
+        "kind":{{"group":"","version":"v1","kind":"Pod"}},"resource":{{"group":"","version":"v1","resource":"pods"}},
+        "operation":"CREATE","userInfo":{{}},"object":{object}}}}}"#
+    );
+    let call = async |path: &str| {
+        let request = server.client().post(server.url(&format!("{path}?timeout=1s"))).body(body.clone());
+        let answer = request.header("content-type", "application/json").send().await.unwrap();
+        (answer.status().as_u16(), answer.json().await.unwrap())
+    };
+    [call("/leave").await, call("/deny").await]
+}
+
+fn assert_denied((status, answer): &(u16, Value), code: u16, reason: &str) {
+    let response = &answer["response"];
+    assert_eq!(
+        (*status, &response["allowed"], &response["uid"]),
+        (200, &json!(false), &json!(UID)),
+        "{answer}"
+    );
+    assert_eq!((&response["status"]["code"], &response["status"]["reason"]), (&json!(code), &json!(reason)));
+}
+
+#[tokio::test]
+async fn overload_is_denied_in_the_review_where_the_webhook_asks_for_that() {
+    let forever = async |_: AdmissionRequest| std::future::pending::<AdmissionResponse>().await;
+    let quick = async || AdmissionResponse::allow();
+    let router = Router::new()
+        .webhook("/hold", Webhook::validating("h.example.com", forever))
+        .webhook("/leave", Webhook::validating("l.example.com", quick))
+        .webhook("/deny", Webhook::validating("d.example.com", quick).with_overload_denied())
+        .with_body_limit(1 << 20);
+    let server = TestServer::start(router).await;
+
+    // Larger than any review may be.
+    let [(left, _), denied] = asked(&server, 2 << 20).await;
+    assert_eq!(left, 413);
+    assert_denied(&denied, 413, "RequestEntityTooLarge");
+
+    // There is no thread until its deadline.
+    let holding: Vec<_> = (0..64)
+        .map(|_| {
+            let request = server.client().post(server.url("/hold?timeout=30s")).body(body(1_000_000));
+            tokio::spawn(request.header("content-type", "application/json").send())
+        })
+        .collect();
+    let busy = async {
+        loop {
+            let [(left, _), denied] = asked(&server, 100_000).await;
+            if left == 429 && denied.1["response"]["allowed"] == false {
+                break denied;
+            }
+        }
+    };
+    let denied = tokio::time::timeout(PATIENCE, busy).await.expect("there is room for everything");
+    assert_denied(&denied, 429, "TooManyRequests");
+    assert_eq!(denied.1["response"]["status"]["details"]["retryAfterSeconds"], 1);
+    // A small one needs none.
+    for (status, answer) in asked(&server, 10).await {
+        assert_eq!((status, &answer["response"]["allowed"]), (200, &Value::Bool(true)));
+    }
+    holding.into_iter().for_each(|call| call.abort());
+}
