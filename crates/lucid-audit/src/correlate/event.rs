@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::decision;
 use crate::merkle::Hash;
@@ -14,6 +15,13 @@ pub const ANNOTATION: &str = "anchor";
 /// With what the API server says that a mutating webhook was called.
 const MUTATION: &str = "mutation.webhook.admission.k8s.io/";
 
+/// Part of the annotations with which the API server says that a webhook was called, also of one that failed open.
+const CALLED: &str = "webhook.admission.k8s.io/";
+
+/// Beginning of the message with which the API server answers a request that a webhook denied. Other refusals begin with the
+/// resource.
+const DENIED: &str = "admission webhook \"";
+
 /// The parts of an event that matter here.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -21,9 +29,13 @@ pub(super) struct Event {
     kind: String,
     #[serde(rename = "auditID")]
     pub(super) audit_id: String,
+    stage: String,
     user: User,
     impersonated_user: Option<User>,
     object_ref: ObjectRef,
+    response_status: Option<ResponseStatus>,
+    /// At level `Request` and above: the object, or of PATCH the patch.
+    request_object: Value,
     pub(super) request_received_timestamp: Timestamp,
     pub(super) stage_timestamp: Timestamp,
     annotations: BTreeMap<String, String>,
@@ -42,6 +54,13 @@ struct ObjectRef {
     subresource: String,
     namespace: String,
     name: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ResponseStatus {
+    code: i64,
+    message: String,
 }
 
 /// An anchor in an event.
@@ -91,8 +110,24 @@ impl Event {
         Request { resource, namespace: namespace.clone(), user: decision::user(&user.username) }
     }
 
+    /// The name of the object, or the `generateName` of the request; empty where the event shows neither: at level `Metadata`
+    /// it has no `generateName`.
     pub(super) fn name(&self) -> &str {
-        &self.object_ref.name
+        let generated = || self.request_object.pointer("/metadata/generateName")?.as_str();
+        match self.object_ref.name.as_str() {
+            "" => generated().unwrap_or_default(),
+            name => name,
+        }
+    }
+
+    /// Whether webhooks may have been called for the request. They were not when it has only just come, or when
+    /// authentication or authorization refused it.
+    pub(super) fn may_have_called(&self) -> bool {
+        let refused = self.response_status.as_ref().filter(|it| matches!(it.code, 401 | 403));
+        let called =
+            || self.anchors().next().is_some() || self.annotations.keys().any(|key| key.contains(CALLED));
+        self.stage != "RequestReceived"
+            && refused.is_none_or(|status| status.message.starts_with(DENIED) || called())
     }
 
     /// The anchors, with the webhook each is of; the error is what stands there instead of one.

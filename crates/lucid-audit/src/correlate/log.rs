@@ -35,6 +35,8 @@ pub(super) struct About {
     /// Name or `generateName`.
     pub(super) name: String,
     pub(super) webhook: String,
+    /// Whether the log has written the record about itself: only its time is judged.
+    pub(super) own: bool,
     /// Whether the record's own time contradicts those of the records around it.
     pub(super) misplaced: bool,
 }
@@ -76,9 +78,8 @@ pub(super) struct LogState {
     ahead: Option<Checkpoint>,
     /// Webhooks whose records the API server was told of.
     pub(super) webhooks: BTreeSet<String>,
-    /// How many records were taken back, and how many the log has written about itself.
+    /// How many records were taken back.
     pub(super) overruled: u64,
-    pub(super) own: u64,
     hasher: RandomState,
     pub(super) drifts: Vec<Drift>,
 }
@@ -103,7 +104,6 @@ impl LogState {
             ahead: None,
             webhooks: BTreeSet::new(),
             overruled: 0,
-            own: 0,
             hasher: RandomState::new(),
             drifts: Vec::new(),
         }
@@ -166,9 +166,9 @@ impl LogState {
         }
         let request =
             Request { resource: resource(&fields.kind), namespace: fields.namespace, user: fields.user };
-        let about = About { request, name: fields.name, webhook: fields.webhook, misplaced: false };
-        let about = (!is_own(line, seq, &prev)).then(|| Box::new(about));
-        self.own += u64::from(about.is_none());
+        let own = is_own(line, seq, &prev);
+        let about = About { request, name: fields.name, webhook: fields.webhook, own, misplaced: false };
+        let about = Some(Box::new(about));
         let record = Record { leaf, time: fields.time, anchored: None, about, call, overruled: None };
         match usize::try_from(seq).ok().and_then(|seq| self.records.get_mut(seq)) {
             Some(place) => *place = Some(record),

@@ -210,9 +210,11 @@ impl Correlator {
             self.silent.push((webhook, event.audit_id.clone()));
         }
         self.webhooks.append(&mut anchored);
-        let id = self.hasher.hash_one(&event.audit_id);
-        let window = Window { from, to, name: event.name().to_owned(), id };
-        self.windows.entry(request).or_default().push(window);
+        if event.may_have_called() {
+            let id = self.hasher.hash_one(&event.audit_id);
+            let window = Window { from, to, name: event.name().to_owned(), id };
+            self.windows.entry(request).or_default().push(window);
+        }
     }
 
     /// A drift of no log in particular.
@@ -243,7 +245,7 @@ impl Correlator {
                 record.anchored = Some(request);
                 let (about, overruled) = (record.about.take(), record.overruled);
                 self.tally.matched += 1;
-                if let Some(about) = about {
+                if let Some(about) = about.filter(|about| !about.own) {
                     log.webhooks.insert(about.webhook);
                     if waiting.is_unnamed {
                         self.names.entry(request).or_default().push(about.name);

@@ -18,7 +18,7 @@ const DISORDER: SignedDuration = SignedDuration::from_secs(35);
 pub(super) struct Window {
     pub(super) from: Timestamp,
     pub(super) to: Timestamp,
-    /// Empty where the API server made a name up.
+    /// Name or `generateName`; empty where the event shows neither.
     pub(super) name: String,
     /// The request, as a hash.
     pub(super) id: u64,
@@ -31,7 +31,6 @@ impl Correlator {
         let first = self.first_event.map(|first| later(first, SKEW));
         self.tally.pending = 0;
         self.tally.overruled = self.logs.iter().map(|log| log.overruled).sum();
-        self.tally.own = self.logs.iter().map(|log| log.own).sum();
         for log in &mut self.logs {
             let neighbours = log.neighbours();
             let mut orphans = Vec::new();
@@ -56,6 +55,7 @@ impl Correlator {
                 let seen = log.webhooks.contains(&about.webhook)
                     && windows.is_some_and(|windows| windows.iter().any(fits));
                 match (about.misplaced, seen, covered) {
+                    (false, ..) if about.own => self.tally.own += 1,
                     (false, true, _) => self.tally.explained += 1,
                     (false, false, false) => self.tally.uncovered += 1,
                     _ => orphans.extend(record.about.take().map(|about| (seq as u64, about))),
@@ -93,14 +93,14 @@ impl Correlator {
 }
 
 impl Window {
-    /// `names` are those that other records of the request have for its object.
+    /// Whether the record belongs to the request. `names` are those that records with an anchor in the request's event have
+    /// for its object: without them, a request whose event shows no name explains no record.
     fn has(&self, time: Timestamp, name: &str, names: Option<&Vec<String>>) -> bool {
         let after = self.from.checked_sub(SKEW).is_ok_and(|from| from <= time);
         let until = time <= later(self.to, SKEW);
-        let named = match (self.name.as_str(), names) {
-            ("", None) => !name.is_empty(),
-            ("", Some(names)) => names.iter().any(|other| are_of_one_object(other, name)),
-            (known, _) => are_of_one_object(known, name),
+        let named = match self.name.as_str() {
+            "" => names.is_some_and(|names| names.iter().any(|other| are_of_one_object(other, name))),
+            known => are_of_one_object(known, name),
         };
         after && until && named
     }

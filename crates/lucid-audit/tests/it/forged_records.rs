@@ -213,14 +213,125 @@ async fn a_request_without_a_name_explains_records_of_its_own_object() {
     }
 }
 
+/// An event of a request of alice without an anchor, which is answered when record 20 is made.
+fn request(changes: Value) -> Value {
+    let mut event = json!({
+        "kind": "Event", "auditID": "a-request", "stage": "ResponseComplete", "user": {"username": "alice"},
+        "objectRef": {"resource": "pods", "namespace": "shop"}, "annotations": {},
+        "requestReceivedTimestamp": time(20).to_string(), "stageTimestamp": time(20).to_string(),
+    });
+    event.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+    event
+}
+
+/// Whether the event explains a record of alice that creates the pod `name`.
+async fn explains(event: Value, name: &str) -> bool {
+    let mut log = Forged::new();
+    log.decide(0..=19).await;
+    let mut record = decision(20);
+    record["name"] = json!(name);
+    log.forge(&record).await;
+    log.decide(21..30).await;
+    log.events.push(event);
+    let (drifts, tally) = log.correlate();
+    assert_each_record_is_accounted_for(tally);
+    assert!(drifts.is_empty() || drifts == ["orphan 20"], "{drifts:?}");
+    drifts.is_empty()
+}
+
+#[tokio::test]
+async fn a_request_that_shows_no_name_explains_no_record() {
+    let failed = json!({"code": 500, "message": "Internal error occurred: failed calling webhook"});
+    let forbidden = json!({"code": 403, "message": "pods is forbidden: User \"alice\" cannot create"});
+    for status in [forbidden, json!({"code": 400}), json!({"code": 201}), failed] {
+        for name in ["evil", "web-", ""] {
+            assert!(!explains(request(json!({"responseStatus": status})), name).await, "{status} {name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_generate_name_that_is_shown_explains_records_of_it() {
+    let cases = [("web-", true), ("web-x7k2p", true), ("web-x7k2pq", false), ("evil", false), ("", false)];
+    for (name, expected) in cases {
+        let shown = json!({
+            "responseStatus": {"code": 201}, "requestObject": {"kind": "Pod", "metadata": {"generateName": "web-"}},
+        });
+        assert_eq!(explains(request(shown), name).await, expected, "{name}");
+    }
+    for odd in [json!(null), json!([{"op": "add"}]), json!("x"), json!({"metadata": null})] {
+        assert!(!explains(request(json!({"requestObject": odd})), "web-").await, "{odd}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_refused_before_admission_explains_no_record() {
+    let named = json!({"resource": "pods", "namespace": "shop", "name": "web"});
+    let forbidden = "pods \"web\" is forbidden: User \"alice\" cannot update";
+    let denied = "admission webhook \"validate.lucid.computing\" denied the request: container guard";
+    let round = "mutation.webhook.admission.k8s.io/round_0_index_0";
+    let open = "failed-open.validation.webhook.admission.k8s.io/round_0_index_0";
+    for (code, message, annotation, expected) in [
+        (403, forbidden, None, false),
+        (401, "Unauthorized", None, false),
+        (403, denied, None, true),
+        (403, forbidden, Some(round), true),
+        (403, forbidden, Some(open), true),
+        (503, "the disk took longer", None, true),
+        (201, "", None, true),
+    ] {
+        let mut event =
+            request(json!({"objectRef": named, "responseStatus": {"code": code, "message": message}}));
+        if let Some(annotation) = annotation {
+            event["annotations"][annotation] = json!("{}");
+        }
+        assert_eq!(explains(event, "web").await, expected, "{code} {message} {annotation:?}");
+    }
+    let mut received = request(json!({"objectRef": named}));
+    received["stage"] = json!("RequestReceived");
+    assert!(!explains(received, "web").await);
+}
+
+#[tokio::test]
+async fn a_record_of_the_log_about_itself_has_a_time_that_fits() {
+    // Between others, before any other, and at the end.
+    for (at, own, expected) in [
+        (20, time(20), None),
+        (20, "2020-01-01T00:00:00Z".parse().unwrap(), Some("orphan 20")),
+        (20, "2099-01-01T00:00:00Z".parse().unwrap(), Some("orphan 20")),
+        (20, time(18), None),
+        (20, time(23), Some("orphan 20")),
+        (0, "2099-01-01T00:00:00Z".parse().unwrap(), Some("orphan 0")),
+        (30, "2099-01-01T00:00:00Z".parse().unwrap(), Some("orphan 30")),
+        (30, "2020-01-01T00:00:00Z".parse().unwrap(), Some("orphan 30")),
+        (30, time(60), None),
+    ] {
+        let mut log = Forged::new();
+        log.decide(0..at).await;
+        let writer = log.open();
+        writer
+            .append(format!(r#"{{"event":"recovered","time":"{own}","bytes":14}}"#).into_bytes())
+            .await
+            .unwrap();
+        writer.close();
+        log.decide(at + 1..30).await;
+        let (drifts, tally) = log.correlate();
+        assert_eq!(drifts, Vec::from_iter(expected), "{own} at {at}");
+        assert_each_record_is_accounted_for(tally);
+        assert_eq!(tally.own, u64::from(expected.is_none()), "{own} at {at}");
+    }
+}
+
 #[tokio::test]
 async fn records_of_the_log_about_itself_are_counted() {
     let mut log = Forged::new();
-    log.decide(0..=20).await;
+    // The log is put in order now.
+    let now = (Timestamp::now().duration_since(time(0)).as_secs() / 20).cast_unsigned();
+    log.decide(now - 20..=now).await;
     let segment = lucid_audit::layout::segment(log.directory.path(), 0);
     let torn = [&fs::read(&segment).unwrap()[..], b"{\"seq\":21,"].concat();
     fs::write(&segment, torn).unwrap();
-    log.decide(21..30).await;
+    log.decide(now + 1..now + 10).await;
     let (drifts, tally) = log.correlate();
     assert!(drifts.is_empty() && tally.own == 1, "{drifts:?} {tally:?}");
     assert_each_record_is_accounted_for(tally);
