@@ -2,8 +2,9 @@
 //!
 //! A tile at level 0 has the hashes of leaves, one above has the roots of full tiles below. The entries themselves are in
 //! *bundles* of 256, each entry after its length in two bytes, big-endian. What is at the right edge of a tree may be
-//! partial; it stays until the full one is there.
+//! partial; it stays until the checkpoint after the next one, or until the full one is there.
 
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -18,7 +19,10 @@ pub const WIDTH: u64 = 256;
 /// The longest entry of a bundle, in bytes.
 pub const LONGEST_ENTRY: usize = u16::MAX as usize;
 
-const HASH: usize = 32;
+pub(crate) const HASH: usize = 32;
+
+/// How often a partial tile is looked for that the writer replaces by a wider one meanwhile.
+const ATTEMPTS: usize = 10;
 
 /// Where something of 256, or of fewer at the right edge, is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,6 +106,11 @@ impl Tile {
             width => format!("tile/{kind}/{path}.p/{width}"),
         }
     }
+
+    /// The folder of its partial ones, such as `tile/0/x001/234/067.p`.
+    pub(crate) fn partials(&self) -> String {
+        format!("{}.p", self.full().path())
+    }
 }
 
 /// What is in number `index` when there are `count` in all.
@@ -156,7 +165,7 @@ impl Tiles<'_> {
     ///
     /// # Errors
     ///
-    /// When its file is not there, nor that of the full one, or has another length.
+    /// When its file is not there, nor that of a wider one, or has another length.
     pub fn hashes(&self, tile: Tile) -> Result<Vec<Hash>, TileError> {
         let (path, mut bytes, wide) = self.read(tile)?;
         let length = |width: u64| usize::try_from(width).unwrap_or(usize::MAX).saturating_mul(HASH);
@@ -172,7 +181,7 @@ impl Tiles<'_> {
     ///
     /// # Errors
     ///
-    /// When its file is not there, nor that of the full one, or is no bundle of as many.
+    /// When its file is not there, nor that of a wider one, or is no bundle of as many.
     pub fn entries(&self, tile: Tile) -> Result<Vec<Vec<u8>>, TileError> {
         let (path, bytes, wide) = self.read(tile)?;
         let mut entries = Vec::new();
@@ -191,18 +200,34 @@ impl Tiles<'_> {
         Ok(entries)
     }
 
-    /// A file and what is in it: the partial one, or the full one that took its place.
+    /// A file and what is in it: the partial one, or a wider one that took its place.
     fn read(&self, tile: Tile) -> Result<(PathBuf, Vec<u8>, Tile), TileError> {
-        let path = self.directory.join(tile.path());
-        let error = match bounded(&path, tile.longest()) {
-            Ok(bytes) => return Ok((path, bytes, tile)),
-            Err(error) => error,
+        let read = |tile: Tile| {
+            let path = self.directory.join(tile.path());
+            bounded(&path, tile.longest()).map(|bytes| (path, bytes, tile))
         };
-        let full = self.directory.join(tile.full().path());
-        match bounded(&full, tile.longest()) {
-            Ok(bytes) if error.kind() == io::ErrorKind::NotFound => Ok((full, bytes, tile.full())),
-            _ => Err(error).context(ReadSnafu { path }),
+        let absence = match read(tile) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => error,
+            found => return found.context(ReadSnafu { path: self.directory.join(tile.path()) }),
+        };
+        for _ in 0..ATTEMPTS {
+            let wider = self.widest(tile);
+            // The writer removes a partial one only when a wider one is there.
+            if let Some(found) = wider.into_iter().chain([tile.full()]).find_map(|tile| read(tile).ok()) {
+                return Ok(found);
+            }
+            if wider.is_none() {
+                break;
+            }
         }
+        Err(absence).context(ReadSnafu { path: self.directory.join(tile.path()) })
+    }
+
+    /// The widest partial one that is there, if it is wider than `tile`.
+    fn widest(&self, tile: Tile) -> Option<Tile> {
+        let widths = partial_widths(&self.directory.join(tile.partials()));
+        let width = widths.max().filter(|width| *width > tile.width)?;
+        Some(Tile { width, ..tile })
     }
 }
 
@@ -221,6 +246,13 @@ impl Nodes for Tiles<'_> {
             Err(never) => match never {},
         }
     }
+}
+
+/// The widths of the partial tiles in their folder.
+pub(crate) fn partial_widths(folder: &Path) -> impl Iterator<Item = u64> + use<> {
+    let names = fs::read_dir(folder).into_iter().flatten();
+    let widths = names.filter_map(|it| it.ok()?.file_name().to_str()?.parse().ok());
+    widths.filter(|width| (1..WIDTH).contains(width))
 }
 
 /// Appends an entry to a bundle: its length in two bytes, big-endian, and its bytes. Nothing when it is longer than
@@ -243,8 +275,6 @@ pub fn full_root(hashes: &[Hash]) -> Hash {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     #[test]
@@ -304,6 +334,21 @@ mod tests {
         assert!(error.ends_with("has 31 bytes, accepted are 3584"), "{error}");
         fs::remove_file(directory.path().join("tile/0/273.p/112")).unwrap();
         assert!(merkle::root(&tiles, 70_000).is_err());
+        // A narrower one does not take its place.
+        fs::write(directory.path().join("tile/0/273.p/111"), [0; 111 * HASH]).unwrap();
+        assert!(merkle::root(&tiles, 70_000).is_err());
+    }
+
+    #[test]
+    fn a_wider_partial_tile_takes_the_place_of_one_that_was_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let leaves: Vec<_> = (0..70_000_u32).map(|leaf| merkle::leaf_hash(&leaf.to_be_bytes())).collect();
+        write(directory.path(), &leaves);
+        for size in [69_889, 69_999, 66_000, 65_536, 1] {
+            let tiles = Tiles { directory: directory.path(), size };
+            let expected = merkle::root(&leaves[..size as usize], size).unwrap();
+            assert_eq!(merkle::root(&tiles, size).unwrap(), expected, "{size}");
+        }
     }
 
     #[test]
@@ -320,8 +365,11 @@ mod tests {
         let tiles = Tiles { directory: directory.path(), size: 300 };
         assert_eq!(tiles.entries(Tile::entries(0, 300).unwrap()).unwrap(), entries[..256]);
         assert_eq!(tiles.entries(Tile::entries(1, 300).unwrap()).unwrap(), entries[256..]);
-        let older = Tiles { directory: directory.path(), size: 3 };
-        assert_eq!(older.entries(Tile::entries(0, 3).unwrap()).unwrap(), entries[..3]);
+        for (index, size) in [(0, 3), (1, 280)] {
+            let older = Tiles { directory: directory.path(), size };
+            let found = older.entries(Tile::entries(index, size).unwrap()).unwrap();
+            assert_eq!(found, entries[index as usize * 256..size as usize]);
+        }
         let path = directory.path().join("tile/entries/001.p/44");
         let mut bytes = fs::read(&path).unwrap();
         bytes.pop();

@@ -155,8 +155,13 @@ impl Sealer {
         while self.tree.size() < size {
             self.append()?;
         }
-        self.tree.write_partial().context(IoSnafu { what: "write the tree in", path: &self.directory })?;
-        self.sign()
+        // Readers may still have this checkpoint when the next one is there.
+        let before = self.durable.sealed();
+        let write = IoSnafu { what: "write the tree in", path: &self.directory };
+        let written = self.tree.write_partial().context(write);
+        let signed = written.and_then(|()| self.sign());
+        self.tree.prune([before, self.tree.size()]);
+        signed
     }
 
     /// Seals what there is.
@@ -238,6 +243,7 @@ fn find(directory: &Path, seq: u64) -> io::Result<Lines> {
 mod tests {
     use super::*;
     use crate::layout::write_line;
+    use crate::verify::{Expectations, verify};
 
     /// A log of this many records, of which none is sealed.
     fn unsealed(directory: &Path, records: usize) -> Sealer {
@@ -250,11 +256,13 @@ mod tests {
         }
         std::fs::create_dir(directory.join(layout::SEGMENTS)).unwrap();
         std::fs::write(layout::segment(directory, 0), lines).unwrap();
+        let key = SigningKey::generate("lucid.computing/test/0").unwrap();
+        std::fs::write(directory.join(layout::VKEY), key.verifier().to_string()).unwrap();
         let durable = Arc::new(Durable::new(0, 0));
         leaves.chunks(64).for_each(|leaves| durable.extend(leaves));
         Sealer {
             directory: directory.to_owned(),
-            key: Arc::new(SigningKey::generate("lucid.computing/test/0").unwrap()),
+            key: Arc::new(key),
             tree: Tree::new(directory),
             durable,
             interval: Duration::ZERO,
@@ -262,6 +270,104 @@ mod tests {
             metrics: Metrics::default(),
             lines: None,
             prev: None,
+        }
+    }
+
+    /// The names of the partial files of tile 0 and its bundle.
+    fn partials(directory: &Path) -> Vec<String> {
+        let names = |folder: &str| {
+            let names = std::fs::read_dir(directory.join(folder)).into_iter().flatten();
+            let mut names: Vec<_> = names.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort();
+            names
+        };
+        let hashes = names("tile/0/000.p");
+        assert_eq!(hashes, names("tile/entries/000.p"));
+        hashes
+    }
+
+    /// How many bytes the files in a folder have.
+    fn bytes(folder: &Path) -> u64 {
+        let entries = std::fs::read_dir(folder).unwrap().map(|it| it.unwrap());
+        let length = |it: std::fs::DirEntry| {
+            let metadata = it.metadata().unwrap();
+            if metadata.is_dir() { bytes(&it.path()) } else { metadata.len() }
+        };
+        entries.map(length).sum()
+    }
+
+    #[test]
+    fn a_log_sealed_after_each_record_grows_with_its_records_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut sealer = unsealed(folder.path(), 1000);
+        let lines = bytes(&folder.path().join(layout::SEGMENTS));
+        for size in 1..=1000 {
+            sealer.seal(size).unwrap();
+            // Each line once more, with its length; each hash; and once more what is partial, of the checkpoint before.
+            let partial = 256 * (lines / 1000 + 1 + 34) + 8 * 32;
+            let found = bytes(&folder.path().join("tile"));
+            assert!(found <= size * (lines / 1000 + 1 + 34) + partial, "{size}: {found}");
+        }
+        let report = verify(folder.path(), &Expectations::default()).unwrap();
+        assert!(report.is_intact() && report.sealed == Some(1000), "{report:?}");
+    }
+
+    #[test]
+    fn partial_tiles_of_the_checkpoint_and_of_the_one_before_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut sealer = unsealed(folder.path(), 256);
+        for (size, expected) in [(3, vec!["3"]), (5, vec!["3", "5"]), (9, vec!["5", "9"]), (256, vec![])] {
+            sealer.seal(size).unwrap();
+            assert_eq!(partials(folder.path()), expected);
+        }
+    }
+
+    #[test]
+    fn a_failed_checkpoint_leaves_the_tiles_of_the_last_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut sealer = unsealed(folder.path(), 100);
+        sealer.seal(10).unwrap();
+        let checkpoint = folder.path().join(layout::CHECKPOINT);
+        let signed = std::fs::read(&checkpoint).unwrap();
+        std::fs::remove_file(&checkpoint).unwrap();
+        std::fs::create_dir(&checkpoint).unwrap();
+        for size in 11..=30 {
+            sealer.seal(size).unwrap_err();
+            assert_eq!(partials(folder.path()), ["10".to_owned(), size.to_string()]);
+        }
+        std::fs::remove_dir(&checkpoint).unwrap();
+        std::fs::write(&checkpoint, signed).unwrap();
+        sealer.seal(30).unwrap();
+        assert_eq!(partials(folder.path()), ["10", "30"]);
+        sealer.seal(31).unwrap();
+        assert_eq!(partials(folder.path()), ["30", "31"]);
+    }
+
+    #[test]
+    fn a_log_opens_after_a_crash_at_any_step_of_a_seal() {
+        for (crash, sealed) in
+            [("with tiles", 10), ("with a checkpoint", 20), ("while tiles are removed", 20)]
+        {
+            let folder = tempfile::tempdir().unwrap();
+            let mut sealer = unsealed(folder.path(), 20);
+            sealer.seal(5).unwrap();
+            sealer.seal(10).unwrap();
+            while sealer.tree.size() < 20 {
+                sealer.append().unwrap();
+            }
+            sealer.tree.write_partial().unwrap();
+            if crash != "with tiles" {
+                sealer.sign().unwrap();
+            }
+            if crash == "while tiles are removed" {
+                std::fs::remove_file(folder.path().join("tile/0/000.p/5")).unwrap();
+            }
+            let report = verify(folder.path(), &Expectations::default()).unwrap();
+            assert!(report.is_intact() && report.sealed == Some(sealed), "{crash}: {report:?}");
+            let key = sealer.key.named("lucid.computing/test/0").unwrap();
+            drop(crate::log::Log::open(folder.path(), crate::log::Options::new().key(key)).unwrap());
+            let report = verify(folder.path(), &Expectations::default()).unwrap();
+            assert!(report.is_intact(), "{crash}: {report:?}");
         }
     }
 

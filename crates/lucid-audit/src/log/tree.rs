@@ -111,10 +111,8 @@ impl Tree {
             files::replace(&self.directory.join(tile.path()), bytes)?;
         }
         for (tile, _) in written {
-            let mut partial = self.directory.join(tile.path()).into_os_string();
-            partial.push(".p");
             // What stays takes room, no more.
-            let _ = fs::remove_dir_all(partial);
+            let _ = fs::remove_dir_all(self.directory.join(tile.partials()));
         }
         Ok(())
     }
@@ -137,6 +135,29 @@ impl Tree {
             self.written[usize::from(level)] = width;
         }
         Ok(())
+    }
+
+    /// Removes the partial tiles at the right edge, but for those of the trees of `sizes` leaves, of which none is larger than
+    /// this one.
+    pub(super) fn prune(&self, sizes: [u64; 2]) {
+        for (level, _) in (0..).zip(&self.levels) {
+            let index = width_at(self.size, level) / WIDTH;
+            self.keep(Tile::hashes(level, index, u64::MAX), sizes.map(|it| Tile::hashes(level, index, it)));
+        }
+        let index = self.size / WIDTH;
+        self.keep(Tile::entries(index, u64::MAX), sizes.map(|size| Tile::entries(index, size)));
+    }
+
+    /// Removes the partial ones of `tile`, but for those that are `kept`.
+    fn keep(&self, tile: Option<Tile>, kept: [Option<Tile>; 2]) {
+        let Some(folder) = tile.map(|tile| self.directory.join(tile.partials())) else { return };
+        let kept = kept.map(|tile| tile.map(|tile| self.directory.join(tile.path())));
+        for path in fs::read_dir(folder).into_iter().flatten().filter_map(|it| Some(it.ok()?.path())) {
+            if !kept.iter().flatten().any(|it| *it == path) {
+                // What stays takes room, no more.
+                let _ = fs::remove_file(path);
+            }
+        }
     }
 
     fn partial(&self, level: u8) -> Option<Tile> {

@@ -1,13 +1,11 @@
 //! Comparing records with the tiles and entry bundles of the log.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use super::fault::FaultClass;
 use crate::merkle::{Hash, leaf_hash};
-use crate::tile::{Tile, TileError, Tiles, WIDTH};
+use crate::tile::{Tile, TileError, Tiles, WIDTH, partial_widths};
 
 /// How a line compares with what was sealed under its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,19 +96,13 @@ pub(super) struct Entry {
 
 /// How many records the tiles at level 0 are of, at least `tiles.size`.
 fn ahead(tiles: Tiles<'_>) -> u64 {
-    let path = |index| Tile::hashes(0, index, u64::MAX).map(|tile| tiles.directory.join(tile.path()));
+    let tile = |index| Tile::hashes(0, index, u64::MAX);
     let mut index = tiles.size / WIDTH;
-    while path(index).is_some_and(|path| path.is_file()) {
+    while tile(index).is_some_and(|tile| tiles.directory.join(tile.path()).is_file()) {
         index += 1;
     }
-    let partial = path(index).map(|path| {
-        let mut partial = path.into_os_string();
-        partial.push(".p");
-        partial
-    });
-    let partial = partial.and_then(|folder| fs::read_dir(Path::new(&folder)).ok());
-    let widths = partial.into_iter().flatten().filter_map(|it| it.ok()?.file_name().to_str()?.parse().ok());
-    let width = widths.filter(|width: &u64| *width < WIDTH).max().unwrap_or(0);
+    let partial = tile(index).map(|tile| partial_widths(&tiles.directory.join(tile.partials())));
+    let width = partial.into_iter().flatten().max().unwrap_or(0);
     tiles.size.max(index * WIDTH + width)
 }
 

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use lucid_audit::Log;
 use lucid_audit::layout;
 use lucid_audit::log::{AppendError, LogStatus, Options, Sync};
-use lucid_audit::merkle::{inclusion_proof, leaf_hash, verify_inclusion};
+use lucid_audit::merkle::{inclusion_proof, leaf_hash, root, verify_inclusion};
 use lucid_audit::metrics::Metrics;
-use lucid_audit::tile::Tiles;
+use lucid_audit::tile::{Tile, Tiles};
 use prometheus_client::registry::Registry;
 
 use crate::common::{self, again, key, record};
@@ -146,6 +146,32 @@ async fn somebody_else_proves_records_from_our_tiles() {
             proof.iter().map(|hash| hash.0).collect::<Vec<_>>()
         );
         verify_inclusion(&leaf_hash(line), index, size, &ours, &checkpoint.root).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_reader_with_an_older_checkpoint_reads_wider_tiles() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = key();
+    let log =
+        Log::open(folder.path(), Options::new().key(again(&key)).seal_interval(Duration::ZERO)).unwrap();
+    for number in 0..248 {
+        log.append(record(number)).await.unwrap();
+    }
+    let mut checkpoints = Vec::new();
+    // Once while the last tile is partial, and once when it is full.
+    for number in 248..262 {
+        log.append(record(number)).await.unwrap();
+        sealed(&log).await;
+        checkpoints.push(common::checkpoint(folder.path(), key.verifier()));
+        let lines = common::lines(folder.path());
+        for checkpoint in &checkpoints {
+            let size = checkpoint.size;
+            let tiles = Tiles { directory: folder.path(), size };
+            assert_eq!(root(&tiles, size).unwrap(), checkpoint.root);
+            let entries = tiles.entries(Tile::entries((size - 1) / 256, size).unwrap()).unwrap();
+            assert_eq!(entries.last(), lines.get(size as usize - 1));
+        }
     }
 }
 
