@@ -1,48 +1,69 @@
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Bytes a second. A log takes twice that on disk, in segments and tiles: 10 GiB last for 3 days.
+/// Bytes on the disk a second: 10 GiB last for 7 days.
 pub(crate) const RATE: u64 = 16 << 10;
-/// Bytes at once: a minute of 200 pods a second, each with three decisions of 1.8 kB.
+/// Bytes on the disk at once: a minute of 200 pods a second, each with three decisions of 0.8 kB.
 pub(crate) const BURST: u64 = 64 << 20;
 
 /// A token bucket of bytes.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    rate: u64,
-    burst: u64,
+    rate: i64,
+    burst: i64,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    bytes: u64,
+    /// Negative while a debt is paid off.
+    bytes: i64,
     /// Up to when `bytes` was filled.
     filled: Instant,
 }
 
 impl Budget {
     pub(crate) fn new(rate: u64, burst: u64) -> Self {
+        let (rate, burst) = (signed(rate), signed(burst));
         Self { rate, burst, state: Mutex::new(State { bytes: burst, filled: Instant::now() }) }
     }
 
     /// Takes `bytes` out if there are as many.
-    pub(crate) fn take(&self, bytes: usize, now: Instant) -> bool {
+    pub(crate) fn take(&self, bytes: u64, now: Instant) -> bool {
+        let mut state = self.fill(now);
+        let enough = signed(bytes) <= state.bytes;
+        if enough {
+            state.bytes -= signed(bytes);
+        }
+        enough
+    }
+
+    /// Takes `bytes` out, also where there are fewer: the debt is paid off before anything else is taken.
+    pub(crate) fn owe(&self, bytes: u64, now: Instant) {
+        let mut state = self.fill(now);
+        state.bytes = state.bytes.saturating_sub(signed(bytes));
+    }
+
+    fn fill(&self, now: Instant) -> MutexGuard<'_, State> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let seconds = now.saturating_duration_since(state.filled).as_secs();
         state.filled += Duration::from_secs(seconds);
-        state.bytes = state.bytes.saturating_add(seconds.saturating_mul(self.rate)).min(self.burst);
-        let left = u64::try_from(bytes).ok().and_then(|bytes| state.bytes.checked_sub(bytes));
-        state.bytes = left.unwrap_or(state.bytes);
-        left.is_some()
+        let filled = signed(seconds).saturating_mul(self.rate);
+        state.bytes = state.bytes.saturating_add(filled).min(self.burst);
+        state
     }
+}
+
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout;
 
     #[test]
     fn a_burst_passes_and_then_the_rate() {
@@ -60,8 +81,18 @@ mod tests {
 
     #[test]
     fn ten_gibibytes_last_for_days_and_a_burst_of_pods_fits() {
-        let days = ((10_u64 << 30) / 2 - BURST) / RATE / 86_400;
-        assert!(days >= 3, "{days}");
-        const { assert!(60 * 200 * 3 * 1_800 <= BURST) };
+        let days = ((10_u64 << 30) - BURST) / RATE / 86_400;
+        assert_eq!(days, 7);
+        assert!(60 * 200 * 3 * layout::on_disk(800, true) <= BURST);
+    }
+
+    #[test]
+    fn a_debt_is_paid_off_before_anything_is_taken() {
+        let budget = Budget::new(10, 100);
+        let begin = budget.state.lock().unwrap().filled;
+        assert!(budget.take(90, begin));
+        budget.owe(30, begin);
+        let taken = |seconds| budget.take(1, begin + Duration::from_secs(seconds));
+        assert_eq!([0, 2, 3].map(taken), [false, false, true]);
     }
 }

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use snafu::{OptionExt, Snafu, ensure};
 
 use crate::merkle::Hash;
-use crate::tile::LONGEST_ENTRY;
+use crate::tile::{HASH, LONGEST_ENTRY};
 
 /// The checkpoint's file.
 pub const CHECKPOINT: &str = "checkpoint";
@@ -44,6 +44,15 @@ pub const LONGEST_LINE: usize = LONGEST_ENTRY;
 
 /// The longest JSON object that fits into a line wherever it comes to stand.
 pub const LONGEST_RECORD: usize = LONGEST_LINE - (SEQ.len() + 20 + PREV.len() + 64 + 2) + 1;
+
+/// Number of bytes that a record of `length` bytes takes on the disk at most: its line, and in a `sealed` log its entry and its
+/// hash in the tiles.
+pub(crate) const fn on_disk(length: usize, sealed: bool) -> u64 {
+    let line = (length + LONGEST_LINE - LONGEST_RECORD) as u64;
+    // Each full tile has a hash in the one above.
+    const HASHES: u64 = HASH as u64 + 1;
+    if sealed { line + 1 + 2 + line + HASHES } else { line + 1 }
+}
 
 /// The file of the segment that begins with record `first`.
 #[must_use]

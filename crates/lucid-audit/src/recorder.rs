@@ -179,8 +179,8 @@ impl Recorder {
         self
     }
 
-    /// How much callers without authentication may add to the log, in bytes: `rate` a second, and `burst` at once. 16 KiB and
-    /// 64 MiB otherwise.
+    /// How much callers without authentication may add to the log, in bytes on the disk: `rate` a second, and `burst` at once.
+    /// 16 KiB and 64 MiB otherwise. A decision counts with its line, and in a sealed log with its entry and its hash.
     #[must_use]
     pub fn budget(mut self, rate: u64, burst: u64) -> Self {
         self.budget = Budget::new(rate, burst);
@@ -259,7 +259,13 @@ impl Recorder {
         let Unrecorded { decision, pending, .. } = unrecorded;
         let decision = Box::new(decision.bounded());
         if let (Some(pending), Sink::Log(log)) = (pending, &self.sink) {
-            log.replace(pending, decision.clone());
+            // As it is written: with a number in it.
+            let written = Decision { overrules: Some(u64::MAX), ..(*decision).clone() };
+            let is_written = log.replace(pending, decision.clone());
+            if is_written && !decision.authenticated {
+                let length = written.to_record().map_or(0, |record| record.len());
+                self.budget.owe(log.on_disk(length), Instant::now());
+            }
         }
         self.ring.push(*decision, None);
     }
@@ -332,7 +338,7 @@ impl Recorder {
         let _place = if decision.authenticated {
             None
         } else {
-            if !self.budget.take(record.len(), Instant::now()) {
+            if !self.budget.take(log.on_disk(record.len()), Instant::now()) {
                 return Err((RecordError::Budget, None));
             }
             let place = time::timeout_at(deadline, self.unauthenticated.acquire());

@@ -234,9 +234,14 @@ impl Log {
     }
 
     /// Takes a record back that is not known to be kept: it is not written, or, when it is by now, the next record is this
-    /// decision, which says so.
-    pub(crate) fn replace(&self, pending: Pending, decision: Box<Decision>) {
-        self.queue.replace(pending, decision);
+    /// decision, which says so. Returns whether that may be.
+    pub(crate) fn replace(&self, pending: Pending, decision: Box<Decision>) -> bool {
+        self.queue.replace(pending, decision)
+    }
+
+    /// Number of bytes that a record of `length` bytes takes on the disk at most.
+    pub(crate) const fn on_disk(&self, length: usize) -> u64 {
+        layout::on_disk(length, self.seal.is_some())
     }
 
     /// How it is.

@@ -127,16 +127,18 @@ impl Queue {
     }
 
     /// Takes a record back, in whose place this was decided: out of the queue, or, when it was taken out to be written, by a
-    /// record behind it, if it is kept.
-    pub(super) fn replace(&self, pending: Pending, decision: Box<Decision>) {
+    /// record behind it, if it is kept. Returns whether there may be such a record.
+    pub(super) fn replace(&self, pending: Pending, decision: Box<Decision>) -> bool {
         let mut state = self.lock();
-        match state.waiting.iter().position(|item| item.number() == Some(pending.number)) {
+        let place = state.waiting.iter().position(|item| item.number() == Some(pending.number));
+        match place {
             Some(place) => drop(state.waiting.remove(place)),
             // It finds room always: there are no more of these than records in one group.
             None => state.waiting.push_back(Item::Instead(pending, decision)),
         }
         drop(state);
         self.changed.notify_one();
+        place.is_none()
     }
 
     /// Takes out up to `most` records, in order. Waits until there is one, or up to `patience`, when there may be none. `None`
@@ -245,6 +247,28 @@ mod tests {
         let expected = expected.map(|it| (it[..it.len() - 1].to_owned(), it.ends_with('+')));
         assert_eq!(ring, expected);
         assert!(verify(folder.path(), &Expectations::default()).unwrap().is_intact());
+    }
+
+    #[tokio::test]
+    async fn a_record_that_takes_another_back_is_charged() {
+        for authenticated in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let options = Options::new();
+            let faults = options.faults.clone();
+            let log = Log::open(folder.path(), options).unwrap();
+            let of = |uid: &str| Decision { authenticated, ..decision(uid, true) };
+            // Room for the first two, not for the record between them.
+            let room = layout::on_disk(of("late").to_record().unwrap().len(), false) * 2;
+            let recorder = Recorder::new(10).patience(Duration::from_secs(60)).budget(0, room).with_log(log);
+            faults.hold.store(true, SeqCst);
+            let late = recorder.record_within(of("late"), Duration::from_millis(20)).await;
+            until(|| faults.held.load(SeqCst));
+            recorder.overrule(late.unwrap_err());
+            faults.hold.store(false, SeqCst);
+            assert_eq!(recorder.record(of("next")).await.is_ok(), authenticated);
+            recorder.close();
+            assert_eq!(decisions(folder.path())[1], ("late".to_owned(), true, Some(0)));
+        }
     }
 
     #[tokio::test]

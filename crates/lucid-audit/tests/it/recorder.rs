@@ -1,5 +1,7 @@
 //! The ring, and the log behind it.
 
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,7 +97,7 @@ async fn a_decision_that_is_too_long_is_cut_and_kept() {
 async fn unauthenticated_callers_crowd_out_nobody() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), Options::new()).unwrap();
-    let recorder = Recorder::new(3).with_log(log).budget(0, 1_000);
+    let recorder = Recorder::new(3).with_log(log).budget(0, 2_000);
     let mut known = decision("known");
     known.authenticated = true;
     recorder.record(known.clone()).await.unwrap().unwrap();
@@ -113,6 +115,37 @@ async fn unauthenticated_callers_crowd_out_nobody() {
     assert_eq!(uids, ["known", "47", "48", "49", "known"]);
     let in_memory = Recorder::new(3).budget(0, 0);
     assert!(in_memory.record(decision(1)).await.is_ok(), "memory is bounded anyway");
+}
+
+#[tokio::test]
+async fn unauthenticated_callers_are_charged_what_reaches_the_disk() {
+    const ROOM: u64 = 300_000;
+    for sealed in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let log = if sealed { common::open(folder.path(), &key()) } else { plain(folder.path()) };
+        let recorder = Recorder::new(0).with_log(log).budget(0, ROOM);
+        while recorder.record(decision("short")).await.is_ok() {}
+        recorder.close();
+        let [segments, tiles] = ["segments", "tile"].map(|name| bytes(&folder.path().join(name)));
+        // What is partial stands there twice, at most.
+        let again = if sealed { bytes(&folder.path().join("tile/entries/002.p")) } else { 0 };
+        let found = segments + tiles;
+        assert!((ROOM * 9 / 10..=ROOM + again).contains(&found), "{segments} and {tiles}");
+    }
+}
+
+fn plain(directory: &Path) -> Log {
+    Log::open(directory, Options::new()).unwrap()
+}
+
+/// How many bytes the files in a folder have; none where it is not.
+fn bytes(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().map(|it| it.unwrap());
+    let length = |it: fs::DirEntry| {
+        let metadata = it.metadata().unwrap();
+        if metadata.is_dir() { bytes(&it.path()) } else { metadata.len() }
+    };
+    entries.map(length).sum()
 }
 
 #[tokio::test]
@@ -152,7 +185,7 @@ async fn a_log_that_takes_too_long_is_not_waited_for() {
     let mut recorded = 0;
     let error = loop {
         recorded += 1;
-        assert!(recorded < 100, "the disk is always there");
+        assert!(recorded < 10_000, "the disk is always there");
         if let Err(error) = recorder.record(decision(recorded)).await {
             break error;
         }
