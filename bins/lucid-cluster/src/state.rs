@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn pod_choices_follow_the_namespace_and_an_invalid_value_is_reported() {
         let state = synced();
-        assert_eq!(state.view("a").unwrap().pod_choices, PodChoices::All);
+        assert_eq!(state.view("a").unwrap().pod_choices, PodChoices::Unset);
         let map = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
         let (none, required) = (BTreeMap::new(), map("lucid.computing/require-chain", "true"));
         state.set_labels("a", Some(Labels::of(&required, &none)));

@@ -28,9 +28,6 @@ use url::form_urlencoded;
 use crate::registry::Registry;
 use crate::reload::CurrentRegistry;
 
-/// Maximum number of concurrent connections. Operators and validators keep a few.
-const CONNECTIONS: usize = 512;
-
 /// How long requests in progress may go on after the shutdown.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
@@ -40,7 +37,7 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 ///
 /// When the address is in use, not of this machine, or not permitted.
 pub async fn bind(address: SocketAddr) -> Result<Server, BindError> {
-    let server = Server::bind(address).await?.with_connection_limit(CONNECTIONS);
+    let server = Server::bind(address).await?;
     Ok(server.with_lame_duck(Duration::ZERO).with_drain(DRAIN_LIMIT))
 }
 

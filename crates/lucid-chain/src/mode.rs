@@ -128,8 +128,10 @@ pub enum PodChoices {
     None,
     /// Pods choose their chain, by [`keys::AUDITOR_CHAIN`] and [`keys::AUDITORS`].
     Chain,
-    /// Every annotation counts.
+    /// The administrator says nothing: every annotation counts but [`keys::KEEP_PRIVILEGES`].
     #[default]
+    Unset,
+    /// Every annotation counts.
     All,
 }
 
@@ -142,13 +144,14 @@ impl PodChoices {
         match self {
             Self::None => "none",
             Self::Chain => "chain",
+            Self::Unset => "unset",
             Self::All => "all",
         }
     }
 
     /// The value where the administrator sets none.
     pub const fn default_of(requires_chain: bool) -> Self {
-        if requires_chain { Self::None } else { Self::All }
+        if requires_chain { Self::None } else { Self::Unset }
     }
 
     /// The value of a namespace with these labels and annotations, and a problem if it is invalid.
@@ -175,14 +178,17 @@ impl PodChoices {
         match self {
             Self::None => false,
             Self::Chain => matches!(key, keys::AUDITOR_CHAIN | keys::AUDITORS),
+            Self::Unset => key != keys::KEEP_PRIVILEGES,
             Self::All => true,
         }
     }
 }
 
-/// Returns whether a namespace with these labels and annotations requires a chain of every pod ([`keys::REQUIRE_CHAIN`]).
+/// Returns `true` if a namespace with these labels and annotations requires a chain of every pod ([`keys::REQUIRE_CHAIN`]).
+/// Every value but `false` and the empty one counts as `true`: a misspelt `True` must not open the namespace.
 pub fn requires_chain(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> bool {
-    [labels, annotations].iter().any(|map| map.get(keys::REQUIRE_CHAIN).is_some_and(|it| it == keys::TRUE))
+    let values = [labels, annotations].into_iter().filter_map(|map| map.get(keys::REQUIRE_CHAIN));
+    values.into_iter().any(|value| !matches!(value.trim(), "" | "false"))
 }
 
 /// A text is none of a setting's values.

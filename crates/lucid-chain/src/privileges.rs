@@ -7,7 +7,7 @@ use serde::{
     de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 
-use crate::pod::Text;
+use crate::pod::{List, Text};
 
 /// The fields of a container's `securityContext` that can lead around a chain; everything else is skipped over. A value of
 /// another type, which no API server takes, counts as left out.
@@ -31,9 +31,9 @@ pub struct Privileges<'a> {
 #[derive(Debug, Clone, Default, Deserialize)]
 struct Capabilities<'a> {
     #[serde(borrow)]
-    add: Option<Vec<Text<'a>>>,
+    add: Option<List<Text<'a>>>,
     #[serde(borrow)]
-    drop: Option<Vec<Text<'a>>>,
+    drop: Option<List<Text<'a>>>,
 }
 
 /// A number or boolean; of another type nothing is kept.
@@ -135,25 +135,27 @@ impl Privileges<'_> {
 
     /// `capabilities.add`, without the prefix `CAP_` that container runtimes take too.
     pub fn added(&self) -> impl Iterator<Item = &str> {
-        self.capabilities.iter().flat_map(|capabilities| bare_names(capabilities.add.as_deref()))
+        let added = self.capabilities.iter().flat_map(|capabilities| capabilities.add.iter().flatten());
+        added.map(|name| bare(name))
     }
 
     /// Number of names in `capabilities.add` and `capabilities.drop`.
     pub(crate) fn capabilities(&self) -> usize {
         let lists = self.capabilities.iter().flat_map(|it| [&it.add, &it.drop]);
-        lists.flatten().map(Vec::len).sum()
+        lists.flatten().flatten().count()
     }
 
-    /// Whether `capabilities.drop` names this capability or all of them.
+    /// Whether `capabilities.drop` names this capability or all of them. Names with the prefix `CAP_` do not count: containerd
+    /// adds the prefix once more, and drops nothing.
     pub fn drops(&self, capability: &str) -> bool {
-        let mut dropped =
-            self.capabilities.iter().flat_map(|capabilities| bare_names(capabilities.drop.as_deref()));
-        dropped.any(|name| name.eq_ignore_ascii_case(capability) || name.eq_ignore_ascii_case("ALL"))
+        let dropped = self.capabilities.iter().flat_map(|capabilities| capabilities.drop.iter().flatten());
+        dropped.map(|name| &**name).any(|name| is_dropped(name, capability))
     }
 }
 
-fn bare_names<'t>(names: Option<&'t [Text<'_>]>) -> impl Iterator<Item = &'t str> {
-    names.unwrap_or_default().iter().map(|name| bare(name))
+/// Whether `name` in `capabilities.drop` drops the capability.
+pub(crate) fn is_dropped(name: &str, capability: &str) -> bool {
+    name.eq_ignore_ascii_case(capability) || name.eq_ignore_ascii_case("ALL")
 }
 
 /// The name of a capability without the prefix `CAP_`.

@@ -1,7 +1,7 @@
 //! The volumes of a pod, and what containers mount of them.
 
 use serde::{Deserialize, de::IgnoredAny};
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 
 use crate::{
     keys,
@@ -10,6 +10,9 @@ use crate::{
 
 /// Path at which the ServiceAccount admission plugin mounts the token into each container that has no mount there.
 pub(crate) const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// Longest projection in bytes that may have tokens only.
+const LONGEST_PROJECTION: usize = 4096;
 
 /// The mount that keeps the token out of a container.
 pub(crate) fn no_token_mount() -> Value {
@@ -27,7 +30,8 @@ pub(crate) fn no_token_volume() -> Value {
 pub(crate) struct VolumeView<'a> {
     #[serde(borrow)]
     name: Option<Text<'a>>,
-    projected: Option<IgnoredAny>,
+    #[serde(borrow)]
+    projected: Option<&'a RawValue>,
     #[serde(rename = "downwardAPI")]
     downward_api: Option<Object<DownwardApi>>,
     #[serde(borrow)]
@@ -77,9 +81,23 @@ impl VolumeView<'_> {
         downward_api.is_some_and(|Object(it)| it.items.as_ref().is_none_or(Vec::is_empty))
     }
 
-    /// Whether it is `projected`.
-    pub(crate) fn is_projected(&self) -> bool {
-        self.projected.is_some()
+    /// Whether it is `projected` and has only tokens of ServiceAccounts, and, if `with_api_access`, what the plugin ServiceAccount
+    /// adds to them: the authority of the API server and the namespace.
+    pub(crate) fn has_tokens(&self, with_api_access: bool) -> bool {
+        let json = self.projected.map(RawValue::get).filter(|json| json.len() <= LONGEST_PROJECTION);
+        let Some(projected) = json.and_then(|json| serde_json::from_str::<Value>(json).ok()) else {
+            return false;
+        };
+        let authority = json!({"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]});
+        let field = json!({"apiVersion": "v1", "fieldPath": "metadata.namespace"});
+        let namespace = json!({"items": [{"path": "namespace", "fieldRef": field}]});
+        let sources = projected["sources"].as_array().into_iter().flatten();
+        sources.filter_map(Value::as_object).flatten().all(|(kind, source)| match kind.as_str() {
+            "serviceAccountToken" => true,
+            "configMap" => with_api_access && *source == authority,
+            "downwardAPI" => with_api_access && *source == namespace,
+            _ => source.is_null(),
+        })
     }
 }
 

@@ -119,7 +119,7 @@ impl Tickets {
         }
         let problem = self.check(case).or_else(|| match permission {
             Permission::Denied { reason } => Some(Problem::NotPermitted { reason: text::kept(reason) }),
-            Permission::NotRequired if case.pod_choices < PodChoices::All => {
+            Permission::NotRequired if case.pod_choices < PodChoices::Unset => {
                 Some(Problem::TicketNotAllowed { choices: case.pod_choices })
             }
             _ => None,

@@ -14,6 +14,9 @@ impl Case<'_> {
     /// What is wrong with the chain. A template has none yet: of it only is known that a chain is missing that nobody will
     /// inject, or that none fits.
     pub(crate) fn chain_findings(&self, findings: &mut Findings<'_>) {
+        if self.is_resize() {
+            return self.shrunk(findings);
+        }
         match &self.outcome.decision {
             // Pods are planned for when they come; what runs already does not get another place.
             Decision::Impossible { reason } if self.is_created() || !self.is_pod() => {
@@ -40,6 +43,22 @@ impl Case<'_> {
                 && !self.stood_with_image(place, found)
             {
                 let problem = Problem::ContainerDiffers { field: "image".to_owned() };
+                findings.add(&findings.container(place, found), problem);
+            }
+        }
+    }
+
+    /// Auditors and init containers of the chain that a resize leaves with less than they had and than is planned for them.
+    fn shrunk(&self, findings: &mut Findings<'_>) {
+        let planned = |name: &str| self.plan()?.containers.iter().find(|planned| planned.name == name);
+        let before = self.subject.old.iter().flat_map(Place::of_chain);
+        let before: BTreeMap<_, _> = before.map(|(place, found)| ((place, found.name()), found)).collect();
+        for (place, found) in Place::of_chain(self.pod()) {
+            let before = before.get(&(place, found.name()));
+            let keeps = || before.is_some_and(|before| found.is_as_large_as(before));
+            let has_planned = || planned(found.name()).is_some_and(|planned| planned.is_provided(found));
+            if (says_auditor(found) || says_init(found)) && !keeps() && !has_planned() {
+                let problem = Problem::ContainerDiffers { field: "resources".to_owned() };
                 findings.add(&findings.container(place, found), problem);
             }
         }
@@ -95,10 +114,7 @@ impl Case<'_> {
             else {
                 continue;
             };
-            let is_grown = matches!(&problem, Problem::ContainerDiffers { field } if field == "resources")
-                && self.is_resize()
-                && plan.containers.iter().any(|planned| planned.name == *name && planned.is_provided(found));
-            if !is_grown && !self.stood(place, found) {
+            if !self.stood(place, found) {
                 findings.add(&findings.container(place, found), problem);
             }
         }

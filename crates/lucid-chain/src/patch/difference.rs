@@ -37,11 +37,22 @@ impl PlannedContainer {
         difference(&self.manifest(), &json_of(found), pod)
     }
 
-    /// Whether `found` has the planned resources or more. [`difference`](Self::difference) demands exactly the planned ones; a
-    /// resize may give an auditor more.
+    /// Returns `true` if `found` has at least the planned resources. [`difference`](Self::difference) demands exactly the
+    /// planned ones; a resize may give an auditor more.
     pub fn is_provided(&self, found: &ContainerView<'_>) -> bool {
-        fits_resources(&self.manifest()["resources"], &json_of(found)["resources"], Ordering::is_ge)
+        has_at_least(&self.manifest(), &json_of(found))
     }
+}
+
+impl ContainerView<'_> {
+    /// Returns `true` if the container has at least the resources of `other`.
+    pub fn is_as_large_as(&self, other: &ContainerView<'_>) -> bool {
+        has_at_least(&json_of(other), &json_of(self))
+    }
+}
+
+fn has_at_least(planned: &Value, found: &Value) -> bool {
+    fits_resources(&planned["resources"], &found["resources"], Ordering::is_ge)
 }
 
 /// Longest container that is compared, in bytes. A planned one is shorter, also with every character escaped.

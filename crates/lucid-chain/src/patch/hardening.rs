@@ -12,12 +12,13 @@ use super::Patch;
 use crate::{
     plan::Plan,
     pod::{ContainerView, PodView},
-    privileges::bare,
+    privileges::{bare, is_dropped},
     warning::Warning,
 };
 
 const ESCALATION: &str = "allowPrivilegeEscalation";
 const CAPABILITIES: &str = "capabilities";
+const LISTS: [&str; 2] = ["add", "drop"];
 const NET_RAW: &str = "NET_RAW";
 
 /// The changed members of the `securityContext` of hardened containers as their author wrote them, by list and name
@@ -42,7 +43,6 @@ struct Context {
 }
 
 #[derive(Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
 struct Capabilities {
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     add: Option<Option<Vec<String>>>,
@@ -113,7 +113,7 @@ pub(crate) fn restore(path: &[&str], found: &Value, original: &Value, patch: &mu
     let Some(mut restored) = found.as_object().cloned() else { return };
     for key in [ESCALATION, CAPABILITIES] {
         match original.get(key) {
-            Some(value) => restored.insert(key.to_owned(), value.clone()),
+            Some(value) => restored.insert(key.to_owned(), with_rest(value, &found[key])),
             None => restored.remove(key),
         };
     }
@@ -129,10 +129,28 @@ pub(crate) fn restore(path: &[&str], found: &Value, original: &Value, patch: &mu
     }
 }
 
-/// Adds the operations that lead from one security context to another.
+/// `original` with the members of `found` that hardening does not know.
+fn with_rest(original: &Value, found: &Value) -> Value {
+    let Value::Object(mut members) = original.clone() else { return original.clone() };
+    let rest = found.as_object().into_iter().flatten().filter(|(key, _)| !LISTS.contains(&key.as_str()));
+    members.extend(rest.map(|(key, value)| (key.clone(), value.clone())));
+    members.into()
+}
+
+/// Adds the operations that lead from one security context to another. Members that hardening does not know stay.
 fn change(path: &[&str], from: &Value, to: &Value, patch: &mut Patch) {
-    for key in [ESCALATION, CAPABILITIES] {
-        let path = [path, &[key]].concat();
+    change_members(path, &[ESCALATION], from, to, patch);
+    if from[CAPABILITIES].is_object() && to[CAPABILITIES].is_object() {
+        let path = [path, &[CAPABILITIES]].concat();
+        change_members(&path, &LISTS, &from[CAPABILITIES], &to[CAPABILITIES], patch);
+    } else {
+        change_members(path, &[CAPABILITIES], from, to, patch);
+    }
+}
+
+fn change_members(path: &[&str], keys: &[&str], from: &Value, to: &Value, patch: &mut Patch) {
+    for key in keys {
+        let path = [path, &[*key]].concat();
         match (from.get(key), to.get(key)) {
             (before, after) if before == after => {}
             (_, None) => patch.remove(&path),
@@ -164,7 +182,7 @@ fn hardened(context: &Value) -> Value {
 fn without_net_raw(capabilities: &Value) -> Option<Map<String, Value>> {
     let (add, drop) = (list(capabilities, "add"), list(capabilities, "drop"));
     let kept: Vec<_> = add.iter().filter(|name| !means(name, NET_RAW)).collect();
-    let drops = drop.iter().any(|name| means(name, NET_RAW) || means(name, "ALL"));
+    let drops = drop.iter().filter_map(Value::as_str).any(|name| is_dropped(name, NET_RAW));
     if drops && kept.len() == add.len() {
         return None;
     }

@@ -106,7 +106,7 @@ pub(super) fn are_tokens(planned: &Value, mounts: &Value, pod: &PodView<'_>) -> 
                 (PATHS.contains(&path) || (path == TOKEN_PATH && volume.starts_with(TOKEN_VOLUME)))
                     && mount["readOnly"] == true
                     && mount.as_object().is_some_and(|mount| mount.len() == 3)
-                    && pod.has_projected_volume(volume)
+                    && pod.has_tokens(volume, path == TOKEN_PATH)
             })
     })
 }

@@ -5,11 +5,12 @@ use std::{
     fmt,
     marker::PhantomData,
     ops::Deref,
+    slice, vec,
 };
 
 use serde::{
     Deserialize, Deserializer,
-    de::{self, MapAccess, Visitor, value::MapAccessDeserializer},
+    de::{self, Error as _, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
 };
 use snafu::Snafu;
 
@@ -88,6 +89,74 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
         }
 
         deserializer.deserialize_map(ObjectVisitor(PhantomData))
+    }
+}
+
+/// A list of at most [`LONGEST_LIST`] items. An empty object takes 3 bytes of JSON, and many times as much memory.
+#[derive(Debug, Clone)]
+pub(crate) struct List<T>(Vec<T>);
+
+/// More than an object of 1.5 MiB, which is what etcd stores, can have of items that mean something.
+pub(crate) const LONGEST_LIST: usize = 65_536;
+
+impl<T> Default for List<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> Deref for List<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<T> IntoIterator for List<T> {
+    type Item = T;
+    type IntoIter = vec::IntoIter<T>;
+
+    fn into_iter(self) -> vec::IntoIter<T> {
+        self.0.into_iter()
+    }
+}
+
+impl<'l, T> IntoIterator for &'l List<T> {
+    type Item = &'l T;
+    type IntoIter = slice::Iter<'l, T>;
+
+    fn into_iter(self) -> slice::Iter<'l, T> {
+        self.0.iter()
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ListVisitor<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
+            type Value = List<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Self::Value, A::Error> {
+                let mut items = Vec::new();
+                while let Some(item) = sequence.next_element()? {
+                    if items.len() == LONGEST_LIST {
+                        return Err(A::Error::custom(format_args!(
+                            "found more than {LONGEST_LIST} items, accepted at most {LONGEST_LIST}"
+                        )));
+                    }
+                    items.push(item);
+                }
+                Ok(List(items))
+            }
+        }
+
+        deserializer.deserialize_seq(ListVisitor(PhantomData))
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 pub use container::{ContainerView, PortView};
 pub use json::PodError;
-pub(crate) use json::{Object, Text};
+pub(crate) use json::{List, Object, Text};
 
 use crate::{privileges::Privileges, volume::VolumeView};
 use container::containers;
@@ -31,15 +31,15 @@ pub struct PodView<'a> {
     host_ipc: bool,
     hostname: Option<Text<'a>>,
     hostname_override: Option<Text<'a>>,
-    host_aliases: Vec<Object<HostAlias<'a>>>,
+    host_aliases: List<Object<HostAlias<'a>>>,
     shares_processes: bool,
     privileges: Option<Object<Privileges<'a>>>,
     windows: bool,
-    pull_secrets: Option<Vec<Object<Named<'a>>>>,
+    pull_secrets: Option<List<Object<Named<'a>>>>,
     has_init_containers: bool,
     resources: Option<RawResources<'a>>,
     has_volumes: bool,
-    volumes: Vec<Object<VolumeView<'a>>>,
+    volumes: List<Object<VolumeView<'a>>>,
     containers: Vec<ContainerView<'a>>,
     init_containers: Vec<ContainerView<'a>>,
     ephemeral_containers: Vec<ContainerView<'a>>,
@@ -50,8 +50,8 @@ impl<'a> PodView<'a> {
     ///
     /// # Errors
     /// [`PodError`] with the JSON path when the text is no JSON object, has no `spec`, a field that planning
-    /// reads has the wrong type, or a list or name is longer than any node could run: 1,024 containers of each kind, with 8,192
-    /// capabilities, 1,024 volumes, 253 bytes of a container's or volume's name. The bounds keep the cost of a pod linear in its size.
+    /// reads has the wrong type, or a list or name is longer than any node could run: 1,024 containers of each kind, with 65,536
+    /// ports, variables, mounts and capabilities, 1,024 volumes, 253 bytes of a container's or volume's name. The bounds keep the cost of a pod linear in its size.
     pub fn from_json(json: &'a (impl AsRef<[u8]> + ?Sized)) -> Result<Self, PodError> {
         let json = json.as_ref();
         let pod: Object<RawPod<'a>> = serde_json::from_slice(json).or_else(|_| decode(json, String::new))?;
@@ -263,10 +263,10 @@ impl<'a> PodView<'a> {
         Some((place, volume.is_empty_downward_api()))
     }
 
-    /// Whether the pod has a volume of this name and every such volume is `projected`.
-    pub(crate) fn has_projected_volume(&self, name: &str) -> bool {
+    /// Whether the pod has a volume of this name and every such volume [has tokens only](VolumeView::has_tokens).
+    pub(crate) fn has_tokens(&self, name: &str, with_api_access: bool) -> bool {
         let mut named = self.volumes.iter().filter(|Object(volume)| volume.name() == name).peekable();
-        named.peek().is_some() && named.all(|Object(volume)| volume.is_projected())
+        named.peek().is_some() && named.all(|Object(volume)| volume.has_tokens(with_api_access))
     }
 }
 
@@ -313,24 +313,24 @@ struct RawSpec<'a> {
     #[serde(borrow)]
     hostname_override: Option<Text<'a>>,
     #[serde(borrow)]
-    host_aliases: Option<Vec<Object<HostAlias<'a>>>>,
+    host_aliases: Option<List<Object<HostAlias<'a>>>>,
     share_process_namespace: Option<bool>,
     #[serde(borrow)]
     security_context: Option<Object<Privileges<'a>>>,
     #[serde(borrow)]
-    image_pull_secrets: Option<Vec<Object<Named<'a>>>>,
+    image_pull_secrets: Option<List<Object<Named<'a>>>>,
     #[serde(borrow)]
     os: Option<Object<Named<'a>>>,
     #[serde(borrow)]
     resources: Option<Object<RawResources<'a>>>,
     #[serde(borrow)]
-    volumes: Option<Vec<Object<VolumeView<'a>>>>,
+    volumes: Option<List<Object<VolumeView<'a>>>>,
     #[serde(borrow)]
-    containers: Option<Vec<&'a RawValue>>,
+    containers: Option<List<&'a RawValue>>,
     #[serde(borrow)]
-    init_containers: Option<Vec<&'a RawValue>>,
+    init_containers: Option<List<&'a RawValue>>,
     #[serde(borrow)]
-    ephemeral_containers: Option<Vec<&'a RawValue>>,
+    ephemeral_containers: Option<List<&'a RawValue>>,
 }
 
 /// JSON of quantities by resource name; a quantity may be written as a number too.
@@ -351,13 +351,11 @@ struct HostAlias<'a> {
     #[serde(borrow)]
     ip: Option<Text<'a>>,
     #[serde(borrow)]
-    hostnames: Option<Vec<Text<'a>>>,
+    hostnames: Option<List<Text<'a>>>,
 }
 
 /// Most containers of each kind, and most volumes, of a pod.
 const MAX_ITEMS: usize = 1024;
-/// Most names of capabilities that the containers of one kind add and drop.
-const MAX_CAPABILITIES: usize = 8192;
 /// Longest name of a container or volume: a DNS subdomain (RFC 1123).
 const MAX_NAME: usize = 253;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use lucid_chain::{Catalogue, Configuration, Inputs, PodView, keys, plan, uninject};
+use lucid_chain::{Catalogue, Configuration, Inputs, PodChoices, PodView, keys, plan, uninject};
 use serde_json::{Value, json};
 
 use crate::common::*;
@@ -37,7 +37,12 @@ fn containers_lose_net_raw_and_new_privileges() {
         (json!({"capabilities": {"drop": ["CHOWN"]}}), drop(json!(["CHOWN", "NET_RAW"]))),
         (json!({"capabilities": {"drop": ["ALL"]}}), drop(json!(["ALL"]))),
         (json!({"capabilities": {"drop": ["all"]}}), drop(json!(["all"]))),
-        (json!({"capabilities": {"drop": ["cap_net_raw"]}}), drop(json!(["cap_net_raw"]))),
+        (json!({"capabilities": {"drop": ["cap_net_raw"]}}), drop(json!(["cap_net_raw", "NET_RAW"]))),
+        (json!({"capabilities": {"drop": ["CAP_ALL"]}}), drop(json!(["CAP_ALL", "NET_RAW"]))),
+        (
+            json!({"capabilities": {"add": ["CHOWN"], "new": [1]}}),
+            json!({"allowPrivilegeEscalation": false, "capabilities": {"add": ["CHOWN"], "drop": ["NET_RAW"], "new": [1]}}),
+        ),
         (
             json!({"runAsUser": 5, "somethingNew": [1]}),
             json!({"runAsUser": 5, "somethingNew": [1], "allowPrivilegeEscalation": false, "capabilities": {"drop": ["NET_RAW"]}}),
@@ -105,7 +110,12 @@ fn no_container_is_hardened_without_network_rules_or_with_the_annotation() {
     let context = |pod: &Value, configuration: &Configuration| {
         apply(pod, &patch_in(pod, configuration))["spec"]["containers"][0]["securityContext"].clone()
     };
-    assert_eq!(context(&kept, &with_rules()), Value::Null);
+    let (json, configuration) = (kept.to_string(), with_rules());
+    let view = PodView::from_json(&json).unwrap();
+    for (choices, hardened) in [(PodChoices::All, 0), (PodChoices::Unset, 1), (PodChoices::None, 1)] {
+        let plan = planned_by(plan(&view, &Inputs::new(&configuration).with_pod_choices(choices)));
+        assert_eq!(plan.hardened.len(), hardened, "{choices}: only an administrator allows it");
+    }
     assert_eq!(context(&pod(Value::Null, &[5000]), &builtin()), Value::Null);
     let misspelt = pod(json!({keys::KEEP_PRIVILEGES: "yes"}), &[5000]);
     assert_ne!(context(&misspelt, &with_rules()), Value::Null);

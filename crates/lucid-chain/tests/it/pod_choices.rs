@@ -61,7 +61,11 @@ fn a_namespace_that_requires_a_chain_allows_no_choice_by_default() {
     let required = (keys::REQUIRE_CHAIN, "true");
     let choices = |value| (keys::POD_CHOICES, value);
     for (labels, annotations, expected) in [
-        (map(&[]), map(&[]), PodChoices::All),
+        (map(&[]), map(&[]), PodChoices::Unset),
+        (map(&[(keys::REQUIRE_CHAIN, "false")]), map(&[(keys::REQUIRE_CHAIN, "")]), PodChoices::Unset),
+        (map(&[(keys::REQUIRE_CHAIN, "True")]), map(&[]), PodChoices::None),
+        (map(&[]), map(&[(keys::REQUIRE_CHAIN, " yes ")]), PodChoices::None),
+        (map(&[choices("all")]), map(&[]), PodChoices::All),
         (map(&[required]), map(&[]), PodChoices::None),
         (map(&[]), map(&[required]), PodChoices::None),
         (map(&[required, choices("chain")]), map(&[]), PodChoices::Chain),

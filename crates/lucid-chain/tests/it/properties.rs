@@ -297,6 +297,9 @@ fn is_ours_to_write(path: &str, pod: &Value, plan: &Plan) -> bool {
         ["spec", "containers" | "initContainers", _, "securityContext", key] => {
             ["allowPrivilegeEscalation", "capabilities"].contains(&key)
         }
+        ["spec", "containers" | "initContainers", _, "securityContext", "capabilities", "add" | "drop"] => {
+            true
+        }
         _ => false,
     }
 }

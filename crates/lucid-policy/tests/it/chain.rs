@@ -226,6 +226,17 @@ fn a_resize_gives_auditors_what_is_planned_or_more() {
     ] {
         assert_eq!(resized(name, list, resource, quantity), reasons, "{name} {list} {resource} {quantity}");
     }
+    // Whatever is planned by now, what the update leaves alone is not held against it.
+    let mut outdated = old.clone();
+    outdated["spec"]["containers"][1]["image"] = json!("reg.test/first@sha512:0");
+    outdated["spec"]["containers"][1]["resources"]["limits"]["memory"] = json!("64Mi");
+    outdated["metadata"]["annotations"]["lucid.computing/auditors"] = json!("toxicity");
+    for (memory, reasons) in [("100Mi", &[][..]), ("63Mi", &["ContainerDiffers"])] {
+        let mut new = outdated.clone();
+        new["spec"]["containers"][1]["resources"]["limits"]["memory"] = json!(memory);
+        let ask = Ask::update(&outdated, &new).with(|ask| ask.subresource = Some("resize"));
+        assert_eq!(ask.reasons(), reasons, "{memory}");
+    }
     // What is no resize is held to the plan exactly.
     let mut new = old.clone();
     new["spec"]["containers"][1]["resources"]["limits"]["memory"] = json!("1Gi");

@@ -108,6 +108,33 @@ async fn a_chain_that_only_looks_like_one_is_none() {
             change(|pod, _| pod["spec"]["hostNetwork"] = json!(true)),
         ),
         (
+            "a second lucid-init that brings other rules",
+            &redirected,
+            "no init container lucid-init with the rules",
+            change(|pod, _| {
+                let list = pod["spec"]["initContainers"].as_array_mut().unwrap();
+                let mut second = list.last().unwrap().clone();
+                second["name"] = json!("lucid-init-2");
+                let rules = r#"{"version":1,"chain":[{"uid":1000,"port":8090}],"model":5000,"inbound":true,"outbound":[]}"#;
+                second["env"] = json!([{"name": "LUCID_REDIRECT", "value": rules}]);
+                list.push(second);
+            }),
+        ),
+        (
+            "a volume of somebody's files in the place of a token",
+            &told,
+            chain,
+            change(|pod, last| {
+                let files = json!({"sources": [{"configMap": {"name": "files"}}]});
+                pod["spec"]["volumes"]
+                    .as_array_mut()
+                    .unwrap()
+                    .push(json!({"name": "identity", "projected": files}));
+                let mount = json!({"name": "identity", "mountPath": "/var/run/secrets/azure/tokens", "readOnly": true});
+                containers(pod)[last]["volumeMounts"].as_array_mut().unwrap().push(mount);
+            }),
+        ),
+        (
             "names and nothing else",
             &told,
             chain,

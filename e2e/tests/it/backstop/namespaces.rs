@@ -13,6 +13,7 @@ async fn a_namespace_that_requires_a_chain_admits_no_pod_without_it() {
     let cluster = cluster().await;
     let require = ("lucid.computing/require-chain", "true");
     cluster.create_namespace("labelled", &[ENABLED, require]).await.unwrap();
+    cluster.create_namespace("misspelt", &[ENABLED, (require.0, "True")]).await.unwrap();
     cluster.create_namespace("annotated", &[ENABLED]).await.unwrap();
     let namespaces: Api<Namespace> = Api::all(cluster.client());
     let annotation = Patch::Merge(json!({"metadata": {"annotations": {require.0: require.1}}}));
@@ -21,7 +22,7 @@ async fn a_namespace_that_requires_a_chain_admits_no_pod_without_it() {
     let plain = pod("web", json!({}), json!({}));
     let chained = injected(&secured("web"), &builtin());
     assert_eq!(dry_run(&cluster, "shop", &plain).await.status, 201);
-    for namespace in ["labelled", "annotated"] {
+    for namespace in ["labelled", "annotated", "misspelt"] {
         refused(&dry_run(&cluster, namespace, &plain).await, &["does not have its chain"]);
         let answer = dry_run(&cluster, namespace, &chained).await;
         assert_eq!(answer.status, 201, "{namespace}: {answer:?}");

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
 
 use lucid_chain::{
-    Auditor, Catalogue, Configuration, Decision, IDENTITY_ENV, IdentityForm, Inputs, MAX_CHAIN, Plan,
-    PodView, TOKEN_PATHS, short_name,
+    Auditor, Catalogue, Configuration, Decision, IDENTITY_ENV, IdentityForm, Inputs, Intercept, MAX_CHAIN,
+    Plan, PodView, TOKEN_PATHS, short_name,
 };
 use lucid_notary::ImageReference;
 use serde_json::json;
@@ -72,7 +72,9 @@ fn auditor_shapes(catalogue: &Catalogue) -> Vec<String> {
 /// The plan of a pod with these auditors. There is one, for they are the catalogue's own.
 fn plan_of(catalogue: &Catalogue, auditors: &[Auditor]) -> Option<Plan> {
     let names: Vec<_> = auditors.iter().map(|auditor| auditor.name().to_owned()).collect();
-    let configuration = Configuration::new(catalogue.clone(), Some(&names)).ok()?;
+    let mut configuration = Configuration::new(catalogue.clone(), Some(&names)).ok()?;
+    // The shape of lucid-init is wanted, whatever the catalogue's default.
+    configuration.overrides.intercept = Some(Intercept::Redirect);
     let pod = PodView::from_json(r#"{"spec":{"containers":[{"name":"model"}]}}"#).ok()?;
     match lucid_chain::plan(&pod, &Inputs::new(&configuration).forced()).decision {
         Decision::Planned(plan) => Some(*plan),
