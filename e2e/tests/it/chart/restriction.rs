@@ -1,18 +1,25 @@
 //! The policy that restricts the accounts of the programs to their own registration.
 
-use lucid_testbed::Cluster;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use lucid_testbed::{Cluster, Process};
 use serde_json::{Value, json};
 
 use super::upgrade;
+use crate::installation::kubeconfig_of;
 
-/// Applies `object` as the ServiceAccount `account` in a dry run. Returns the refusal of the API server.
-fn apply_as(cluster: &Cluster, account: &str, object: &Value) -> Result<(), String> {
+/// Runs kubectl as the ServiceAccount `account` in a dry run. Returns the refusal of the API server.
+fn run_as(cluster: &Cluster, account: &str, arguments: &[&str], input: &str) -> Result<(), String> {
     let user = format!("--as=system:serviceaccount:lucid-system:{account}");
     let groups = ["--as-group=system:serviceaccounts", "--as-group=system:authenticated"];
-    let arguments = ["apply", "--server-side", "--dry-run=server", "--force-conflicts", "--validate=false"];
-    let arguments = [&arguments[..], &["-f", "-", &user], &groups].concat();
-    let output = cluster.kubectl(&arguments, &object.to_string()).unwrap();
+    let arguments = [arguments, &["--dry-run=server", &user], &groups].concat();
+    let output = cluster.kubectl(&arguments, input).unwrap();
     if output.status.success() { Ok(()) } else { Err(String::from_utf8(output.stderr).unwrap()) }
+}
+
+fn apply_as(cluster: &Cluster, account: &str, object: &Value) -> Result<(), String> {
+    let arguments = ["apply", "--server-side", "--force-conflicts", "--validate=false", "-f", "-"];
+    run_as(cluster, account, &arguments, &object.to_string())
 }
 
 #[track_caller]
@@ -117,5 +124,124 @@ async fn the_accounts_cannot_make_a_secret_into_a_token_of_another_account() {
         is_refused(&cluster, account, &token, "may only write Secrets of type");
         apply_as(&cluster, account, &secret(&own, "kubernetes.io/tls")).unwrap();
         is_refused(&cluster, account, &secret("another", "kubernetes.io/tls"), "forbidden");
+    }
+}
+
+/// Objects of others that ask for CAs.
+fn foreign_objects() -> Value {
+    let client = json!({"service": {"namespace": "default", "name": "theirs"}});
+    let webhook = |name: &str| {
+        json!({"name": name, "sideEffects": "None", "admissionReviewVersions": ["v1"], "clientConfig": client,
+        "failurePolicy": "Ignore", "rules": [
+            {"apiGroups": ["example.com"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["things"]},
+        ]})
+    };
+    let registration = |kind: &str| {
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "theirs"},
+            "webhooks": [webhook("a.example.com"), webhook("b.example.com")]})
+    };
+    let schema = json!({"openAPIV3Schema": {"type": "object"}});
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+    "metadata": {"name": "things.example.com"}, "spec": {
+        "group": "example.com", "scope": "Namespaced",
+        "names": {"kind": "Thing", "plural": "things", "singular": "thing"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
+        "conversion": {"strategy": "Webhook", "webhook": {
+            "conversionReviewVersions": ["v1"], "clientConfig": client,
+        }},
+    }});
+    let service = json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+        "metadata": {"name": "v1.theirs.example.org"}, "spec": {"group": "theirs.example.org", "version": "v1",
+            "service": {"namespace": "default", "name": "theirs"}, "groupPriorityMinimum": 100, "versionPriority": 100}});
+    let config_map = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "theirs", "namespace": "default"}, "data": {"other": "", "spec": ""}});
+    json!({"apiVersion": "v1", "kind": "List", "items": [
+        registration("MutatingWebhookConfiguration"), registration("ValidatingWebhookConfiguration"),
+        definition, service, config_map,
+    ]})
+}
+
+#[tokio::test]
+async fn the_injector_changes_nothing_of_others_but_ca_bundles() {
+    let cluster = Cluster::builder().start().await.unwrap();
+    cluster.create_namespace("lucid-system", &[]).await.unwrap();
+    upgrade(&cluster, &["cainjector.enabled=true"]);
+    let created = cluster.kubectl(&["apply", "-f", "-"], &foreign_objects().to_string()).unwrap();
+    assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
+    let patch = |object: &str, operation: &str, path: &str, value: Value| {
+        let patch = json!([{"op": operation, "path": path, "value": value}]).to_string();
+        run_as(&cluster, "lucid-cainjector", &["patch", object, "--type=json", "-p", &patch], "")
+    };
+    let [mutating, validating] =
+        ["mutatingwebhookconfiguration/theirs", "validatingwebhookconfiguration/theirs"];
+    let (definition, service, map) = (
+        "customresourcedefinition/things.example.com",
+        "apiservice/v1.theirs.example.org",
+        "configmap/theirs",
+    );
+    let attack = ("replace", "/webhooks/1/clientConfig/service/name", json!("evil"));
+    crate::common::eventually_holds("the policy is not in force", async || {
+        patch(validating, attack.0, attack.1, attack.2.clone()).is_err()
+    })
+    .await;
+    let url = json!({"url": "https://evil.test/"});
+    let rules = json!([{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"]}]);
+    for (object, operation, path, value) in [
+        (validating, attack.0, attack.1, attack.2),
+        (validating, "replace", "/webhooks/0/clientConfig", url.clone()),
+        (validating, "replace", "/webhooks/0/rules", rules.clone()),
+        (validating, "replace", "/webhooks/0/failurePolicy", json!("Fail")),
+        (validating, "add", "/webhooks/0/objectSelector", json!({"matchLabels": {"a": "b"}})),
+        (validating, "remove", "/webhooks/1", json!(null)),
+        (validating, "add", "/metadata/annotations/evil", json!("true")),
+        (validating, "add", "/metadata/labels", json!({"evil": "true"})),
+        (mutating, "replace", "/webhooks/0/clientConfig", url.clone()),
+        (mutating, "replace", "/webhooks/1/rules", rules),
+        (definition, "replace", "/spec/conversion/webhook/clientConfig", url),
+        (definition, "replace", "/spec/conversion/webhook/conversionReviewVersions", json!(["v1", "v2"])),
+        (definition, "replace", "/spec/conversion", json!({"strategy": "None"})),
+        (definition, "replace", "/spec/versions/0/served", json!(false)),
+        (service, "replace", "/spec/service/name", json!("evil")),
+        (service, "add", "/spec/insecureSkipTLSVerify", json!(true)),
+        (map, "replace", "/data/other", json!("evil")),
+        (map, "replace", "/data/spec", json!("evil")),
+        (map, "remove", "/data/other", json!(null)),
+        (map, "add", "/data/metadata", json!("evil")),
+        (map, "add", "/binaryData", json!({"evil": "AA=="})),
+        (map, "add", "/immutable", json!(true)),
+    ] {
+        let refusal = patch(object, operation, path, value).expect_err(&format!("{object} {path}"));
+        assert!(
+            refusal.contains("lucid-cainjector may only change CA bundles"),
+            "{object} {path}: {refusal}"
+        );
+    }
+    let authority = std::fs::read(cluster.authority_path()).unwrap();
+    let bundle = BASE64_STANDARD.encode(&authority);
+    for (object, path, value) in [
+        (validating, "/webhooks/0/clientConfig/caBundle", &bundle),
+        (mutating, "/webhooks/1/clientConfig/caBundle", &bundle),
+        (definition, "/spec/conversion/webhook/clientConfig/caBundle", &bundle),
+        (service, "/spec/caBundle", &bundle),
+        (map, "/data/service-ca.crt", &String::from_utf8_lossy(&authority).into_owned()),
+    ] {
+        patch(object, "add", path, json!(value)).unwrap();
+    }
+
+    let mut command = lucid_testbed::command(lucid_e2e::program("lucid-operator").unwrap());
+    command.arg("cainjector").env("KUBECONFIG", kubeconfig_of(&cluster, "lucid-cainjector"));
+    command.env("LUCID_ADMIN_LISTEN", "127.0.0.1:0");
+    let log = cluster.folder().join("logs/restricted-cainjector.log");
+    let _injector = Process::start("cainjector", command, log).unwrap();
+    let objects = [validating, mutating, definition, service];
+    let annotation = "cert-manager.io/inject-apiserver-ca=true";
+    let annotated = cluster.kubectl(&[&["annotate"][..], &objects, &[annotation]].concat(), "").unwrap();
+    assert!(annotated.status.success(), "{}", String::from_utf8_lossy(&annotated.stderr));
+    for object in objects {
+        crate::common::eventually_holds(object, async || {
+            let found = cluster.kubectl(&["get", object, "-o", "yaml"], "").unwrap();
+            String::from_utf8_lossy(&found.stdout).contains(&bundle)
+        })
+        .await;
     }
 }
