@@ -7,10 +7,14 @@ use lucid_policy::{Case, Mode, Operation, Permission, Policy, Request, Workload}
 
 /// Most containers, and most volumes, that a pod may have.
 const ITEMS: usize = 1000;
+/// Most items of a list: a pod with more is refused while it is read.
+const CONTENTS: usize = 65_536;
 
 /// Name and JSON of each pod, of about `size` bytes.
 pub(crate) fn all(size: usize) -> Vec<(&'static str, String)> {
-    let fill = |item: &dyn Fn(usize) -> String| fill(size, usize::MAX, item);
+    let fill = |item: &dyn Fn(usize) -> String| fill_to(size, CONTENTS, item);
+    // Of what is no list that is read item by item, there may be any number.
+    let any = |item: &dyn Fn(usize) -> String| fill_to(size, usize::MAX, item);
     let few = |item: &dyn Fn(usize) -> String| fill_items(size, item);
     let long = "x".repeat(size / 2);
     let name = "n".repeat(253);
@@ -86,10 +90,7 @@ pub(crate) fn all(size: usize) -> Vec<(&'static str, String)> {
         ),
         (
             "value of a security context",
-            of_model(
-                "securityContext",
-                format!(r#"{{"runAsUser":[{}]}}"#, fill(&|_| r#"{"":0}"#.to_owned())),
-            ),
+            of_model("securityContext", format!(r#"{{"runAsUser":[{}]}}"#, any(&|_| r#"{"":0}"#.to_owned()))),
         ),
         (
             "containers",
@@ -123,7 +124,7 @@ pub(crate) fn all(size: usize) -> Vec<(&'static str, String)> {
                 &containers(&format!(
                     r#"{{"name":"{}","a":[{}]}}"#,
                     auditor(0),
-                    fill(&|_| r#"{"":0}"#.to_owned())
+                    any(&|_| r#"{"":0}"#.to_owned())
                 )),
             ),
         ),
@@ -133,7 +134,7 @@ pub(crate) fn all(size: usize) -> Vec<(&'static str, String)> {
                 "",
                 &containers(&model(&format!(
                     r#""env":[{{"name":"LUCID_REDIRECT","value":"{{\"version\":1,\"chain\":[{}]}}"}}]"#,
-                    fill(&|_| r#"{\"port\":{\"a\":0}}"#.to_owned())
+                    any(&|_| r#"{\"port\":{\"a\":0}}"#.to_owned())
                 ))),
             ),
         ),
@@ -144,15 +145,15 @@ pub(crate) fn all(size: usize) -> Vec<(&'static str, String)> {
             pod("", &format!(r#""hostname":"{long}","hostnameOverride":"{long}",{}"#, containers("{}"))),
         ),
         ("image", pod("", &containers(&format!(r#"{{"image":"{long}","ports":[{mounts}]}}"#)))),
-        ("annotations", pod(&fill(&|n| format!(r#""{n:x}":"""#)), &containers("{}"))),
+        ("annotations", pod(&any(&|n| format!(r#""{n:x}":"""#)), &containers("{}"))),
         (
             "annotations like ours",
-            pod(&fill(&|n| format!(r#""lucid.computin/auditor{n:x}":"""#)), &containers("{}")),
+            pod(&any(&|n| format!(r#""lucid.computin/auditor{n:x}":"""#)), &containers("{}")),
         ),
         (
             "chain annotation",
             pod(
-                &format!(r#""lucid.computing/auditor-chain":"{}""#, fill(&|_| "a".to_owned())),
+                &format!(r#""lucid.computing/auditor-chain":"{}""#, any(&|_| "a".to_owned())),
                 &containers("{}"),
             ),
         ),
@@ -161,7 +162,7 @@ pub(crate) fn all(size: usize) -> Vec<(&'static str, String)> {
             pod(
                 &format!(
                     r#""lucid.computing/status":"{{\"added\":[{}]}}""#,
-                    fill(&|n| format!(r#"\"{n:x}\""#))
+                    any(&|n| format!(r#"\"{n:x}\""#))
                 ),
                 &containers("{}"),
             ),
@@ -185,7 +186,7 @@ pub(crate) fn all(size: usize) -> Vec<(&'static str, String)> {
                     r#""resources":{{"requests":{{"cpu":"9"}}}},{}"#,
                     containers(&model(&format!(
                         r#""resources":{{"requests":{{{}}}}}"#,
-                        fill(&|n| format!(r#""{n:x}":{{"":0}}"#))
+                        any(&|n| format!(r#""{n:x}":{{"":0}}"#))
                     )))
                 ),
             ),
@@ -212,10 +213,6 @@ fn pod(annotations: &str, spec: &str) -> String {
     format!(
         r#"{{"metadata":{{"name":"web","labels":{{"lucid.io/secured":"true"}},"annotations":{{{annotations}}}}},"spec":{{{spec}}}}}"#
     )
-}
-
-fn fill(size: usize, most: usize, item: &dyn Fn(usize) -> String) -> String {
-    fill_to(size, most, item)
 }
 
 /// As many items as fit, at most `most`.
@@ -258,7 +255,7 @@ pub(crate) fn validate(pod: &str, old: Option<&str>) -> usize {
     policy.mode = Mode::Enforce;
     policy.require_non_root = true;
     let exemptions = r#"[{"name": "a", "images": ["a.test/b"]}, {"name": "b", "hostPaths": ["/x"]}]"#;
-    policy.exemptions = serde_json::from_str(exemptions).unwrap_or_default();
+    policy.exemptions = serde_json::from_str(exemptions).expect("exemptions that are well written");
     let operation = if old.is_some() { Operation::Update } else { Operation::Create };
     let request = Request::new(operation, Workload::Pod, "shop", jiff::Timestamp::UNIX_EPOCH);
     let request = request.with_object(Some(pod.as_bytes())).with_old_object(old.map(str::as_bytes));
