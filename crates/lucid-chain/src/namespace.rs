@@ -97,7 +97,7 @@ impl AuditorImages {
     /// `ghcr.io/acme, registry.example/team`. An invalid list allows no repository, and is returned as a problem.
     pub fn of_namespace(annotations: &BTreeMap<String, String>) -> (Self, Option<String>) {
         let list = annotations.get(keys::AUDITOR_IMAGES).map_or("", String::as_str);
-        let items = list.split([',', ' ', '\n']).filter(|item| !item.is_empty());
+        let items = list.split(|it: char| it == ',' || it.is_whitespace()).filter(|item| !item.is_empty());
         match items.map(str::parse).collect() {
             Ok(patterns) => (Self(Some(patterns)), None),
             Err(error) => {

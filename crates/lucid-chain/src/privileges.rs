@@ -1,11 +1,8 @@
 //! What a container may do beyond its own files, as its security context says.
 
-use std::fmt;
 
-use serde::{
-    Deserialize, Deserializer,
-    de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
-};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 
 use crate::pod::{List, Text};
 
@@ -36,75 +33,12 @@ struct Capabilities<'a> {
     drop: Option<List<Text<'a>>>,
 }
 
-/// A number or boolean; of another type nothing is kept.
-enum Scalar {
-    Number(i64),
-    Boolean(bool),
-    Other,
-}
-
-impl<'de> Deserialize<'de> for Scalar {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ScalarVisitor;
-
-        impl<'de> Visitor<'de> for ScalarVisitor {
-            type Value = Scalar;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a value")
-            }
-
-            fn visit_bool<E>(self, value: bool) -> Result<Scalar, E> {
-                Ok(Scalar::Boolean(value))
-            }
-
-            fn visit_i64<E>(self, value: i64) -> Result<Scalar, E> {
-                Ok(Scalar::Number(value))
-            }
-
-            fn visit_u64<E>(self, value: u64) -> Result<Scalar, E> {
-                Ok(i64::try_from(value).map_or(Scalar::Other, Scalar::Number))
-            }
-
-            fn visit_f64<E>(self, _: f64) -> Result<Scalar, E> {
-                Ok(Scalar::Other)
-            }
-
-            fn visit_str<E>(self, _: &str) -> Result<Scalar, E> {
-                Ok(Scalar::Other)
-            }
-
-            fn visit_unit<E>(self) -> Result<Scalar, E> {
-                Ok(Scalar::Other)
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Scalar, A::Error> {
-                while list.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Scalar::Other)
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Scalar, A::Error> {
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(Scalar::Other)
-            }
-        }
-
-        deserializer.deserialize_any(ScalarVisitor)
-    }
-}
-
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
-    Ok(match Scalar::deserialize(deserializer)? {
-        Scalar::Number(number) => Some(number),
-        _ => None,
-    })
+    Ok(<&RawValue>::deserialize(deserializer)?.get().parse().ok())
 }
 
 fn boolean<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
-    Ok(match Scalar::deserialize(deserializer)? {
-        Scalar::Boolean(boolean) => Some(boolean),
-        _ => None,
-    })
+    Ok(<&RawValue>::deserialize(deserializer)?.get().parse().ok())
 }
 
 impl Privileges<'_> {

@@ -93,7 +93,7 @@ impl<'a> Case<'a> {
         self.subject.request.operation == Operation::Create
     }
 
-    /// Whether only resources of containers change.
+    /// Returns `true` for a request to the `resize` subresource.
     pub(crate) fn is_resize(&self) -> bool {
         self.subject.request.subresource == Some("resize")
     }

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 const SMALL: usize = 64 * 1024;
 /// Charged for each request until its answer: its task, and its head until that is parsed.
 pub(crate) const HEAD: usize = 16 * 1024;
-/// Age of an incomplete body from which on it makes room for others.
+/// Minimum age at which an incomplete body may be evicted.
 const SLOW: Duration = Duration::from_secs(1);
 
 /// Clones share the memory.
@@ -154,7 +154,7 @@ impl Share {
         Some(())
     }
 
-    /// Charges `bytes` that are in memory in any case, such as an answer.
+    /// Sets the charge to `bytes`, even beyond the budget; for data already in memory.
     pub(crate) fn settle(&self, bytes: usize) {
         let mut pool = self.budget.pool();
         if let Some(charge) = pool.charges.get_mut(&self.id) {

@@ -22,10 +22,9 @@ use crate::review::AdmissionRequest;
 
 /// Size above which a request leaves the async workers.
 pub(crate) const LARGE: usize = 64 * 1024;
-/// Large requests at a time on each core, of authenticated callers and of others. A handler may wait for the network.
+/// Concurrent large requests per core, separately for authenticated and other callers. A handler may wait for the network.
 const PER_CORE: u32 = 2;
-/// Total size in bytes of the large requests at a time, of authenticated callers and of others. A larger request runs alone.
-/// A handler may need 30 times the memory.
+/// Total size in bytes of concurrent large requests, separately for authenticated and other callers. A larger request runs alone.
 const BYTES: u32 = 6 << 20;
 
 /// Limits the large requests at a time. Clones share the limit.

@@ -372,8 +372,7 @@ impl AdmissionRequest {
         }
     }
 
-    /// Whether the caller showed a client certificate that the server has verified. Without one, everything in the request is
-    /// the claim of whoever reaches the server.
+    /// Returns `true` if the server verified the caller's client certificate. Otherwise every field of the request is unverified.
     #[must_use]
     pub fn is_authenticated(&self) -> bool {
         self.extensions.get::<PeerCertificate>().is_some()

@@ -289,7 +289,6 @@ pub(super) fn image(text: &str) -> Result<(String, ImageReference), String> {
     Ok((text.to_owned(), reference))
 }
 
-/// A port in decimal digits.
 /// A boolean in each of YAML's three ways.
 pub(super) fn boolean(text: &str) -> Result<bool, String> {
     match text {
@@ -299,6 +298,7 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
+/// A port in decimal digits.
 pub(super) fn port(text: &str) -> Result<NonZeroU16, String> {
     crate::port::parse(text).ok_or_else(|| format!("found {}, accepted 1 to 65535", Found(text)))
 }

@@ -84,7 +84,7 @@ const AUTHORITIES: [&str; 10] = [
     "https://login.microsoftonline.de/",
 ];
 
-/// Whether a variable of a container is one of [`VARIABLES`] with a literal value of its form.
+/// Returns `true` for a variable in [`VARIABLES`] with a literal value of the expected form.
 pub(super) fn is_variable(variable: &Value) -> bool {
     let Some(members) = variable.as_object().filter(|it| it.len() == 2) else { return false };
     let text = |key: &str| members.get(key).and_then(Value::as_str);

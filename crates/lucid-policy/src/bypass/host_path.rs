@@ -1,7 +1,7 @@
 //! Paths of the node.
 
-/// Longest path that is stored, in bytes: longer than any that Linux resolves is useful to nobody.
-pub(crate) const LONGEST: usize = 4096;
+/// Longest path of an exemption, in bytes. Of a longer path in a pod the rest is not compared.
+pub(crate) const LONGEST: usize = 512;
 
 /// The path without `//`, `/./`, `/..` and a `/` at the end, and under one name for `/run` and `/var/run`.
 pub(crate) fn normalized(path: &str) -> String {

@@ -182,7 +182,7 @@ impl Case<'_> {
         }
         let never_root =
             own.and_then(|own| own.run_as_non_root()).or(of_pod.and_then(|pod| pod.run_as_non_root()));
-        // Most images run as root when nobody says otherwise: only who asks for more hears of these.
+        // Most images run as root by default, so this is reported only with `require_non_root`.
         let may_be_root =
             user == Some(0) || (chain.require_non_root && user.is_none() && never_root != Some(true));
         if may_be_root && !own.is_some_and(|own| own.drops("SETUID")) {

@@ -16,7 +16,7 @@ use crate::response::AdmissionResponse;
 use crate::review::{AdmissionRequest, RawObject};
 use crate::router::BoxError;
 
-/// How much of a failure is logged, in characters: it may quote what the caller sent.
+/// Maximum number of characters of a failure in the log; a failure may quote the request.
 const LONGEST: usize = 1024;
 
 /// Answers in place of a handler that fails: by one action for errors and deadlines that were missed, by another for

@@ -64,12 +64,14 @@ pub(super) fn init_shape(catalogue: &Catalogue) -> String {
 }
 
 fn auditor_shapes(catalogue: &Catalogue) -> Vec<String> {
-    let chunks = catalogue.auditors().chunks(MAX_CHAIN);
-    let plans = chunks.filter_map(|auditors| plan_of(catalogue, auditors));
-    plans.flat_map(|plan| plan.containers).map(|planned| shape(planned.manifest())).collect()
+    let shapes = |auditors: &[Auditor]| -> Vec<_> {
+        let Some(plan) = plan_of(catalogue, auditors) else { return vec!["{}".to_owned(); auditors.len()] };
+        plan.containers.iter().map(|planned| shape(planned.manifest())).collect()
+    };
+    catalogue.auditors().chunks(MAX_CHAIN).flat_map(shapes).collect()
 }
 
-/// The plan of a pod with these auditors. There is one, for they are the catalogue's own.
+/// The plan of a pod with these auditors. Auditors that no pod can have get the shape of no container.
 fn plan_of(catalogue: &Catalogue, auditors: &[Auditor]) -> Option<Plan> {
     let names: Vec<_> = auditors.iter().map(|auditor| auditor.name().to_owned()).collect();
     let mut configuration = Configuration::new(catalogue.clone(), Some(&names)).ok()?;
