@@ -4,7 +4,7 @@ use std::{fmt, path::PathBuf};
 
 use lucid_chain::redirect::Redirect;
 
-pub(crate) use crate::iptables::IptablesVariant;
+pub(crate) use crate::iptables::{IptablesVariant, Rules};
 use crate::{
     environment::Environment,
     iptables,
@@ -47,20 +47,20 @@ impl Backend {
         }
     }
 
-    fn install(&self, redirect: &Redirect) -> Result<(), ToolError> {
+    fn install(&self, redirect: &Redirect) -> Result<Rules, ToolError> {
         match self {
-            Self::Nft(nft) => tool::run(nft, &["-f", "-"], &redirect.nft_script()).map(drop),
+            Self::Nft(nft) => tool::run(nft, &["-f", "-"], &redirect.nft_script()).map(|_| Rules::All),
             Self::Iptables(variant) => variant.install(redirect),
         }
     }
 }
 
 /// Installs the rules by the first of `backends` that can; gives its name.
-pub(crate) fn install(redirect: &Redirect, backends: &[Backend]) -> Result<&'static str, Attempts> {
+pub(crate) fn install(redirect: &Redirect, backends: &[Backend]) -> Result<(&'static str, Rules), Attempts> {
     let mut attempts = Vec::new();
     for backend in backends {
         match backend.install(redirect) {
-            Ok(()) => return Ok(backend.name()),
+            Ok(rules) => return Ok((backend.name(), rules)),
             Err(error) => attempts.push((backend.name(), error)),
         }
     }

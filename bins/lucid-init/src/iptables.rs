@@ -23,6 +23,14 @@ pub(crate) struct IptablesVariant {
     ipv6: Option<Programs>,
 }
 
+/// Rules that were installed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rules {
+    All,
+    /// Without those that match TCP flags, which the kernel refuses.
+    WithoutFlags,
+}
+
 #[derive(Debug)]
 struct Programs {
     restore: PathBuf,
@@ -60,32 +68,39 @@ impl IptablesVariant {
     }
 
     /// Installs the rules for IPv4, and for IPv6 where the pod has that.
-    pub(crate) fn install(&self, redirect: &Redirect) -> Result<(), ToolError> {
-        self.restore(redirect, Family::Ipv4)?;
-        if addresses::has_ipv6() {
-            self.restore(redirect, Family::Ipv6)?;
-        }
-        Ok(())
+    pub(crate) fn install(&self, redirect: &Redirect) -> Result<Rules, ToolError> {
+        let ipv4 = self.restore(redirect, Family::Ipv4)?;
+        let ipv6 = if addresses::has_ipv6() { self.restore(redirect, Family::Ipv6)? } else { ipv4 };
+        Ok(if ipv4 == ipv6 { ipv4 } else { Rules::WithoutFlags })
     }
 
-    fn restore(&self, redirect: &Redirect, family: Family) -> Result<(), ToolError> {
+    fn restore(&self, redirect: &Redirect, family: Family) -> Result<Rules, ToolError> {
         let restore = &self.programs(family)?.restore;
         let run = |rules: &str| tool::run(restore, &["--noflush", LOCK_WAIT], rules).map(drop);
         // In a new pod nothing is installed, and one process is enough.
         let rules = redirect.iptables_restore();
-        let Err(error) = run(&rules) else { return Ok(()) };
+        let Err(error) = run(&rules) else { return Ok(Rules::All) };
         let (rules, error) = match self.saved(family) {
             Ok(saved) if saved.contains(&format!(":{IPTABLES_CHAIN} ")) => {
                 let rules = redirect.iptables_restore_over(&saved);
-                let Err(error) = run(&rules) else { return Ok(()) };
+                let Err(error) = run(&rules) else { return Ok(Rules::All) };
                 (rules, error)
             }
             _ => (rules, error),
         };
+        if !rules.contains(IPTABLES_FLAGS) || !error.is_of_the_kernel() {
+            return Err(error);
+        }
         // gVisor matches no flags of TCP.
         let without_flags = rules.lines().filter(|rule| !rule.contains(IPTABLES_FLAGS));
-        let rules: String = without_flags.map(|rule| format!("{rule}\n")).collect();
-        run(&rules).map_err(|_| error)
+        let without_flags: String = without_flags.map(|rule| format!("{rule}\n")).collect();
+        run(&without_flags).map_err(|_| error)?;
+        // The first failure may have had a reason that has passed: only rules that fail again are left out.
+        match run(&redirect.iptables_restore_over(&self.saved(family)?)) {
+            Ok(()) => Ok(Rules::All),
+            Err(error) if error.is_of_the_kernel() => Ok(Rules::WithoutFlags),
+            Err(error) => Err(error),
+        }
     }
 
     fn programs(&self, family: Family) -> Result<&Programs, ToolError> {

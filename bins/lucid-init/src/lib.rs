@@ -47,10 +47,16 @@ pub fn run(
 fn install(environment: &Environment) -> Result<String, Error> {
     let redirect = environment.redirect()?;
     let backends = Backend::offered(environment.choice()?, environment);
-    let tool = backend::install(&redirect, &backends).context(InstallSnafu)?;
+    let (tool, rules) = backend::install(&redirect, &backends).context(InstallSnafu)?;
     let connections = proof::prove(&redirect).context(ProofSnafu { tool })?;
+    let lacking = match rules {
+        backend::Rules::All => "",
+        backend::Rules::WithoutFlags => {
+            "; older connections are not reset, since this kernel matches no TCP flags"
+        }
+    };
     Ok(format!(
-        "rules installed by {tool}: {connections} connections of this pod reached port {} as they should",
+        "rules installed by {tool}: {connections} connections of this pod reached port {} as they should{lacking}",
         redirect.first()
     ))
 }

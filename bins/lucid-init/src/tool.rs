@@ -97,6 +97,13 @@ pub(crate) enum ToolError {
     NoIpv6,
 }
 
+impl ToolError {
+    /// Whether the kernel may have refused the rules, and not a lock or the tool.
+    pub(crate) fn is_of_the_kernel(&self) -> bool {
+        matches!(self, Self::Refused { message } if !message.contains("xtables lock"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -64,6 +64,50 @@ fn a_tool_that_fails_makes_room_for_the_next() {
     assert!(line(&init.run(&network.pod, &[]), 1).contains("redirect: nft: Error: no such kernel; "));
 }
 
+/// An image whose `iptables-nft-restore` fails as in `case` while the rules match flags of TCP.
+fn without_flags(case: &str) -> Init {
+    let init = Init::without_tools();
+    for family in ["iptables", "ip6tables"] {
+        init.add(&format!("{family}-nft-save"), &format!("/usr/sbin/{family}-nft-save"));
+        let script = format!(
+            "rules=$(/bin/cat)
+            case $rules in *--tcp-flags*) {case};; esac
+            echo \"$rules\" | /usr/sbin/{family}-nft-restore \"$@\""
+        );
+        init.add_script(&format!("{family}-nft-restore"), &script);
+    }
+    init
+}
+
+#[test]
+fn rules_that_match_tcp_flags_are_left_out_only_where_the_kernel_refuses_them() {
+    let Some(network) = Network::new() else { return };
+    if !Image::IptablesNft.is_available(&network) {
+        return;
+    }
+    let lock =
+        "echo 'Another app is currently holding the xtables lock. Stopped waiting after 5s.' >&2; exit 4";
+    let ended = without_flags(lock).run(&network.pod, &[]);
+    assert!(line(&ended, 1).contains("iptables-nft: Another app is currently holding"), "{ended:?}");
+    assert!(!Image::IptablesNft.rules(&network.pod).contains("LUCID"));
+
+    let gvisor = without_flags("echo 'iptables-restore: line 9 failed' >&2; exit 1");
+    for _ in 0..2 {
+        let said = gvisor.install(&network.pod);
+        assert!(
+            said.ends_with("; older connections are not reset, since this kernel matches no TCP flags\n"),
+            "{said}"
+        );
+    }
+    assert!(!Image::IptablesNft.rules(&network.pod).contains("--tcp-flags"));
+
+    // It fails once for each family, and works afterwards.
+    let once = "[ -e /dev/shm/$0 ] || { /bin/mkdir -p /dev/shm/$0; echo 'failed' >&2; exit 1; }";
+    let said = without_flags(once).install(&network.pod);
+    assert!(said.ends_with(" as they should\n"), "{said}");
+    assert!(Image::IptablesNft.rules(&network.pod).contains("--tcp-flags"));
+}
+
 #[test]
 fn a_tool_that_hangs_is_ended() {
     let Some(network) = Network::new() else { return };
