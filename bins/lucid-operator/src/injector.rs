@@ -117,7 +117,7 @@ impl Injector {
         let response = match unreadable {
             // Under `Ignore` an author could pass by a pod that cannot be read.
             Some(error) => AdmissionResponse::deny(422, "Invalid", error.to_string()),
-            None => self.failure_policy.answer(failure, passes, "no auditors"),
+            None => self.failure_policy.answer(request, failure, passes, "no auditors"),
         };
         let denial = response.denial().map(|denial| denial.message.as_str());
         let text = denial.or(response.warnings().first().map(String::as_str)).unwrap_or_default();
@@ -156,7 +156,8 @@ pub(crate) fn answer(
     planned: lucid_chain::Outcome,
     problems: &[String],
 ) -> Result<Answer, InjectError> {
-    let mut notices: Vec<Notice> = planned.warnings.iter().map(Notice::from).collect();
+    // The most important first: the author of a pod chooses how many warnings the planner has.
+    let mut notices: Vec<Notice> = Vec::new();
     let mut chain = Vec::new();
     let (response, outcome) = match planned.decision {
         Decision::NotRequested => (AdmissionResponse::allow(), Outcome::NotRequested),
@@ -179,10 +180,13 @@ pub(crate) fn answer(
         }
         _ => return UnknownDecisionSnafu.fail(),
     };
+    notices.extend(planned.warnings.iter().map(Notice::from));
+    let dropped = notices.len().saturating_sub(MOST_NOTICES);
     notices.truncate(MOST_NOTICES);
     let denial = response.denial().map(|denial| denial.message.clone());
     let warnings = notices.iter().map(|notice| &notice.text).filter(|text| denial.as_ref() != Some(text));
     let response = response.with_warnings(warnings);
+    let response = if dropped > 0 { response.with_warning(format!("and {dropped} more")) } else { response };
     Ok(Answer { response, outcome, notices, chain })
 }
 
@@ -207,4 +211,40 @@ fn json_patch(patch: Patch) -> Result<JsonPatch, InjectError> {
 
 fn pointer(path: String) -> Result<PointerBuf, InjectError> {
     PointerBuf::parse(path).map_err(|error| PathSnafu { reason: error.to_string() }.build())
+}
+
+#[cfg(test)]
+mod tests {
+    use lucid_chain::{Catalogue, Configuration};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn warnings_that_an_author_multiplies_hide_no_other_notices() {
+        let pod = json!({
+            "metadata": {
+                "labels": {"lucid.io/secured": "true"},
+                "annotations": {"lucid.computing/audit-mode": "loud"},
+            },
+            "spec": {"containers": [{
+                "name": "web", "image": "r.test/web:1", "ports": [{"containerPort": 5000}],
+                "securityContext": {"capabilities": {"add": ["NET_RAW"]}},
+            }]},
+        });
+        let pod = serde_json::to_vec(&pod).unwrap();
+        let pod = PodView::from_json(&pod).unwrap();
+        let configuration = Configuration::new(Catalogue::builtin(), None).unwrap();
+        let mut planned = plan(&pod, &Inputs::new(&configuration));
+        planned.warnings = vec![planned.warnings[0].clone(); 100];
+        let answer = answer(&pod, planned, &["no such chain".to_owned()]).unwrap();
+        let reasons: Vec<_> = answer.notices.iter().map(|notice| notice.reason).collect();
+        assert_eq!((reasons.len(), reasons[0]), (MOST_NOTICES, "InvalidConfiguration"));
+        assert!(reasons[1].starts_with("Privilege"), "{reasons:?}");
+        let warnings = answer.response.warnings();
+        let said: Vec<_> = warnings.iter().filter(|it| it.starts_with("and ")).collect();
+        let of_patch = reasons.iter().filter(|it| it.starts_with("Privilege")).count();
+        assert_eq!(said, [&format!("and {} more", 100 + 1 + of_patch - MOST_NOTICES)]);
+        assert_eq!(warnings.last(), said.first().copied());
+    }
 }
