@@ -1,25 +1,36 @@
 //! Whether anybody can call the webhooks.
 
+use futures::future::join_all;
+
 use super::endpoint::{Endpoint, anonymous_call};
 use super::report::{Check, Status};
 
 const CHECK: &str = "callers";
 /// Answer to a caller without a client certificate where one is demanded.
 const FORBIDDEN: u16 = 403;
+/// Answer of a webhook to the call itself, whose body is empty.
+const BAD_REQUEST: u16 = 400;
 
 /// Calls each server without a client certificate. Where none can be reached from here, the settings decide: whether they
 /// demand a certificate, if they are known.
 pub(super) async fn check(endpoint: &Endpoint, demanded: Option<bool>) -> Check {
+    let calls = endpoint.addresses.iter().map(|address| anonymous_call(address, endpoint));
+    let statuses: Vec<_> = endpoint.addresses.iter().zip(join_all(calls).await).collect();
+    conclude(&endpoint.name, &statuses, demanded)
+}
+
+fn conclude(name: &str, statuses: &[(&String, Result<u16, String>)], demanded: Option<bool>) -> Check {
     let mut open = Vec::new();
     let mut closed = 0_u32;
-    for address in &endpoint.addresses {
-        match anonymous_call(address, endpoint).await {
+    for (address, status) in statuses {
+        match status {
             Ok(FORBIDDEN) => closed += 1,
-            Ok(_) => open.push(address.as_str()),
-            Err(_) => {}
+            Ok(BAD_REQUEST) => open.push(address.as_str()),
+            // Neither: it is overloaded, or no webhook.
+            Ok(_) | Err(_) => {}
         }
     }
-    let check = |status, found: String| Check::new(CHECK, status, found).of(&endpoint.name);
+    let check = |status, found: String| Check::new(CHECK, status, found).of(name);
     let advise = |check: Check| {
         check.action(
             "set LUCID_CLIENT_CA (webhooks.clientCa of the chart); where API servers present no certificate, restrict callers \
@@ -37,6 +48,28 @@ pub(super) async fn check(endpoint: &Endpoint, demanded: Option<bool>) -> Check 
             Status::Warning,
             "the settings demand no client certificate: anybody whom the network lets through can call the webhooks".to_owned(),
         )),
-        (true, 0, None) => check(Status::Unknown, "no server could be called from here".to_owned()),
+        (true, 0, None) => check(Status::Unknown, "no server could be called from here, or none answered as a webhook".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_webhooks_own_answer_counts_as_open() {
+        let address = "192.0.2.1:443".to_owned();
+        for (statuses, expected) in [
+            (&[400][..], Status::Warning),
+            (&[403], Status::Ok),
+            (&[403, 400], Status::Warning),
+            (&[404], Status::Unknown),
+            (&[429, 503, 200], Status::Unknown),
+            (&[503, 403], Status::Ok),
+            (&[], Status::Unknown),
+        ] {
+            let found: Vec<_> = statuses.iter().map(|status| (&address, Ok(*status))).collect();
+            assert_eq!(conclude("web", &found, None).status, expected, "{statuses:?}");
+        }
     }
 }
