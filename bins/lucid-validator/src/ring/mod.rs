@@ -82,19 +82,25 @@ impl RingArgs {
         };
         let token = open(TOKEN, &self.audit_token_file)?;
         let alert_token = open(ALERT_TOKEN, &self.audit_alert_token_file)?;
-        Ok(RingService::new(recorder, token, alert_token))
+        let service = RingService::new(recorder, token);
+        Ok(match alert_token {
+            Some(alert_token) => service.with_alert_token(alert_token),
+            None => service,
+        })
     }
 }
 
 /// Serves `/audit`. All clones are the same.
 #[derive(Clone, Debug)]
-pub struct RingService(Arc<Shared>);
+pub struct RingService {
+    shared: Arc<Shared>,
+    alert_token: Option<TokenFile>,
+}
 
 #[derive(Debug)]
 struct Shared {
     recorder: Arc<Recorder>,
     token: Option<TokenFile>,
-    alert_token: Option<TokenFile>,
     alerts: Alerts,
     /// The name of this process, so that those who ask several tell them apart.
     replica: String,
@@ -135,14 +141,20 @@ struct Status<'a> {
 }
 
 impl RingService {
-    /// Shows what `recorder` has in memory to callers with `token`, and accepts alerts of callers with `alert_token`; without
-    /// one, of nobody.
+    /// Shows what `recorder` has in memory to callers with `token`; without one, to nobody.
     #[must_use]
-    pub fn new(recorder: Arc<Recorder>, token: Option<TokenFile>, alert_token: Option<TokenFile>) -> Self {
+    pub fn new(recorder: Arc<Recorder>, token: Option<TokenFile>) -> Self {
         let replica = crate::decisions::replica().unwrap_or_default();
         let (run, page) = (query::new_run(), ui::Ui::new());
         let alerts = Alerts::default();
-        Self(Arc::new(Shared { recorder, token, alert_token, alerts, replica, run, page }))
+        let shared = Arc::new(Shared { recorder, token, alerts, replica, run, page });
+        Self { shared, alert_token: None }
+    }
+
+    /// Accepts reports of drift by callers with `token`. By default nobody may report.
+    #[must_use]
+    pub fn with_alert_token(self, token: TokenFile) -> Self {
+        Self { alert_token: Some(token), ..self }
     }
 
     /// Serves at its paths of `router`.
@@ -175,13 +187,16 @@ impl RingService {
 
     async fn answer(&self, request: &Request<Bytes>) -> Response<Full<Bytes>> {
         let (path, method) = (request.uri().path(), request.method());
-        let (variable, token) =
-            if path == ALERTS { (ALERT_TOKEN, &self.0.alert_token) } else { (TOKEN, &self.0.token) };
+        let (variable, token) = if path == ALERTS {
+            (ALERT_TOKEN, self.alert_token.as_ref())
+        } else {
+            (TOKEN, self.shared.token.as_ref())
+        };
         let Some(token) = token else {
             return error(StatusCode::FORBIDDEN, &format!("nobody may: {variable} is not set"));
         };
         if path == UI && is_reading(method) {
-            return self.0.page.response();
+            return self.shared.page.response();
         }
         if path != UI && !token.authorizes(request.headers()).await {
             let message =
@@ -203,7 +218,7 @@ impl RingService {
     fn decisions(&self, request: &Request<Bytes>) -> Response<Full<Bytes>> {
         let accepts = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let query = request.uri().query().unwrap_or_default();
-        let query = match Query::parse(query, accepts, &self.0.run) {
+        let query = match Query::parse(query, accepts, &self.shared.run) {
             Ok(query) => query,
             Err(wrong) => {
                 let status = match wrong {
@@ -213,11 +228,11 @@ impl RingService {
                 return error(status, &wrong.to_string());
             }
         };
-        let written = Page::of(&self.0.recorder.latest(), &query).and_then(|page| {
-            let next = page.next.map(|number| query.cursor(&self.0.run, number));
-            let latest = query.cursor(&self.0.run, page.latest);
+        let written = Page::of(&self.shared.recorder.latest(), &query).and_then(|page| {
+            let next = page.next.map(|number| query.cursor(&self.shared.run, number));
+            let latest = query.cursor(&self.shared.run, page.latest);
             let body = match query.format {
-                Format::Json => page.json(&self.0.replica, next.as_deref(), &latest)?,
+                Format::Json => page.json(&self.shared.replica, next.as_deref(), &latest)?,
                 Format::JsonLines => page.json_lines(),
             };
             Ok((body, next))
@@ -240,7 +255,7 @@ impl RingService {
     }
 
     fn status(&self) -> Status<'_> {
-        let Shared { recorder, alerts, replica, .. } = &*self.0;
+        let Shared { recorder, alerts, replica, .. } = &*self.shared;
         Status {
             replica,
             version: env!("CARGO_PKG_VERSION"),
@@ -252,7 +267,7 @@ impl RingService {
     }
 
     async fn cosign(&self, note: Bytes) -> Response<Full<Bytes>> {
-        let recorder = Arc::clone(&self.0.recorder);
+        let recorder = Arc::clone(&self.shared.recorder);
         // It reads the tree, and waits for the disk.
         let cosigned = tokio::task::spawn_blocking(move || cosign(&recorder, &note)).await;
         cosigned.unwrap_or_else(|_| {
@@ -263,7 +278,7 @@ impl RingService {
     fn alert(&self, body: &[u8]) -> Response<Full<Bytes>> {
         match serde_json::from_slice::<Report>(body) {
             Ok(report) => {
-                report.drifts.into_iter().for_each(|alert| self.0.alerts.raise(alert));
+                report.drifts.into_iter().for_each(|alert| self.shared.alerts.raise(alert));
                 let mut response = Response::new(Full::default());
                 *response.status_mut() = StatusCode::NO_CONTENT;
                 response
