@@ -47,6 +47,12 @@ impl Verifier {
         &self.url
     }
 
+    /// Process of the Verifier; `None` when it is stopped.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(Process::pid)
+    }
+
     /// Makes `digests` the notarized ones.
     ///
     /// # Errors

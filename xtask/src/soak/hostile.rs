@@ -1,5 +1,6 @@
 //! `cargo xtask soak hostile`: attacks on the ports of the programs, with legitimate calls alongside.
 
+use std::fs;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -57,11 +58,15 @@ enum Attack {
     RapidReset,
     Continuation,
     Ping,
+    Heads,
+    HeldAnswers,
 }
 
 /// A port, and the legitimate call to it.
 struct Target {
     name: &'static str,
+    /// Process that serves it.
+    pid: u32,
     address: SocketAddr,
     tls: Option<ClientConfig>,
     authority: Option<Certificate>,
@@ -80,11 +85,13 @@ struct Figures {
     /// The first failure.
     failure: Option<String>,
     call_ms: Latency,
+    /// Peak of the server's memory during the attack.
+    peak_mib: u64,
 }
 
 impl Row for Figures {
     const HEADER: &'static [&'static str] =
-        &["attack", "port", "connections", "calls", "failed", "call\np50 / p99 / max"];
+        &["attack", "port", "connections", "calls", "failed", "call\np50 / p99 / max", "peak\nMiB"];
 
     fn cells(&self) -> Vec<String> {
         let failed = match &self.failure {
@@ -98,6 +105,7 @@ impl Row for Figures {
             self.calls.to_string(),
             failed,
             self.call_ms.cell(),
+            self.peak_mib.to_string(),
         ]
     }
 }
@@ -113,14 +121,19 @@ pub(super) async fn run(hostile: &Hostile) -> Result<(), Error> {
     let verifier = Verifier::start(cluster.folder(), &[&digest]).await?;
     let targets = [
         webhooks(&cluster, &operator).await?,
-        Target::plain("admin", &operator.admin_url("/healthz"))?,
-        Target::plain("verifier", &format!("{}/registry/check?digest={digest}", verifier.url()))?,
+        Target::plain("admin", operator.pid(), &operator.admin_url("/healthz"))?,
+        Target::plain(
+            "verifier",
+            verifier.pid(),
+            &format!("{}/registry/check?digest={digest}", verifier.url()),
+        )?,
     ];
 
     let mut report =
         Report::new(report::versions("Cargo.lock", &["aws-lc-rs", "h2", "hyper", "rustls", "tokio"])?)?;
     for attack in Attack::value_variants() {
-        for target in &targets {
+        // Ports without TLS speak HTTP/1.1 only.
+        for target in targets.iter().filter(|target| target.tls.is_some() || !attack.is_h2()) {
             let figures = target.endure(*attack, hostile).await?;
             eprintln!("soak: {}", figures.cells().join(", "));
             report.rows.push(figures);
@@ -132,6 +145,12 @@ pub(super) async fn run(hostile: &Hostile) -> Result<(), Error> {
         goal: "no legitimate call fails",
         found: format!("{failed} of {calls}"),
         reached: failed == 0,
+    });
+    let idle = report.rows.iter().filter(|row| row.opened == 0).count();
+    report.goals.push(Goal {
+        goal: "each attack opens connections",
+        found: format!("{idle} of {} did not", report.rows.len()),
+        reached: idle == 0,
     });
     super::finish(&report, hostile.output, hostile.is_quick)
 }
@@ -171,15 +190,16 @@ async fn webhooks(cluster: &Cluster, operator: &Operator) -> Result<Target, Erro
         tls: Some(config),
         authority: Some(Certificate::from_pem(&bundle.0)?),
         review: Some(review.to_string()),
-        ..Target::plain("webhooks", &format!("{}/mutate?timeout=10s", operator.url()))?
+        ..Target::plain("webhooks", operator.pid(), &format!("{}/mutate?timeout=10s", operator.url()))?
     })
 }
 
 impl Target {
-    fn plain(name: &'static str, url: &str) -> Result<Self, Error> {
+    fn plain(name: &'static str, pid: Option<u32>, url: &str) -> Result<Self, Error> {
+        let pid = pid.ok_or("the server does not run")?;
         let url = Url::parse(url)?;
         let address = url.socket_addrs(|| None)?.first().copied().ok_or("a URL without an address")?;
-        Ok(Self { name, address, tls: None, authority: None, url, review: None })
+        Ok(Self { name, pid, address, tls: None, authority: None, url, review: None })
     }
 
     async fn endure(&self, attack: Attack, hostile: &Hostile) -> Result<Figures, Error> {
@@ -188,21 +208,29 @@ impl Target {
             Attack::SlowHeaders => 1000,
             Attack::SlowBodies => 100,
             Attack::RapidReset | Attack::Continuation | Attack::Ping => 8,
+            Attack::Heads => 15,
+            Attack::HeldAnswers => 50,
         };
         let tls = self.tls.clone().map(|mut config| {
-            let is_h2 = matches!(attack, Attack::RapidReset | Attack::Continuation | Attack::Ping);
-            config.alpn_protocols = vec![if is_h2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
+            config.alpn_protocols = vec![attack.protocol().to_vec()];
             TlsConnector::from(Arc::new(config))
         });
+        let victim = Arc::new(Victim {
+            address: self.address,
+            tls,
+            path: self.url.path().to_owned(),
+            review: self.review.clone().unwrap_or_default(),
+        });
+        // Resets the peak of the process' memory.
+        fs::write(format!("/proc/{}/clear_refs", self.pid), "5")?;
         let opened = Arc::new(AtomicUsize::new(0));
         let mut attackers = JoinSet::new();
         for _ in 0..connections {
-            let (address, tls, opened) = (self.address, tls.clone(), Arc::clone(&opened));
-            let head = format!("POST {} HTTP/1.1\r\nhost: a\r\n", self.url.path());
+            let (victim, opened) = (Arc::clone(&victim), Arc::clone(&opened));
             attackers.spawn(async move {
                 loop {
                     // It ends when the server has closed the connection.
-                    let _ = attack.once(address, tls.as_ref(), &head, &opened).await;
+                    let _ = attack.once(&victim, &opened).await;
                     sleep(Duration::from_secs(1)).await;
                 }
             });
@@ -229,6 +257,7 @@ impl Target {
         .await
         .into_iter()
         .collect::<Result<(), _>>()?;
+        let peak_mib = peak_mib(self.pid)?;
         attackers.shutdown().await;
         let (durations, mut failures) = seen.into_inner().unwrap_or_else(PoisonError::into_inner);
         let failed = failures.len();
@@ -240,6 +269,7 @@ impl Target {
             failed,
             failure: (failed > 0).then(|| failures.swap_remove(0)),
             call_ms: Latency::of(durations),
+            peak_mib,
         })
     }
 
@@ -262,23 +292,49 @@ impl Target {
     }
 }
 
+/// Peak of the memory of a process.
+fn peak_mib(pid: u32) -> Result<u64, Error> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;
+    let kib: u64 = line.trim().trim_end_matches(" kB").parse()?;
+    Ok(kib / 1024)
+}
+
+/// What is attacked.
+struct Victim {
+    address: SocketAddr,
+    tls: Option<TlsConnector>,
+    path: String,
+    review: String,
+}
+
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 impl Attack {
+    fn is_h2(self) -> bool {
+        self.protocol() == b"h2"
+    }
+
+    /// Protocol by the name that ALPN has for it.
+    fn protocol(self) -> &'static [u8] {
+        match self {
+            Self::SlowHeaders | Self::SlowBodies | Self::Connections => b"http/1.1",
+            Self::RapidReset | Self::Continuation | Self::Ping | Self::Heads | Self::HeldAnswers => b"h2",
+        }
+    }
+
     /// Attacks on one connection until the server closes it.
-    async fn once(
-        self,
-        address: SocketAddr,
-        tls: Option<&TlsConnector>,
-        head: &str,
-        opened: &AtomicUsize,
-    ) -> io::Result<()> {
-        let stream = TcpStream::connect(address).await?;
-        let stream: Box<dyn Stream> = match tls {
+    async fn once(self, victim: &Victim, opened: &AtomicUsize) -> io::Result<()> {
+        let stream = TcpStream::connect(victim.address).await?;
+        let stream: Box<dyn Stream> = match &victim.tls {
             Some(tls) if self != Self::Connections => {
-                Box::new(tls.connect(ServerName::from(address.ip()), stream).await?)
+                let stream = tls.connect(ServerName::from(victim.address.ip()), stream).await?;
+                if stream.get_ref().1.alpn_protocol() != Some(self.protocol()) {
+                    return Err(io::ErrorKind::Unsupported.into());
+                }
+                Box::new(stream)
             }
             _ => Box::new(stream),
         };
@@ -287,14 +343,15 @@ impl Attack {
         let mut answers = io::sink();
         tokio::select! {
             read = io::copy(&mut reading, &mut answers) => read.map(drop),
-            sent = self.send(&mut writing, head) => sent,
+            sent = self.send(&mut writing, victim) => sent,
         }
     }
 
-    async fn send(self, stream: &mut (impl AsyncWrite + Unpin), head: &str) -> io::Result<()> {
+    async fn send(self, stream: &mut (impl AsyncWrite + Unpin), victim: &Victim) -> io::Result<()> {
         const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
         /// `POST https://a/`, in HPACK.
         const HEADERS: &[u8] = &[0x83, 0x87, 0x84, 0x01, 0x01, b'a'];
+        let head = format!("POST {} HTTP/1.1\r\nhost: a\r\n", victim.path);
         let (first, pause, mut next): (Vec<u8>, _, Box<dyn FnMut() -> Vec<u8> + Send>) = match self {
             Self::Connections => return std::future::pending().await,
             Self::SlowHeaders => {
@@ -329,6 +386,27 @@ impl Attack {
                 let first = [PREFACE, &frame(4, 0, 0, &[])].concat();
                 (first, Duration::ZERO, Box::new(move || pings.clone()))
             }
+            Self::Heads => {
+                // The first is above the server's limit of the list, and the second just below.
+                let blocks = [1800, 450].map(|count| [HEADERS, &tiny_headers(count)].concat());
+                let heads = (0..250).zip(blocks.iter().cycle());
+                let heads = heads.flat_map(|(number, block)| frame(1, 4, 2 * number + 1, block));
+                let first = [PREFACE.to_vec(), frame(4, 0, 0, &[]), heads.collect()].concat();
+                (first, Duration::from_secs(1), Box::new(Vec::new))
+            }
+            Self::HeldAnswers => {
+                // No answer may be sent on any stream.
+                let no_window = frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]);
+                let path = [&[4][..], &text(&victim.path)].concat();
+                let kind = [&[0][..], &text("content-type"), &text("application/json")].concat();
+                let block = [&[0x83, 0x87, 1, 1, b'a'][..], &path, &kind].concat();
+                let reviews = (0..100).flat_map(|number| {
+                    let stream = 2 * number + 1;
+                    [frame(1, 4, stream, &block), frame(0, 1, stream, victim.review.as_bytes())].concat()
+                });
+                let first = [PREFACE.to_vec(), no_window, reviews.collect()].concat();
+                (first, Duration::from_secs(1), Box::new(Vec::new))
+            }
         };
         stream.write_all(&first).await?;
         loop {
@@ -337,6 +415,19 @@ impl Attack {
             sleep(pause).await;
         }
     }
+}
+
+/// A text of less than 127 bytes in HPACK.
+fn text(text: &str) -> Vec<u8> {
+    [&[u8::try_from(text.len()).unwrap_or_default()][..], text.as_bytes()].concat()
+}
+
+/// Headers in HPACK, five bytes each: names of two letters, and empty values.
+fn tiny_headers(count: usize) -> Vec<u8> {
+    let names = (b'a'..=b'z').flat_map(|first| (b'a'..=b'z').map(move |second| [first, second]));
+    // `te` is a header of its own.
+    let names = names.filter(|name| name != b"te").cycle();
+    names.take(count).flat_map(|[first, second]| [0, 2, first, second, 0]).collect()
 }
 
 /// A frame of HTTP/2.
