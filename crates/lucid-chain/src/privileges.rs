@@ -1,6 +1,5 @@
 //! What a container may do beyond its own files, as its security context says.
 
-
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
