@@ -56,7 +56,9 @@ fn child(program: &Program, place: usize) -> Result<Figures, Box<dyn Error>> {
     command.args(["--size", &program.size.to_string(), "--runs", &program.runs.to_string()]);
     let output = command.args(["--place", &place.to_string()]).output()?;
     if !output.status.success() {
-        return Err(format!("pod {place}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr)).into());
+        return Err(
+            format!("pod {place}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr)).into()
+        );
     }
     let figures: Vec<Figures> = serde_json::from_slice(&output.stdout)?;
     figures.into_iter().next().ok_or_else(|| "nothing was measured".into())
