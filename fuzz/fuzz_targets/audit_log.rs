@@ -119,7 +119,7 @@ fn correlation(lines: &[u8]) {
             _ => drop(correlator.settle(jiff::Timestamp::UNIX_EPOCH)),
         }
     }
-    for drift in correlator.finish() {
+    for drift in correlator.finish(jiff::Timestamp::UNIX_EPOCH) {
         drop(drift.to_string());
     }
 }
