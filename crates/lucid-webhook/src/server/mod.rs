@@ -25,7 +25,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Body;
 use snafu::{ResultExt, Snafu};
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tower::{Service, ServiceExt};
@@ -41,9 +41,6 @@ use crate::router::BoxError;
 
 /// Connections at once: an API server keeps 25 idle ones for each webhook, and there are few API servers.
 const CONNECTIONS: usize = 4096;
-/// Connections that wait to be accepted; the kernel's limit (`net.core.somaxconn`) holds as well. A caller beyond that tries
-/// again after a second.
-const BACKLOG: u32 = 4096;
 /// How long a new connection counts as one that is about to ask, when the server leaves.
 const FRESH: Duration = Duration::from_secs(1);
 const DRAIN_STEP: Duration = Duration::from_millis(20);
@@ -86,13 +83,6 @@ pub struct Server {
     periods: Periods,
 }
 
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
-}
-
 impl Server {
     /// Takes the address.
     ///
@@ -100,7 +90,7 @@ impl Server {
     ///
     /// When the address cannot be listened on.
     pub async fn bind(address: SocketAddr) -> Result<Self, BindError> {
-        let listener = listen(address).context(ListenSnafu { address })?;
+        let listener = TcpListener::bind(address).await.context(ListenSnafu { address })?;
         let address = listener.local_addr().context(ListenSnafu { address })?;
         Ok(Self {
             listener,
