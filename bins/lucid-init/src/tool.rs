@@ -98,7 +98,7 @@ pub(crate) enum ToolError {
 }
 
 impl ToolError {
-    /// Whether the kernel may have refused the rules, and not a lock or the tool.
+    /// Returns `true` if the kernel may have refused the rules, rather than a lock or the tool.
     pub(crate) fn is_of_the_kernel(&self) -> bool {
         matches!(self, Self::Refused { message } if !message.contains("xtables lock"))
     }

@@ -45,7 +45,7 @@ impl BreakGlassReview {
         Self { reviews: Api::all(client), pace: Arc::default() }
     }
 
-    /// Whether `user` may break the glass in `namespace`. Without an answer by `deadline`, the permission is denied.
+    /// Asks the API server if `user` may break the glass in `namespace`. Without an answer by `deadline`, the permission is denied.
     pub(crate) async fn permission(
         &self,
         user: &UserInfo,

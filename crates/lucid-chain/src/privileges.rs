@@ -86,7 +86,7 @@ impl Privileges<'_> {
     }
 }
 
-/// Whether `name` in `capabilities.drop` drops the capability.
+/// Returns `true` if `name` in `capabilities.drop` drops the capability.
 pub(crate) fn is_dropped(name: &str, capability: &str) -> bool {
     name.eq_ignore_ascii_case(capability) || name.eq_ignore_ascii_case("ALL")
 }

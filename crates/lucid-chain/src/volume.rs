@@ -75,13 +75,13 @@ impl VolumeView<'_> {
         Some(host_path.path.as_deref().unwrap_or_default())
     }
 
-    /// Whether it is a `downwardAPI` without items.
+    /// Returns `true` for a `downwardAPI` without items.
     pub(crate) fn is_empty_downward_api(&self) -> bool {
         let downward_api = self.downward_api.as_ref();
         downward_api.is_some_and(|Object(it)| it.items.as_ref().is_none_or(Vec::is_empty))
     }
 
-    /// Whether it is `projected` and has only tokens of ServiceAccounts, and, if `with_api_access`, what the plugin ServiceAccount
+    /// Returns `true` for a `projected` volume of ServiceAccount tokens and, if `with_api_access`, what the plugin ServiceAccount
     /// adds to them: the authority of the API server and the namespace.
     pub(crate) fn has_tokens(&self, with_api_access: bool) -> bool {
         let json = self.projected.map(RawValue::get).filter(|json| json.len() <= LONGEST_PROJECTION);

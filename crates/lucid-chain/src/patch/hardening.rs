@@ -81,7 +81,7 @@ impl Plan {
 
 /// Returns the original security context of a container that is not hardened yet.
 fn harden(path: &[&str], found: &ContainerView<'_>, patch: &mut Patch) -> Option<Value> {
-    // What cannot be read, no API server takes.
+    // The API server rejects a security context that does not parse.
     let Container { security_context } = serde_json::from_str(found.json()).ok()?;
     let context = serde_json::to_value(security_context).ok()?;
     let hardened = hardened(&context);

@@ -92,8 +92,8 @@ pub(super) fn is_variable(variable: &Value) -> bool {
     VARIABLES.iter().any(|(known, form)| *known == name && form.admits(value))
 }
 
-/// Whether all mounts but the `planned` ones are of tokens, read-only and from projected volumes of `pod`, and all planned
-/// ones are there.
+/// Returns `true` if all planned mounts are there, and all others are of tokens, read-only and from projected volumes of
+/// `pod`.
 pub(super) fn are_tokens(planned: &Value, mounts: &Value, pod: &PodView<'_>) -> bool {
     let planned = planned.as_array().map(Vec::as_slice).unwrap_or_default();
     mounts.as_array().is_some_and(|mounts| {

@@ -263,7 +263,7 @@ impl<'a> PodView<'a> {
         Some((place, volume.is_empty_downward_api()))
     }
 
-    /// Whether the pod has a volume of this name and every such volume [has tokens only](VolumeView::has_tokens).
+    /// Returns `true` if the pod has a volume of this name and every such volume [has tokens only](VolumeView::has_tokens).
     pub(crate) fn has_tokens(&self, name: &str, with_api_access: bool) -> bool {
         let mut named = self.volumes.iter().filter(|Object(volume)| volume.name() == name).peekable();
         named.peek().is_some() && named.all(|Object(volume)| volume.has_tokens(with_api_access))

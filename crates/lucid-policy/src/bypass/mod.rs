@@ -23,9 +23,9 @@ struct Chain<'p> {
     names: BTreeSet<&'p str>,
     /// Normalized paths of the node, by volume.
     host_paths: BTreeMap<&'p str, String>,
-    /// Whether network rules redirect traffic to it.
+    /// Network rules redirect traffic to the chain.
     redirects: bool,
-    /// Whether containers must not be able to be root or gain privileges.
+    /// Containers must not be able to be root or gain privileges.
     require_non_root: bool,
 }
 
@@ -191,16 +191,14 @@ impl Case<'_> {
                 false => findings.warn(site, Problem::Root),
             }
         }
-        let may_escalate = match own.and_then(|own| own.allows_privilege_escalation()) {
-            Some(allowed) => allowed,
-            None => !is_hardened && (chain.redirects || chain.require_non_root),
-        };
-        if is_privileged {
-            // One finding is enough.
-        } else if may_escalate && (chain.require_non_root || (chain.redirects && !may_keep && !is_hardened)) {
-            findings.add(site, Problem::PrivilegeEscalation);
-        } else if may_escalate {
-            findings.warn(site, Problem::PrivilegeEscalation);
+        let by_default = !is_hardened && (chain.redirects || chain.require_non_root);
+        let may_escalate = own.and_then(|own| own.allows_privilege_escalation()).unwrap_or(by_default);
+        // Of a privileged container one finding is enough.
+        if may_escalate && !is_privileged {
+            match chain.require_non_root || (chain.redirects && !may_keep && !is_hardened) {
+                true => findings.add(site, Problem::PrivilegeEscalation),
+                false => findings.warn(site, Problem::PrivilegeEscalation),
+            }
         }
         for port in found.ports().filter(|port| port.is_tcp()).filter_map(|port| port.container_port()) {
             if let Some(auditor) = chain.listeners.get(&port) {

@@ -15,7 +15,7 @@ pub(crate) fn all(size: usize) -> Vec<(&'static str, String)> {
     let fill = |item: &dyn Fn(usize) -> String| fill_to(size, CONTENTS, item);
     // Of what is no list that is read item by item, there may be any number.
     let any = |item: &dyn Fn(usize) -> String| fill_to(size, usize::MAX, item);
-    let few = |item: &dyn Fn(usize) -> String| fill_items(size, item);
+    let few = |item: &dyn Fn(usize) -> String| fill_to(size, ITEMS, item);
     let long = "x".repeat(size / 2);
     let name = "n".repeat(253);
     let chain = vec!["lucid-guardrails-auditor"; 100].join(",");
@@ -227,11 +227,6 @@ fn fill_to(size: usize, most: usize, item: &dyn Fn(usize) -> String) -> String {
         list.push_str(&item);
     }
     list
-}
-
-/// Items for a list of containers or volumes.
-fn fill_items(size: usize, item: &dyn Fn(usize) -> String) -> String {
-    fill_to(size, ITEMS, item)
 }
 
 /// Does what `/mutate` does with the pod. Returns the length of the answer.
