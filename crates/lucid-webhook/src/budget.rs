@@ -17,8 +17,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Largest body for which room is reserved.
-const SMALL: usize = 64 * 1024;
+use crate::offload::LARGE;
+
 /// Charged for each request until its answer: its task, and its head until that is parsed.
 pub(crate) const HEAD: usize = 16 * 1024;
 /// Minimum age at which an incomplete body may be evicted.
@@ -109,7 +109,7 @@ impl Pool {
 impl Share {
     /// Raises the charge to a body of `bytes`. Returns `None` if there is no room, or the body was dropped.
     pub(crate) fn raise(&self, bytes: usize) -> Option<()> {
-        let eighths = match (self.authenticated, bytes <= SMALL) {
+        let eighths = match (self.authenticated, bytes <= LARGE) {
             (false, false) => 4,
             (false, true) => 5,
             (true, false) => 7,

@@ -20,7 +20,7 @@ use tracing::Instrument;
 
 use crate::review::AdmissionRequest;
 
-/// Size above which a request leaves the async workers.
+/// Size above which a request leaves the async workers, and has no room reserved for its body.
 pub(crate) const LARGE: usize = 64 * 1024;
 /// Concurrent large requests per core, separately for authenticated and other callers. A handler may wait for the network.
 const PER_CORE: u32 = 2;
