@@ -168,6 +168,14 @@ impl Auditors {
         Catalogue::of(auditors)
     }
 
+    /// Names of the objects without any valid content, after [`Self::settle`]. An auditor of the same name in a lower layer is
+    /// not used in their place.
+    pub(crate) fn never_valid(&self) -> impl Iterator<Item = &str> {
+        let all = self.by_name.values().filter(|known| known.good.is_none());
+        let invalid = all.filter(|known| matches!(known.object.acceptance, Acceptance::Invalid(_)));
+        invalid.map(|known| known.object.name.as_str())
+    }
+
     /// What cannot be used, after [`Self::settle`].
     pub(crate) fn problems(&self) -> Vec<String> {
         let unusable = self.by_name.values().filter_map(|known| {

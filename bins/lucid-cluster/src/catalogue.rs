@@ -44,7 +44,9 @@ impl Layers {
 
     /// Why there is nothing in force.
     pub(crate) fn reason(&self) -> String {
-        self.problem.clone().unwrap_or_else(|| match self.file.catalogue {
+        let problem =
+            self.problem.as_ref().or(self.file.problem.as_ref().filter(|_| self.file.catalogue.is_none()));
+        problem.cloned().unwrap_or_else(|| match self.file.catalogue {
             None => format!("ConfigMap {} has not been read", keys::CATALOGUE_CONFIG_MAP),
             Some(_) => "Auditors have not been listed".to_owned(),
         })
@@ -61,14 +63,13 @@ impl Layers {
             None => self.file = File { catalogue: Some(Catalogue::of([])), problem: None },
             Some(Ok(catalogue)) => self.file = File { catalogue: Some(catalogue), problem: None },
             Some(Err(problem)) => {
-                // At start there is no last good one; better the other auditors than no pods at all.
+                // Without the auditors of the file, chains would be weaker than the administrator configured.
                 let kept = match &self.file.catalogue {
                     Some(_) => "the last good one stays in force",
-                    None => "none of its auditors are known",
+                    None => "this replica is not ready until it is valid",
                 };
                 let problem = format!("{problem}; {kept}");
                 tracing::warn!("{problem}");
-                self.file.catalogue.get_or_insert_with(|| Catalogue::of([]));
                 self.file.problem = Some(problem);
             }
         }
@@ -92,6 +93,7 @@ impl Layers {
     pub(crate) fn compose(&mut self, auditors: &mut Auditors) {
         let Some(file) = self.file.catalogue.clone().filter(|_| auditors.is_listed()) else { return };
         let catalogue = Catalogue::builtin().overlay(&file).overlay(&auditors.settle());
+        let catalogue = catalogue.without(auditors.never_valid());
         let mut problems: Vec<String> = self.file.problem.iter().cloned().collect();
         problems.extend(auditors.problems());
         let before = self.in_force.as_ref().map(|before| &before.configuration);

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lucid_chain::{
-    Catalogue, Configuration, ConfigurationError, NamespaceChain, Overrides, PodChoices, PodSecurity,
+    Catalogue, Configuration, ConfigurationError, Inputs, NamespaceChain, Overrides, PodChoices, PodSecurity,
     SkipPolicy,
 };
 use lucid_notary::ImageReference;
@@ -84,6 +84,8 @@ pub struct NamespaceView {
     pub configuration: Arc<Configuration>,
     /// Chain and catalogue of the namespace, if it has its own.
     pub namespace_chain: Option<Arc<NamespaceChain>>,
+    /// Reason why the namespace's own chain cannot be read, when no valid content of it is known.
+    pub invalid_chain: Option<String>,
     /// The level that Pod Security admission enforces in the namespace.
     pub pod_security: PodSecurity,
     /// Whether the namespace has the label `lucid.computing/enabled: "true"`.
@@ -94,6 +96,22 @@ pub struct NamespaceView {
     pub pod_choices: PodChoices,
     /// What stands in ConfigMaps and objects and cannot be used; the last good content stays in force.
     pub problems: Vec<String>,
+}
+
+impl NamespaceView {
+    /// Inputs of the planner for a pod of this namespace; `enforces` is the admission mode.
+    ///
+    /// With an unreadable chain of the namespace, pods get the chain of the cluster only where nothing is enforced: a
+    /// restart of the replica, which forgets the last valid content, must not weaken a chain.
+    #[must_use]
+    pub fn inputs(&self, enforces: bool) -> Inputs<'_> {
+        let is_refused = enforces || self.requires_chain;
+        Inputs::new(&self.configuration)
+            .with_namespace_chain(self.namespace_chain.as_deref())
+            .with_invalid_namespace_chain(self.invalid_chain.as_deref().filter(|_| is_refused))
+            .with_pod_security(self.pod_security)
+            .with_pod_choices(self.pod_choices)
+    }
 }
 
 /// The configuration in force, always the last good one. Cheap to clone; all clones are the same.

@@ -111,7 +111,7 @@ pub(crate) struct Chain {
     read: Mutex<Read>,
 }
 
-/// What came of reading it.
+/// Result of reading it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Read {
     /// What it was read against.
@@ -149,9 +149,10 @@ impl Chain {
         match NamespaceChain::from_data(name, &self.data, configuration.catalogue(), images) {
             Ok(chain) => (read.chain, read.problem) = (Some(Arc::new(chain)), None),
             Err(error) => {
-                let kept =
-                    if read.chain.is_some() { "the last good one stays in force" } else { "it is ignored" };
-                let problem = format!("{error}; {kept}");
+                let problem = match read.chain {
+                    Some(_) => format!("{error}; the last good one stays in force"),
+                    None => error.to_string(),
+                };
                 if read.problem.as_ref() != Some(&problem) {
                     tracing::warn!(namespace = name, "{problem}");
                 }

@@ -74,14 +74,23 @@ impl State {
         let own =
             chain.map(|chain| chain.read(namespace, &in_force.configuration, images)).unwrap_or_default();
         let of_labels = labels.problems.iter().map(|problem| format!("namespace {namespace}, {problem}"));
+        let invalid_chain = own.problem.clone().filter(|_| own.chain.is_none());
+        let of_chain = own.problem.map(|problem| match own.chain {
+            Some(_) => problem,
+            None => format!(
+                "{problem}; in admission mode enforce, and where the namespace requires a chain, its pods are refused; \
+                 otherwise it is ignored"
+            ),
+        });
         Ok(NamespaceView {
             configuration: Arc::clone(&in_force.configuration),
+            invalid_chain,
             namespace_chain: own.chain,
             pod_security: labels.pod_security,
             enabled: labels.is_enabled,
             requires_chain: labels.requires_chain,
             pod_choices: labels.pod_choices,
-            problems: in_force.problems.iter().cloned().chain(of_labels).chain(own.problem).collect(),
+            problems: in_force.problems.iter().cloned().chain(of_labels).chain(of_chain).collect(),
         })
     }
 
@@ -416,13 +425,53 @@ mod tests {
     }
 
     #[test]
-    fn a_catalogue_that_is_broken_from_the_start_leaves_the_built_in_auditors() {
+    fn a_catalogue_that_was_never_valid_keeps_the_replica_unready() {
         let state = state(Settings::default());
         state.set_catalogue("lucid-system", Some(&data("auditors.yaml", "chain: 7")));
         state.set_chains(BTreeMap::new());
+        let Err(Unready::NotRead(reason)) = state.view("a") else { panic!("it is answered") };
+        assert!(
+            reason.starts_with("ConfigMap lucid-system/lucid-auditors, auditors.yaml: line 1"),
+            "{reason}"
+        );
+        assert!(!state.is_synced());
+        // Absent is valid, and so is the next content.
+        state.set_catalogue("lucid-system", None);
+        assert!(state.is_synced() && state.view("a").is_ok());
+    }
+
+    #[test]
+    fn a_namespace_chain_that_was_never_valid_refuses_where_chains_are_enforced() {
+        let state = synced();
+        state.set_chain("a", Some(data("chain", "toxcity")));
         let view = state.view("a").unwrap();
-        assert!(view.configuration.catalogue().resolve("toxicity").is_ok());
-        assert!(view.problems[0].ends_with("none of its auditors are known"), "{:?}", view.problems);
+        assert!(
+            view.invalid_chain
+                .as_ref()
+                .unwrap()
+                .starts_with("ConfigMap a/lucid-auditor-chain, chain: unknown")
+        );
+        assert!(view.inputs(false).invalid_namespace_chain.is_none());
+        assert!(view.inputs(true).invalid_namespace_chain.is_some());
+        let required = [("lucid.computing/require-chain".to_owned(), "true".to_owned())].into();
+        state.set_labels("a", Some(Labels::of(&required, &BTreeMap::new())));
+        assert!(state.view("a").unwrap().inputs(false).invalid_namespace_chain.is_some());
+        // The last valid content stays in force while the replica runs.
+        state.set_chain("a", Some(data("chain", "toxicity")));
+        state.set_chain("a", Some(data("chain", "toxcity")));
+        assert!(state.view("a").unwrap().inputs(true).invalid_namespace_chain.is_none());
+    }
+
+    #[test]
+    fn an_auditor_object_that_was_never_valid_is_not_replaced_by_a_lower_layer() {
+        let state = synced();
+        let file = "chain: [{name: lucid-pii-auditor, image: file/p}]";
+        state.set_catalogue("lucid-system", Some(&data("auditors.yaml", file)));
+        state.change_auditors(|auditors| auditors.set(auditor("pii", 1, "No Image")));
+        assert_eq!(image(&state, "pii"), None);
+        state.change_auditors(|auditors| auditors.set(auditor("pii", 2, "object/p")));
+        state.change_auditors(|auditors| auditors.set(auditor("pii", 3, "No Image")));
+        assert_eq!(image(&state, "pii").as_deref(), Some("object/p"));
     }
 
     #[test]

@@ -6,10 +6,10 @@ use std::time::Instant;
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation, RemoveOperation, ReplaceOperation};
 use lucid_audit::Recorder;
-use lucid_chain::{Decision, Inputs, Patch, PodView, plan};
+use lucid_chain::{Decision, Patch, PodView, plan};
 use lucid_cluster::{ClusterConfiguration, NotSynced};
 use lucid_notary::client::Reread;
-use lucid_policy::Policy;
+use lucid_policy::{Mode, Policy};
 use lucid_validator::{FailurePolicy, RequestError, Scope, decision, pod_of, record};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, Failure, JsonPatch, Operation};
 use snafu::Snafu;
@@ -82,13 +82,10 @@ impl Injector {
         let view = self.cluster.namespace(namespace).await?;
         let begin = Instant::now();
         let pod = pod_of(&request, object)?;
-        let exempt = self.policy.get().await.exempt_images(namespace, &pod);
-        let inputs = Inputs::new(&view.configuration)
-            .with_exempt_images(&exempt)
-            .with_namespace(namespace)
-            .with_namespace_chain(view.namespace_chain.as_deref())
-            .with_pod_security(view.pod_security)
-            .with_pod_choices(view.pod_choices);
+        let policy = self.policy.get().await;
+        let exempt = policy.exempt_images(namespace, &pod);
+        let inputs =
+            view.inputs(policy.mode == Mode::Enforce).with_exempt_images(&exempt).with_namespace(namespace);
         let answer = answer(&pod, plan(&pod, &inputs), &view.problems)?;
         self.metrics.planned(begin.elapsed());
         let Answer { mut response, outcome, notices, chain } = answer;
@@ -215,7 +212,7 @@ fn pointer(path: String) -> Result<PointerBuf, InjectError> {
 
 #[cfg(test)]
 mod tests {
-    use lucid_chain::{Catalogue, Configuration};
+    use lucid_chain::{Catalogue, Configuration, Inputs};
     use serde_json::json;
 
     use super::*;

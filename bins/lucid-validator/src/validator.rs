@@ -7,12 +7,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::core::{Selector, SelectorExt};
 use lucid_audit::{Decision, ImageVerdict, Recorder};
-use lucid_chain::Inputs;
 use lucid_cluster::{ClusterConfiguration, NotSynced};
 use lucid_notary::client::{Reread, Verifier};
 use lucid_notary::{Checked, Digest, Provenance, Verdict};
 use lucid_policy::{
-    AuditorContainer, Case, Judgement, Operation, Permission, Policy, Request, SubjectError, Workload,
+    AuditorContainer, Case, Judgement, Mode, Operation, Permission, Policy, Request, SubjectError, Workload,
 };
 use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, Failure, FailureAction, RawObject, Router, Webhook,
@@ -158,12 +157,9 @@ impl Validator {
 
         let view = self.cluster.namespace(namespace).await?;
         let catalogues = self.cluster.catalogues(namespace)?;
-        let inputs = Inputs::new(&view.configuration)
-            .with_namespace_chain(view.namespace_chain.as_deref())
-            .with_pod_security(view.pod_security)
-            .with_pod_choices(view.pod_choices);
-        let case = Case::new(&subject, &inputs, &catalogues, view.requires_chain);
         let policy = self.policy.get().await;
+        let inputs = view.inputs(policy.mode == Mode::Enforce);
+        let case = Case::new(&subject, &inputs, &catalogues, view.requires_chain);
         let auditors = case.auditors();
         let asked: Vec<_> =
             auditors.iter().filter(|auditor| policy.asks_about(&case, auditor)).cloned().collect();

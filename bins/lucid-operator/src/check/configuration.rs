@@ -85,7 +85,7 @@ pub(super) async fn check(
     }
     let failed = |problem: String| {
         Check::new(CHECK, Status::Failed, problem)
-            .action("correct it; until then the last good content stays in force")
+            .action("correct it; until then the last valid content stays in force, and a replica that starts is not ready")
     };
     problems.into_iter().map(failed).collect()
 }

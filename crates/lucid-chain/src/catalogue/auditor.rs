@@ -32,6 +32,11 @@ impl From<Entry> for Auditor {
 }
 
 impl Auditor {
+    /// Returns `true` for clones of one entry.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// The full name, a DNS label (RFC 1123).
     pub fn name(&self) -> &str {
         &self.0.name

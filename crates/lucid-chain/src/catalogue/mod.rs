@@ -69,14 +69,42 @@ pub const RESERVED_ENV: [&str; 7] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Catalogue(Arc<Entries>);
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 struct Entries {
     auditors: Vec<Auditor>,
     defaults: Defaults,
-    /// Places in the list by [`stem`].
+    index: Index,
+    /// The catalogue below an [overlay](Catalogue::overlay), whose index holds for the entries that were not replaced. Sharing
+    /// it keeps thousands of namespaces with catalogues of their own small.
+    base: Option<Catalogue>,
+}
+
+/// Places of entries in the list of a catalogue.
+#[derive(Debug, Default)]
+struct Index {
+    /// By [`stem`].
     by_stem: BTreeMap<String, usize>,
-    /// Places in the list by [`repository`] of the image; the first of several.
-    by_repository: BTreeMap<String, usize>,
+    /// By [`repository`] of the image, in ascending order.
+    by_repository: BTreeMap<String, Vec<usize>>,
+}
+
+impl PartialEq for Entries {
+    fn eq(&self, other: &Self) -> bool {
+        self.auditors == other.auditors && self.defaults == other.defaults
+    }
+}
+
+impl Eq for Entries {}
+
+impl Index {
+    fn of<'a>(entries: impl IntoIterator<Item = (usize, &'a Auditor)>) -> Self {
+        let mut index = Self::default();
+        for (place, auditor) in entries {
+            index.by_stem.insert(stem(auditor.name()).to_owned(), place);
+            index.by_repository.entry(repository(auditor.image_reference())).or_default().push(place);
+        }
+        index
+    }
 }
 
 static BUILTIN: LazyLock<Catalogue> = LazyLock::new(|| {
@@ -108,12 +136,8 @@ static BUILTIN: LazyLock<Catalogue> = LazyLock::new(|| {
 impl Catalogue {
     /// No two of `auditors` mean the same.
     fn new(auditors: Vec<Auditor>, defaults: Defaults) -> Self {
-        let (mut by_stem, mut by_repository) = (BTreeMap::new(), BTreeMap::new());
-        for (place, auditor) in auditors.iter().enumerate() {
-            by_stem.insert(stem(auditor.name()).to_owned(), place);
-            by_repository.entry(repository(auditor.image_reference())).or_insert(place);
-        }
-        Self(Arc::new(Entries { auditors, defaults, by_stem, by_repository }))
+        let index = Index::of(auditors.iter().enumerate());
+        Self(Arc::new(Entries { auditors, defaults, index, base: None }))
     }
 
     /// The catalogue that is there without any configuration: `lucid-guardrails-auditor` (8090),
@@ -215,13 +239,30 @@ impl Catalogue {
     /// and its [`defaults`](Self::defaults) where it has some.
     pub fn overlay(&self, other: &Self) -> Self {
         let mut auditors = self.auditors().to_vec();
+        let mut places = Vec::new();
         for entry in other.auditors() {
-            match self.0.by_stem.get(stem(entry.name())) {
-                Some(&place) => auditors[place].clone_from(entry),
+            let place = self.place_of_stem(stem(entry.name())).unwrap_or(auditors.len());
+            match auditors.get_mut(place) {
+                Some(replaced) => replaced.clone_from(entry),
                 None => auditors.push(entry.clone()),
             }
+            places.push(place);
         }
-        Self::new(auditors, self.defaults().overlay(*other.defaults()))
+        places.sort_unstable();
+        let index = Index::of(places.into_iter().map(|place| (place, &auditors[place])));
+        let defaults = self.defaults().overlay(*other.defaults());
+        Self(Arc::new(Entries { auditors, defaults, index, base: Some(self.clone()) }))
+    }
+
+    /// This catalogue without the auditors of these names.
+    #[must_use]
+    pub fn without<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Self {
+        let names: BTreeSet<_> = names.into_iter().map(stem).collect();
+        if names.is_empty() {
+            return self.clone();
+        }
+        let kept = self.auditors().iter().filter(|auditor| !names.contains(stem(auditor.name())));
+        Self::new(kept.cloned().collect(), *self.defaults())
     }
 
     /// The auditor that `name` means, white space around it aside.
@@ -236,7 +277,26 @@ impl Catalogue {
     /// The auditor whose image comes from the same repository as `image`, whatever the tag and digest; the first of
     /// several.
     pub fn auditor_of_image(&self, image: &ImageReference) -> Option<&Auditor> {
-        self.0.by_repository.get(&repository(image)).map(|&place| &self.auditors()[place])
+        let repository = repository(image);
+        self.layers()
+            .filter_map(|layer| self.first_of_repository(layer, &repository))
+            .min()
+            .map(|place| &self.auditors()[place])
+    }
+
+    /// Place of the first entry of `layer` with this repository that no layer above has replaced.
+    fn first_of_repository(&self, layer: &Entries, repository: &str) -> Option<usize> {
+        let places = layer.index.by_repository.get(repository)?;
+        places.iter().copied().find(|&place| self.auditors()[place].is_same(&layer.auditors[place]))
+    }
+
+    /// This catalogue and those below it.
+    fn layers(&self) -> impl Iterator<Item = &Entries> {
+        std::iter::successors(Some(&*self.0), |layer| layer.base.as_ref().map(|base| &*base.0))
+    }
+
+    fn place_of_stem(&self, stem: &str) -> Option<usize> {
+        self.layers().find_map(|layer| layer.index.by_stem.get(stem).copied())
     }
 
     /// The auditor whose containers are called `name`: its own name, bare or with the number of a further container
@@ -250,7 +310,7 @@ impl Catalogue {
     }
 
     fn meant_by(&self, name: &str) -> Option<&Auditor> {
-        self.0.by_stem.get(stem(name)).map(|&place| &self.auditors()[place])
+        self.place_of_stem(stem(name)).map(|place| &self.auditors()[place])
     }
 }
 

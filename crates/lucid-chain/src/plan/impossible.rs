@@ -21,6 +21,12 @@ const DERIVED: &str = "; where only limits are written, the API server derives t
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
 #[non_exhaustive]
 pub enum ImpossibleReason {
+    /// The namespace has a chain of its own, and no valid content of it is known.
+    #[snafu(display("failed to read the chain of the namespace: {problem}"))]
+    NamespaceChain {
+        /// ConfigMap, key and cause.
+        problem: String,
+    },
     /// The pod declares every port an auditor could take.
     #[snafu(display("failed to find a free port for {container}: the pod declares all of them"))]
     NoFreePort {
@@ -72,6 +78,7 @@ impl ImpossibleReason {
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {
+            Self::NamespaceChain { .. } => "InvalidNamespaceChain",
             Self::NoFreePort { .. } => "NoFreePort",
             Self::NoContainers => "NoContainers",
             Self::Windows => "Windows",

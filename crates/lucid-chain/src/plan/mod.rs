@@ -53,6 +53,8 @@ pub struct Inputs<'a> {
     pub namespace: Option<&'a str>,
     /// The chain of the pod's namespace, when it has one.
     pub namespace_chain: Option<&'a NamespaceChain>,
+    /// Reason why the chain of the pod's namespace cannot be read. No chain is planned then.
+    pub invalid_namespace_chain: Option<&'a str>,
     /// What Pod Security admission enforces in the pod's namespace.
     pub pod_security: PodSecurity,
     /// Annotations of the pod that count.
@@ -70,6 +72,7 @@ impl<'a> Inputs<'a> {
             configuration,
             namespace: None,
             namespace_chain: None,
+            invalid_namespace_chain: None,
             pod_security: PodSecurity::default(),
             pod_choices: PodChoices::default(),
             exempt_images: None,
@@ -87,6 +90,12 @@ impl<'a> Inputs<'a> {
     #[must_use]
     pub fn with_namespace_chain(self, namespace_chain: Option<&'a NamespaceChain>) -> Self {
         Self { namespace_chain, ..self }
+    }
+
+    /// Refuses to plan a chain, because that of the pod's namespace cannot be read for this reason.
+    #[must_use]
+    pub fn with_invalid_namespace_chain(self, reason: Option<&'a str>) -> Self {
+        Self { invalid_namespace_chain: reason, ..self }
     }
 
     /// The same for a namespace in which Pod Security admission enforces this level.
@@ -233,6 +242,10 @@ fn decide(pod: &PodView<'_>, inputs: &Inputs<'_>, warnings: &mut Vec<Warning>) -
         warnings.push(Warning::SkipNotAllowed);
     }
 
+    if let Some(problem) = inputs.invalid_namespace_chain {
+        let problem = problem.to_owned();
+        return Decision::Impossible { reason: ImpossibleReason::NamespaceChain { problem } };
+    }
     match make(pod, trigger, &annotations, inputs, catalogue, warnings) {
         Ok(plan) => Decision::Planned(Box::new(plan)),
         Err(reason) => Decision::Impossible { reason },

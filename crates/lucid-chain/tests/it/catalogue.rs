@@ -359,6 +359,41 @@ fn an_auditor_is_found_by_its_image_and_by_the_name_of_its_container() {
 }
 
 #[test]
+fn an_overlay_finds_the_entries_of_every_layer_and_none_that_was_replaced() {
+    let parse = |yaml: &str| Catalogue::parse("auditors.yaml", yaml).unwrap();
+    let base = parse("chain: [{name: a, image: r.test/one}, {name: b, image: r.test/one}, {name: c, image: r.test/two}]");
+    let middle = base.overlay(&parse("chain: [{name: d, image: r.test/one}, {name: a, image: r.test/two}]"));
+    let top = middle.overlay(&parse("chain: [{name: c, image: r.test/three}, {name: e, image: r.test/two}]"));
+    let list = |catalogue: &Catalogue| {
+        let entries = catalogue.auditors().iter();
+        entries.map(|auditor| format!("{}={}", auditor.name(), auditor.image())).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(list(&top), "a=r.test/two b=r.test/one c=r.test/three d=r.test/one e=r.test/two");
+    let of_image = |catalogue: &Catalogue, image: &str| {
+        catalogue.auditor_of_image(&image.parse().unwrap()).map(|auditor| auditor.name().to_owned())
+    };
+    for (image, of_base, of_middle, of_top) in [
+        ("r.test/one", Some("a"), Some("b"), Some("b")),
+        ("r.test/two", Some("c"), Some("a"), Some("a")),
+        ("r.test/three", None, None, Some("c")),
+    ] {
+        for (catalogue, expected) in [(&base, of_base), (&middle, of_middle), (&top, of_top)] {
+            assert_eq!(of_image(catalogue, image).as_deref(), expected, "{image}");
+        }
+    }
+    assert_eq!(top.resolve("c").unwrap().image(), "r.test/three");
+    assert_eq!(top.resolve("b").unwrap().image(), "r.test/one");
+    let flat = parse(
+        "chain: [{name: a, image: r.test/two}, {name: b, image: r.test/one}, {name: c, image: r.test/three}, \
+         {name: d, image: r.test/one}, {name: e, image: r.test/two}]",
+    );
+    assert_eq!(top, flat);
+    let without = top.without(["b", "lucid-c-auditor"]);
+    assert_eq!(list(&without), "a=r.test/two d=r.test/one e=r.test/two");
+    assert_eq!(of_image(&without, "r.test/one").as_deref(), Some("d"));
+}
+
+#[test]
 fn two_entries_that_write_the_same_port_are_refused_with_both_names() {
     assert_refused(&[
         (

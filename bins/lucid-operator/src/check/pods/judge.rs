@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use kube::core::{Selector, SelectorExt};
-use lucid_chain::{ContainerView, Decision, Inputs, Plan, PodView, Warning, keys, plan};
+use lucid_chain::{ContainerView, Decision, Plan, PodView, Warning, keys, plan};
 use lucid_cluster::NamespaceView;
 use serde_json::Value;
 
@@ -57,12 +57,7 @@ pub(in super::super) fn judge(
         Ok(pod) => pod,
         Err(error) => return Verdict::Unknown { reason: error.to_string() },
     };
-    let inputs = Inputs::new(&view.configuration)
-        .with_namespace(namespace)
-        .with_namespace_chain(view.namespace_chain.as_deref())
-        .with_pod_security(view.pod_security)
-        .with_pod_choices(view.pod_choices);
-    let outcome = plan(&pod, &inputs);
+    let outcome = plan(&pod, &view.inputs(false).with_namespace(namespace));
     let has_auditors = all(&pod).any(|found| found.env(AUDITOR_ID).is_some());
     match outcome.decision {
         Decision::NotRequested => {
