@@ -49,6 +49,13 @@ impl Readiness {
     pub fn missing(&self) -> Vec<&'static str> {
         self.0.borrow().iter().filter(|(_, holds)| !**holds).map(|(name, _)| *name).collect()
     }
+
+    /// Completes as soon as all conditions hold, or as soon as one is missing.
+    pub(crate) async fn reaches(&self, ready: bool) {
+        let mut conditions = self.0.subscribe();
+        // The sender lives in `self`: this cannot end otherwise.
+        let _ = conditions.wait_for(|conditions| conditions.values().all(|holds| *holds) == ready).await;
+    }
 }
 
 impl Condition {

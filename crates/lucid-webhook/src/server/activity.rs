@@ -221,6 +221,16 @@ impl Activity {
         }
     }
 
+    pub(super) fn has_served(&self) -> bool {
+        self.state().served
+    }
+
+    /// Returns true between an answer and the first byte of the next request.
+    pub(super) fn is_idle_after_request(&self) -> bool {
+        let state = self.state();
+        state.served && state.phase == Phase::Idle
+    }
+
     /// Whether an answer is owed, or soon will be.
     pub(crate) fn is_awaited(&self, fresh: Duration) -> bool {
         let state = self.state();

@@ -44,10 +44,13 @@ const PONG: Duration = Duration::from_secs(10);
 /// How long a connection that has to make room may take for its goodbye.
 const GOODBYE: Duration = Duration::from_millis(500);
 
-/// How far the server's shutdown is.
+/// Readiness of the server, and then the progress of its shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
     Serving,
+    /// As `LameDuck`, and idle connections close at once: a call that is lost with one costs no more than the answer
+    /// of a replica that is not ready. Goes back to `Serving`.
+    Unready,
     /// Each answer asks its client to go elsewhere.
     LameDuck,
     /// Nobody new comes in; those who wait get their answer.
@@ -116,7 +119,7 @@ async fn serve_http<S>(
     let activity = place.activity.clone();
     activity.established(protocol);
     let Settings { service, periods, mut stage } = settings;
-    // Who comes to a lame duck is served by it: only what changes from now on matters.
+    // A connection that is opened in the lame-duck stage is served: only later changes matter.
     stage.mark_unchanged();
     let (stages, renewals) = (stage.clone(), renewal.clone());
     let service = service_fn(move |request: Request<Incoming>| {
@@ -209,12 +212,17 @@ where
     let activity = &place.activity;
     let mut alarm = Alarm::new(periods.idle);
     let mut leaving = false;
+    let (stages, is_http2) = (stage.clone(), goes_away.is_some());
     loop {
         let turn = poll_fn(|cx| {
             if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
                 return Poll::Ready(Turn::Ended(ended));
             }
             activity.settle();
+            // Not before the first request: a client that reads GOAWAY before it sends one connects again, without end.
+            if is_http2 && !leaving && activity.has_served() && *stages.borrow() == Stage::Unready {
+                return Poll::Ready(Turn::Leave);
+            }
             alarm.poll(cx, activity, &periods).map(Turn::Overdue)
         });
         tokio::select! {
@@ -223,6 +231,11 @@ where
                 Turn::Ended(ended) => return ended.map_err(|error| error.to_string()),
                 Turn::Overdue(Overdue::Drop(reason)) => return Err(reason.to_owned()),
                 Turn::Overdue(Overdue::Close) => connection.as_mut().graceful_shutdown(),
+                Turn::Leave => {
+                    leaving = true;
+                    activity.close();
+                    connection.as_mut().graceful_shutdown();
+                }
             },
             () = place.needed() => {
                 if activity.is_owed_nothing() {
@@ -243,7 +256,8 @@ where
                 // once, and goes on with what is in flight.
                 let go = match now {
                     Stage::Serving => false,
-                    Stage::LameDuck | Stage::Draining => goes_away.is_some(),
+                    Stage::Unready => is_http2 || activity.is_idle_after_request(),
+                    Stage::LameDuck | Stage::Draining => is_http2,
                     Stage::Closing => true,
                 };
                 leaving = go || changed.is_err();
@@ -265,6 +279,7 @@ async fn due(renewal: Option<&mut Renewal>) {
 
 enum Turn {
     Ended(hyper::Result<()>),
+    Leave,
     Overdue(Overdue),
 }
 

@@ -36,6 +36,7 @@ use self::door::{Connections, Door};
 pub use self::peer::PeerCertificate;
 pub use self::request_body::RequestBody;
 pub use self::tls::Tls;
+use crate::admin::Readiness;
 use crate::reply;
 use crate::router::BoxError;
 
@@ -78,6 +79,7 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     connections: usize,
+    readiness: Readiness,
     lame_duck: Duration,
     drain: Duration,
     periods: Periods,
@@ -96,6 +98,7 @@ impl Server {
             listener,
             address,
             connections: CONNECTIONS,
+            readiness: Readiness::default(),
             lame_duck: Duration::from_secs(5),
             drain: Duration::from_secs(20),
             periods: Periods::default(),
@@ -116,6 +119,20 @@ impl Server {
     #[must_use]
     pub const fn with_connection_limit(mut self, connections: usize) -> Self {
         self.connections = connections;
+        self
+    }
+
+    /// Closes connections while a condition of `readiness` is missing, so that clients connect to another replica. By
+    /// default there is no condition.
+    ///
+    /// The readiness probe keeps new connections away, but clients keep the connections that they have. When a condition
+    /// is lost, idle HTTP/1.1 connections close and HTTP/2 connections get GOAWAY. Until it holds again, requests are
+    /// answered, HTTP/1.1 answers carry `Connection: close`, and a new HTTP/2 connection gets GOAWAY with its first
+    /// request. At shutdown complete the future that is passed to [`serve`](Self::serve) before a condition is lost:
+    /// the lame-duck period leaves idle connections open.
+    #[must_use]
+    pub fn with_readiness(mut self, readiness: Readiness) -> Self {
+        self.readiness = readiness;
         self
     }
 
@@ -164,8 +181,14 @@ impl Server {
         let connections = Connections::default();
         let mut door = Door::new(self.listener, self.connections, connections.clone());
         let mut tasks = JoinSet::new();
+        let readiness = self.readiness;
         let mut leaving = pin!(async {
-            shutdown.await;
+            tokio::select! {
+                // In this order: at shutdown the process loses its readiness as well.
+                biased;
+                () = shutdown => {}
+                () = follow(&readiness, &stage) => {}
+            }
             stage.send_replace(Stage::LameDuck);
             tokio::time::sleep(self.lame_duck).await;
         });
@@ -196,6 +219,16 @@ impl Server {
         if drained.await.is_err() {
             tracing::warn!(seconds = self.drain.as_secs(), "gave up waiting for requests in flight");
         }
+    }
+}
+
+/// Keeps `stage` as `readiness` says; never completes.
+async fn follow(readiness: &Readiness, stage: &watch::Sender<Stage>) {
+    loop {
+        readiness.reaches(false).await;
+        stage.send_replace(Stage::Unready);
+        readiness.reaches(true).await;
+        stage.send_replace(Stage::Serving);
     }
 }
 

@@ -21,6 +21,7 @@ mod limits;
 mod offload;
 mod patch;
 mod patch_properties;
+mod readiness;
 mod registration;
 mod renewal;
 mod server;

@@ -1,0 +1,86 @@
+//! Connections of a server that is not ready.
+
+use std::time::Duration;
+
+use lucid_webhook::{Condition, Readiness};
+
+use crate::server::Echo;
+use crate::wire::{Authority, Http1, Http2};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+async fn start(authority: &Authority) -> (Echo, Condition) {
+    let readiness = Readiness::default();
+    let synced = readiness.condition("synced");
+    let echo = Echo::start(authority.server_config(), |server| {
+        server.with_lame_duck(PATIENCE).with_readiness(readiness)
+    });
+    (echo.await, synced)
+}
+
+async fn http1(echo: &Echo, authority: &Authority) -> Http1 {
+    Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_replica_that_loses_readiness_closes_its_connections_and_answers() {
+    let authority = Authority::new();
+    let (echo, synced) = start(&authority).await;
+    synced.set(true);
+    let (mut idle, mut busy, mut fresh) =
+        (http1(&echo, &authority).await, http1(&echo, &authority).await, http1(&echo, &authority).await);
+    let mut http2 = Http2::connect(echo.address, &authority).await.unwrap();
+    for client in [&mut idle, &mut busy] {
+        assert!(!client.post("/", "").await.unwrap().closes(), "ready");
+    }
+    let head = "POST /busy HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 1\r\n\r\n";
+    busy.send(head).await.unwrap();
+    assert_eq!(busy.answer().await.unwrap().status, 100);
+    let (in_flight, mut body) = http2.open("/busy").await.unwrap();
+    assert_eq!(http2.post("/", "").await.unwrap().0, 200, "the one before has come as well");
+
+    synced.set(false);
+    assert!(idle.ends_within(PATIENCE).await, "an idle one has nothing to wait for");
+    busy.send("1").await.unwrap();
+    let answer = busy.answer().await.unwrap();
+    assert!(answer.closes() && answer.body == b"POST /busy 1", "{answer:?}");
+    let answer = fresh.post("/", "first").await.unwrap();
+    assert!(answer.closes() && answer.body == b"POST / first", "{answer:?}");
+    body.send_data("2".into(), true).unwrap();
+    assert_eq!(in_flight.await.unwrap().status(), 200);
+    assert!(http2.ends_within(PATIENCE).await, "GOAWAY");
+}
+
+#[tokio::test]
+async fn a_connection_to_a_replica_that_is_not_ready_serves_one_request() {
+    let authority = Authority::new();
+    let (echo, synced) = start(&authority).await;
+    let mut new = http1(&echo, &authority).await;
+    assert!(new.post("/", "").await.unwrap().closes());
+    let mut new = Http2::connect(echo.address, &authority).await.unwrap();
+    assert_eq!(new.post("/", "a").await.unwrap(), (200, "POST / a".into()));
+    assert!(new.ends_within(PATIENCE).await, "GOAWAY");
+
+    let (mut one, mut two) =
+        (http1(&echo, &authority).await, Http2::connect(echo.address, &authority).await.unwrap());
+    synced.set(true);
+    for _ in 0..2 {
+        assert!(!one.post("/", "").await.unwrap().closes(), "ready again");
+        assert_eq!(two.post("/", "").await.unwrap().0, 200);
+    }
+}
+
+#[tokio::test]
+async fn readiness_lost_at_shutdown_leaves_idle_connections_open() {
+    let authority = Authority::new();
+    let (mut echo, synced) = start(&authority).await;
+    synced.set(true);
+    let (mut idle, mut other) = (http1(&echo, &authority).await, http1(&echo, &authority).await);
+    assert_eq!(idle.post("/", "").await.unwrap().status, 200);
+    assert_eq!(other.post("/", "").await.unwrap().status, 200);
+    echo.leave();
+    synced.set(false);
+    // The first answer that closes its connection shows that the server has heard.
+    while !other.post("/", "").await.unwrap().closes() {}
+    assert!(idle.post("/", "").await.unwrap().closes());
+}
