@@ -10,8 +10,8 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use http::{Request, Response};
 use http_body_util::Full;
+use kube::Client;
 use kube::runtime::events::Recorder;
-use kube::{Client, Config};
 use lucid_webhook::registration::RegistrationError;
 use lucid_webhook::{AdminServer, BindError, Condition, Metrics, Readiness, Router, Server};
 use prometheus_client::registry::Registry;
@@ -23,6 +23,7 @@ use crate::certificates::{CertificatesError, Serving};
 use crate::conversion::{self, Conversion};
 use crate::registration::{self, Register, RegistrationTarget};
 use crate::rights::{self, MissingRights, Needs};
+use crate::watches::Watches;
 
 /// How long registration waits for the process to have something to answer with.
 const SYNC_PATIENCE: Duration = Duration::from_secs(5);
@@ -116,7 +117,9 @@ impl Host {
         let missing_rights = MissingRights::new(&mut registry);
         let certs_metrics = lucid_certs::metrics::Metrics::new(&mut registry);
         let certificates = Serving::new(program, args, certs_metrics).await?;
-        let client = client().await.context(ClientSnafu)?;
+        let watches = Watches::default();
+        watches.register(&mut registry);
+        let client = watches.client().await.context(ClientSnafu)?;
 
         let admin = AdminServer::bind(args.admin_listen);
         let admin = admin.await.context(BindSnafu { variable: "LUCID_ADMIN_LISTEN" })?;
@@ -124,6 +127,7 @@ impl Host {
         let server = server.with_lame_duck(args.lame_duck());
         tracing::info!(webhooks = %server.local_addr(), admin = %admin.local_addr(), "listening");
         let readiness = Readiness::default();
+        tokio::spawn(watches.keep(readiness.condition("watches")));
         let certified = readiness.condition("certificates");
         let serving = readiness.condition("serving");
         tokio::spawn(admin.serve(readiness.clone(), registry));
@@ -283,13 +287,4 @@ async fn register(
         () = certificates => {}
         () = registration::keep(targets) => {}
     }
-}
-
-/// By the kubeconfig or in the cluster, as kubectl finds it.
-async fn client() -> Result<Client, kube::Error> {
-    /// A watch hears at least a bookmark a minute. What is silent for longer is not there any more, though nobody said so.
-    const SILENCE: Duration = Duration::from_mins(5);
-    let mut config = Config::infer().await.map_err(kube::Error::InferConfig)?;
-    config.read_timeout = Some(SILENCE);
-    Client::try_from(config)
 }

@@ -9,6 +9,7 @@ mod conversion;
 mod host;
 mod registration;
 pub mod rights;
+mod watches;
 
 use kube::runtime::events::Reporter;
 

@@ -361,7 +361,9 @@ fn an_auditor_is_found_by_its_image_and_by_the_name_of_its_container() {
 #[test]
 fn an_overlay_finds_the_entries_of_every_layer_and_none_that_was_replaced() {
     let parse = |yaml: &str| Catalogue::parse("auditors.yaml", yaml).unwrap();
-    let base = parse("chain: [{name: a, image: r.test/one}, {name: b, image: r.test/one}, {name: c, image: r.test/two}]");
+    let base = parse(
+        "chain: [{name: a, image: r.test/one}, {name: b, image: r.test/one}, {name: c, image: r.test/two}]",
+    );
     let middle = base.overlay(&parse("chain: [{name: d, image: r.test/one}, {name: a, image: r.test/two}]"));
     let top = middle.overlay(&parse("chain: [{name: c, image: r.test/three}, {name: e, image: r.test/two}]"));
     let list = |catalogue: &Catalogue| {
