@@ -1,5 +1,6 @@
 //! Serving what a source offers, in the order that loses no call
 
+mod clock;
 mod complaints;
 pub(crate) mod live;
 mod run;
@@ -94,6 +95,9 @@ impl Certificates {
     /// It is for the readiness probe, and says whether calls should come here. Failing to read the targets again is no
     /// reason to send them elsewhere: callers have the bundle of before, and no other replica is better off. Liveness
     /// has nothing to do with certificates: a restart mends none.
+    ///
+    /// A certificate that is expired, or not valid yet, is not accepted. When the system clock is set, this is noticed
+    /// within about a second, and the source is asked for another certificate.
     ///
     /// A source that is wrong at start is no error of [`run`](Self::run): a Secret may be mounted, or issued, later. The
     /// log says what is missing. A program that had rather end than wait for long can say so:

@@ -16,6 +16,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     Certificates,
+    clock::Clock,
     complaints::Complaints,
     live::{Retained, TrustedSince},
     swap::{self, Swap},
@@ -34,8 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a source may take to say what it has to offer: what it asked may never answer
 const OFFER_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often it is looked at everything when nothing happens, by a timer that may stand still while the machine is
-/// suspended; what is due is then decided by the wall clock
+/// How often it is looked at everything when nothing happens; what is due is then decided by the wall clock
 const INTERVAL: Duration = Duration::from_mins(1);
 
 /// Between two looks, however much happens
@@ -90,6 +90,7 @@ pub(super) struct Run<S> {
     complaints: Complaints,
     failures: u32,
     heartbeat: Option<SystemTime>,
+    pub(super) clock: Clock,
 }
 
 impl<S: CertificateSource> Run<S> {
@@ -122,17 +123,24 @@ impl<S: CertificateSource> Run<S> {
             complaints: Complaints::default(),
             failures: 0,
             heartbeat: None,
+            clock: Clock::default(),
         }
     }
 
     pub(super) async fn forever(&mut self) {
         loop {
-            let wait = self.round().await.max(MIN_PAUSE);
+            let begin = self.clock.now();
+            let wait = self.round(begin.wall).await.max(MIN_PAUSE);
             let earliest = tokio::time::Instant::now() + MIN_PAUSE;
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = self.source.changed() => {}
                 Some(()) = self.changes.next() => {}
+                now = self.clock.stepped(begin) => {
+                    info!("the system clock was set");
+                    // Before the next look, which may take long.
+                    self.judge(now.wall);
+                }
             }
             // Many changes at once are one.
             tokio::time::sleep_until(earliest).await;
@@ -141,8 +149,7 @@ impl<S: CertificateSource> Run<S> {
     }
 
     /// Looks at everything and does what is due. Returns when to look again.
-    async fn round(&mut self) -> Duration {
-        let now = SystemTime::now();
+    async fn round(&mut self, now: SystemTime) -> Duration {
         // Before the source is asked: what it reads of its own is then not older than this.
         let before = self.read().await;
         // What was taken away since, and what we now put back, API servers have to hear of again.
