@@ -208,9 +208,23 @@ impl Operator {
     ///
     /// As when it was started.
     pub async fn restart(&mut self) -> Result<(), Error> {
-        self.kill();
-        self.spawn()?;
+        self.respawn()?;
         self.ready().await
+    }
+
+    /// As [`Operator::restart`], without waiting.
+    ///
+    /// # Errors
+    ///
+    /// When there is no program to start.
+    pub fn respawn(&mut self) -> Result<(), Error> {
+        self.kill();
+        self.spawn()
+    }
+
+    /// Returns true once its process has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.process.as_mut().is_none_or(|process| process.ended().is_some())
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod api_server;
 mod drift;
+mod faults;
 mod hostile;
 mod replica;
 mod rotation;
@@ -29,6 +30,8 @@ pub(crate) enum Task {
     Swaps(swaps::Swaps),
     /// Slow, many and malformed connections to the webhooks, the admin port and the verifier: how many calls fail.
     Hostile(hostile::Hostile),
+    /// Faults of one of three replicas of the operator under load: how many calls fail, and whether a record is lost.
+    Faults(faults::Faults),
     /// Each of them for some seconds, as `cargo xtask test` does.
     Quick,
 }
@@ -39,6 +42,7 @@ pub(crate) fn run(task: &Task) -> Result<(), Error> {
         Task::Drift(drift) => drift::run(drift),
         Task::Swaps(swaps) => swaps::run(swaps),
         Task::Hostile(hostile) => hostile::run(hostile),
+        Task::Faults(faults) => faults::run(faults),
         Task::Quick => quick(),
     }
 }
@@ -48,7 +52,8 @@ pub(crate) fn quick() -> Result<(), Error> {
     rotation::run(&rotation::Rotation::QUICK)?;
     drift::run(&drift::Drift::QUICK)?;
     swaps::Swaps::QUICK.iter().try_for_each(swaps::run)?;
-    hostile::run(&hostile::Hostile::QUICK)
+    hostile::run(&hostile::Hostile::QUICK)?;
+    faults::run(&faults::Faults::QUICK)
 }
 
 /// Versions of what the figures depend on.

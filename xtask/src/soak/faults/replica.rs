@@ -1,0 +1,98 @@
+//! A replica of the operator with its own disk, log, and link to the API server.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lucid_e2e::{Error, Operator};
+use lucid_testbed::Cluster;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::disk::Disk;
+use super::relay::{Endpoint, Link};
+use super::{address, output};
+
+pub(super) const NAMES: [&str; 3] = ["lucid-operator-1", "lucid-operator-2", "lucid-operator-3"];
+
+pub(super) struct Replica {
+    pub(super) operator: Operator,
+    pub(super) disk: Disk,
+    pub(super) link: Link,
+    /// File with the key that verifies the log.
+    vkey: PathBuf,
+}
+
+impl Replica {
+    /// Starts it, with the webhooks registered by `url` or else by Service, and waits until it is ready.
+    pub(super) async fn start(
+        cluster: &Cluster,
+        number: usize,
+        program: &Path,
+        validator: &Path,
+        url: Option<&str>,
+    ) -> Result<Self, Error> {
+        let name = *NAMES.get(number).ok_or("there is no such replica")?;
+        let folder = cluster.folder().join(name);
+        let disk = Disk::create(folder.clone())?;
+        let (key, vkey) = (folder.join("decisions.key"), folder.join("decisions.vkey"));
+        let origin = format!("lucid.computing/soak/{name}");
+        let path = key.display().to_string();
+        let (is_made, text) = output(validator, &["audit", "key", "--origin", &origin, "--out", &path])?;
+        if !is_made {
+            return Err(text.into());
+        }
+        fs::write(&vkey, text)?;
+
+        let server = address(cluster.server())?;
+        let link = Link::start(cluster.host_address(), server).await?;
+        let (before, after) = (
+            format!("server: {}", cluster.server()),
+            format!("server: https://{}\n    tls-server-name: {}", link.address, server.ip()),
+        );
+        let kubeconfig = folder.join("kubeconfig");
+        fs::write(&kubeconfig, cluster.kubeconfig().replace(&before, &after))?;
+
+        let mut builder = Operator::builder(cluster).authenticated().named(name).kubeconfig(kubeconfig);
+        for (variable, value) in [
+            ("LUCID_ADMISSION_MODE", "enforce"),
+            ("LUCID_CHAIN", "alpha,beta"),
+            ("LUCID_DECISION_LOG", &disk.log().display().to_string()),
+            ("LUCID_DECISION_LOG_KEY", &path),
+            ("LUCID_DECISION_LOG_ORIGIN", &origin),
+            ("LUCID_DECISION_LOG_ON_FAILURE", "deny"),
+            ("LUCID_LAME_DUCK_SECONDS", "10"),
+        ] {
+            builder = builder.env(variable, value);
+        }
+        builder = match url {
+            Some(url) => builder.env("LUCID_WEBHOOK_URL", url),
+            None => builder.by_service(),
+        };
+        let operator = builder.command([program]).start().await?;
+        Ok(Self { operator, disk, link, vkey })
+    }
+
+    pub(super) fn endpoint(&self) -> Result<Endpoint, Error> {
+        Ok(Endpoint::new(address(&self.operator.url())?, self.operator.admin_url("/readyz")))
+    }
+
+    pub(super) fn signal(&self, signal: Signal) -> Result<(), Error> {
+        let pid = self.operator.pid().ok_or("the replica does not run")?;
+        let pid = Pid::from_raw(pid.try_into()?).ok_or("no pid")?;
+        Ok(kill_process(pid, signal)?)
+    }
+
+    /// Waits until its process has ended, and starts the next one.
+    pub(super) async fn succeed(&mut self, patience: Duration) -> Result<(), Error> {
+        let ended = super::until(patience, || self.operator.has_ended()).await;
+        ended.ok_or("the replica does not end")?;
+        self.operator.respawn()
+    }
+
+    /// Output of `audit verify` unless the log is intact.
+    pub(super) fn verify(&self, validator: &Path) -> Result<Option<String>, Error> {
+        let (log, key) = (self.disk.log().display().to_string(), self.vkey.display().to_string());
+        let (is_intact, text) = output(validator, &["audit", "verify", &log, "--key", &key])?;
+        Ok((!is_intact).then_some(text))
+    }
+}
