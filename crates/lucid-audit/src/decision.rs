@@ -74,6 +74,9 @@ pub struct Decision {
     /// Exemptions that kept something from being found wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exemptions: Vec<String>,
+    /// Identifier of the settings under which the chain was planned.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub generation: String,
     /// The auditors of the pod's chain, by container name, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chain: Vec<String>,
@@ -114,6 +117,7 @@ impl Decision {
             message: String::new(),
             findings: Vec::new(),
             exemptions: Vec::new(),
+            generation: String::new(),
             chain: Vec::new(),
             images: Vec::new(),
             warnings: Vec::new(),
@@ -137,6 +141,7 @@ impl Decision {
             (&mut self.user, LONGEST_USER),
             (&mut self.mode, 16),
             (&mut self.ticket, 64),
+            (&mut self.generation, 16),
         ] {
             *text = cut_text(text, longest, &mut cut);
         }
@@ -306,8 +311,9 @@ mod tests {
     /// A decision with `text` in each field and `items` of them in each list.
     fn decision(text: &str, items: usize) -> Decision {
         let mut decision = Decision::new(text, text);
-        let Decision { operation, kind, namespace, name, user, mode, ticket, message, .. } = &mut decision;
-        for field in [operation, kind, namespace, name, user, mode, ticket, message] {
+        let Decision { operation, kind, namespace, name, user, mode, ticket, generation, message, .. } =
+            &mut decision;
+        for field in [operation, kind, namespace, name, user, mode, ticket, generation, message] {
             text.clone_into(field);
         }
         let Decision { warnings, findings, exemptions, chain, .. } = &mut decision;

@@ -10,6 +10,7 @@
 //!   tile/0/000, tile/0/001.p/17, …        the tree
 //!   tile/entries/000, …                   the records once more, as its leaves
 //!   lock                                  taken by the process that writes
+//!   reserve                               for a moment: the room that a full log needs before it takes records again
 //! ```
 //!
 //! A line is `{"seq":7,"prev":"9f86d0…","time":…}`: the record's place in the log, from 0; the leaf hash of the line before,
@@ -30,6 +31,8 @@ pub const COSIGNED: &str = "checkpoint.cosigned";
 pub const VKEY: &str = "vkey";
 /// The file that the writing process has locked.
 pub const LOCK: &str = "lock";
+/// The file that tells whether there is room again.
+pub(crate) const RESERVE: &str = "reserve";
 /// The folder of the records.
 pub const SEGMENTS: &str = "segments";
 /// The folder of the tree.

@@ -18,10 +18,10 @@ use prometheus_client::registry::Registry;
 /// | `audit_size` | | how many records the log has |
 /// | `audit_sealed_size` | | how many of them the checkpoint covers |
 /// | `audit_cosigned_size` | | how many of them a checkpoint covers that a witness has cosigned |
-/// | `audit_failures_total` | kind | what could not be done: decisions that are not in the log, by why (`full`, `write`, `sync`, `broken`, `closed`, `unfit`, `late`, `unavailable`, `budget`), and `seal` |
+/// | `audit_failures_total` | kind | what could not be done: decisions that are not in the log, by why (`full`, `write`, `sync`, `lost`, `closed`, `unfit`, `late`, `unavailable`, `budget`), and `seal` |
 /// | `audit_state` | state | 1 for the state in which the log is, 0 for the others |
 ///
-/// States are `off` (there is no log), `ok`, `failing` (the latest record could not be kept), `unsealed` (records are kept, but
+/// States are `off` (there is no log), `ok`, `failing` (records cannot be kept), `unsealed` (records are kept, but
 /// could not be sealed when that was tried last) and `unavailable` (the log could not be opened). A [`Default`] one counts without being registered anywhere.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -47,7 +47,7 @@ struct StateLabels {
 }
 
 const FAILURES: [&str; 10] =
-    ["full", "write", "sync", "broken", "closed", "unfit", "late", "unavailable", "budget", "seal"];
+    ["full", "write", "sync", "lost", "closed", "unfit", "late", "unavailable", "budget", "seal"];
 const STATES: [&str; 5] = ["off", "ok", "failing", "unsealed", "unavailable"];
 
 impl Default for Metrics {

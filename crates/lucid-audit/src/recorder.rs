@@ -1,6 +1,7 @@
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use snafu::Snafu;
@@ -10,7 +11,7 @@ use tokio::time::{self, Instant};
 use crate::anchor::Anchor;
 use crate::budget::{self, Budget};
 use crate::decision::Decision;
-use crate::log::{AppendError, Log, LogStatus, Pending};
+use crate::log::{AppendError, Log, LogStatus, OpenError, Options, Pending};
 use crate::metrics::Metrics;
 use crate::ring::{Entry, Ring};
 
@@ -124,7 +125,10 @@ const MOST_UNAUTHENTICATED: usize = 256;
 #[derive(Debug)]
 pub struct Recorder {
     ring: Ring,
-    sink: Sink,
+    log: OnceLock<Box<Log>>,
+    /// Why there is no log yet.
+    unavailable: Option<String>,
+    ready: Arc<watch::Sender<bool>>,
     on_failure: OnFailure,
     patience: Duration,
     metrics: Metrics,
@@ -135,13 +139,6 @@ pub struct Recorder {
 /// Why a decision is not known to be in the log, and whether it may come to be.
 type Failure = (RecordError, Option<Pending>);
 
-#[derive(Debug)]
-enum Sink {
-    None,
-    Log(Box<Log>),
-    Unavailable { reason: String },
-}
-
 impl Recorder {
     /// Keeps the latest `capacity` decisions of authenticated callers in memory, and as many of others, each of at most
     /// [`LONGEST_DECISION`](crate::LONGEST_DECISION) bytes.
@@ -149,7 +146,9 @@ impl Recorder {
     pub fn new(capacity: usize) -> Self {
         Self {
             ring: Ring::new(capacity),
-            sink: Sink::None,
+            log: OnceLock::new(),
+            unavailable: None,
+            ready: Arc::new(watch::Sender::new(true)),
             on_failure: OnFailure::default(),
             patience: Duration::from_secs(1),
             metrics: Metrics::default(),
@@ -161,15 +160,39 @@ impl Recorder {
     /// Also keeps each in a log.
     #[must_use]
     pub fn with_log(mut self, log: Log) -> Self {
-        self.sink = Sink::Log(Box::new(log));
+        log.report_to(Arc::clone(&self.ready));
+        self.log = OnceLock::from(Box::new(log));
         self
     }
 
-    /// There should be a log, but there is none, for this reason: no decision can be kept as it should.
+    /// There should be a log, but there is none, for this reason: no decision can be kept as it should, until
+    /// [`Self::open_log`] succeeds.
     #[must_use]
     pub fn with_unavailable_log(mut self, reason: impl Into<String>) -> Self {
-        self.sink = Sink::Unavailable { reason: reason.into() };
-        self.tell()
+        self.log = OnceLock::new();
+        self.unavailable = Some(reason.into());
+        self.ready.send_replace(false);
+        self.tell();
+        self
+    }
+
+    /// Opens the log in `directory`, and keeps each decision there from now on. Blocks for as long as the disk takes.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be opened. After an error that [is transient](OpenError::is_transient) the next attempt may succeed.
+    pub fn open_log(&self, directory: &Path, options: Options) -> Result<(), OpenError> {
+        match Log::open(directory, options) {
+            Ok(log) => {
+                let log = self.log.get_or_init(|| Box::new(log));
+                log.report_to(Arc::clone(&self.ready));
+                Ok(())
+            }
+            Err(error) => {
+                self.tell();
+                Err(error)
+            }
+        }
     }
 
     /// What becomes of a decision that the log does not take; [`OnFailure::Deny`] otherwise.
@@ -198,15 +221,22 @@ impl Recorder {
     #[must_use]
     pub fn metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = metrics;
-        self.tell()
+        self.tell();
+        self
     }
 
     /// The state of a log that is there is told by the log itself.
-    fn tell(self) -> Self {
-        if let Sink::Unavailable { .. } = self.sink {
+    fn tell(&self) {
+        if self.unavailable.is_some() && self.log.get().is_none() {
             self.metrics.state("unavailable");
         }
-        self
+    }
+
+    /// Follows whether decisions can be recorded, for a probe of readiness. `None` when that never makes [`Self::record`] fail:
+    /// the policy is [`OnFailure::ServeAndAlarm`].
+    #[must_use]
+    pub fn ready(&self) -> Option<watch::Receiver<bool>> {
+        (self.on_failure == OnFailure::Deny).then(|| self.ready.subscribe())
     }
 
     /// Records a decision, and returns where it is in the log, if there is one, when it is kept there.
@@ -258,7 +288,7 @@ impl Recorder {
     pub fn overrule(&self, unrecorded: Unrecorded) {
         let Unrecorded { decision, pending, .. } = unrecorded;
         let decision = Box::new(decision.bounded());
-        if let (Some(pending), Sink::Log(log)) = (pending, &self.sink) {
+        if let (Some(pending), Some(log)) = (pending, self.log()) {
             // As it is written: with a number in it.
             let written = Decision { overrules: Some(u64::MAX), ..(*decision).clone() };
             let is_written = log.replace(pending, decision.clone());
@@ -296,10 +326,7 @@ impl Recorder {
     /// The log, if there is one that can be written to.
     #[must_use]
     pub fn log(&self) -> Option<&Log> {
-        match &self.sink {
-            Sink::Log(log) => Some(log),
-            Sink::None | Sink::Unavailable { .. } => None,
-        }
+        self.log.get().map(Box::as_ref)
     }
 
     /// How the log is, for who watches it; none without one.
@@ -308,32 +335,38 @@ impl Recorder {
     ///
     /// When there should be a log: why there is none.
     pub fn log_status(&self) -> Result<Option<LogStatus>, &str> {
-        match &self.sink {
-            Sink::None => Ok(None),
-            Sink::Log(log) => Ok(Some(log.status())),
-            Sink::Unavailable { reason } => Err(reason),
+        match (self.log(), &self.unavailable) {
+            (Some(log), _) => Ok(Some(log.status())),
+            (None, Some(reason)) => Err(reason),
+            (None, None) => Ok(None),
         }
     }
 
     /// Writes and seals what was recorded, and closes the log. Blocks for as long as the disk takes.
     pub fn close(&self) {
-        if let Sink::Log(log) = &self.sink {
+        if let Some(log) = self.log() {
             log.close();
         }
     }
 
     async fn append(&self, decision: &Decision, patience: Duration) -> Result<Option<Anchor>, Failure> {
-        let log = match &self.sink {
-            Sink::None => return Ok(None),
-            Sink::Unavailable { reason } => {
+        let log = match (self.log(), &self.unavailable) {
+            (Some(log), _) => log,
+            (None, Some(reason)) => {
                 return Err((RecordError::Unavailable { reason: reason.clone() }, None));
             }
-            Sink::Log(log) => log,
+            (None, None) => return Ok(None),
         };
         let record = decision.to_record();
         let record = record.map_err(|error| (RecordError::Json { reason: error.to_string() }, None))?;
         let appended = |source| (RecordError::Append { source }, None);
         let late = |pending| (RecordError::Late { patience }, pending);
+        let is_late = || {
+            // A caller with less time says nothing of the disk.
+            if patience == self.patience {
+                log.is_late(patience);
+            }
+        };
         let deadline = Instant::now() + patience;
         let _place = if decision.authenticated {
             None
@@ -346,10 +379,14 @@ impl Recorder {
         };
         // What does not get into the queue in time is not in it.
         let put = time::timeout_at(deadline, log.put(record)).await;
+        let put = put.inspect_err(|_| is_late());
         let mut pending = put.map_err(|_| late(None))?.map_err(appended)?;
         match time::timeout_at(deadline, pending.kept()).await {
             Ok(kept) => kept.map(Some).map_err(appended),
-            Err(_) => Err(late(Some(pending))),
+            Err(_) => {
+                is_late();
+                Err(late(Some(pending)))
+            }
         }
     }
 }

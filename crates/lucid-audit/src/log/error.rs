@@ -189,6 +189,19 @@ impl OpenError {
         )
     }
 
+    /// Whether the same attempt may succeed later: another process holds the log, or the disk is full or out of reach.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Locked { .. } | Self::Begin { .. } => true,
+            // The others are files that hold something else.
+            Self::Io { source, .. } => {
+                !matches!(source.kind(), io::ErrorKind::InvalidData | io::ErrorKind::Other)
+            }
+            _ => false,
+        }
+    }
+
     /// Whether [`Options::adopt`](super::Options::adopt) is what asks for what is refused here.
     #[must_use]
     pub const fn needs_adoption(&self) -> bool {
@@ -201,7 +214,7 @@ impl OpenError {
 #[snafu(visibility(pub(super)))]
 #[non_exhaustive]
 pub enum AppendError {
-    /// There is no room on the disk. Records are kept again as soon as there is.
+    /// There is no room on the disk. Records are kept again when there is room for 1 MiB.
     #[snafu(display("the disk is full: {source}"))]
     Full {
         /// What the system said.
@@ -219,10 +232,16 @@ pub enum AppendError {
         /// What the system said.
         source: Arc<io::Error>,
     },
-    /// What was written halfway could not be taken back. Nothing is written any more until the log is opened again.
-    #[snafu(display("the log cannot be written to any more: {reason}"))]
-    Broken {
-        /// What happened.
+    /// The log was deleted or replaced, or its volume is gone. Records are kept again when the log is back, as on a volume that
+    /// returns; a log in its place is opened by the next process.
+    #[snafu(display(
+        "the log in {} is not as this process left it: {reason}; restore it, or restart the process",
+        directory.display()
+    ))]
+    Lost {
+        /// The log.
+        directory: PathBuf,
+        /// What is there instead.
         reason: String,
     },
     /// The log was closed.
@@ -245,7 +264,7 @@ impl AppendError {
             Self::Full { .. } => "full",
             Self::Write { .. } => "write",
             Self::Sync { .. } => "sync",
-            Self::Broken { .. } => "broken",
+            Self::Lost { .. } => "lost",
             Self::Closed => "closed",
             Self::Unfit { .. } => "unfit",
         }

@@ -2,8 +2,8 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 pub(super) use crate::read::text as read;
 
@@ -18,21 +18,60 @@ pub(super) fn options() -> OpenOptions {
     options
 }
 
+/// The path of an open file, and its identity. While the file is open, no other file has that identity.
+#[derive(Debug)]
+pub(super) struct Place {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl Place {
+    pub(super) fn of(file: &File, path: PathBuf) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        Ok(Self { path, device: metadata.dev(), inode: metadata.ino() })
+    }
+
+    /// Fails when the path leads to another file or to none.
+    pub(super) fn check(&self) -> io::Result<()> {
+        let problem = |problem: String| {
+            io::Error::new(io::ErrorKind::NotFound, format!("{}: {problem}", self.path.display()))
+        };
+        let found = fs::metadata(&self.path).map_err(|error| problem(error.to_string()))?;
+        if (found.dev(), found.ino()) == (self.device, self.inode) {
+            Ok(())
+        } else {
+            Err(problem("another file has taken its place".to_owned()))
+        }
+    }
+}
+
+/// Writes `bytes` to a file of its own, brings them to the disk, and removes the file.
+pub(super) fn try_out(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = create_anew(path)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    let removed = fs::remove_file(path);
+    written.and(removed)
+}
+
+/// Creates a file, in place of one that was left by a process that was killed.
+fn create_anew(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => options().write(true).create_new(true).open(path),
+    }
+}
+
 /// Puts a file in place of what is there, if anything.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".tmp");
     let temporary = Path::new(&temporary);
     let folder = path.parent().unwrap_or(Path::new("."));
-    let create = || match fs::remove_file(temporary) {
-        // Left by a process that was killed.
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => options().write(true).create_new(true).open(temporary),
-    };
-    let mut file = match create() {
+    let mut file = match create_anew(temporary) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             create_folder(folder)?;
-            create()?
+            create_anew(temporary)?
         }
         file => file?,
     };

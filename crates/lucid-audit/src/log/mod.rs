@@ -17,9 +17,11 @@ use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use snafu::{OptionExt, ResultExt, ensure};
+use tokio::sync::watch;
 
 use crate::anchor::Anchor;
 use crate::decision::Decision;
@@ -36,6 +38,7 @@ pub use recover::origin;
 
 use cosign::Witnesses;
 use error::{BeginSnafu, IoSnafu, LockedSnafu, NotADirectorySnafu};
+use files::Place;
 use queue::Queue;
 use recover::End;
 use sealer::{Durable, Sealer};
@@ -54,8 +57,13 @@ pub struct Log {
     status: Arc<Status>,
     seal: Option<Seal>,
     threads: Mutex<Option<Threads>>,
-    /// Nobody else writes while this is open.
-    lock: File,
+}
+
+/// Keeps other processes from writing.
+#[derive(Debug)]
+struct Lock {
+    file: File,
+    place: Place,
 }
 
 #[derive(Debug)]
@@ -67,7 +75,7 @@ struct Seal {
 
 #[derive(Debug)]
 struct Threads {
-    writer: JoinHandle<()>,
+    writer: JoinHandle<File>,
     sealer: Option<JoinHandle<()>>,
 }
 
@@ -83,7 +91,7 @@ pub struct LogStatus {
     pub sealed_size: u64,
     /// How many records the latest checkpoint covers that a witness has cosigned.
     pub cosigned_size: u64,
-    /// Why the latest record could not be kept, if so.
+    /// Why records cannot be kept, if so.
     pub failure: Option<String>,
     /// Why what is kept could not be sealed when that was tried last, if so.
     pub seal_failure: Option<String>,
@@ -106,6 +114,8 @@ impl Log {
         let segments = directory.join(layout::SEGMENTS);
         files::create_folder(&segments).context(IoSnafu { what: "make", path: &segments })?;
         let lock = lock(directory)?;
+        // Left by a process that was killed.
+        let _ = std::fs::remove_file(directory.join(layout::RESERVE));
         let end = recover::end(directory)?;
         let sealed = match &options.key {
             Some(key) => Some(recover::seal(directory, key, options.adopt, &end)?),
@@ -118,7 +128,7 @@ impl Log {
             witnesses: Witnesses::new(directory, &options),
         });
 
-        let writer = Self::writer(directory, &options, &end, &status, seal.as_ref())?;
+        let writer = Self::writer(directory, &options, lock, &end, &status, seal.as_ref())?;
         let change = sealed.as_ref().and_then(|sealed| sealed.change.clone());
         let writer = Self::begin(directory, writer, &end, change, seal.as_ref())?;
         let sealer = match (options.key.clone(), sealed, &seal) {
@@ -141,20 +151,20 @@ impl Log {
         };
 
         let queue = Arc::new(Queue::new());
-        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
-            let thread = thread::Builder::new().name(name.to_owned()).spawn(run);
-            thread.context(IoSnafu { what: "start a thread for", path: directory })
-        };
-        let sealer = sealer.map(|sealer| spawn("audit-seal", Box::new(move || sealer.run()))).transpose()?;
+        let thread = |name: &str| thread::Builder::new().name(name.to_owned());
+        let spawn = IoSnafu { what: "start a thread for", path: directory };
+        let sealer = sealer.map(|sealer| thread("audit-seal").spawn(move || sealer.run())).transpose();
+        let sealer = sealer.context(spawn)?;
         let incoming = Arc::clone(&queue);
-        let writer = spawn("audit-write", Box::new(move || writer.run(&incoming)))?;
+        let writer = thread("audit-write").spawn(move || writer.run(&incoming)).context(spawn)?;
         let threads = Mutex::new(Some(Threads { writer, sealer }));
-        Ok(Self { directory: directory.to_owned(), queue, status, seal, threads, lock })
+        Ok(Self { directory: directory.to_owned(), queue, status, seal, threads })
     }
 
     fn writer(
         directory: &Path,
         options: &Options,
+        lock: Lock,
         end: &End,
         status: &Arc<Status>,
         seal: Option<&Seal>,
@@ -171,7 +181,7 @@ impl Log {
         let segment = segment.map(|segment| segment.with_faults(options.faults.clone()));
         let durable = seal.map(|seal| Arc::clone(&seal.durable));
         let status = Arc::clone(status);
-        Ok(Writer::new(directory, options.clone(), status, durable, segment, (end.size, end.prev)))
+        Ok(Writer::new(directory, options.clone(), lock, status, durable, segment, (end.size, end.prev)))
     }
 
     /// Records what was found.
@@ -204,7 +214,7 @@ impl Log {
         let seal = |sealer: &mut Sealer| {
             // First what was sealed before, if anything: tiles without a checkpoint would mean that it is gone.
             let sealed = if signed { Ok(()) } else { sealer.sign().and_then(|()| sealer.seal_all()) };
-            let error = sealed.map_err(std::io::Error::other);
+            let error = sealed.map_err(sealer::SealError::into_io);
             error.context(IoSnafu { what: "seal the log in", path: directory })
         };
         // With another key's name beside it a checkpoint could not be told from one of somebody else.
@@ -237,6 +247,20 @@ impl Log {
     /// decision, which says so. Returns whether that may be.
     pub(crate) fn replace(&self, pending: Pending, decision: Box<Decision>) -> bool {
         self.queue.replace(pending, decision)
+    }
+
+    /// From now on `ready` is true while records are taken.
+    pub(crate) fn report_to(&self, ready: Arc<watch::Sender<bool>>) {
+        self.status.report_to(ready);
+    }
+
+    /// The disk has taken longer for a record than `patience`: records cannot be kept until one is, or until a probe succeeds.
+    pub(crate) fn is_late(&self, patience: Duration) {
+        let failure = format!("the disk took longer than {} ms", patience.as_millis());
+        if self.status.failed(failure) {
+            tracing::error!("the log in {} takes no records: the disk is late", self.directory.display());
+        }
+        self.queue.wake();
     }
 
     /// Number of bytes that a record of `length` bytes takes on the disk at most.
@@ -287,8 +311,8 @@ impl Log {
         self.queue.close();
         let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(Threads { writer, sealer }) = threads else { return };
-        // A thread that panicked has said so.
-        let _ = writer.join();
+        // A thread that panicked has said so, and has let go of the lock.
+        let lock = writer.join();
         if let Some(seal) = &self.seal {
             seal.durable.close();
         }
@@ -296,7 +320,9 @@ impl Log {
             let _ = sealer.join();
         }
         // Closing the file is not enough: a child process that was just forked has it too.
-        if let Err(error) = self.lock.unlock() {
+        if let Ok(lock) = lock
+            && let Err(error) = lock.unlock()
+        {
             tracing::warn!(%error, "failed to unlock the log");
         }
     }
@@ -308,7 +334,7 @@ impl Drop for Log {
     }
 }
 
-fn lock(directory: &Path) -> Result<File, OpenError> {
+fn lock(directory: &Path) -> Result<Lock, OpenError> {
     let path = directory.join(layout::LOCK);
     if path.exists() {
         read::open(&path).context(IoSnafu { what: "open", path: &path })?;
@@ -316,7 +342,10 @@ fn lock(directory: &Path) -> Result<File, OpenError> {
     let file = files::options().create(true).append(true).open(&path);
     let file = file.context(IoSnafu { what: "open", path: &path })?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => {
+            let place = Place::of(&file, path.clone()).context(IoSnafu { what: "lock", path })?;
+            Ok(Lock { file, place })
+        }
         Err(TryLockError::WouldBlock) => LockedSnafu { directory }.fail(),
         Err(TryLockError::Error(error)) => Err(error).context(IoSnafu { what: "lock", path }),
     }

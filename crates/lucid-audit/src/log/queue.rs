@@ -27,6 +27,8 @@ struct State {
     waiting: VecDeque<Item>,
     /// How many records came.
     count: u64,
+    /// The one that takes out has something else to do.
+    woken: bool,
     closed: bool,
 }
 
@@ -141,11 +143,17 @@ impl Queue {
         place.is_none()
     }
 
-    /// Takes out up to `most` records, in order. Waits until there is one, or up to `patience`, when there may be none. `None`
-    /// when it is closed and all are out.
+    /// Lets [`Self::take`] return, with or without records.
+    pub(super) fn wake(&self) {
+        self.lock().woken = true;
+        self.changed.notify_one();
+    }
+
+    /// Takes out up to `most` records, in order. Waits until there is one, or up to `patience` or until it is woken, when there
+    /// may be none. `None` when it is closed and all are out.
     pub(super) fn take(&self, most: usize, patience: Option<Duration>) -> Option<Vec<Waiting>> {
         let state = self.lock();
-        let idle = |state: &mut State| state.waiting.is_empty() && !state.closed;
+        let idle = |state: &mut State| state.waiting.is_empty() && !state.closed && !state.woken;
         let mut state = match patience {
             None => self.changed.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner),
             Some(patience) => {
@@ -153,6 +161,7 @@ impl Queue {
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }
         };
+        state.woken = false;
         if state.closed && state.waiting.is_empty() {
             return None;
         }
@@ -290,5 +299,26 @@ mod tests {
         recorder.close();
         let expected = [("late", None), ("late", Some(0)), ("after", None)];
         assert_eq!(decisions(folder.path()), expected.map(|(uid, of)| (uid.to_owned(), true, of)));
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_hangs_is_a_failure_until_it_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options::new();
+        let faults = options.faults.clone();
+        let recorder = Recorder::new(10).patience(Duration::from_millis(20));
+        let recorder = recorder.with_log(Log::open(folder.path(), options).unwrap());
+        let mut ready = recorder.ready().unwrap();
+        faults.hold.store(true, SeqCst);
+        recorder.record_within(decision("hurried", true), Duration::from_millis(1)).await.unwrap_err();
+        assert!(*ready.borrow(), "a caller with less time says nothing of the disk");
+        recorder.record(decision("late", true)).await.unwrap_err();
+        assert!(!*ready.borrow());
+        assert_eq!(
+            recorder.log_status().unwrap().unwrap().failure.unwrap(),
+            "the disk took longer than 20 ms"
+        );
+        faults.hold.store(false, SeqCst);
+        tokio::time::timeout(Duration::from_mins(1), ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
     }
 }

@@ -32,13 +32,27 @@ pub(super) struct End {
     pub(super) torn: u64,
     /// Leaf hashes of the last segment, and where its lines begin.
     leaves: Vec<(u64, Hash)>,
+    /// The leaf hash of the last record before that segment.
+    before: Hash,
+}
+
+impl End {
+    /// The leaf hash of the last of the first `size` records; `None` when there are fewer, or it is in an earlier segment.
+    pub(super) fn hash(&self, size: u64) -> Option<Hash> {
+        let first = self.segment.map_or(0, |(first, _)| first);
+        match usize::try_from(size.checked_sub(first)?).ok()?.checked_sub(1) {
+            None => Some(self.before),
+            Some(index) => self.leaves.get(index).map(|(_, leaf)| *leaf),
+        }
+    }
 }
 
 /// Reads the end of the records.
 pub(super) fn end(directory: &Path) -> Result<End, OpenError> {
     let path = directory.join(layout::SEGMENTS);
     let segments = lines::segments(directory).context(IoSnafu { what: "list", path })?;
-    let mut end = End { size: 0, prev: Hash::ZERO, segment: None, torn: 0, leaves: Vec::new() };
+    let mut end =
+        End { size: 0, prev: Hash::ZERO, segment: None, torn: 0, leaves: Vec::new(), before: Hash::ZERO };
     let Some((&last, before)) = segments.split_last() else { return Ok(end) };
     if let Some(first) = before.first() {
         ensure!(*first == 0, SegmentSnafu { directory, seq: 0_u64 });
@@ -55,11 +69,11 @@ pub(super) fn end(directory: &Path) -> Result<End, OpenError> {
         let whole = scan(directory, first, None)?;
         let next = first + whole.leaves.len() as u64;
         ensure!(whole.torn == 0 && next == last, SegmentSnafu { directory, seq: next });
-        end.prev = whole.leaves.last().map_or(Hash::ZERO, |(_, leaf)| *leaf);
+        end.before = whole.leaves.last().map_or(Hash::ZERO, |(_, leaf)| *leaf);
     }
-    let scanned = scan(directory, last, Some(end.prev))?;
+    let scanned = scan(directory, last, Some(end.before))?;
     end.size = last + scanned.leaves.len() as u64;
-    end.prev = scanned.leaves.last().map_or(end.prev, |(_, leaf)| *leaf);
+    end.prev = scanned.leaves.last().map_or(end.before, |(_, leaf)| *leaf);
     end.segment = Some((last, scanned.length));
     end.torn = scanned.torn;
     end.leaves = scanned.leaves;

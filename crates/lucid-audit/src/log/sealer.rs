@@ -92,6 +92,16 @@ pub(super) enum SealError {
     Checkpoint { source: CheckpointError },
 }
 
+impl SealError {
+    /// Turns it into an error of the system, of the same kind.
+    pub(super) fn into_io(self) -> io::Error {
+        match &self {
+            Self::Io { source, .. } => io::Error::new(source.kind(), self),
+            _ => io::Error::other(self),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Sealer {
     pub(super) directory: PathBuf,

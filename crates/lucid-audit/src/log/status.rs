@@ -1,8 +1,8 @@
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
 
 use crate::metrics::{Metrics, gauge};
-
-use super::error::AppendError;
 
 /// How a log is, for who watches it.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ struct Now {
     size: u64,
     failure: Option<String>,
     seal_failure: Option<String>,
+    /// Follows whether records are taken.
+    ready: Option<Arc<watch::Sender<bool>>>,
 }
 
 impl Status {
@@ -32,10 +34,30 @@ impl Status {
         self.tell(&now);
     }
 
-    pub(super) fn failed(&self, error: &AppendError) {
+    /// Returns false when that is known.
+    pub(super) fn failed(&self, failure: String) -> bool {
         let mut now = self.lock();
-        now.failure = Some(error.to_string());
+        let is_new = now.failure.as_ref() != Some(&failure);
+        now.failure = Some(failure);
         self.tell(&now);
+        is_new
+    }
+
+    pub(super) fn recovered(&self) {
+        let mut now = self.lock();
+        now.failure = None;
+        self.tell(&now);
+    }
+
+    /// From now on `ready` is true while records are taken.
+    pub(super) fn report_to(&self, ready: Arc<watch::Sender<bool>>) {
+        let mut now = self.lock();
+        now.ready = Some(ready);
+        self.tell(&now);
+    }
+
+    pub(super) fn is_failing(&self) -> bool {
+        self.lock().failure.is_some()
     }
 
     /// Why it is not, or that it is again.
@@ -65,6 +87,10 @@ impl Status {
             Now { seal_failure: Some(_), .. } => "unsealed",
             _ => "ok",
         });
+        if let Some(ready) = &now.ready {
+            let is_ready = now.failure.is_none();
+            ready.send_if_modified(|ready| std::mem::replace(ready, is_ready) != is_ready);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Now> {

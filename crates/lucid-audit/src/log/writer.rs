@@ -1,32 +1,44 @@
 //! The thread that writes.
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use crate::anchor::Anchor;
-use crate::layout::{LONGEST_RECORD, write_line};
+use crate::layout::{self, LONGEST_RECORD, write_line};
 use crate::merkle::{Hash, leaf_hash};
 
+use super::Lock;
 use super::error::AppendError;
+use super::files;
 use super::options::{Options, Sync};
 use super::queue::{Queue, Waiting};
+use super::recover;
 use super::sealer::Durable;
 use super::segment::Segment;
 use super::status::Status;
 
 /// How many records are written at once.
 const GROUP: usize = 64;
+/// Bytes that a log that fails has to write before it takes records again: some 1,000 decisions with their entries. Without
+/// such a reserve, a little room that is freed would be gone within seconds. Volumes have to be larger than this.
+const RESERVE: usize = 1 << 20;
+/// Pause before a log that fails is tried again: at first, and at most. It doubles in between.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(15));
 
 /// Writes records to the end of the log, a group at a time. A group is kept as a whole or not at all.
 #[derive(Debug)]
 pub(super) struct Writer {
     directory: PathBuf,
     options: Options,
+    lock: Lock,
     status: Arc<Status>,
     /// Who seals what is written; nobody does without a key.
     durable: Option<Arc<Durable>>,
@@ -36,22 +48,29 @@ pub(super) struct Writer {
     size: u64,
     /// The leaf hash of the last one.
     prev: Hash,
+    /// The leaf hash of the last one that the disk has for good.
+    settled: Hash,
     /// Lines that the disk may not have yet, and their hashes. They can be written again.
     tail: Vec<u8>,
     leaves: Vec<Hash>,
     /// When the disk last had everything.
     synced: Instant,
-    /// A segment that was given up, and cut; the disk may not know it yet.
+    /// A segment that was given up and has to be cut before another one begins.
     given_up: Option<Segment>,
     /// What has to be written before anything else: records that take others back, and could not be written so far.
     owed: Vec<Waiting>,
-    broken: Option<String>,
+    /// Why records are refused until [`Self::probe`] succeeds.
+    refusal: Option<AppendError>,
+    /// Time of the next probe of a log that fails, and the pause before the one after it.
+    next_probe: Option<Instant>,
+    pause: Duration,
 }
 
 impl Writer {
     pub(super) fn new(
         directory: &Path,
         options: Options,
+        lock: Lock,
         status: Arc<Status>,
         durable: Option<Arc<Durable>>,
         segment: Option<Segment>,
@@ -60,35 +79,42 @@ impl Writer {
         Self {
             directory: directory.to_owned(),
             options,
+            lock,
             status,
             durable,
             segment,
             size,
             prev,
+            settled: prev,
             tail: Vec::new(),
             leaves: Vec::new(),
             synced: Instant::now(),
             given_up: None,
             owed: Vec::new(),
-            broken: None,
+            refusal: None,
+            next_probe: None,
+            pause: PAUSES.0,
         }
     }
 
-    /// Writes what comes until the queue is closed.
-    pub(super) fn run(mut self, queue: &Queue) {
+    /// Writes what comes until the queue is closed. Returns the lock, which is needed until all is sealed.
+    pub(super) fn run(mut self, queue: &Queue) -> File {
         let most = if self.options.sync == Sync::Always { 1 } else { GROUP };
         while let Some(group) = queue.take(most, self.patience()) {
             if !group.is_empty() {
                 self.write_group(group);
             }
             self.sync_when_due();
+            self.probe_when_due();
         }
+        self.refusal = None;
         if !self.owed.is_empty() {
             self.write_group(Vec::new());
         }
         if let Err(error) = self.sync() {
             self.failed(&error);
         }
+        self.lock.file
     }
 
     fn write_group(&mut self, mut group: Vec<Waiting>) {
@@ -118,11 +144,14 @@ impl Writer {
 
     /// Writes records, and returns their leaf hashes when they are kept.
     pub(super) fn write(&mut self, records: &[&[u8]]) -> Result<Vec<Hash>, AppendError> {
-        if let Some(reason) = &self.broken {
-            return Err(AppendError::Broken { reason: reason.clone() });
-        }
         if records.is_empty() {
             return Ok(Vec::new());
+        }
+        if let Some(refusal) = &self.refusal {
+            return Err(refusal.clone());
+        }
+        if self.lock.place.check().is_err() {
+            self.heal()?;
         }
         self.rotate_when_due()?;
         // The disk refused what was promised, and the segment was given up: nothing more is promised until it has that.
@@ -160,9 +189,8 @@ impl Writer {
 
     /// Brings the lines from `begin` in the tail into a segment: all of the tail when the segment is a new one.
     fn append(&mut self, begin: usize) -> Result<(), AppendError> {
-        if let Some(segment) = &self.given_up {
-            segment.sync_cut().map_err(|error| AppendError::Sync { source: Arc::new(error) })?;
-            self.given_up = None;
+        if self.given_up.is_some() {
+            self.heal()?;
         }
         let begin = if self.segment.is_some() { begin } else { 0 };
         let lines = self.tail.get(begin..).unwrap_or_default();
@@ -177,12 +205,12 @@ impl Writer {
             }
         };
         let length = segment.length();
-        let Err(error) = segment.append(lines) else { return Ok(()) };
-        if begin == 0 && length == 0 {
-            // A new one: the next attempt begins it anew, with all of the tail.
+        let named =
+            if length == 0 { files::sync_folder(&self.directory.join(layout::SEGMENTS)) } else { Ok(()) };
+        let Err(error) = named.and_then(|()| segment.append(lines)) else { return Ok(()) };
+        // A new one begins anew with the next attempt, with all of the tail.
+        if length == 0 || segment.truncate(length).is_err() {
             self.abandon();
-        } else if let Err(error) = segment.truncate(length) {
-            self.break_off(&format!("a part of a line could not be taken back: {error}"));
         }
         Err(write_error(error))
     }
@@ -194,13 +222,11 @@ impl Writer {
         tracing::error!(%error, "failed to bring the log in {} to the disk; its segment ends here", self.directory.display());
         self.options.metrics.failed("sync");
         self.abandon();
-        if self.broken.is_none() {
-            self.append(0)?;
-            if self.sync_segment().is_ok() {
-                return Ok(());
-            }
-            self.abandon();
+        self.append(0)?;
+        if self.sync_segment().is_ok() {
+            return Ok(());
         }
+        self.abandon();
         Err(AppendError::Sync { source: Arc::new(error) })
     }
 
@@ -214,19 +240,95 @@ impl Writer {
 
     /// Gives the segment up, with what is in it for good.
     fn abandon(&mut self) {
-        let Some(segment) = self.segment.take() else { return };
-        match segment.abandon() {
-            Ok(cut) => self.given_up = cut,
-            Err(error) => {
-                self.break_off(&format!("a segment could not be cut where the disk has it: {error}"));
-            }
+        let Some(mut segment) = self.segment.take() else { return };
+        if let Err(error) = segment.abandon() {
+            tracing::error!(%error, "failed to cut a segment of the log in {}; it is tried again", self.directory.display());
         }
+        self.given_up = Some(segment);
     }
 
-    /// What follows would not be where it is looked for.
-    fn break_off(&mut self, reason: &str) {
-        tracing::error!("the log in {} cannot be written to any more: {reason}", self.directory.display());
-        self.broken = Some(reason.to_owned());
+    /// Restores the state in which a segment can begin: the lock is held, the records that the disk has for good are in the
+    /// directory, and nothing follows them.
+    fn heal(&mut self) -> Result<(), AppendError> {
+        if self.segment.as_ref().is_some_and(|segment| segment.check_place().is_err()) {
+            self.abandon();
+        }
+        let locked = self.lock.place.check().is_ok();
+        let in_place = self.given_up.as_ref().is_none_or(|segment| segment.check_place().is_ok());
+        if !locked || !in_place {
+            self.verify(locked)?;
+        }
+        if !locked {
+            self.lock = super::lock(&self.directory).map_err(|error| self.lost(error.to_string()))?;
+            self.verify(false)?;
+        }
+        if let Some(segment) = &self.given_up {
+            segment.cut().map_err(|error| AppendError::Sync { source: Arc::new(error) })?;
+            self.given_up = None;
+        }
+        Ok(())
+    }
+
+    /// Checks that the directory holds the records that the disk has had for good. Unless the lock was held all the time, more
+    /// of them may be another process' and not for this one to cut.
+    fn verify(&self, locked: bool) -> Result<(), AppendError> {
+        let size = self.size - self.leaves.len() as u64;
+        let end = recover::end(&self.directory).map_err(|error| self.lost(error.to_string()))?;
+        if end.hash(size) == Some(self.settled) && (locked || end.size == size) {
+            return Ok(());
+        }
+        let others = if end.size == size { "others" } else { "records" };
+        Err(self.lost(format!("{size} records were written, {} {others} are there", end.size)))
+    }
+
+    fn lost(&self, reason: String) -> AppendError {
+        AppendError::Lost { directory: self.directory.clone(), reason }
+    }
+
+    /// Tries to make a log that fails take records again, and writes what it owes.
+    fn probe(&mut self) -> Result<(), AppendError> {
+        self.heal()?;
+        self.sync()?;
+        self.reserve().map_err(write_error)?;
+        self.refusal = None;
+        if !self.owed.is_empty() {
+            self.write_group(Vec::new());
+        }
+        Ok(())
+    }
+
+    /// Writes as much as has to fit before records are taken again.
+    fn reserve(&self) -> io::Result<()> {
+        #[cfg(test)]
+        self.options.faults.room()?;
+        // Zeros may take no room on the disk.
+        let mut bytes = vec![0; RESERVE];
+        SystemRandom::new().fill(&mut bytes).map_err(io::Error::other)?;
+        files::try_out(&self.directory.join(layout::RESERVE), &bytes)
+    }
+
+    fn probe_when_due(&mut self) {
+        if !self.status.is_failing() {
+            self.refusal = None;
+            self.next_probe = None;
+            self.pause = PAUSES.0;
+            return;
+        }
+        let pause = self.pause;
+        if *self.next_probe.get_or_insert_with(|| Instant::now() + pause) > Instant::now() {
+            return;
+        }
+        match self.probe() {
+            // What it owes could not be written: that has failed by itself.
+            Ok(()) if !self.owed.is_empty() => {}
+            Ok(()) => {
+                self.status.recovered();
+                tracing::info!("the log in {} takes records again", self.directory.display());
+            }
+            Err(error) => self.failed(&error),
+        }
+        self.pause = (pause * 2).min(PAUSES.1);
+        self.next_probe = Some(Instant::now() + self.pause);
     }
 
     /// The disk has everything: it can be sealed.
@@ -236,6 +338,7 @@ impl Writer {
         }
         self.leaves.clear();
         self.tail.clear();
+        self.settled = self.prev;
         self.synced = Instant::now();
     }
 
@@ -262,9 +365,15 @@ impl Writer {
     }
 
     /// How long the queue may be empty before something else is to be done.
-    fn patience(&self) -> Option<std::time::Duration> {
+    fn patience(&self) -> Option<Duration> {
+        let probe = self.next_probe.map(|at| at.saturating_duration_since(Instant::now()));
+        probe.into_iter().chain(self.until_sync()).min()
+    }
+
+    /// How long until the disk has to have everything. Without a segment that is for [`Self::probe`] to try.
+    fn until_sync(&self) -> Option<Duration> {
         match self.options.sync {
-            Sync::Interval(interval) if !self.leaves.is_empty() => {
+            Sync::Interval(interval) if !self.leaves.is_empty() && self.segment.is_some() => {
                 Some(interval.saturating_sub(self.synced.elapsed()))
             }
             _ => None,
@@ -272,19 +381,20 @@ impl Writer {
     }
 
     fn sync_when_due(&mut self) {
-        if let Sync::Interval(interval) = self.options.sync
-            && !self.leaves.is_empty()
-            && self.synced.elapsed() >= interval
+        if self.until_sync() == Some(Duration::ZERO)
             && let Err(error) = self.sync()
         {
             self.failed(&error);
-            // Not again at once.
-            self.synced = Instant::now();
         }
     }
 
-    fn failed(&self, error: &AppendError) {
-        self.status.failed(error);
+    fn failed(&mut self, error: &AppendError) {
+        if matches!(error, AppendError::Full { .. } | AppendError::Lost { .. }) {
+            self.refusal = Some(error.clone());
+        }
+        if self.status.failed(error.to_string()) {
+            tracing::error!("the log in {} takes no records: {error}", self.directory.display());
+        }
     }
 }
 
@@ -407,5 +517,77 @@ mod tests {
         drop(log);
         assert_eq!(lines(folder.path()).len(), 11);
         Log::open(folder.path(), Options::new()).unwrap();
+    }
+
+    async fn recovers(log: &Log) {
+        while log.status().failure.is_some() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_segment_that_cannot_be_cut_is_cut_later() {
+        let (folder, options, log) = with_faults(Sync::Batch, 1).await;
+        options.faults.cuts.store(u32::MAX, Ordering::SeqCst);
+        for _ in 0..3 {
+            let error = log.append(br#"{"a":"while"}"#.to_vec()).await.unwrap_err();
+            assert!(matches!(error, AppendError::Sync { .. }), "{error}");
+        }
+        assert_eq!(lines(folder.path()).len(), 2, "what could not be cut is there");
+        options.faults.cuts.store(0, Ordering::SeqCst);
+        assert_eq!(log.append(br#"{"a":"after"}"#.to_vec()).await.unwrap().seq, 1);
+        assert_eq!(log.status().failure, None);
+        log.close();
+        let lines = lines(folder.path());
+        assert!(lines.len() == 2 && lines[1].contains("after"), "{lines:?}");
+        drop(log);
+        Log::open(folder.path(), Options::new()).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_part_of_a_line_that_cannot_be_taken_back_is_cut_later() {
+        let (folder, options, log) = with_faults(Sync::Batch, 0).await;
+        options.faults.cuts.store(u32::MAX, Ordering::SeqCst);
+        options.faults.full.store(true, Ordering::SeqCst);
+        let error = log.append(br#"{"a":"while"}"#.to_vec()).await.unwrap_err();
+        assert!(matches!(error, AppendError::Full { .. }), "{error}");
+        assert!(!fs::read(layout::segment(folder.path(), 0)).unwrap().ends_with(b"\n"));
+        options.faults.cuts.store(0, Ordering::SeqCst);
+        options.faults.full.store(false, Ordering::SeqCst);
+        recovers(&log).await;
+        assert!(fs::read(layout::segment(folder.path(), 0)).unwrap().ends_with(b"\n"), "without a record");
+        assert_eq!(log.append(br#"{"a":"after"}"#.to_vec()).await.unwrap().seq, 1);
+        drop(log);
+        Log::open(folder.path(), Options::new()).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_first_segment_that_cannot_be_removed_is_removed_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options::new();
+        let log = Log::open(folder.path(), options.clone()).unwrap();
+        options.faults.syncs.store(1, Ordering::SeqCst);
+        options.faults.cuts.store(u32::MAX, Ordering::SeqCst);
+        log.append(br#"{"a":"while"}"#.to_vec()).await.unwrap_err();
+        log.append(br#"{"a":"while"}"#.to_vec()).await.unwrap_err();
+        options.faults.cuts.store(0, Ordering::SeqCst);
+        assert_eq!(log.append(br#"{"a":"after"}"#.to_vec()).await.unwrap().seq, 0);
+        drop(log);
+        let lines = lines(folder.path());
+        assert!(lines.len() == 1 && lines[0].contains("after"), "{lines:?}");
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_works_again_is_noticed_without_a_record() {
+        let (folder, options, log) = with_faults(Sync::Interval(Duration::from_millis(1)), 0).await;
+        let promised = log.append(br#"{"a":"promised"}"#.to_vec()).await.unwrap();
+        options.faults.syncs.store(u32::MAX, Ordering::SeqCst);
+        let mut kept = promised.seq + 1;
+        while log.append(br#"{"a":"while"}"#.to_vec()).await.is_ok() {
+            kept += 1;
+        }
+        options.faults.syncs.store(0, Ordering::SeqCst);
+        recovers(&log).await;
+        assert_eq!(lines(folder.path()).len() as u64, kept, "what was promised is there");
     }
 }

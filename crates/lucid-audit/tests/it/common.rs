@@ -1,11 +1,13 @@
 //! Reading a log the plain way.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use lucid_audit::checkpoint::Checkpoint;
 use lucid_audit::layout::{self, Line};
-use lucid_audit::log::Options;
+use lucid_audit::log::{LogStatus, Options};
 use lucid_audit::merkle::{self, Hash, leaf_hash};
 use lucid_audit::note::{Note, SigningKey, VerifierKey};
 use lucid_audit::tile::{Tile, Tiles};
@@ -93,4 +95,61 @@ pub(crate) fn verify(directory: &Path, vkey: &VerifierKey) -> Vec<Vec<u8>> {
     }
     assert_eq!(merkle::root(&tiles, size).unwrap(), checkpoint.root);
     lines
+}
+
+/// A folder on a disk of its own, of this many bytes; none where that cannot be had.
+pub(crate) struct Disk(tempfile::TempDir);
+
+impl Disk {
+    pub(crate) fn new(bytes: u64) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let options = std::ffi::CString::new(format!("size={bytes}")).unwrap();
+        let mounted = rustix::mount::mount(
+            "tmpfs",
+            folder.path(),
+            "tmpfs",
+            rustix::mount::MountFlags::empty(),
+            options.as_c_str(),
+        );
+        match mounted {
+            Ok(()) => Some(Self(folder)),
+            Err(error) => {
+                lucid_testbed::skip(format_args!("a small disk cannot be mounted here ({error})"));
+                None
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(self.0.path(), rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+/// Leaves this much room on the disk.
+pub(crate) fn fill(disk: &Disk, room: usize) -> PathBuf {
+    let path = disk.path().join("ballast");
+    let mut file = fs::File::create(&path).unwrap();
+    while file.write_all(&[0; 4096]).is_ok() {}
+    let length = file.metadata().unwrap().len() - room as u64;
+    file.set_len(length).unwrap();
+    path
+}
+
+/// Waits until the status of the log `holds`.
+pub(crate) async fn until(log: &Log, holds: impl Fn(&LogStatus) -> bool) -> LogStatus {
+    let begin = Instant::now();
+    loop {
+        let status = log.status();
+        if holds(&status) {
+            return status;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "{status:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }

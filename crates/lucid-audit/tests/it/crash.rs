@@ -15,7 +15,7 @@ use lucid_audit::note::SigningKey;
 use lucid_audit::verify::{Expectations, verify};
 use lucid_audit::{Decision, Event, Log, OnFailure, Recorder};
 
-use crate::common::{self, again, decision, key, record};
+use crate::common::{self, Disk, again, decision, fill, key, record};
 
 const DIRECTORY: &str = "LUCID_TEST_LOG";
 const KEY: &str = "LUCID_TEST_KEY";
@@ -150,50 +150,6 @@ fn slow_no_record_that_was_kept_is_lost_in_two_hundred_kills() {
     survives(200);
 }
 
-/// A folder on a disk of its own, of this many bytes; none where that cannot be had.
-struct Disk(tempfile::TempDir);
-
-impl Disk {
-    fn new(bytes: u64) -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let options = std::ffi::CString::new(format!("size={bytes}")).unwrap();
-        let mounted = rustix::mount::mount(
-            "tmpfs",
-            folder.path(),
-            "tmpfs",
-            rustix::mount::MountFlags::empty(),
-            options.as_c_str(),
-        );
-        match mounted {
-            Ok(()) => Some(Self(folder)),
-            Err(error) => {
-                lucid_testbed::skip(format_args!("a small disk cannot be mounted here ({error})"));
-                None
-            }
-        }
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = rustix::mount::unmount(self.0.path(), rustix::mount::UnmountFlags::DETACH);
-    }
-}
-
-/// Leaves this much room on the disk.
-fn fill(disk: &Disk, room: usize) -> std::path::PathBuf {
-    let path = disk.path().join("ballast");
-    let mut file = fs::File::create(&path).unwrap();
-    while file.write_all(&[0; 4096]).is_ok() {}
-    let length = file.metadata().unwrap().len() - room as u64;
-    file.set_len(length).unwrap();
-    path
-}
-
 #[tokio::test]
 async fn what_a_full_disk_does_not_take_is_not_there_and_what_follows_is() {
     let Some(disk) = Disk::new(4 << 20) else { return };
@@ -217,6 +173,7 @@ async fn what_a_full_disk_does_not_take_is_not_there_and_what_follows_is() {
             log.append(record("while")).await.unwrap_err();
         }
         fs::remove_file(ballast).unwrap();
+        common::until(&log, |status| status.failure.is_none()).await;
         log.append(record("after")).await.unwrap();
         assert_eq!(log.status().failure, None);
         drop(log);

@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lucid_audit::Log;
 use lucid_audit::layout;
-use lucid_audit::log::{AppendError, LogStatus, Options, Sync};
+use lucid_audit::log::{AppendError, Options, Sync};
 use lucid_audit::merkle::{inclusion_proof, leaf_hash, root, verify_inclusion};
 use lucid_audit::metrics::Metrics;
 use lucid_audit::tile::{Tile, Tiles};
@@ -15,22 +15,9 @@ use prometheus_client::registry::Registry;
 
 use crate::common::{self, again, key, record};
 
-/// Waits until it is like that.
-async fn until(log: &Log, holds: impl Fn(&LogStatus) -> bool) -> LogStatus {
-    let begin = Instant::now();
-    loop {
-        let status = log.status();
-        if holds(&status) {
-            return status;
-        }
-        assert!(begin.elapsed() < Duration::from_secs(30), "{status:?}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
 /// Waits until all is sealed.
 async fn sealed(log: &Log) {
-    until(log, |status| status.sealed_size >= status.size).await;
+    common::until(log, |status| status.sealed_size >= status.size).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,14 +62,14 @@ async fn that_nothing_is_sealed_shows_until_it_is_again() {
     fs::remove_file(&checkpoint).unwrap();
     fs::create_dir(&checkpoint).unwrap();
     log.append(record(1)).await.unwrap();
-    let failed = until(&log, |status| status.seal_failure.is_some()).await;
+    let failed = common::until(&log, |status| status.seal_failure.is_some()).await;
     assert!(failed.seal_failure.unwrap().contains("failed to write"));
     // That records are kept meanwhile does not hide it.
     log.append(record(2)).await.unwrap();
     assert_eq!((state("unsealed"), state("ok"), state("failing")), ("1".into(), "0".into(), "0".into()));
     assert_eq!(log.status().failure, None);
     fs::remove_dir(&checkpoint).unwrap();
-    until(&log, |status| status.seal_failure.is_none()).await;
+    common::until(&log, |status| status.seal_failure.is_none()).await;
     assert_eq!((state("unsealed"), state("ok"), log.status().sealed_size), ("0".into(), "1".into(), 2));
 }
 

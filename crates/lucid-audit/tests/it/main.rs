@@ -8,6 +8,7 @@ mod crash;
 mod files;
 mod forge;
 mod forged_records;
+mod healing;
 mod log;
 mod merkle;
 mod notes;
