@@ -160,7 +160,7 @@ pub enum CertificatesError {
 pub(crate) struct Serving {
     pub(crate) tls: Tls,
     pub(crate) ready: watch::Receiver<bool>,
-    certificates: Certificates,
+    pub(crate) certificates: Certificates,
     timing: Timing,
     names: ServingNames,
 }

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -124,9 +125,9 @@ impl Host {
         let admin = AdminServer::bind(args.admin_listen);
         let admin = admin.await.context(BindSnafu { variable: "LUCID_ADMIN_LISTEN" })?;
         let server = Server::bind(args.listen).await.context(BindSnafu { variable: "LUCID_LISTEN" })?;
-        let server = server.with_lame_duck(args.lame_duck());
-        tracing::info!(webhooks = %server.local_addr(), admin = %admin.local_addr(), "listening");
         let readiness = Readiness::default();
+        let server = server.with_lame_duck(args.lame_duck()).with_readiness(readiness.clone());
+        tracing::info!(webhooks = %server.local_addr(), admin = %admin.local_addr(), "listening");
         tokio::spawn(watches.keep(readiness.condition("watches")));
         let certified = readiness.condition("certificates");
         let serving = readiness.condition("serving");
@@ -182,7 +183,7 @@ impl Host {
     }
 
     /// Serves and registers the webhooks of `router` until SIGTERM or SIGINT. An API server that cannot be reached, or
-    /// refuses, is asked again until it answers.
+    /// refuses, is asked again until it answers. Connections wait until there is a first certificate.
     ///
     /// Nobody is registered before `synced` holds, so that nobody is asked who cannot answer yet. But not for long: the
     /// reason why not reaches users only from a webhook that answers.
@@ -221,6 +222,7 @@ impl Host {
         }
 
         let tls = certificates.tls.clone();
+        let first_certificate = certificates.certificates.first_certificate();
         tokio::spawn(certified.follow(certificates.ready.clone()));
         let keeping = tokio::spawn({
             let shutdown = shutdown.clone();
@@ -233,16 +235,25 @@ impl Host {
         serving.set(true);
         tracing::info!("ready");
         let mut ended = None;
-        let leaving = async {
-            tokio::select! {
+        {
+            let mut leaving = pin!(async {
+                tokio::select! {
+                    biased;
+                    () = shutdown => {}
+                    // Without it nothing is renewed any more: better another process.
+                    end = keeping => ended = Some(end),
+                }
+                serving.set(false);
+            });
+            let is_leaving = tokio::select! {
                 biased;
-                () = shutdown => {}
-                // Without it nothing is renewed any more: better another process.
-                end = keeping => ended = Some(end),
+                () = &mut leaving => true,
+                () = first_certificate => false,
+            };
+            if !is_leaving {
+                server.serve(tls, router, leaving).await;
             }
-            serving.set(false);
-        };
-        server.serve(tls, router, leaving).await;
+        }
         tracing::info!("stopped");
         match ended {
             None => Ok(()),

@@ -116,7 +116,8 @@
 //!   `cert-manager.io/inject-ca-from` ([`registration::Configurations::with_annotation`]). `source::SecretSource` needs no volume.
 //! - `SelfManaged`: an authority of the webhook's own, which all replicas share, published to the registration and rotated.
 //!
-//! Handshakes fail until there is a first certificate, and the log says why there is none. `Certificates::ready` is for a
+//! Handshakes fail until there is a first certificate, and the log says why there is none: await
+//! `Certificates::first_certificate` before [`Server::serve`] to let connections wait instead. `Certificates::ready` is for a
 //! [`Condition`] of the [`Readiness`]. A server that is registered by URL has `ServingNames::for_hosts`.
 //!
 //! [`Server::serve`] takes any [`rustls::ServerConfig`] as well, or a `watch::Receiver` of one that changes ([`Tls`]);
@@ -183,7 +184,8 @@
 //!
 //! - Two replicas or more, a PodDisruptionBudget, and `failurePolicy: Fail` only for what must not pass unseen.
 //! - [`AdminServer`] serves `/healthz`, `/readyz` and `/metrics` on a port of their own: probes of the webhook's port would
-//!   be TLS handshakes that end early. [`Readiness`] holds what has to be there first.
+//!   be TLS handshakes that end early. [`Readiness`] holds what has to be there first. Pass it to
+//!   [`Server::with_readiness`] as well: the API server keeps its connections to a replica that is not ready any more.
 //! - On SIGTERM, complete the `shutdown` futures of [`Server::serve`] and of `Certificates::run`, and make readiness fail; a
 //!   [`Condition`] that follows `Certificates::ready` does so when `run` ends. The server goes on for 5 s, while the endpoint
 //!   is removed, and waits up to 20 s for what is in flight: `terminationGracePeriodSeconds` of 30 will do.

@@ -41,7 +41,8 @@ async fn main() -> Result<(), BoxError> {
     let router = Router::new().webhook("/owner", webhook).with_metrics(Metrics::new(&mut registry));
     // Before the API server hears of the webhook: whoever fails to get a port leaves no registration behind.
     let admin = AdminServer::bind(([0, 0, 0, 0], 8080).into()).await?;
-    let server = Server::bind(([0, 0, 0, 0], 8443).into()).await?;
+    let readiness = Readiness::default();
+    let server = Server::bind(([0, 0, 0, 0], 8443).into()).await?.with_readiness(readiness.clone());
     let configurations = Configurations::new(NAME, Endpoint::service(NAMESPACE, NAME));
     if let Some(configuration) = configurations.mutating(router.registrations())? {
         lucid_webhook::client::apply(client.clone(), &configuration, NAME).await?;
@@ -50,7 +51,6 @@ async fn main() -> Result<(), BoxError> {
     // Whoever is asked to end writes nothing any more and is not ready, but answers those who still come.
     let mut terminate = signal(SignalKind::terminate())?;
     let asked_to_end = async move { terminate.recv().await.unwrap_or_default() }.shared();
-    let readiness = Readiness::default();
     tokio::spawn(readiness.condition("callers trust the certificate").follow(certificates.ready()));
     let source = SelfManaged::new(client, NAMESPACE, "tidy-ca", names, NAME.into());
     tokio::spawn(certificates.run(source, asked_to_end.clone()));

@@ -6,7 +6,12 @@ pub(crate) mod live;
 mod run;
 pub(crate) mod swap;
 
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::{self, Future},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::sync::watch;
 
@@ -43,6 +48,7 @@ pub struct Certificates {
     names: ServingNames,
     targets: Vec<Arc<dyn TrustTarget>>,
     resolver: Arc<ServingCertificateResolver>,
+    has_certificate: watch::Sender<bool>,
     ready: watch::Sender<bool>,
     settle: Duration,
     metrics: Metrics,
@@ -57,6 +63,7 @@ impl Certificates {
             names,
             targets: Vec::new(),
             resolver: Arc::new(ServingCertificateResolver::empty()),
+            has_certificate: watch::Sender::new(false),
             ready: watch::Sender::new(false),
             settle: Duration::from_mins(1),
             metrics: Metrics::default(),
@@ -83,10 +90,33 @@ impl Certificates {
         Self { metrics, ..self }
     }
 
-    /// What to serve with. It has no certificate, and refuses handshakes, until the source had a first one to offer.
+    /// What to serve with. It has no certificate, and refuses handshakes, until the source had a
+    /// [first one](Self::first_certificate) to offer.
     #[must_use]
     pub fn resolver(&self) -> Arc<ServingCertificateResolver> {
         Arc::clone(&self.resolver)
+    }
+
+    /// Completes when the [resolver](Self::resolver) has its first certificate; never if [`run`](Self::run) ends before.
+    ///
+    /// A server that listens at once, and accepts connections only then, lets early clients wait for their handshake
+    /// instead of refusing it. Do not wait past the signal by which the process is asked to end.
+    ///
+    /// ```no_run
+    /// # async fn start(certificates: &lucid_certs::Certificates, asked_to_end: impl Future<Output = ()>) {
+    /// tokio::select! {
+    ///     () = certificates.first_certificate() => {} // accept connections
+    ///     () = asked_to_end => {}
+    /// }
+    /// # }
+    /// ```
+    pub fn first_certificate(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut has_certificate = self.has_certificate.subscribe();
+        async move {
+            if has_certificate.wait_for(|has| *has).await.is_err() {
+                future::pending().await
+            }
+        }
     }
 
     /// Whether callers accept what is served: the certificate verifies for the names against what was read back from

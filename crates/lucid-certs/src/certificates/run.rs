@@ -351,6 +351,7 @@ impl<S: CertificateSource> Run<S> {
                     self.was_trusting = before.values().flatten().any(|reading| reading.bundle().is_some());
                 }
                 self.certificates.resolver.swap(candidate);
+                self.certificates.has_certificate.send_replace(true);
                 self.metrics.reload(Reload::Swapped);
                 info!(
                     leaf = %candidate.fingerprint(),

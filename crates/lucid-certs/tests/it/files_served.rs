@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use futures::{FutureExt, future::BoxFuture};
 use lucid_certs::{Certificates, Fingerprint, ServerTls, ServingNames, metrics::Metrics, source::Files};
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use rustls::{AlertDescription, Error, ServerConfig, version::TLS13};
@@ -32,6 +33,7 @@ struct Scene {
     folder: TempDir,
     server: Arc<ServerConfig>,
     ready: watch::Receiver<bool>,
+    first_certificate: BoxFuture<'static, ()>,
     registry: Registry,
     log: Log,
 }
@@ -46,8 +48,9 @@ impl Scene {
             .with_metrics(Metrics::new(&mut registry));
         let server = Arc::new(ServerTls::new(certificates.resolver()).build().unwrap());
         let ready = certificates.ready();
+        let first_certificate = certificates.first_certificate().boxed();
         tokio::spawn(certificates.run(Files::in_directory(folder.path()), pending()));
-        Self { folder, server, ready, registry, log }
+        Self { folder, server, ready, first_certificate, registry, log }
     }
 
     /// At once, so that nothing half written is found
@@ -178,10 +181,12 @@ async fn files_that_are_missing_at_the_start_are_told_of_and_waited_for() {
         format!("failed to read {}: there is no such file; there is none to serve yet", path.display());
     scene.is_told_once(&says).await;
     assert!(!*scene.ready.borrow());
+    assert_eq!((&mut scene.first_certificate).now_or_never(), None);
     let told = refusal(&client(&pair.bundle(), &TLS13), &scene.server, NAME);
     assert_eq!(told, Error::AlertReceived(AlertDescription::AccessDenied));
 
     write(scene.folder.path(), &pair);
+    timeout(PATIENCE, &mut scene.first_certificate).await.unwrap();
     timeout(PATIENCE, scene.ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
     assert_eq!(scene.shown(std::slice::from_ref(&pair)), pair.fingerprint);
 }
