@@ -11,6 +11,7 @@
 pub mod auditor;
 mod auditors;
 mod catalogue;
+mod generations;
 mod injection;
 mod namespaces;
 mod state;
@@ -25,6 +26,7 @@ use lucid_chain::{
     SkipPolicy,
 };
 use lucid_notary::ImageReference;
+use serde::{Deserialize, Serialize};
 use snafu::Snafu;
 use tokio::sync::watch as channel;
 
@@ -34,7 +36,8 @@ pub use auditors::{Acceptance, AuditorObject};
 pub use injection::InjectionArgs;
 
 /// What the operator is told at start; what stands in the cluster comes on top.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Settings {
     /// The chain of pods whose annotations and namespace name none.
     pub chain: Option<Vec<String>>,
@@ -48,6 +51,7 @@ pub struct Settings {
     pub image_pull_secrets: Vec<String>,
     /// Whether the labels of namespaces are followed too, as [`ClusterConfiguration::namespace`] needs it. Takes the right
     /// to list and watch namespaces.
+    #[serde(skip)]
     pub namespaces: bool,
 }
 
@@ -82,6 +86,10 @@ pub struct NotSynced {
 pub struct NamespaceView {
     /// Catalogue, chain and settings of the cluster.
     pub configuration: Arc<Configuration>,
+    /// Identifier of the settings.
+    pub generation: String,
+    /// Configurations of replicas with other settings, with their generations, while a roll-out may go on.
+    pub others: Vec<(String, Configuration)>,
     /// Chain and catalogue of the namespace, if it has its own.
     pub namespace_chain: Option<Arc<NamespaceChain>>,
     /// Reason why the namespace's own chain cannot be read, when no valid content of it is known.

@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Instant;
 
 use arc_swap::ArcSwapOption;
-use lucid_chain::{AuditorImages, Catalogue, keys};
+use lucid_chain::{AuditorImages, Catalogue, Configuration, keys};
 use tokio::sync::watch;
 
 use crate::auditors::{AuditorObject, Auditors};
 use crate::catalogue::{InForce, Layers};
+use crate::generations::{self, Generations};
 use crate::namespaces::{Chain, Data, Labels, Namespaces};
 use crate::{NamespaceView, Settings};
 
@@ -19,6 +21,9 @@ pub(crate) struct State {
     cluster: Mutex<Cluster>,
     in_force: ArcSwapOption<InForce>,
     namespaces: RwLock<Namespaces>,
+    settings: Settings,
+    generation: String,
+    generations: RwLock<Generations>,
     changes: watch::Sender<()>,
     auditor_changes: watch::Sender<()>,
 }
@@ -41,6 +46,9 @@ impl State {
     pub(crate) fn new(settings: Settings) -> Self {
         Self {
             follows_namespaces: settings.namespaces,
+            generation: generations::id(&settings),
+            generations: RwLock::default(),
+            settings: settings.clone(),
             cluster: Mutex::new(Cluster { layers: Layers::new(settings), auditors: Auditors::default() }),
             in_force: ArcSwapOption::empty(),
             namespaces: RwLock::default(),
@@ -84,6 +92,8 @@ impl State {
         });
         Ok(NamespaceView {
             configuration: Arc::clone(&in_force.configuration),
+            generation: self.generation.clone(),
+            others: self.others(in_force.configuration.catalogue()),
             invalid_chain,
             namespace_chain: own.chain,
             pod_security: labels.pod_security,
@@ -92,6 +102,34 @@ impl State {
             pod_choices: labels.pod_choices,
             problems: in_force.problems.iter().cloned().chain(of_labels).chain(of_chain).collect(),
         })
+    }
+
+    /// Configurations of replicas with other settings, with this catalogue.
+    fn others(&self, catalogue: &Catalogue) -> Vec<(String, Configuration)> {
+        let generations = self.generations.read().unwrap_or_else(PoisonError::into_inner);
+        let accepted = generations.accepted(Instant::now());
+        let read = accepted
+            .filter_map(|(id, settings)| Some((id.clone(), settings.configuration(catalogue.clone()).ok()?)));
+        read.collect()
+    }
+
+    pub(crate) const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(crate) fn generation(&self) -> &str {
+        &self.generation
+    }
+
+    /// Generations that no replica has any more.
+    pub(crate) fn obsolete_generations(&self) -> Vec<String> {
+        self.generations.read().unwrap_or_else(PoisonError::into_inner).obsolete()
+    }
+
+    /// Takes the settings of all replicas.
+    pub(crate) fn set_generations(&self, data: &Data) {
+        let mut generations = self.generations.write().unwrap_or_else(PoisonError::into_inner);
+        generations.set(data, &self.generation);
     }
 
     pub(crate) fn catalogues(&self, namespace: &str) -> Result<Vec<Catalogue>, String> {

@@ -10,18 +10,20 @@ use std::time::Duration;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DynamicObject, PartialObjectMeta};
+use kube::api::{DynamicObject, PartialObjectMeta, Patch, PatchParams};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
 use lucid_chain::keys;
 use lucid_webhook::Condition;
+use serde_json::{Map, Value, json};
 use tokio::sync::watch as channel;
 use tokio::time::{Instant, timeout_at};
 
 use crate::ClusterConfiguration;
 use crate::auditor;
-use crate::namespaces::Labels;
+use crate::generations;
+use crate::namespaces::{Data, Labels};
 use crate::state::State;
 
 /// How long changes of Auditor objects are collected before the catalogue is put together again: of a list that is being
@@ -37,6 +39,26 @@ impl ClusterConfiguration {
         let (this, namespace, condition) = (self.clone(), namespace.to_owned(), synced.clone());
         tokio::spawn(async move { match this.watch(client, &namespace, &condition).await {} });
         synced
+    }
+
+    /// Publishes the settings of this replica in ConfigMap `lucid-generations`, so that replicas with other settings accept the
+    /// chains that it injects. `published` holds from the first attempt on; where that fails, the log says so.
+    pub async fn publish(&self, client: Client, namespace: &str, published: Condition) -> Infallible {
+        let api = Api::<ConfigMap>::namespaced(client, namespace);
+        let mut has_failed = false;
+        loop {
+            let renewed = self.0.renew(&api).await;
+            if let Some(error) = renewed.as_ref().err().filter(|_| !has_failed) {
+                let error = lucid_process::with_causes(error);
+                tracing::warn!(
+                    error,
+                    "failed to publish the settings; replicas with other settings refuse the chains of this one"
+                );
+            }
+            has_failed = renewed.is_err();
+            published.set(true);
+            tokio::time::sleep(generations::RENEW_INTERVAL).await;
+        }
     }
 
     /// Watches ConfigMap `lucid-auditors` of `namespace`, the Auditors, the ConfigMaps `lucid-auditor-chain` of all
@@ -62,10 +84,34 @@ impl ClusterConfiguration {
             chains(state, client.clone()),
             auditors(state, client.clone()),
             labels,
+            generations(state, client.clone(), namespace),
             catch_up(state),
             follow,
         )
         .0
+    }
+}
+
+impl State {
+    /// Renews the own generation, and deletes those that no replica has any more.
+    async fn renew(&self, api: &Api<ConfigMap>) -> Result<(), kube::Error> {
+        let name = generations::CONFIG_MAP;
+        let generation = self.generation();
+        let value = generations::published(self.settings()).map_err(kube::Error::SerdeError)?;
+        let applied = json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": name},
+            "data": {generation: value},
+        });
+        let params = PatchParams::apply(&format!("lucid-generation-{generation}")).force();
+        api.patch(name, &params, &Patch::Apply(applied)).await?;
+        let obsolete = self.obsolete_generations();
+        if !obsolete.is_empty() {
+            let removed: Map<String, Value> = obsolete.into_iter().map(|id| (id, Value::Null)).collect();
+            api.patch(name, &PatchParams::default(), &Patch::Merge(json!({"data": removed}))).await?;
+        }
+        Ok(())
     }
 }
 
@@ -81,6 +127,21 @@ async fn catalogue(state: &State, client: Client, namespace: &str) -> Infallible
         }
         Event::InitDone if listed => {}
         Event::InitDone | Event::Delete(_) => state.set_catalogue(namespace, None),
+    })
+    .await
+}
+
+/// Follows the settings of other replicas. Requests do not wait for them.
+async fn generations(state: &State, client: Client, namespace: &str) -> Infallible {
+    let api = Api::<ConfigMap>::namespaced(client, namespace);
+    let events = watcher(api, named(generations::CONFIG_MAP)).default_backoff();
+    let mut listed = Data::new();
+    each_event("ConfigMap lucid-generations", events, |event| match event {
+        Event::Init => listed.clear(),
+        Event::InitApply(map) => listed = map.data.unwrap_or_default(),
+        Event::InitDone => state.set_generations(&listed),
+        Event::Apply(map) => state.set_generations(&map.data.unwrap_or_default()),
+        Event::Delete(_) => state.set_generations(&Data::new()),
     })
     .await
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::core::{Selector, SelectorExt};
 use lucid_audit::{Decision, ImageVerdict, Recorder};
+use lucid_chain::Inputs;
 use lucid_cluster::{ClusterConfiguration, NotSynced};
 use lucid_notary::client::{Reread, Verifier};
 use lucid_notary::{Checked, Digest, Provenance, Verdict};
@@ -159,15 +160,23 @@ impl Validator {
         let catalogues = self.cluster.catalogues(namespace)?;
         let policy = self.policy.get().await;
         let inputs = view.inputs(policy.mode == Mode::Enforce);
-        let case = Case::new(&subject, &inputs, &catalogues, view.requires_chain);
-        let auditors = case.auditors();
-        let asked: Vec<_> =
-            auditors.iter().filter(|auditor| policy.asks_about(&case, auditor)).cloned().collect();
-        let (verdicts, permission) = tokio::join!(
-            verdicts(self.verifier.as_ref(), &asked, request.deadline),
-            self.permission(&policy, &case, &request),
-        );
-        let judgement = policy.judge(&case, &auditors, &verdicts, &permission);
+        let evaluate = async |inputs: &Inputs<'_>| {
+            let case = Case::new(&subject, inputs, &catalogues, view.requires_chain);
+            self.evaluate(&policy, &case, &request).await
+        };
+        let mut evaluation = evaluate(&inputs).await;
+        let mut generation = &view.generation;
+        // Injected by a replica with other settings, perhaps.
+        for (other, configuration) in &view.others {
+            if !evaluation.judgement.would_deny {
+                break;
+            }
+            let found = evaluate(&inputs.with_configuration(configuration)).await;
+            if !found.judgement.would_deny {
+                (evaluation, generation) = (found, other);
+            }
+        }
+        let Evaluation { judgement, images } = evaluation;
         self.metrics.count(&judgement);
         let response = match judgement.denial() {
             Some(reason) => AdmissionResponse::deny(403, "Forbidden", reason),
@@ -175,9 +184,23 @@ impl Validator {
         };
         let response = response.with_warnings(judgement.warnings());
         let mut decision = decision("validate", &request, &response);
-        decision.images = auditors.iter().map(|auditor| image_verdict(auditor, &verdicts)).collect();
+        decision.images = images;
+        decision.generation.clone_from(generation);
         note(&mut decision, &judgement);
         Ok(record(&self.recorder, decision, response, request.deadline).await)
+    }
+
+    async fn evaluate(&self, policy: &Policy, case: &Case<'_>, request: &AdmissionRequest) -> Evaluation {
+        let auditors = case.auditors();
+        let asked: Vec<_> =
+            auditors.iter().filter(|auditor| policy.asks_about(case, auditor)).cloned().collect();
+        let (verdicts, permission) = tokio::join!(
+            verdicts(self.verifier.as_ref(), &asked, request.deadline),
+            self.permission(policy, case, request),
+        );
+        let judgement = policy.judge(case, &auditors, &verdicts, &permission);
+        let images = auditors.iter().map(|auditor| image_verdict(auditor, &verdicts)).collect();
+        Evaluation { judgement, images }
     }
 
     async fn permission(&self, policy: &Policy, case: &Case<'_>, request: &AdmissionRequest) -> Permission {
@@ -190,6 +213,12 @@ impl Validator {
             _ => Permission::NotRequired,
         }
     }
+}
+
+/// Result of a pod or template under one configuration.
+struct Evaluation {
+    judgement: Judgement,
+    images: Vec<ImageVerdict>,
 }
 
 fn is_unreadable_pod(error: Option<&ValidateError>) -> bool {

@@ -38,6 +38,11 @@ that are not in use: whoever applies manifests changes variables afterwards.
   resources: [configmaps]
   resourceNames: [lucid-auditors]
   verbs: [list, watch]
+# The settings of all replicas, which differ during a roll-out.
+- apiGroups: [""]
+  resources: [configmaps]
+  resourceNames: [lucid-generations]
+  verbs: [list, watch{{ if eq .name "lucid-operator" }}, create, patch{{ end }}]
 {{- if or $selfSigned $plain }}
 # The certificate authority. It is created by server-side apply, so that "create" is bound to the name as well.
 - apiGroups: [""]

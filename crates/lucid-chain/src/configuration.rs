@@ -3,6 +3,7 @@
 use std::num::NonZeroU16;
 
 use lucid_notary::{ImageReference, reference::ReferenceError};
+use serde::{Deserialize, Serialize};
 use snafu::{ResultExt, Snafu};
 
 use crate::{
@@ -46,7 +47,8 @@ pub enum ConfigurationError {
 ///
 /// Not `#[non_exhaustive]`: who fills it from flags should hear from the compiler of a setting that is new. Who sets a few
 /// writes `..Overrides::default()`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Overrides {
     /// What auditors do with what they find.
     pub audit_mode: Option<AuditMode>,

@@ -2,12 +2,14 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
+use serde::{Deserialize, Serialize};
 use snafu::Snafu;
 
 use crate::{keys, text::Excerpt};
 
 /// What auditors do with what they find; handed to each of them as `LUCID_AUDIT_MODE`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum AuditMode {
     /// Stop what is found.
@@ -31,7 +33,8 @@ impl AuditMode {
 }
 
 /// Which traffic the chain stands in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Direction {
     /// Calls from outside to the model in the pod.
@@ -69,7 +72,8 @@ impl Direction {
 }
 
 /// What kind of containers auditors are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum SidecarMode {
     /// Plain containers in a pod whose `restartPolicy` is `Always`, native sidecars in any other: a Job completes only
@@ -97,7 +101,8 @@ impl SidecarMode {
 }
 
 /// How traffic comes to the chain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Intercept {
     /// The kernel redirects it, by rules that the init container `lucid-init` installs.

@@ -2,10 +2,13 @@
 
 use std::{collections::BTreeSet, fmt};
 
+use serde::{Deserialize, Serialize};
+
 use crate::keys;
 
 /// Where the annotation [`keys::SKIP_AUDIT`] is honoured.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum SkipPolicy {
     /// Nowhere.

@@ -219,35 +219,3 @@ async fn decisions_of_both_webhooks_are_kept_in_the_log() {
     let checkpoint = std::fs::read_to_string(log.join("checkpoint")).unwrap();
     assert!(checkpoint.starts_with("lucid.computing/test/0\n"), "{checkpoint}");
 }
-
-#[tokio::test]
-async fn nothing_is_allowed_whose_decision_cannot_be_kept() {
-    let cluster = cluster().await;
-    let log = cluster.folder().join("decisions");
-    std::fs::create_dir(&log).unwrap();
-    // A disk that can be filled up.
-    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(&log).output();
-    if !mount.as_ref().is_ok_and(|mount| mount.status.success()) {
-        return skip(format_args!("a small disk cannot be mounted here: {mount:?}"));
-    }
-    let operator =
-        operator(&cluster, |operator| operator.env("LUCID_DECISION_LOG", log.display().to_string())).await;
-    create(&cluster, "shop", &secured("before")).await.stored().unwrap();
-    let ballast = log.join("ballast");
-    let filled = std::fs::write(&ballast, vec![0; 2 << 20]);
-    let mut refusal = String::new();
-    for attempt in 0..20 {
-        // What is left of the last page takes a few.
-        refusal = create(&cluster, "shop", &secured(&format!("while-{attempt}"))).await.refusal().to_owned();
-        if !refusal.is_empty() {
-            break;
-        }
-    }
-    std::fs::remove_file(&ballast).unwrap();
-    let after = create(&cluster, "shop", &secured("after")).await;
-    drop(operator);
-    Command::new("umount").arg(&log).status().unwrap();
-    assert!(filled.is_err(), "the disk is larger than it should be");
-    assert!(refusal.contains("the disk is full") && refusal.contains("not recorded"), "{refusal}");
-    after.stored().unwrap();
-}

@@ -84,6 +84,12 @@ impl Needs<'_> {
             Need::vital(definition, NOT_READY),
             Need::vital(Right::new(&WATCH, "lucid.computing", "auditors"), NOT_READY),
         ];
+        let verbs: &[_] = if self.injects { &["list", "watch", "create", "patch"] } else { &WATCH };
+        let right = Right::new(verbs, "", "configmaps").named("lucid-generations").within(namespace);
+        needs.push(Need::useful(
+            right,
+            "during a roll-out, replicas refuse the chains of replicas with other settings",
+        ));
         if self.injects {
             let right = Right::new(&["patch"], "lucid.computing", "auditors/status");
             needs.push(Need::useful(right, "Auditors do not say whether they can be used"));

@@ -80,6 +80,12 @@ impl<'a> Inputs<'a> {
         }
     }
 
+    /// The same with another configuration.
+    #[must_use]
+    pub fn with_configuration(self, configuration: &'a Configuration) -> Self {
+        Self { configuration, ..self }
+    }
+
     /// The same for a pod of this namespace; else it is what the pod itself says.
     #[must_use]
     pub fn with_namespace(self, namespace: &'a str) -> Self {

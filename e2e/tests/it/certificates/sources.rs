@@ -78,6 +78,22 @@ async fn cert_manager_makes_the_certificate_and_its_cainjector_brings_the_bundle
 }
 
 #[tokio::test]
+async fn connections_wait_for_the_first_certificate_and_not_for_the_lame_duck() {
+    let cluster = cluster().await;
+    let waiting = builder(&cluster, "secret").named("waiting").env("LUCID_LAME_DUCK_SECONDS", "300");
+    let mut waiting = waiting.spawn().unwrap();
+    lacks(&waiting, "missing", "Secret lucid-system/lucid-operator-tls").await;
+    assert!(waiting.terminate().is_some_and(|status| status.success()), "it did not end");
+
+    let operator = builder(&cluster, "secret").spawn().unwrap();
+    lacks(&operator, "missing", "Secret lucid-system/lucid-operator-tls").await;
+    let first = Authority::new("first");
+    let files = first.serving(cluster.host_address()).files(Some(&first.certificate));
+    let (early, ()) = tokio::join!(served(&operator, &first.certificate), write_secret(&cluster, files));
+    assert!(early.is_some(), "the handshake was refused");
+}
+
+#[tokio::test]
 async fn openshift_makes_the_certificate_and_brings_the_bundle() {
     let cluster = cluster().await;
     let mut operator = builder(&cluster, "openshift").spawn().unwrap();

@@ -1,5 +1,6 @@
 //! The record of decisions while it is made: who follows it, who vouches for it.
 
+mod disk;
 mod follow;
 mod tail;
 mod witness;

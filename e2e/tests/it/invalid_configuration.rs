@@ -1,0 +1,83 @@
+//! Configuration that is invalid when a replica starts, which has no valid content to go on with.
+
+use lucid_e2e::{Answer, Operator};
+use serde_json::json;
+
+use crate::common::{
+    ENABLED, chain, cluster, config_map, create, eventually, eventually_holds, expected, pod, secured, until,
+};
+
+const TOXICITY: &[(&str, i32, &str)] = &[("lucid-toxicity-auditor", 8093, "http://localhost:5000")];
+
+#[tokio::test]
+async fn a_typing_error_and_a_restart_do_not_weaken_the_chain_of_a_namespace() {
+    let cluster = cluster().await;
+    let chain_of_shop = async |names: &str| {
+        config_map(&cluster, "shop", "lucid-auditor-chain", "chain", names).await;
+    };
+    chain_of_shop("toxicity").await;
+    let operator = Operator::builder(&cluster).env("LUCID_TIER_LABEL", "");
+    let enforcing = operator.clone().env("LUCID_ADMISSION_MODE", "enforce");
+    let mut enforcing = enforcing.start().await.unwrap();
+    let has_its_chain =
+        |answer: &Answer| answer.result.as_ref().is_ok_and(|pod| chain(pod) == expected(TOXICITY));
+    until(&cluster, "shop", |name| secured(&format!("valid-{name}")), has_its_chain).await;
+
+    // The last valid content stays in force.
+    chain_of_shop("toxcity").await;
+    let warns = |answer: &Answer| {
+        has_its_chain(answer) && answer.warnings.join("\n").contains("the last good one stays in force")
+    };
+    until(&cluster, "shop", |name| secured(&format!("kept-{name}")), warns).await;
+
+    // After a restart there is none.
+    enforcing.restart().await.unwrap();
+    let refused = create(&cluster, "shop", &secured("refused")).await;
+    let message = "failed to read the chain of the namespace: ConfigMap shop/lucid-auditor-chain, chain: \
+                   unknown auditor \"toxcity\", did you mean lucid-toxicity-auditor?";
+    assert!(refused.refusal().contains(message) && refused.status == 422, "{refused:?}");
+    create(&cluster, "shop", &pod("plain", json!({}), json!({}))).await.stored().unwrap();
+    create(&cluster, "other", &secured("elsewhere")).await.stored().unwrap();
+    drop(enforcing);
+
+    // Where nothing is enforced pods get the chain of the cluster, unless the namespace requires a chain.
+    let _auditing = operator.named("lucid-operator-2").start().await.unwrap();
+    let weaker = |answer: &Answer| {
+        answer.result.as_ref().is_ok_and(|pod| chain(pod).len() == 3)
+            && answer.warnings.join("\n").contains("otherwise it is ignored")
+    };
+    until(&cluster, "shop", |name| secured(&format!("audit-{name}")), weaker).await;
+    let required = [ENABLED, ("lucid.computing/require-chain", "true")];
+    cluster.create_namespace("shop", &required).await.unwrap();
+    let is_refused = |answer: &Answer| answer.refusal().contains(message);
+    until(&cluster, "shop", |name| secured(&format!("required-{name}")), is_refused).await;
+    chain_of_shop("toxicity").await;
+    until(&cluster, "shop", |name| secured(&format!("mended-{name}")), has_its_chain).await;
+}
+
+#[tokio::test]
+async fn a_replica_that_never_saw_a_valid_catalogue_is_not_ready() {
+    let cluster = cluster().await;
+    let catalogue = async |yaml: &str| {
+        config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", yaml).await;
+    };
+    catalogue("chain: [{name: pii, image: example.com/pii:1}]").await;
+    let old = Operator::builder(&cluster).start().await.unwrap();
+    catalogue("chain: [{name: pii, picture: example.com/pii:1}]").await;
+    let mut new = Operator::builder(&cluster).named("lucid-operator-new").spawn().unwrap();
+    let readyz = async |operator: &Operator| -> Result<String, reqwest::Error> {
+        reqwest::get(operator.admin_url("/readyz")).await?.text().await
+    };
+    eventually_holds("the invalid catalogue is not reported", async || {
+        std::fs::read_to_string(new.log()).unwrap().contains("this replica is not ready until it is valid")
+    })
+    .await;
+    eventually(async || match readyz(&new).await {
+        Ok(body) if body == "not ready: configuration\n" => Ok(()),
+        other => Err(other),
+    })
+    .await;
+    assert_eq!(readyz(&old).await.unwrap(), "ok\n", "it goes on with the last valid catalogue");
+    catalogue("chain: [{name: pii, image: example.com/pii:2}]").await;
+    new.ready().await.unwrap();
+}
