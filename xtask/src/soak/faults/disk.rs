@@ -1,9 +1,10 @@
 //! A small disk for each replica's log, which fills up and fails on demand.
 //!
-//! It is a sparse ext4 image on a tmpfs. A full disk is a full ext4. Where the tmpfs is full, the block device has no
-//! room for blocks that were never written: write(2) succeeds, and fdatasync(2) fails with EIO. (A tmpfs alone has no
-//! such failure: it cannot be remounted read-only while a file is open for writing.)
+//! It is ext4 on a partition of a loop device, whose file is on a tmpfs. A partition that has shrunk to some sectors fails
+//! every transfer with EIO, until it has its size again. (A tmpfs alone has no such failure: it cannot be remounted
+//! read-only while a file is open for writing.)
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
@@ -12,28 +13,43 @@ use std::process::Command;
 use lucid_e2e::Error;
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
-/// Sizes in MiB.
-const IMAGE: u64 = 64;
-const TMPFS: u64 = 96;
+const MIB: u64 = 64;
+/// In sectors of 512 bytes.
+const FIRST: u64 = 8;
+const LENGTH: u64 = (MIB << 20) / 512 - FIRST;
 
 pub(super) struct Disk {
     folder: PathBuf,
+    /// Such as `/dev/loop0`; empty until it is there.
+    device: String,
 }
 
 impl Disk {
     pub(super) fn create(folder: PathBuf) -> Result<Self, Error> {
-        let disk = Self { folder };
+        let mut disk = Self { folder, device: String::new() };
         let (below, mounted) = (disk.below(), disk.mounted());
         fs::create_dir_all(&below)?;
         fs::create_dir_all(&mounted)?;
-        run(Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={TMPFS}m"), "tmpfs"])
-            .arg(&below))?;
+        let size = format!("size={}m", MIB + 8);
+        run(
+            "mount",
+            [
+                "-t".as_ref(),
+                "tmpfs".as_ref(),
+                "-o".as_ref(),
+                size.as_ref(),
+                "tmpfs".as_ref(),
+                below.as_os_str(),
+            ],
+        )?;
         let image = below.join("image");
-        File::create(&image)?.set_len(IMAGE << 20)?;
+        File::create(&image)?.set_len(MIB << 20)?;
+        disk.device = run("losetup", ["--find".as_ref(), "--show".as_ref(), image.as_os_str()])?;
+        run("addpart", [&disk.device, "1", &FIRST.to_string(), &LENGTH.to_string()])?;
+        let partition = format!("{}p1", disk.device);
         // A journal that cannot be written would keep the file system read-only.
-        run(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0", "-O", "^has_journal"]).arg(&image))?;
-        run(Command::new("mount").args(["-o", "loop,errors=continue"]).arg(&image).arg(&mounted))?;
+        run("mkfs.ext4", ["-q", "-F", "-m", "0", "-O", "^has_journal", &partition])?;
+        run("mount", ["-o".as_ref(), "errors=continue".as_ref(), partition.as_ref(), mounted.as_os_str()])?;
         Ok(disk)
     }
 
@@ -64,34 +80,44 @@ impl Disk {
         Ok(records)
     }
 
+    /// Puts the log aside, and returns where it is then.
+    pub(super) fn set_aside(&self, name: &str) -> io::Result<PathBuf> {
+        let aside = self.mounted().join(name);
+        fs::rename(self.log(), &aside)?;
+        Ok(aside)
+    }
+
     /// From here on writes fail with ENOSPC.
     pub(super) fn fill(&self) -> io::Result<()> {
         fill(&self.mounted())
     }
 
-    /// From here on new blocks cannot be written, and fdatasync(2) fails with EIO.
-    pub(super) fn fail(&self) -> io::Result<()> {
-        fill(&self.below())
+    /// From here on fdatasync(2) and readings of what is not cached fail with EIO.
+    pub(super) fn fail(&self) -> Result<(), Error> {
+        self.resize(FIRST)
+    }
+
+    fn resize(&self, sectors: u64) -> Result<(), Error> {
+        run("resizepart", [&self.device, "1", &sectors.to_string()])?;
+        Ok(())
     }
 
     /// Ends both.
-    pub(super) fn heal(&self) -> io::Result<()> {
-        for place in [self.below(), self.mounted()] {
-            match fs::remove_file(filler(&place)) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+    pub(super) fn heal(&self) -> Result<(), Error> {
+        self.resize(LENGTH)?;
+        match fs::remove_file(filler(&self.mounted())) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Lazily: of a replica that still runs the mounts go with the process.
-        for place in [self.mounted(), self.below()] {
-            let _ = Command::new("umount").arg("--lazy").arg(place).output();
-        }
+        // Lazily: the mounts of a replica that still runs go with its process.
+        let _ = run("umount", ["--lazy".as_ref(), self.mounted().as_os_str()]);
+        let _ = run("losetup", ["--detach", &self.device]);
+        let _ = run("umount", ["--lazy".as_ref(), self.below().as_os_str()]);
     }
 }
 
@@ -116,10 +142,12 @@ fn fill(place: &Path) -> io::Result<()> {
     }
 }
 
-fn run(command: &mut Command) -> Result<(), Error> {
-    let output = command.output().map_err(|error| format!("failed to run {command:?}: {error}"))?;
+/// Runs a command, and returns its output.
+fn run(program: &str, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Result<String, Error> {
+    let output = Command::new(program).args(arguments).output();
+    let output = output.map_err(|error| format!("failed to run {program}: {error}"))?;
     match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr)).into()),
+        true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
+        false => Err(format!("{program} failed: {}", String::from_utf8_lossy(&output.stderr)).into()),
     }
 }

@@ -323,17 +323,22 @@ impl Scene {
         let healed = Instant::now();
         // A probe from before the fault ended says nothing.
         let ready = until(PATIENCE, || endpoint.is_ready()).await;
+        let mut damaged_logs = Vec::new();
         if ready.is_none() {
             let replica = self.replica(target)?;
             eprintln!("soak: replica {target} is restarted");
-            replica.operator.restart().await?;
+            if let Err(error) = replica.operator.restart().await {
+                let aside = replica.disk.set_aside(&fault.name())?;
+                damaged_logs.push(format!("no replica starts with the log in {}: {error}", aside.display()));
+                records.add(&aside)?;
+                replica.operator.restart().await?;
+            }
         }
         sleep(Duration::from_secs(3)).await;
         let calls = load.end().await?;
         for replica in &self.replicas {
             records.add(&replica.disk.log())?;
         }
-        let mut damaged_logs = Vec::new();
         for replica in &self.replicas {
             damaged_logs.extend(replica.verify(&self.validator)?);
         }
@@ -406,7 +411,7 @@ impl Scene {
                 replica.succeed(PATIENCE).await
             }
             Fault::Stop => replica.signal(Signal::CONT),
-            Fault::FullDisk | Fault::IoError => Ok(replica.disk.heal()?),
+            Fault::FullDisk | Fault::IoError => replica.disk.heal(),
             Fault::BrokenCatalogue | Fault::HalfOpen => Ok(()),
         }
     }
