@@ -69,7 +69,7 @@ pub(super) fn program(name: &str) -> PathBuf {
 }
 
 /// Builds one of Lucid's own programs, as it is shipped.
-pub(super) fn build_own(package: &str) -> Result<PathBuf, Error> {
+pub(crate) fn build_own(package: &str) -> Result<PathBuf, Error> {
     build_in("Cargo.toml", &Path::new(ROOT).join("target"), package)
 }
 

@@ -2,7 +2,7 @@
 //! docs/benchmarks.md tells how and why.
 
 mod audit;
-mod build;
+pub(crate) mod build;
 mod chain;
 mod change;
 mod handshake;

@@ -4,6 +4,7 @@ mod api_server;
 mod drift;
 mod faults;
 mod hostile;
+mod memory;
 mod replica;
 mod rotation;
 mod start;
@@ -32,6 +33,8 @@ pub(crate) enum Task {
     Hostile(hostile::Hostile),
     /// Faults of one of three replicas of the operator under load: how many calls fail, and whether a record is lost.
     Faults(faults::Faults),
+    /// Memory of the operator with thousands of namespaces that have a catalogue of their own.
+    Memory(memory::Memory),
     /// Each of them for some seconds, as `cargo xtask test` does.
     Quick,
 }
@@ -43,6 +46,7 @@ pub(crate) fn run(task: &Task) -> Result<(), Error> {
         Task::Swaps(swaps) => swaps::run(swaps),
         Task::Hostile(hostile) => hostile::run(hostile),
         Task::Faults(faults) => faults::run(faults),
+        Task::Memory(memory) => memory::run(memory),
         Task::Quick => quick(),
     }
 }

@@ -1,0 +1,350 @@
+//! `cargo xtask soak memory`: memory of the operator with many namespaces that have a catalogue of their own, in a cgroup
+//! with the limit of its Deployment.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use lucid_e2e::{Error, Operator};
+use lucid_testbed::Cluster;
+use rustix::process::geteuid;
+use serde::Serialize;
+use serde_json::json;
+
+use super::Latency;
+use crate::bench::build;
+use crate::command::ROOT;
+use crate::report::{Goal, Output, Report, Row};
+
+#[derive(Args)]
+pub(crate) struct Memory {
+    /// Namespaces with a catalogue of their own.
+    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..))]
+    namespaces: u32,
+    /// Objects of kind Auditor.
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(2..=4_096))]
+    auditors: u32,
+    /// Changes of Auditors.
+    #[arg(long, default_value_t = 30)]
+    changes: u32,
+    /// Memory limit of the operator in MiB.
+    #[arg(long, default_value_t = 512)]
+    limit: u64,
+    /// Program to measure instead of the one that is built.
+    #[arg(long)]
+    program: Option<PathBuf>,
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    output: Output,
+}
+
+/// Concurrent requests to the API server.
+const CONCURRENCY: usize = 32;
+/// Namespaces in which pods are requested after each change.
+const SAMPLE: u32 = 20;
+const GOAL_MIB: f64 = 150.0;
+const PATIENCE: Duration = Duration::from_secs(120);
+
+#[derive(Serialize)]
+struct Figures {
+    namespaces: u32,
+    auditors: u32,
+    changes: u32,
+    limit_mib: u64,
+    /// Seconds from the start of the operator until pods of the sample have their chain.
+    started_s: f64,
+    before: Use,
+    after: Use,
+    /// From a change to the first pod with it, in the first namespace of the sample.
+    change_ms: Latency,
+    pods: u32,
+}
+
+/// Memory in MiB.
+#[derive(Clone, Copy, Serialize)]
+struct Use {
+    resident: f64,
+    /// Without files that are mapped, such as the program.
+    anonymous: f64,
+    peak: f64,
+    /// Of the cgroup, with the kernel's own.
+    cgroup_peak: f64,
+}
+
+impl Row for Figures {
+    const HEADER: &'static [&'static str] = &[
+        "namespaces",
+        "auditors",
+        "changes",
+        "started\nafter",
+        "before: resident,\nanonymous, peak",
+        "after: resident,\nanonymous, peak",
+        "peak of the\ncgroup, limit",
+        "change in a pod\np50 / p99 / max",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let memory =
+            |Use { resident, anonymous, peak, .. }| format!("{resident:.0}, {anonymous:.0}, {peak:.0} MiB");
+        vec![
+            self.namespaces.to_string(),
+            self.auditors.to_string(),
+            self.changes.to_string(),
+            format!("{:.1} s", self.started_s),
+            memory(self.before),
+            memory(self.after),
+            format!("{:.0}, {} MiB", self.after.cgroup_peak, self.limit_mib),
+            self.change_ms.cell(),
+        ]
+    }
+}
+
+pub(super) fn run(memory: &Memory) -> Result<(), Error> {
+    if !geteuid().is_root() {
+        return Err("the soak of memory makes a cgroup, which needs root".into());
+    }
+    let program = memory.program.clone().map_or_else(|| build::build_own("lucid-operator"), Ok)?;
+    let mut report = Report::new(super::versions()?)?;
+    let figures = tokio::runtime::Runtime::new()?.block_on(measure(memory, &program))?;
+    report.goals = vec![Goal {
+        goal: "the memory of the operator stays below 150 MiB",
+        found: format!("{:.0} MiB", figures.after.peak),
+        reached: figures.after.peak < GOAL_MIB,
+    }];
+    report.rows.push(figures);
+    super::finish(&report, memory.output, false)
+}
+
+async fn measure(memory: &Memory, program: &Path) -> Result<Figures, Error> {
+    let Memory { namespaces, auditors, changes, limit, .. } = *memory;
+    let cluster = Cluster::builder().start().await?;
+    let client = cluster.client();
+    cluster.create_namespace("lucid-system", &[]).await?;
+    let definition = format!("{ROOT}/deploy/auditor-crd.yaml");
+    let applied = cluster.kubectl(&["apply", "--server-side", "--filename", &definition], "")?;
+    if !applied.status.success() {
+        return Err(String::from_utf8_lossy(&applied.stderr).into());
+    }
+    // A definition is not served at once.
+    super::eventually("the first Auditor", async || Ok(write_auditor(&client, 0, 0).await.ok())).await?;
+    parallel("Auditors", 1..auditors, |number| write_auditor(&client, number, 0)).await?;
+    parallel("namespaces", 0..namespaces, |number| write_namespace(&cluster, &client, number, auditors))
+        .await?;
+
+    let cgroup = Cgroup::create(limit)?;
+    // In the group before its first page.
+    let enter = format!("echo $$ > {} && exec \"$0\" \"$@\"", cgroup.folder.join("cgroup.procs").display());
+    let begin = Instant::now();
+    let program = program.to_str().ok_or("the program's path is not text")?;
+    let operator = Operator::builder(&cluster).command(["sh", "-c", &enter, program]).start().await?;
+    let pid = operator.pid().ok_or("the operator does not run")?;
+    let sample: Vec<_> =
+        (0..SAMPLE.min(namespaces)).map(|number| number * namespaces / SAMPLE.min(namespaces)).collect();
+    for number in &sample {
+        until_changed(&client, *number, 0).await?;
+    }
+    let started_s = begin.elapsed().as_secs_f64();
+    let mut pods = 0;
+    let before = cgroup.used(pid)?;
+    let mut durations = Vec::new();
+    for change in 1..=changes {
+        // The first Auditor is in each chain; another one changes what is common to all namespaces.
+        write_auditor(&client, 1 + change % (auditors - 1), change).await?;
+        write_auditor(&client, 0, change).await?;
+        let begin = Instant::now();
+        for (index, number) in sample.iter().enumerate() {
+            pods += until_changed(&client, *number, change).await?;
+            if index == 0 {
+                durations.push(begin.elapsed());
+            }
+        }
+        if change % 10 == 0 {
+            eprintln!("soak: {change} changes, {:.0} MiB resident", cgroup.used(pid)?.resident);
+        }
+    }
+    let after = cgroup.used(pid)?;
+    drop(operator);
+    Ok(Figures {
+        namespaces,
+        auditors,
+        changes,
+        limit_mib: limit,
+        started_s,
+        before,
+        after,
+        change_ms: Latency::of(durations),
+        pods,
+    })
+}
+
+/// Creates many objects, and tells of each thousand.
+async fn parallel<F>(
+    what: &str,
+    numbers: std::ops::Range<u32>,
+    create: impl Fn(u32) -> F,
+) -> Result<(), Error>
+where
+    F: Future<Output = Result<(), Error>>,
+{
+    let count = numbers.len();
+    let mut created = stream::iter(numbers.map(create)).buffer_unordered(CONCURRENCY);
+    let mut done = 0;
+    while created.try_next().await?.is_some() {
+        done += 1;
+        if done % 1_000 == 0 || done == count {
+            eprintln!("soak: {done} of {count} {what}");
+        }
+    }
+    Ok(())
+}
+
+fn auditor(number: u32) -> String {
+    format!("lucid-soak-{number:04}-auditor")
+}
+
+fn namespace(number: u32) -> String {
+    format!("soak-{number:05}")
+}
+
+fn image(number: u32, version: u32) -> String {
+    format!("registry.example.com/soak-{number:04}:{version}")
+}
+
+fn fields() -> PatchParams {
+    PatchParams::apply("soak").force()
+}
+
+async fn write_auditor(client: &Client, number: u32, version: u32) -> Result<(), Error> {
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("lucid.computing", "v1", "Auditor"));
+    let auditors: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
+    let name = auditor(number);
+    let object = json!({
+        "apiVersion": "lucid.computing/v1", "kind": "Auditor", "metadata": {"name": name},
+        "spec": {
+            "image": image(number, version),
+            "description": "Refuses what the soak does not want",
+            "labels": {"tier": "core"},
+            "container": {
+                "port": 10_000 + number,
+                "env": [{"name": "THRESHOLD", "value": "0.8"}, {"name": "MODEL", "value": "small"}],
+                "resources": {
+                    "requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "500m", "memory": "256Mi"},
+                },
+                "probes": {"readiness": {"periodSeconds": 5}},
+            },
+        },
+    });
+    auditors.patch(&name, &fields(), &Patch::Apply(object)).await?;
+    Ok(())
+}
+
+/// A namespace whose catalogue has the first Auditor with another port, one more, and a default of its own.
+async fn write_namespace(
+    cluster: &Cluster,
+    client: &Client,
+    number: u32,
+    auditors: u32,
+) -> Result<(), Error> {
+    let namespace = namespace(number);
+    cluster.create_namespace(&namespace, &[("lucid.computing/enabled", "true")]).await?;
+    let (first, second) = (auditor(0), auditor(1 + number % (auditors - 1)));
+    let port = 20_000 + number;
+    let file = format!(
+        "chain:\n- name: {first}\n  port: {port}\n- name: {second}\ndefaults:\n  audit-mode: observe\n"
+    );
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &namespace);
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "lucid-auditor-chain"},
+        "data": {"auditors.yaml": file, "chain": format!("{first},{second}")},
+    });
+    maps.patch("lucid-auditor-chain", &fields(), &Patch::Apply(map)).await?;
+    Ok(())
+}
+
+/// Requests pods until one has the first Auditor of this version, on the namespace's port. Returns their number.
+async fn until_changed(client: &Client, number: u32, version: u32) -> Result<u32, Error> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace(number));
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    let manifest: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "model", "labels": {"lucid.io/secured": "true"}},
+        "spec": {"containers": [{
+            "name": "model", "image": "registry.example.com/model:1", "ports": [{"containerPort": 5000}],
+        }]},
+    }))?;
+    let expected = (Some(image(0, version)), Some(i32::try_from(20_000 + number)?));
+    let begin = Instant::now();
+    let mut requests = 0;
+    loop {
+        requests += 1;
+        let created = pods.create(&params, &manifest).await;
+        let containers = created.as_ref().ok().and_then(|pod| Some(&pod.spec.as_ref()?.containers));
+        let found = containers.into_iter().flatten().any(|container| {
+            let ports = container.ports.iter().flatten();
+            let port = ports.map(|port| port.container_port).next();
+            (container.image.clone(), port) == expected
+        });
+        if found {
+            return Ok(requests);
+        }
+        if begin.elapsed() > PATIENCE {
+            let found = created.map(|pod| json!(pod.spec).to_string());
+            return Err(format!("no pod in {} has {expected:?}: {found:?}", namespace(number)).into());
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A memory cgroup for one process; removed when dropped, after the process has ended.
+struct Cgroup {
+    folder: PathBuf,
+    /// File with the peak.
+    peak: &'static str,
+}
+
+impl Cgroup {
+    fn create(limit_mib: u64) -> Result<Self, Error> {
+        let root = Path::new("/sys/fs/cgroup");
+        let is_v1 = root.join("memory").is_dir();
+        let (root, limit, peak) = match is_v1 {
+            true => (root.join("memory"), "memory.limit_in_bytes", "memory.max_usage_in_bytes"),
+            false => (root.to_owned(), "memory.max", "memory.peak"),
+        };
+        if !is_v1 {
+            fs::write(root.join("cgroup.subtree_control"), "+memory")?;
+        }
+        let cgroup = Self { folder: root.join(format!("lucid-soak-{}", process::id())), peak };
+        let made = fs::create_dir(&cgroup.folder);
+        made.map_err(|error| format!("failed to make the cgroup {}: {error}", cgroup.folder.display()))?;
+        fs::write(cgroup.folder.join(limit), (limit_mib << 20).to_string())?;
+        Ok(cgroup)
+    }
+
+    fn used(&self, pid: u32) -> Result<Use, Error> {
+        let status = fs::read_to_string(format!("/proc/{pid}/status"));
+        let status = status.map_err(|error| format!("the operator has ended: {error}"))?;
+        let value = |name: &str| -> Result<f64, Error> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let line = line.ok_or("the operator has ended")?;
+            Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? / 1024.0)
+        };
+        let bytes: f64 = fs::read_to_string(self.folder.join(self.peak))?.trim().parse()?;
+        Ok(Use {
+            resident: value("VmRSS:")?,
+            anonymous: value("RssAnon:")?,
+            peak: value("VmHWM:")?,
+            cgroup_peak: bytes / f64::from(1 << 20),
+        })
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
