@@ -3,12 +3,14 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use lucid_audit::log::{OpenError, Options, Sync};
 use lucid_audit::metrics::Metrics;
 use lucid_audit::note::{KeyError, SigningKey, VerifierKey, is_name};
-use lucid_audit::{Log, OnFailure, Recorder};
+use lucid_audit::{OnFailure, Recorder};
+use lucid_serving::Host;
 use prometheus_client::registry::Registry;
 use snafu::{ResultExt, Snafu};
 
@@ -90,16 +92,18 @@ const fn way_to_adopt(error: &OpenError) -> &'static str {
 }
 
 impl DecisionArgs {
-    /// What keeps decisions. Its metrics are registered.
+    /// What keeps decisions. Its metrics are registered. A log that cannot be opened yet, because another process holds it or
+    /// its disk is full or fails, is opened when that is over. Call it on a Tokio runtime.
     ///
     /// # Errors
     ///
-    /// When the log cannot be opened. A log that is broken or out of reach is none when the policy is to serve all the same.
-    pub fn recorder(&self, registry: &mut Registry) -> Result<Recorder, DecisionLogError> {
+    /// When the log cannot be opened and waiting does not help. With [`OnFailure::ServeAndAlarm`] the recorder is without a log
+    /// when the one there is is broken.
+    pub fn recorder(&self, registry: &mut Registry) -> Result<Arc<Recorder>, DecisionLogError> {
         let metrics = Metrics::new(registry);
         let ring = usize::try_from(self.decision_ring).unwrap_or(usize::MAX);
         let recorder = Recorder::new(ring).metrics(metrics.clone()).on_failure(self.decision_log_on_failure);
-        let Some(directory) = &self.decision_log else { return Ok(recorder) };
+        let Some(directory) = &self.decision_log else { return Ok(Arc::new(recorder)) };
         let mut options = Options::new()
             .sync(self.decision_log_sync)
             .segment_bytes(self.decision_log_segment_bytes)
@@ -109,14 +113,61 @@ impl DecisionArgs {
             let origin = self.decision_log_origin.clone().unwrap_or_else(default_origin);
             options = options.key(read_key(path, &origin)?);
         }
-        match Log::open(directory, options) {
-            Ok(log) => Ok(recorder.with_log(log)),
+        match recorder.open_log(directory, options.clone()) {
+            Ok(()) => Ok(Arc::new(recorder)),
+            Err(error) if error.is_transient() => {
+                let recorder = Arc::new(recorder.with_unavailable_log(error.to_string()));
+                let opening = open_later(Arc::downgrade(&recorder), directory.clone(), options, error);
+                tokio::spawn(opening);
+                Ok(recorder)
+            }
             Err(error) if error.is_fault() && self.decision_log_on_failure == OnFailure::ServeAndAlarm => {
                 tracing::error!("LUCID_DECISION_LOG: {error}; decisions are in memory only");
-                Ok(recorder.with_unavailable_log(error.to_string()))
+                Ok(Arc::new(recorder.with_unavailable_log(error.to_string())))
             }
             Err(error) => Err(error).context(OpenSnafu),
         }
+    }
+}
+
+/// Pause before the log is opened again: at first, and at most. It doubles in between, but not while another process holds the
+/// log: that is cheap to see, and the other process is about to end.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(15));
+
+/// Opens the log as soon as that is possible.
+async fn open_later(recorder: Weak<Recorder>, directory: PathBuf, options: Options, error: OpenError) {
+    let mut error = error;
+    let mut reported = String::new();
+    let mut pause = PAUSES.0;
+    loop {
+        let reason = error.to_string();
+        if matches!(error, OpenError::Locked { .. }) {
+            pause = PAUSES.0;
+            if reason != reported {
+                tracing::warn!("LUCID_DECISION_LOG: waiting for the process that holds the log: {reason}");
+            }
+        } else if reason != reported {
+            tracing::error!("LUCID_DECISION_LOG: {reason}; retrying");
+        }
+        reported = reason;
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(PAUSES.1);
+        let Some(recorder) = recorder.upgrade() else { return };
+        let (directory, options) = (directory.clone(), options.clone());
+        let opened = tokio::task::spawn_blocking(move || recorder.open_log(&directory, options)).await;
+        match opened {
+            Ok(Err(again)) => error = again,
+            Ok(Ok(())) => return tracing::info!("LUCID_DECISION_LOG: the log is open"),
+            // The runtime ends.
+            Err(_) => return,
+        }
+    }
+}
+
+/// Makes the readiness of `host` depend on the log when requests are refused without it.
+pub fn report_readiness(recorder: &Recorder, host: &Host) {
+    if let Some(ready) = recorder.ready() {
+        tokio::spawn(host.condition("decision log").follow(ready));
     }
 }
 
@@ -166,7 +217,7 @@ mod tests {
         decisions: DecisionArgs,
     }
 
-    fn recorder(arguments: &[&str]) -> Result<Recorder, DecisionLogError> {
+    fn recorder(arguments: &[&str]) -> Result<Arc<Recorder>, DecisionLogError> {
         let args = Args::try_parse_from([&["test"], arguments].concat()).unwrap();
         args.decisions.recorder(&mut Registry::default())
     }
@@ -179,6 +230,26 @@ mod tests {
                 recorder.record(Decision::new("validate", number.to_string())).await.unwrap();
             }
             assert_eq!(recorder.latest().len(), kept);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_log_that_another_process_holds_is_opened_when_it_ends() {
+        for policy in ["deny", "serve-and-alarm"] {
+            let folder = tempfile::tempdir().unwrap();
+            let log = folder.path().display().to_string();
+            let arguments = ["--decision-log", &log, "--decision-log-on-failure", policy];
+            let first = recorder(&arguments).unwrap();
+            let second = recorder(&arguments).unwrap();
+            assert!(second.log_status().unwrap_err().contains("another process writes the log"));
+            let recorded = second.record(Decision::new("validate", "u-1")).await;
+            assert_eq!(recorded.is_err(), policy == "deny");
+            first.close();
+            while second.log_status().is_err() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            let anchor = second.record(Decision::new("validate", "u-2")).await.unwrap();
+            assert_eq!(anchor.unwrap().seq, 0);
         }
     }
 

@@ -28,7 +28,7 @@ pub use calls::{
     Calls, FailurePolicy, SelectorArgs, VALIDATE_NAME, VALIDATE_PATH, ValidationWebhookArgs, WORKLOADS_NAME,
     WORKLOADS_PATH,
 };
-pub use decisions::{DecisionArgs, DecisionLogError, close};
+pub use decisions::{DecisionArgs, DecisionLogError, close, report_readiness};
 pub use image::{ImageArgs, ImageError, image};
 pub use metrics::Metrics;
 pub use policy_args::{AdmissionMode, BreakGlassArgs, PolicyArgs, PolicyArgsError};

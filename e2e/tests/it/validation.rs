@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::common::{cluster, config_map, create, decisions, operator, pod, secured};
 use http::Method;
 use lucid_e2e::{Answer, Verifier, send};
-use lucid_testbed::{Cluster, skip};
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 const NOTARIZED: &str = "sha256:1111111111111111111111111111111111111111111111111111111111111111";

@@ -189,14 +189,15 @@ impl OpenError {
         )
     }
 
-    /// Whether the same attempt may succeed later: another process holds the log, or the disk is full or out of reach.
+    /// Returns true when the same attempt may succeed later: another process holds the log, or the disk is full or fails.
     #[must_use]
     pub fn is_transient(&self) -> bool {
+        use io::ErrorKind::{InvalidData, NotFound, Other, PermissionDenied};
         match self {
             Self::Locked { .. } | Self::Begin { .. } => true,
-            // The others are files that hold something else.
+            // The first two are settings; the others are files that hold something else.
             Self::Io { source, .. } => {
-                !matches!(source.kind(), io::ErrorKind::InvalidData | io::ErrorKind::Other)
+                !matches!(source.kind(), NotFound | PermissionDenied | InvalidData | Other)
             }
             _ => false,
         }

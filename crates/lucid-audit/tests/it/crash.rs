@@ -209,4 +209,5 @@ async fn a_disk_that_is_full_at_start_is_an_error_that_says_so() {
     fill(&disk, 0);
     let error = Log::open(&disk.path().join("log"), Options::new().key(key())).unwrap_err();
     assert!(error.to_string().contains("No space left on device") && error.is_fault(), "{error}");
+    assert!(error.is_transient(), "{error}");
 }
