@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use crate::layout;
 use crate::read;
 
+use super::files::Place;
+
 /// The first records of the segments there are, in order.
 pub(super) fn segments(directory: &Path) -> io::Result<Vec<u64>> {
     let mut segments = Vec::new();
@@ -33,6 +35,7 @@ pub(super) fn last(path: &Path) -> io::Result<(u64, Vec<u8>)> {
 #[derive(Debug)]
 pub(super) struct Lines {
     path: PathBuf,
+    place: Place,
     reader: BufReader<File>,
     /// Where the next line begins.
     offset: u64,
@@ -44,11 +47,17 @@ impl Lines {
         let path = layout::segment(directory, first);
         let mut file = read::open(&path)?;
         file.seek(SeekFrom::Start(offset))?;
-        Ok(Self { path, reader: BufReader::with_capacity(1 << 18, file), offset, line: Vec::new() })
+        let place = Place::of(&file, path.clone())?;
+        Ok(Self { path, place, reader: BufReader::with_capacity(1 << 18, file), offset, line: Vec::new() })
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Fails when the path leads to another file or to none.
+    pub(super) fn check_place(&self) -> io::Result<()> {
+        self.place.check()
     }
 
     pub(super) const fn offset(&self) -> u64 {

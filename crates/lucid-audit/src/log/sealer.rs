@@ -162,6 +162,10 @@ impl Sealer {
 
     /// Seals the first `size` records.
     fn seal(&mut self, size: u64) -> Result<(), SealError> {
+        // The folders of a log that was deleted are not made anew, and records of another log are read before it is signed.
+        let list = IoSnafu { what: "list the segments in", path: &self.directory };
+        lines::segments(&self.directory).context(list)?;
+        self.lines = self.lines.take().filter(|lines| lines.check_place().is_ok());
         while self.tree.size() < size {
             self.append()?;
         }
@@ -330,6 +334,22 @@ mod tests {
             sealer.seal(size).unwrap();
             assert_eq!(partials(folder.path()), expected);
         }
+    }
+
+    #[test]
+    fn a_log_that_is_deleted_or_replaced_is_not_sealed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (directory, moved) = (folder.path().join("log"), folder.path().join("moved"));
+        std::fs::create_dir(&directory).unwrap();
+        let mut sealer = unsealed(&directory, 3);
+        sealer.seal(1).unwrap();
+        std::fs::rename(&directory, moved).unwrap();
+        sealer.seal(2).unwrap_err();
+        assert!(!directory.exists());
+        std::fs::create_dir(&directory).unwrap();
+        drop(unsealed(&directory, 1));
+        sealer.seal(2).unwrap_err();
+        assert!(!directory.join(layout::CHECKPOINT).exists());
     }
 
     #[test]
