@@ -41,6 +41,13 @@ impl ClusterConfiguration {
         synced
     }
 
+    /// Follows the settings of other replicas in a task of its own, for [`NamespaceView::others`](crate::NamespaceView::others).
+    /// Requests do not wait for them.
+    pub fn follow_generations(&self, client: Client, namespace: &str) {
+        let (this, namespace) = (self.clone(), namespace.to_owned());
+        tokio::spawn(async move { match generations(&this.0, client, &namespace).await {} });
+    }
+
     /// Publishes the settings of this replica in ConfigMap `lucid-generations`, so that replicas with other settings accept the
     /// chains that it injects. `published` holds from the first attempt on; where that fails, the log says so.
     pub async fn publish(&self, client: Client, namespace: &str, published: Condition) -> Infallible {
@@ -84,7 +91,6 @@ impl ClusterConfiguration {
             chains(state, client.clone()),
             auditors(state, client.clone()),
             labels,
-            generations(state, client.clone(), namespace),
             catch_up(state),
             follow,
         )
@@ -131,7 +137,6 @@ async fn catalogue(state: &State, client: Client, namespace: &str) -> Infallible
     .await
 }
 
-/// Follows the settings of other replicas. Requests do not wait for them.
 async fn generations(state: &State, client: Client, namespace: &str) -> Infallible {
     let api = Api::<ConfigMap>::namespaced(client, namespace);
     let events = watcher(api, named(generations::CONFIG_MAP)).default_backoff();

@@ -39,6 +39,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let host = if args.registration.validate { host } else { host.without_registering_validating() };
     let cluster = ClusterConfiguration::new(args.injection.settings());
     let synced = cluster.keep(host.client(), &args.serving.namespace, host.condition("configuration"));
+    cluster.follow_generations(host.client(), &args.serving.namespace);
     let (publisher, client, namespace) = (cluster.clone(), host.client(), args.serving.namespace.clone());
     let published = host.condition("settings");
     tokio::spawn(async move { match publisher.publish(client, &namespace, published).await {} });

@@ -135,6 +135,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     report_readiness(&recorder, &host);
     let cluster = ClusterConfiguration::new(args.injection.settings());
     let synced = cluster.keep(host.client(), &args.serving.namespace, host.condition("configuration"));
+    cluster.follow_generations(host.client(), &args.serving.namespace);
     let scope = calls.scope.clone();
     let reviews = args.validation.policy.break_glass.break_glass_access_review;
     let break_glass = reviews.then(|| BreakGlassReview::new(host.client()));

@@ -30,6 +30,7 @@ const RARE: &[(&str, &str, &str)] = &[
     // The log says "patch" when something is applied; the API server asks for "create" too when it is not there.
     ("create", "mutatingwebhookconfigurations", "somebody has deleted the registration"),
     ("create", "validatingwebhookconfigurations", "somebody has deleted the registration"),
+    ("create", "configmaps", "there are no generations yet"),
     ("update", "mutatingwebhookconfigurations", "somebody has added to the registration"),
     ("create", "events", "something is wrong with a pod or a registration"),
     ("patch", "events", "it is still so"),
