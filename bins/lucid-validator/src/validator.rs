@@ -253,7 +253,7 @@ pub(crate) async fn verdicts(
 
 /// When who is asked is given up: shortly before the answer has to leave, or earlier when there is little time, so that the
 /// answer can say so.
-fn give_up(deadline: Instant) -> Instant {
+pub(crate) fn give_up(deadline: Instant) -> Instant {
     const MARGIN: Duration = Duration::from_millis(500);
     let left = deadline.saturating_duration_since(Instant::now());
     deadline.checked_sub(MARGIN.min(left / 4)).unwrap_or(deadline)

@@ -20,8 +20,9 @@ pub struct VerifierArgs {
     #[arg(long, env = "LUCID_VERIFIER_URL", value_name = "URL")]
     pub verifier_url: Option<String>,
 
-    /// How long one answer of the Verifier may take, in milliseconds.
-    #[arg(long, env = "LUCID_VERIFIER_TIMEOUT_MS", value_name = "MILLISECONDS", default_value = "2000")]
+    /// How long one answer of the Verifier may take, in milliseconds. By default one retry after a timeout fits into the
+    /// webhook's timeout.
+    #[arg(long, env = "LUCID_VERIFIER_TIMEOUT_MS", value_name = "MILLISECONDS", default_value = "1500")]
     #[arg(value_parser = within(1_u64..=30_000))]
     pub verifier_timeout_ms: u64,
 
@@ -244,4 +245,34 @@ type Asked = BoxCloneSyncService<Digest, Answer, BoxError>;
 fn nobody() -> Asked {
     let error = "it is not on the allowlist, and no Verifier is configured (LUCID_VERIFIER_URL)";
     BoxCloneSyncService::new(tower::service_fn(move |_: Digest| ready(Err(BoxError::from(error)))))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use lucid_serving::ServingArgs;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::validator::give_up;
+
+    #[derive(Parser)]
+    struct Args {
+        #[command(flatten)]
+        serving: ServingArgs,
+        #[command(flatten)]
+        verifier: VerifierArgs,
+    }
+
+    #[test]
+    fn one_retry_after_a_timeout_fits_into_the_timeout_of_the_webhook() {
+        /// The longest pause before the first retry.
+        const PAUSE: Duration = Duration::from_millis(100);
+        let Args { serving, verifier } = Args::parse_from(["lucid"]);
+        let query = format!("timeout={}s", serving.webhook_timeout_seconds);
+        let now = Instant::now();
+        let left = give_up(lucid_webhook::layers::deadline(now, Some(&query))) - now;
+        let attempt = Duration::from_millis(verifier.verifier_timeout_ms);
+        assert!(attempt * 2 + PAUSE <= left, "{attempt:?} in {left:?}");
+    }
 }

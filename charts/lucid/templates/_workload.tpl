@@ -80,7 +80,11 @@ spec:
         httpGet:
           path: /readyz
           port: admin
+        {{- /* A replica that is not ready leaves the Service with the first probe that says so: until then the API server
+               opens new connections to it. One that is merely busy has 2 s to answer. */}}
         periodSeconds: 2
+        timeoutSeconds: 2
+        failureThreshold: 1
       resources:
         {{- toYaml .values.resources | nindent 8 }}
       securityContext:
