@@ -93,7 +93,7 @@ impl State {
         Ok(NamespaceView {
             configuration: Arc::clone(&in_force.configuration),
             generation: self.generation.clone(),
-            others: self.others(in_force.configuration.catalogue()),
+            others: self.others(&in_force.configuration),
             invalid_chain,
             namespace_chain: own.chain,
             pod_security: labels.pod_security,
@@ -104,12 +104,15 @@ impl State {
         })
     }
 
-    /// Configurations of replicas with other settings, with this catalogue.
-    fn others(&self, catalogue: &Catalogue) -> Vec<(String, Configuration)> {
+    /// Configurations of replicas with other settings. They decide which chain a pod gets, not whether it may go without.
+    fn others(&self, own: &Configuration) -> Vec<(String, Configuration)> {
         let generations = self.generations.read().unwrap_or_else(PoisonError::into_inner);
         let accepted = generations.accepted(Instant::now());
-        let read = accepted
-            .filter_map(|(id, settings)| Some((id.clone(), settings.configuration(catalogue.clone()).ok()?)));
+        let read = accepted.filter_map(|(id, settings)| {
+            let mut configuration = settings.configuration(own.catalogue().clone()).ok()?;
+            configuration.skip.clone_from(&own.skip);
+            Some((id.clone(), configuration))
+        });
         read.collect()
     }
 
