@@ -46,8 +46,6 @@ pub(crate) struct Memory {
 
 /// Concurrent requests to the API server.
 const CONCURRENCY: usize = 32;
-/// Namespaces in which pods are requested after each change.
-const SAMPLE: u32 = 20;
 const GOAL_MIB: f64 = 150.0;
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -57,13 +55,12 @@ struct Figures {
     auditors: u32,
     changes: u32,
     limit_mib: u64,
-    /// Seconds from the start of the operator until pods of the sample have their chain.
+    /// Seconds from the start of the operator to the first pod with its chain.
     started_s: f64,
     before: Use,
     after: Use,
-    /// From a change to the first pod with it, in the first namespace of the sample.
+    /// From a change to the first pod with it.
     change_ms: Latency,
-    pods: u32,
 }
 
 /// Memory in MiB.
@@ -144,13 +141,10 @@ async fn measure(memory: &Memory, program: &Path) -> Result<Figures, Error> {
     let program = program.to_str().ok_or("the program's path is not text")?;
     let operator = Operator::builder(&cluster).command(["sh", "-c", &enter, program]).start().await?;
     let pid = operator.pid().ok_or("the operator does not run")?;
-    let sample: Vec<_> =
-        (0..SAMPLE.min(namespaces)).map(|number| number * namespaces / SAMPLE.min(namespaces)).collect();
-    for number in &sample {
-        until_changed(&client, *number, 0).await?;
-    }
+    until_changed(&client, 0, 0).await?;
     let started_s = begin.elapsed().as_secs_f64();
-    let mut pods = 0;
+    parallel("namespaces have requested a pod", 0..namespaces, |number| until_changed(&client, number, 0))
+        .await?;
     let before = cgroup.used(pid)?;
     let mut durations = Vec::new();
     for change in 1..=changes {
@@ -158,12 +152,14 @@ async fn measure(memory: &Memory, program: &Path) -> Result<Figures, Error> {
         write_auditor(&client, 1 + change % (auditors - 1), change).await?;
         write_auditor(&client, 0, change).await?;
         let begin = Instant::now();
-        for (index, number) in sample.iter().enumerate() {
-            pods += until_changed(&client, *number, change).await?;
-            if index == 0 {
-                durations.push(begin.elapsed());
-            }
+        // Other namespaces after each change: the catalogue of each is of another version then.
+        let mut numbers = (change - 1..namespaces).step_by(usize::try_from(changes)?);
+        if let Some(number) = numbers.next() {
+            until_changed(&client, number, change).await?;
+            durations.push(begin.elapsed());
         }
+        let pods = stream::iter(numbers.map(|number| until_changed(&client, number, change)));
+        pods.buffer_unordered(CONCURRENCY).try_collect::<Vec<()>>().await?;
         if change % 10 == 0 {
             eprintln!("soak: {change} changes, {:.0} MiB resident", cgroup.used(pid)?.resident);
         }
@@ -179,21 +175,16 @@ async fn measure(memory: &Memory, program: &Path) -> Result<Figures, Error> {
         before,
         after,
         change_ms: Latency::of(durations),
-        pods,
     })
 }
 
-/// Creates many objects, and tells of each thousand.
-async fn parallel<F>(
-    what: &str,
-    numbers: std::ops::Range<u32>,
-    create: impl Fn(u32) -> F,
-) -> Result<(), Error>
+/// Does something many times, and tells of each thousand.
+async fn parallel<F>(what: &str, numbers: std::ops::Range<u32>, once: impl Fn(u32) -> F) -> Result<(), Error>
 where
     F: Future<Output = Result<(), Error>>,
 {
     let count = numbers.len();
-    let mut created = stream::iter(numbers.map(create)).buffer_unordered(CONCURRENCY);
+    let mut created = stream::iter(numbers.map(once)).buffer_unordered(CONCURRENCY);
     let mut done = 0;
     while created.try_next().await?.is_some() {
         done += 1;
@@ -267,8 +258,8 @@ async fn write_namespace(
     Ok(())
 }
 
-/// Requests pods until one has the first Auditor of this version, on the namespace's port. Returns their number.
-async fn until_changed(client: &Client, number: u32, version: u32) -> Result<u32, Error> {
+/// Requests pods until one has the first Auditor of this version, on the namespace's port.
+async fn until_changed(client: &Client, number: u32, version: u32) -> Result<(), Error> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace(number));
     let params = PostParams { dry_run: true, ..PostParams::default() };
     let manifest: Pod = serde_json::from_value(json!({
@@ -279,9 +270,7 @@ async fn until_changed(client: &Client, number: u32, version: u32) -> Result<u32
     }))?;
     let expected = (Some(image(0, version)), Some(i32::try_from(20_000 + number)?));
     let begin = Instant::now();
-    let mut requests = 0;
     loop {
-        requests += 1;
         let created = pods.create(&params, &manifest).await;
         let containers = created.as_ref().ok().and_then(|pod| Some(&pod.spec.as_ref()?.containers));
         let found = containers.into_iter().flatten().any(|container| {
@@ -290,7 +279,7 @@ async fn until_changed(client: &Client, number: u32, version: u32) -> Result<u32
             (container.image.clone(), port) == expected
         });
         if found {
-            return Ok(requests);
+            return Ok(());
         }
         if begin.elapsed() > PATIENCE {
             let found = created.map(|pod| json!(pod.spec).to_string());

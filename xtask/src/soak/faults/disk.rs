@@ -45,6 +45,8 @@ impl Disk {
         let image = below.join("image");
         File::create(&image)?.set_len(MIB << 20)?;
         disk.device = run("losetup", ["--find".as_ref(), "--show".as_ref(), image.as_os_str()])?;
+        // Left by a soak that was killed.
+        let _ = run("delpart", [&disk.device, "1"]);
         run("addpart", [&disk.device, "1", &FIRST.to_string(), &LENGTH.to_string()])?;
         let partition = format!("{}p1", disk.device);
         // A journal that cannot be written would keep the file system read-only.
@@ -116,6 +118,8 @@ impl Drop for Disk {
     fn drop(&mut self) {
         // Lazily: the mounts of a replica that still runs go with its process.
         let _ = run("umount", ["--lazy".as_ref(), self.mounted().as_os_str()]);
+        // The next file of the device would have the partition, too.
+        let _ = run("delpart", [&self.device, "1"]);
         let _ = run("losetup", ["--detach", &self.device]);
         let _ = run("umount", ["--lazy".as_ref(), self.below().as_os_str()]);
     }
