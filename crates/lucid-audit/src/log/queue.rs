@@ -310,15 +310,15 @@ mod tests {
         let recorder = recorder.with_log(Log::open(folder.path(), options).unwrap());
         let mut ready = recorder.ready().unwrap();
         faults.hold.store(true, SeqCst);
-        recorder.record_within(decision("hurried", true), Duration::from_millis(1)).await.unwrap_err();
-        assert!(*ready.borrow(), "a caller with less time says nothing of the disk");
-        recorder.record(decision("late", true)).await.unwrap_err();
-        assert!(!*ready.borrow());
-        assert_eq!(
-            recorder.log_status().unwrap().unwrap().failure.unwrap(),
-            "the disk took longer than 20 ms"
-        );
+        let hurried = recorder.record_within(decision("hurried", true), Duration::from_millis(1)).await;
+        let after_hurried = *ready.borrow();
+        let late = recorder.record(decision("late", true)).await;
+        let (after_late, status) = (*ready.borrow(), recorder.log_status().unwrap().unwrap());
+        // A failed assertion would wait for the disk.
         faults.hold.store(false, SeqCst);
+        assert!(hurried.is_err() && after_hurried, "a caller with less time says nothing of the disk");
+        assert!(late.is_err() && !after_late);
+        assert_eq!(status.failure.unwrap(), "the disk took longer than 20 ms");
         tokio::time::timeout(Duration::from_mins(1), ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
     }
 }
