@@ -121,6 +121,8 @@ const CALM: Duration = Duration::from_secs(4);
 const HALF_OPEN: Duration = Duration::from_secs(120);
 /// Age of a watch that has heard nothing at which a replica is not ready any more, with the time to notice.
 const STALE: Duration = Duration::from_secs(95);
+/// Calls that begin within this time are in flight at the fault if no call had failed yet.
+const DETECTION: Duration = Duration::from_secs(1);
 /// Time for a change to reach the replicas.
 const PROPAGATION: Duration = Duration::from_secs(1);
 /// Time for a replica to end or to become ready.
@@ -133,7 +135,8 @@ const CHANGED_CHAIN: Chain = &["beta"];
 struct Figures {
     fault: Fault,
     calls: usize,
-    /// Calls that failed: begun before the fault, until the Service had noticed, and after that.
+    /// Calls that failed: begun before the fault or before the first call had failed, until the Service had noticed, and
+    /// after that.
     failed_in_flight: usize,
     failed_unnoticed: usize,
     failed_later: usize,
@@ -450,15 +453,35 @@ impl Moments {
             ready_s: None,
             ready_without_catalogue: false,
         };
-        let later = |call: &&Call| call.began > self.injected;
         let mut calls: Vec<_> = calls.iter().collect();
         calls.sort_by_key(|call| call.began);
-        let failed = |call: &Call| matches!(call.outcome, Outcome::Failed(_));
-        let succeeded = calls.iter().copied().filter(later).filter(|call| !failed(call));
-        figures.success_s = succeeded.map(|call| call.ended).min().map(since);
-        for call in calls {
+        let is_later = |call: &&&Call| call.began > self.injected;
+        let (failed, admitted): (Vec<&Call>, Vec<&Call>) =
+            calls.iter().partition(|call| matches!(call.outcome, Outcome::Failed(_)));
+        figures.success_s = admitted.iter().filter(is_later).map(|call| call.ended).min().map(since);
+        figures.failing_until_s = failed.iter().filter(is_later).map(|call| since(call.began)).next_back();
+
+        // A replica learns of a failing disk by the first decision that it cannot write.
+        let found = failed.iter().filter(is_later).map(|call| call.ended).min();
+        let found = found.map_or(self.injected, |found| found.min(self.injected + DETECTION));
+        let mut first = None;
+        for call in &failed {
+            *if call.began <= found {
+                &mut figures.failed_in_flight
+            } else if self.noticed.is_some_and(|noticed| call.began <= noticed) {
+                &mut figures.failed_unnoticed
+            } else {
+                &mut figures.failed_later
+            } += 1;
+            if call.began > found {
+                first.get_or_insert(*call);
+            }
+        }
+        if let Some(Outcome::Failed(reason)) = first.or(failed.first().copied()).map(|call| &call.outcome) {
+            figures.failure = Some(reason.clone());
+        }
+        for call in admitted {
             match &call.outcome {
-                Outcome::Complete => {}
                 Outcome::Outdated => {
                     if self.changed.is_some_and(|changed| call.began > changed + PROPAGATION) {
                         figures.outdated += 1;
@@ -471,25 +494,7 @@ impl Moments {
                         format!("{}/{} has containers {found:?}", call.namespace, call.name)
                     });
                 }
-                Outcome::Failed(reason) => {
-                    let (count, is_first) = if call.began <= self.injected {
-                        (&mut figures.failed_in_flight, figures.failure.is_none())
-                    } else {
-                        figures.failing_until_s = Some(since(call.began));
-                        let is_first = figures.failed_unnoticed + figures.failed_later == 0;
-                        let is_unnoticed = self.noticed.is_some_and(|noticed| call.began <= noticed);
-                        let count = if is_unnoticed {
-                            &mut figures.failed_unnoticed
-                        } else {
-                            &mut figures.failed_later
-                        };
-                        (count, is_first)
-                    };
-                    *count += 1;
-                    if is_first {
-                        figures.failure = Some(reason.clone());
-                    }
-                }
+                Outcome::Complete | Outcome::Failed(_) => {}
             }
         }
         figures
