@@ -343,12 +343,13 @@ mod tests {
         std::fs::create_dir(&directory).unwrap();
         let mut sealer = unsealed(&directory, 3);
         sealer.seal(1).unwrap();
+        sealer.append().unwrap();
         std::fs::rename(&directory, moved).unwrap();
         sealer.seal(2).unwrap_err();
         assert!(!directory.exists());
         std::fs::create_dir(&directory).unwrap();
         drop(unsealed(&directory, 1));
-        sealer.seal(2).unwrap_err();
+        sealer.seal(3).unwrap_err();
         assert!(!directory.join(layout::CHECKPOINT).exists());
     }
 
