@@ -47,7 +47,7 @@ pub(crate) struct Memory {
 /// Concurrent requests to the API server.
 const CONCURRENCY: usize = 32;
 const GOAL_MIB: f64 = 150.0;
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Serialize)]
 struct Figures {
@@ -139,32 +139,15 @@ async fn measure(memory: &Memory, program: &Path) -> Result<Figures, Error> {
     let enter = format!("echo $$ > {} && exec \"$0\" \"$@\"", cgroup.folder.join("cgroup.procs").display());
     let begin = Instant::now();
     let program = program.to_str().ok_or("the program's path is not text")?;
-    let operator = Operator::builder(&cluster).command(["sh", "-c", &enter, program]).start().await?;
+    let mut operator = Operator::builder(&cluster).command(["sh", "-c", &enter, program]).start().await?;
     let pid = operator.pid().ok_or("the operator does not run")?;
     until_changed(&client, 0, 0).await?;
     let started_s = begin.elapsed().as_secs_f64();
-    parallel("namespaces have requested a pod", 0..namespaces, |number| until_changed(&client, number, 0))
-        .await?;
-    let before = cgroup.used(pid)?;
-    let mut durations = Vec::new();
-    for change in 1..=changes {
-        // The first Auditor is in each chain; another one changes what is common to all namespaces.
-        write_auditor(&client, 1 + change % (auditors - 1), change).await?;
-        write_auditor(&client, 0, change).await?;
-        let begin = Instant::now();
-        // Other namespaces after each change: the catalogue of each is of another version then.
-        let mut numbers = (change - 1..namespaces).step_by(usize::try_from(changes)?);
-        if let Some(number) = numbers.next() {
-            until_changed(&client, number, change).await?;
-            durations.push(begin.elapsed());
-        }
-        let pods = stream::iter(numbers.map(|number| until_changed(&client, number, change)));
-        pods.buffer_unordered(CONCURRENCY).try_collect::<Vec<()>>().await?;
-        if change % 10 == 0 {
-            eprintln!("soak: {change} changes, {:.0} MiB resident", cgroup.used(pid)?.resident);
-        }
+    let exercised = exercise(memory, &client, || cgroup.used(pid)).await;
+    if operator.has_ended() {
+        return Err(format!("the operator has ended, as it does beyond its limit of {limit} MiB").into());
     }
-    let after = cgroup.used(pid)?;
+    let (before, after, durations) = exercised?;
     drop(operator);
     Ok(Figures {
         namespaces,
@@ -176,6 +159,37 @@ async fn measure(memory: &Memory, program: &Path) -> Result<Figures, Error> {
         after,
         change_ms: Latency::of(durations),
     })
+}
+
+/// Requests pods and changes Auditors. Returns the memory before and after the changes, and the time that each took.
+async fn exercise(
+    memory: &Memory,
+    client: &Client,
+    used: impl Fn() -> Result<Use, Error>,
+) -> Result<(Use, Use, Vec<Duration>), Error> {
+    let Memory { namespaces, auditors, changes, .. } = *memory;
+    parallel("namespaces have requested a pod", 0..namespaces, |number| until_changed(client, number, 0))
+        .await?;
+    let before = used()?;
+    let mut durations = Vec::new();
+    for change in 1..=changes {
+        // The first Auditor is in each chain; another one changes what is common to all namespaces.
+        write_auditor(client, 1 + change % (auditors - 1), change).await?;
+        write_auditor(client, 0, change).await?;
+        let begin = Instant::now();
+        // Other namespaces after each change: the catalogue of each is of another version then.
+        let mut numbers = (change - 1..namespaces).step_by(usize::try_from(changes)?);
+        if let Some(number) = numbers.next() {
+            until_changed(client, number, change).await?;
+            durations.push(begin.elapsed());
+        }
+        let pods = stream::iter(numbers.map(|number| until_changed(client, number, change)));
+        pods.buffer_unordered(CONCURRENCY).try_collect::<Vec<()>>().await?;
+        if change % 10 == 0 {
+            eprintln!("soak: {change} changes, {:.0} MiB resident", used()?.resident);
+        }
+    }
+    Ok((before, used()?, durations))
 }
 
 /// Does something many times, and tells of each thousand.
