@@ -1,4 +1,4 @@
-//! Liveness, readiness and metrics on a port of their own, over plain HTTP.
+//! Liveness, readiness and metrics on a separate port, over plain HTTP.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -16,7 +16,7 @@ use tower::service_fn;
 
 use crate::server::{BindError, RequestBody, Server, Tls};
 
-/// What has to hold before this process wants requests. Cheap to clone; all clones are the same.
+/// Readiness of this process: a set of named conditions. Clones share the conditions and are cheap.
 ///
 /// ```
 /// let readiness = lucid_webhook::Readiness::default();
@@ -28,7 +28,7 @@ use crate::server::{BindError, RequestBody, Server, Tls};
 #[derive(Clone, Debug, Default)]
 pub struct Readiness(Arc<watch::Sender<BTreeMap<&'static str, bool>>>);
 
-/// One condition of a [`Readiness`], false at first.
+/// A condition of a [`Readiness`], initially false.
 #[derive(Clone, Debug)]
 pub struct Condition {
     readiness: Readiness,
@@ -36,7 +36,7 @@ pub struct Condition {
 }
 
 impl Readiness {
-    /// Adds a condition, by a name that an operator understands.
+    /// Adds a condition. `name` is shown by `/readyz`.
     #[must_use]
     pub fn condition(&self, name: &'static str) -> Condition {
         let condition = Condition { readiness: self.clone(), name };
@@ -44,28 +44,28 @@ impl Readiness {
         condition
     }
 
-    /// The conditions that do not hold; ready means there are none.
+    /// Names of the conditions that do not hold; the process is ready if there are none.
     #[must_use]
     pub fn missing(&self) -> Vec<&'static str> {
         self.0.borrow().iter().filter(|(_, holds)| !**holds).map(|(name, _)| *name).collect()
     }
 
-    /// Completes as soon as all conditions hold, or as soon as one is missing.
+    /// Completes when all conditions hold, or if `ready` is false, when one does not.
     pub(crate) async fn reaches(&self, ready: bool) {
         let mut conditions = self.0.subscribe();
-        // The sender lives in `self`: this cannot end otherwise.
+        // `self` holds the sender, so this only ends with the condition.
         let _ = conditions.wait_for(|conditions| conditions.values().all(|holds| *holds) == ready).await;
     }
 }
 
 impl Condition {
-    /// Says whether the condition holds.
+    /// Sets whether the condition holds.
     pub fn set(&self, holds: bool) {
         self.readiness.0.send_if_modified(|conditions| conditions.insert(self.name, holds) != Some(holds));
     }
 
-    /// Keeps the condition as `source` says, such as the `ready` of certificates, for as long as it is polled. When nobody is
-    /// left who could say, it holds no more.
+    /// Follows `source`, such as `Certificates::ready`, for as long as the future is polled. When the sender is
+    /// dropped, the condition becomes false and the future completes.
     pub async fn follow(self, mut source: watch::Receiver<bool>) {
         loop {
             self.set(*source.borrow_and_update());
@@ -75,26 +75,26 @@ impl Condition {
         }
     }
 
-    /// Completes as soon as the condition holds.
+    /// Completes when the condition holds.
     pub async fn wait(&self) {
         let mut conditions = self.readiness.0.subscribe();
         let holds = |conditions: &BTreeMap<_, _>| conditions.get(self.name).copied().unwrap_or(false);
-        // The sender lives in `self`: this cannot end without the condition.
+        // `self` holds the sender, so this only ends with the condition.
         let _ = conditions.wait_for(holds).await;
     }
 }
 
-/// Serves `/healthz` (200 while the process runs), `/readyz` (200, or 503 and what is missing) and `/metrics`
+/// Serves `/healthz` (200 while the process runs), `/readyz` (200, or 503 and the missing conditions) and `/metrics`
 /// (OpenMetrics text).
 #[derive(Debug)]
 pub struct AdminServer(Server);
 
 impl AdminServer {
-    /// Takes the address.
+    /// Binds to `address`.
     ///
     /// # Errors
     ///
-    /// When the address cannot be listened on.
+    /// A [`BindError`] if the address is not available.
     pub async fn bind(address: SocketAddr) -> Result<Self, BindError> {
         Ok(Self(Server::bind(address).await?))
     }
@@ -105,7 +105,7 @@ impl AdminServer {
         self.0.local_addr()
     }
 
-    /// Serves for as long as the future is polled; dropping it ends all connections.
+    /// Serves for as long as the future is polled; dropping it closes all connections.
     pub async fn serve(self, readiness: Readiness, registry: Registry) -> Infallible {
         let registry = Arc::new(registry);
         let service = service_fn(move |request: Request<RequestBody>| {

@@ -1,7 +1,7 @@
-//! From a handler's answer to bytes that the API server accepts.
+//! Converts a handler's response to bytes that the API server accepts.
 //!
-//! The API server checks every answer, refusals included, and a breach counts as a failed call. So the same checks
-//! are made here first, where the cause can still be named.
+//! The API server validates every response, including denials, and treats a violation as a failed call. The same checks
+//! run here first, where the cause can still be reported.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -16,13 +16,13 @@ use crate::patch::{AllowedPaths, ApplyError, ForbiddenPath, JsonPatch, touched};
 use crate::response::{AdmissionResponse, Cause, Denial};
 use crate::review::{API_VERSION, DecodeError, KIND, RawObject};
 
-/// Above this many characters in all, the API server cuts each warning to 256.
+/// Total length in characters above which the API server truncates each warning to 256.
 const WARNINGS_TOTAL: usize = 4096;
 const WARNING_CUT: usize = 256;
-/// Room for a last warning that says how many there are besides.
+/// Room for a last warning with the number of omitted ones.
 const SUMMARY: usize = 40;
 
-/// Why a handler's answer cannot be sent.
+/// A response that cannot be sent.
 #[derive(Debug, Snafu)]
 pub(crate) enum AnswerError {
     #[snafu(display("a validating webhook answered with a patch"))]
@@ -37,7 +37,7 @@ pub(crate) enum AnswerError {
     Forbidden { source: ForbiddenPath },
 }
 
-/// Makes `response`, to a request about `object`, one that the API server accepts, or says why that is impossible.
+/// Makes `response`, to a request about `object`, acceptable to the API server, or fails.
 pub(crate) fn check(
     kind: WebhookKind,
     object: Option<&RawObject>,
@@ -47,7 +47,7 @@ pub(crate) fn check(
     if response.denial.is_some() {
         response.patch = None;
     }
-    // An empty patch is refused together with its type; nothing to change is no patch.
+    // The API server rejects empty patches.
     response.patch = response.patch.filter(|patch| !patch.is_empty());
     if let Some(patch) = &response.patch {
         if kind == WebhookKind::Validating {
@@ -58,7 +58,7 @@ pub(crate) fn check(
     Ok(acceptable(response))
 }
 
-/// The answer with warnings and audit annotations that reach whom they are for.
+/// Adjusts warnings and audit annotations so that the API server does not drop them.
 pub(crate) fn acceptable(mut response: AdmissionResponse) -> AdmissionResponse {
     let warnings = acceptable_warnings(&response.warnings);
     response.cut.warnings += warnings.changed;
@@ -77,7 +77,7 @@ pub(crate) fn acceptable(mut response: AdmissionResponse) -> AdmissionResponse {
     response
 }
 
-/// A patch that does not apply rejects the request whatever the webhook's failurePolicy says.
+/// Fails if the patch does not apply: the API server would reject the request regardless of the failurePolicy.
 fn check_patch(
     object: Option<&RawObject>,
     allowed_paths: &[AllowedPaths],
@@ -86,7 +86,7 @@ fn check_patch(
     let object = object.context(PatchWithoutObjectSnafu)?;
     let object: Value = match allowed_paths {
         [] => touched::read(object, patch),
-        // What is not touched is compared as well.
+        // `check_change` also compares the untouched parts.
         _ => object.decode(),
     }
     .context(ObjectSnafu)?;
@@ -94,13 +94,13 @@ fn check_patch(
     allowed_paths.iter().try_for_each(|paths| paths.check_change(&object, &after).context(ForbiddenSnafu))
 }
 
-/// Warnings that reach the user, and how many of those given had to be changed for it.
+/// Warnings that reach the user, and the number of given ones that were changed.
 struct Warnings {
     acceptable: Vec<String>,
     changed: u64,
 }
 
-/// The API server silently drops a warning with a control character and cuts all of them when they are long.
+/// Removes control characters, and truncates long warnings. The API server would silently drop or truncate them.
 fn acceptable_warnings(given: &[String]) -> Warnings {
     let mut acceptable: Vec<String> = given
         .iter()
@@ -149,7 +149,7 @@ struct WireResponse<'a> {
     status: Option<WireStatus<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     patch_type: Option<&'static str>,
-    /// Base64, as `[]byte` is written in the API.
+    /// Base64, as the API encodes `[]byte`.
     #[serde(skip_serializing_if = "Option::is_none")]
     patch: Option<String>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
@@ -177,7 +177,7 @@ struct WireDetails<'a> {
     retry_after_seconds: Option<u32>,
 }
 
-/// Writes the AdmissionReview for a checked response.
+/// Serializes the AdmissionReview for a checked response.
 pub(crate) fn write(uid: &str, response: &AdmissionResponse) -> Result<Bytes, serde_json::Error> {
     let patch = response.patch.as_ref().map(patch_text).transpose()?;
     let status =
@@ -205,8 +205,8 @@ pub(crate) fn write(uid: &str, response: &AdmissionResponse) -> Result<Bytes, se
     serde_json::to_vec(&review).map(Bytes::from)
 }
 
-/// What Go escapes is escaped: the API server compares the value of a `test` operation byte by byte with
-/// what Go has written.
+/// Serializes a patch with the same escapes as Go: the API server compares the value of a `test` operation byte by byte
+/// with its own serialization.
 fn patch_text(patch: &JsonPatch) -> Result<String, serde_json::Error> {
     let text = serde_json::to_string(patch.operations())?;
     const ESCAPED: [(char, &str); 5] = [

@@ -1,4 +1,4 @@
-//! Reading a request's body within a size and a time.
+//! Reads request bodies within limits of size and time.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -14,45 +14,44 @@ use crate::router::BoxError;
 
 const MIB: usize = 1024 * 1024;
 
-/// Requests with bodies of 3 MiB are what the API server takes; two such objects and the rest of a review stay below.
+/// The API server accepts bodies of up to 3 MiB; a review with two such objects fits.
 pub(crate) const DEFAULT_LIMIT: usize = 7 * MIB;
 
 /// A ConversionReview may hold all objects of a LIST.
 const CONVERSION_LIMIT: usize = 64 * MIB;
 
-/// How much of a body beyond the limit is read and thrown away, so that its sender gets to read the answer instead
-/// of a reset connection.
+/// Number of bytes beyond the limit that are read and discarded, so that the sender receives the response instead of a
+/// connection reset.
 const DISCARDED: usize = 64 * MIB;
 
-/// How long to read a body that nobody wants, for the same reason. The API server sends what it has at once.
+/// Time spent on discarding a body, for the same reason. The API server sends all of it at once.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a body may take.
+/// Timeout for reading a body.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// As long as the API server waits for a conversion; its timeout cannot be set. No body needs more time than that,
-/// however large it is: nobody waits for the answer any more.
+/// The API server's timeout for conversions, which is not configurable. After that nothing waits for the response.
 const CONVERSION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What all bodies together may take of the memory, and their answers; beyond it callers are asked to come again.
+/// Memory for all bodies and their responses, in bytes. Above it, requests are answered with 429.
 const BUDGET: usize = 96 * MIB;
 const CONVERSION_BUDGET: usize = 257 * MIB;
 
-/// How long a body may stand still on its way.
+/// Maximum time without progress on a body.
 const STALL: Duration = Duration::from_secs(5);
 
-/// Bounds what bodies take of the memory, however many connections there are.
+/// Limits the memory used by bodies, independently of the number of connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader {
     limit: usize,
-    /// Whether an answer is about as long as its body, which needs room from the begin then.
+    /// `true` if a response is about as long as its request, and needs room from the start.
     answers_alike: bool,
     stall: Duration,
     timeout: Duration,
     budget: Budget,
 }
 
-/// A body, and its share of the budget. Keep it until the answer is made, which then [takes](Self::attach) the share.
+/// A body and its share of the budget. Keep it until the response is built and [takes](Self::attach) the share.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) bytes: Bytes,
@@ -60,8 +59,8 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// `answer`, in the place of the body: it keeps what it needs of the budget until its last byte has left, since a
-    /// peer may take its time to read it.
+    /// Transfers the share of the budget from the body to `answer`. It is held until the last byte is sent, since a
+    /// peer may read slowly.
     pub(crate) fn attach(self, answer: impl Into<Bytes>) -> Bytes {
         let (bytes, share) = (answer.into(), self.share);
         share.settle(bytes.len());
@@ -69,7 +68,7 @@ impl Received {
     }
 }
 
-/// Bytes that have a share of the budget, until hyper drops them.
+/// Bytes that hold a share of the budget until hyper drops them.
 struct Charged {
     bytes: Bytes,
     _share: Share,
@@ -81,17 +80,16 @@ impl AsRef<[u8]> for Charged {
     }
 }
 
-/// Why there is no body.
 #[derive(Debug)]
 pub(crate) enum BodyError {
     TooLarge,
     TooSlow,
-    /// There is no room for it now.
+    /// The budget is exhausted.
     Busy,
     Broken(BoxError),
 }
 
-/// For admission reviews.
+/// Reader for admission reviews.
 impl Default for Reader {
     fn default() -> Self {
         Self::new(DEFAULT_LIMIT, TIMEOUT, BUDGET)
@@ -99,7 +97,7 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// For conversion reviews, with a budget of their own.
+    /// Reader for conversion reviews, with a separate budget.
     pub(crate) fn conversion() -> Self {
         Self { answers_alike: true, ..Self::new(CONVERSION_LIMIT, CONVERSION_TIMEOUT, CONVERSION_BUDGET) }
     }
@@ -108,8 +106,8 @@ impl Reader {
         Self { limit, answers_alike: false, timeout, stall: STALL, budget: Budget::new(budget) }
     }
 
-    /// Readers cloned from this one before keep their limit. The budget grows with it: any caller has room for two such
-    /// bodies, with their answers where these are as long.
+    /// Sets the maximum size of a body. Existing clones keep their limit. The budget grows with it, so that any caller
+    /// has room for two such bodies, including responses if these are as long.
     pub(crate) fn set_limit(&mut self, bytes: usize) {
         self.limit = bytes;
         let each = bytes.saturating_mul(if self.answers_alike { 2 } else { 1 });
@@ -123,12 +121,12 @@ impl Reader {
         self.limit
     }
 
-    /// How long a body may take; less if it stands still.
+    /// Maximum time for reading a body, without the limit on stalls.
     pub(crate) const fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Reads a whole body; `authenticated` callers have room reserved for them.
+    /// Reads a whole body. Room is reserved for `authenticated` callers.
     pub(crate) async fn read<B>(
         &self,
         headers: &HeaderMap,
@@ -139,7 +137,7 @@ impl Reader {
         B: Body<Data = Bytes>,
         B::Error: Into<BoxError>,
     {
-        // A client that waits for "100 Continue" has sent nothing yet and need not begin.
+        // A client that waits for "100 Continue" has not sent the body yet.
         if self.is_announced_too_large(&body) && headers.contains_key(EXPECT) {
             return Err(BodyError::TooLarge);
         }
@@ -148,8 +146,8 @@ impl Reader {
             .unwrap_or(Err(BodyError::TooSlow))
     }
 
-    /// Reads a body to its end without keeping it, so that its connection can carry other requests. Gives up after 2 s,
-    /// and where it is larger than a review may be; the connection ends with the answer then.
+    /// Reads a body to its end and discards it, so that its connection can be reused. Gives up after 2 s, or if the
+    /// body exceeds the limit; the connection is then closed after the response.
     pub(crate) async fn discard<B>(&self, headers: &HeaderMap, body: B)
     where
         B: Body<Data = Bytes>,
@@ -178,8 +176,8 @@ impl Reader {
         body.size_hint().lower() > self.limit as u64
     }
 
-    /// A body that is refused is read to its end all the same: its sender gets to read the answer then, instead of a
-    /// reset connection.
+    /// Reads a body. A rejected body is read to its end, so that its sender receives the response instead of a
+    /// connection reset.
     async fn collect<B>(&self, authenticated: bool, body: B) -> Result<Received, BodyError>
     where
         B: Body<Data = Bytes>,
@@ -208,7 +206,7 @@ impl Reader {
             } else if let Ok(so_far) = &mut kept
                 && so_far.push(data, &share).is_none()
             {
-                // Not to wait: bodies that hold a part of the room might wait for each other.
+                // Never wait: bodies that hold parts of the budget could deadlock.
                 kept = Err(BodyError::Busy);
             }
             if kept.is_err() {
@@ -224,7 +222,7 @@ impl Reader {
     }
 }
 
-/// The part of a body that has arrived. Most bodies arrive in one piece, which is not copied.
+/// The received part of a body. Most bodies arrive in one piece, which is not copied.
 struct Kept {
     /// Announced length, or the limit.
     most: usize,
@@ -237,7 +235,7 @@ impl Kept {
         Self { most, first: Bytes::new(), all: Vec::new() }
     }
 
-    /// Adds `data`, and charges at most twice of what has arrived. Returns `None` if there is no room for that.
+    /// Appends `data`, and charges at most twice the received length. Returns `None` if the budget is exhausted.
     fn push(&mut self, data: Bytes, share: &Share) -> Option<()> {
         if self.first.is_empty() && self.all.is_empty() {
             share.raise(data.len())?;
@@ -272,7 +270,7 @@ mod tests {
 
     use super::*;
 
-    /// A body that sends `sent` bytes and then nothing.
+    /// A body that sends `sent` bytes and then stalls.
     fn stalled(sent: usize) -> impl Body<Data = Bytes, Error = Infallible> {
         let first = stream::once(async move { Ok(Frame::data(Bytes::from(vec![b'x'; sent]))) });
         StreamBody::new(futures::StreamExt::chain(first, stream::pending()))
@@ -330,7 +328,7 @@ mod tests {
     async fn bodies_that_trickle_do_not_starve_a_small_one_nor_a_large_one() {
         const LENGTH: usize = 20 * MIB;
         const TICKS: usize = 200;
-        // As many as fill the budget with what they announce, and as many as fill it with what they send, in 20 s.
+        // Fills the budget with announced lengths, then with received bytes, within 20 s.
         for (connections, rate) in [(13, 1_700_000), (200, 40_000_000)] {
             let budget = Budget::new(BUDGET).with_slow(Duration::ZERO);
             let reader = Reader { limit: LENGTH, budget, ..Reader::default() };

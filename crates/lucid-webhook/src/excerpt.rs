@@ -1,12 +1,12 @@
-//! What callers send may be long; what is logged of it is not.
+//! Truncates text sent by callers for logs and messages.
 
-/// As much of a text as fits a log line.
+/// Truncates `text` to 200 bytes for a log line.
 pub(crate) fn excerpt(text: &str) -> &str {
     const LONGEST: usize = 200;
     &text[..text.floor_char_boundary(LONGEST)]
 }
 
-/// As much of a text as fits a message, with a sign where it was cut.
+/// Truncates `text` to `longest` characters, appending `…`.
 pub(crate) fn cut(text: &str, longest: usize) -> String {
     match text.char_indices().nth(longest) {
         Some((end, _)) => format!("{}…", &text[..end]),

@@ -1,4 +1,4 @@
-//! One HTTP exchange: from a request to the answer, whatever happens on the way.
+//! One HTTP exchange: from the request to a response, in all cases.
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -27,7 +27,8 @@ use crate::server::PeerCertificate;
 use crate::trace_parent::TraceParent;
 use crate::webhook::AdmissionService;
 
-/// Answers one request. It never fails: what goes wrong becomes an answer. A stranger may not call webhooks.
+/// Handles one request. Never fails: errors become responses. A stranger, i.e. a client without a required certificate,
+/// may not call webhooks.
 pub(crate) async fn answer<B>(
     route: Option<&Route>,
     bodies: &Bodies,
@@ -39,7 +40,7 @@ where
     B::Error: Into<BoxError>,
 {
     let arrival = Instant::now();
-    // A body that nobody wants is read all the same, so that its connection can carry the next request.
+    // Read unwanted bodies too, so that the connection can be reused.
     let Some(route) = route else {
         let (head, body) = trimmed(request);
         bodies.admission.discard(&head.headers, body).await;
@@ -72,12 +73,12 @@ where
     }
 }
 
-/// The answer where even this crate panicked.
+/// Response for a panic in this crate.
 pub(crate) fn panicked() -> Response<Full<Bytes>> {
     refuse(StatusCode::INTERNAL_SERVER_ERROR, "the server panicked")
 }
 
-/// A request that did not reach the webhook.
+/// Response to a request that did not reach the webhook.
 struct Refusal {
     response: Response<Full<Bytes>>,
     outcome: Outcome,
@@ -89,8 +90,8 @@ impl Refusal {
         Self { response, outcome: Outcome::Shed }
     }
 
-    /// Answers the review whose body starts with `beginning`: the object is denied whatever the `failurePolicy`. Without a
-    /// uid, as of something that is no review, the refusal stays what it is.
+    /// Turns the refusal into a review that denies the object regardless of the `failurePolicy`. `beginning` is the
+    /// start of the body. Without a uid in it, the refusal is unchanged.
     fn denying(mut self, beginning: &[u8]) -> Self {
         let status = self.response.status();
         let deny = |message: String| AdmissionResponse::deny(status.as_u16(), reply::reason(status), message);
@@ -111,10 +112,10 @@ impl Refusal {
     }
 }
 
-/// Bytes at the start of a body in which its uid is looked for. API servers write it first.
+/// Number of bytes at the start of a body searched for the uid. API servers write it first.
 const BEGINNING: usize = 1024;
 
-/// The uid of a review that starts with these bytes.
+/// Finds the uid of a review in its first bytes.
 fn uid(beginning: &[u8]) -> Option<&str> {
     const KEY: &[u8] = br#""uid":""#;
     let at = beginning.windows(KEY.len()).position(|window| window == KEY)? + KEY.len();
@@ -122,7 +123,7 @@ fn uid(beginning: &[u8]) -> Option<&str> {
     str::from_utf8(uid).ok().filter(|uid| !uid.contains('\\'))
 }
 
-/// An AdmissionReview.
+/// Handles an AdmissionReview.
 async fn admit<B>(
     service: AdmissionService,
     route: &Route,
@@ -145,7 +146,7 @@ where
         Err(refusal) if is_large && route.denies_overload => return Err(refusal.denying(&beginning)),
         body => body?,
     };
-    // Not before the body is here: whoever sends it slowly would keep the place of those who do not.
+    // After the body is read: a slow sender must not hold a slot.
     let _entered = match route.limit.as_ref().map(Limit::try_enter) {
         Some(None) => return Err(Refusal::shed()),
         entered => entered.flatten(),
@@ -173,7 +174,7 @@ where
     Ok(offload::run(slot, async move { review(&uid, &response, body) }).await)
 }
 
-/// Whoever sent something that is no request gets its uid back all the same, if it has one.
+/// Builds the refusal of a malformed review. Echoes the uid if there is one.
 fn refusal(error: &ReviewError, body: Received) -> Refusal {
     let ReviewError::Request { uid, .. } = error else {
         return Refusal::bad(StatusCode::BAD_REQUEST, &error.to_string());
@@ -192,7 +193,7 @@ fn ask(
         Some(metrics) => MetricsLayer::new(metrics.clone()).layer(service).oneshot(request).boxed(),
         None => service.oneshot(request).boxed(),
     };
-    // The `FailureLayer` answers for every error of a handler.
+    // The `FailureLayer` handles all errors of a handler.
     answer
         .map(|answer| {
             answer.unwrap_or_else(|error| AdmissionResponse::deny(500, "InternalError", error.to_string()))
@@ -200,7 +201,7 @@ fn ask(
         .boxed()
 }
 
-/// A ConversionReview.
+/// Handles a ConversionReview.
 async fn convert<B>(
     converter: &Converter,
     route: &Route,
@@ -234,7 +235,7 @@ where
     }
 }
 
-/// Something that is no webhook.
+/// Calls a service that is not a webhook.
 async fn other<B>(
     service: OtherService,
     bodies: &body::Reader,
@@ -250,19 +251,19 @@ where
     Ok(response)
 }
 
-/// The head with the fields that are read here, and the body, which may take its time: a head may have hundreds of fields.
+/// Splits off the body and keeps only the headers read here. The body may arrive slowly, and headers may be numerous.
 fn trimmed<B>(request: Request<B>) -> (Parts, B) {
     let (mut head, body) = request.into_parts();
     let fields = std::mem::take(&mut head.headers);
     for name in [CONTENT_TYPE, EXPECT, HeaderName::from_static("traceparent")] {
-        // A copy: the value may share the memory of the whole head.
+        // A copy: the value may share the memory of all headers.
         let value = fields.get(&name).and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok());
         head.headers.extend(value.map(|value| (name, value)));
     }
     (head, body)
 }
 
-/// The body of a request that is one for a webhook.
+/// Reads the body of a review.
 async fn read<B>(head: &Parts, bodies: &body::Reader, body: B) -> Result<Received, Refusal>
 where
     B: Body<Data = Bytes>,
@@ -323,7 +324,7 @@ fn is_json(headers: &HeaderMap) -> bool {
         .is_some_and(|media_type| media_type.trim().eq_ignore_ascii_case(reply::JSON))
 }
 
-/// The AdmissionReview in the place of the `asked` one.
+/// Builds the response to a review, which takes over the share of `asked`.
 fn review(uid: &str, response: &AdmissionResponse, asked: Received) -> Response<Full<Bytes>> {
     match answer::write(uid, response) {
         Ok(answer) => reply::json(StatusCode::OK, asked.attach(answer)),
@@ -333,7 +334,7 @@ fn review(uid: &str, response: &AdmissionResponse, asked: Received) -> Response<
     }
 }
 
-/// Tells whoever sent this what is wrong. Under `failurePolicy: Ignore` no user sees it, so it is logged as well.
+/// Builds an error response. It is logged as well: under `failurePolicy: Ignore` no user sees it.
 fn refuse(status: StatusCode, message: &str) -> Response<Full<Bytes>> {
     tracing::warn!(status = status.as_u16(), "refused a request: {}", excerpt(message));
     reply::refusal(status, message)

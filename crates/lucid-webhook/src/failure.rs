@@ -1,4 +1,4 @@
-//! What becomes of a request whose handler gave no answer that can be sent.
+//! Failures of handlers, and the actions that handle them.
 
 use std::fmt;
 use std::future::ready;
@@ -17,15 +17,15 @@ use crate::response::AdmissionResponse;
 use crate::review::{AdmissionRequest, DecodeError};
 use crate::router::BoxError;
 
-/// Why there is no answer of the handler.
+/// A failure of the handler.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Failure {
-    /// It returned an error, or an answer that the API server would not take.
+    /// The handler returned an error, or a response that the API server would reject.
     Error(BoxError),
-    /// It panicked.
+    /// The handler panicked.
     Panic,
-    /// It did not answer in time.
+    /// The handler missed the deadline.
     Deadline,
 }
 
@@ -64,12 +64,12 @@ impl Failure {
         }
     }
 
-    /// Whether it was the guard that could not tell what the webhook may touch.
+    /// Returns `true` if the guard failed to evaluate the request.
     pub(crate) fn of_guard(&self) -> bool {
         matches!(self, Self::Error(error) if error.is::<GuardError>())
     }
 
-    /// What may be logged: not what stands in the object, which a decoder's message quotes.
+    /// Message for the log. It omits the contents of the object, which decoding errors quote.
     pub(crate) fn for_the_log(&self) -> String {
         let Self::Error(error) = self else { return self.to_string() };
         if let Some(Rejection::Decode { what, kind, name, source }) = error.downcast_ref() {
@@ -81,7 +81,7 @@ impl Failure {
         }
     }
 
-    /// The request refused for this reason, as by [`FailureAction::Abort`].
+    /// Denies the request with this failure, as [`FailureAction::Abort`] does.
     pub fn refusal(&self) -> AdmissionResponse {
         let (code, reason) = match self {
             Self::Error(error) if error.is::<Rejection>() || error.is::<DecodeError>() => (400, "BadRequest"),
@@ -102,39 +102,40 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What becomes of a request when its handler fails.
+/// Action for a request whose handler fails.
 ///
-/// In configuration it is written `abort`, `warn` or `skip`.
+/// Written as `abort`, `warn` or `skip` in configuration.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum FailureAction {
-    /// The request is refused, with the reason: 500, 504 when it took too long, 400 when an argument of the handler is not
-    /// in the request or does not decode. The default.
+    /// Denies the request with the failure: code 500, 504 for a missed deadline, or 400 for an argument of the handler
+    /// that is absent or does not decode. The default.
     #[default]
     Abort,
-    /// The request passes unchanged, with a warning that tells the reason.
+    /// Allows the request unchanged, with the failure as a warning.
     Warn,
-    /// The request passes unchanged; the reason is logged.
+    /// Allows the request unchanged and logs the failure.
     Skip,
-    /// The function answers instead. Its answer passes the same checks; one that cannot be sent refuses the request, and so
-    /// does a patch when it was the [`guard`](crate::guard) that failed: nobody knows then what the webhook may touch.
+    /// Calls a function for the response. The response passes the same checks. One that cannot be sent denies the
+    /// request. A patch also does if the [`guard`](crate::guard) failed, because the permissions of the webhook are
+    /// then unknown.
     Call(FailureFunction),
 }
 
-/// See [`FailureAction::Call`]. What it needs of request and failure is in the future that it returns.
+/// Function of [`FailureAction::Call`]. The returned future cannot borrow from its arguments.
 pub type FailureFunction =
     Arc<dyn Fn(&AdmissionRequest, &Failure) -> BoxFuture<'static, AdmissionResponse> + Send + Sync>;
 
 impl FailureAction {
-    /// Lets `function` answer instead.
+    /// Calls `function` for the response.
     pub fn call(
         function: impl Fn(&AdmissionRequest, &Failure) -> AdmissionResponse + Send + Sync + 'static,
     ) -> Self {
         Self::call_async(move |request, failure| ready(function(request, failure)))
     }
 
-    /// Lets `function` answer instead, with a future that takes what it needs of request and failure along. The API server
-    /// may not wait any more: see the request's deadline.
+    /// Calls an async `function` for the response. The future cannot borrow from the arguments. The API server may
+    /// already have given up: see the request's deadline.
     pub fn call_async<F: Future<Output = AdmissionResponse> + Send + 'static>(
         function: impl Fn(&AdmissionRequest, &Failure) -> F + Send + Sync + 'static,
     ) -> Self {
@@ -157,7 +158,7 @@ impl fmt::Debug for FailureAction {
     }
 }
 
-/// The text is no failure action.
+/// The text is not a failure action.
 #[derive(Debug, Snafu)]
 #[snafu(display("unknown failure action {found:?}, accepted are abort, warn and skip"))]
 pub struct UnknownFailureAction {

@@ -1,13 +1,13 @@
-//! What a webhook is: mutating or validating.
+//! Kinds of webhooks: mutating or validating.
 
 use std::fmt;
 
-/// Whether a webhook may change the object.
+/// Kind of a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WebhookKind {
-    /// It may change the object, one webhook after the other (`MutatingWebhookConfiguration`).
+    /// May change objects; called one after the other (`MutatingWebhookConfiguration`).
     Mutating,
-    /// It sees the object as it would be stored and only says yes or no (`ValidatingWebhookConfiguration`).
+    /// Sees the object as it would be stored and only allows or denies (`ValidatingWebhookConfiguration`).
     Validating,
 }
 

@@ -1,8 +1,8 @@
-//! A server for Kubernetes admission and conversion webhooks, on [tower], hyper and rustls.
+//! A server for Kubernetes admission and conversion webhooks, built on [tower], hyper and rustls.
 //!
-//! It answers as kube-apiserver expects, also when something goes wrong: every AdmissionReview that parses gets
-//! HTTP 200 and its uid back, whether the handler answers, fails, panics or takes too long; a patch that would not
-//! apply never leaves; warnings and audit annotations are made acceptable before they are sent.
+//! It responds as kube-apiserver expects, also when something fails. Every AdmissionReview that parses gets HTTP 200
+//! and its uid back, whether the handler succeeds, fails, panics or times out. Patches are applied to the object before
+//! they are sent. Warnings and audit annotations are adjusted to the limits of the API server.
 //!
 //! # A first webhook
 //!
@@ -21,46 +21,44 @@
 //!
 //! async fn run() -> Result<(), BoxError> {
 //!     let mut terminate = signal(SignalKind::terminate())?;
-//!     let asked_to_end = async move { terminate.recv().await.unwrap_or_default() }.shared();
+//!     let shutdown = async move { terminate.recv().await.unwrap_or_default() }.shared();
 //!     let certificates = Certificates::new(ServingNames::for_services("default", &["label"])?);
 //!     let tls = ServerTls::new(certificates.resolver()).build()?;
-//!     tokio::spawn(certificates.run(Files::in_directory("/tls"), asked_to_end.clone()));
+//!     tokio::spawn(certificates.run(Files::in_directory("/tls"), shutdown.clone()));
 //!
 //!     let server = Server::bind(([0, 0, 0, 0], 8443).into()).await?;
 //!     let router = Router::new().webhook("/label", Webhook::mutating("label.example.com", label));
-//!     server.serve(tls, router, asked_to_end).await;
+//!     server.serve(tls, router, shutdown).await;
 //!     Ok(())
 //! }
 //! ```
 //!
-//! Complete programs, with the commands that make certificates and register them, are in the crate's `examples` folder.
+//! The crate's `examples` folder has complete programs, with the commands that create and register certificates.
 //!
-//! # What the API server does
-//!
-//! A webhook is a function in somebody else's request, and that somebody is strict. What this crate does follows from it:
+//! # Behavior of the API server
 //!
 //! | kube-apiserver | this crate |
 //! |---|---|
-//! | says how long it waits in `?timeout=`, rounded up, dialling included | [`AdmissionRequest::deadline`] is 1.2 s earlier, or half of a short time; a handler that misses it is answered for |
-//! | keeps idle connections for 90 s and does not repeat a POST | idle connections are kept for 120 s; on shutdown the server goes on for a while and asks clients to leave ([`Server::with_lame_duck`]) |
-//! | repeats a call that was answered 429 with `Retry-After` | load is shed that way ([`Webhook::with_max_in_flight`], [`layers::ShedLayer`]), bodies beyond the memory for them too |
-//! | refuses answers with another uid, with an empty patch, with a patch from a validating webhook | checked, and a failure of the handler, before anything is sent |
-//! | rejects the user's request when a patch does not apply, whatever the failurePolicy | the patch is applied here first |
-//! | turns the code of a denial below 400 into 400, says "without explanation" where there is neither message nor reason | [`AdmissionResponse::deny`] asks for code, reason and message |
-//! | drops a warning with a control character, cuts all of them above 4,096 characters | they are cut to fit; what does not fit is counted in a last warning, and in the metrics |
-//! | drops audit annotations whose key is no name | logged and counted |
-//! | calls mutating webhooks twice when a later one changes the object (`IfNeeded`) | feature `testing` has `assert_idempotent` |
+//! | sends its timeout in `?timeout=`, rounded up and including the time to connect | [`AdmissionRequest::deadline`] is 1.2 s earlier, or half of a short timeout; a handler that misses it counts as failed |
+//! | keeps idle connections for 90 s and does not retry a POST | idle connections are kept for 120 s; during shutdown the server keeps accepting requests and asks clients to disconnect ([`Server::with_lame_duck`]) |
+//! | retries a call that was answered with 429 and `Retry-After` | overload is answered that way ([`Webhook::with_max_in_flight`], [`layers::ShedLayer`], memory for bodies) |
+//! | rejects responses with a wrong uid, with an empty patch, or with a patch from a validating webhook | responses are checked before they are sent; a violation is a failure of the handler |
+//! | rejects the user's request when a patch does not apply, regardless of the failurePolicy | patches are applied here first |
+//! | raises the code of a denial below 400 to 400, and says "without explanation" if there is neither message nor reason | [`AdmissionResponse::deny`] requires a code, a reason and a message |
+//! | drops warnings with control characters, and truncates all of them above 4,096 characters in total | warnings are shortened to fit; dropped ones are counted in a last warning and in the metrics |
+//! | drops audit annotations whose key is not a valid name | they are logged and counted |
+//! | calls mutating webhooks again when a later one changes the object (`IfNeeded`) | feature `testing` has `assert_idempotent` |
 //!
 //! # Handlers
 //!
-//! A [`Handler`] is an async function. Its arguments are taken out of the request: [`Object`], [`OldObject`] and
-//! [`Options`] of any type that can be deserialised, `Option`s of these, the [`RawObject`], [`UserInfo`], [`Operation`],
-//! [`Deadline`], [`DryRun`], the shared [`State`], the whole [`AdmissionRequest`], and types that implement
-//! [`FromRequest`]. It returns an [`AdmissionResponse`], a [`JsonPatch`], the object as it should be ([`Changed`]), or a
-//! `Result` of one of them. Any [`tower::Service`] from request to response is a handler as well.
+//! A [`Handler`] is an async function. Its arguments are extracted from the request: [`Object`], [`OldObject`] and
+//! [`Options`] of any type that can be deserialized, `Option`s of these, the [`RawObject`], [`UserInfo`],
+//! [`Operation`], [`Deadline`], [`DryRun`], the shared [`State`], the whole [`AdmissionRequest`], and types that
+//! implement [`FromRequest`]. It returns an [`AdmissionResponse`], a [`JsonPatch`], the changed object ([`Changed`]),
+//! or a `Result` of one of them. Any [`tower::Service`] from request to response is a handler as well.
 //!
-//! Objects stay JSON text inside the request's body until a handler decodes them, and only what its type has is decoded.
-//! Types may borrow from that text:
+//! Objects stay JSON text inside the request's body until a handler decodes them. Only the fields of the target type
+//! are decoded. Types may borrow from the text:
 //!
 //! ```
 //! use std::borrow::Cow;
@@ -89,42 +87,43 @@
 //!
 //! # Patches
 //!
-//! [`Changed`] and [`JsonPatch::of_change`] compare what the handler made of the object with what it was given: fields
-//! that its type does not know stay, list elements are recognised by their keys, and one container that is put before the
-//! others is one `add`. [`JsonPatch::diff`] compares two values, [`JsonPatch::from_operations`] takes the operations of
-//! RFC 6902.
+//! [`Changed`] and [`JsonPatch::of_change`] compare the object returned by the handler with the original. Fields
+//! unknown to its type are kept. List elements are matched by their keys, so inserting a container is a single `add`.
+//! [`JsonPatch::diff`] compares two values, and [`JsonPatch::from_operations`] takes RFC 6902 operations.
 //!
 //! # Failure
 //!
-//! A handler that returns an error, panics or misses the deadline is answered for by a [`FailureAction`]: the request is
-//! refused with the reason ([`Webhook::with_failure_action`]), passes with a warning, passes, or a function answers. The
-//! `failurePolicy` of the registration is about something else, a webhook that cannot be asked.
+//! If a handler returns an error, panics or misses the deadline, its [`FailureAction`] applies: refuse the request with
+//! the reason, allow it with a warning, allow it silently, or call a function ([`Webhook::with_failure_action`]). The
+//! `failurePolicy` of the registration covers a different case: the API server cannot reach the webhook.
 //!
 //! # Permissions
 //!
-//! A webhook can damage what it should never have touched. A [`guard`] keeps it to the objects that are selected, that
-//! consent, and that a service account may change; [`AllowedPaths`] keeps its patches to some fields. `kube-system` is
-//! excluded unless named. [`guard::Permissions`] is all of that as configuration for the cluster's administrator.
+//! A [`guard`] restricts a webhook to objects that are selected, that consent, and that a service account may change.
+//! [`AllowedPaths`] restricts its patches to some fields. `kube-system` is excluded unless it is named explicitly.
+//! [`guard::Permissions`] is the corresponding configuration for cluster administrators.
 //!
 //! # Certificates
 //!
-//! The certificate has to be for `<service>.<namespace>.svc`, and the authority that signed it is the caBundle of the
-//! registration. The crate `lucid-certs` sees to both. Its `Certificates` serve what a source has, and follow its renewal while
-//! connections stand:
+//! The serving certificate needs the DNS name `<service>.<namespace>.svc`, and the caBundle of the registration needs
+//! the CA that signed it. The crate `lucid-certs` provides both. Its `Certificates` serve the certificate of a source,
+//! and pick up renewals without closing connections:
 //!
-//! - `source::Files`, as above: with cert-manager, mount the Secret of a `Certificate` and annotate the configurations with
-//!   `cert-manager.io/inject-ca-from` ([`registration::Configurations::with_annotation`]). `source::SecretSource` needs no volume.
-//! - `SelfManaged`: an authority of the webhook's own, which all replicas share, published to the registration and rotated.
+//! - `source::Files`, as above: with cert-manager, mount the Secret of a `Certificate` and annotate the configurations
+//!   with `cert-manager.io/inject-ca-from` ([`registration::Configurations::with_annotation`]). `source::SecretSource`
+//!   needs no volume.
+//! - `SelfManaged`: a CA owned by the webhook and shared by all replicas. It is published to the registration and
+//!   rotated.
 //!
-//! Handshakes fail until there is a first certificate, and the log says why there is none: await
-//! `Certificates::first_certificate` before [`Server::serve`] to let connections wait instead. `Certificates::ready` is for a
-//! [`Condition`] of the [`Readiness`]. A server that is registered by URL has `ServingNames::for_hosts`.
+//! Handshakes fail until the first certificate is available, and the log states the reason. To make connections wait
+//! instead, await `Certificates::first_certificate` before [`Server::serve`]. `Certificates::ready` can drive a
+//! [`Condition`] of the [`Readiness`]. For a server registered by URL, use `ServingNames::for_hosts`.
 //!
-//! [`Server::serve`] takes any [`rustls::ServerConfig`] as well, or a `watch::Receiver` of one that changes ([`Tls`]);
-//! the crypto provider of this crate is aws-lc-rs.
+//! [`Server::serve`] also accepts any [`rustls::ServerConfig`], or a `watch::Receiver` of one ([`Tls`]). This crate
+//! uses aws-lc-rs as its crypto provider.
 //!
-//! A configuration may ask callers for certificates, which handlers see as [`PeerCertificate`]; the API server only has one
-//! when it was configured to. `lucid-certs` makes such a configuration, with client CAs that can be replaced:
+//! A configuration may request client certificates, which handlers receive as [`PeerCertificate`]. The API server
+//! presents one only if it is configured to. `lucid-certs` builds such a configuration, with replaceable client CAs:
 //!
 //! ```
 //! use std::error::Error;
@@ -144,13 +143,14 @@
 //!
 //! # Registration
 //!
-//! What a webhook is called for is part of it ([`Webhook::with_registration`]), and [`registration`] makes the
-//! `MutatingWebhookConfiguration` and the `ValidatingWebhookConfiguration` of a router. A handler that claims to have no
-//! side effects gets a client that only ever writes as a dry run (`Webhook::with_client`, feature `client`).
+//! A webhook includes its registration, i.e. the requests that it receives ([`Webhook::with_registration`]). From a
+//! router, [`registration`] builds the `MutatingWebhookConfiguration` and the `ValidatingWebhookConfiguration`. A
+//! handler that declares no side effects gets a client that only writes as a dry run (`Webhook::with_client`, feature
+//! `client`).
 //!
 //! # Conversion
 //!
-//! [`Converter`] converts the objects of a CustomResourceDefinition between its versions, by way of one of them, the hub:
+//! [`Converter`] converts the objects of a CustomResourceDefinition between its versions through one of them, the hub:
 //!
 //! ```
 //! use lucid_webhook::{Converter, Router};
@@ -173,52 +173,54 @@
 //! # Ok::<(), lucid_webhook::ConverterError>(())
 //! ```
 //!
-//! Versions may be types as well ([`Converter::hub`]), and `build` checks that every version of the definition has a path.
+//! Versions may be types as well ([`Converter::hub`]). `build` checks that every version of the definition has a path.
 //!
 //! # Testing
 //!
-//! The feature `testing` has builders of reviews, for handlers without a server; a client that calls a router, or a server
-//! over TLS, as kube-apiserver does and rejects what it rejects; and property tests that a conversion loses nothing.
+//! The feature `testing` has builders of reviews, to test handlers without a server; a client that calls a router or a
+//! TLS server, and validates responses, as kube-apiserver does; and property tests that a conversion is lossless.
 //!
 //! # Deployment
 //!
-//! - Two replicas or more, a PodDisruptionBudget, and `failurePolicy: Fail` only for what must not pass unseen.
-//! - [`AdminServer`] serves `/healthz`, `/readyz` and `/metrics` on a port of their own: probes of the webhook's port would
-//!   be TLS handshakes that end early. [`Readiness`] holds what has to be there first. Pass it to
-//!   [`Server::with_readiness`] as well: the API server keeps its connections to a replica that is not ready any more.
-//! - On SIGTERM, complete the `shutdown` futures of [`Server::serve`] and of `Certificates::run`, and make readiness fail; a
-//!   [`Condition`] that follows `Certificates::ready` does so when `run` ends. The server goes on for 5 s, while the endpoint
-//!   is removed, and waits up to 20 s for what is in flight: `terminationGracePeriodSeconds` of 30 will do.
-//! - `timeoutSeconds` of 5 to 10: the user waits as long for every request.
-//! - [`Metrics`] count by outcome; alert on `errored`, `panicked`, `timed_out` and `shed`.
+//! - Run two replicas or more with a PodDisruptionBudget, and use `failurePolicy: Fail` only for objects that must not
+//!   bypass the webhook.
+//! - [`AdminServer`] serves `/healthz`, `/readyz` and `/metrics` on a separate port. Probes of the webhook port would
+//!   show up as aborted TLS handshakes. [`Readiness`] holds the conditions. Pass it to [`Server::with_readiness`] as
+//!   well: the API server keeps its connections to a replica that is no longer ready.
+//! - On SIGTERM, complete the `shutdown` futures of [`Server::serve`] and of `Certificates::run`, and make readiness
+//!   fail. A [`Condition`] that follows `Certificates::ready` becomes false when `run` ends. The server keeps accepting
+//!   requests for 5 s, while the endpoint is removed, and waits up to 20 s for requests in flight. A
+//!   `terminationGracePeriodSeconds` of 30 is sufficient.
+//! - Set `timeoutSeconds` to 5 to 10: it bounds the delay of every matching user request.
+//! - [`Metrics`] count requests by outcome. Alert on `errored`, `panicked`, `timed_out` and `shed`.
 //! - Spans (see [`layers::TraceLayer`]) carry uid, kind, namespace, name, operation, dry-run and outcome.
 //!
 //! # Features
 //!
-//! None is on by default.
-//! - `client`: clients for handlers, reviews of service accounts' rights by the cluster, registration by server-side apply.
+//! None is enabled by default.
+//! - `client`: clients for handlers, SubjectAccessReviews for the guard, registration by server-side apply.
 //! - `testing`: see above.
 //! - `opentelemetry`: spans continue the API server's trace for `tracing-opentelemetry`.
 //!
-//! k8s-openapi has to be told for which version of Kubernetes: a program enables one of its features, such as `v1_36`.
+//! k8s-openapi requires a Kubernetes version: the program enables one of its features, such as `v1_36`.
 //!
 //! # HTTP
 //!
-//! | request | answer |
+//! | request | response |
 //! |---|---|
-//! | empty body, no AdmissionReview, no `request`, no uid | 400 |
+//! | empty body, not an AdmissionReview, no `request`, no uid | 400 |
 //! | Content-Type other than `application/json` | 415 |
-//! | body above the limit ([`Router::with_body_limit`], 7 MiB; [`Router::with_conversion_limit`], 64 MiB) | 413, after the body was read, if that is not too much |
-//! | more in bodies and their answers at once than 96 MiB, of conversions than 256 MiB; more requests than [`Webhook::with_max_in_flight`] | 429 with `Retry-After: 1`, which the API server heeds |
-//! | body that stands still for 5 s, or takes more than 20 s, 30 s for a conversion | 408 |
-//! | head above 64 KiB | 431 |
+//! | body above the limit ([`Router::with_body_limit`], 7 MiB; [`Router::with_conversion_limit`], 64 MiB) | 413, after the rest of the body was read, up to a limit |
+//! | bodies and responses in memory above 96 MiB, or 256 MiB for conversions; more requests than [`Webhook::with_max_in_flight`] | 429 with `Retry-After: 1`, which the API server honors |
+//! | body that stalls for 5 s, or takes longer than 20 s (30 s for a conversion) | 408 |
+//! | headers above 64 KiB | 431 |
 //! | method other than POST, unknown path | 405, 404 |
-//! | an AdmissionReview or ConversionReview | 200 with one that echoes the uid |
+//! | an AdmissionReview or ConversionReview | 200 with a review that echoes the uid |
 //!
-//! All but 431 and 200 are a `Status` of `v1`, whose message kube-apiserver shows to its user.
+//! Responses other than 200 and 431 are a `v1` `Status`, whose message kube-apiserver shows to the user.
 //!
-//! The way of a request through the code: `server` → `router` → `exchange` (→ `body`, `review`) → the `layers` around the
-//! handler → `answer`.
+//! A request passes through `server` → `router` → `exchange` (→ `body`, `review`) → the `layers` around the handler →
+//! `answer`.
 
 mod admin;
 mod answer;

@@ -1,4 +1,4 @@
-//! What the webhooks did, as Prometheus metrics.
+//! Prometheus metrics of webhooks.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use crate::response::{AdmissionResponse, Cut};
 use crate::review::Operation;
 use crate::router::BoxError;
 
-/// How a request ended.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Outcome {
     Allowed,
@@ -35,7 +35,7 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// Of calls that reached a webhook which admits.
+    /// Outcomes of calls that reached an admission webhook.
     const OF_ADMISSION: &[Self] = &[
         Self::Allowed,
         Self::Patched,
@@ -46,9 +46,9 @@ impl Outcome {
         Self::TimedOut,
         Self::Cancelled,
     ];
-    /// Of calls that reached a webhook which converts.
+    /// Outcomes of calls that reached a conversion webhook.
     const OF_CONVERSION: &[Self] = &[Self::Converted, Self::Errored, Self::Panicked, Self::TimedOut];
-    /// Of calls that got no further than the door, where the operation is not known.
+    /// Outcomes of rejected calls, whose operation is unknown.
     const OF_NOTHING: &[Self] = &[Self::Shed, Self::BadRequest];
 
     const fn of(response: &AdmissionResponse) -> Self {
@@ -121,7 +121,7 @@ struct WebhookLabels {
     webhook: String,
 }
 
-/// Seconds; from below a cached answer to the longest timeout the API server knows.
+/// Upper bounds in seconds, from below a cached response to the longest timeout of the API server.
 const BUCKETS: [f64; 15] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
@@ -129,16 +129,17 @@ const BUCKETS: [f64; 15] =
 ///
 /// | metric | labels | |
 /// |---|---|---|
-/// | `admission_requests_total` | webhook, operation, outcome | requests that were answered |
-/// | `admission_request_duration_seconds` | webhook | from the arrival of the head to the answer |
+/// | `admission_requests_total` | webhook, operation, outcome | answered requests |
+/// | `admission_request_duration_seconds` | webhook | time from the arrival of the headers to the response |
 /// | `admission_requests_in_flight` | webhook | |
 /// | `admission_cut_total` | webhook, what | warnings and audit annotations that the API server would not have taken as they were |
+/// | `admission_cut_total` | webhook, what | warnings and audit annotations that were changed or dropped for the API server |
 ///
-/// Operations are `CREATE`, `UPDATE`, `DELETE`, `CONNECT`, `CONVERT`, and empty where none could be read. Outcomes are
-/// `allowed`, `patched`, `denied`, `skipped` (the [`guard`](crate::guard) left the request alone), `converted`, `errored`,
-/// `panicked`, `timed_out`, `cancelled` (the caller left), `shed` and `bad_request`; what a failure action answers counts as
-/// the failure. Labels are bounded: webhooks are those of the router, the rest are fixed sets, and nothing of an object
-/// becomes a label.
+/// Operations are `CREATE`, `UPDATE`, `DELETE`, `CONNECT`, `CONVERT`, and empty if unknown. Outcomes are `allowed`,
+/// `patched`, `denied`, `skipped` (by the [`guard`](crate::guard)), `converted`, `errored`, `panicked`, `timed_out`,
+/// `cancelled` (the caller disconnected), `shed` and `bad_request`. A response of a failure action counts as the
+/// failure. Cardinality is bounded: webhooks are those of the router, the other labels are fixed sets, and no label
+/// comes from an object.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
@@ -187,15 +188,15 @@ impl Metrics {
         metrics
     }
 
-    /// The metrics of one webhook. All its series exist from now on, at 0: an alert on the first panic needs the
-    /// counter to have been there before.
+    /// Returns the metrics of one webhook and creates its series at 0: an alert on the first panic needs the counter to
+    /// exist before.
     #[must_use]
     pub fn webhook(&self, name: &str) -> WebhookMetrics {
         let operations = [Operation::Create, Operation::Update, Operation::Delete, Operation::Connect];
         self.series(name, &operations.map(Operation::as_str), Outcome::OF_ADMISSION)
     }
 
-    /// The metrics of one webhook that converts.
+    /// Returns the metrics of one conversion webhook.
     pub(crate) fn conversion(&self, name: &str) -> WebhookMetrics {
         self.series(name, &[CONVERT], Outcome::OF_CONVERSION)
     }
@@ -224,7 +225,7 @@ impl Metrics {
     }
 }
 
-/// Stands where admission has an operation.
+/// Takes the place of the operation for conversions.
 pub(crate) const CONVERT: &str = "CONVERT";
 
 /// The metrics of one webhook; see [`Metrics::webhook`]. Cheap to clone.
@@ -259,7 +260,7 @@ impl WebhookMetrics {
     }
 }
 
-/// One request being answered.
+/// A request in flight.
 pub(crate) struct InFlight(Gauge);
 
 impl Drop for InFlight {

@@ -1,13 +1,15 @@
-//! What Kubernetes accepts as a name (`k8s.io/apimachinery/pkg/util/validation`).
+//! Validation of Kubernetes names (`k8s.io/apimachinery/pkg/util/validation`).
 
-/// Up to 63 of `[A-Za-z0-9._-]`, alphanumeric at both ends: the value of a label, or the name part of a key.
+/// Returns `true` for up to 63 of `[A-Za-z0-9._-]`, alphanumeric at both ends: a label value, or the name part of a
+/// key.
 pub(crate) fn is_name(text: &str) -> bool {
     text.len() <= 63
         && has_ends(text, |byte| byte.is_ascii_alphanumeric())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
 }
 
-/// A [name](is_name), or a DNS subdomain, a slash and a name (`IsQualifiedName`): the key of a label or an annotation.
+/// Returns `true` for a [name](is_name), optionally prefixed with a DNS subdomain and a slash (`IsQualifiedName`): the
+/// key of a label or an annotation.
 pub(crate) fn is_qualified_name(text: &str) -> bool {
     match text.split_once('/') {
         Some((prefix, name)) => is_dns_subdomain(prefix) && is_name(name),
@@ -15,12 +17,13 @@ pub(crate) fn is_qualified_name(text: &str) -> bool {
     }
 }
 
-/// Up to 253 characters of DNS labels and dots (`IsDNS1123Subdomain`, which does not limit the labels).
+/// Returns `true` for up to 253 characters of DNS labels and dots (`IsDNS1123Subdomain`, which does not limit the
+/// labels).
 pub(crate) fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_dns_text)
 }
 
-/// Up to 63 lower-case alphanumerics and hyphens, alphanumeric at both ends (`IsDNS1123Label`).
+/// Returns `true` for up to 63 lower-case alphanumerics and hyphens, alphanumeric at both ends (`IsDNS1123Label`).
 pub(crate) fn is_dns_label(text: &str) -> bool {
     text.len() <= 63 && is_dns_text(text)
 }

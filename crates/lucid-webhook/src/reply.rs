@@ -1,4 +1,4 @@
-//! HTTP answers: a review, or a `Status` that says why there is none.
+//! HTTP responses: a review, or a `Status` with an error.
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
@@ -18,7 +18,7 @@ pub(crate) fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<
     response
 }
 
-/// A `metav1.Status`: the API server shows its message to the user, and of most other bodies nothing.
+/// Builds a `metav1.Status`. The API server shows its message to the user; of most other bodies it shows nothing.
 pub(crate) fn refusal(status: StatusCode, message: &str) -> Response<Full<Bytes>> {
     let body = json!({
         "kind": "Status",
@@ -32,14 +32,14 @@ pub(crate) fn refusal(status: StatusCode, message: &str) -> Response<Full<Bytes>
     json(status, body.to_string())
 }
 
-/// Come again: the API server heeds `Retry-After`, within the time that its webhook has.
+/// Builds a 429. The API server honors `Retry-After` within the timeout of the webhook.
 pub(crate) fn come_again(message: &str) -> Response<Full<Bytes>> {
     let mut response = refusal(StatusCode::TOO_MANY_REQUESTS, message);
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     response
 }
 
-/// The `metav1.StatusReason` of a status that is sent here.
+/// The `metav1.StatusReason` of a status used here.
 pub(crate) fn reason(status: StatusCode) -> &'static str {
     match status {
         StatusCode::BAD_REQUEST => "BadRequest",
@@ -53,7 +53,7 @@ pub(crate) fn reason(status: StatusCode) -> &'static str {
     }
 }
 
-/// The answer with all of its body.
+/// Collects the body of a response.
 pub(crate) async fn whole<B>(response: Response<B>) -> Result<Response<Bytes>, BoxError>
 where
     B: Body<Data = Bytes>,

@@ -24,22 +24,22 @@ pub struct AdmissionResponse {
     pub(crate) patch: Option<JsonPatch>,
     pub(crate) warnings: Vec<String>,
     pub(crate) audit_annotations: BTreeMap<String, String>,
-    /// Set where this stands for an answer that the handler did not give.
+    /// Set if this response stands for a failure of the handler.
     pub(crate) failure: Option<FailureKind>,
-    /// What had to be cut for the API server to take it.
+    /// Warnings and audit annotations changed or dropped for the API server.
     pub(crate) cut: Cut,
-    /// Set where the guard kept the request from the handler.
+    /// Set if the guard kept the request from the handler.
     pub(crate) skipped: bool,
 }
 
-/// How many warnings and audit annotations of an answer had to be changed or dropped.
+/// Number of warnings and audit annotations of a response that were changed or dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cut {
     pub(crate) warnings: u64,
     pub(crate) audit_annotations: u64,
 }
 
-/// What the user is told when the request is refused (fields of `metav1.Status`).
+/// The error shown to the user when a request is denied (fields of `metav1.Status`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Denial {
@@ -47,31 +47,31 @@ pub struct Denial {
     pub code: u16,
     /// `metav1.StatusReason`, such as `Forbidden`.
     pub reason: String,
-    /// What the user reads.
+    /// Message shown to the user.
     pub message: String,
-    /// The reasons one by one, where there are several.
+    /// Individual causes, if there are several.
     pub causes: Vec<Cause>,
-    /// Seconds after which the client may try again (`details.retryAfterSeconds`); the API server passes them on as
+    /// Delay in seconds before the client may retry (`details.retryAfterSeconds`). The API server passes it on as
     /// `Retry-After`.
     pub retry_after: Option<u32>,
 }
 
-/// One of several reasons for a refusal (`metav1.StatusCause`).
+/// One cause of a denial (`metav1.StatusCause`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Cause {
     /// `metav1.CauseType`, such as `FieldValueInvalid`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// What the user reads.
+    /// Message shown to the user.
     pub message: String,
-    /// Path of what is wrong, such as `spec.containers[0].image`.
+    /// Path of the offending field, such as `spec.containers[0].image`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub field: String,
 }
 
 impl AdmissionResponse {
-    /// Lets the request pass unchanged.
+    /// Allows the request unchanged.
     pub const fn allow() -> Self {
         Self {
             denial: None,
@@ -84,15 +84,15 @@ impl AdmissionResponse {
         }
     }
 
-    /// Lets the request pass with its object changed by `patch`; only for mutating webhooks.
+    /// Allows the request with its object changed by `patch`; only for mutating webhooks.
     pub fn patch(patch: JsonPatch) -> Self {
         Self { patch: Some(patch), ..Self::allow() }
     }
 
-    /// Refuses the request.
+    /// Denies the request.
     ///
-    /// `code` is an HTTP status, 400 to 599: the API server turns anything below into 400. `reason` is a
-    /// `metav1.StatusReason` such as `Forbidden` or `Invalid`; `message` is what the user reads.
+    /// `code` is an HTTP status from 400 to 599, and is clamped to that range: the API server turns lower ones into
+    /// 400. `reason` is a `metav1.StatusReason` such as `Forbidden` or `Invalid`; `message` is shown to the user.
     pub fn deny(code: u16, reason: impl Into<String>, message: impl Into<String>) -> Self {
         let denial = Denial {
             code: code.clamp(400, 599),
@@ -104,7 +104,7 @@ impl AdmissionResponse {
         Self { denial: Some(denial), ..Self::allow() }
     }
 
-    /// Has the client of a refused request try again after `seconds`; nothing changes in an answer that allows.
+    /// Asks the client of a denied request to retry after `seconds`. No effect on an allowing response.
     pub fn with_retry_after(mut self, seconds: u32) -> Self {
         if let Some(denial) = &mut self.denial {
             denial.retry_after = Some(seconds);
@@ -112,9 +112,9 @@ impl AdmissionResponse {
         self
     }
 
-    /// Adds one of several reasons for a refusal (`metav1.StatusCause`); nothing is added to an answer that allows.
+    /// Adds a cause to a denial (`metav1.StatusCause`). No effect on an allowing response.
     ///
-    /// `field` is the path of what is wrong, such as `spec.containers[0].image`, or empty; `reason` is a
+    /// `field` is the path of the offending field, such as `spec.containers[0].image`, or empty. `reason` is a
     /// `metav1.CauseType` such as `FieldValueInvalid`.
     ///
     /// ```
@@ -138,7 +138,7 @@ impl AdmissionResponse {
         self
     }
 
-    /// Adds a warning: the client shows it to its user, also when the request is refused.
+    /// Adds a warning, which the client shows to its user whether the request is allowed or denied.
     pub fn with_warning(mut self, warning: impl Into<String>) -> Self {
         self.warnings.push(warning.into());
         self
@@ -157,13 +157,13 @@ impl AdmissionResponse {
         self
     }
 
-    /// Whether the request passes.
+    /// Returns `true` if the request is allowed.
     #[must_use]
     pub const fn is_allowed(&self) -> bool {
         self.denial.is_none()
     }
 
-    /// The patch, if the object is changed.
+    /// The patch, if any.
     #[must_use]
     pub const fn json_patch(&self) -> Option<&JsonPatch> {
         self.patch.as_ref()
@@ -175,20 +175,20 @@ impl AdmissionResponse {
         &self.warnings
     }
 
-    /// The annotations for the API server's audit log, without the webhook's name before their keys.
+    /// The annotations for the API server's audit log; the API server prefixes their keys with the webhook's name.
     #[must_use]
     pub const fn audit_annotations(&self) -> &BTreeMap<String, String> {
         &self.audit_annotations
     }
 
-    /// What the user is told when the request is refused; `None` when it passes.
+    /// The error shown to the user; `None` if the request is allowed.
     #[must_use]
     pub const fn denial(&self) -> Option<&Denial> {
         self.denial.as_ref()
     }
 }
 
-/// A handler can return an answer early, as an error: `Err(AdmissionResponse::deny(…))?` is an answer, not a failure.
+/// A handler can return a response early through `?`: `Err(AdmissionResponse::deny(…))?` is a response, not a failure.
 impl std::error::Error for AdmissionResponse {}
 
 impl fmt::Display for AdmissionResponse {

@@ -20,19 +20,18 @@ pub use crate::json::{DecodeError, RawObject};
 use crate::server::PeerCertificate;
 use crate::trace_parent::TraceParent;
 
-/// The `apiVersion` this crate speaks.
+/// The supported `apiVersion`.
 pub(crate) const API_VERSION: &str = "admission.k8s.io/v1";
 /// The `kind` of the envelope.
 pub(crate) const KIND: &str = "AdmissionReview";
 
-/// What the API server asks (`AdmissionRequest` of `admission.k8s.io/v1`).
+/// An admission request (`AdmissionRequest` of `admission.k8s.io/v1`).
 ///
-/// The objects stay JSON text inside the request's body: nothing is decoded before a handler asks for it, and a
-/// handler that reads three fields decodes three fields.
+/// Objects stay JSON text inside the request's body. Handlers decode only the fields that they read.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AdmissionRequest {
-    /// Identifies this call; the answer carries it back.
+    /// Identifies this call; echoed in the response.
     pub uid: String,
     /// Kind of the object, as the webhook's rules matched it.
     pub kind: GroupVersionKind,
@@ -44,9 +43,9 @@ pub struct AdmissionRequest {
     pub name: String,
     /// Namespace of the object; `None` for cluster-scoped ones.
     pub namespace: Option<String>,
-    /// What is being done.
+    /// The operation.
     pub operation: Operation,
-    /// Who does it.
+    /// The user that makes the request.
     pub user_info: UserInfo,
     /// The object as it would be stored; `None` on DELETE and for some CONNECTs.
     pub object: Option<RawObject>,
@@ -54,22 +53,22 @@ pub struct AdmissionRequest {
     pub old_object: Option<RawObject>,
     /// Options of the operation, such as `CreateOptions`.
     pub options: Option<RawObject>,
-    /// Nothing will be stored: the handler must have no side effects.
+    /// `true` if nothing will be stored: the handler must have no side effects.
     pub dry_run: bool,
-    /// Kind as the client asked for it; another version or group than `kind` where `matchPolicy: Equivalent` converted
-    /// the object for this webhook.
+    /// Kind as requested by the client. It differs from `kind` in version or group if `matchPolicy: Equivalent`
+    /// converted the object for this webhook.
     pub request_kind: GroupVersionKind,
-    /// Resource as the client asked for it.
+    /// Resource as requested by the client.
     pub request_resource: GroupVersionResource,
-    /// Subresource as the client asked for it.
+    /// Subresource as requested by the client.
     pub request_sub_resource: Option<String>,
-    /// When the request arrived.
+    /// Time at which the request arrived.
     pub arrival: Instant,
-    /// The answer has to leave before this moment, or the API server no longer waits for it.
+    /// Time by which the response has to be sent; afterwards the API server has given up.
     pub deadline: Instant,
-    /// The trace that the API server is in (W3C `traceparent`), if it has tracing on.
+    /// Trace context of the API server (W3C `traceparent`), if tracing is enabled there.
     pub trace_parent: Option<TraceParent>,
-    /// Whatever layers hand to the handler, beginning with the extensions of the HTTP request.
+    /// Values that layers pass to the handler, starting with the extensions of the HTTP request.
     pub extensions: Extensions,
 }
 
@@ -86,7 +85,7 @@ pub struct GroupVersionKind {
 }
 
 impl GroupVersionKind {
-    /// Whether this is `kind` of `group` in `version`.
+    /// Returns `true` if this is `kind` of `group` in `version`.
     #[must_use]
     pub fn is(&self, group: &str, version: &str, kind: &str) -> bool {
         self.group == group && self.version == version && self.kind == kind
@@ -112,17 +111,17 @@ pub struct GroupVersionResource {
     pub resource: String,
 }
 
-/// What is being done to the object.
+/// The operation on the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Operation {
-    /// It is created.
+    /// The object is created.
     Create,
-    /// It is changed.
+    /// The object is changed.
     Update,
-    /// It is deleted.
+    /// The object is deleted.
     Delete,
-    /// It is connected to (`exec`, `attach`, `portforward`, `proxy`).
+    /// A client connects to the object (`exec`, `attach`, `portforward`, `proxy`).
     Connect,
 }
 
@@ -139,20 +138,20 @@ impl Operation {
     }
 }
 
-/// Who makes the request (`UserInfo` of `authentication.k8s.io/v1`).
+/// The user that makes the request (`UserInfo` of `authentication.k8s.io/v1`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct UserInfo {
     /// Name, such as `system:serviceaccount:default:builder`.
     #[serde(deserialize_with = "null_is_default")]
     pub username: String,
-    /// Identity that outlives the name.
+    /// Identifies the user across time: a recreated user of the same name has another UID.
     #[serde(deserialize_with = "null_is_default")]
     pub uid: String,
     /// Groups.
     #[serde(deserialize_with = "null_is_default")]
     pub groups: Vec<String>,
-    /// Whatever else the authenticator knows.
+    /// Further attributes set by the authenticator.
     #[serde(deserialize_with = "extra")]
     pub extra: BTreeMap<String, Vec<String>>,
 }
@@ -169,15 +168,15 @@ fn extra<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, 
     Ok(extra.into_iter().map(|(key, values)| (key, values.unwrap_or_default())).collect())
 }
 
-/// Why a body is not a request that can be handled.
+/// The body is not a valid request.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(crate)))]
 #[non_exhaustive]
 pub enum ReviewError {
-    /// Not JSON, or cut short.
+    /// The body is not valid JSON.
     #[snafu(display("the body is not an AdmissionReview: {}", excerpt(source)))]
     Json {
-        /// What the decoder said.
+        /// The decoding error.
         source: serde_json::Error,
     },
     /// JSON of another kind or version.
@@ -192,28 +191,28 @@ pub enum ReviewError {
         /// The `kind` found, empty when absent.
         kind: String,
     },
-    /// An envelope with nothing in it.
+    /// The envelope has no `request`.
     #[snafu(display("the AdmissionReview has no request"))]
     NoRequest,
-    /// Nothing to answer to.
+    /// The request has no usable uid to echo.
     #[snafu(display(
         "the AdmissionReview's request has no uid, which has to be a text of at most {LONGEST_UID} bytes"
     ))]
     NoUid,
-    /// The uid is known, but the request makes no sense. Answered in an AdmissionReview.
+    /// The request has a uid but is malformed. The response is an AdmissionReview.
     #[snafu(display("the AdmissionReview's request is malformed: {}", excerpt(source)))]
     Request {
         /// Identifies the call.
         uid: String,
-        /// What the decoder said.
+        /// The decoding error.
         source: serde_json::Error,
     },
 }
 
-/// API servers send UUIDs, 36 bytes. The answer repeats the uid.
+/// Maximum length of a uid in bytes. API servers send UUIDs of 36 bytes; the response repeats the uid.
 const LONGEST_UID: usize = 128;
 
-/// As much of a text as fits a message: what a caller sent may be long.
+/// Truncates text sent by the caller for an error message.
 pub(crate) fn excerpt(text: &impl fmt::Display) -> String {
     cut(&text.to_string(), 200)
 }
@@ -279,9 +278,10 @@ struct WireRequest<R> {
 }
 
 impl AdmissionRequest {
-    /// Reads an AdmissionReview as the API server sends it; `deadline` is when the answer has to leave.
+    /// Parses an AdmissionReview as sent by the API server; `deadline` is the time by which the response has to be
+    /// sent.
     ///
-    /// The server does this; it is public so that handlers can be tested without one.
+    /// The server calls this. It is public so that handlers can be tested without a server.
     ///
     /// ```
     /// use lucid_webhook::{AdmissionRequest, Operation};
@@ -297,7 +297,7 @@ impl AdmissionRequest {
     ///
     /// # Errors
     ///
-    /// When it is no AdmissionReview of `admission.k8s.io/v1`, or its request makes no sense.
+    /// A [`ReviewError`] if `body` is not an AdmissionReview of `admission.k8s.io/v1`, or its request is malformed.
     pub fn from_json(body: &Bytes, deadline: Instant) -> Result<Self, ReviewError> {
         match scanned::read(body) {
             Some(wire) => Self::new(wire, deadline, |object| object),
@@ -305,7 +305,7 @@ impl AdmissionRequest {
         }
     }
 
-    /// Reads all of `body`, and tells what is wrong with it.
+    /// Parses all of `body` and reports errors in detail.
     fn parse(body: &Bytes, deadline: Instant) -> Result<Self, ReviewError> {
         let wire = match serde_json::from_slice::<Envelope<'_, WireRequest<&RawValue>>>(body) {
             Ok(envelope) => envelope.open()?,
@@ -345,8 +345,8 @@ impl AdmissionRequest {
         })
     }
 
-    /// Why `body` does not decode, which is found out by a second, patient reading: the uid above all, since an answer
-    /// that carries it reaches the user, and one without it does not.
+    /// Diagnoses a `body` that does not decode with a second, more lenient parse. It looks for the uid above all: the
+    /// API server shows an error to the user only in a response that carries the uid.
     fn misfit(body: &[u8], source: serde_json::Error) -> ReviewError {
         let request = match serde_json::from_slice::<Envelope<'_, &RawValue>>(body) {
             Ok(envelope) => envelope.open(),
@@ -364,7 +364,7 @@ impl AdmissionRequest {
         }
     }
 
-    /// Namespace and name of the object, as far as there are any: `shop/web`.
+    /// Namespace and name of the object, as far as present: `shop/web`.
     pub(crate) fn full_name(&self) -> String {
         match &self.namespace {
             Some(namespace) => format!("{namespace}/{}", self.name),
@@ -378,7 +378,7 @@ impl AdmissionRequest {
         self.extensions.get::<PeerCertificate>().is_some()
     }
 
-    /// The object that the request is about: the new one, on DELETE the old one.
+    /// The subject of the request: the new object, or on DELETE the old one.
     #[must_use]
     pub const fn subject(&self) -> Option<&RawObject> {
         match &self.object {

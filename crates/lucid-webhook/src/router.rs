@@ -1,4 +1,4 @@
-//! Which webhook answers at which path.
+//! Routes HTTP paths to webhooks.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -24,16 +24,16 @@ use crate::server::PeerCertificate;
 use crate::webhook::{AdmissionService, Webhook};
 use crate::{body, exchange};
 
-/// How many bytes a request may have that is none for a webhook.
+/// Maximum body size, in bytes, of requests to a [service](Router::service).
 const OTHER_LIMIT: usize = 64 * 1024;
 
 /// Any error of a handler.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What is no webhook and stands beside them.
+/// A service mounted next to the webhooks.
 pub(crate) type OtherService = BoxCloneSyncService<Request<Bytes>, Response<Full<Bytes>>, Infallible>;
 
-/// What answers at a path.
+/// The target of a path.
 #[derive(Clone)]
 pub(crate) struct Route {
     pub(crate) path: Arc<str>,
@@ -50,12 +50,12 @@ pub(crate) enum Target {
     Admission(AdmissionService),
     Conversion(Converter),
     Other(OtherService),
-    /// Two webhooks were given the path: none of them answers, so that the mistake does not pass unseen.
+    /// Several webhooks share the path. All calls fail, so that the mistake is noticed.
     Contested,
 }
 
 impl Route {
-    /// Counts what happens here.
+    /// Records the metrics of this route.
     fn count(&mut self, metrics: &Metrics) {
         self.metrics = Some(match &self.target {
             Target::Admission(_) => metrics.webhook(&self.name),
@@ -65,8 +65,8 @@ impl Route {
     }
 }
 
-/// Maps paths to webhooks. It is itself a [`tower::Service`] of HTTP requests, so that it can be tested, wrapped and
-/// served like any other.
+/// Maps paths to webhooks. A router is a [`tower::Service`] of HTTP requests, so it can be tested, wrapped and served
+/// like any other.
 ///
 /// ```
 /// use lucid_webhook::{AdmissionRequest, AdmissionResponse, Router, Webhook};
@@ -79,14 +79,14 @@ impl Route {
 /// ```
 #[derive(Clone, Default)]
 pub struct Router {
-    /// In the order they were added, in which mutating webhooks are called.
+    /// In insertion order, which is the order in which mutating webhooks are called.
     routes: Arc<Vec<Route>>,
     metrics: Option<Metrics>,
     bodies: Bodies,
     client_certificates: bool,
 }
 
-/// Memory and threads of requests; a conversion may carry a whole list.
+/// Memory and thread budgets. A conversion may carry a whole list.
 #[derive(Clone)]
 pub(crate) struct Bodies {
     pub(crate) admission: body::Reader,
@@ -115,13 +115,13 @@ impl fmt::Debug for Router {
 }
 
 impl Router {
-    /// A router without webhooks: every path is answered with 404.
+    /// Creates a router without webhooks: every path is answered with 404.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Serves a webhook at `path` (such as `/mutate`). Two webhooks at one path are a mistake: every call to it fails.
+    /// Serves a webhook at `path` (such as `/mutate`). If two webhooks share a path, every call to it fails.
     #[must_use]
     pub fn webhook(self, path: impl Into<Arc<str>>, webhook: Webhook) -> Self {
         let path = absolute(path.into());
@@ -136,7 +136,8 @@ impl Router {
         })
     }
 
-    /// Serves the conversion of one custom resource at `path` (such as `/convert`). The metrics call it by kind and group, such as `CronTab.stable.example.com`.
+    /// Serves the conversion of one custom resource at `path` (such as `/convert`). Metrics label it with kind and
+    /// group, such as `CronTab.stable.example.com`.
     #[must_use]
     pub fn convert(self, path: impl Into<Arc<str>>, converter: Converter) -> Self {
         self.route(Route {
@@ -150,8 +151,8 @@ impl Router {
         })
     }
 
-    /// Serves anything else at `path`, beside the webhooks: a status page, say. Requests of up to 64 KiB reach it with their
-    /// body read; a longer one is answered with 413. It is asked by whoever can connect, see
+    /// Serves any other service at `path`, for example a status page. Request bodies are read before the service is
+    /// called; above 64 KiB the response is 413. Any client that can connect may call it, see
     /// [`with_client_certificates`](Self::with_client_certificates).
     ///
     /// ```
@@ -187,16 +188,15 @@ impl Router {
 
     /// Answers calls of webhooks with 403 unless the client presented a certificate.
     ///
-    /// The TLS configuration verifies certificates: have it ask for them and not require them. Conversions and
-    /// [services](Self::service) stay open to clients without one, because API servers never present a certificate when they
-    /// convert objects.
+    /// The TLS configuration verifies certificates: make them optional there. Conversions and [services](Self::service)
+    /// stay open to clients without one, because API servers never present a certificate when they convert objects.
     #[must_use]
     pub fn with_client_certificates(mut self) -> Self {
         self.client_certificates = true;
         self
     }
 
-    /// What the webhooks are called for, in the order they were added; see [`registration`](crate::registration).
+    /// Registrations of the webhooks, in insertion order; see [`registration`](crate::registration).
     pub fn registrations(&self) -> impl Iterator<Item = &Registration> {
         self.routes.iter().filter_map(|route| route.registration.as_deref())
     }
@@ -214,7 +214,7 @@ impl Router {
         self
     }
 
-    /// Counts what the webhooks do.
+    /// Records the metrics of all webhooks in `metrics`.
     #[must_use]
     pub fn with_metrics(mut self, metrics: Metrics) -> Self {
         for route in Arc::make_mut(&mut self.routes) {
@@ -224,20 +224,21 @@ impl Router {
         self
     }
 
-    /// How many bytes a review may have, 7 MiB by default; a longer one is answered with 413.
+    /// Sets the maximum size of an AdmissionReview in bytes, 7 MiB by default. Larger ones are answered with 413.
     ///
-    /// The API server escapes `<`, `>` and `&` with six bytes each when it writes JSON. Where that matters, twice six
-    /// times the largest object that etcd stores (1.5 MiB by default) is the most that a review can need.
+    /// The API server escapes `<`, `>` and `&` with six bytes each when it writes JSON. An upper bound for a review is
+    /// therefore twice six times the largest object that etcd stores (1.5 MiB by default).
     #[must_use]
     pub fn with_body_limit(mut self, bytes: usize) -> Self {
         self.bodies.admission.set_limit(bytes);
         self
     }
 
-    /// How many bytes a conversion may have, 64 MiB by default; a longer one is answered with 413.
+    /// Sets the maximum size of a ConversionReview in bytes, 64 MiB by default. Larger ones are answered with 413.
     ///
-    /// A ConversionReview may carry any number of objects, such as all of a LIST, each of up to 1.5 MiB. kube-apiserver
-    /// 1.36 sends one in each, for a LIST as well: it converts an object when it reads it from etcd.
+    /// A ConversionReview may carry any number of objects of up to 1.5 MiB each, such as all objects of a LIST.
+    /// kube-apiserver 1.36 sends one object per review, also for a LIST: it converts objects as it reads them from
+    /// etcd.
     #[must_use]
     pub fn with_conversion_limit(mut self, bytes: usize) -> Self {
         self.bodies.conversion.set_limit(bytes);
@@ -245,7 +246,7 @@ impl Router {
     }
 }
 
-/// A path begins with a slash; whoever leaves it out means the same.
+/// Adds a missing leading slash.
 fn absolute(path: Arc<str>) -> Arc<str> {
     if path.starts_with('/') { path } else { format!("/{path}").into() }
 }
@@ -270,7 +271,7 @@ where
             let route = routes.iter().find(|route| *route.path == *request.uri().path());
             exchange::answer(route, &bodies, request, is_stranger).await
         };
-        // Handlers have a `CatchPanicLayer`. Nothing else panics, or it ends here.
+        // Handlers are wrapped in a `CatchPanicLayer`. This catches any other panic.
         let answer = AssertUnwindSafe(answer).catch_unwind();
         answer.map(|answer| Ok(answer.unwrap_or_else(|_panic| exchange::panicked()))).boxed()
     }

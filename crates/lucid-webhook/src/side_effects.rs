@@ -1,17 +1,17 @@
-//! What a handler does besides answering.
+//! Side effects of handlers.
 
 use std::fmt;
 
-/// What a webhook does to the world besides answering (`sideEffects` of a webhook, `admissionregistration.k8s.io/v1`).
+/// Side effects of a webhook (`sideEffects` in `admissionregistration.k8s.io/v1`).
 ///
-/// The API server calls a webhook for requests that will not be stored (`dryRun=All`) because of this promise, and
-/// `v1` takes no webhook that makes none: its `Some` and `Unknown` are not offered here.
+/// For requests that will not be stored (`dryRun=All`), the API server calls only webhooks that promise no side
+/// effects. `Some` and `Unknown` are not offered, since `v1` rejects them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SideEffects {
-    /// None, whatever the request. A handler that says so gets a client that only ever writes as a dry run.
+    /// No side effects. The handler gets a client that only writes as a dry run.
     #[default]
     None,
-    /// None when the request is a dry run; otherwise it may write.
+    /// No side effects in a dry run; otherwise the handler may write.
     NoneOnDryRun,
 }
 
@@ -25,7 +25,7 @@ impl SideEffects {
         }
     }
 
-    /// Whether a handler that promises this may change anything while it answers a request.
+    /// Returns `true` if a handler with this promise may change anything while it handles a request.
     #[must_use]
     pub const fn may_write(self, dry_run: bool) -> bool {
         match self {

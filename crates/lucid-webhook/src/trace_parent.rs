@@ -4,7 +4,7 @@ use std::fmt;
 
 use http::HeaderMap;
 
-/// Which trace a request belongs to, and what in it caused the request.
+/// Trace and parent span of a request.
 ///
 /// ```
 /// use lucid_webhook::TraceParent;
@@ -17,16 +17,16 @@ use http::HeaderMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct TraceParent {
-    /// The trace; never 0.
+    /// ID of the trace; never 0.
     pub trace_id: u128,
-    /// The span in it that sent the request; never 0.
+    /// ID of the span that sent the request; never 0.
     pub parent_id: u64,
-    /// Whether the caller records the trace.
+    /// `true` if the caller records the trace.
     pub sampled: bool,
 }
 
 impl TraceParent {
-    /// Reads a header's value; `None` when it is malformed, as the standard wants such a header ignored.
+    /// Parses a header value; `None` if it is malformed, since the standard requires ignoring such a header.
     #[must_use]
     pub fn parse(header: &str) -> Option<Self> {
         let mut parts = header.split('-');
@@ -37,7 +37,7 @@ impl TraceParent {
                 .filter(|part| part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')))
         };
         let (version, trace_id, parent_id, flags) = (field(2)?, field(32)?, field(16)?, field(2)?);
-        // A later version may say more; version ff is none, and 00 ends here.
+        // Later versions may append fields; version 00 must not, and ff is invalid.
         if version == "ff" || (version == "00" && parts.next().is_some()) {
             return None;
         }
@@ -50,7 +50,7 @@ impl TraceParent {
     pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all("traceparent").iter();
         let value = values.next()?;
-        // Two of them contradict each other.
+        // Several headers contradict each other.
         values.next().is_none().then(|| Self::parse(value.to_str().ok()?)).flatten()
     }
 }

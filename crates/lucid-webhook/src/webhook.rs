@@ -1,4 +1,4 @@
-//! One webhook: a handler and the conditions under which it acts.
+//! A webhook: its handler, guard, limits and failure handling.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::router::BoxError;
 
 pub(crate) type AdmissionService = BoxCloneSyncService<AdmissionRequest, AdmissionResponse, BoxError>;
 
-/// A webhook: a [`Handler`], and what happens around it.
+/// A [`Handler`] with its guard, limits, failure handling and registration.
 ///
 /// ```
 /// use lucid_webhook::{AdmissionResponse, FailureAction, Operation, Router, Webhook};
@@ -44,7 +44,7 @@ pub struct Webhook {
     allowed_paths: Vec<AllowedPaths>,
     guard: Option<Guard>,
     forbidden: Forbidden,
-    /// What the administrator says, and the guard of it.
+    /// The administrator's permissions, and the guard built from them.
     permitted: Option<(Permissions, GuardLayer)>,
     pub(crate) max_in_flight: Option<usize>,
     pub(crate) denies_overload: bool,
@@ -54,14 +54,14 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// A webhook that may change objects. `name` is its name in the configuration, such as `label.example.com`; it is
-    /// the label of its metrics too.
+    /// Creates a webhook that may change objects. `name` is its name in the configuration, such as `label.example.com`,
+    /// and the label of its metrics.
     #[must_use]
     pub fn mutating<H: Handler<Args>, Args: 'static>(name: impl Into<Arc<str>>, handler: H) -> Self {
         Self::new(WebhookKind::Mutating, name.into(), handler)
     }
 
-    /// A webhook that allows or refuses; a patch from it counts as a failure.
+    /// Creates a webhook that only allows or denies; a patch from it counts as a failure.
     #[must_use]
     pub fn validating<H: Handler<Args>, Args: 'static>(name: impl Into<Arc<str>>, handler: H) -> Self {
         Self::new(WebhookKind::Validating, name.into(), handler)
@@ -86,32 +86,31 @@ impl Webhook {
         }
     }
 
-    /// What becomes of a request when the handler returns an error, or answers too late; [`FailureAction::Abort`] unless
-    /// set. This is about a webhook that was called: the `failurePolicy` of the registration is about one that
-    /// could not be.
+    /// Sets the action for a handler that returns an error or times out; [`FailureAction::Abort`] by default. It
+    /// applies to calls that reached the webhook. The `failurePolicy` of the registration covers calls that did not.
     #[must_use]
     pub fn with_failure_action(mut self, action: FailureAction) -> Self {
         self.failure_action = action;
         self
     }
 
-    /// What becomes of a request when the handler panics; the failure action unless set.
+    /// Sets the action for a handler that panics; the failure action by default.
     #[must_use]
     pub fn with_recovery_policy(mut self, action: FailureAction) -> Self {
         self.recovery_policy = Some(action);
         self
     }
 
-    /// What the webhook may change; a patch of anything else is a failure, and is not applied. Everything, unless set;
-    /// what is set several times is allowed only by all of them.
+    /// Restricts the fields that the webhook may change; all of them by default. A patch of any other field is not
+    /// applied and counts as a failure. After several calls, a change has to be allowed by all of them.
     #[must_use]
     pub fn with_allowed_paths(mut self, paths: AllowedPaths) -> Self {
         self.allowed_paths.push(paths);
         self
     }
 
-    /// What the webhook may touch, by changes to a [`Guard`] that excludes `kube-system` and nothing else. Without one, and
-    /// without permissions, that guard is in force as it is, and lets `kube-system` in where the registration asks for it.
+    /// Changes the [`Guard`], which by default excludes `kube-system` only. If neither a guard nor permissions are set,
+    /// the default guard applies, and admits `kube-system` if the registration requests it.
     ///
     /// ```
     /// use lucid_webhook::guard::Selector;
@@ -128,33 +127,34 @@ impl Webhook {
         self
     }
 
-    /// What happens to a request that the guard's service account has no rights for; [`Forbidden::Warn`] unless set.
+    /// Sets the action for requests that the guard's service account lacks permission for; [`Forbidden::Warn`] by
+    /// default.
     #[must_use]
     pub const fn with_forbidden(mut self, forbidden: Forbidden) -> Self {
         self.forbidden = forbidden;
         self
     }
 
-    /// How many requests the webhook works on at once; more are answered with 429 and `Retry-After: 1`, as by a
-    /// [`ShedLayer`](crate::layers::ShedLayer). No limit, unless set.
+    /// Limits the number of concurrent requests. Requests above the limit are answered with 429 and `Retry-After: 1`,
+    /// as by a [`ShedLayer`](crate::layers::ShedLayer). Unlimited by default.
     #[must_use]
     pub const fn with_max_in_flight(mut self, requests: usize) -> Self {
         self.max_in_flight = Some(requests);
         self
     }
 
-    /// Denies objects whose review is larger than 64 KiB where there is no room or thread for it.
+    /// Denies objects whose review is larger than 64 KiB if no memory or thread is available for it.
     ///
-    /// Unless set, such a call gets 429, 413 or 408, and the `failurePolicy` of the registration decides. Under `Ignore` the
-    /// author of an object could pass by making it large. A review that is still judged at its deadline is up to the
-    /// [failure action](Self::with_failure_action).
+    /// By default such a call gets 429, 413 or 408, and the `failurePolicy` of the registration decides. Under
+    /// `Ignore`, the author of an object could bypass the webhook by making the object large. A review that is still
+    /// being evaluated at its deadline is subject to the [failure action](Self::with_failure_action).
     #[must_use]
     pub const fn with_overload_denied(mut self) -> Self {
         self.denies_overload = true;
         self
     }
 
-    /// What the webhook is called for, by changes to a [`Registration`] with the API server's defaults and no rules; see
+    /// Changes the [`Registration`], which initially has the API server's defaults and no rules; see
     /// [`Router::registrations`](crate::Router::registrations).
     #[must_use]
     pub fn with_registration(mut self, change: impl FnOnce(Registration) -> Registration) -> Self {
@@ -162,9 +162,9 @@ impl Webhook {
         self
     }
 
-    /// Gives the handler a client of the cluster, as the argument [`ClusterClient`](crate::client::ClusterClient). It
-    /// writes only as [`Registration::with_side_effects`] says: a handler that claims to have none, as all do unless
-    /// they say otherwise, gets one that only ever writes as a dry run.
+    /// Gives the handler a client of the cluster, as the argument [`ClusterClient`](crate::client::ClusterClient). Its
+    /// writes follow [`Registration::with_side_effects`]: a handler without side effects, the default, gets a client
+    /// that only writes as a dry run.
     #[cfg(feature = "client")]
     #[must_use]
     pub fn with_client(mut self, client: kube::Client) -> Self {
@@ -172,13 +172,14 @@ impl Webhook {
         self
     }
 
-    /// What the administrator says of the webhook, instead of what was said before. It restricts what is set in code, before
-    /// or after, and never widens it: the guard and the allowed paths of both have to agree. A failure action or recovery
-    /// policy in it wins over the one in code. `review` is asked for the rights of the service account, if one is named.
+    /// Sets the administrator's permissions, replacing earlier ones. They restrict the settings in code and never widen
+    /// them, in any order of calls: the guards and the allowed paths of both have to agree. A failure action or
+    /// recovery policy in `permissions` overrides the one in code. `review` checks the RBAC permissions of the service
+    /// account, if one is named.
     ///
     /// # Errors
     ///
-    /// When one is named and there is no `review`.
+    /// [`NoAccessReview`] if `permissions` names a service account and `review` is `None`.
     pub fn with_permissions(
         mut self,
         permissions: Permissions,
@@ -190,7 +191,7 @@ impl Webhook {
         Ok(self)
     }
 
-    /// Everything around the handler but the metrics.
+    /// Builds the stack of layers around the handler, except for metrics.
     #[cfg_attr(not(feature = "client"), expect(unused_mut, reason = "clients are a feature"))]
     pub(crate) fn into_service(mut self) -> AdmissionService {
         #[cfg(feature = "client")]
@@ -203,7 +204,7 @@ impl Webhook {
             });
             self.handler = BoxCloneSyncService::new(handler);
         }
-        // Without any guard, one that keeps the webhook out of kube-system, unless it is registered for that.
+        // Without any guard, exclude `kube-system` unless the registration includes it.
         let default = || {
             let guard = self.permitted.is_none().then(|| Guard::new(Arc::clone(&self.name), self.kind))?;
             Some(match self.registration.includes_kube_system() {
@@ -227,7 +228,7 @@ impl Webhook {
         let service = ServiceBuilder::new()
             .layer(TraceLayer::new(self.name))
             .layer(failure)
-            // Around the deadline: what is given up there is dropped, and that may panic as well.
+            // Outside of the deadline: dropping a cancelled handler may panic as well.
             .layer(CatchPanicLayer::new())
             .layer(DeadlineLayer::new())
             .layer_fn(Offloaded)

@@ -1,4 +1,4 @@
-//! Asking the cluster what a service account may do.
+//! Access reviews by the cluster.
 
 use std::fmt;
 
@@ -11,11 +11,11 @@ use snafu::{OptionExt, Snafu};
 use crate::guard::{Access, AccessReview};
 use crate::router::BoxError;
 
-/// Asks the cluster's authorisation, by a `SubjectAccessReview` for each question; see
-/// [`CachedAccessReview`](crate::guard::CachedAccessReview) to ask less often.
+/// Reviews access with a `SubjectAccessReview` per request; see
+/// [`CachedAccessReview`](crate::guard::CachedAccessReview) to reduce their number.
 ///
-/// The client needs the right to `create` `subjectaccessreviews.authorization.k8s.io`, as the ClusterRole
-/// `system:auth-delegator` has it.
+/// The client needs the RBAC permission to `create` `subjectaccessreviews.authorization.k8s.io`, which the ClusterRole
+/// `system:auth-delegator` includes.
 #[derive(Clone)]
 pub struct SubjectAccessReviews {
     api: Api<SubjectAccessReview>,
@@ -26,7 +26,7 @@ pub struct SubjectAccessReviews {
 struct NoStatus;
 
 impl SubjectAccessReviews {
-    /// Reviews that are asked for with `client`.
+    /// Creates reviews through `client`.
     #[must_use]
     pub fn new(client: Client) -> Self {
         Self { api: Api::all(client) }
@@ -44,7 +44,7 @@ impl AccessReview for SubjectAccessReviews {
         Box::pin(async move {
             let answer = self.api.create(&PostParams::default(), &question(access)).await?;
             let status = answer.status.context(NoStatusSnafu)?;
-            // Not an error of the review: RBAC reports a binding to a role that is gone here, and decides all the same.
+            // Not a failed review: RBAC reports bindings to missing roles here, and still decides.
             if let Some(error) = status.evaluation_error.filter(|_| !status.allowed) {
                 tracing::debug!(
                     user = access.user,

@@ -1,4 +1,4 @@
-//! Writing registrations to the cluster.
+//! Applies registrations to the cluster.
 
 use std::fmt::Debug;
 
@@ -28,14 +28,14 @@ mod sealed {
     impl Sealed for ValidatingWebhookConfiguration {}
 }
 
-/// Registers webhooks by server-side apply, in the name of `field_manager`, and returns what is stored then.
+/// Registers webhooks by server-side apply as `field_manager`, and returns the stored object.
 ///
-/// Fields that `configuration` has are taken over from whoever owns them; others are left alone. One without a caBundle
-/// leaves that field to cert-manager or another injector. When nothing differs, nothing is written.
+/// Ownership of the fields in `configuration` is forced; other fields are left alone. Without a caBundle, that field is
+/// left to cert-manager or another injector. If nothing differs, nothing is written.
 ///
 /// # Errors
 ///
-/// When the API server refuses it, or cannot be reached.
+/// A [`kube::Error`] if the API server rejects the request or is unreachable.
 pub async fn apply<K: WebhookConfiguration>(
     client: Client,
     configuration: &K,

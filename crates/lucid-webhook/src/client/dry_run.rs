@@ -15,15 +15,15 @@ use tower::service_fn;
 
 use crate::router::BoxError;
 
-/// Why a request is not sent: it would have an effect, and there is no dry run of it.
+/// The request is not sent because it has an effect and does not support dry run.
 ///
-/// A handler finds it inside of `kube::Error::Service`.
+/// Handlers receive it inside of `kube::Error::Service`.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(crate)))]
 #[non_exhaustive]
 pub enum DryRunError {
-    /// `exec`, `attach`, `portforward` and `proxy`, any other request that upgrades its connection, and `token`, which
-    /// makes a real credential whatever `dryRun` says.
+    /// `exec`, `attach`, `portforward`, `proxy` and other upgrades of the connection; and `token`, which issues a real
+    /// credential regardless of `dryRun`.
     #[snafu(display("{method} {path} has an effect and knows no dry run"))]
     NoDryRun {
         /// Method.
@@ -31,7 +31,7 @@ pub enum DryRunError {
         /// Path of the URL.
         path: String,
     },
-    /// A path in which `.`, `..` or an encoded slash is a segment or a part of one: what it means is up to who reads it.
+    /// The path has a segment `.` or `..`, or an encoded slash, which servers interpret differently.
     #[snafu(display(
         "{method} {path}: accepted are paths without the segments . and .. and without an encoded slash"
     ))]
@@ -41,35 +41,35 @@ pub enum DryRunError {
         /// Path of the URL.
         path: String,
     },
-    /// A deletion takes `dryRun` from the options in its body, and these cannot be read.
+    /// The DeleteOptions do not decode. A deletion takes `dryRun` from these options in its body.
     #[snafu(display("DELETE {path}: failed to read the DeleteOptions as a JSON object: {source}"))]
     DeleteOptions {
         /// Path of the URL.
         path: String,
-        /// What the decoder said.
+        /// The decoding error.
         source: BoxError,
     },
-    /// The URL cannot be extended.
+    /// `dryRun=All` could not be added to the URL.
     #[snafu(display("{uri}: failed to add dryRun=All: {source}"))]
     Uri {
         /// The URL.
         uri: Uri,
-        /// What the URL's rules say.
+        /// The error of the URL builder.
         source: http::Error,
     },
 }
 
-/// A client that goes through `client` and writes only as a dry run (`dryRun=All`): the API server checks, admits and
-/// answers as usual, and stores nothing.
+/// Returns a client that goes through `client` and writes only as a dry run (`dryRun=All`): the API server validates,
+/// admits and responds as usual, but stores nothing.
 ///
-/// Reads are sent as they are. Reviews, such as `SubjectAccessReview`, store nothing anyhow and answer as ever. What has
-/// effects that no dry run prevents fails with a [`DryRunError`] and is not sent.
+/// Reads are sent unchanged, and so are reviews such as `SubjectAccessReview`, which store nothing anyway. Requests
+/// with effects that dry run does not prevent fail with a [`DryRunError`] and are not sent.
 ///
-/// An aggregated API server has to know `dryRun` itself.
+/// Aggregated API servers have to support `dryRun` themselves.
 ///
 /// # Panics
 ///
-/// Outside of a tokio runtime, as kube's clients do.
+/// Outside of a tokio runtime, like kube's clients.
 #[must_use]
 pub fn dry_run(client: &Client) -> Client {
     let real = client.clone();
@@ -101,7 +101,7 @@ async fn as_dry_run(request: Request<Body>) -> Result<Request<Body>, BoxError> {
         return Ok(Request::from_parts(head, body));
     }
     let options = body.collect().await?.to_bytes();
-    // Of a deletion with a body the API server does not read the query.
+    // For a deletion with a body, the API server ignores the query.
     if options.is_empty() {
         return Ok(Request::from_parts(head, Body::empty()));
     }
@@ -111,7 +111,7 @@ async fn as_dry_run(request: Request<Body>) -> Result<Request<Body>, BoxError> {
     Ok(Request::from_parts(head, options.into()))
 }
 
-/// The segments of a path as the API server reads them, percent-decoded; `None` where it could be read otherwise.
+/// Percent-decoded segments of a path as read by the API server; `None` if the path is ambiguous.
 fn segments(path: &str) -> Option<Vec<Cow<'_, str>>> {
     let segments = path.split('/').filter(|segment| !segment.is_empty());
     let decoded = segments.map(|segment| percent_decode_str(segment).decode_utf8().ok());
@@ -119,13 +119,13 @@ fn segments(path: &str) -> Option<Vec<Cow<'_, str>>> {
     decoded.map(|segment| segment.filter(is_plain)).collect()
 }
 
-/// Whether a write to this path is a dry run when it says so.
+/// Returns `true` if writes to this path support dry run.
 fn has_dry_run(path: &[Cow<'_, str>]) -> bool {
     let is_resource = path.len() > 1 && path.first().is_some_and(|root| root == "api" || root == "apis");
     is_resource && !is_connection(path) && subresource(path) != Some(("serviceaccounts", "token"))
 }
 
-/// Whether a request to this path ends at a container, a node or a Service, whatever its method.
+/// Returns `true` if a request to this path connects to a container, a node or a Service, regardless of its method.
 fn is_connection(path: &[Cow<'_, str>]) -> bool {
     subresource(path).is_some_and(|(_, name)| matches!(name, "exec" | "attach" | "portforward" | "proxy"))
 }
@@ -145,7 +145,7 @@ fn subresource<'p>(path: &'p [Cow<'_, str>]) -> Option<(&'p str, &'p str)> {
     }
 }
 
-/// Puts `dryRun=All` in place of any other.
+/// Sets `dryRun=All`, replacing other values.
 fn with_dry_run(uri: &Uri) -> Result<Uri, DryRunError> {
     let pairs = uri.query().unwrap_or_default().split('&');
     let mut query = String::new();

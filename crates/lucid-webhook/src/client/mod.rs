@@ -1,4 +1,4 @@
-//! Clients of the cluster for handlers, and the guard's questions to it.
+//! Clients of the cluster for handlers, and access reviews for the guard.
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -12,7 +12,7 @@
 //! let review = CachedAccessReview::new(SubjectAccessReviews::new(client.clone()));
 //! let clients = Clients::new(client);
 //!
-//! // As `Webhook::with_client` does it for a handler that has promised to write only when the request is no dry run:
+//! As `Webhook::with_client` does for a handler that promises no side effects in a dry run:
 //! let client = clients.for_request(SideEffects::NoneOnDryRun, request.dry_run);
 //! # Ok(())
 //! # }
@@ -34,9 +34,9 @@ pub use access_review::SubjectAccessReviews;
 pub use apply::{WebhookConfiguration, apply};
 pub use dry_run::{DryRunError, dry_run};
 
-/// A client, and its twin that only ever writes as a dry run.
+/// A client, and a variant that only writes as a dry run.
 ///
-/// Which of the two a handler gets follows from what it has promised: one that claims [`SideEffects::None`] cannot write
+/// The side effects declared by the handler select between them: one that declares [`SideEffects::None`] cannot write
 /// by mistake.
 #[derive(Clone)]
 pub struct Clients {
@@ -45,20 +45,20 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Both, from a client that writes. To be called inside a tokio runtime, as kube's clients are.
+    /// Creates both from a regular client. Call it inside a tokio runtime, like kube's clients.
     #[must_use]
     pub fn new(client: Client) -> Self {
         Self { dry_run: dry_run(&client), real: client }
     }
 
-    /// The client for a handler with these side effects, for a request that is or is not a dry run.
+    /// Returns the client for a handler with these side effects, for a request that is or is not a dry run.
     #[must_use]
     pub fn for_request(&self, side_effects: SideEffects, dry_run: bool) -> Client {
         if side_effects.may_write(dry_run) { self.real.clone() } else { self.dry_run.clone() }
     }
 }
 
-/// The client that [`Webhook::with_client`](crate::Webhook::with_client) gives to the handler, as an argument of it.
+/// Argument of handlers: the client given by [`Webhook::with_client`](crate::Webhook::with_client).
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Namespace;

@@ -1,4 +1,4 @@
-//! What a service account may do, as the cluster's own authorisation says.
+//! Access checks of service accounts against the cluster's RBAC.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ use crate::names::{is_dns_label, is_dns_subdomain};
 use crate::review::AdmissionRequest;
 use crate::router::BoxError;
 
-/// A service account, written `namespace:name` as `kubectl create rolebinding --serviceaccount` takes it.
+/// Service account, written as `namespace:name` as in `kubectl create rolebinding --serviceaccount`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(try_from = "String")]
 pub struct ServiceAccount {
@@ -23,7 +23,7 @@ pub struct ServiceAccount {
     name: String,
 }
 
-/// Why a text names no service account.
+/// The text is not a valid service account.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
 #[snafu(display("service account {found:?}: accepted is namespace:name, both as Kubernetes names them"))]
 pub struct InvalidServiceAccount {
@@ -31,24 +31,24 @@ pub struct InvalidServiceAccount {
 }
 
 impl ServiceAccount {
-    /// The account `name` of `namespace`.
+    /// The service account `name` in `namespace`.
     ///
     /// # Errors
     ///
-    /// When no namespace or no account can be named so.
+    /// [`InvalidServiceAccount`] if the namespace or the name is invalid.
     pub fn new(namespace: &str, name: &str) -> Result<Self, InvalidServiceAccount> {
         (is_dns_label(namespace) && is_dns_subdomain(name))
             .then(|| Self { namespace: namespace.to_owned(), name: name.to_owned() })
             .context(InvalidServiceAccountSnafu { found: format!("{namespace}:{name}") })
     }
 
-    /// Its name as a user: `system:serviceaccount:<namespace>:<name>`.
+    /// User name of the account: `system:serviceaccount:<namespace>:<name>`.
     #[must_use]
     pub fn user(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.name)
     }
 
-    /// The groups that every service account is in.
+    /// Groups of the account.
     #[must_use]
     pub fn groups(&self) -> Vec<String> {
         vec![
@@ -76,7 +76,7 @@ impl TryFrom<String> for ServiceAccount {
     }
 }
 
-/// May this user do this to this resource? (`spec` of a `SubjectAccessReview`, `authorization.k8s.io/v1`)
+/// Access to check (`spec` of a `SubjectAccessReview`, `authorization.k8s.io/v1`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Access {
@@ -94,14 +94,14 @@ pub struct Access {
     pub resource: String,
     /// Subresource, such as `status`.
     pub subresource: Option<String>,
-    /// Namespace; `None` for what is in no namespace.
+    /// Namespace; `None` for cluster-scoped resources.
     pub namespace: Option<String>,
-    /// Name; empty while the object has none, which asks for all of them.
+    /// Name; empty while the object has none, which checks access to all names.
     pub name: String,
 }
 
 impl Access {
-    /// May `account` do `verb` to what `request` is about?
+    /// Access of `account` with `verb` to the subject of `request`.
     #[must_use]
     pub fn of(account: &ServiceAccount, verb: &str, request: &AdmissionRequest) -> Self {
         Self {
@@ -119,7 +119,7 @@ impl Access {
 }
 
 impl fmt::Display for Access {
-    /// Such as `update deployments/scale.apps web in namespace shop`.
+    /// Formats as `update deployments/scale.apps web in namespace shop`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.verb, self.resource)?;
         if let Some(subresource) = &self.subresource {
@@ -138,7 +138,7 @@ impl fmt::Display for Access {
     }
 }
 
-/// Answers whether somebody may do something; the feature `client` has one that asks the cluster.
+/// Checks access of users. The feature `client` has an implementation that queries the cluster.
 ///
 /// ```
 /// use futures::future::{BoxFuture, FutureExt};
@@ -155,11 +155,11 @@ impl fmt::Display for Access {
 /// }
 /// ```
 pub trait AccessReview: Send + Sync + 'static {
-    /// Whether it is allowed.
+    /// Returns `true` if the access is allowed.
     ///
     /// # Errors
     ///
-    /// When that cannot be found out. No answer is not a denial.
+    /// Any error if the access could not be determined. A failed check is not a denial.
     fn is_allowed<'a>(&'a self, access: &'a Access) -> BoxFuture<'a, Result<bool, BoxError>>;
 }
 
@@ -169,10 +169,10 @@ impl<A: AccessReview + ?Sized> AccessReview for Arc<A> {
     }
 }
 
-/// Remembers the answers of another [`AccessReview`] for a while, 60 s when allowed and 10 s when not, up to 4096 of
-/// them. Equal questions at the same time are asked once. Errors are not remembered.
+/// Caches the results of another [`AccessReview`]: by default up to 4096, allowed ones for 60 s and denied ones for 10
+/// s. Concurrent equal requests are coalesced. Errors are not cached.
 ///
-/// A right that is withdrawn thus stays in force for as long as the answer is remembered.
+/// A revoked permission stays effective until the cached result expires.
 pub struct CachedAccessReview {
     inner: Arc<dyn AccessReview>,
     answers: Cache<Access, bool>,
@@ -187,20 +187,20 @@ struct Lifetimes {
 }
 
 impl CachedAccessReview {
-    /// Remembers what `inner` answers.
+    /// Caches the results of `inner`.
     #[must_use]
     pub fn new(inner: impl AccessReview) -> Self {
         let lifetimes = Lifetimes { allowed: Duration::from_secs(60), denied: Duration::from_secs(10) };
         Self::build(Arc::new(inner), lifetimes, 4096)
     }
 
-    /// How long the two answers are remembered.
+    /// Sets how long results are cached.
     #[must_use]
     pub fn with_ttl(self, allowed: Duration, denied: Duration) -> Self {
         Self::build(self.inner, Lifetimes { allowed, denied }, self.capacity)
     }
 
-    /// How many answers are remembered.
+    /// Sets the maximum number of cached results.
     #[must_use]
     pub fn with_capacity(self, answers: u64) -> Self {
         Self::build(self.inner, self.lifetimes, answers)
@@ -229,7 +229,7 @@ impl Expiry<Access, bool> for Lifetimes {
 
 impl AccessReview for CachedAccessReview {
     fn is_allowed<'a>(&'a self, access: &'a Access) -> BoxFuture<'a, Result<bool, BoxError>> {
-        // Whoever gives up hands the question on to the next one that waits for the answer.
+        // If the caller that runs the request is cancelled, the next waiting one takes over.
         let answer = self.answers.entry_by_ref(access).or_try_insert_with(self.inner.is_allowed(access));
         Box::pin(async move {
             match answer.await {
@@ -240,7 +240,7 @@ impl AccessReview for CachedAccessReview {
     }
 }
 
-/// One error for all who asked the same.
+/// Error shared by coalesced requests.
 #[derive(Debug)]
 struct SharedError(Arc<BoxError>);
 

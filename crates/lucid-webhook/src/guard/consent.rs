@@ -1,4 +1,4 @@
-//! The object's own say in which webhooks may touch it.
+//! Consent of objects to webhooks, by annotation.
 
 use super::metadata::{Metadata, ObjectMeta};
 use crate::kind::WebhookKind;
@@ -6,13 +6,13 @@ use crate::review::AdmissionRequest;
 
 /// Annotation of an object: names of the mutating webhooks that may change it, separated by commas.
 pub const CAN_MUTATE: &str = "canMutate";
-/// Annotation of an object: names of the validating webhooks that may judge it, separated by commas.
+/// Annotation of an object: names of the validating webhooks that may evaluate it, separated by commas.
 pub const CAN_VALIDATE: &str = "canValidate";
 
-/// Whether the object consents to `webhook`.
+/// Returns `true` if the object consents to `webhook`.
 ///
-/// To be changed, the object has to consent as it stands in the request. To be judged, it is enough that the stored
-/// one does: nobody escapes a judgement by withdrawing the consent in the very update that would be refused.
+/// For a mutating webhook, the object in the request has to consent. For a validating one, the stored object suffices:
+/// otherwise an update could bypass validation by withdrawing its consent.
 pub(crate) fn consents(
     webhook: &str,
     kind: WebhookKind,
@@ -24,7 +24,7 @@ pub(crate) fn consents(
     };
     match kind {
         WebhookKind::Mutating => {
-            // A deletion has the stored object only.
+            // DELETE has the stored object only.
             let judged = if request.object.is_some() { &metadata.object } else { &metadata.old_object };
             judged.as_ref().is_some_and(|object| lists(CAN_MUTATE, object))
         }

@@ -8,7 +8,7 @@ use snafu::{Snafu, ensure};
 use super::metadata::ObjectMeta;
 use crate::names::{is_name, is_qualified_name};
 
-/// Selects objects by their labels, as a `LabelSelector` of the Kubernetes API does. An empty one selects everything.
+/// Selects objects by their labels like a `LabelSelector` of the Kubernetes API. An empty one selects everything.
 ///
 /// ```
 /// use lucid_webhook::guard::{LabelOperator, LabelSelector};
@@ -21,7 +21,7 @@ use crate::names::{is_name, is_qualified_name};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "WireSelector")]
 pub struct LabelSelector {
-    /// All have to hold.
+    /// All have to match.
     expressions: Vec<Expression>,
 }
 
@@ -32,25 +32,25 @@ struct Expression {
     values: BTreeSet<String>,
 }
 
-/// How a label is compared with the values of an expression.
+/// Operator of a label expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub enum LabelOperator {
-    /// The label is there and has one of the values.
+    /// The label exists and has one of the values.
     In,
-    /// The label has none of the values, or is not there.
+    /// The label has none of the values, or does not exist.
     NotIn,
-    /// The label is there. Takes no values.
+    /// The label exists. Takes no values.
     Exists,
-    /// The label is not there. Takes no values.
+    /// The label does not exist. Takes no values.
     DoesNotExist,
 }
 
-/// Why something is no label selector.
+/// The label selector is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
 #[snafu(visibility(pub(crate)))]
 #[non_exhaustive]
 pub enum InvalidLabels {
-    /// A key that no label can have.
+    /// The key is not a valid label key.
     #[snafu(display(
         "label key {key:?}: accepted is a name of up to 63 of A-Z, a-z, 0-9, '-', '_' and '.', alphanumeric at both \
          ends, optionally after a DNS name and '/'"
@@ -59,7 +59,7 @@ pub enum InvalidLabels {
         /// The key found.
         key: String,
     },
-    /// A value that no label can have.
+    /// The value is not a valid label value.
     #[snafu(display(
         "label {key}: value {value:?}: accepted are up to 63 of A-Z, a-z, 0-9, '-', '_' and '.', alphanumeric at both ends"
     ))]
@@ -69,7 +69,7 @@ pub enum InvalidLabels {
         /// The value found.
         value: String,
     },
-    /// `In` and `NotIn` need values.
+    /// `In` and `NotIn` require values.
     #[snafu(display("label {key}: operator {} needs at least one value", operator.as_str()))]
     NoValues {
         /// The label.
@@ -77,7 +77,7 @@ pub enum InvalidLabels {
         /// The operator.
         operator: LabelOperator,
     },
-    /// `Exists` and `DoesNotExist` take none.
+    /// `Exists` and `DoesNotExist` take no values.
     #[snafu(display("label {key}: operator {} takes no values", operator.as_str()))]
     UnexpectedValues {
         /// The label.
@@ -88,7 +88,7 @@ pub enum InvalidLabels {
 }
 
 impl LabelOperator {
-    /// As the Kubernetes API writes it.
+    /// Name in the Kubernetes API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -106,26 +106,26 @@ impl LabelOperator {
 }
 
 impl LabelSelector {
-    /// Selects everything.
+    /// Creates a selector that selects everything.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Demands that the label `key` has this value (an entry of `matchLabels`).
+    /// Requires the label `key` to have this value (an entry of `matchLabels`).
     ///
     /// # Errors
     ///
-    /// When no label can have this key or this value.
+    /// [`InvalidLabels`] if the key or the value is invalid.
     pub fn with_label(self, key: impl Into<String>, value: impl Into<String>) -> Result<Self, InvalidLabels> {
         self.with_expression(key, LabelOperator::In, [value.into()])
     }
 
-    /// Demands what an entry of `matchExpressions` says.
+    /// Adds a requirement (an entry of `matchExpressions`).
     ///
     /// # Errors
     ///
-    /// When no label can have this key or one of the values, or when the operator needs values, or takes none.
+    /// [`InvalidLabels`] if the key or a value is invalid, or if the number of values does not suit the operator.
     pub fn with_expression<V: Into<String>>(
         mut self,
         key: impl Into<String>,
@@ -150,7 +150,7 @@ impl LabelSelector {
         Ok(self)
     }
 
-    /// Whether it selects everything.
+    /// Returns `true` if the selector selects everything.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.expressions.is_empty()

@@ -13,11 +13,11 @@ use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
 use crate::router::BoxError;
 
-/// Keeps requests from a handler that its [`Guard`] does not let in.
+/// Passes only requests to a handler that its [`Guard`] admits.
 ///
-/// What is not selected or does not consent passes untouched. What the service account has no rights for is treated as
-/// [`Forbidden`] says. When the guard cannot tell, the service fails with a [`GuardError`](super::GuardError), and what
-/// stands outside of it decides.
+/// Requests that are not selected, or whose object does not consent, are allowed unchanged. [`Forbidden`] applies if
+/// the service account lacks permission. If the guard fails, the service fails with a
+/// [`GuardError`](super::GuardError), which outer layers handle.
 #[derive(Clone, Debug)]
 pub struct GuardLayer {
     guard: Guard,
@@ -25,13 +25,13 @@ pub struct GuardLayer {
 }
 
 impl GuardLayer {
-    /// A layer that asks `guard`.
+    /// Creates a layer that applies `guard`.
     #[must_use]
     pub const fn new(guard: Guard) -> Self {
         Self { guard, forbidden: Forbidden::Warn }
     }
 
-    /// What happens to a request that the service account has no rights for; [`Forbidden::Warn`] by default.
+    /// Sets the action for requests that the service account lacks permission for; [`Forbidden::Warn`] by default.
     #[must_use]
     pub const fn with_forbidden(mut self, forbidden: Forbidden) -> Self {
         self.forbidden = forbidden;
@@ -70,7 +70,7 @@ where
     }
 
     fn call(&mut self, request: AdmissionRequest) -> Self::Future {
-        // The one that was polled is the one that is ready.
+        // The polled service is the one that is ready.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let (guard, forbidden) = (self.guard.clone(), self.forbidden);
@@ -84,7 +84,7 @@ where
     }
 }
 
-/// The answer to a request that the handler does not see.
+/// Responds to a request that the handler does not receive.
 fn pass(
     guard: &Guard,
     forbidden: Forbidden,

@@ -1,4 +1,4 @@
-//! The few fields of an object that a guard reads, borrowed from its JSON text.
+//! Metadata of objects for guards, borrowed from the JSON text.
 
 use std::borrow::{Borrow, Cow};
 use std::collections::BTreeMap;
@@ -7,9 +7,9 @@ use serde::Deserialize;
 
 use crate::review::{AdmissionRequest, DecodeError, RawObject};
 
-/// Metadata of the object and of the old one, as far as they are there and have any.
+/// Metadata of the object and of the old object, if present.
 ///
-/// What `CONNECT` carries, such as `PodExecOptions`, has no metadata.
+/// Objects of `CONNECT`, such as `PodExecOptions`, have no metadata.
 #[derive(Debug, Default)]
 pub(crate) struct Metadata<'a> {
     pub(crate) object: Option<ObjectMeta<'a>>,
@@ -29,7 +29,7 @@ pub(crate) struct ObjectMeta<'a> {
     annotations: Option<BTreeMap<Text<'a>, Text<'a>>>,
 }
 
-/// A `Cow` that also borrows inside a map, which serde does for a plain field only.
+/// A `Cow` that also borrows inside a map; serde does so for plain fields only.
 #[derive(Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -40,7 +40,7 @@ impl Borrow<str> for Text<'_> {
 }
 
 impl<'a> Metadata<'a> {
-    /// Reads the metadata and skips the rest.
+    /// Decodes the metadata and skips the rest.
     pub(crate) fn of(request: &'a AdmissionRequest) -> Result<Self, DecodeError> {
         let read = |object: &'a Option<RawObject>| match object {
             Some(object) => object.view().map(|view: View<'_>| view.metadata),
@@ -49,13 +49,12 @@ impl<'a> Metadata<'a> {
         Ok(Self { object: read(&request.object)?, old_object: read(&request.old_object)? })
     }
 
-    /// Those that are there, the object's first.
+    /// Present metadata, that of the object first.
     pub(crate) fn each(&self) -> impl Iterator<Item = &ObjectMeta<'a>> {
         [&self.object, &self.old_object].into_iter().flatten()
     }
 
-    /// The object's name, or as much of it as is known: mutating webhooks see an object that asks for a generated name
-    /// before it has one.
+    /// Name of the object, or its `generateName`: mutating webhooks see objects before the name is generated.
     pub(crate) fn name(&self) -> Option<&str> {
         self.each().find_map(|metadata| {
             let texts = [&metadata.name, &metadata.generate_name];

@@ -1,16 +1,16 @@
-//! What a webhook may touch, in the hands of the cluster's administrator.
+//! Restrictions of webhooks, controlled by the cluster administrator.
 //!
-//! A [`Guard`] asks three things of every request, and the first "no" ends it:
+//! A [`Guard`] evaluates these conditions for every request, and stops at the first that does not hold:
 //!
-//! 1. Is the object selected ([`Selector`])? `kube-system` is not, unless it is named.
-//! 2. In strict mode: does the object consent? Its annotation [`CAN_MUTATE`] or [`CAN_VALIDATE`] lists the webhook's name,
-//!    among others, separated by commas. Strict mode makes the webhook one that objects opt into: do not use it for a
-//!    policy that their owners would rather avoid.
-//! 3. May the service account that the webhook acts for do this ([`AccessReview`])? A mutating webhook needs `update`, a
-//!    validating one `get`, on the request's resource and subresource; [`Verbs`] changes that.
+//! 1. The object is selected ([`Selector`]). `kube-system` is excluded unless it is named.
+//! 2. In strict mode: the object consents. Its annotation [`CAN_MUTATE`] or [`CAN_VALIDATE`] includes the webhook in a
+//!    comma-separated list of names. Strict mode makes webhooks opt-in: do not use it for policies that owners of objects
+//!    might want to avoid.
+//! 3. The service account that the webhook acts for has the RBAC permission ([`AccessReview`]). A mutating webhook needs
+//!    `update`, a validating one `get`, on the request's resource and subresource; [`Verbs`] changes the verbs.
 //!
-//! [`Webhook::with_guard`](crate::Webhook::with_guard) sets it in code, [`GuardLayer`] puts it in front of any handler, and
-//! [`Permissions`] is configuration:
+//! [`Webhook::with_guard`](crate::Webhook::with_guard) sets it in code, [`GuardLayer`] wraps any handler, and
+//! [`Permissions`] is its configuration:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -60,7 +60,7 @@ pub use layer::{GuardLayer, Guarded};
 pub use permissions::{Forbidden, NoAccessReview, Permissions, Verbs};
 pub use selector::{InvalidKind, Selector};
 
-/// Decides whether a webhook may touch what a request is about.
+/// Decides whether a webhook may handle a request.
 #[derive(Clone)]
 pub struct Guard {
     webhook: Arc<str>,
@@ -77,16 +77,16 @@ struct Rights {
     review: Arc<dyn AccessReview>,
 }
 
-/// Whether a request is any of the webhook's business.
+/// Decision of a [`Guard`] about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// It is.
+    /// The webhook may handle the request.
     Inside,
-    /// It is not.
+    /// The webhook may not handle the request.
     Outside(Outside),
 }
 
-/// Why a request is none of the webhook's business.
+/// Reason why a webhook may not handle a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outside {
@@ -94,7 +94,7 @@ pub enum Outside {
     Selector,
     /// In strict mode: the object does not consent.
     NoConsent,
-    /// The service account may not do this.
+    /// The service account lacks permission.
     Forbidden(Box<Access>),
 }
 
@@ -108,59 +108,58 @@ impl fmt::Display for Outside {
     }
 }
 
-/// Why the guard cannot tell.
+/// The guard could not decide.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(crate)))]
 #[non_exhaustive]
 pub enum GuardError {
-    /// The objects' metadata cannot be read.
+    /// The metadata of the objects does not decode.
     #[snafu(transparent)]
     Metadata {
-        /// What the decoder said.
+        /// The decoding error.
         source: DecodeError,
     },
-    /// The review of the service account's rights failed.
+    /// The access review failed.
     #[snafu(display("failed to find out whether {} may {access}: {source}", access.user))]
     Review {
-        /// What was asked.
+        /// The access to check.
         access: Box<Access>,
-        /// What the review said.
+        /// The error of the access review.
         source: BoxError,
     },
-    /// The review did not answer before the request's deadline.
+    /// The access review did not complete before the request's deadline.
     #[snafu(display("failed to find out in time whether {} may {access}", access.user))]
     TimedOut {
-        /// What was asked.
+        /// The access to check.
         access: Box<Access>,
     },
 }
 
 impl Guard {
-    /// A guard of the webhook with this name, such as `label.example.com`, that keeps it out of `kube-system` and lets
-    /// everything else in.
+    /// Creates a guard for the webhook of this name, such as `label.example.com`. It excludes `kube-system` only.
     #[must_use]
     pub fn new(webhook: impl Into<Arc<str>>, kind: WebhookKind) -> Self {
         Self { webhook: webhook.into(), kind, selector: Arc::default(), strict: false, rights: None }
     }
 
-    /// Lets in only what is selected.
+    /// Admits only selected objects.
     #[must_use]
     pub fn with_selector(mut self, selector: Selector) -> Self {
         self.selector = Arc::new(selector);
         self
     }
 
-    /// Lets in only what consents to this webhook.
+    /// Admits only objects that consent to this webhook.
     #[must_use]
     pub const fn with_strict_mode(mut self) -> Self {
         self.strict = true;
         self
     }
 
-    /// Lets in only what `account` may do `verb` to; see [`Verbs`] for the usual ones.
+    /// Admits only requests for which `account` may `verb` the resource; see [`Verbs`] for the usual verbs.
     ///
-    /// `review` is asked for every request that got so far: put a [`CachedAccessReview`] in front of one that goes over
-    /// the network.
+    /// `review` is called for every request that meets the other conditions. Wrap remote ones in a
+    /// [`CachedAccessReview`].
     #[must_use]
     pub fn with_rights_of(
         mut self,
@@ -173,17 +172,17 @@ impl Guard {
         self
     }
 
-    /// The name of the webhook.
+    /// Name of the webhook.
     #[must_use]
     pub fn webhook(&self) -> &str {
         &self.webhook
     }
 
-    /// Decides about one request, within its deadline.
+    /// Evaluates one request within its deadline.
     ///
     /// # Errors
     ///
-    /// When the metadata cannot be read, or the service account's rights cannot be found out in time.
+    /// A [`GuardError`] if the metadata does not decode, or the access review fails or times out.
     pub async fn check(&self, request: &AdmissionRequest) -> Result<Scope, GuardError> {
         if let Some(reason) = self.check_object(request)? {
             return Ok(Scope::Outside(reason));
@@ -198,9 +197,9 @@ impl Guard {
         }
     }
 
-    /// What the object itself says.
+    /// Evaluates the conditions on the object itself.
     fn check_object(&self, request: &AdmissionRequest) -> Result<Option<Outside>, DecodeError> {
-        // Before any of the object is read.
+        // Before any of the object is decoded.
         if !self.selector.matches_request(request) {
             return Ok(Some(Outside::Selector));
         }

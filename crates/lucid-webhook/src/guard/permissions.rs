@@ -1,4 +1,4 @@
-//! What the cluster's administrator says of a webhook.
+//! Configuration of a guard by the cluster administrator.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::failure::FailureAction;
 use crate::kind::WebhookKind;
 use crate::patch::AllowedPaths;
 
-/// Everything that an administrator says about one webhook, in camelCase; unknown fields are refused.
+/// Administrator's configuration of one webhook, in camelCase. Unknown fields are rejected.
 ///
 /// ```
 /// use lucid_webhook::guard::{Forbidden, Permissions};
@@ -33,34 +33,34 @@ use crate::patch::AllowedPaths;
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Permissions {
-    /// What becomes of a request when the webhook fails: `abort`, `warn` or `skip`; what the webhook does by itself unless
-    /// set.
+    /// Action for a webhook that fails: `abort`, `warn` or `skip`. Overrides the setting in code.
     pub failure_action: Option<FailureAction>,
-    /// The same for one that panics.
+    /// Action for a webhook that panics. Overrides the setting in code.
     pub recovery_policy: Option<FailureAction>,
-    /// Which objects the webhook is for; by default all but those in `kube-system`.
+    /// Selects the objects that the webhook handles; by default all except those in `kube-system`.
     pub selector: Selector,
-    /// Whether the object has to consent as well.
+    /// `true` to require consent of the object.
     pub strict_mode: bool,
-    /// The service account within whose rights the webhook acts, as `namespace:name`; by default nobody is asked.
+    /// Service account that the webhook acts for, as `namespace:name`; none by default.
     pub service_account_name: Option<ServiceAccount>,
-    /// What that account has to be allowed to do.
+    /// RBAC verbs that the account needs.
     pub verbs: Verbs,
-    /// What happens to a request that the account has no rights for.
+    /// Action for requests that the account lacks permission for.
     pub forbidden: Forbidden,
-    /// What a patch may change, besides what the webhook restricts itself to; everything unless set.
+    /// Fields that a patch may change, in addition to restrictions in code; all by default.
     pub allowed_patch_paths: Option<AllowedPaths>,
 }
 
-/// Which verb of the API a service account needs for a webhook to act for it.
+/// RBAC verbs that a service account needs for a webhook to act for it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Verbs {
-    /// For a mutating webhook, `update` by default: whoever may not change an object by hand may not do so by webhook.
+    /// Verb for mutating webhooks, `update` by default: users who may not change an object may not do so through a
+    /// webhook.
     #[serde(deserialize_with = "verb")]
     pub mutate: String,
-    /// For a validating webhook, `get` by default: it is shown the object.
+    /// Verb for validating webhooks, `get` by default, because the webhook receives the object.
     #[serde(deserialize_with = "verb")]
     pub validate: String,
 }
@@ -82,7 +82,7 @@ impl Verbs {
     }
 }
 
-/// An empty verb would be asked for, and refused by the API server, with every request.
+/// Rejects invalid verbs. The API server would deny an empty verb for every request.
 fn verb<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let verb = String::deserialize(deserializer)?;
     if verb == "*" || (!verb.is_empty() && verb.bytes().all(|byte| byte.is_ascii_lowercase())) {
@@ -94,21 +94,21 @@ fn verb<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> 
     }
 }
 
-/// What happens to a request that the service account has no rights for. The webhook does not see it in any case.
+/// Action for requests that the service account lacks permission for. The webhook never receives them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Forbidden {
-    /// It passes untouched, with a warning to the user.
+    /// Allows the request unchanged, with a warning to the user.
     #[default]
     Warn,
-    /// It passes untouched.
+    /// Allows the request unchanged.
     Skip,
-    /// It is refused (403, `Forbidden`).
+    /// Denies the request (403, `Forbidden`).
     Deny,
 }
 
-/// The configuration names a service account, but there is nobody to ask for its rights.
+/// The configuration names a service account, but there is no access review.
 #[derive(Debug, Snafu)]
 #[snafu(display(
     "webhook {webhook}: serviceAccountName is {user}, but there is no access review to ask for its rights"
@@ -119,11 +119,11 @@ pub struct NoAccessReview {
 }
 
 impl Permissions {
-    /// The guard of the webhook `webhook`; `review` is needed when a service account is named.
+    /// Creates the guard of `webhook`. `review` is required if a service account is named.
     ///
     /// # Errors
     ///
-    /// When it is needed and not there.
+    /// [`NoAccessReview`] if it is required and `None`.
     pub fn guard(
         &self,
         webhook: &str,

@@ -1,4 +1,4 @@
-//! Which objects a webhook is for.
+//! Selectors of objects that a webhook handles.
 
 use std::str::FromStr;
 
@@ -9,13 +9,13 @@ use super::labels::LabelSelector;
 use super::metadata::Metadata;
 use crate::review::{AdmissionRequest, DecodeError, GroupVersionKind};
 
-/// Where the cluster itself lives; a webhook that breaks there breaks the cluster.
+/// Namespace of the control plane; a failing webhook there can break the cluster.
 const KUBE_SYSTEM: &str = "kube-system";
 
-/// Selects the objects that a webhook is for, by labels, namespace, kind and name.
+/// Selects objects by labels, namespace, kind and name.
 ///
-/// All four have to hold; what is empty holds for everything, except that `kube-system` is excluded unless `namespaces`
-/// names it, letter by letter, or `kubeSystem` is true: neither an empty list nor a `*` includes it.
+/// All four have to match. An empty condition matches everything, but `kube-system` is excluded unless `namespaces` has
+/// it literally or `kubeSystem` is true. Neither an empty list nor a `*` includes it.
 ///
 /// ```
 /// use lucid_webhook::guard::Selector;
@@ -29,14 +29,16 @@ const KUBE_SYSTEM: &str = "kube-system";
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 ///
-/// - `labels` is a `LabelSelector`. As with `objectSelector`, the object or the old object has to match, so that nobody
-///   gets out of scope by removing a label; what has no metadata, such as `PodExecOptions`, matches an empty one only.
-/// - `namespaces` and `names` are texts in which `*` stands for any characters. A Namespace object counts as being
-///   in the namespace that it is. Cluster-scoped objects are in none: of a list, only `*` includes them. While an
-///   object waits for a generated name, its `generateName` is compared.
-/// - `kubeSystem` includes `kube-system` besides what `namespaces` says; false by default.
-/// - `kinds` are `Kind` (of any group), `Kind.group`, `group/version/Kind`, or `version/Kind` for the core group,
-///   compared with [`AdmissionRequest::kind`]. For a subresource that may be the kind of what is sent, such as `Scale`.
+/// - `labels` is a `LabelSelector`. As with `objectSelector`, the object or the old object has to match, so that
+///   removing a label does not bypass the webhook. Objects without metadata, such as `PodExecOptions`, match an empty
+///   selector only.
+/// - `namespaces` and `names` are patterns in which `*` matches any characters. A Namespace object is in the namespace
+///   of its own name. Cluster-scoped objects are in no namespace: only `*` includes them. Until the name of an object
+///   is generated, its `generateName` is compared.
+/// - `kubeSystem` includes `kube-system` in addition to `namespaces`; false by default.
+/// - `kinds` are `Kind` (of any group), `Kind.group`, `group/version/Kind`, or `version/Kind` for the core group. They
+///   are compared with [`AdmissionRequest::kind`], which for a subresource may be the kind of the sent object, such as
+///   `Scale`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Selector {
@@ -47,7 +49,7 @@ pub struct Selector {
     kube_system: bool,
 }
 
-/// Why a text selects no kind.
+/// The text is not a valid kind.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
 #[snafu(display(
     "kind {found:?}: accepted are Kind, Kind.group, group/version/Kind and, for the core group, version/Kind"
@@ -57,45 +59,45 @@ pub struct InvalidKind {
 }
 
 impl Selector {
-    /// Selects everything but what is in `kube-system`.
+    /// Creates a selector of everything except `kube-system`.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Demands labels, instead of those demanded before.
+    /// Sets the label selector, replacing an earlier one.
     #[must_use]
     pub fn with_labels(mut self, labels: LabelSelector) -> Self {
         self.labels = labels;
         self
     }
 
-    /// Adds namespaces; `*` stands for any characters.
+    /// Adds namespaces; `*` matches any characters.
     #[must_use]
     pub fn with_namespaces<N: Into<String>>(mut self, namespaces: impl IntoIterator<Item = N>) -> Self {
         self.namespaces.extend(namespaces.into_iter().map(|namespace| Pattern(namespace.into())));
         self
     }
 
-    /// Includes `kube-system`, besides the namespaces that are selected anyhow.
+    /// Includes `kube-system` in addition to the selected namespaces.
     #[must_use]
     pub const fn with_kube_system(mut self) -> Self {
         self.kube_system = true;
         self
     }
 
-    /// Adds names of objects; `*` stands for any characters.
+    /// Adds names of objects; `*` matches any characters.
     #[must_use]
     pub fn with_names<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.names.extend(names.into_iter().map(|name| Pattern(name.into())));
         self
     }
 
-    /// Adds kinds, each written as `Kind`, `Kind.group`, `group/version/Kind` or `version/Kind`.
+    /// Adds kinds, written as `Kind`, `Kind.group`, `group/version/Kind` or `version/Kind`.
     ///
     /// # Errors
     ///
-    /// When one is written otherwise.
+    /// [`InvalidKind`] if a kind is written otherwise.
     pub fn with_kinds<K: AsRef<str>>(
         mut self,
         kinds: impl IntoIterator<Item = K>,
@@ -106,16 +108,16 @@ impl Selector {
         Ok(self)
     }
 
-    /// Whether the request is about an object that is selected.
+    /// Returns `true` if the subject of the request is selected.
     ///
     /// # Errors
     ///
-    /// When the metadata has to be read and cannot be.
+    /// A [`DecodeError`] if the metadata is needed and does not decode.
     pub fn matches(&self, request: &AdmissionRequest) -> Result<bool, DecodeError> {
         Ok(self.matches_request(request) && self.matches_metadata(request, &self.metadata(request)?))
     }
 
-    /// The metadata, if anything depends on it: reading it means to go through the whole object.
+    /// Decodes the metadata if the selector depends on it: this requires scanning the whole object.
     pub(crate) fn metadata<'a>(&self, request: &'a AdmissionRequest) -> Result<Metadata<'a>, DecodeError> {
         let name_matters = is_namespace(request) || !self.names.is_empty();
         if !self.labels.is_empty() || (request.name.is_empty() && name_matters) {
@@ -125,7 +127,7 @@ impl Selector {
         }
     }
 
-    /// What can be said without the object.
+    /// Evaluates the conditions that do not need the object.
     pub(crate) fn matches_request(&self, request: &AdmissionRequest) -> bool {
         (self.kinds.is_empty() || self.kinds.iter().any(|kind| kind.matches(&request.kind)))
             && (is_namespace(request)
@@ -154,7 +156,7 @@ fn is_namespace(request: &AdmissionRequest) -> bool {
     request.resource.group.is_empty() && request.resource.resource == "namespaces"
 }
 
-/// A text in which `*` stands for any characters.
+/// A pattern in which `*` matches any characters.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 struct Pattern(String);
 
@@ -163,7 +165,7 @@ impl Pattern {
         let Some((first, rest)) = self.0.split_once('*') else { return self.0 == text };
         let Some(text) = text.strip_prefix(first) else { return false };
         let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
-        // Each part at its first occurrence leaves the most for those after it.
+        // The first occurrence of each part leaves the most text for the following ones.
         let after_middle =
             middle.split('*').try_fold(text, |text, part| text.split_once(part).map(|(_, after)| after));
         after_middle.is_some_and(|text| text.ends_with(last))

@@ -1,4 +1,4 @@
-//! The arguments of handlers.
+//! Arguments of handlers.
 
 use serde::de::DeserializeOwned;
 use snafu::Snafu;
@@ -6,8 +6,7 @@ use tokio::time::Instant;
 
 use crate::review::{AdmissionRequest, DecodeError, Operation, RawObject, UserInfo};
 
-/// What a handler can take as an argument. `S` is the state it was given with
-/// [`WithState::with_state`](crate::WithState::with_state).
+/// An argument of a handler. `S` is the state given by [`WithState::with_state`](crate::WithState::with_state).
 ///
 /// ```
 /// use lucid_webhook::{AdmissionRequest, FromRequest, Rejection};
@@ -29,49 +28,50 @@ use crate::review::{AdmissionRequest, DecodeError, Operation, RawObject, UserInf
             `State<S>`, and types that implement `FromRequest`"
 )]
 pub trait FromRequest<S>: Sized {
-    /// Takes the argument out of `request`.
+    /// Extracts the argument from `request`.
     ///
     /// # Errors
     ///
-    /// When it is not there or does not decode; the handler is not called then, and the webhook has failed.
+    /// A [`Rejection`] if the argument is absent or does not decode. The handler is then not called, and the webhook
+    /// has failed.
     fn from_request(request: &AdmissionRequest, state: &S) -> Result<Self, Rejection>;
 }
 
-/// Why an argument could not be taken out of the request.
+/// An argument could not be extracted from the request.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(crate)))]
 #[non_exhaustive]
 pub enum Rejection {
-    /// The request carries none.
+    /// The request does not carry the argument.
     #[snafu(display("the request carries no {what}: operation {}", operation.as_str()))]
     Missing {
-        /// What the handler asked for.
+        /// Name of the argument, such as `object`.
         what: &'static str,
-        /// The operation; CREATE has no old object, DELETE no object.
+        /// The operation. CREATE has no old object, DELETE no object.
         operation: Operation,
     },
-    /// It does not fit the type.
+    /// The object does not match the type of the argument.
     #[snafu(display("the {what}, {}: {source}", describe(kind, name)))]
     Decode {
-        /// What the handler asked for.
+        /// Name of the argument, such as `object`.
         what: &'static str,
         /// Kind of the object.
         kind: String,
-        /// Namespace and name of the object.
+        /// Namespace and name of the object, such as `shop/web`.
         name: String,
-        /// Where it does not fit.
+        /// The decoding error, with the path of the field.
         source: DecodeError,
     },
-    /// The webhook was not given what the handler asks for.
+    /// The webhook was built without this argument, such as a client.
     #[snafu(display("the handler asks for a {what}, and the webhook was given none"))]
     NotGiven {
-        /// What it asks for.
+        /// Name of the argument.
         what: &'static str,
     },
-    /// A reason of another argument.
+    /// An error of another implementation of [`FromRequest`].
     #[snafu(display("{message}"))]
     Other {
-        /// What is wrong.
+        /// The error message.
         message: String,
     },
 }
@@ -86,14 +86,15 @@ impl Rejection {
     }
 }
 
-/// The object as it would be stored. There is none on DELETE: a handler that takes it fails, and a webhook that is called
-/// for deletions would refuse them all; [`Option<Object<T>>`] is what a handler of several operations takes. `T` is a whole type (`Pod` of k8s-openapi, `DynamicObject` of kube) or a struct with the few fields
-/// that matter: what it does not have is not decoded. For a type that borrows, take the [`RawObject`] and its
-/// [`view`](RawObject::view).
+/// The object as it would be stored. It is absent on DELETE: a webhook that is registered for deletions and takes it
+/// would deny them all. Handlers of several operations take an [`Option<Object<T>>`].
+///
+/// `T` is a full type (`Pod` of k8s-openapi, `DynamicObject` of kube) or a struct with the relevant fields; other
+/// fields are not decoded. For types that borrow, take the [`RawObject`] and its [`view`](RawObject::view).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Object<T>(pub T);
 
-/// The object as it is stored; there is none on CREATE and CONNECT.
+/// The object as it is stored; absent on CREATE and CONNECT.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OldObject<T>(pub T);
 
@@ -101,11 +102,11 @@ pub struct OldObject<T>(pub T);
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options<T>(pub T);
 
-/// When the answer has to have left.
+/// Time by which the response has to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline(pub Instant);
 
-/// Whether nothing will be stored, so that the handler must have no side effects.
+/// `true` if nothing will be stored, so that the handler must have no side effects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DryRun(pub bool);
 

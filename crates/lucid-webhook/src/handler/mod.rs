@@ -1,4 +1,4 @@
-//! Handlers: async functions whose arguments are taken out of the request, and tower services.
+//! Handlers: async functions whose arguments are extracted from the request, and tower services.
 
 mod extract;
 mod respond;
@@ -18,12 +18,11 @@ use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
 use crate::router::BoxError;
 
-/// Something that answers admission requests.
+/// Handles admission requests.
 ///
-/// It is implemented for
-/// - async functions and closures of up to eight arguments, each one a [`FromRequest`], that return an
-///   [`IntoResponse`]: an [`AdmissionResponse`], a [`JsonPatch`](crate::JsonPatch), a [`Changed`] object, or a `Result`
-///   of one of these;
+/// Implemented for
+/// - async functions and closures of up to eight arguments, each a [`FromRequest`], that return an [`IntoResponse`]: an
+///   [`AdmissionResponse`], a [`JsonPatch`](crate::JsonPatch), a [`Changed`] object, or a `Result` of one of these;
 /// - every `tower::Service<AdmissionRequest, Response = AdmissionResponse>` that is `Clone`.
 ///
 /// ```
@@ -42,7 +41,7 @@ use crate::router::BoxError;
 /// let webhook = Webhook::validating("guests-pay.example.com", guests_pay.with_state("jane"));
 /// ```
 ///
-/// `Args` only tells the implementations apart; it is inferred.
+/// `Args` only distinguishes the implementations; it is inferred.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot handle admission requests",
     label = "not a handler",
@@ -56,7 +55,7 @@ use crate::router::BoxError;
     note = "`State<S>` needs the handler to be given its state: `handler.with_state(state)`"
 )]
 pub trait Handler<Args, S = ()>: Clone + Send + Sync + Sized + 'static {
-    /// Answers `request`.
+    /// Handles `request`.
     fn handle(
         &self,
         request: AdmissionRequest,
@@ -64,11 +63,12 @@ pub trait Handler<Args, S = ()>: Clone + Send + Sync + Sized + 'static {
     ) -> BoxFuture<'static, Result<AdmissionResponse, BoxError>>;
 }
 
-/// Gives a [`Handler`] its state.
+/// Attaches state to a [`Handler`].
 pub trait WithState: Sized {
-    /// A tower service that hands `state` to the handler at each call. Use an `Arc` for state that is dear to clone.
+    /// Returns a tower service that passes `state` to the handler on each call. Use an `Arc` for state that is
+    /// expensive to clone.
     ///
-    /// It is also how a handler is called without a server, in its tests:
+    /// Tests use it to call a handler without a server:
     ///
     /// ```
     /// # #[cfg(feature = "testing")] {
@@ -101,7 +101,8 @@ pub trait WithState: Sized {
     }
 }
 
-// For every type, so that one which is no handler is told why, and not that the method is missing.
+// Implemented for every type, so that the compiler explains why a type is not a handler instead of reporting a missing
+// method.
 impl<T> WithState for T {}
 
 /// A [`Handler`] and its state, as a [`tower::Service`].
@@ -137,7 +138,7 @@ impl<H: Handler<Args, S>, Args, S> Service<AdmissionRequest> for HandlerService<
     }
 }
 
-/// Stands for the arguments of a handler that is a tower service.
+/// Marker for handlers that are tower services, in place of the arguments.
 #[derive(Debug)]
 pub struct ServiceArgs(());
 

@@ -1,4 +1,4 @@
-//! What handlers return.
+//! Return types of handlers.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -8,18 +8,18 @@ use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
 use crate::router::BoxError;
 
-/// What a handler can return.
+/// A return type of handlers.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no answer to an admission request",
     label = "not an answer",
     note = "answers are `AdmissionResponse`, `JsonPatch`, `Changed<T>`, and a `Result` of one of these with any error"
 )]
 pub trait IntoResponse {
-    /// The answer to `request`.
+    /// Converts into the response to `request`.
     ///
     /// # Errors
     ///
-    /// When there is none: the webhook has failed.
+    /// Any error counts as a failure of the webhook.
     fn into_response(self, request: &AdmissionRequest) -> Result<AdmissionResponse, BoxError>;
 }
 
@@ -39,14 +39,13 @@ impl<R: IntoResponse, E: Into<BoxError>> IntoResponse for Result<R, E> {
     fn into_response(self, request: &AdmissionRequest) -> Result<AdmissionResponse, BoxError> {
         match self {
             Ok(answer) => answer.into_response(request),
-            // An answer that took the way of errors.
+            // An `AdmissionResponse` returned through `?`.
             Err(error) => error.into().downcast::<AdmissionResponse>().map(|answer| *answer),
         }
     }
 }
 
-/// The object as the handler wants it: allowed, with a patch of what differs from the request's object. Fields that `T`
-/// does not know stay as they are.
+/// Allows the request with a patch from the original object to this one. Fields unknown to `T` are kept.
 ///
 /// ```
 /// use lucid_webhook::{Changed, Object, Webhook};

@@ -1,4 +1,4 @@
-//! A handler that panics fails its own request and nobody else's.
+//! Isolates panics of handlers.
 
 use std::panic::AssertUnwindSafe;
 use std::task::{Context, Poll};
@@ -14,13 +14,12 @@ use crate::router::BoxError;
 
 /// Turns a panic of the handler into the error [`Panicked`].
 ///
-/// The panic hook runs as always, so the message and the place are reported there. Nothing can be caught where panics
-/// abort the process (`panic = "abort"`).
+/// The panic hook still runs and reports the message and location. Panics cannot be caught with `panic = "abort"`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CatchPanicLayer(());
 
 impl CatchPanicLayer {
-    /// The layer.
+    /// Creates the layer.
     #[must_use]
     pub const fn new() -> Self {
         Self(())
@@ -57,13 +56,13 @@ where
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<AdmissionResponse, BoxError>>;
 
-    /// Always ready: a handler may panic as well when it is asked whether it is ready.
+    /// Always ready: `poll_ready` of the handler may panic as well.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: AdmissionRequest) -> Self::Future {
-        // The clone is dropped with the panic: what it may have left half-done is seen by nobody.
+        // The clone is dropped with the panic, so that its possibly inconsistent state is never observed.
         let answer = AssertUnwindSafe(self.inner.clone().oneshot(request)).catch_unwind();
         async move {
             match answer.await {

@@ -1,4 +1,4 @@
-//! The checks that the API server makes, made here first, where the cause can still be named.
+//! Validates responses as the API server does, so that the cause can be reported.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,8 +14,8 @@ use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
 use crate::router::BoxError;
 
-/// Makes an answer that the API server would not take an error of the handler: a patch from a validating webhook, one
-/// that does not apply to the object or changes what it may not. Warnings and audit annotations are made acceptable.
+/// Turns a response that the API server would reject into an error of the handler: a patch from a validating webhook,
+/// or a patch that does not apply to the object or changes forbidden fields. Adjusts warnings and audit annotations.
 #[derive(Clone, Debug)]
 pub struct CheckLayer {
     kind: WebhookKind,
@@ -23,13 +23,13 @@ pub struct CheckLayer {
 }
 
 impl CheckLayer {
-    /// Checks answers of a webhook of this kind.
+    /// Creates a layer that checks responses of a webhook of this kind.
     #[must_use]
     pub fn new(kind: WebhookKind) -> Self {
         Self { kind, allowed_paths: Arc::default() }
     }
 
-    /// Refuses patches that change anything else. With several, all of them have to allow a change.
+    /// Rejects patches that change other fields. After several calls, a change has to be allowed by all of them.
     #[must_use]
     pub fn with_allowed_paths(mut self, paths: AllowedPaths) -> Self {
         self.allowed_paths = self.allowed_paths.iter().cloned().chain([paths]).collect();

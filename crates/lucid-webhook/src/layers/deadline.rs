@@ -1,4 +1,4 @@
-//! An answer that comes too late is none: the handler is given up before the API server does.
+//! Cancels a handler before the API server times out.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -13,16 +13,15 @@ use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
 use crate::router::BoxError;
 
-/// What the API server waits for unless it says otherwise (`timeoutSeconds` of a webhook).
+/// Default timeout of the API server (`timeoutSeconds` of a webhook).
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The API server rounds `?timeout=` up to a second and counts dialling and the way back as well.
+/// The API server rounds `?timeout=` up to a second, and includes connecting and the way back.
 const MARGIN: Duration = Duration::from_millis(1200);
 
-/// When the answer to a request has to leave, by the `timeout=` of its query.
+/// Computes the deadline of a request from the `timeout=` of its query.
 ///
-/// The API server says how long it waits in whole seconds (`?timeout=10s`), rounded up, and counts from before it
-/// connects: so the deadline is 1.2 s earlier, and half-way where that would be most of it. 10 s is assumed when the
-/// query says nothing.
+/// The API server sends its timeout in whole seconds (`?timeout=10s`), rounded up and counted from before it connects.
+/// The deadline is therefore 1.2 s earlier, or at half of a short timeout. Without the parameter, 10 s are assumed.
 ///
 /// ```
 /// use tokio::time::{Duration, Instant};
@@ -39,7 +38,7 @@ pub fn deadline(arrival: Instant, query: Option<&str>) -> Instant {
     arrival + timeout.saturating_sub(MARGIN).max(timeout / 2)
 }
 
-/// Reads a duration as Go writes it: `10s`, `1m30s`, `1.5s`, `500ms`. API servers wait for 30 s at most.
+/// Parses a duration in Go's notation: `10s`, `1m30s`, `1.5s`, `500ms`. API servers wait for 30 s at most.
 fn go_duration(text: &str) -> Option<Duration> {
     const LONGEST: f64 = 30.0;
     let mut rest = text;
@@ -64,7 +63,7 @@ fn go_duration(text: &str) -> Option<Duration> {
     (seconds > 0.0).then(|| Duration::from_secs_f64(seconds.min(LONGEST)))
 }
 
-/// Gives up on a handler when [`AdmissionRequest::deadline`] has come; its future is dropped.
+/// Cancels a handler at [`AdmissionRequest::deadline`] by dropping its future.
 ///
 /// ```
 /// use lucid_webhook::{AdmissionRequest, AdmissionResponse, layers::DeadlineLayer};
@@ -78,7 +77,7 @@ fn go_duration(text: &str) -> Option<Duration> {
 pub struct DeadlineLayer(());
 
 impl DeadlineLayer {
-    /// The layer.
+    /// Creates the layer.
     #[must_use]
     pub const fn new() -> Self {
         Self(())
@@ -115,7 +114,7 @@ where
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<AdmissionResponse, BoxError>>;
 
-    /// Always ready: waiting for the handler to be ready counts as well.
+    /// Always ready: waiting for the handler to be ready is part of the call.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
     }

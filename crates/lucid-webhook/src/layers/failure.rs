@@ -1,4 +1,4 @@
-//! A handler that fails is answered for.
+//! Applies failure actions.
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,8 +19,7 @@ use crate::router::BoxError;
 /// Maximum number of characters of a failure in the log; a failure may quote the request.
 const LONGEST: usize = 1024;
 
-/// Answers in place of a handler that fails: by one action for errors and deadlines that were missed, by another for
-/// panics.
+/// Responds for a handler that fails. One action covers errors and missed deadlines, another one panics.
 ///
 /// Panics and deadlines reach this layer as errors, from [`CatchPanicLayer`](super::CatchPanicLayer) and
 /// [`DeadlineLayer`](super::DeadlineLayer) inside it.
@@ -32,20 +31,20 @@ pub struct FailureLayer {
 }
 
 impl FailureLayer {
-    /// Acts by `action` on every failure. What a function answers passes `check`.
+    /// Applies `action` to all failures. Responses of functions pass `check`.
     #[must_use]
     pub fn new(check: CheckLayer, action: FailureAction) -> Self {
         Self { check, failure: action.clone(), recovery: action }
     }
 
-    /// Acts by `action` on panics.
+    /// Applies `action` to panics.
     #[must_use]
     pub fn with_recovery_policy(mut self, action: FailureAction) -> Self {
         self.recovery = action;
         self
     }
 
-    /// The request, if an action may want to see it: most do not, and a copy is not free.
+    /// Clones the request if an action needs it.
     fn keep(&self, request: &AdmissionRequest) -> Option<AdmissionRequest> {
         (self.failure.is_function() || self.recovery.is_function()).then(|| request.clone())
     }
@@ -114,7 +113,7 @@ where
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<AdmissionResponse, Infallible>>;
 
-    /// Always ready: a handler that fails while it gets ready has failed.
+    /// Always ready: errors of the handler in `poll_ready` count as failures.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }

@@ -1,4 +1,4 @@
-//! Counting what a handler does.
+//! Records metrics of a handler.
 
 use std::task::{Context, Poll};
 
@@ -12,14 +12,14 @@ use crate::response::AdmissionResponse;
 use crate::review::{AdmissionRequest, Operation};
 use crate::router::BoxError;
 
-/// Counts answers by operation and outcome, and measures the time since the request's arrival.
+/// Counts responses by operation and outcome, and measures the time since the request's arrival.
 #[derive(Clone, Debug)]
 pub struct MetricsLayer {
     metrics: WebhookMetrics,
 }
 
 impl MetricsLayer {
-    /// Counts into `metrics` (see [`Metrics::webhook`](crate::Metrics::webhook)).
+    /// Records in `metrics` (see [`Metrics::webhook`](crate::Metrics::webhook)).
     #[must_use]
     pub const fn new(metrics: WebhookMetrics) -> Self {
         Self { metrics }
@@ -41,7 +41,7 @@ pub struct Count<S> {
     metrics: WebhookMetrics,
 }
 
-/// Observed when it is dropped, also when the caller goes away and the answer is no longer waited for.
+/// Recorded on drop, so that requests of callers that disconnect are counted as well.
 struct Observation {
     metrics: WebhookMetrics,
     operation: Operation,

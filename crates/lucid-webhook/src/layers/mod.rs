@@ -1,7 +1,7 @@
-//! Layers for admission services, each usable alone.
+//! Layers for admission services, usable independently.
 //!
-//! All but [`ShedLayer`] wrap a `tower::Service<AdmissionRequest, Response = AdmissionResponse>`; a
-//! [`Webhook`](crate::Webhook) is built of them, in this order from the outside: [`MetricsLayer`], [`TraceLayer`],
+//! All except [`ShedLayer`] wrap a `tower::Service<AdmissionRequest, Response = AdmissionResponse>`. A
+//! [`Webhook`](crate::Webhook) consists of them in this order, from the outside: [`MetricsLayer`], [`TraceLayer`],
 //! [`FailureLayer`], [`CatchPanicLayer`], [`DeadlineLayer`], [`GuardLayer`](crate::guard::GuardLayer), [`CheckLayer`].
 
 mod catch_panic;

@@ -1,4 +1,4 @@
-//! Turning requests away when there are too many.
+//! Load shedding.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,11 +15,11 @@ use tower::{Layer, Service, ServiceExt};
 use crate::router::BoxError;
 use crate::{body, reply};
 
-/// How many may be in flight. Clones count together.
+/// Maximum number of requests in flight. Clones share the limit.
 #[derive(Clone, Debug)]
 pub(crate) struct Limit(Arc<Semaphore>);
 
-/// One that is in flight, until it is dropped.
+/// A request in flight, until dropped.
 #[derive(Debug)]
 pub(crate) struct Entered(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit);
 
@@ -28,17 +28,17 @@ impl Limit {
         Self(Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS))))
     }
 
-    /// `None` at the limit; nobody waits.
+    /// Returns `None` at the limit; never waits.
     pub(crate) fn try_enter(&self) -> Option<Entered> {
         Arc::clone(&self.0).try_acquire_owned().ok().map(Entered)
     }
 }
 
-/// Answers requests beyond a number in flight with 429 and `Retry-After: 1`.
+/// Responds with 429 and `Retry-After: 1` above a number of requests in flight.
 ///
-/// The API server repeats such a call within the time that its webhook has, up to 10 times, and may reach another
-/// replica then; a request that waits in a queue would only miss its deadline. The body of a refused request is read
-/// and dropped, so that its connection can carry the next one.
+/// The API server retries such a call up to 10 times within the webhook's timeout, possibly on another replica, whereas
+/// a queued request would only miss its deadline. The body of a rejected request is read and discarded, so that its
+/// connection can be reused.
 ///
 /// ```
 /// use lucid_webhook::{Router, layers::ShedLayer};
@@ -47,14 +47,14 @@ impl Limit {
 /// let service = ShedLayer::new(200).layer(Router::new()); // for `Server::serve`
 /// ```
 ///
-/// Services made by one layer, and by its clones, share the number.
+/// Services created by one layer and its clones share the limit.
 #[derive(Clone, Debug)]
 pub struct ShedLayer {
     limit: Limit,
 }
 
 impl ShedLayer {
-    /// Lets at most `max_in_flight` requests through at once, from their heads to their answers.
+    /// Admits at most `max_in_flight` concurrent requests, from the headers to the response.
     #[must_use]
     pub fn new(max_in_flight: usize) -> Self {
         Self { limit: Limit::new(max_in_flight) }
@@ -88,7 +88,7 @@ where
     type Error = S::Error;
     type Future = BoxFuture<'static, Result<Self::Response, S::Error>>;
 
-    /// Always ready: who waits for the service inside counts as in flight.
+    /// Always ready: waiting for the inner service counts as in flight.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         Poll::Ready(Ok(()))
     }

@@ -1,4 +1,4 @@
-//! A span around each request.
+//! Creates a span for each request.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,8 +15,8 @@ use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
 use crate::router::BoxError;
 
-/// Puts each request into a span `admission` of level INFO, with fields `webhook`, `uid`, `group`, `version`, `kind`,
-/// `namespace`, `name`, `operation`, `dry_run`, `outcome`, and `trace_id` and `parent_id` where the API server sent a
+/// Runs each request in a span `admission` of level INFO, with fields `webhook`, `uid`, `group`, `version`, `kind`,
+/// `namespace`, `name`, `operation`, `dry_run`, `outcome`, and `trace_id` and `parent_id` if the API server sent a
 /// `traceparent`.
 ///
 /// With feature `opentelemetry`, the span is a child of that parent for `tracing-opentelemetry` as well.
@@ -26,7 +26,7 @@ pub struct TraceLayer {
 }
 
 impl TraceLayer {
-    /// Spans for the webhook of this name.
+    /// Creates spans for the webhook of this name.
     #[must_use]
     pub fn new(webhook: impl Into<Arc<str>>) -> Self {
         Self { webhook: webhook.into() }
@@ -71,7 +71,7 @@ mod opentelemetry {
         let flags = if parent.sampled { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
         let (trace, parent) = (TraceId::from(parent.trace_id), SpanId::from(parent.parent_id));
         let remote = SpanContext::new(trace, parent, flags, true, TraceState::NONE);
-        // It fails where no OpenTelemetry layer listens, which is nothing to report.
+        // Fails if no OpenTelemetry layer is installed, which is not an error.
         let _ = span.set_parent(opentelemetry::Context::new().with_remote_span_context(remote));
     }
 }
@@ -91,7 +91,7 @@ pub struct Trace<S> {
     layer: TraceLayer,
 }
 
-/// Tells the span how it ended, also when the caller goes away and the answer is no longer waited for.
+/// Records the outcome on drop, so that callers that disconnect are covered as well.
 struct Told {
     span: Span,
     outcome: Outcome,

@@ -1,18 +1,18 @@
-//! Which element of a changed list is which element of the list before.
+//! Matches the elements of a changed list to the elements of the original list.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// What an element of the changed list is.
+/// Origin of an element of the changed list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// The same thing as this element before, perhaps changed.
+    /// The same element as this original one, possibly changed.
     From(usize),
-    /// Another thing, where this element before was.
+    /// A different element in place of this original one.
     Instead(usize),
-    /// Nothing like it was there.
+    /// Added.
     New,
 }
 
@@ -25,12 +25,12 @@ impl Origin {
     }
 }
 
-/// The members by which Kubernetes tells elements apart: `patchMergeKey` and `listMapKey` of `k8s.io/api`. The second
-/// member may be absent, for it has a default there.
+/// Members that identify list elements in Kubernetes: `patchMergeKey` and `listMapKey` of `k8s.io/api`. The second
+/// member is optional, since the API has a default for it.
 ///
-/// Earlier ones win: what has a mountPath is a volumeMount, whose `name` is not its own but the volume's; so with
-/// devicePath, and a port's name is optional. `uid` comes before `name`, as for ownerReferences. `key` is no merge key,
-/// but it is how people tell apart tolerations, selector requirements and items of a projected volume.
+/// Earlier keys win. An element with a mountPath is a volumeMount, whose `name` refers to the volume; the same goes for
+/// devicePath. The name of a port is optional. `uid` precedes `name`, as for ownerReferences. `key` is not a merge key,
+/// but identifies tolerations, selector requirements and items of projected volumes in practice.
 const KEYS: [(&str, Option<&str>); 10] = [
     ("mountPath", None),
     ("devicePath", None),
@@ -44,15 +44,15 @@ const KEYS: [(&str, Option<&str>); 10] = [
     ("key", None),
 ];
 
-/// Up to this many pairs of elements are compared for likeness; beyond, they are paired in order.
+/// Maximum number of pairs of elements compared for similarity; above it, elements are paired in order.
 const MOST_PAIRS: usize = 1024;
 
 type Index<'a> = HashMap<(&'a Value, Option<&'a Value>), usize>;
 
-/// For each element of `after`, where it comes from; no element of `before` is named twice.
+/// Returns the origin of each element of `after`. No element of `before` is used twice.
 ///
-/// Elements with a key are recognised by it. Others are recognised by equality, then by the members they share with one
-/// that is missing at the same place, then, if as many are missing as were added there, by their order.
+/// Elements with a key are matched by it. Others are matched by equality, then by the members shared with an element
+/// removed at the same position, then by order if as many elements were removed as added there.
 pub(super) fn align(before: &[Value], after: &[Value]) -> Vec<Origin> {
     let keyed = indices(before, after);
     let mut matches = match &keyed {
@@ -80,7 +80,7 @@ pub(super) fn align(before: &[Value], after: &[Value]) -> Vec<Origin> {
         .collect()
 }
 
-/// Whether there is a key by which [`align`] recognises elements.
+/// Returns `true` if the elements have keys that [`align`] matches by.
 pub(super) fn is_keyed(before: &[Value], after: &[Value]) -> bool {
     indices(before, after).is_some()
 }
@@ -89,7 +89,7 @@ fn indices<'a>(before: &'a [Value], after: &'a [Value]) -> Option<(Index<'a>, In
     KEYS.iter().find_map(|key| Some((index(before, *key)?, index(after, *key)?)))
 }
 
-/// Where the element with each key is; `None` unless every element has a key of its own.
+/// Maps keys to positions; `None` unless every element has a unique key.
 fn index<'a>(elements: &'a [Value], (first, second): (&str, Option<&str>)) -> Option<Index<'a>> {
     let mut index = Index::with_capacity(elements.len());
     for (position, element) in elements.iter().enumerate() {
@@ -108,7 +108,7 @@ const fn is_scalar(value: &Value) -> bool {
     matches!(value, Value::String(_) | Value::Number(_) | Value::Bool(_))
 }
 
-/// Equal elements: at both ends first, then in order, then wherever they went. Linear in the number of elements.
+/// Matches equal elements: at both ends first, then in order, then anywhere. Linear in the number of elements.
 fn by_equality(before: &[Value], after: &[Value]) -> Vec<Option<usize>> {
     let mut matches = vec![None; after.len()];
     let head = before.iter().zip(after).take_while(|(old, new)| old == new).count();
@@ -145,7 +145,7 @@ fn by_equality(before: &[Value], after: &[Value]) -> Vec<Option<usize>> {
     matches
 }
 
-/// The stretches between elements that stay where they are: what is unmatched in `before` and in `after`.
+/// Unmatched elements of `before` and `after` in each gap between stationary elements.
 fn gaps(before: usize, matches: &[Option<usize>]) -> Vec<(Vec<usize>, Vec<usize>)> {
     let mut matched = vec![false; before];
     for place in matches.iter().flatten() {
@@ -171,7 +171,7 @@ fn gaps(before: usize, matches: &[Option<usize>]) -> Vec<(Vec<usize>, Vec<usize>
     gaps
 }
 
-/// Pairs what is missing with what was added in one gap.
+/// Pairs removed with added elements in one gap.
 fn pair(
     before: &[Value],
     after: &[Value],
@@ -197,7 +197,7 @@ fn pair(
         old = old.into_iter().zip(taken).filter(|(_, taken)| !taken).map(|(i, _)| i).collect();
         new.retain(|j| matches[*j].is_none());
     }
-    // As many as before: they were changed. Otherwise nobody can tell which one is the new one.
+    // With equal numbers, elements were changed. Otherwise the added one cannot be identified.
     let changed = !keyed && old.len() == new.len();
     for (i, j) in old.into_iter().zip(new) {
         let same_shape =
@@ -207,14 +207,13 @@ fn pair(
     }
 }
 
-/// How many plain members two objects share.
+/// Number of equal scalar members of two objects.
 fn likeness(old: &Value, new: &Value) -> usize {
     let (Value::Object(old), Value::Object(new)) = (old, new) else { return 0 };
     old.iter().filter(|(key, value)| is_scalar(value) && new.get(*key) == Some(value)).count()
 }
 
-/// Which of the matched elements can stay where they are while the others move around them: one of the longest
-/// ascending subsequences.
+/// Returns which of the matched elements can stay in place while the others move: a longest ascending subsequence.
 pub(super) fn stationary(matches: &[Option<usize>]) -> Vec<bool> {
     // `ends[n]` is the position where an ascending run of n + 1 elements ends lowest.
     let mut ends: Vec<(usize, usize)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Patches from a changed object of a type.
+//! Patches from a changed typed object.
 
 use std::any::type_name;
 use std::collections::HashMap;
@@ -14,56 +14,55 @@ use super::JsonPatch;
 use super::merge::merge;
 use crate::review::{DecodeError, RawObject};
 
-/// How often a type is asked whether it writes what is empty. See [`Probes`].
+/// Maximum number of probes of a type for empty values. See [`Probes`].
 const MOST_PROBES: usize = 64;
 
-/// Why a changed object cannot be expressed as a patch.
+/// The changed object cannot be expressed as a patch.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(crate)))]
 #[non_exhaustive]
 pub enum ChangeError {
-    /// The original is no JSON.
+    /// The original is not valid JSON.
     #[snafu(transparent)]
     Original {
-        /// What the decoder said.
+        /// The decoding error.
         source: DecodeError,
     },
-    /// The original does not fit the type.
+    /// The original does not match the type.
     #[snafu(display("failed to decode the original object as {type_name}: at {path}: {source}"))]
     Decode {
         /// The Rust type.
         type_name: &'static str,
-        /// Where in the object, such as `spec.containers[0].image`.
+        /// Path in the object, such as `spec.containers[0].image`.
         path: String,
-        /// What the decoder said.
+        /// The decoding error.
         source: serde_json::Error,
     },
-    /// The type cannot be written as JSON.
+    /// The type does not serialize to JSON.
     #[snafu(display("failed to encode {type_name} as JSON: at {path}: {source}"))]
     Encode {
         /// The Rust type.
         type_name: &'static str,
-        /// Where in the object, such as `spec.containers[0].image`.
+        /// Path in the object, such as `spec.containers[0].image`.
         path: String,
-        /// What the encoder said.
+        /// The encoding error.
         source: serde_json::Error,
     },
 }
 
 impl JsonPatch {
-    /// The patch that makes `original` what `changed` is, as far as `T` knows it.
+    /// Computes the patch that changes `original` to `changed`, as far as the fields of `T` go.
     ///
-    /// `original` is read as `T` once more, and what differs between that and `changed` is carried over. Everything
-    /// else stays as it was written: what `T` does not know, also in list elements that were changed or moved; how a
-    /// quantity or a number is spelled; null, or absent, where `T` writes a default. So `T` may be a view of the few
-    /// fields a webhook cares for.
+    /// `original` is decoded as `T` again, and the differences to `changed` are carried over. Everything else is
+    /// preserved: fields unknown to `T`, also in changed or moved list elements; the notation of quantities and
+    /// numbers; null or absent values for which `T` writes a default. `T` may therefore be a struct with a few fields.
     ///
-    /// - What is removed is removed with everything in it. An object or list that `T` leaves out only because what it
-    ///   knows of it is empty keeps the rest.
-    /// - List elements are recognised by the keys that Kubernetes merges lists by (`name`, `mountPath`, `containerPort`
-    ///   and `protocol`, …), if all of them have one: an element with another key is another element. Without a key,
-    ///   an element is recognised by equality, by likeness, and at last by its place.
-    /// - `T` has to write equal values equally: a list written from a `HashSet` changes its order by itself.
+    /// - A removed value is removed completely. An object or list that `T` omits only because its known part is empty
+    ///   keeps the unknown rest.
+    /// - List elements are matched by the merge keys of Kubernetes (`name`, `mountPath`, `containerPort` and
+    ///   `protocol`, …) if all of them have one: an element with another key is another element. Without keys, elements
+    ///   are matched by equality, then similarity, then position.
+    /// - `T` has to serialize equal values equally: a list written from a `HashSet` changes its order spontaneously.
     ///
     /// ```
     /// use std::collections::BTreeMap;
@@ -95,7 +94,7 @@ impl JsonPatch {
     ///
     /// # Errors
     ///
-    /// When `original` does not fit `T`, or `T` cannot be written as JSON.
+    /// A [`ChangeError`] if `original` does not decode as `T`, or `T` does not serialize to JSON.
     pub fn of_change<T: Serialize + DeserializeOwned>(
         original: &RawObject,
         changed: &T,
@@ -110,11 +109,11 @@ impl JsonPatch {
     }
 }
 
-/// Whether a type writes empty values, by trying it: each probe reads and writes the whole object.
+/// Finds out by trial whether a type serializes empty values. Each probe decodes and encodes the whole object.
 struct Probes<'a, T> {
     before: &'a Value,
     answers: HashMap<String, bool>,
-    /// The last answer for a member of this depth and name.
+    /// Last answer for a member at this depth and of this name.
     alike: HashMap<(usize, String), bool>,
     of: PhantomData<fn() -> T>,
 }
@@ -124,7 +123,8 @@ impl<'a, T: Serialize + DeserializeOwned> Probes<'a, T> {
         Self { before, answers: HashMap::new(), alike: HashMap::new(), of: PhantomData }
     }
 
-    /// Elements of a list are of one type, so that one of them answers for all.
+    /// Returns `true` if the type serializes `empty` at this location. Elements of a list have one type, so one probe
+    /// covers all.
     fn writes_empty(&mut self, at: &Pointer, empty: &Value) -> bool {
         let place = self.in_any_element(at);
         if let Some(answer) = self.answers.get(&place) {
@@ -132,7 +132,7 @@ impl<'a, T: Serialize + DeserializeOwned> Probes<'a, T> {
         }
         let name = at.back().map(|token| token.decoded().into_owned()).unwrap_or_default();
         let alike = (at.count(), name);
-        // Only a map has so many places: those in its entries are alike, and entries themselves are written.
+        // Only maps have that many locations. Their entries are alike, and entries themselves are always serialized.
         if self.answers.len() >= MOST_PROBES {
             return self.alike.get(&alike).copied().unwrap_or(true);
         }
@@ -151,7 +151,7 @@ impl<'a, T: Serialize + DeserializeOwned> Probes<'a, T> {
         written.is_none_or(|written| written.pointer(at.as_str()).is_some())
     }
 
-    /// The pointer with `~*`, which is no escaped token, in place of what is an index and not a member.
+    /// The pointer with `~*`, which is never an escaped token, in place of list indices.
     fn in_any_element(&self, at: &Pointer) -> String {
         let mut place = String::with_capacity(at.as_str().len());
         let mut value = Some(self.before);

@@ -6,15 +6,16 @@ use serde_json::{Map, Value};
 
 use super::align::{Origin, align, stationary};
 
-/// Values nested deeper are compared as wholes: a bound on the stack, and on comparing lists within lists.
+/// Maximum depth of the comparison; deeper values are compared as wholes. Bounds the stack and nested list comparisons.
 pub(super) const DEEPEST: usize = 64;
 
-/// A list is replaced as a whole beyond this many operations times elements: appliers shift the list for each one.
+/// Maximum number of operations times elements for a list, which is otherwise replaced as a whole: each operation
+/// shifts it.
 const MOST_SHIFTS: usize = 4_000_000;
 
-/// `add`, `remove`, `replace` and `move` only, none of them lenient: a parent exists, an index is a number within the
-/// list, `move` stays within one list. What appliers disagree about (`-`, `test` of numbers and escaped texts, `add` of
-/// the root) does not occur.
+/// Computes the patch with strict `add`, `remove`, `replace` and `move` only: parents exist, indices are within the
+/// list, and `move` stays within one list. It avoids features that implementations disagree about (`-`, `test` of
+/// numbers and escaped texts, `add` of the root).
 pub(super) fn diff(before: &Value, after: &Value) -> Vec<PatchOperation> {
     let mut diff = Diff { operations: Vec::new(), at: PointerBuf::new() };
     diff.value(before, after);
@@ -59,7 +60,7 @@ impl Diff {
     fn list(&mut self, before: &[Value], after: &[Value]) {
         let mut origins = align(before, after);
         let stays = stationary(&origins.iter().map(|origin| origin.before()).collect::<Vec<_>>());
-        // What takes another's place takes it there; elsewhere one goes and one comes.
+        // Replacing in place is only valid for stationary elements; others are removed and added.
         for (origin, stays) in origins.iter_mut().zip(&stays) {
             if !stays && matches!(origin, Origin::Instead(_)) {
                 *origin = Origin::New;
@@ -98,10 +99,10 @@ impl Diff {
         }
     }
 
-    /// Moves and adds until the list has the order of `after`; `order` holds, for each element that is left, where it
-    /// belongs.
+    /// Moves and adds elements until the list has the order of `after`. `order` holds the target position of each
+    /// remaining element.
     fn arrange(&mut self, mut order: Vec<usize>, after: &[Value], origins: &[Origin], stays: &[bool]) {
-        // Behind the element that comes before; those that still have to move may stand in between.
+        // Insert behind the predecessor; elements that are yet to move may be in between.
         let mut next = 0;
         for (position, new) in after.iter().enumerate() {
             if origins[position] == Origin::New {

@@ -1,5 +1,4 @@
-//! JSON patches: explicit operations, the difference of two values, the change of a typed object, and what a patch may
-//! touch.
+//! JSON patches: explicit operations, differences of two values, changes of a typed object, and restrictions.
 
 mod align;
 mod change;
@@ -16,14 +15,13 @@ use snafu::{ResultExt, Snafu, ensure};
 pub use change::ChangeError;
 pub use paths::{AllowedPath, AllowedPaths, ForbiddenPath, InvalidAllowedPath};
 
-/// What all `copy` operations of a patch may add up to before the API server refuses it: its default
-/// `JSONPatchMaxCopyBytes`.
+/// Limit in bytes for all `copy` operations of a patch: the API server's default `JSONPatchMaxCopyBytes`.
 const MOST_COPIED: usize = 3 * 1024 * 1024;
-/// How deep a patch may nest values: twice as deep as JSON that is read. `copy` of a value to the deepest place in it
+/// Maximum depth of a patched value: twice the depth of JSON that is read. A `copy` of a value to its deepest location
 /// doubles its depth, and values are dropped recursively.
 const DEEPEST_RESULT: usize = 256;
 
-/// How many characters of a text an error message quotes.
+/// Maximum number of characters of a text quoted in an error message.
 const LONGEST_TEXT: usize = 100;
 
 /// A JSON patch (RFC 6902), ready to be sent.
@@ -39,39 +37,39 @@ pub struct InvalidPatch {
     source: serde_json::Error,
 }
 
-/// Why a patch does not apply to a value.
+/// The patch does not apply to the value.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(crate)))]
 #[non_exhaustive]
 pub enum ApplyError {
-    /// A place is missing, an index is outside its list, a test failed.
+    /// A location is missing, an index is out of range, or a test failed.
     #[snafu(display("operation {index} of the patch failed at {path:?}: {reason}"))]
     Operation {
-        /// Number of the operation, from 0.
+        /// Index of the operation.
         index: usize,
-        /// Where the operation was to be done.
+        /// JSON pointer of the operation.
         path: String,
-        /// What is wrong.
+        /// The cause.
         reason: json_patch::PatchErrorKind,
     },
-    /// The API server can only `replace` or `test` the whole object.
+    /// The API server only accepts `replace` and `test` of the whole object.
     #[snafu(display(
         "operation {index} of the patch is for the whole object: the API server accepts \
          only replace, with an object or a list, and test"
     ))]
     WholeObject {
-        /// Number of the operation, from 0.
+        /// Index of the operation.
         index: usize,
     },
-    /// The API server limits what `copy` operations add.
+    /// The API server limits the total size of `copy` operations.
     #[snafu(display(
         "operation {index} of the patch copies too much: in all copies, the API server accepts {MOST_COPIED} bytes"
     ))]
     Copies {
-        /// Number of the operation, from 0.
+        /// Index of the operation.
         index: usize,
     },
-    /// What comes out is not the object any more.
+    /// The result is a different object.
     #[snafu(display(
         "the patch makes {field} {found}, which was {before}: accepted is an object of the same apiVersion and kind, with \
          metadata"
@@ -79,21 +77,21 @@ pub enum ApplyError {
     AnotherObject {
         /// `the object`, `apiVersion`, `kind` or `metadata`.
         field: &'static str,
-        /// What it became: a text, or what kind of value.
+        /// The new value: a text, or the kind of value.
         found: String,
-        /// What it was.
+        /// The original value.
         before: String,
     },
-    /// Values nested beyond all reason.
+    /// The result is nested too deeply.
     #[snafu(display("operation {index} of the patch nests values deeper than {DEEPEST_RESULT} levels"))]
     TooDeep {
-        /// Number of the operation, from 0.
+        /// Index of the operation.
         index: usize,
     },
 }
 
 impl JsonPatch {
-    /// Takes anything that serialises to a list of RFC 6902 operations.
+    /// Creates a patch from any value that serializes to a list of RFC 6902 operations.
     ///
     /// ```
     /// use lucid_webhook::JsonPatch;
@@ -106,22 +104,22 @@ impl JsonPatch {
     ///
     /// # Errors
     ///
-    /// When it serialises to something else.
+    /// [`InvalidPatch`] if it serializes to anything else.
     pub fn from_operations(operations: &impl Serialize) -> Result<Self, InvalidPatch> {
         let value = serde_json::to_value(operations).context(InvalidPatchSnafu)?;
         let operations = serde_json::from_value(value).context(InvalidPatchSnafu)?;
         Ok(Self { operations })
     }
 
-    /// The patch that turns `before` into `after`.
+    /// Computes the patch that turns `before` into `after`.
     ///
-    /// List elements are recognised by the keys that Kubernetes merges lists by (`name`, `mountPath`, `containerPort`
-    /// and `protocol`, …) or else by equality: an element that is prepended, inserted or removed is one operation, and
-    /// a change within one is an operation at the place of the change. Beyond a certain amount of change, a list is
-    /// replaced as a whole. Values are compared as JSON writes them: 1 and 1.0 differ, as do null and absent.
+    /// List elements are matched by the merge keys of Kubernetes (`name`, `mountPath`, `containerPort` and `protocol`,
+    /// …), or else by equality. Prepending, inserting or removing an element is one operation, and a change within an
+    /// element is an operation at the location of the change. Beyond a certain amount of change, the whole list is
+    /// replaced. Values are compared by their JSON representation: 1 and 1.0 differ, as do null and absent.
     ///
-    /// This removes what `after` does not have. After a round through a type that does not know every field, use
-    /// [`JsonPatch::of_change`].
+    /// The patch removes everything absent from `after`. After a round trip through a type that does not have every
+    /// field, use [`JsonPatch::of_change`].
     ///
     /// ```
     /// use lucid_webhook::JsonPatch;
@@ -139,7 +137,7 @@ impl JsonPatch {
         Self { operations: json_patch::Patch(diff::diff(before, after)) }
     }
 
-    /// What becomes of `value`.
+    /// Applies the patch to a copy of `value`.
     ///
     /// ```
     /// use lucid_webhook::JsonPatch;
@@ -154,7 +152,7 @@ impl JsonPatch {
     ///
     /// # Errors
     ///
-    /// When an operation fails, here or in the API server, which refuses more: see [`ApplyError`].
+    /// An [`ApplyError`] if an operation fails here, or would fail in the stricter API server.
     pub fn apply(&self, value: &Value) -> Result<Value, ApplyError> {
         let mut value = value.clone();
         let mut copied = 0_usize;
@@ -173,7 +171,7 @@ impl JsonPatch {
                 copied = copied.saturating_add(source.to_string().len());
                 ensure!(copied <= MOST_COPIED, CopiesSnafu { index });
             }
-            // One by one, and not json_patch::patch: its way back from a failed `move` panics.
+            // One operation at a time instead of `json_patch::patch`, whose rollback of a failed `move` panics.
             json_patch::patch_unsafe(&mut value, std::slice::from_ref(operation)).map_err(|error| {
                 let path = operation.path().to_string();
                 OperationSnafu { index, path, reason: error.kind }.build()
@@ -182,14 +180,14 @@ impl JsonPatch {
         Ok(value)
     }
 
-    /// What becomes of an object of the Kubernetes API: as [`Self::apply`], but the outcome has to be an object, of the
-    /// same `apiVersion` and `kind`, with `metadata` that are an object still.
+    /// Applies the patch to a copy of a Kubernetes object. In addition to [`Self::apply`], the result has to be an
+    /// object of the same `apiVersion` and `kind`, and its `metadata` has to remain an object.
     ///
-    /// The API server refuses another kind of object, and fills in what a built-in type lacks only for some requests.
+    /// The API server rejects other kinds of objects, and only sometimes fills in missing fields of built-in types.
     ///
     /// # Errors
     ///
-    /// When an operation fails, or the outcome is no such object.
+    /// An [`ApplyError`] if an operation fails or the result is a different object.
     pub fn apply_to_object(&self, object: &Value) -> Result<Value, ApplyError> {
         let after = self.apply(object)?;
         let another = |field, found: Option<&Value>, before: Option<&Value>| {
@@ -211,7 +209,7 @@ impl JsonPatch {
         Ok(after)
     }
 
-    /// Whether there is nothing to change.
+    /// Returns `true` if the patch has no operations.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.operations.0.is_empty()
@@ -230,9 +228,9 @@ impl From<json_patch::Patch> for JsonPatch {
     }
 }
 
-/// Whether an operation on the whole is one that the API server's library (`evanphx/json-patch` 4) refuses: it puts
-/// values into their parent, which the whole does not have, and `replace` of the whole takes containers only. That a
-/// list is no object of the API is for [`JsonPatch::apply_to_object`] to say.
+/// Returns `true` for an operation on the root that the API server's library (`evanphx/json-patch` 4) rejects: it sets
+/// values through their parent, which the root does not have, and `replace` of the root takes containers only.
+/// [`JsonPatch::apply_to_object`] rejects lists.
 fn is_for_whole_object(operation: &PatchOperation) -> bool {
     match operation {
         PatchOperation::Add(_) | PatchOperation::Remove(_) => operation.path().is_root(),
@@ -245,7 +243,7 @@ fn is_for_whole_object(operation: &PatchOperation) -> bool {
     }
 }
 
-/// A value in an error message, which quotes no objects.
+/// Describes a value for an error message without quoting objects.
 fn describe(value: Option<&Value>) -> String {
     match value {
         None => "absent".to_owned(),

@@ -1,4 +1,4 @@
-//! What a patch may touch.
+//! Restrictions of the fields that a patch may change.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use super::align::{Origin, align, stationary};
 use super::diff::DEEPEST;
 use super::{ApplyError, JsonPatch};
 
-/// A place in objects that may be changed, with everything below it.
+/// Location in an object that may be changed, including everything below it.
 ///
 /// Written as a JSON pointer (RFC 6901) in which the segment `*` stands for any one member or element, such as
 /// `/metadata/labels`, `/metadata/annotations/example.com~1seen` or `/spec/containers/*/env`.
@@ -38,25 +38,25 @@ impl Segment {
     }
 }
 
-/// Why a text is not an [`AllowedPath`].
+/// The text is not a valid [`AllowedPath`].
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(crate)))]
 #[non_exhaustive]
 pub enum InvalidAllowedPath {
-    /// It is empty.
+    /// The text is empty.
     #[snafu(display(
         "an allowed path is empty, which would allow every change; accepted are paths such as /metadata/labels"
     ))]
     Empty,
-    /// It is no JSON pointer.
+    /// The text is not a JSON pointer.
     #[snafu(display("the allowed path {path:?} is not a JSON pointer such as /metadata/labels: {source}"))]
     Pointer {
         /// The text.
         path: String,
-        /// What is wrong with it.
+        /// The parse error.
         source: json_patch::jsonptr::ParseError,
     },
-    /// Two slashes in a row, or one at the end: no object of Kubernetes has a member without a name.
+    /// There are consecutive or trailing slashes: Kubernetes objects have no members without a name.
     #[snafu(display("the allowed path {path:?} has an empty segment: leave out the slash too many"))]
     EmptySegment {
         /// The text.
@@ -98,20 +98,20 @@ impl fmt::Display for AllowedPath {
     }
 }
 
-/// The places that patches may touch; everywhere else, nothing may change.
+/// Locations that patches may change; everything else is immutable.
 ///
-/// What counts is what becomes of the object, not how a patch is written: a `test` changes nothing, a `move` changes
-/// both places, a `replace` of the whole object changes what differs. Each added, removed or replaced value has to lie
-/// at or below an allowed path. An object that comes or goes because it holds nothing but allowed values is no change
-/// of its own (null counts as absent there); an empty one is.
+/// The check compares objects, not operations: `test` changes nothing, `move` changes both locations, and `replace` of
+/// the whole object changes what differs. Each added, removed or replaced value has to be at or below an allowed path.
+/// Adding or removing an object that only holds allowed values is not a change by itself (null counts as absent); an
+/// empty object is.
 ///
-/// In a list of unchanged length, elements are compared place by place, so that `/spec/containers/*/env` allows a change
-/// of the `env` of any container, and forbids exchanging two containers. An element that is added, removed or moved is
-/// a change of that element, such as `/spec/containers/2`, not only of what is in it: `/spec/containers/*/env` does not
-/// allow adding a container, `/spec/containers` and `/spec/containers/*` do. If that changes the position of others, their
-/// old and their new position have to be allowed for what changes in them.
+/// In a list of unchanged length, elements are compared by position: `/spec/containers/*/env` allows changing the `env`
+/// of any container, and forbids swapping two containers. Adding, removing or moving an element changes that element,
+/// such as `/spec/containers/2`, and not only its members: `/spec/containers/*/env` does not allow adding a container,
+/// whereas `/spec/containers` and `/spec/containers/*` do. If other elements shift, the changes in them have to be
+/// allowed at both the old and the new position.
 ///
-/// No paths at all allow no change at all.
+/// An empty list allows no changes.
 ///
 /// ```
 /// use lucid_webhook::{AllowedPaths, JsonPatch};
@@ -134,47 +134,47 @@ impl fmt::Display for AllowedPath {
 #[serde(transparent)]
 pub struct AllowedPaths(Vec<AllowedPath>);
 
-/// Why a patch is not within [`AllowedPaths`].
+/// The patch violates [`AllowedPaths`].
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(crate)))]
 #[non_exhaustive]
 pub enum ForbiddenPath {
-    /// It changes something else.
+    /// The patch changes another field.
     #[snafu(display("the patch changes {path:?}; allowed are {allowed}"))]
     Change {
         /// JSON pointer to the first such change; in the object before the patch if something was removed.
         path: String,
-        /// What is allowed.
+        /// The allowed paths.
         allowed: AllowedPaths,
     },
-    /// Nobody can tell what it changes.
+    /// The patch does not apply.
     #[snafu(display("failed to find out what the patch changes: {source}"))]
     Apply {
-        /// Why it does not apply.
+        /// The cause.
         source: ApplyError,
     },
 }
 
 impl AllowedPaths {
-    /// Reads several paths.
+    /// Parses a list of paths.
     ///
     /// # Errors
     ///
-    /// When one of them is not an [`AllowedPath`].
+    /// [`InvalidAllowedPath`] for the first path that is invalid.
     pub fn parse<P: AsRef<str>>(paths: impl IntoIterator<Item = P>) -> Result<Self, InvalidAllowedPath> {
         paths.into_iter().map(|path| path.as_ref().parse()).collect()
     }
 
-    /// Whether `patch` changes nothing but what is allowed, when it is applied to `before`.
+    /// Checks that `patch`, applied to `before`, only changes allowed fields.
     ///
     /// # Errors
     ///
-    /// When it changes something else, or does not apply.
+    /// [`ForbiddenPath`] if it changes another field, or does not apply.
     pub fn check(&self, before: &Value, patch: &JsonPatch) -> Result<(), ForbiddenPath> {
         self.check_change(before, &patch.apply(before).context(ApplySnafu)?)
     }
 
-    /// Whether nothing differs between `before` and `after` but what is allowed.
+    /// Checks that only allowed fields differ between `before` and `after`.
     pub(crate) fn check_change(&self, before: &Value, after: &Value) -> Result<(), ForbiddenPath> {
         let mut walk = Walk { at: PointerBuf::new() };
         walk.value(Some(before), Some(after), &Spot::root(self))
@@ -200,9 +200,9 @@ impl fmt::Display for AllowedPaths {
     }
 }
 
-/// A place in the object, before the patch and after it: they differ behind a list whose elements shifted.
+/// Location in the object before and after the patch. The two differ behind list elements that shifted.
 struct Spot<'a> {
-    /// What is left to match of the allowed paths that lead here.
+    /// Remaining segments of the allowed paths that match so far.
     before: Vec<&'a [Segment]>,
     after: Vec<&'a [Segment]>,
 }
@@ -236,7 +236,7 @@ fn step<'a>(paths: &[&'a [Segment]], key: &str) -> Vec<&'a [Segment]> {
         .collect()
 }
 
-/// Looks for the first change that is not allowed.
+/// Searches for the first forbidden change.
 struct Walk {
     at: PointerBuf,
 }
@@ -251,7 +251,7 @@ impl Walk {
             (Some(before), Some(after)) if self.at.count() >= DEEPEST => self.demand(before == after),
             (Some(Value::Object(before)), Some(Value::Object(after))) => self.object(before, after, spot),
             (Some(Value::Array(before)), Some(Value::Array(after))) => self.list(before, after, spot),
-            // Null is how absent is written at times: there is nothing in it that could be lost.
+            // Null sometimes represents an absent value, and holds nothing that could be lost.
             (None | Some(Value::Null), Some(Value::Object(after))) if !after.is_empty() => {
                 self.object(&absent, after, spot)
             }
@@ -310,7 +310,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Ends the search at an element unless it may come, go or move.
+    /// Fails at an element that may not be added, removed or moved.
     fn element(&mut self, position: usize, allowed: bool) -> Walked {
         self.at.push_back(position);
         self.demand(allowed)?;

@@ -1,4 +1,4 @@
-//! What of an object a patch looks at: enough to tell whether it applies.
+//! Decodes the part of an object that a patch accesses, which is sufficient to test whether it applies.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,15 +11,14 @@ use serde_json::{Map, Value};
 use super::JsonPatch;
 use crate::review::{DecodeError, RawObject};
 
-/// Reads of `object` what `patch` looks at, and what makes it the object it is. Members elsewhere are left out, and what
-/// stands in their place in lists is empty: the patch applies to the outcome as it does to the object, and fails as it
-/// does there.
+/// Decodes the part of `object` that `patch` accesses, and the fields that identify it. Other members are omitted;
+/// other list elements are empty. The patch succeeds or fails on the result exactly as on the whole object.
 ///
-/// A pod is long, and a patch touches little of it: this is a small part of the time that the whole takes.
+/// Pods are large and patches access little of them, so this takes a fraction of the time of a full decode.
 ///
 /// # Errors
 ///
-/// When the object is no JSON.
+/// A [`DecodeError`] if the object is not valid JSON.
 pub(crate) fn read(object: &RawObject, patch: &JsonPatch) -> Result<Value, DecodeError> {
     let mut touched = Touched::default();
     touched.member("apiVersion").whole = true;
@@ -37,17 +36,17 @@ pub(crate) fn read(object: &RawObject, patch: &JsonPatch) -> Result<Value, Decod
     let mut deserializer = serde_json::Deserializer::from_slice(object.as_bytes());
     match touched.deserialize(&mut deserializer) {
         Ok(part) if deserializer.end().is_ok() => Ok(part),
-        // It says where.
+        // The full decode reports the location of the error.
         _ => object.decode(),
     }
 }
 
-/// One place in the object.
+/// Accessed part of one location in the object.
 #[derive(Clone, Debug, Default)]
 struct Touched {
-    /// All that is in it matters, not only what is in `members`.
+    /// `true` if everything in it is needed, not only `members`.
     whole: bool,
-    /// Places in it, by the names that the patch has for them: keys, or indices.
+    /// Locations in it by the segment in the patch: a key or an index.
     members: HashMap<String, Touched>,
 }
 
@@ -60,7 +59,8 @@ impl Touched {
         pointer.tokens().fold(self, |place, token| place.member(&token.decoded()))
     }
 
-    /// What matters of each element, were it a list. Elements move when others come and go, so they are all alike.
+    /// Accessed part of each element, if this is a list. Elements shift as others are added or removed, so all are
+    /// treated alike.
     fn element(&self) -> Self {
         let mut element = Self::default();
         self.members.values().for_each(|member| element.merge(member));
@@ -114,7 +114,7 @@ impl<'de> Visitor<'de> for &Touched {
         Ok(Value::Array(read))
     }
 
-    // Only that it is none of the two above matters of what else there is.
+    // Scalars only matter as not being containers.
 
     fn visit_unit<E>(self) -> Result<Value, E> {
         Ok(Value::Null)
@@ -164,12 +164,12 @@ mod tests {
         })
     }
 
-    /// Few, so that paths often lead somewhere.
+    /// A small set, so that paths often match.
     fn key() -> impl Strategy<Value = String> {
         prop::sample::select(vec!["a", "b", "0", "1", "-", "~/", "metadata", "kind"]).prop_map(str::to_owned)
     }
 
-    /// An operation, and which of the places that there are its paths begin with.
+    /// An operation, with the existing locations that its paths start with.
     type Drawn = (&'static str, [(prop::sample::Index, String); 2], Value);
 
     fn operation() -> impl Strategy<Value = Drawn> {
@@ -193,7 +193,7 @@ mod tests {
         }
     }
 
-    /// Patches of which the first operations apply.
+    /// Patches whose first operations apply.
     fn patched() -> impl Strategy<Value = (Value, Vec<Value>)> {
         let object = prop::collection::hash_map(key(), value(), 2..5);
         (object, prop::collection::vec(operation(), 1..20)).prop_map(|(object, drawn)| {
@@ -210,7 +210,7 @@ mod tests {
                 kept.push(json!({"op": name, "path": path, "from": from, "value": value}));
                 match JsonPatch::from_operations(&[kept.last()]).unwrap().apply(&now) {
                     Ok(after) => now = after,
-                    // One that fails may end the patch.
+                    // A failing operation may end the patch.
                     Err(_) if kept.len() > 3 => break,
                     Err(_) => drop(kept.pop()),
                 }

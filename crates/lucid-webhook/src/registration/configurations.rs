@@ -1,4 +1,4 @@
-//! The objects that the API server reads.
+//! Builds the webhook configurations.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +17,11 @@ use super::{
 use crate::kind::WebhookKind;
 use crate::names::is_dns_subdomain;
 
-/// How the API server reaches the server of the webhooks.
+/// Endpoint of the webhook server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Endpoint {
-    /// Through a Service. The serving certificate is for `<name>.<namespace>.svc`.
+    /// A Service. The serving certificate needs the DNS name `<name>.<namespace>.svc`.
     Service {
         /// Namespace of the Service.
         namespace: String,
@@ -30,7 +30,8 @@ pub enum Endpoint {
         /// Port of the Service.
         port: u16,
     },
-    /// At `https://host[:port][/path]`, to which the webhook's path is added; for a server outside of the cluster.
+    /// A URL `https://host[:port][/path]`, to which the webhook's path is appended; for a server outside of the
+    /// cluster.
     Url(String),
 }
 
@@ -42,7 +43,7 @@ impl Endpoint {
     }
 }
 
-/// Makes the objects that register webhooks with the API server.
+/// Builds the objects that register webhooks with the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Configurations {
@@ -54,7 +55,7 @@ pub struct Configurations {
 }
 
 impl Configurations {
-    /// Configurations of this name, for webhooks that are served at `endpoint`.
+    /// Creates a builder of configurations called `name`, for webhooks served at `endpoint`.
     pub fn new(name: impl Into<String>, endpoint: Endpoint) -> Self {
         Self {
             name: name.into(),
@@ -65,9 +66,9 @@ impl Configurations {
         }
     }
 
-    /// The certificates, in PEM, by which the API server knows the webhooks' server.
+    /// Sets the CA certificates, in PEM, that the API server verifies the webhook server with.
     ///
-    /// Without them the field is left out, for cert-manager or another injector to own it.
+    /// By default the field is omitted, so that cert-manager or another injector can own it.
     pub fn with_ca_bundle(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.ca_bundle = Some(pem.into());
         self
@@ -85,12 +86,12 @@ impl Configurations {
         self
     }
 
-    /// The configuration of those of `webhooks` that are mutating, in their order, in which they are called. `None` when
-    /// there are none.
+    /// Builds the configuration of the mutating webhooks among `webhooks`, in this order, which is the order of calls.
+    /// Returns `None` if there are none.
     ///
     /// # Errors
     ///
-    /// When the API server would refuse it, or never call one of them.
+    /// A [`RegistrationError`] if the API server would reject the configuration, or never call one of the webhooks.
     pub fn mutating<'r>(
         &self,
         webhooks: impl IntoIterator<Item = &'r Registration>,
@@ -119,11 +120,11 @@ impl Configurations {
         }))
     }
 
-    /// The configuration of those of `webhooks` that are validating. `None` when there are none.
+    /// Builds the configuration of the validating webhooks among `webhooks`. Returns `None` if there are none.
     ///
     /// # Errors
     ///
-    /// When the API server would refuse it, or never call one of them.
+    /// A [`RegistrationError`] if the API server would reject the configuration, or never call one of the webhooks.
     pub fn validating<'r>(
         &self,
         webhooks: impl IntoIterator<Item = &'r Registration>,

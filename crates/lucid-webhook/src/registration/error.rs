@@ -1,21 +1,21 @@
-//! What the API server would refuse.
+//! Errors of registrations.
 
 use snafu::Snafu;
 
 use crate::guard::InvalidLabels;
 
-/// Why the API server would refuse a registration, or never call the webhook.
+/// The API server would reject the registration, or never call the webhook.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(super)))]
 #[non_exhaustive]
 pub enum RegistrationError {
-    /// A name that no configuration can have.
+    /// The name is not valid for a configuration.
     #[snafu(display("configuration {name:?}: accepted is a DNS name in lower case"))]
     ConfigurationName {
         /// The name found.
         name: String,
     },
-    /// A name that no webhook can have.
+    /// The name is not valid for a webhook.
     #[snafu(display(
         "webhook {name:?}: accepted is a DNS name in lower case with at least three segments, such as label.example.com"
     ))]
@@ -29,7 +29,7 @@ pub enum RegistrationError {
         /// The name.
         name: String,
     },
-    /// A service or port that cannot be.
+    /// The service or its port is invalid.
     #[snafu(display(
         "service {namespace}/{name}, port {port}: accepted are names and a port from 1 to 65535"
     ))]
@@ -41,7 +41,7 @@ pub enum RegistrationError {
         /// Port found.
         port: u16,
     },
-    /// A URL that the API server does not call.
+    /// The URL is not supported by the API server.
     #[snafu(display(
         "URL {url:?}: accepted is https://host[:port][/path], without user, query and fragment"
     ))]
@@ -49,7 +49,7 @@ pub enum RegistrationError {
         /// The URL found.
         url: String,
     },
-    /// A path that the API server does not call.
+    /// The path is not supported by the API server.
     #[snafu(display(
         "webhook {webhook}: path {path:?}: accepted are '/' and segments that are DNS names in lower case"
     ))]
@@ -59,13 +59,13 @@ pub enum RegistrationError {
         /// The path found.
         path: String,
     },
-    /// The webhook would never be called.
+    /// The webhook has no rules and would never be called.
     #[snafu(display("webhook {webhook} has no rules: it would never be called"))]
     NoRules {
         /// The webhook.
         webhook: String,
     },
-    /// A rule has a list with nothing, or with an empty text, in it.
+    /// A rule has an empty list, or a list with an empty text.
     #[snafu(display("webhook {webhook}: a rule has no {field}, or an empty one"))]
     EmptyRule {
         /// The webhook.
@@ -73,7 +73,7 @@ pub enum RegistrationError {
         /// `versions`, `resources` or `operations`.
         field: &'static str,
     },
-    /// `*` stands beside what it includes.
+    /// A list has both `*` and an item included in it.
     #[snafu(display(
         "webhook {webhook}: a rule has {found:?} among its {field}, which includes others that it names"
     ))]
@@ -82,10 +82,10 @@ pub enum RegistrationError {
         webhook: String,
         /// `versions` or `resources`.
         field: &'static str,
-        /// What includes others.
+        /// The item that includes others.
         found: String,
     },
-    /// A timeout that the API server does not take.
+    /// The timeout is out of range.
     #[snafu(display("webhook {webhook}: timeoutSeconds is {seconds}, accepted is 1 to 30"))]
     Timeout {
         /// The webhook.
@@ -93,17 +93,17 @@ pub enum RegistrationError {
         /// The timeout found.
         seconds: i32,
     },
-    /// A selector that the API server does not take.
+    /// The selector is invalid.
     #[snafu(display("webhook {webhook}: {field}: {source}"))]
     Selector {
         /// The webhook.
         webhook: String,
         /// `namespaceSelector` or `objectSelector`.
         field: &'static str,
-        /// What is wrong with it.
+        /// The cause.
         source: InvalidLabels,
     },
-    /// A selector with an operator that is none.
+    /// The operator of a selector is unknown.
     #[snafu(display(
         "webhook {webhook}: {field}: operator {operator:?}, accepted are In, NotIn, Exists and DoesNotExist"
     ))]
@@ -115,7 +115,7 @@ pub enum RegistrationError {
         /// The operator found.
         operator: String,
     },
-    /// A match condition that the API server does not take. (It also compiles the expression, which is not done here.)
+    /// The match condition is invalid. (The API server also compiles the expression.)
     #[snafu(display(
         "webhook {webhook}: match condition {name:?}: accepted are up to 64 with unique qualified names and an expression"
     ))]
@@ -125,7 +125,7 @@ pub enum RegistrationError {
         /// Name of the condition.
         name: String,
     },
-    /// A label or an annotation of the configuration that no object can have.
+    /// The key or value of a label or annotation of the configuration is invalid.
     #[snafu(display(
         "configuration {name}: {field} {key:?}: accepted are qualified names as keys, such as example.com/name, and as \
          values of labels up to 63 of A-Z, a-z, 0-9, '-', '_' and '.', alphanumeric at both ends"
@@ -135,16 +135,16 @@ pub enum RegistrationError {
         name: String,
         /// `label` or `annotation`.
         field: &'static str,
-        /// Its key.
+        /// The key found.
         key: String,
     },
-    /// No certificates at all; the field is left out by not setting it.
+    /// The CA bundle is empty. To omit the field, do not set it.
     #[snafu(display("configuration {name}: the CA bundle is empty"))]
     EmptyCaBundle {
         /// Name of the configuration.
         name: String,
     },
-    /// A rule for a group that cannot be: the webhook would never be called for it.
+    /// The API group of a rule is invalid: the webhook would never be called for it.
     #[snafu(display(
         "webhook {webhook}: API group {group:?}: accepted are the empty one, a DNS name in lower case and *"
     ))]
@@ -154,7 +154,7 @@ pub enum RegistrationError {
         /// The group found.
         group: String,
     },
-    /// A rule for a resource that cannot be: the webhook would never be called for it.
+    /// The resource of a rule is invalid: the webhook would never be called for it.
     #[snafu(display(
         "webhook {webhook}: resource {resource:?}: accepted are plurals in lower case, such as pods, pods/exec, pods/*, \
          */scale, * and */*"
@@ -165,7 +165,7 @@ pub enum RegistrationError {
         /// The resource found.
         resource: String,
     },
-    /// Only mutating webhooks are asked again.
+    /// Only mutating webhooks can be reinvoked.
     #[snafu(display("webhook {webhook}: a validating webhook has no reinvocationPolicy"))]
     Reinvocation {
         /// The webhook.

@@ -1,9 +1,10 @@
-//! How the API server is told of webhooks.
+//! Registration of webhooks with the API server.
 //!
-//! A [`Registration`] says what one webhook is called for; it is part of the [`Webhook`](crate::Webhook), and the
-//! [`Router`](crate::Router) knows them all. [`Configurations`] puts them together with the address of the
-//! server into a `MutatingWebhookConfiguration` and a `ValidatingWebhookConfiguration`. What the API server would refuse
-//! is refused here, but for match conditions, whose CEL is not compiled; and what it would fill in is written out, so that what was applied equals what is read back.
+//! A [`Registration`] defines the requests that one webhook receives. It is part of the [`Webhook`](crate::Webhook),
+//! and the [`Router`](crate::Router) lists all of them. [`Configurations`] combines them with the address of the server
+//! into a `MutatingWebhookConfiguration` and a `ValidatingWebhookConfiguration`. Configurations that the API server
+//! would reject are rejected here, except that the CEL of match conditions is not compiled. Defaults are written out,
+//! so that the applied object equals the stored one.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::Pod;
@@ -25,9 +26,9 @@
 //! # Ok::<(), lucid_webhook::registration::RegistrationError>(())
 //! ```
 //!
-//! `kube-system` is excluded from every webhook by its namespaceSelector, unless the selector asks for that namespace by
-//! name, or [`Registration::with_kube_system`] includes it: a webhook that is down there can take the cluster down. Where it
-//! is included, the guard that a webhook has by default lets it in.
+//! The namespaceSelector of every webhook excludes `kube-system`, unless it names that namespace or
+//! [`Registration::with_kube_system`] includes it: an unavailable webhook there can take the cluster down. If
+//! `kube-system` is included, the default guard of the webhook admits it.
 
 mod configurations;
 mod error;
@@ -46,44 +47,44 @@ pub use error::RegistrationError;
 pub use rule::{Rule, RuleScope};
 pub use selector::{InvalidSelector, parse_selector};
 
-/// Every Namespace has this label, with its name.
+/// Label of every Namespace that holds its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 const KUBE_SYSTEM: &str = "kube-system";
 
-/// What happens to a request when the webhook cannot be asked (`failurePolicy`).
+/// Handling of requests while the webhook is unavailable (`failurePolicy`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailurePolicy {
-    /// It is refused.
+    /// Requests are rejected.
     #[default]
     Fail,
-    /// It passes.
+    /// Requests are allowed.
     Ignore,
 }
 
-/// Whether the webhook is also asked about equivalent requests, through other versions of the API (`matchPolicy`).
+/// Matching of equivalent requests, through other versions of the API (`matchPolicy`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MatchPolicy {
-    /// It is; the API server converts the objects.
+    /// The rules match equivalent requests; the API server converts the objects.
     #[default]
     Equivalent,
-    /// It is not: whoever uses another version gets past the webhook.
+    /// The rules match exact requests only: users of another version bypass the webhook.
     Exact,
 }
 
-/// Whether a mutating webhook is asked again when a later one changes the object (`reinvocationPolicy`).
+/// Reinvocation of a mutating webhook when a later one changes the object (`reinvocationPolicy`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReinvocationPolicy {
-    /// It is not.
+    /// The webhook is called once.
     #[default]
     Never,
-    /// It is, once: its changes have to be ones that can be made twice.
+    /// The webhook is called up to twice: its changes have to be idempotent.
     IfNeeded,
 }
 
-/// What one webhook is called for.
+/// Registration of one webhook.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
 pub struct Registration {
@@ -103,8 +104,8 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// A webhook with a fully qualified name, such as `label.example.com`, that is served at `path`, with the API server's
-    /// own defaults: 10 s, `Fail`, `Equivalent`, `Never`; and without side effects.
+    /// Creates a registration of a webhook with a fully qualified name, such as `label.example.com`, served at `path`.
+    /// It has the API server's defaults (10 s, `Fail`, `Equivalent`, `Never`) and no side effects.
     pub fn new(kind: WebhookKind, name: impl Into<String>, path: impl Into<String>) -> Self {
         Self {
             kind,
@@ -123,88 +124,90 @@ impl Registration {
         }
     }
 
-    /// Adds requests that the webhook is asked about.
+    /// Adds requests that the webhook receives.
     pub fn with_rule(mut self, rule: Rule) -> Self {
         self.rules.push(rule);
         self
     }
 
-    /// Asks only about objects in namespaces with these labels; those outside of namespaces are not affected. A selector that
-    /// asks for `kube-system` by its label `kubernetes.io/metadata.name` includes it, without
+    /// Restricts the webhook to namespaces with these labels; cluster-scoped objects are not affected. A selector that
+    /// names `kube-system` by its label `kubernetes.io/metadata.name` includes it, without
     /// [`with_kube_system`](Self::with_kube_system).
     pub fn with_namespace_selector(mut self, selector: LabelSelector) -> Self {
         self.namespace_selector = selector;
         self
     }
 
-    /// Asks about objects in `kube-system` as well. The guard that a webhook has by default lets them in then; one that is
-    /// set by hand, or by the administrator, has a say of its own.
+    /// Includes objects in `kube-system`. The default guard of the webhook then admits them; guards set in code or by
+    /// the administrator decide for themselves.
     pub const fn with_kube_system(mut self) -> Self {
         self.kube_system = true;
         self
     }
 
-    /// Asks only about objects with these labels. Whoever writes the object writes its labels: this is no guard.
+    /// Restricts the webhook to objects with these labels. Authors of objects control the labels: this is not a
+    /// security boundary.
     pub fn with_object_selector(mut self, selector: LabelSelector) -> Self {
         self.object_selector = selector;
         self
     }
 
-    /// Asks only when this CEL expression holds as well; `name` is for error messages and unique in the webhook.
+    /// Restricts the webhook to requests that match a CEL expression. `name` appears in errors and is unique in the
+    /// webhook.
     pub fn with_match_condition(mut self, name: impl Into<String>, expression: impl Into<String>) -> Self {
         self.match_conditions.push(MatchCondition { name: name.into(), expression: expression.into() });
         self
     }
 
-    /// What the webhook does besides answering.
+    /// Declares the side effects of the handler.
     pub const fn with_side_effects(mut self, side_effects: SideEffects) -> Self {
         self.side_effects = side_effects;
         self
     }
 
-    /// How many seconds the API server waits for the answer, 1 to 30.
+    /// Sets the timeout of the API server in seconds, 1 to 30.
     pub const fn with_timeout_seconds(mut self, seconds: i32) -> Self {
         self.timeout_seconds = seconds;
         self
     }
 
-    /// What happens when the webhook cannot be asked.
+    /// Sets the handling of requests while the webhook is unavailable.
     pub const fn with_failure_policy(mut self, policy: FailurePolicy) -> Self {
         self.failure_policy = policy;
         self
     }
 
-    /// Whether equivalent requests are meant as well.
+    /// Sets the matching of equivalent requests.
     pub const fn with_match_policy(mut self, policy: MatchPolicy) -> Self {
         self.match_policy = policy;
         self
     }
 
-    /// Whether the webhook is asked again when a later one changes the object; only for mutating ones.
+    /// Sets the reinvocation when a later webhook changes the object; only for mutating webhooks.
     pub const fn with_reinvocation_policy(mut self, policy: ReinvocationPolicy) -> Self {
         self.reinvocation_policy = policy;
         self
     }
 
-    /// What the webhook does besides answering.
+    /// Side effects of the handler.
     #[must_use]
     pub const fn side_effects(&self) -> SideEffects {
         self.side_effects
     }
 
-    /// The same at another path.
+    /// Sets the path.
     pub(crate) fn at(mut self, path: &str) -> Self {
         path.clone_into(&mut self.path);
         self
     }
 
-    /// Whether the webhook is meant to be asked about objects in `kube-system`.
+    /// Returns `true` if the registration includes objects in `kube-system`.
     pub(crate) fn includes_kube_system(&self) -> bool {
         self.kube_system || self.kube_system_by_name() == Some(true)
     }
 
-    /// Whether the namespaceSelector asks for `kube-system` by name (`true`), keeps it out by name (`false`), or says nothing
-    /// of it. All requirements have to hold, so one that keeps it out wins.
+    /// Returns `true` if the namespaceSelector includes `kube-system` by name, `false` if it excludes it, and `None` if
+    /// it does not mention it. All requirements have to hold, so an exclusion wins.
     fn kube_system_by_name(&self) -> Option<bool> {
         let LabelSelector { match_labels, match_expressions } = &self.namespace_selector;
         let label = match_labels.iter().flatten().find(|(key, _)| *key == NAMESPACE_NAME);
@@ -222,13 +225,13 @@ impl Registration {
         by_label.into_iter().chain(by_expressions).reduce(|one, other| one && other)
     }
 
-    /// Whether it is mutating or validating.
+    /// Kind of the webhook.
     #[must_use]
     pub const fn kind(&self) -> WebhookKind {
         self.kind
     }
 
-    /// The namespaceSelector with what keeps `kube-system` out.
+    /// The namespaceSelector, with the exclusion of `kube-system`.
     fn effective_namespace_selector(&self) -> LabelSelector {
         let mut selector = normal(&self.namespace_selector);
         if !self.kube_system && self.kube_system_by_name().is_none() {
@@ -242,7 +245,7 @@ impl Registration {
     }
 }
 
-/// The API server does not tell an empty list from none, and answers none.
+/// Normalizes empty lists to `None`, as the API server does.
 fn normal(selector: &LabelSelector) -> LabelSelector {
     let expressions =
         selector.match_expressions.iter().flatten().map(|expression| LabelSelectorRequirement {

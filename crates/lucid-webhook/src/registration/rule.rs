@@ -1,11 +1,11 @@
-//! Which requests the API server asks a webhook about.
+//! Rules that match requests.
 
 use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 use kube_core::Resource;
 
 use crate::review::Operation;
 
-/// Which requests the API server asks a webhook about (`RuleWithOperations`, `admissionregistration.k8s.io/v1`).
+/// Rule that matches requests (`RuleWithOperations`, `admissionregistration.k8s.io/v1`).
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
@@ -26,16 +26,16 @@ pub struct Rule {
     scope: RuleScope,
 }
 
-/// Whether a rule is about objects in namespaces, or outside of them.
+/// Scope of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RuleScope {
-    /// Both.
+    /// Namespaced and cluster-scoped objects.
     #[default]
     All,
-    /// Those in namespaces.
+    /// Namespaced objects.
     Namespaced,
-    /// Those outside, Namespaces themselves included.
+    /// Cluster-scoped objects, including Namespaces.
     Cluster,
 }
 
@@ -50,15 +50,14 @@ impl RuleScope {
 }
 
 impl Rule {
-    /// Requests that do one of `operations` to a `K`, in the version that `K` is.
+    /// Matches `operations` on `K`, in the version of `K`.
     ///
-    /// The API server also asks about other versions and converts, unless the webhook's match policy is `Exact`.
+    /// The API server also matches and converts other versions, unless the webhook's match policy is `Exact`.
     pub fn of<K: Resource<DynamicType = ()>>(operations: impl IntoIterator<Item = Operation>) -> Self {
         Self::new(K::group(&()), [K::version(&())], [K::plural(&())], operations)
     }
 
-    /// Requests that do one of `operations` to these resources (plural, lower case). The core group is the empty one; `*`
-    /// is any.
+    /// Matches `operations` on these resources (plural, lower case). The core group is the empty text; `*` matches any.
     pub fn new<V: Into<String>, R: Into<String>>(
         group: impl Into<String>,
         versions: impl IntoIterator<Item = V>,
@@ -77,7 +76,7 @@ impl Rule {
         }
     }
 
-    /// Means this subresource of the resources instead of the resources themselves; `*` is any.
+    /// Matches this subresource of the resources instead of the resources themselves; `*` matches any.
     pub fn subresource(mut self, name: &str) -> Self {
         for resource in &mut self.resources {
             let end = resource.find('/').unwrap_or(resource.len());
@@ -88,7 +87,7 @@ impl Rule {
         self
     }
 
-    /// Restricts it to objects in namespaces, or outside of them.
+    /// Restricts the rule to namespaced or cluster-scoped objects.
     pub const fn scope(mut self, scope: RuleScope) -> Self {
         self.scope = scope;
         self
@@ -105,7 +104,7 @@ impl Rule {
     }
 }
 
-/// In one order, whatever order they came in: what is the same is written the same.
+/// Sorts and deduplicates, so that equal rules are written equally.
 fn sorted<T: Into<String>>(texts: impl IntoIterator<Item = T>) -> Vec<String> {
     let mut texts: Vec<String> = texts.into_iter().map(Into::into).collect();
     texts.sort();

@@ -1,32 +1,32 @@
-//! Label selectors as kubectl takes them.
+//! Label selectors in the notation of kubectl.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use snafu::{ResultExt, Snafu, ensure};
 
 use crate::guard::{self, InvalidLabels, LabelOperator};
 
-/// Why a text is no label selector.
+/// The text is not a valid label selector.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
 #[non_exhaustive]
 pub enum InvalidSelector {
-    /// There is nothing between two commas, or nothing at all.
+    /// A requirement, or the whole text, is empty.
     #[snafu(display("found {found:?}: a requirement is empty; {ACCEPTED}"))]
     Empty {
         /// The whole text.
         found: String,
     },
-    /// A requirement is none of the known forms.
+    /// A requirement has an unknown form.
     #[snafu(display("found {found:?}; {ACCEPTED}"))]
     Requirement {
         /// The requirement.
         found: String,
     },
-    /// A key or a value that no label can have.
+    /// The key or the value is invalid for a label.
     #[snafu(display("found {found:?}: {source}"))]
     Labels {
         /// The requirement.
         found: String,
-        /// What is wrong with it.
+        /// The cause.
         source: InvalidLabels,
     },
 }
@@ -34,8 +34,8 @@ pub enum InvalidSelector {
 const ACCEPTED: &str =
     "accepted are KEY=VALUE, KEY!=VALUE, KEY in (A,B), KEY notin (A,B), KEY and !KEY, separated by commas";
 
-/// Reads a selector such as `team=a,stage!=test,tier in (web,api),!legacy`, which kubectl takes for `--selector`. All
-/// requirements have to hold. An empty text, which would select everything, is none.
+/// Parses a selector such as `team=a,stage!=test,tier in (web,api),!legacy`, in the notation of kubectl's `--selector`.
+/// All requirements have to hold. An empty text, which would select everything, is rejected.
 ///
 /// ```
 /// let selector = lucid_webhook::registration::parse_selector("team=a, !legacy")?;
@@ -46,8 +46,8 @@ const ACCEPTED: &str =
 ///
 /// # Errors
 ///
-/// When a requirement is written otherwise, or no label can have its key or value. `<` and `>`, which kubectl takes for node
-/// selectors, are unknown to a `LabelSelector`.
+/// [`InvalidSelector`] if a requirement is malformed, or its key or value is invalid for a label. `<` and `>`, which
+/// kubectl accepts for node selectors, do not exist in a `LabelSelector`.
 pub fn parse_selector(text: &str) -> Result<LabelSelector, InvalidSelector> {
     let mut selector = LabelSelector::default();
     for requirement in split(text) {
@@ -60,7 +60,7 @@ pub fn parse_selector(text: &str) -> Result<LabelSelector, InvalidSelector> {
             .context(LabelsSnafu { found })?;
         let labels = selector.match_labels.get_or_insert_default();
         match (operator, &values[..]) {
-            // A second value for the same key does not fit there; together they select nothing.
+            // A second value for the same key needs an expression; both together select nothing.
             (LabelOperator::In, [value]) if labels.get(key).is_none_or(|other| other == value) => {
                 labels.insert(key.to_owned(), (*value).to_owned());
             }
@@ -106,7 +106,7 @@ impl<'t> Requirement<'t> {
     }
 }
 
-/// Splits at the commas that stand in no parentheses.
+/// Splits at commas outside of parentheses.
 fn split(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_usize;
     text.split(move |character| {

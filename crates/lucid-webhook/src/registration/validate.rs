@@ -1,4 +1,5 @@
-//! The API server's checks (`pkg/apis/admissionregistration/validation` of Kubernetes 1.36), but for compiling CEL.
+//! Validation of the API server (`pkg/apis/admissionregistration/validation` of Kubernetes 1.36), except for compiling
+//! CEL.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,13 +81,13 @@ fn rule(
     Ok(())
 }
 
-/// Whether the API could have this resource, with or without a subresource. The API server itself does not ask.
+/// Returns `true` for a valid resource, with or without a subresource. The API server does not validate this.
 fn is_resource(resource: &str) -> bool {
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, "*"));
     [resource, subresource].into_iter().all(|name| name == "*" || is_dns_label(name))
 }
 
-/// Labels and annotations of a configuration.
+/// Validates labels and annotations of a configuration.
 pub(super) fn metadata(
     name: &str,
     labels: &BTreeMap<String, String>,
@@ -97,13 +98,13 @@ pub(super) fn metadata(
         ensure!(is_label, MetadataSnafu { name, field: "label", key });
     }
     for key in annotations.keys() {
-        // Unlike that of a label, the key of an annotation may be written in upper case.
+        // Unlike label keys, annotation keys may be in upper case.
         ensure!(is_qualified_name(&key.to_lowercase()), MetadataSnafu { name, field: "annotation", key });
     }
     Ok(())
 }
 
-/// Whether the resource `a`, such as `*`, `*/scale`, `pods/*` or `*/*`, includes `b`.
+/// Returns `true` if the resource `a`, such as `*`, `*/scale`, `pods/*` or `*/*`, includes `b`.
 fn includes(a: &str, b: &str) -> bool {
     match (a.split_once('/'), b.split_once('/')) {
         (Some(("*", "*")), _) => true,

@@ -1,4 +1,4 @@
-//! The way that most reviews are read: through the envelope member by member, and past the objects in it.
+//! Fast path of parsing: reads the envelope member by member and skips over the objects in it.
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -7,7 +7,7 @@ use serde::de::IgnoredAny;
 use super::{API_VERSION, KIND, WireRequest};
 use crate::json::{Cursor, RawObject};
 
-/// The request of a review. None if there is anything unusual about it: the review may be fine all the same, or wrong.
+/// Parses the request of a review. Returns `None` for anything unusual, valid or not; the slow path decides then.
 pub(super) fn read(body: &Bytes) -> Option<WireRequest<RawObject>> {
     str::from_utf8(body).ok()?;
     let mut cursor = Cursor::new(body);
@@ -76,12 +76,12 @@ fn read_request(cursor: &mut Cursor<'_>, body: &Bytes) -> Option<WireRequest<Raw
     })
 }
 
-/// Reads a member that may be there once.
+/// Reads a member that may occur once.
 fn once<'a, T: Deserialize<'a>>(member: &mut Option<T>, cursor: &mut Cursor<'a>) -> Option<()> {
     member.replace(cursor.read()?).is_none().then_some(())
 }
 
-/// Reads a member that may be there once and is an object or null.
+/// Reads a member that may occur once and is an object or null.
 fn object_once(member: &mut Option<Option<RawObject>>, cursor: &mut Cursor<'_>, body: &Bytes) -> Option<()> {
     let value = match cursor.peek()? {
         b'{' => Some(RawObject::pass(cursor, body)?),

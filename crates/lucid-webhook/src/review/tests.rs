@@ -1,4 +1,4 @@
-//! Both ways of reading a review.
+//! Tests that both parsers agree.
 
 #![allow(clippy::panic, reason = "helpers of tests")]
 
@@ -16,7 +16,7 @@ const REVIEW: &str = r#"{"apiVersion":"admission.k8s.io/v1", "kind":"AdmissionRe
 "userInfo":{"username":"jané","uid":"7","groups":["a","b"],"extra":{"a":["b"]}},"new":{"in":[1.5]},
 "object":{"kind":"Pod","metadata":{"name":"web \"\\"}},"oldObject":{"kind":"Pod"} , "dryRun":true,"options":null}}"#;
 
-/// All of a request but when it came.
+/// Formats a request without its arrival time.
 fn shown(mut request: AdmissionRequest) -> String {
     request.arrival = request.deadline;
     let objects = [&request.object, &request.old_object, &request.options];
@@ -25,7 +25,7 @@ fn shown(mut request: AdmissionRequest) -> String {
     format!("{request:?} {texts:?}")
 }
 
-/// Whether the objects of a request are JSON.
+/// Returns `true` if the objects of a request are valid JSON.
 fn has_json(request: &AdmissionRequest) -> bool {
     let objects = [&request.object, &request.old_object, &request.options];
     objects.into_iter().flatten().all(|object| serde_json::from_slice::<&RawValue>(object.as_bytes()).is_ok())
@@ -42,7 +42,7 @@ fn assert_same(body: impl Into<Bytes>) {
     }
 }
 
-/// Parts to make reviews of, most of them wrong somewhere.
+/// Members to build reviews from, most of them invalid in some way.
 static MEMBERS: LazyLock<Vec<(&str, Vec<Value>)>> = LazyLock::new(|| {
     let group = json!({"group": "apps", "version": "v1", "kind": "Pod", "resource": "pods", "more": 1});
     let groups =
@@ -76,11 +76,11 @@ static MEMBERS: LazyLock<Vec<(&str, Vec<Value>)>> = LazyLock::new(|| {
 });
 
 prop_compose! {
-    /// A member of the request, its key in escapes at times.
+    /// A member of the request, sometimes with an escaped key.
     fn member()(
         (key, values) in proptest::sample::select(&**MEMBERS),
         value in any::<proptest::sample::Index>(),
-        // Mostly the first one, which is right.
+        // Mostly the first value, which is valid.
         is_first in proptest::bool::weighted(0.9),
         is_escaped in proptest::bool::weighted(0.02),
         space in "[ \n\r\t]{0,2}",
@@ -107,7 +107,7 @@ prop_compose! {
 proptest! {
     #[test]
     fn both_ways_read_the_same_of_made_up_reviews(review in review()) {
-        // Most have an operation of their own, which is one too many.
+        // Most reviews have an operation already; a second one would be a duplicate.
         assert_same(review.replacen(r#""operation":"CREATE","#, "", review.matches("operation").count() - 1));
         assert_same(review);
     }
