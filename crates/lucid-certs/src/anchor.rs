@@ -1,7 +1,7 @@
-//! Which CAs of a bundle may vouch for others.
+//! Trust anchors: CAs of a bundle that may issue certificates.
 //!
-//! rustls-webpki takes an anchor as it is and looks at nothing in it but the name constraints. Go, whose rules an API
-//! server follows, looks at everything else too, which is therefore done here.
+//! rustls-webpki checks nothing in an anchor but its name constraints. Go, whose rules API servers follow,
+//! also checks the rest, which this module implements.
 
 use std::{fmt, time::SystemTime};
 
@@ -11,7 +11,7 @@ use x509_parser::{certificate::X509Certificate, error::X509Error, x509::X509Vers
 
 use crate::validity::{self, Validity};
 
-/// Whose certificates are verified
+/// Kind of certificates to verify.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Servers,
@@ -20,7 +20,8 @@ pub(crate) enum Purpose {
 }
 
 impl Purpose {
-    /// Whether the extended key usage (RFC 5280, section 4.2.1.12) of a certificate, if it has any, allows it
+    /// Returns `true` if the certificate's extended key usage (RFC 5280, section 4.2.1.12), if any, allows
+    /// the purpose.
     pub(crate) fn is_that_of(self, certificate: &X509Certificate<'_>) -> Result<bool, X509Error> {
         let usage = certificate.extended_key_usage()?;
         Ok(usage.is_none_or(|usage| {
@@ -44,7 +45,7 @@ impl fmt::Display for Purpose {
     }
 }
 
-/// Why a certificate vouches for nobody
+/// Reason why a certificate is not a trust anchor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unfit {
     Unreadable,
@@ -68,12 +69,12 @@ impl fmt::Display for Unfit {
     }
 }
 
-/// A certificate that may vouch for others while it is valid
+/// A certificate that is a trust anchor while it is valid.
 #[derive(Debug)]
 pub(crate) struct Anchor<'a> {
     pub(crate) trusted: TrustAnchor<'a>,
     pub(crate) validity: Validity,
-    /// How many intermediates there may be below it (RFC 5280, section 4.2.1.9)
+    /// Maximum number of intermediates below it (RFC 5280, section 4.2.1.9).
     path_length: Option<u32>,
 }
 
@@ -82,7 +83,7 @@ impl<'a> Anchor<'a> {
         let unreadable = |_| Unfit::Unreadable;
         let parsed = validity::parse(certificate).map_err(unreadable)?;
         let constraints = parsed.basic_constraints().map_err(unreadable)?.map(|extension| extension.value);
-        // Those of version 1 cannot say that they are CAs.
+        // Version 1 certificates have no basic constraints.
         if !constraints.map_or(parsed.version() == X509Version::V1, |constraints| constraints.ca) {
             return Err(Unfit::NotACa);
         }
@@ -110,13 +111,13 @@ impl<'a> Anchor<'a> {
     }
 }
 
-/// Whether the key usage (RFC 5280, section 4.2.1.3), if there is any, has keyCertSign
+/// Returns `true` if the key usage (RFC 5280, section 4.2.1.3), if any, includes keyCertSign.
 pub(crate) fn may_sign(certificate: &X509Certificate<'_>) -> Result<bool, X509Error> {
     Ok(certificate.key_usage()?.is_none_or(|usage| usage.value.key_cert_sign()))
 }
 
-/// Checks what rustls-webpki does not look at in a path to one of `anchors`: how long it is, and whether those on it
-/// may sign. What the server sends beyond the path does not count.
+/// Checks what rustls-webpki does not check in a path to one of `anchors`: its length, and the key usage of
+/// its certificates. Certificates that the server sends beyond the path do not count.
 pub(crate) fn check_path(anchors: &[Anchor<'_>], path: &VerifiedPath<'_>) -> Result<(), webpki::Error> {
     let mut length = 0;
     for intermediate in path.intermediate_certificates() {
@@ -126,7 +127,7 @@ pub(crate) fn check_path(anchors: &[Anchor<'_>], path: &VerifiedPath<'_>) -> Res
             return Err(webpki::Error::EndEntityUsedAsCa);
         }
     }
-    // Several may be of one name and key.
+    // Several anchors may share a name and key.
     let reaches = |anchor: &Anchor<'_>| {
         anchor.trusted == *path.anchor() && anchor.path_length.is_none_or(|limit| length <= limit)
     };

@@ -1,4 +1,4 @@
-//! Private keys: which kinds are made, and that they do not stay behind in memory
+//! Private keys: supported algorithms and zeroing.
 
 use std::{fmt, str::FromStr};
 
@@ -8,13 +8,13 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use snafu::Snafu;
 use zeroize::{Zeroize, Zeroizing};
 
-/// A private key as it is stored, which is overwritten when it is dropped
+/// A serialized private key, zeroed on drop.
 pub(crate) type PrivateKey = Zeroizing<PrivateKeyDer<'static>>;
 
-/// The kinds of keys that are made.
+/// Algorithms of generated keys.
 ///
-/// kube-apiserver (Go's crypto/tls) accepts leafs and authorities of all three in TLS 1.2 and 1.3, also in the FIPS 140-3
-/// mode of Go 1.26, and RSA from elsewhere.
+/// kube-apiserver (Go's crypto/tls) accepts serving certificates and CAs of all three in TLS 1.2 and 1.3,
+/// also in the FIPS 140-3 mode of Go 1.26. It also accepts externally issued RSA certificates.
 ///
 /// ```
 /// use lucid_certs::KeyAlgorithm;
@@ -26,16 +26,16 @@ pub(crate) type PrivateKey = Zeroizing<PrivateKeyDer<'static>>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum KeyAlgorithm {
-    /// ECDSA on P-256 with SHA-256
+    /// ECDSA on P-256 with SHA-256.
     #[default]
     P256,
-    /// ECDSA on P-384 with SHA-384
+    /// ECDSA on P-384 with SHA-384.
     P384,
-    /// Ed25519
+    /// Ed25519 (RFC 8032).
     Ed25519,
 }
 
-/// A configuration names another kind of key
+/// The name of a key algorithm is unknown.
 #[derive(Debug, Snafu, PartialEq, Eq)]
 #[snafu(display("failed to accept {name:?} as a key algorithm: p256, p384 and ed25519 are accepted"))]
 pub struct UnknownKeyAlgorithm {
@@ -43,7 +43,7 @@ pub struct UnknownKeyAlgorithm {
 }
 
 impl KeyAlgorithm {
-    /// All of them
+    /// All algorithms.
     pub const ALL: [Self; 3] = [Self::P256, Self::P384, Self::Ed25519];
 
     fn as_str(self) -> &'static str {
@@ -83,11 +83,11 @@ impl FromStr for KeyAlgorithm {
     }
 }
 
-/// A key that signs certificates. rcgen keeps its serialised form, and does not overwrite it by itself.
+/// A key that signs certificates. rcgen keeps its serialized form and does not zero it.
 pub(crate) struct SigningKey(KeyPair);
 
 impl SigningKey {
-    /// Its PKCS#8
+    /// Returns the key as PKCS#8.
     pub(crate) fn to_pkcs8(&self) -> PrivateKey {
         Zeroizing::new(PrivatePkcs8KeyDer::from(self.0.serialized_der().to_vec()).into())
     }

@@ -1,18 +1,19 @@
-//! Serving certificates and trust bundles for Kubernetes webhooks, renewed without losing a call.
+//! Serving certificates and trust bundles for Kubernetes webhooks, rotated without failed calls.
 //!
-//! An API server calls an admission or conversion webhook over TLS and verifies the certificate that is shown to it
-//! against the `caBundle` of the webhook's registration. So a webhook server has two things to keep good for years: the
-//! certificate it serves, and what its callers trust. They are in two places and cannot be changed at once, and whoever
-//! changes them in the wrong order loses calls; with `failurePolicy: Fail` each lost call is a pod that is not created.
+//! An API server calls an admission or conversion webhook over TLS and verifies the server's certificate
+//! against the `caBundle` of the webhook registration. A webhook server therefore has to keep two things
+//! current: the certificate it serves and the bundle its callers trust. They live in different places and
+//! cannot change atomically. Changing them in the wrong order fails calls, and with `failurePolicy: Fail`
+//! every failed call is a pod that is not created.
 //!
-//! This crate does both inside the server, for any number of replicas, and without leader election. Where the
-//! certificate comes from is a matter of configuration: made by the replicas themselves, by cert-manager, by OpenShift,
-//! by OLM, or by hand with openssl.
+//! This crate manages both inside the server, for any number of replicas and without leader election. The
+//! certificate source is configurable: a CA that the replicas manage themselves, cert-manager, OpenShift's
+//! service CA, OLM, or files created with openssl.
 //!
-//! # A first example
+//! # Example
 //!
-//! A server with an authority of its own, which its replicas share in a Secret, and whose trust reaches the
-//! ValidatingWebhookConfiguration `my-webhook`:
+//! A server with a self-managed CA, which its replicas share in a Secret. The trust bundle is published to
+//! the ValidatingWebhookConfiguration `my-webhook`:
 //!
 //! ```no_run
 //! # #[cfg(feature = "kube")]
@@ -36,44 +37,45 @@
 //! let ready = certificates.ready(); // for the readiness probe
 //!
 //! let source = SelfManaged::new(client, "my-system", "my-webhook-ca", names, "my-operator".into());
-//! let mut terminate = signal(SignalKind::terminate())?; // asked to end, it writes nothing any more
+//! let mut terminate = signal(SignalKind::terminate())?; // stops all writes
 //! tokio::spawn(certificates.run(source, async move { drop(terminate.recv().await) }));
 //! # drop((tls, ready));
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! With another source the rest stays as it is: [`source::Files`] for a mounted volume, [`source::SecretSource`] for a
-//! Secret without one, each with presets such as [`Files::cert_manager`](source::Files::cert_manager).
+//! The other sources are drop-in replacements: [`source::Files`] for a mounted volume and
+//! [`source::SecretSource`] for a Secret that is not mounted. Both have presets such as
+//! [`Files::cert_manager`](source::Files::cert_manager).
 //!
-//! # Three parts
+//! # Components
 //!
-//! - A [source](source::CertificateSource) has a certificate to offer, and says what is to be trusted.
-//! - A [target](target::TrustTarget) is where callers look for what to trust: the `caBundle` fields of
-//!   MutatingWebhookConfigurations, ValidatingWebhookConfigurations, CustomResourceDefinitions with conversion webhooks
-//!   and APIServices, or a key of a ConfigMap.
-//! - [`Certificates`] brings the two together: it writes the trust to the targets, reads it back, and only then swaps
-//!   the certificate that the [resolver](ServingCertificateResolver) shows. It heals what others do to the targets,
-//!   says whether callers accept what is served ([`Certificates::ready`]), and counts ([`metrics`]).
+//! - A [source](source::CertificateSource) provides the certificate to serve and the bundle to trust.
+//! - A [target](target::TrustTarget) is an object from which callers read the trust bundle: the `caBundle`
+//!   fields of MutatingWebhookConfigurations, ValidatingWebhookConfigurations, CustomResourceDefinitions with
+//!   conversion webhooks and APIServices, or a key of a ConfigMap.
+//! - [`Certificates`] drives both. It writes the bundle to the targets, reads it back, and only then swaps
+//!   the certificate that the [resolver](ServingCertificateResolver) serves. It also reverts drift in the
+//!   targets, reports [readiness](Certificates::ready) and exports [`metrics`].
 //!
-//! For the objects of other operators, in clusters without a certificate manager, the [`injector`] honours cert-manager's
-//! annotations.
+//! For objects of other operators, in clusters without cert-manager, the [`injector`] implements
+//! cert-manager's CA injection annotations.
 //!
-//! # The order that loses no call
+//! # Rotation order
 //!
-//! An API server makes a new client as soon as its watch brings a new `caBundle`, and verifies the certificate of every
-//! connection that it opens from then on; it closes none for that. So a certificate under an authority that is in the
-//! bundle already can be swapped at any time, and one under a new authority only after the bundle has both. When the
-//! authority changes from A to B:
+//! An API server creates a new client as soon as its watch delivers a new `caBundle`, and verifies every
+//! connection that it opens from then on. It does not close existing connections. A certificate issued by a
+//! CA that is already in the bundle can therefore be swapped in at any time. A certificate issued by a new CA
+//! can be swapped in only after the bundle contains both CAs. A rotation from CA A to CA B takes six steps:
 //!
 //! ```text
-//!              Secret                targets      served   goes on when
+//!              Secret                targets      served   continues when
 //! stable       signer A              {A}          A
 //! 1 publish    signer A, next B      {A}          A        B is in the Secret
 //! 2 trust      signer A, next B      {B, A}       A        every target was read back with B
 //! 3 settle     signer A, next B      {B, A}       A        every target had B for a minute
-//! 4 activate   signer B, before A    {B, A}       A, B     replicas follow one by one
-//! 5 drain      signer B, before A    {B, A}       B        the last certificate of A is expired
+//! 4 activate   signer B, before A    {B, A}       A, B     replicas switch one by one
+//! 5 drain      signer B, before A    {B, A}       B        the last certificate of A has expired
 //! 6 retire     signer B              {B}          B
 //!
 //!            publish, trust      activate                     retire
@@ -82,64 +84,68 @@
 //!                ├──── settle ─────┤├────────── drain ──────────┤
 //! ```
 //!
-//! Nothing acknowledges that an API server has heard of a bundle: hence step 3. Nothing tells how many replicas there
-//! are, and one may be cut off from the API server and still be called: hence step 5 waits for the end of the last
-//! certificate that A can have issued.
+//! API servers do not acknowledge a bundle, hence step 3. The number of replicas is unknown, and a replica
+//! that cannot reach the API server may still receive calls, hence step 5 waits until the last certificate
+//! that A can have issued has expired.
 //!
-//! There is no leader. Every replica decides by itself what is due ([`Timing`] has the durations), and each step is one
-//! change of the Secret under the `resourceVersion` that was read; of several replicas one wins, and the others go on from
-//! what it wrote. A replica that ends anywhere leaves nothing that another could not go on from, because the Secret and the
-//! targets are all that it went on from itself.
+//! There is no leader. Each replica decides on its own which step is due; [`Timing`] holds the durations.
+//! Each step is a single update of the Secret, conditional on the `resourceVersion` that was read: one
+//! replica succeeds and the others continue from its result. All state is in the Secret and the targets, so a
+//! replica can stop at any point.
 //!
-//! Two rules make this safe with replicas that are slow, or know an old state:
+//! Two rules keep this safe with slow or stale replicas:
 //!
-//! - **A bundle is written only where nobody wrote since it was read, and the Secret is read after that reading.** A
-//!   replica that slept between the two finds its write refused; otherwise it would take B away while others serve under it.
-//! - **A certificate goes into service only when this replica itself has seen every target trust its issuer for the time of
-//!   step 3**, by a clock that nobody sets. It does not matter who changed the Secret, or how.
+//! - **A bundle write is conditional on the target's `resourceVersion`, and the Secret is read after the
+//!   target.** If a replica stalls between the two reads and the write, the API server rejects the write.
+//!   Without this rule it could remove B while other replicas serve under it.
+//! - **A replica serves a certificate only after it has itself observed every target trusting the issuer for
+//!   the duration of step 3**, measured by a monotonic clock. It does not matter which replica changed the
+//!   Secret.
 //!
-//! They are tested as a simulation over years with crashes, clocks that jump and replicas that stand still, explored
-//! exhaustively by a model checker, and measured against a real API server; with one of the rules broken, each of the three
-//! finds lost calls.
+//! A simulation covers years of operation with crashes, clock jumps and stalled replicas, a model checker
+//! explores the state space exhaustively, and a test measures the behavior of a real API server. All three
+//! detect failed calls when either rule is broken.
 //!
-//! ## When there is no time
+//! ## Emergencies
 //!
-//! - **The authority is lost** (the Secret deleted or overwritten): a replica that runs puts it back from memory. If none
-//!   runs, there is nothing in service that could be lost: the next one makes a new authority, and what callers trust
-//!   meanwhile stays for the time of step 5.
-//! - **The authority is expired**, and so is all it issued: a new one signs at once.
-//! - **The authority is compromised** ([`request_rotation`] with [`RotationRequest::Urgent`]): steps 1 to 4 as ever, then
-//!   trust in everything before ends after [`Timing::urgent_drain`], four minutes. It costs the calls to replicas that are
-//!   cut off from the API server for that long.
+//! - **The CA is lost** (the Secret was deleted or overwritten): a running replica restores it from memory.
+//!   If no replica is running, no certificate is in service, and the next replica generates a new CA.
+//!   Certificates already in the targets stay trusted for the duration of step 5.
+//! - **The CA has expired**, and with it every certificate that it issued: a new CA signs immediately.
+//! - **The CA is compromised** ([`request_rotation`] with [`RotationRequest::Urgent`]): steps 1 to 4 run as
+//!   usual, then trust in all earlier CAs ends after [`Timing::urgent_drain`], four minutes. Calls to
+//!   replicas that cannot reach the API server for that long fail.
 //!
-//! # What is assumed
+//! # Assumptions
 //!
-//! API servers hear of a change within the time of step 3. Clocks differ by five minutes at most, for which certificates are
-//! begun an hour in the past; a clock that jumps by hours renews what it has to, and ends no wait early. Replicas that share a
-//! Secret are called by the same names. Who may write the Secret or the targets may also read what is sent to the webhook:
-//! least rights are in the documentation of [`SelfManaged`] and of the [targets](target::ObjectTarget).
+//! - API servers observe a change within the duration of step 3.
+//! - Clocks differ by at most five minutes; certificates are backdated by one hour. A clock that jumps by
+//!   hours renews expired certificates and never shortens a wait.
+//! - Replicas that share a Secret serve the same names.
+//! - Write access to the Secret or the targets is as sensitive as the webhook's traffic. For the minimal RBAC
+//!   permissions see [`SelfManaged`] and the [targets](target::ObjectTarget).
 //!
 //! # Features
 //!
-//! | feature | default | what |
+//! | feature | default | enables |
 //! |---|---|---|
 //! | `files` | yes | [`source::Files`] and [`source::BundleFile`] |
-//! | `kube` | yes | [`SelfManaged`], [`source::SecretSource`], the targets of the API server, the injector |
-//! | `runtime` | with one of these | [`Certificates`], [`ClientCertificates`], the traits of sources and targets, [`metrics`] |
+//! | `kube` | yes | [`SelfManaged`], [`source::SecretSource`], the Kubernetes targets, the injector |
+//! | `runtime` | with either of these | [`Certificates`], [`ClientCertificates`], the source and target traits, [`metrics`] |
 //!
-//! Without features there are the parts: [`CertificateAuthority`] signs, [`ServingCertificate`] is what it signs,
-//! [`TrustBundle`] what is trusted, [`ServingCertificateResolver`] and [`ServerTls`] serve. With `files` alone nothing knows
-//! of Kubernetes.
+//! Without features, the crate contains only the building blocks: [`CertificateAuthority`],
+//! [`ServingCertificate`], [`TrustBundle`], [`ServingCertificateResolver`] and [`ServerTls`]. With `files`
+//! alone, the crate does not depend on Kubernetes.
 //!
-//! All cryptography is aws-lc-rs, handed to rustls explicitly: nothing depends on, or installs, a crypto provider of the
-//! process. Keys are in no error, log line, event or `Debug` output. They are overwritten in memory when they are dropped:
-//! those that this crate holds, the PEM that it makes of them, and what aws-lc uses to sign, which aws-lc overwrites itself.
-//! Not overwritten are the bytes that a key was read from, which are the caller's, what `rustls-pemfile` needs to decode
-//! them, and what kube holds of a Secret.
+//! All cryptography uses aws-lc-rs, passed to rustls explicitly: the crate neither uses nor installs a
+//! process-wide crypto provider. Private keys never appear in errors, logs, events or `Debug` output. Keys
+//! held by this crate, PEM text created from them and the signing state of aws-lc are zeroed when dropped.
+//! Not zeroed are the caller's input bytes, the decoding buffers of `rustls-pemfile` and kube's copy of a
+//! Secret.
 
 #![cfg_attr(
     not(all(feature = "files", feature = "kube")),
-    allow(rustdoc::broken_intra_doc_links, reason = "the text above speaks of all parts")
+    allow(rustdoc::broken_intra_doc_links, reason = "the crate documentation covers all features")
 )]
 
 pub mod pem;
@@ -196,7 +202,7 @@ pub use self_managed::{
     CaStatus, CaSummary, RequestError, RotationRequest, SelfManaged, request_rotation, status,
 };
 
-/// An error and its causes in one line, without what a message repeats of its cause
+/// Formats an error and its causes on one line, omitting causes that the line already contains.
 #[cfg(feature = "runtime")]
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
@@ -206,7 +212,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     })
 }
 
-/// The examples of the README compile.
+/// Compiles the README's examples.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,7 +1,6 @@
-//! PEM text (RFC 7468) to and from DER.
+//! Conversion between PEM text (RFC 7468) and DER.
 //!
-//! Errors never repeat what was read: a private key whose line breaks were lost looks like one
-//! long section label.
+//! Errors never quote the input: a private key without line breaks looks like one long section label.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -11,38 +10,38 @@ use zeroize::Zeroizing;
 
 use crate::key::PrivateKey;
 
-/// Why PEM text was refused
+/// Reason why PEM text is rejected.
 #[derive(Debug, Snafu, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PemError {
-    /// The text is not PEM
+    /// The text is not PEM.
     #[snafu(display("failed to read PEM: {problem}"))]
     Malformed {
-        /// What is wrong with it
+        /// Problem found.
         problem: &'static str,
     },
-    /// There is no certificate in it
+    /// The text holds no certificate.
     #[snafu(display("failed to find a certificate: a CERTIFICATE section is expected"))]
     NoCertificate,
-    /// There is no private key in it
+    /// The text holds no unencrypted private key.
     #[snafu(display(
         "failed to find a private key: one section PRIVATE KEY (PKCS#8), EC PRIVATE KEY (SEC1) or \
          RSA PRIVATE KEY (PKCS#1) without a passphrase is expected"
     ))]
     NoPrivateKey,
-    /// There are several private keys, and nothing says which one is meant
+    /// The text holds more than one private key.
     #[snafu(display("failed to choose a private key: exactly one is expected, {count} were found"))]
     SeveralPrivateKeys {
-        /// How many there are
+        /// Number of keys found.
         count: usize,
     },
 }
 
-/// Reads every certificate, in order; other sections are skipped.
+/// Parses all certificates in order. Other sections are ignored.
 ///
 /// # Errors
 ///
-/// When the text is not PEM or holds no certificate. The DER inside is not looked at.
+/// Returns an error if the text is not PEM or holds no certificate. The DER content is not checked.
 pub fn parse_certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let mut certificates = Vec::new();
     for item in items(pem)? {
@@ -55,19 +54,19 @@ pub fn parse_certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Pe
     Ok(certificates)
 }
 
-/// Reads the only private key: PKCS#8, SEC1 or PKCS#1; other sections are skipped.
+/// Parses the only private key, which may be PKCS#8, SEC1 or PKCS#1. Other sections are ignored.
 ///
 /// # Errors
 ///
-/// When the text is not PEM, or does not hold exactly one unencrypted private key. The DER inside
-/// is not looked at.
+/// Returns an error if the text is not PEM or does not hold exactly one unencrypted private key. The DER
+/// content is not checked.
 pub fn parse_private_key(pem: &[u8]) -> Result<Zeroizing<PrivateKeyDer<'static>>, PemError> {
     let mut keys: Vec<PrivateKey> = items(pem)?.into_iter().filter_map(private_key).collect();
     ensure!(keys.len() <= 1, SeveralPrivateKeysSnafu { count: keys.len() });
     keys.pop().context(NoPrivateKeySnafu)
 }
 
-/// The key, if the item is one
+/// Returns the private key, if the item is one.
 fn private_key(item: Item) -> Option<PrivateKey> {
     match item {
         Item::Pkcs8Key(der) => Some(Zeroizing::new(der.into())),
@@ -112,11 +111,11 @@ pub(crate) fn encode_private_key(key: &PrivateKeyDer<'_>) -> Zeroizing<String> {
     Zeroizing::new(encode(label, key.secret_der()))
 }
 
-/// Writes into one allocation that never grows: parts of a key would stay behind in the smaller ones.
+/// Encodes into a single allocation: growing would leave partial copies of a key behind.
 fn encode(label: &str, der: &[u8]) -> String {
     let mut pem = String::with_capacity(size(label, der));
     pem.extend(["-----BEGIN ", label, "-----\n"]);
-    // 48 bytes are the 64 characters of a line of RFC 7468.
+    // 48 bytes encode to one RFC 7468 line of 64 characters.
     for line in der.chunks(48) {
         BASE64_STANDARD.encode_string(line, &mut pem);
         pem.push('\n');
@@ -125,7 +124,7 @@ fn encode(label: &str, der: &[u8]) -> String {
     pem
 }
 
-/// The most that a text can take
+/// Upper bound of the encoded size.
 fn size(label: &str, der: &[u8]) -> usize {
     let lines = der.len().div_ceil(48) * 65;
     lines + "-----BEGIN -----\n-----END -----\n".len() + 2 * label.len()

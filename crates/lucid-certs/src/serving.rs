@@ -1,4 +1,4 @@
-//! The certificate a server shows
+//! Serving certificates and their verification.
 
 use std::{fmt, sync::Arc, time::SystemTime};
 
@@ -21,86 +21,86 @@ use crate::{
     validity::{self, Validity},
 };
 
-/// Why a certificate and a key cannot be served
+/// Reason why a certificate and key cannot be served.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum PairError {
-    /// There is no certificate to read
+    /// The text holds no certificate.
     #[snafu(display("failed to read the certificate"))]
     CertificatePem {
-        /// What is wrong with the text
+        /// PEM problem.
         source: PemError,
     },
-    /// A certificate does not parse
+    /// A certificate does not parse.
     #[snafu(display("failed to parse certificate {position} of the chain"))]
     Certificate {
-        /// Which one, counted from 1
+        /// Position in the chain, counted from 1.
         position: usize,
-        /// What is wrong with it
+        /// Parser error.
         #[snafu(source(from(X509Error, Box::from)))]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// There is no private key to read
+    /// The text does not hold exactly one private key.
     #[snafu(display("failed to read the private key"))]
     KeyPem {
-        /// What is wrong with the text
+        /// PEM problem.
         source: PemError,
     },
-    /// The key is of a kind that TLS has no use for, or does not parse
+    /// The key does not parse or its algorithm is not supported by TLS.
     #[snafu(display("failed to use the private key: ECDSA P-256 to P-521, Ed25519 and RSA are accepted"))]
     Key {
-        /// What the library says
+        /// Error of rustls.
         source: rustls::Error,
     },
-    /// The key is that of another certificate
+    /// The key does not match the certificate.
     #[snafu(display(
         "failed to match the private key with the certificate {fingerprint}: it is that of another certificate"
     ))]
     Mismatch {
-        /// The certificate
+        /// SHA-256 of the certificate.
         fingerprint: Fingerprint,
-        /// What the library says
+        /// Error of rustls.
         source: rustls::Error,
     },
 }
 
-/// Why a client would refuse a serving certificate
+/// Reason why a client would reject a serving certificate.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum VerifyError {
-    /// No certificate of the trust bundle is a CA for servers that is valid now
+    /// The trust bundle has no currently valid CA for servers.
     #[snafu(display(
         "failed to verify a serving certificate: nothing in the trust bundle vouches for it: {why}"
     ))]
     NothingTrusted {
-        /// Of the first certificates of the bundle, the newest first
+        /// Problems of the bundle's first certificates, newest first.
         why: String,
     },
-    /// No chain leads to the trust bundle, or a name constraint or the validity forbids it
+    /// No chain leads to the trust bundle, or a name constraint or the validity period forbids it.
     #[snafu(display("failed to verify the serving certificate {fingerprint} against the trust bundle"))]
     Chain {
         /// SHA-256 of the certificate
         fingerprint: Fingerprint,
-        /// Which rule it breaks
+        /// Broken rule.
         #[snafu(source(from(webpki::Error, Box::from)))]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The certificate is trusted, but not under this name
+    /// The certificate is trusted but not valid for this name.
     #[snafu(display("failed to verify the serving certificate {fingerprint} for the name {name}"))]
     Name {
         /// SHA-256 of the certificate
         fingerprint: Fingerprint,
-        /// The name it lacks
+        /// Missing name.
         name: String,
-        /// What the verifier says
+        /// Error of the verifier.
         #[snafu(source(from(webpki::Error, Box::from)))]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
-/// A certificate with its private key, as [`CertificateAuthority::issue`] makes it.
+/// A certificate with its private key, as issued by [`CertificateAuthority::issue`].
 ///
-/// The key stays in memory, in the form that aws-lc uses and overwrites at the end; `Debug` shows neither key nor
+/// The key is kept in the form that aws-lc uses, which aws-lc zeroes on drop. `Debug` shows neither key nor
 /// certificate bytes.
 ///
 /// [`CertificateAuthority::issue`]: crate::CertificateAuthority::issue
@@ -109,26 +109,27 @@ pub struct ServingCertificate {
     pub(crate) certified: Arc<CertifiedKey>,
     leaf: CertificateDer<'static>,
     validity: Validity,
-    /// When it was made, which is after the begin of its validity
+    /// Issue time, which is later than `not_before` if the certificate is backdated.
     made: SystemTime,
 }
 
 impl ServingCertificate {
-    /// A certificate that was made elsewhere: first itself and then its intermediates, if any, in PEM, and its
-    /// key as PKCS#8, SEC1 or PKCS#1. Both texts may be the same.
+    /// Loads an externally issued certificate: the PEM certificate followed by its intermediates, if any, and
+    /// its key as PKCS#8, SEC1 or PKCS#1. Both arguments may be the same text.
     ///
-    /// Whether it is valid now, and for which names, is the question of [`verify_for`](Self::verify_for).
+    /// Validity period and names are not checked; see [`verify_for`](Self::verify_for).
     ///
     /// # Errors
     ///
-    /// Says which of both is wrong and how: not PEM, does not parse, or the key of another certificate.
+    /// Returns an error if one of the texts is not PEM or does not parse, or if the key does not match the
+    /// certificate.
     pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Self, PairError> {
         let chain = pem::parse_certificates(certificates).context(CertificatePemSnafu)?;
         let key = pem::parse_private_key(key).context(KeyPemSnafu)?;
         Self::new(chain, &key, None)
     }
 
-    /// When it was `made` is guessed where it is not known, see [`Self::renew_at`]
+    /// Creates the certificate. An unknown `made` is estimated, see [`Self::renew_at`].
     pub(crate) fn new(
         chain: Vec<CertificateDer<'static>>,
         key: &PrivateKey,
@@ -150,45 +151,46 @@ impl ServingCertificate {
         Ok(Self { certified: Arc::new(certified), leaf, validity, made })
     }
 
-    /// The certificate itself
+    /// Returns the certificate as DER.
     #[must_use]
     pub fn certificate(&self) -> &CertificateDer<'static> {
         &self.leaf
     }
 
-    /// What is sent behind it: none for one that our own authority issued, which is in the trust bundle
-    /// itself
+    /// Returns the intermediates that are sent after the certificate. A certificate of our own CA has none,
+    /// because that CA is in the trust bundle.
     #[must_use]
     pub fn intermediates(&self) -> &[CertificateDer<'static>] {
         self.certified.cert.get(1..).unwrap_or_default()
     }
 
-    /// From when to when it is valid
+    /// Returns the validity period.
     #[must_use]
     pub fn validity(&self) -> Validity {
         self.validity
     }
 
-    /// When to ask for the next one: two thirds through its life, which begins when it was made. One that was
-    /// made elsewhere is taken as backdated by [`BACKDATE`](crate::BACKDATE), if it is valid for longer than that.
+    /// Returns when to request the next certificate: after two thirds of its lifetime, counted from its issue
+    /// time. An externally issued certificate is assumed to be backdated by [`BACKDATE`](crate::BACKDATE) if
+    /// its validity period is longer than that.
     #[must_use]
     pub fn renew_at(&self) -> SystemTime {
         let left = self.validity.not_after.duration_since(self.made).unwrap_or_default();
         self.made + left / 3 * 2
     }
 
-    /// The name of the certificate in logs
+    /// Returns the fingerprint, which identifies the certificate in logs.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(&self.leaf)
     }
 
-    /// Checks what a client that trusts `bundle` checks, for each name: chain, validity, use as a
-    /// server's certificate, name constraints of the CA, and the name itself.
+    /// Verifies the certificate as a client does that trusts `bundle`, for each name: chain, validity period,
+    /// extended key usage, name constraints of the CA, and the name itself.
     ///
     /// # Errors
     ///
-    /// The first rule that is broken.
+    /// Returns the first rule that is broken.
     pub fn verify_for(
         &self,
         names: &ServingNames,
@@ -205,12 +207,12 @@ impl ServingCertificate {
         Ok(())
     }
 
-    /// Checks of [`verify_for`](Self::verify_for) all but the names
+    /// As [`verify_for`](Self::verify_for), without the names.
     pub(crate) fn verify_chain(&self, bundle: &TrustBundle, now: SystemTime) -> Result<(), VerifyError> {
         verify_chain(&self.leaf, self.intermediates(), self.validity, bundle, now)
     }
 
-    /// The names under which API servers call that it is not for
+    /// Returns the names by which API servers call and for which the certificate is not valid.
     #[cfg(feature = "runtime")]
     pub(crate) fn lacking(&self, names: &ServingNames) -> Vec<String> {
         let leaf = EndEntityCert::try_from(&self.leaf);
@@ -220,15 +222,17 @@ impl ServingCertificate {
     }
 }
 
-/// Checks what a client that trusts `bundle` checks of a certificate that a server shows, `name` being what it calls the
-/// server: a DNS name or an IP address. The server's own certificate comes first in `shown`, intermediates follow.
+/// Verifies a certificate chain presented by a server, as a client does that trusts `bundle` and calls the
+/// server by `name`, a DNS name or IP address. The server's own certificate comes first in `shown`,
+/// intermediates follow.
 ///
-/// For who looks at a server from outside; who serves asks [`ServingCertificate::verify_for`]. Returns how long the
-/// certificate is valid.
+/// Intended for external checks of a server; a server checks its own certificate with
+/// [`ServingCertificate::verify_for`]. Returns the validity period of the server's certificate.
 ///
 /// # Errors
 ///
-/// The first rule that is broken; a certificate that does not parse breaks the first.
+/// Returns the first rule that is broken. A certificate that does not parse is reported as
+/// [`VerifyError::Chain`].
 pub fn verify_shown(
     shown: &[CertificateDer<'_>],
     name: &str,
@@ -257,8 +261,8 @@ fn verify_chain(
     now: SystemTime,
 ) -> Result<(), VerifyError> {
     let fingerprint = Fingerprint::of(leaf);
-    // To Go, whose rules an API server follows, one that is in the bundle itself needs nobody else, even if
-    // it says of itself that it is a CA, as `openssl req -x509` makes it.
+    // Go, whose rules API servers follow, accepts a certificate that is itself in the bundle without further
+    // chain, even if it is marked as a CA, as `openssl req -x509` does.
     if bundle.contains(&fingerprint) && validity.contains(now) && is_for_servers(leaf) {
         return Ok(());
     }
@@ -281,12 +285,12 @@ fn verify_chain(
     Ok(())
 }
 
-/// Whether it may be used for what it is here for
+/// Returns `true` if the extended key usage allows server authentication.
 fn is_for_servers(leaf: &CertificateDer<'_>) -> bool {
     validity::parse(leaf).and_then(|leaf| Purpose::Servers.is_that_of(&leaf)).unwrap_or(false)
 }
 
-/// Of the first three, which is enough for a message
+/// Formats the first three reasons.
 fn reasons(left_out: &[(Fingerprint, Unfit)]) -> String {
     let shown: Vec<_> =
         left_out.iter().take(3).map(|(fingerprint, unfit)| format!("{fingerprint} {unfit}")).collect();

@@ -1,4 +1,4 @@
-//! Hearing that one object of the API server changed
+//! Change notifications for a single object.
 
 use std::{fmt::Debug, future};
 
@@ -13,13 +13,13 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tracing::warn;
 
-/// Yields whenever the object `name` changed, was deleted, or may have changed while the watch was cut off; never ends.
-/// `what` it is, for the log.
+/// Yields when the object `name` was changed or deleted, or may have changed while the watch was
+/// disconnected. Never ends. `what` names the object in logs.
 pub(crate) fn changes<K>(api: Api<K>, name: &str, what: String) -> BoxStream<'static, ()>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    // By this selector, a right by resourceNames is enough.
+    // With this field selector, RBAC permissions with `resourceNames` are sufficient.
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let changes = watcher(api, config).default_backoff();
     let mut is_failing = false;
@@ -31,7 +31,7 @@ where
             }
             Ok(Event::Init | Event::InitApply(_)) => None,
             Err(error) => {
-                // Once, and not at each retry
+                // Log once, not at each retry.
                 if !is_failing {
                     warn!(error = crate::chain(&error), "watch of {what} failed; it is tried again");
                 }

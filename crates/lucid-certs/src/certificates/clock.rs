@@ -1,4 +1,4 @@
-//! The wall clock, and steps of it
+//! The wall clock and detection of clock steps.
 
 use std::{
     fmt,
@@ -9,14 +9,15 @@ use std::{
 /// Interval at which the wall clock is compared with the monotonic clock.
 const CHECK: Duration = Duration::from_secs(1);
 
-/// Difference between both clocks that counts as a step. Daemons that slew the clock stay below it within a minute.
+/// Difference between both clocks that counts as a step. Daemons that slew the clock stay below it within a
+/// minute.
 const STEP: Duration = Duration::from_secs(5);
 
-/// The wall clock; tests set another one.
+/// Wall clock, replaceable in tests.
 #[derive(Clone)]
 pub(super) struct Clock(Arc<dyn Fn() -> SystemTime + Send + Sync>);
 
-/// A moment on both clocks.
+/// An instant on both clocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     pub(super) wall: SystemTime,
@@ -34,8 +35,8 @@ impl Clock {
         Moment { wall: (self.0)(), monotonic: Instant::now() }
     }
 
-    /// Completes when the wall clock has moved against the monotonic clock `since` then: it was set, or the machine was
-    /// suspended. Returns the new moment.
+    /// Completes when the wall clock has stepped relative to the monotonic clock since `since`: the clock was
+    /// set, or the machine was suspended. Returns the new moment.
     pub(super) async fn stepped(&self, since: Moment) -> Moment {
         loop {
             let now = self.now();
@@ -76,11 +77,11 @@ mod tests {
         source::{CertificateSource, Live, Offer, SourceError, Trust},
     };
 
-    /// Less than the minute after which everything is looked at anyway.
+    /// Shorter than the regular reconcile interval of one minute.
     const PATIENCE: Duration = Duration::from_secs(20);
     const DAYS: i64 = 24 * 3600;
 
-    /// Issues a certificate each time, when it may.
+    /// Issues a new certificate on each call, once `may_issue` is true.
     struct Issuing {
         names: ServingNames,
         may_issue: watch::Receiver<bool>,

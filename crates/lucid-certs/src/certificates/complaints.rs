@@ -1,13 +1,13 @@
-//! Saying what is wrong once, and not at each look
+//! Deduplicates log messages about persistent problems.
 
 use std::collections::BTreeMap;
 
-/// What is wrong now, by whom it is about
+/// Last reported problem by subject.
 #[derive(Debug, Default)]
 pub(super) struct Complaints(BTreeMap<String, String>);
 
 impl Complaints {
-    /// Says it, unless it was the last thing said about `who`
+    /// Calls `say` unless `complaint` was the last one about `who`.
     pub(super) fn say(&mut self, who: &str, complaint: String, say: impl FnOnce(&str)) {
         if self.0.get(who) != Some(&complaint) {
             say(&complaint);
@@ -15,7 +15,7 @@ impl Complaints {
         }
     }
 
-    /// All is well again. Returns whether something was wrong
+    /// Clears the problem of `who`. Returns `true` if there was one.
     pub(super) fn withdraw(&mut self, who: &str) -> bool {
         self.0.remove(who).is_some()
     }

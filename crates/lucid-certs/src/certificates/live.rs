@@ -1,4 +1,4 @@
-//! What was seen in the targets over time
+//! History of observed target contents.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,35 +9,36 @@ use crate::{bundle::TrustBundle, fingerprint::Fingerprint, target::Reading};
 
 type Readings = BTreeMap<String, Option<Reading>>;
 
-/// How long what nobody asks for stays in the targets, where the source does not know what others serve under
+/// How long unrequested certificates stay in the targets if the source does not know which CAs are in use.
 const RETAIN: Duration = Duration::from_hours(24);
 
-/// Since when every target was seen to trust an authority. By the monotonic clock: one that is set must not end the wait
-/// for API servers early.
+/// Instants since which every target was observed to trust a CA. Uses the monotonic clock: setting the wall
+/// clock must not shorten the settle time.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TrustedSince(BTreeMap<Fingerprint, Instant>);
 
-/// Whom the callers of a target trust
+/// CAs that the callers of a target trust.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Trusted {
-    /// There are no callers.
+    /// The target has no callers.
     All,
-    /// Those that each of its slots holds
+    /// CAs that every slot holds.
     Only(BTreeSet<Fingerprint>),
 }
 
 impl TrustedSince {
-    /// Takes note of what the targets hold at `at`. `offered` counts even where there is no target that could hold it.
+    /// Records the targets' contents at `at`. `offered` counts even if no target can hold it.
     pub(super) fn observe(&mut self, readings: &Readings, offered: Option<&TrustBundle>, at: Instant) {
         self.note(&trusted(readings), offered.into_iter().flat_map(TrustBundle::fingerprints), at);
     }
 
-    /// For how long, at `at`; nothing as long as a target cannot be read. What `readings` show to be gone is not counted.
+    /// Returns how long each CA has been trusted at `at`. Empty while any target is unreadable; CAs missing
+    /// from `readings` are left out.
     pub(super) fn durations(&self, readings: &Readings, at: Instant) -> BTreeMap<Fingerprint, Duration> {
         self.lasting(&trusted(readings), at)
     }
 
-    /// [`observe`](Self::observe), of what was understood of the readings
+    /// As [`observe`](Self::observe), for parsed readings.
     pub(crate) fn note(
         &mut self,
         targets: &[Option<Trusted>],
@@ -52,7 +53,7 @@ impl TrustedSince {
             }
         }
 
-        // A target that could not be read is no reason to forget, only to wait.
+        // An unreadable target pauses tracking but does not reset it.
         let is_complete = targets.iter().all(Option::is_some);
         for authority in authorities {
             if !targets.iter().flatten().all(|target| target.trusts(&authority)) {
@@ -63,7 +64,7 @@ impl TrustedSince {
         }
     }
 
-    /// [`durations`](Self::durations), of what was understood of the readings
+    /// As [`durations`](Self::durations), for parsed readings.
     pub(crate) fn lasting(
         &self,
         targets: &[Option<Trusted>],
@@ -98,12 +99,13 @@ fn trusted(readings: &Readings) -> Vec<Option<Trusted>> {
     readings.values().map(|reading| reading.as_ref().map(Trusted::of)).collect()
 }
 
-/// What is in the targets without being asked for, and since when
+/// Unrequested certificates in the targets and when each was first observed.
 #[derive(Debug, Default)]
 pub(super) struct Retained(BTreeMap<Fingerprint, Instant>);
 
 impl Retained {
-    /// `bundle`, and what the targets hold besides that is neither expired nor there for too long
+    /// Returns `bundle` plus the unexpired certificates in the targets that have been there for less than
+    /// [`RETAIN`].
     pub(super) fn add_to(
         &mut self,
         bundle: &TrustBundle,

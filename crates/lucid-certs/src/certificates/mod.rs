@@ -1,4 +1,4 @@
-//! Serving what a source offers, in the order that loses no call
+//! The driver that serves a source's certificates and publishes their trust bundles.
 
 mod clock;
 mod complaints;
@@ -23,9 +23,10 @@ use crate::{
 
 /// Keeps a server supplied with a certificate that its callers accept.
 ///
-/// It asks a [`CertificateSource`] what to serve and what to trust, brings the trust to the
+/// The driver gets a certificate and a trust bundle from a [`CertificateSource`], writes the bundle to the
 /// [targets](Self::with_targets), reads it back, and only then swaps the certificate that the
-/// [resolver](Self::resolver) shows. The crate's [front page](crate) explains why in this order.
+/// [resolver](Self::resolver) serves. See the [crate documentation](crate#rotation-order) for the reasons for
+/// this order.
 ///
 /// ```no_run
 /// # #[cfg(feature = "files")]
@@ -38,7 +39,7 @@ use crate::{
 /// let tls = ServerTls::new(certificates.resolver()).build()?; // for tokio-rustls, or anything on rustls
 /// let ready = certificates.ready(); // for the readiness probe
 /// let source = Files::new("/tls/tls.crt", "/tls/tls.key");
-/// let mut terminate = signal(SignalKind::terminate())?; // asked to end, it writes nothing any more
+/// let mut terminate = signal(SignalKind::terminate())?; // stops all writes
 /// tokio::spawn(certificates.run(source, async move { drop(terminate.recv().await) }));
 /// # drop((tls, ready));
 /// # Ok(())
@@ -55,8 +56,10 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// For a server that is called by `names`. A certificate that lacks one of them is not taken; so where it comes
-    /// from elsewhere, name only what callers really use, such as `<service>.<namespace>.svc`.
+    /// Creates a driver for a server that is called by `names`.
+    ///
+    /// A certificate is rejected unless it is valid for `<service>.<namespace>.svc` of each Service and for each
+    /// added host. For externally issued certificates, list only the hosts that callers use.
     #[must_use]
     pub fn new(names: ServingNames) -> Self {
         Self {
@@ -70,37 +73,41 @@ impl Certificates {
         }
     }
 
-    /// Where callers look for what to trust. Without targets, somebody else sees to it, and nothing is checked.
+    /// Adds targets, the objects from which callers read the trust bundle. Without targets the bundle is
+    /// managed externally and is not checked.
     #[must_use]
     pub fn with_targets(mut self, targets: impl IntoIterator<Item = Arc<dyn TrustTarget>>) -> Self {
         self.targets.extend(targets);
         self
     }
 
-    /// How long every target must be seen to trust the issuer of a certificate before that is swapped in for another:
-    /// a minute, unless said otherwise. Use the [`Timing::settle`](crate::Timing::settle) of a self-managed source.
+    /// Sets how long every target must trust the issuer of a new certificate before that certificate replaces
+    /// the one in service (default 1 min). With a self-managed source, pass its
+    /// [`Timing::settle`](crate::Timing::settle).
     #[must_use]
     pub fn with_settle(self, settle: Duration) -> Self {
         Self { settle, ..self }
     }
 
-    /// Counts into these
+    /// Records metrics in `metrics`.
     #[must_use]
     pub fn with_metrics(self, metrics: Metrics) -> Self {
         Self { metrics, ..self }
     }
 
-    /// What to serve with. It has no certificate, and refuses handshakes, until the source had a
-    /// [first one](Self::first_certificate) to offer.
+    /// Returns the certificate resolver for the TLS configuration. It rejects handshakes until the source has
+    /// provided a [first certificate](Self::first_certificate).
     #[must_use]
     pub fn resolver(&self) -> Arc<ServingCertificateResolver> {
         Arc::clone(&self.resolver)
     }
 
-    /// Completes when the [resolver](Self::resolver) has its first certificate; never if [`run`](Self::run) ends before.
+    /// Completes when the [resolver](Self::resolver) has its first certificate, or never if
+    /// [`run`](Self::run) ends before.
     ///
-    /// A server that listens at once, and accepts connections only then, lets early clients wait for their handshake
-    /// instead of refusing it. Do not wait past the signal by which the process is asked to end.
+    /// A server that binds its port immediately but accepts connections only after this future completes
+    /// delays early clients instead of rejecting them. Stop waiting when the process receives its termination
+    /// signal.
     ///
     /// ```no_run
     /// # async fn start(certificates: &lucid_certs::Certificates, asked_to_end: impl Future<Output = ()>) {
@@ -119,18 +126,18 @@ impl Certificates {
         }
     }
 
-    /// Whether callers accept what is served: the certificate verifies for the names against what was read back from
-    /// every target.
+    /// Returns a receiver that is `true` while callers accept the serving certificate: it verifies for all
+    /// names against the bundle that was last read back from every target.
     ///
-    /// It is for the readiness probe, and says whether calls should come here. Failing to read the targets again is no
-    /// reason to send them elsewhere: callers have the bundle of before, and no other replica is better off. Liveness
-    /// has nothing to do with certificates: a restart mends none.
+    /// Use it for the readiness probe. A failure to re-read the targets does not end readiness: callers still
+    /// have the previous bundle, and other replicas are affected alike. Do not use it for the liveness probe,
+    /// because a restart does not fix certificates.
     ///
-    /// A certificate that is expired, or not valid yet, is not accepted. When the system clock is set, this is noticed
-    /// within about a second, and the source is asked for another certificate.
+    /// An expired or not yet valid certificate is not accepted. If the system clock is set, readiness is
+    /// updated within about a second and the driver gets a new certificate from the source.
     ///
-    /// A source that is wrong at start is no error of [`run`](Self::run): a Secret may be mounted, or issued, later. The
-    /// log says what is missing. A program that had rather end than wait for long can say so:
+    /// A source that fails at start does not end [`run`](Self::run), because a Secret may be mounted or
+    /// issued later; the log names the missing object. A program that prefers to exit can use a timeout:
     ///
     /// ```no_run
     /// # #[cfg(feature = "files")]
@@ -151,16 +158,17 @@ impl Certificates {
         self.ready.subscribe()
     }
 
-    /// Keeps everything in force until `shutdown` completes. Failures are logged, counted and tried again; what was
-    /// served stays served meanwhile.
+    /// Runs the driver until `shutdown` completes. Failures are logged, counted and retried; the certificate
+    /// in service stays in service.
     ///
-    /// Pass the signal by which the process is asked to end, and not the end of its serving: an uninstallation deletes
-    /// the targets while processes terminate, and nobody must make them again. When `shutdown` completes, no further
-    /// write begins, and [`ready`](Self::ready) has no sender any more. Each step is safe to be the last.
+    /// Pass the termination signal as `shutdown`, not the end of serving: during an uninstallation the
+    /// targets are deleted while processes terminate, and the driver must not write to them again. After
+    /// `shutdown` completes, no further write starts and the sender of [`ready`](Self::ready) is dropped.
+    /// Stopping is safe after each step.
     pub async fn run(self, source: impl CertificateSource, shutdown: impl Future<Output = ()>) {
         let mut run = Run::new(self, source);
         tokio::select! {
-            // In this order, or a write might begin when both are ready.
+            // Polls `shutdown` first so that no write starts when both are ready.
             biased;
             () = shutdown => {}
             () = run.forever() => {}

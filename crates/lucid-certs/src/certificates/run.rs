@@ -1,4 +1,4 @@
-//! The work of [`Certificates`]: one look after another
+//! The reconcile loop of [`Certificates`].
 
 use std::{
     collections::BTreeMap,
@@ -29,43 +29,43 @@ use crate::{
     target::{Contention, Reading, TargetError, TrustTarget},
 };
 
-/// How long an API server may take to answer about one target
+/// Timeout of a request about one target.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a source may take to say what it has to offer: what it asked may never answer
+/// Timeout of [`CertificateSource::offer`].
 const OFFER_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often it is looked at everything when nothing happens; what is due is then decided by the wall clock
+/// Reconcile interval while nothing changes; due times are then evaluated by the wall clock.
 const INTERVAL: Duration = Duration::from_mins(1);
 
-/// Between two looks, however much happens
+/// Minimum pause between two rounds.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
 
-/// Pauses after failures
+/// Backoff after failures.
 const RETRY: std::ops::RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(30);
 
-/// How long a replica that starts waits until it calls itself ready, when it has brought the trust in its certificate
-/// to the targets itself: API servers get to hear of it. There is nothing that could be lost by waiting.
+/// Delay before a starting replica becomes ready if it had to publish the bundle itself: API servers need
+/// time to observe it. No target held a bundle before, so waiting fails no calls.
 const FIRST_SETTLE: Duration = Duration::from_secs(2);
 
-/// The same, where callers trusted somebody else before: others may be called meanwhile. Shorter than a rotation takes, because
-/// there may be no others.
+/// As [`FIRST_SETTLE`], if callers already trusted some CA. Calls may go to other replicas meanwhile. Shorter
+/// than the settle time of a rotation, because there may be no other replicas.
 const SETTLE_AMID_OTHERS: Duration = Duration::from_secs(10);
 
-/// How often the log says that all is well
+/// Interval of the log message that confirms normal operation.
 const HEARTBEAT: Duration = Duration::from_hours(24);
 
 struct Target {
     target: Arc<dyn TrustTarget>,
     metrics: TargetMetrics,
     contention: Contention,
-    /// What it was last seen to hold of what was wanted
+    /// The wanted bundle that the target was last seen to hold.
     held: Option<TrustBundle>,
-    /// How many writes in a row somebody else was ahead of
+    /// Number of consecutive write conflicts.
     conflicts: u32,
 }
 
-/// So many are no coincidence.
+/// Number of consecutive conflicts at which a warning is logged.
 const MANY_CONFLICTS: u32 = 8;
 
 pub(super) struct Run<S> {
@@ -75,17 +75,18 @@ pub(super) struct Run<S> {
     targets: Vec<Target>,
     changes: BoxStream<'static, ()>,
     readings: BTreeMap<String, Option<Reading>>,
-    /// What each target held when it could be read: callers have that, also while it cannot be read again
+    /// Last successful reading of each target. Callers still have that bundle while the target cannot be
+    /// read.
     known: BTreeMap<String, Option<Reading>>,
     trusted_since: TrustedSince,
     retained: Retained,
     serving: Option<ServingCertificate>,
-    /// What the source last said, for as long as it has nothing better to say
+    /// Last offer of the source, kept until it makes a new one.
     offer: Option<Offer>,
-    /// Whether callers were seen to accept what is served, long enough to count
+    /// `true` once callers were observed to accept the certificate for the settle time.
     proven: bool,
-    /// Whether callers trusted somebody when this replica had its first certificate: then others may be called
-    /// meanwhile, and there is no hurry
+    /// `true` if some target held a bundle when this replica got its first certificate: other replicas may be
+    /// serving.
     was_trusting: bool,
     complaints: Complaints,
     failures: u32,
@@ -96,7 +97,7 @@ pub(super) struct Run<S> {
 impl<S: CertificateSource> Run<S> {
     pub(super) fn new(certificates: Certificates, source: S) -> Self {
         let changes = certificates.targets.iter().map(|target| target.changes());
-        // Without targets there is no change, and no end either.
+        // `pending` keeps the stream alive, also without targets.
         let targets = certificates.targets.iter().map(|target| Target {
             target: Arc::clone(target),
             metrics: certificates.metrics.target(target.name()),
@@ -138,21 +139,22 @@ impl<S: CertificateSource> Run<S> {
                 Some(()) = self.changes.next() => {}
                 now = self.clock.stepped(begin) => {
                     info!("the system clock was set");
-                    // Before the next look, which may take long.
+                    // Update readiness before the next round, which may take long.
                     self.judge(now.wall);
                 }
             }
-            // Many changes at once are one.
+            // Coalesce queued changes.
             tokio::time::sleep_until(earliest).await;
             while self.changes.next().now_or_never().flatten().is_some() {}
         }
     }
 
-    /// Looks at everything and does what is due. Returns when to look again.
+    /// Runs one reconcile round. Returns when the next one is due.
     async fn round(&mut self, now: SystemTime) -> Duration {
-        // Before the source is asked: what it reads of its own is then not older than this.
+        // Read the targets before calling the source: shared state that the source reads is then at least as
+        // recent as the readings.
         let before = self.read().await;
-        // What was taken away since, and what we now put back, API servers have to hear of again.
+        // If a CA was removed and is now restored, its settle time restarts.
         let offered = self.offer.as_ref().and_then(|offer| offer.trust.bundle());
         self.trusted_since.observe(&before, offered, Instant::now());
         let trusted_for = self.trusted_since.durations(&before, Instant::now());
@@ -171,7 +173,7 @@ impl<S: CertificateSource> Run<S> {
         let wanted = match &offer.trust {
             Trust::Elsewhere => None,
             Trust::AtLeast(bundle) => Some(self.retained.add_to(bundle, &before, Instant::now(), now)),
-            // The source is who knows what others serve under, and it did not say.
+            // The set of CAs in use is known to the source only, and it failed.
             Trust::Exactly(_) if !is_fresh => None,
             Trust::Exactly(bundle) => Some(bundle.clone()),
         };
@@ -252,7 +254,7 @@ impl<S: CertificateSource> Run<S> {
         Some(offer)
     }
 
-    /// Writes `wanted` to the targets that do not hold it. Returns what they hold then, and when to try again.
+    /// Writes `wanted` to the targets that do not hold it. Returns the new readings and when to retry.
     async fn publish(
         &mut self,
         wanted: &TrustBundle,
@@ -268,7 +270,7 @@ impl<S: CertificateSource> Run<S> {
                 *held = Some(wanted.clone());
                 continue;
             }
-            // It held what is wanted, and somebody changed it: the first time it is put back at once.
+            // Drift: the target held `wanted` before. The first repair is immediate.
             let is_healing = held.as_ref() == Some(wanted);
             let pause = if is_healing { contention.heal_after(Instant::now()) } else { Duration::ZERO };
             if !pause.is_zero() {
@@ -293,9 +295,10 @@ impl<S: CertificateSource> Run<S> {
                         let authorities: Vec<_> = wanted.fingerprints().map(|it| it.to_string()).collect();
                         info!(target = name, ?authorities, "trust bundle published");
                     }
-                    // Who changes what is written while it is written must not be met with a loop either.
+                    // A target that is overwritten during the write must not cause a write loop either.
                     let is_contended = is_healing || !written.holds(wanted);
-                    // What is wrong besides the bundle is somebody else's wish, such as of a replica with other settings.
+                    // Differences besides the bundle are not reported: replicas with different settings may
+                    // cause them.
                     if is_contended && contention.note_healed(Instant::now()) && is_drift {
                         warn!(target = name, "somebody else keeps changing it; it is put back once a minute");
                         timeout(PATIENCE, target.report_contention(reading)).await.ok();
@@ -304,7 +307,7 @@ impl<S: CertificateSource> Run<S> {
                 Err(TargetError::Changed { .. }) => {
                     debug!(target = name, "somebody else wrote at the same time");
                     metrics.publication(Publication::Conflict);
-                    // What was read stays what is known, until it is read again.
+                    // Keep the last reading until the next read.
                     wait = wait.min(MIN_PAUSE * 2u32.saturating_pow((*conflicts).min(10)));
                     *conflicts = conflicts.saturating_add(1);
                     if *conflicts == MANY_CONFLICTS {
@@ -324,7 +327,7 @@ impl<S: CertificateSource> Run<S> {
         (readings, wait)
     }
 
-    /// Puts `candidate` into service if it is time. Returns when to look again.
+    /// Puts `candidate` into service if it is time. Returns when to check again.
     fn swap(
         &mut self,
         candidate: &ServingCertificate,
@@ -365,7 +368,7 @@ impl<S: CertificateSource> Run<S> {
         }
     }
 
-    /// Says whether callers accept what is served. Returns when that may change by time alone.
+    /// Updates readiness. Returns when readiness may change by time alone.
     fn judge(&mut self, now: SystemTime) -> Duration {
         let mut wait = INTERVAL;
         for (name, reading) in &self.readings {
@@ -410,7 +413,7 @@ impl<S: CertificateSource> Run<S> {
         wait
     }
 
-    /// What came of looking at a target; what is wrong is said once and not at each look.
+    /// Unwraps the result of a target operation. Logs an error once, not in every round.
     fn note(&mut self, name: &str, outcome: Result<Reading, TargetError>) -> Option<Reading> {
         match outcome {
             Ok(reading) => {
@@ -446,7 +449,7 @@ impl<S: CertificateSource> Run<S> {
         (*RETRY.start() * 2u32.saturating_pow(self.failures.min(8) - 1)).min(*RETRY.end())
     }
 
-    /// Once a day, that all is well.
+    /// Logs a daily message that certificates were checked.
     fn beat(&mut self, now: SystemTime) {
         let since = self.heartbeat.map(|last| now.duration_since(last).unwrap_or(HEARTBEAT));
         if since.is_some_and(|since| since < HEARTBEAT) {

@@ -1,4 +1,4 @@
-//! Whether it is time to serve another certificate, as a function of what was seen
+//! Decides when to swap the serving certificate. Pure functions of the observed state.
 
 use std::{
     collections::BTreeMap,
@@ -9,31 +9,32 @@ use crate::{fingerprint::Fingerprint, names::ServingNames, serving::ServingCerti
 
 type Readings = BTreeMap<String, Option<Reading>>;
 
-/// What to do with a certificate that is offered
+/// Decision about an offered certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Swap {
-    /// It is served already.
+    /// The certificate is already in service.
     None,
-    /// Serve it.
+    /// Serve it now.
     Now,
-    /// Not yet; look again then.
+    /// Check again after the duration.
     Wait(Duration),
 }
 
-/// What is known of the certificate that is offered in place of another
+/// Observed state of an offered certificate and of the certificate in service.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Candidate {
-    /// Whether callers of all targets accept it
+    /// `true` if the callers of all targets accept the offered certificate.
     pub(crate) is_accepted: bool,
-    /// How long until every target has trusted its issuer for long enough, if it does
+    /// Time until every target has trusted its issuer for the settle time; `None` if some target does not
+    /// trust it.
     pub(crate) settled_in: Option<Duration>,
-    /// Whether callers of some target are known to refuse the one in service
+    /// `true` if the callers of some target are known to reject the certificate in service.
     pub(crate) is_other_rejected: bool,
-    /// Whether the one in service is expired
+    /// `true` if the certificate in service has expired.
     pub(crate) is_other_over: bool,
 }
 
-/// How soon it is looked again when nobody can say when callers will accept a certificate
+/// Retry interval if it is unknown when callers will accept a certificate.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 impl Swap {
@@ -60,8 +61,8 @@ impl Swap {
         })
     }
 
-    /// A certificate takes the place of another when every target has trusted its issuer for long enough. When callers
-    /// do not accept what is served, there is nothing to wait for.
+    /// Decides by the state of both certificates. Swaps immediately if the certificate in service has expired, or
+    /// if callers reject it and accept the candidate; otherwise after the settle time of the candidate's issuer.
     pub(crate) fn of(candidate: Candidate) -> Self {
         if candidate.is_other_over {
             return Self::Now;
@@ -80,7 +81,8 @@ impl Swap {
     }
 }
 
-/// Whether callers that use any target accept this certificate, as far as all targets are known
+/// Returns `true` if the callers of all targets accept the certificate. An unreadable target counts as a
+/// rejection.
 pub(super) fn accepted(
     certificate: &ServingCertificate,
     readings: &Readings,
@@ -90,7 +92,8 @@ pub(super) fn accepted(
     refusal(certificate, readings, names, now).is_none()
 }
 
-/// Why callers that use some target refuse this certificate, or may refuse it because nobody knows
+/// Returns why the callers of some target reject the certificate or, for an unreadable target, might reject
+/// it.
 pub(super) fn refusal(
     certificate: &ServingCertificate,
     readings: &Readings,
@@ -107,7 +110,7 @@ pub(super) fn refusal(
     })
 }
 
-/// Whether callers that use some target are known to refuse it
+/// Returns `true` if the callers of some target are known to reject the certificate.
 fn rejected(
     certificate: &ServingCertificate,
     readings: &Readings,
@@ -118,7 +121,8 @@ fn rejected(
         || readings.values().flatten().any(|reading| !reading.accepts(certificate, names, now))
 }
 
-/// How long until every target has trusted an issuer of the certificate for `settle`; `None` when none is trusted
+/// Returns the time until every target has trusted an issuer of the certificate for `settle`; `None` if no
+/// issuer is trusted.
 pub(super) fn settled_in(
     certificate: &ServingCertificate,
     readings: &Readings,
@@ -128,7 +132,7 @@ pub(super) fn settled_in(
 ) -> Option<Duration> {
     let bundles = readings.values().flatten().filter_map(Reading::bundle);
     let Some(live) = bundles.reduce(|all, bundle| all.merge(&bundle)) else {
-        // Nobody is called through any target.
+        // No target holds a bundle, so no caller uses one.
         return Some(Duration::ZERO);
     };
     let issues = |fingerprint: &Fingerprint| {

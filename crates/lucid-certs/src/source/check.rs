@@ -1,4 +1,4 @@
-//! Whether a certificate that was made elsewhere is good for us
+//! Checks of externally issued certificates.
 
 use std::{fmt::Display, time::SystemTime};
 
@@ -13,11 +13,11 @@ use crate::{
     validity,
 };
 
-/// Checks what an API server will check: that the certificate is valid at `now`, is for each name under
-/// which API servers call, and is trusted by `bundle`, if there is one to ask.
+/// Checks a certificate as an API server does: it is valid at `now`, valid for each name by which API servers
+/// call, and trusted by `bundle` if there is one.
 ///
-/// Of a Service only `<service>.<namespace>.svc` is asked for. Those who make certificates for webhooks agree
-/// on no other name: OpenShift adds `.svc.cluster.local`, OLM adds `<service>.<namespace>`.
+/// For a Service, only `<service>.<namespace>.svc` is required. It is the only name on which certificate
+/// issuers agree: OpenShift adds `.svc.cluster.local`, OLM adds `<service>.<namespace>`.
 pub(crate) fn check(
     certificate: &ServingCertificate,
     names: &ServingNames,
@@ -30,7 +30,7 @@ pub(crate) fn check(
 }
 
 fn check_validity(certificate: &ServingCertificate, now: SystemTime) -> Result<(), SourceError> {
-    // Without the time of now: what does not change is said once.
+    // Messages omit the current time so that repeated problems are logged once.
     let (fingerprint, validity) = (certificate.fingerprint(), certificate.validity());
     if validity.is_over(now) {
         let problem = format!("certificate {fingerprint} is expired: it was valid from {validity}");
@@ -57,7 +57,7 @@ fn check_names(certificate: &ServingCertificate, names: &ServingNames) -> Result
     Err(SourceError::new(Reason::WrongName, problem))
 }
 
-/// Whether a chain leads from the certificate to the bundle
+/// Checks that the certificate chains to a CA of the bundle.
 pub(super) fn check_trust(
     certificate: &ServingCertificate,
     bundle: &TrustBundle,
@@ -69,7 +69,7 @@ pub(super) fn check_trust(
     })
 }
 
-/// As many as a message has room for
+/// Formats at most ten items.
 fn some_of(all: impl IntoIterator<Item = impl Display>) -> String {
     let mut all = all.into_iter();
     let shown: Vec<_> = all.by_ref().take(10).map(|one| one.to_string()).collect();
@@ -110,13 +110,13 @@ mod tests {
         ServingNames::for_services("lucid-system", &["lucid-operator"]).unwrap()
     }
 
-    /// A moment in whole seconds, as certificates know them
+    /// Current time in whole seconds, the resolution of certificates.
     fn now() -> SystemTime {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
         SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs())
     }
 
-    /// Signed by its own key, for these names
+    /// Creates a self-signed certificate for `names`.
     fn self_signed(names: &[&str], shape: impl FnOnce(&mut CertificateParams)) -> ServingCertificate {
         let key = KeyPair::generate().unwrap();
         let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();

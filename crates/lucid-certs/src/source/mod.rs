@@ -1,4 +1,4 @@
-//! Where a serving certificate comes from
+//! Sources of serving certificates.
 
 mod check;
 #[cfg(feature = "files")]
@@ -30,94 +30,100 @@ pub use files::{BundleFile, Files, Watching};
 #[cfg(feature = "kube")]
 pub use secret::SecretSource;
 
-/// Where serving certificates come from, and what vouches for them.
+/// A source of serving certificates and of the bundle that vouches for them.
 ///
-/// [`Certificates`](crate::Certificates) asks for an [`Offer`], brings its trust bundle to the targets, and
-/// puts its certificate into service when callers accept it. A source that has nothing good to offer says
-/// why; what was served stays served meanwhile.
+/// [`Certificates`](crate::Certificates) requests an [`Offer`], publishes its trust bundle to the targets and
+/// serves its certificate once callers accept it. If a source returns an error, the certificate in service
+/// stays in service.
 pub trait CertificateSource: Send {
-    /// In logs and as a metric's label, such as `files`
+    /// Name in logs and metric labels, such as `files`.
     fn name(&self) -> &'static str;
 
-    /// What to trust and what to serve at `now`. It is asked at start, when [`changed`](Self::changed)
-    /// completes, when a target changed, and at least each minute by the wall clock, so it must be cheap when
-    /// nothing changed. `live` was read from the targets before the call: a source that reads shared state
-    /// in here knows that the state is not older than the readings.
+    /// Returns the certificate to serve and the bundle to trust at `now`.
+    ///
+    /// Called at start, when [`changed`](Self::changed) completes, when a target changes, and at least once a
+    /// minute by the wall clock, so it must be cheap while nothing changes. `live` was read from the targets
+    /// before the call: shared state that this method reads is at least as recent as the readings.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no usable certificate.
     fn offer(
         &mut self,
         live: &Live,
         now: SystemTime,
     ) -> impl Future<Output = Result<Offer, SourceError>> + Send;
 
-    /// Completes when [`offer`](Self::offer) may have another answer. Dropping the future before loses nothing.
+    /// Completes when [`offer`](Self::offer) may return something new. Must be cancel safe.
     fn changed(&mut self) -> impl Future<Output = ()> + Send;
 }
 
-/// What a source has to offer
+/// A certificate and its trust bundle, as provided by a source.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Offer {
-    /// The certificate to serve as soon as callers accept it; `None` when there is none but what is served
+    /// Certificate to serve once callers accept it, or `None` to keep the one in service.
     pub certificate: Option<ServingCertificate>,
-    /// What is to be trusted
+    /// Trust bundle to publish, if any.
     pub trust: Trust,
-    /// When to ask again, if that is sooner than in a minute
+    /// Time until the next call of [`CertificateSource::offer`], if sooner than the regular minute.
     pub ask_again: Option<Duration>,
-    /// Where the source's authorities stand, if it has any of its own
+    /// Rotation state, for sources with CAs of their own.
     pub rotation: Option<Rotation>,
-    /// What is wrong although there is an offer
+    /// Problem to report although there is an offer.
     pub problem: Option<SourceError>,
 }
 
 impl Offer {
-    /// A certificate, and what to do about the trust in it
+    /// Creates an offer of `certificate`.
     #[must_use]
     pub fn new(certificate: ServingCertificate, trust: Trust) -> Self {
         Self { certificate: Some(certificate), ..Self::trust_only(trust) }
     }
 
-    /// What is to be trusted, where there is no certificate but the one in service
+    /// Creates an offer that keeps the certificate in service.
     #[must_use]
     pub fn trust_only(trust: Trust) -> Self {
         Self { certificate: None, trust, ask_again: None, rotation: None, problem: None }
     }
 }
 
-/// Where the authorities of a source stand, for metrics
+/// Rotation state of a source's CAs, for metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Rotation {
-    /// What is being done
+    /// Current phase.
     pub phase: Phase,
-    /// Of the authority that signs
+    /// Validity of the signing CA.
     pub ca: Validity,
-    /// Of the one that will sign
+    /// Validity of the CA that will sign next.
     pub next: Option<Validity>,
 }
 
 impl Rotation {
-    /// The authority that signs is valid for so long; see [`next`](Self::next) for the one that will.
+    /// Creates a rotation state with the validity of the signing CA. Set [`next`](Self::next) for the CA that
+    /// follows it.
     #[must_use]
     pub fn new(phase: Phase, ca: Validity) -> Self {
         Self { phase, ca, next: None }
     }
 }
 
-/// What the targets are to hold
+/// Trust bundle that the targets have to hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trust {
-    /// Somebody else brings the bundle there, such as cert-manager's cainjector: it is only read
+    /// The bundle is managed externally, for example by cert-manager's cainjector. Targets are only read.
     Elsewhere,
-    /// At least this; what is there besides stays until it is expired or a day has passed, because others may
-    /// still serve under it
+    /// At least this bundle. Other certificates in the targets stay until they expire or a day has passed,
+    /// because other replicas may still serve under them.
     AtLeast(TrustBundle),
-    /// Exactly this: the source knows all authorities that anybody may serve under
+    /// Exactly this bundle: the source knows all CAs that may be in use.
     Exactly(TrustBundle),
 }
 
 impl Trust {
-    /// What the source itself vouches for
+    /// Returns the bundle that the source itself provides.
     #[must_use]
     pub fn bundle(&self) -> Option<&TrustBundle> {
         match self {
@@ -127,44 +133,44 @@ impl Trust {
     }
 }
 
-/// Why a source has nothing to offer, or why its offer is not taken
+/// Reason why a source has no offer, or why its offer is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
 #[snafu(visibility(pub(crate)), display("{problem}"))]
 #[non_exhaustive]
 pub struct SourceError {
-    /// The kind of the problem, which is also a metric's label
+    /// Kind of problem, also used as a metric label.
     pub reason: Reason,
-    /// Which object or file, what was found, and what is accepted
+    /// Object or file concerned, problem found, and accepted input.
     pub problem: String,
 }
 
 impl SourceError {
-    /// A problem in one line
+    /// Creates an error from a one-line problem.
     #[must_use]
     pub fn new(reason: Reason, problem: impl fmt::Display) -> Self {
         Self { reason, problem: problem.to_string() }
     }
 }
 
-/// Kinds of problems with a certificate that comes from elsewhere
+/// Kinds of problems with an externally issued certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Reason {
-    /// A file or object is not there
+    /// A file or object does not exist.
     Missing,
-    /// It cannot be read
+    /// A file or object cannot be read.
     Unreadable,
-    /// It is not what it should be: no PEM, cut off, no certificate, no key, several keys
+    /// The content is malformed: not PEM, truncated, or without exactly one key and at least one certificate.
     Malformed,
-    /// The key is that of another certificate
+    /// The private key does not match the certificate.
     Mismatch,
-    /// It is expired
+    /// The certificate has expired.
     Expired,
-    /// It is not valid yet
+    /// The certificate is not valid yet.
     NotYetValid,
-    /// It is not for a name under which the server is called
+    /// The certificate is not valid for a name by which the server is called.
     WrongName,
-    /// It is not trusted by the bundle that came with it
+    /// The certificate is not trusted by the accompanying bundle.
     Untrusted,
 }
 
@@ -180,8 +186,8 @@ impl Reason {
         Self::Untrusted,
     ];
 
-    /// The metric's label: `missing`, `unreadable`, `malformed`, `mismatch`, `expired`, `not_yet_valid`,
-    /// `wrong_name`, `untrusted`
+    /// Returns the metric label: `missing`, `unreadable`, `malformed`, `mismatch`, `expired`,
+    /// `not_yet_valid`, `wrong_name` or `untrusted`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -197,14 +203,14 @@ impl Reason {
     }
 }
 
-/// What callers trust, as it was just read back from the targets
+/// Trust that was just read back from the targets.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Live {
-    /// What each target holds, by its name. One that could not be read is `None`.
+    /// Reading of each target by name, or `None` if the target could not be read.
     pub targets: BTreeMap<String, Option<Reading>>,
-    /// For how long every target was seen to trust an authority, without interruption
+    /// Uninterrupted time for which every target was observed to trust each CA.
     pub trusted_for: BTreeMap<Fingerprint, Duration>,
-    /// The certificate in service
+    /// Certificate in service.
     pub serving: Option<ServingCertificate>,
 }

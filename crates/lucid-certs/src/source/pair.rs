@@ -1,4 +1,4 @@
-//! A certificate, its key and its bundle as somebody else left them
+//! Validation of an externally managed certificate, key and bundle.
 
 use std::time::SystemTime;
 
@@ -8,13 +8,13 @@ use crate::{
     serving::{PairError, ServingCertificate},
 };
 
-/// Some text, and where it stands, as problems name it
+/// Content and its location, as named in errors.
 pub(super) struct Text<'a> {
     pub(super) place: String,
     pub(super) bytes: &'a [u8],
 }
 
-/// What was found, and is good as far as can be told without a clock
+/// Validated content; its validity period is not checked yet.
 #[derive(Clone)]
 pub(super) struct Found {
     certificate: ServingCertificate,
@@ -24,7 +24,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// A bundle that is to be published must be there; any other may be missing.
+    /// Decodes and checks the content. A missing bundle is an error only if it has to be published.
     pub(super) fn decode(
         certificate: Text<'_>,
         key: Text<'_>,
@@ -49,15 +49,15 @@ impl Found {
         Ok(Self { certificate: decoded, place: certificate.place, ca, publishes })
     }
 
-    /// The offer, if the bundle vouches for the certificate at `now`
+    /// Returns the offer, if the bundle verifies the certificate at `now`.
     pub(super) fn offer(&self, now: SystemTime) -> Result<Offer, SourceError> {
         let Self { certificate, place, ca, publishes } = self;
         let offer = |trust| Ok(Offer::new(certificate.clone(), trust));
         match ca {
             None => offer(Trust::Elsewhere),
-            // Who takes the offer checks it against what is to be published.
+            // The driver verifies the certificate against the published bundle.
             Some((_, bundle)) if *publishes => offer(Trust::AtLeast(bundle.clone())),
-            // Outside its validity, that is what there is to say about it, and who takes the offer does.
+            // The driver rejects a certificate outside its validity period with a more specific error.
             Some(_) if !certificate.validity().contains(now) => offer(Trust::Elsewhere),
             Some((ca, bundle)) => {
                 check_trust(certificate, bundle, now).map_err(|error| {
@@ -72,7 +72,7 @@ impl Found {
     }
 }
 
-/// A bundle, from a text of its own
+/// Parses a bundle.
 pub(super) fn bundle(text: &Text<'_>) -> Result<TrustBundle, SourceError> {
     refuse_empty(text)?;
     TrustBundle::from_pem(text.bytes).map_err(|error| {

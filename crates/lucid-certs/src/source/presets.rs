@@ -1,4 +1,4 @@
-//! Where others put the certificates they make
+//! Presets for common certificate issuers.
 
 #[cfg(feature = "files")]
 mod files {
@@ -7,20 +7,20 @@ mod files {
     use crate::source::Files;
 
     impl Files {
-        /// `tls.crt`, `tls.key` and, if it is there, `ca.crt`: a mounted Secret of type `kubernetes.io/tls`, or
-        /// files that openssl made.
+        /// Reads `tls.crt`, `tls.key` and, if present, `ca.crt` from `directory`: a mounted Secret of type
+        /// `kubernetes.io/tls` or files created with openssl.
         #[must_use]
         pub fn in_directory(directory: impl AsRef<Path>) -> Self {
             let directory = directory.as_ref();
             Self::new(directory.join("tls.crt"), directory.join("tls.key")).with_ca(directory.join("ca.crt"))
         }
 
-        /// The Secret of a [Certificate of cert-manager][spec], mounted at `directory`. Its `ca.crt` is the authority that
-        /// issued the certificate.
+        /// Reads the Secret of a [cert-manager Certificate][spec], mounted at `directory`. Its `ca.crt` is
+        /// the issuing CA.
         ///
-        /// The targets get the bundle from [cainjector], by the annotation `cert-manager.io/inject-ca-from`; or from
-        /// here, [`with_publishing`](Self::with_publishing). Issuers that do not know their authority leave
-        /// `ca.crt` out, such as ACME's.
+        /// The bundle is published either by [cainjector] (annotation `cert-manager.io/inject-ca-from`) or by
+        /// this crate with [`with_publishing`](Self::with_publishing). Issuers that do not know their CA,
+        /// such as ACME, omit `ca.crt`.
         ///
         /// [spec]: https://cert-manager.io/docs/usage/certificate/
         /// [cainjector]: https://cert-manager.io/docs/concepts/ca-injector/
@@ -29,12 +29,13 @@ mod files {
             Self::in_directory(directory)
         }
 
-        /// The Secret that [OpenShift's service CA][docs] makes for a Service with the annotation
+        /// Reads the Secret that [OpenShift's service CA][docs] creates for a Service with the annotation
         /// `service.beta.openshift.io/serving-cert-secret-name`, mounted at `directory`.
         ///
-        /// There is no bundle in it: OpenShift writes that into every target with the annotation
-        /// `service.beta.openshift.io/inject-cabundle: "true"`. The certificate is for `<service>.<namespace>.svc` and
-        /// the same with `.cluster.local`, of the one Service; the file has the authority behind it.
+        /// The Secret contains no bundle: OpenShift injects it into targets with the annotation
+        /// `service.beta.openshift.io/inject-cabundle: "true"`. The certificate is valid for
+        /// `<service>.<namespace>.svc` and `<service>.<namespace>.svc.cluster.local` of one Service.
+        /// `tls.crt` also contains the issuing CA.
         ///
         /// [docs]: https://docs.openshift.com/container-platform/latest/security/certificates/service-serving-certificate.html
         #[must_use]
@@ -43,11 +44,12 @@ mod files {
             Self::new(directory.join("tls.crt"), directory.join("tls.key"))
         }
 
-        /// What the Operator Lifecycle Manager mounts into each container of a deployment with
-        /// [webhooks][docs]: `tls.crt` and `tls.key` in `/tmp/k8s-webhook-server/serving-certs`.
+        /// Reads the certificate that the Operator Lifecycle Manager mounts into each container of a
+        /// deployment with [webhooks][docs]: `tls.crt` and `tls.key` in
+        /// `/tmp/k8s-webhook-server/serving-certs`.
         ///
-        /// OLM writes the bundle to the targets. The certificate is for `<deployment>-service.<namespace>` and the same
-        /// with `.svc`; its key is ECDSA P-256 in SEC1.
+        /// OLM publishes the bundle. The certificate is valid for `<deployment>-service.<namespace>` and
+        /// `<deployment>-service.<namespace>.svc`; its key is ECDSA P-256 in SEC1 format.
         ///
         /// [docs]: https://olm.operatorframework.io/docs/advanced-tasks/adding-admission-and-conversion-webhooks/
         #[must_use]
@@ -55,8 +57,8 @@ mod files {
             Self::openshift_service_ca("/tmp/k8s-webhook-server/serving-certs")
         }
 
-        /// The same as [`olm`](Self::olm), in the older place that OLM mounts besides:
-        /// `apiserver.crt` and `apiserver.key` in `/apiserver.local.config/certificates`.
+        /// Like [`olm`](Self::olm), with OLM's older location: `apiserver.crt` and `apiserver.key` in
+        /// `/apiserver.local.config/certificates`.
         #[must_use]
         pub fn olm_api_server() -> Self {
             let directory = Path::new("/apiserver.local.config/certificates");
@@ -107,11 +109,11 @@ mod secret {
     use crate::source::SecretSource;
 
     impl SecretSource {
-        /// The Secret of a [Certificate of cert-manager][spec], with the authority that issued it in `ca.crt`.
+        /// Reads the Secret of a [cert-manager Certificate][spec]. Its `ca.crt` is the issuing CA.
         ///
-        /// The targets get the bundle from [cainjector], by the annotation `cert-manager.io/inject-ca-from`; or from
-        /// here, [`with_publishing`](Self::with_publishing). Issuers that do not know their authority leave
-        /// `ca.crt` out or empty, such as ACME's.
+        /// The bundle is published either by [cainjector] (annotation `cert-manager.io/inject-ca-from`) or by
+        /// this crate with [`with_publishing`](Self::with_publishing). Issuers that do not know their CA,
+        /// such as ACME, leave `ca.crt` empty or omit it.
         ///
         /// [spec]: https://cert-manager.io/docs/usage/certificate/
         /// [cainjector]: https://cert-manager.io/docs/concepts/ca-injector/
@@ -120,12 +122,13 @@ mod secret {
             Self::new(client, namespace, name).with_ca("ca.crt")
         }
 
-        /// The Secret that [OpenShift's service CA][docs] makes for a Service with the annotation
+        /// Reads the Secret that [OpenShift's service CA][docs] creates for a Service with the annotation
         /// `service.beta.openshift.io/serving-cert-secret-name`.
         ///
-        /// There is no bundle in it: OpenShift writes that into every target with the annotation
-        /// `service.beta.openshift.io/inject-cabundle: "true"`. The certificate is for `<service>.<namespace>.svc` and
-        /// the same with `.cluster.local`, of the one Service; `tls.crt` has the authority behind it.
+        /// The Secret contains no bundle: OpenShift injects it into targets with the annotation
+        /// `service.beta.openshift.io/inject-cabundle: "true"`. The certificate is valid for
+        /// `<service>.<namespace>.svc` and `<service>.<namespace>.svc.cluster.local` of one Service.
+        /// `tls.crt` also contains the issuing CA.
         ///
         /// [docs]: https://docs.openshift.com/container-platform/latest/security/certificates/service-serving-certificate.html
         #[must_use]

@@ -1,4 +1,4 @@
-//! A certificate that others keep in a Secret, without a volume
+//! A certificate in a Secret that is watched through the API server.
 
 use std::{
     collections::BTreeMap,
@@ -25,21 +25,24 @@ use super::{
     pair::{Found, Text},
 };
 
-/// How long the first answer of the API server may take
+/// Timeout of the first response of the API server.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A certificate and its key in a Secret that is watched directly: a change arrives within moments, and not after
-/// the minute or two that a mounted Secret takes.
+/// A certificate and key in a Secret, watched through the API server. Changes arrive within moments; a
+/// mounted Secret takes a minute or two.
 ///
-/// A Secret that is deleted, or holds something that cannot be served, leaves what was offered before in
-/// use. So does an API server that is not reached.
+/// If the Secret is deleted or becomes invalid, or the API server is unreachable, the previous certificate
+/// stays in use.
 ///
-/// Needs the verbs `get`, `list` and `watch` on this Secret; a Role with its name in `resourceNames` is
-/// enough, because nothing else is asked for.
+/// # Permissions
 ///
-/// The client of crate `kube` logs an answer that does not deserialize, as a whole and at WARN, under the target
-/// `kube_client::client`. An API server does not answer so; a proxy before it may, and the key would be in it. So keep
-/// that target at ERROR.
+/// `get`, `list` and `watch` on the Secret. A Role with `resourceNames` is sufficient.
+///
+/// # Logging
+///
+/// If a response does not deserialize, the `kube` client logs its whole body at WARN under the target
+/// `kube_client::client`. API servers do not send such responses, but an intermediate proxy may, and the body
+/// may contain the private key. Keep that log target at ERROR.
 pub struct SecretSource {
     api: Api<Secret>,
     place: String,
@@ -48,11 +51,11 @@ pub struct SecretSource {
     publishes: bool,
     watch: Option<BoxStream<'static, watcher::Result<Option<Secret>>>>,
     known: Option<Known>,
-    /// The last failure that was logged, until the watch works again
+    /// Last logged failure; reset once the watch works again.
     complaint: Option<String>,
 }
 
-/// Under which keys of the Secret
+/// Keys of the Secret.
 #[derive(Debug, Clone)]
 struct Keys {
     certificate: String,
@@ -60,15 +63,15 @@ struct Keys {
     ca: Option<String>,
 }
 
-/// What the Secret holds, with a digest of it; `None` when it is not there
+/// Decoded Secret with a digest of its data; the digest is `None` if the Secret does not exist.
 struct Known {
     digest: Option<[u8; 32]>,
     found: Result<Found, SourceError>,
 }
 
 impl SecretSource {
-    /// The Secret `name` in `namespace`, of type `kubernetes.io/tls` or with the same keys `tls.crt` and
-    /// `tls.key`; nothing is read yet
+    /// Creates a source for the Secret `name` in `namespace`, of type `kubernetes.io/tls` or with the same
+    /// keys `tls.crt` and `tls.key`. Reads nothing yet.
     #[must_use]
     pub fn new(client: Client, namespace: &str, name: &str) -> Self {
         Self {
@@ -83,7 +86,7 @@ impl SecretSource {
         }
     }
 
-    /// Other keys for the certificate, with its chain behind it, and for its private key; it may be the same
+    /// Sets the keys of the certificate chain and of the private key. Both may be the same key.
     #[must_use]
     pub fn with_keys(mut self, certificate: impl Into<String>, key: impl Into<String>) -> Self {
         self.keys.certificate = certificate.into();
@@ -91,27 +94,28 @@ impl SecretSource {
         self
     }
 
-    /// The key of the bundle that came with the certificate, such as `ca.crt`. The certificate is offered only if
-    /// the bundle vouches for it. The key may be missing or empty, unless it is to be published.
+    /// Sets the key of the bundle that accompanies the certificate, such as `ca.crt`. The certificate is
+    /// offered only if the bundle verifies it. The key may be missing or empty unless the bundle is
+    /// published.
     #[must_use]
     pub fn with_ca(mut self, ca: impl Into<String>) -> Self {
         self.keys.ca = Some(ca.into());
         self
     }
 
-    /// The targets are to hold at least what [`with_ca`](Self::with_ca) names. Without this, somebody else
-    /// brings the bundle there.
+    /// Publishes the bundle set by [`with_ca`](Self::with_ca): targets hold at least its certificates.
+    /// Otherwise the bundle is managed externally.
     #[must_use]
     pub fn with_publishing(mut self) -> Self {
         self.publishes = true;
         self
     }
 
-    /// Takes in what the watch brings next; whether it differs from what was known
+    /// Processes the next watch event. Returns `true` if the content changed.
     async fn next(&mut self) -> watcher::Result<bool> {
         let Self { api, name, watch, .. } = self;
         let watch = watch.get_or_insert_with(|| watch_object(api.clone(), name).default_backoff().boxed());
-        // It never ends; should it, the next call begins another one.
+        // The stream does not end; if it does, the next call starts a new one.
         let Some(secret) = watch.next().await.transpose()? else {
             self.watch = None;
             return Ok(false);
@@ -134,7 +138,7 @@ impl SecretSource {
             SourceError::new(Reason::Missing, problem)
         })?;
         let ca = match &keys.ca {
-            // cert-manager leaves it empty where an issuer does not know its authority.
+            // cert-manager leaves the key empty if the issuer does not know its CA.
             Some(ca) if !*publishes && data.0.get(ca).is_none_or(|ca| ca.0.is_empty()) => None,
             Some(ca) => Some(data.text(ca, place)),
             None => None,
@@ -156,7 +160,7 @@ impl SecretSource {
     }
 }
 
-/// What a Secret holds. It is overwritten in memory when it is not needed any more.
+/// Data of a Secret, zeroed on drop.
 struct Data(BTreeMap<String, ByteString>);
 
 impl Data {
@@ -178,7 +182,7 @@ impl Data {
             digest.update(text);
         }
         let mut bytes = [0; 32];
-        // SHA-256 has 32 bytes: both slices are of one length.
+        // SHA-256 digests are 32 bytes, so the lengths match.
         bytes.copy_from_slice(digest.finish().as_ref());
         bytes
     }
@@ -196,7 +200,7 @@ impl CertificateSource for SecretSource {
     }
 
     async fn offer(&mut self, _live: &Live, now: SystemTime) -> Result<Offer, SourceError> {
-        // Whatever arrived meanwhile counts, and the first answer is waited for.
+        // Process all queued events; wait only for the first response.
         while let Some(next) = match self.known {
             Some(_) => self.next().now_or_never(),
             None => Some(timeout(PATIENCE, self.next()).await.unwrap_or_else(|_| Ok(false))),

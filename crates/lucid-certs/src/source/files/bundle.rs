@@ -1,4 +1,4 @@
-//! A trust bundle that others keep in a file
+//! A trust bundle in a file.
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
@@ -14,11 +14,11 @@ use crate::{
     source::{Reason, SourceError, pair},
 };
 
-/// A trust bundle in a PEM file, such as the authorities of client certificates, which is read again when
-/// it changes.
+/// A trust bundle in a PEM file, such as the CAs of client certificates. The file is reloaded when it
+/// changes.
 ///
-/// A file that is missing, unreadable or cut off leaves the last good bundle in use. Certificates that are
-/// expired stay in the bundle; who verifies with it looks at the time.
+/// If the file is missing, unreadable or truncated, the last valid bundle stays in use. Expired certificates
+/// stay in the bundle; verifiers check the validity period.
 ///
 /// ```no_run
 /// use lucid_certs::source::{BundleFile, Watching};
@@ -33,7 +33,7 @@ use crate::{
 /// # }
 /// ```
 ///
-/// Clones are the same. The file is followed for as long as one of them lives.
+/// Clones share the same state. The file is watched until the last clone is dropped.
 #[derive(Clone)]
 pub struct BundleFile {
     bundle: watch::Receiver<TrustBundle>,
@@ -42,15 +42,15 @@ pub struct BundleFile {
 }
 
 impl BundleFile {
-    /// Reads the bundle, and follows the file from then on.
+    /// Loads the bundle and starts watching the file.
     ///
     /// # Errors
     ///
-    /// When there is no bundle yet: why.
+    /// Returns an error if the file has no valid bundle.
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime.
+    /// Panics if called outside of a tokio runtime.
     pub async fn load(path: impl Into<PathBuf>, watching: Watching) -> Result<Self, SourceError> {
         let path = path.into();
         let mut file = FileSet::new(vec![path.clone()], watching);
@@ -65,19 +65,20 @@ impl BundleFile {
         Ok(Self { bundle, problem, _task: Arc::new(Task(followed.abort_handle())) })
     }
 
-    /// The last good bundle
+    /// Returns the last valid bundle.
     #[must_use]
     pub fn current(&self) -> TrustBundle {
         self.bundle.borrow().clone()
     }
 
-    /// The last good bundle, and each that follows. It ends when the last clone of this is gone.
+    /// Returns a receiver of the last valid bundle and its successors. The channel closes when the last clone
+    /// of this value is dropped.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<TrustBundle> {
         self.bundle.clone()
     }
 
-    /// Why the file is not what is in use, while that is so; and each change of that
+    /// Returns a receiver of the current problem: why the last valid bundle differs from the file, or `None`.
     #[must_use]
     pub fn problem(&self) -> watch::Receiver<Option<SourceError>> {
         self.problem.clone()
@@ -130,7 +131,7 @@ impl fmt::Debug for BundleFile {
     }
 }
 
-/// Ends with the last who asks
+/// Aborts the watching task when the last clone is dropped.
 struct Task(AbortHandle);
 
 impl Drop for Task {

@@ -1,4 +1,4 @@
-//! A certificate that others keep in files
+//! A certificate in files.
 
 mod bundle;
 mod set;
@@ -20,11 +20,10 @@ use snapshot::{Content, Snapshot};
 
 pub use bundle::BundleFile;
 
-/// How changes of files are noticed: by events of the file system, and by reading every five seconds besides.
+/// Detection of file changes: by file system events and by polling every five seconds.
 ///
-/// Events tell within a fraction of a second: 25 ms after the last of several, so that a writer gets to finish.
-/// Reading finds what has no event: file systems of other machines
-/// have none, and a system may have given all it has to others.
+/// Events are handled 25 ms after the last of a series, so that a writer can finish. Polling covers network
+/// file systems, which have no events, and systems whose watch limit is exhausted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Watching {
     events: bool,
@@ -32,13 +31,13 @@ pub struct Watching {
 }
 
 impl Watching {
-    /// Without events
+    /// Disables file system events.
     #[must_use]
     pub fn by_poll_alone() -> Self {
         Self { events: false, ..Self::default() }
     }
 
-    /// Reads this often; at least a millisecond passes in between
+    /// Sets the poll interval (minimum 1 ms).
     #[must_use]
     pub fn with_poll(self, poll: Duration) -> Self {
         Self { poll: poll.max(Duration::from_millis(1)), ..self }
@@ -51,26 +50,26 @@ impl Default for Watching {
     }
 }
 
-/// A certificate and its key in two PEM files, which are read again when they change: a mounted Secret, or
-/// whatever somebody else keeps up to date.
+/// A certificate and its key in two PEM files, which are reloaded when they change. The files may be a
+/// mounted Secret or managed by any other program.
 ///
-/// The key may be PKCS#8, SEC1 or PKCS#1; it may stand in the same file. Certificate, key and bundle are
-/// read as one version where the directory is replaced as one, as kubelet and CSI drivers replace a volume
-/// (`..data`): links are resolved once for all of the files. Written one after the other, they do not match
-/// for a moment; what was offered before stays good until they do. So it does when files are missing,
-/// unreadable or cut off.
+/// The key may be PKCS#8, SEC1 or PKCS#1, and may be in the same file as the certificate. If the directory is
+/// replaced atomically, as kubelet and CSI drivers do (`..data`), certificate, key and bundle are read from
+/// the same version: symbolic links are resolved once for all files. Files that are written one after the
+/// other mismatch for a moment. Until they match, and while files are missing, unreadable or truncated, the
+/// previous certificate stays in use.
 ///
-/// Mount the volume, not single files of it: what is mounted with `subPath` never changes. Kubelet brings a
-/// changed Secret into its volume within some two minutes; [`SecretSource`](super::SecretSource) is faster.
+/// Mount the volume, not single files: a `subPath` mount never changes. Kubelet updates a mounted Secret
+/// within about two minutes; [`SecretSource`](super::SecretSource) is faster.
 ///
 /// ```
 /// use lucid_certs::source::Files;
 ///
-/// // Brings ca.crt to the targets as well, which needs no cainjector.
+/// Also publishes ca.crt to the targets, without cainjector.
 /// let source = Files::new("/tls/tls.crt", "/tls/tls.key").with_ca("/tls/ca.crt").with_publishing();
 /// ```
 ///
-/// [`in_directory`](Self::in_directory) and those beside it know the places that others have agreed on.
+/// [`in_directory`](Self::in_directory) and the other presets use the file names of common issuers.
 pub struct Files {
     certificate: PathBuf,
     key: PathBuf,
@@ -80,15 +79,15 @@ pub struct Files {
     state: Option<State>,
 }
 
-/// What there is once the files were asked for
+/// State of the source after its first use.
 struct State {
     files: FileSet,
-    /// The outcome of the last reading, with its digest
+    /// Digest and result of the last read.
     found: Option<([u8; 32], Result<Found, SourceError>)>,
 }
 
 impl Files {
-    /// The certificate, with its chain behind it, in one file and its key in another; nothing is read yet
+    /// Creates a source with a certificate chain in one file and its key in another. Reads nothing yet.
     #[must_use]
     pub fn new(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         Self {
@@ -101,23 +100,23 @@ impl Files {
         }
     }
 
-    /// The bundle that came with the certificate, in a third file. The certificate is offered only if the bundle
-    /// vouches for it. The file may be missing, unless it is to be published.
+    /// Sets the file of the bundle that accompanies the certificate. The certificate is offered only if the
+    /// bundle verifies it. The file may be missing unless the bundle is published.
     #[must_use]
     pub fn with_ca(mut self, ca: impl Into<PathBuf>) -> Self {
         self.ca = Some(ca.into());
         self
     }
 
-    /// The targets are to hold at least what [`with_ca`](Self::with_ca) names. Without this, somebody else
-    /// brings the bundle there.
+    /// Publishes the bundle set by [`with_ca`](Self::with_ca): targets hold at least its certificates.
+    /// Otherwise the bundle is managed externally.
     #[must_use]
     pub fn with_publishing(mut self) -> Self {
         self.publishes = true;
         self
     }
 
-    /// How changes are noticed
+    /// Sets the detection of file changes.
     #[must_use]
     pub fn with_watching(mut self, watching: Watching) -> Self {
         self.watching = watching;

@@ -1,4 +1,4 @@
-//! Files that are read together, and again when they change
+//! Files that are read together and watched for changes.
 
 use std::{
     collections::BTreeSet,
@@ -16,29 +16,29 @@ use tokio::{
 use super::{Watching, snapshot::Snapshot, watches::Watches};
 use crate::source::{Reason, SourceError};
 
-/// How long nothing may happen before files are read: a writer gets to finish.
+/// Quiet period before a read, so that a writer can finish.
 const QUIET: Duration = Duration::from_millis(25);
-/// Files that are written all the time are read nevertheless.
+/// Maximum delay of a read while files are written continuously.
 const AT_LATEST: Duration = Duration::from_millis(250);
 
-/// Each reading may find directories that were not watched. They rarely change.
+/// Maximum reads per round. A read may discover directories that were not watched yet, which is rare.
 const READINGS: usize = 4;
 
-/// Files that are read together, and whether they changed
+/// A set of files that are read together, with change detection.
 pub(super) struct FileSet {
     reader: Arc<Mutex<Reader>>,
-    /// A reading whose result nobody waited for, because the disk has not answered in time.
+    /// A read whose future was dropped before the disk responded.
     reading: Option<JoinHandle<Snapshot>>,
     happened: Arc<Notify>,
     poll: Duration,
     next_poll: Option<Instant>,
-    /// Something happened that [`read`](Self::read) may not have found
+    /// `true` if an event occurred that the last [`read`](Self::read) may have missed.
     is_stale: bool,
     seen: Option<[u8; 32]>,
 }
 
 impl FileSet {
-    /// Nothing is read or watched yet
+    /// Creates the set. Reads and watches nothing yet.
     pub(super) fn new(paths: Vec<PathBuf>, watching: Watching) -> Self {
         let happened = Arc::new(Notify::new());
         let watches = watching.events.then(|| Watches::new(Arc::clone(&happened)));
@@ -47,7 +47,7 @@ impl FileSet {
         Self { reader, reading: None, happened, poll, next_poll: None, is_stale: false, seen: None }
     }
 
-    /// What stands in the files now
+    /// Reads the files.
     pub(super) async fn read(&mut self) -> Result<Snapshot, SourceError> {
         let snapshot = self.take().await?;
         self.is_stale = false;
@@ -55,8 +55,7 @@ impl FileSet {
         Ok(snapshot)
     }
 
-    /// Completes when something else stands in the files than [`read`](Self::read) found last. Dropping the
-    /// future before loses nothing.
+    /// Completes when the content differs from the last [`read`](Self::read). Cancel safe.
     pub(super) async fn changed(&mut self) {
         loop {
             if !self.is_stale {
@@ -76,7 +75,7 @@ impl FileSet {
             }
             let found = self.take().await;
             self.next_poll = None;
-            // An error is told by the next reading.
+            // The next read reports the error.
             if found.map_or(true, |found| self.seen != Some(found.digest)) {
                 return;
             }
@@ -84,21 +83,21 @@ impl FileSet {
         }
     }
 
-    /// Reads in one thread, however often the future is dropped before: a file system that does not answer must not take a
-    /// thread of the runtime for each who asked.
+    /// Reads on a single blocking thread, even if futures are dropped early: an unresponsive file system must
+    /// not use up the runtime's thread pool.
     async fn take(&mut self) -> Result<Snapshot, SourceError> {
         if let Some(earlier) = &mut self.reading {
-            // What it found may be from before a change that is known by now.
+            // The earlier read may predate a change that is already known.
             let _ = earlier.await;
             self.reading = None;
         }
         let reader = Arc::clone(&self.reader);
-        // Where the lock was poisoned nothing is half done: the next reading sets all of it.
+        // Poisoning is harmless: the next read sets all state.
         let read = move || reader.lock().unwrap_or_else(PoisonError::into_inner).read();
         let snapshot = self.reading.insert(task::spawn_blocking(read)).await;
         self.reading = None;
         snapshot.map_err(|error| {
-            // The watcher has a thread of its own, and panics when that is gone. Without it there is the poll.
+            // The watcher runs its own thread and panics when that thread is gone. Fall back to polling.
             self.reader.lock().unwrap_or_else(PoisonError::into_inner).watches = None;
             SourceError::new(Reason::Unreadable, format!("failed to read files: {error}"))
         })
@@ -112,7 +111,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// What is read is watched since before it was read, so no change is lost in between.
+    /// Watches each directory before reading it, so no change is missed.
     fn read(&mut self) -> Snapshot {
         let Some(watches) = &mut self.watches else { return Snapshot::take(&self.paths) };
         for _ in 1..READINGS {
@@ -146,7 +145,7 @@ mod tests {
         std::fs::write(&path, "before").unwrap();
         let mut files = FileSet::new(vec![path.clone()], Watching::by_poll_alone());
         let reader = Arc::clone(&files.reader);
-        // As a disk does that does not answer.
+        // Simulates an unresponsive disk.
         let hang = reader.lock().unwrap();
         runtime.block_on(async {
             for _ in 0..5 {
@@ -157,7 +156,7 @@ mod tests {
         });
         drop(hang);
         runtime.block_on(async {
-            // The reading that was under way finds what was there then.
+            // The pending read returns the old content.
             while !files.reading.as_ref().is_some_and(JoinHandle::is_finished) {
                 sleep(Duration::from_millis(1)).await;
             }

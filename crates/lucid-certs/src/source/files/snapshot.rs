@@ -1,4 +1,4 @@
-//! What stands in several files at one moment
+//! A consistent read of several files.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -13,41 +13,41 @@ use zeroize::Zeroizing;
 
 use crate::source::{Reason, SourceError};
 
-/// What a Secret may hold at most; certificates have some kilobytes
+/// Size limit of a Secret; certificates are a few kilobytes.
 const LARGEST: u64 = 1 << 20;
 
-/// As many links as Linux follows (path_resolution(7))
+/// Limit of Linux (path_resolution(7)).
 const MOST_LINKS: usize = 40;
 
-/// A volume that is replaced while it is read is read again. Who writes without a pause may win that race many
-/// times in a row.
+/// Maximum attempts to read a volume that is replaced during the read. A continuous writer may win that race
+/// many times in a row.
 const ATTEMPTS: usize = 100;
 
-/// The files as they were read together
+/// Contents of files that were read together.
 pub(super) struct Snapshot {
-    /// Of each path in its order, what stands there
+    /// Content of each path, in the order of the paths.
     pub(super) contents: Vec<Content>,
-    /// Differs when anything in `contents` does
+    /// Digest of `contents`.
     pub(super) digest: [u8; 32],
-    /// Where a change would show: each directory that holds one of the files, a link on the way to it, or
-    /// lacks what should be there
+    /// Directories in which a change would show: each one that contains a file or a symbolic link on the way
+    /// to it, or lacks an expected entry.
     pub(super) directories: BTreeSet<PathBuf>,
 }
 
-/// The text of a file, which may be a key, or why there is none
+/// Content of a file, which may be a private key, or the error.
 pub(super) type Content = Result<Zeroizing<Vec<u8>>, SourceError>;
 
 impl Snapshot {
-    /// Reads the files. Each link on the way is read once for all of them: two files that are reached by the
-    /// same `..data` are of the same version, whatever happens meanwhile.
+    /// Reads the files. Each symbolic link is resolved once for all of them, so two files behind the same
+    /// `..data` are of the same version.
     pub(super) fn take(paths: &[PathBuf]) -> Self {
         let mut links = Links::default();
         let mut contents: Vec<_> = paths.iter().map(|path| read(path, &mut links)).collect();
         for _ in 1..ATTEMPTS {
             let is_missing =
                 |content: &Content| matches!(content, Err(error) if error.reason == Reason::Missing);
-            // The directory behind `..data` is removed after the link leads elsewhere: where no link has changed,
-            // what is missing is not there.
+            // Kubelet removes the old directory after it has switched `..data`: if no link has changed, a
+            // missing file does not exist.
             if !contents.iter().any(is_missing) || links.lead_where_they_did() {
                 break;
             }
@@ -71,7 +71,7 @@ fn digest_of(contents: &[Content]) -> [u8; 32] {
         digest.update(bytes);
     }
     let mut bytes = [0; 32];
-    // SHA-256 has 32 bytes: both slices are of one length.
+    // SHA-256 digests are 32 bytes, so the lengths match.
     bytes.copy_from_slice(digest.finish().as_ref());
     bytes
 }
@@ -92,14 +92,14 @@ fn read(path: &Path, links: &mut Links) -> Content {
         _ => unreadable(&error),
     };
     let file = links.resolve(path).map_err(failed)?;
-    // Looked at before it is opened: opening a pipe would wait for who writes to it.
+    // Check the type first: opening a FIFO would block until a writer opens it.
     let metadata = fs::metadata(&file).map_err(failed)?;
     if !metadata.is_file() {
         let found = if metadata.is_dir() { "a directory" } else { "no regular file" };
         return Err(unreadable(&format!("it is {found}, a file is accepted")));
     }
     let size = usize::try_from(metadata.len().min(LARGEST)).unwrap_or_default();
-    // Room for all of it at once: what a growing vector leaves behind is not overwritten.
+    // Allocate once: a growing vector would leave copies behind that are not zeroed.
     let mut text = Zeroizing::new(Vec::with_capacity(size + 1));
     let file = File::open(&file).map_err(failed)?;
     file.take(LARGEST + 1).read_to_end(&mut text).map_err(failed)?;
@@ -109,7 +109,7 @@ fn read(path: &Path, links: &mut Links) -> Content {
     Ok(text)
 }
 
-/// Follows links, each of them once
+/// Resolves symbolic links, each of them once.
 #[derive(Default)]
 struct Links {
     targets: HashMap<PathBuf, Option<PathBuf>>,
@@ -117,7 +117,7 @@ struct Links {
 }
 
 impl Links {
-    /// The path without links in it
+    /// Returns the path with all symbolic links resolved.
     fn resolve(&mut self, path: &Path) -> io::Result<PathBuf> {
         let path = std::path::absolute(path)?;
         let mut resolved = PathBuf::new();
@@ -158,7 +158,7 @@ impl Links {
         Ok(resolved)
     }
 
-    /// Where a link leads, `None` when it is none
+    /// Returns the target of a symbolic link, or `None` if `path` is not one.
     fn target(&mut self, path: &Path) -> io::Result<Option<PathBuf>> {
         if let Some(target) = self.targets.get(path) {
             return Ok(target.clone());
@@ -176,20 +176,20 @@ impl Links {
 fn read_link(path: &Path) -> io::Result<Option<PathBuf>> {
     match fs::read_link(path) {
         Ok(target) => Ok(Some(target)),
-        // Of what is no link.
+        // Not a symbolic link.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// A part of a path
+/// A path component.
 enum Step {
     Root(PathBuf),
     Up,
     Into(OsString),
 }
 
-/// Puts a path before what is ahead, whose next step is the last
+/// Pushes the components of a path, so that its first one is popped next.
 fn push(ahead: &mut Vec<Step>, path: &Path) {
     ahead.extend(path.components().rev().filter_map(|component| match component {
         Component::Prefix(_) | Component::CurDir => None,

@@ -1,4 +1,4 @@
-//! Events of the file system
+//! File system events.
 
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
@@ -9,10 +9,10 @@ use notify::{
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
-/// Tells when something happens in directories. What it is does not matter: who is told reads again.
+/// Notifies of any event in a set of directories; the receiver re-reads the files.
 ///
-/// It is no error when the system has no events left to give (`fs.inotify.max_user_instances`,
-/// `max_user_watches`) or none at all: files are polled besides.
+/// A lack of events is not an error, whether the limits are exhausted (`fs.inotify.max_user_instances`,
+/// `max_user_watches`) or the file system does not support them: files are polled as well.
 pub(super) struct Watches {
     watcher: Option<RecommendedWatcher>,
     armed: BTreeSet<PathBuf>,
@@ -21,15 +21,15 @@ pub(super) struct Watches {
 }
 
 impl Watches {
-    /// Nothing is watched yet. `happened` is notified of each event.
+    /// Creates the watcher without directories. `happened` is notified of each event.
     pub(super) fn new(happened: Arc<Notify>) -> Self {
         Self { watcher: None, armed: BTreeSet::new(), happened, is_blind: false }
     }
 
-    /// Watches these directories from now on, and no others.
+    /// Watches exactly these directories from now on.
     ///
-    /// A watch is of the directory that was at a path, not of the path, so all are set again each time; for
-    /// one that is still there this does nothing.
+    /// A watch follows the directory that was at a path, not the path, so all watches are set again each
+    /// time. Setting an existing watch again has no effect.
     pub(super) fn arm(&mut self, directories: &BTreeSet<PathBuf>) {
         let outcome = self.try_arm(directories);
         match (&outcome, self.is_blind) {
@@ -48,13 +48,13 @@ impl Watches {
             none => none.insert(watcher(Arc::clone(&self.happened))?),
         };
         for gone in self.armed.difference(directories) {
-            // It is an error that it was deleted, and the watch with it.
+            // Fails if the directory was deleted, which also removed the watch.
             drop(watcher.unwatch(gone));
         }
         self.armed.clone_from(directories);
         for directory in directories {
             match watcher.watch(directory, RecursiveMode::NonRecursive) {
-                // Deleted since it was looked at; another one tells when it is back.
+                // Deleted since the read; the watch on its parent reports when it is back.
                 Err(error) if matches!(error.kind, ErrorKind::PathNotFound) => {}
                 outcome => outcome?,
             }
@@ -65,7 +65,7 @@ impl Watches {
 
 fn watcher(happened: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
     notify::recommended_watcher(move |event: notify::Result<Event>| {
-        // That somebody reads changes nothing, and we read ourselves.
+        // Ignore read events, which include our own.
         let is_reading = event.is_ok_and(|event| {
             matches!(
                 event.kind,
