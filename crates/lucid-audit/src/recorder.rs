@@ -125,7 +125,7 @@ const MOST_UNAUTHENTICATED: usize = 256;
 #[derive(Debug)]
 pub struct Recorder {
     ring: Ring,
-    log: OnceLock<Box<Log>>,
+    log: OnceLock<Log>,
     /// Why there is no log yet.
     unavailable: Option<String>,
     ready: Arc<watch::Sender<bool>>,
@@ -161,12 +161,11 @@ impl Recorder {
     #[must_use]
     pub fn with_log(mut self, log: Log) -> Self {
         log.report_to(Arc::clone(&self.ready));
-        self.log = OnceLock::from(Box::new(log));
+        self.log = OnceLock::from(log);
         self
     }
 
-    /// There should be a log, but there is none, for this reason: no decision can be kept as it should, until
-    /// [`Self::open_log`] succeeds.
+    /// A log is required, but cannot be opened for this `reason`. No decision can be recorded until [`Self::open_log`] succeeds.
     #[must_use]
     pub fn with_unavailable_log(mut self, reason: impl Into<String>) -> Self {
         self.log = OnceLock::new();
@@ -176,23 +175,20 @@ impl Recorder {
         self
     }
 
-    /// Opens the log in `directory`, and keeps each decision there from now on. Blocks for as long as the disk takes.
+    /// Opens the log in `directory`, and keeps each decision there from now on. With a log already, nothing happens. Blocks for
+    /// as long as the disk takes.
     ///
     /// # Errors
     ///
     /// When it cannot be opened. After an error that [is transient](OpenError::is_transient) the next attempt may succeed.
     pub fn open_log(&self, directory: &Path, options: Options) -> Result<(), OpenError> {
-        match Log::open(directory, options) {
-            Ok(log) => {
-                let log = self.log.get_or_init(|| Box::new(log));
-                log.report_to(Arc::clone(&self.ready));
-                Ok(())
-            }
-            Err(error) => {
-                self.tell();
-                Err(error)
-            }
+        if self.log.get().is_some() {
+            return Ok(());
         }
+        // An attempt that fails may have set the metric as for a log that is there.
+        let log = Log::open(directory, options).inspect_err(|_| self.tell())?;
+        self.log.get_or_init(|| log).report_to(Arc::clone(&self.ready));
+        Ok(())
     }
 
     /// What becomes of a decision that the log does not take; [`OnFailure::Deny`] otherwise.
@@ -326,7 +322,7 @@ impl Recorder {
     /// The log, if there is one that can be written to.
     #[must_use]
     pub fn log(&self) -> Option<&Log> {
-        self.log.get().map(Box::as_ref)
+        self.log.get()
     }
 
     /// How the log is, for who watches it; none without one.
@@ -361,10 +357,10 @@ impl Recorder {
         let record = record.map_err(|error| (RecordError::Json { reason: error.to_string() }, None))?;
         let appended = |source| (RecordError::Append { source }, None);
         let late = |pending| (RecordError::Late { patience }, pending);
-        let is_late = || {
+        let report_late = || {
             // A caller with less time says nothing of the disk.
             if patience == self.patience {
-                log.is_late(patience);
+                log.report_late(patience);
             }
         };
         let deadline = Instant::now() + patience;
@@ -378,13 +374,12 @@ impl Recorder {
             Some(place.await.map_err(|_| late(None))?)
         };
         // What does not get into the queue in time is not in it.
-        let put = time::timeout_at(deadline, log.put(record)).await;
-        let put = put.inspect_err(|_| is_late());
+        let put = time::timeout_at(deadline, log.put(record)).await.inspect_err(|_| report_late());
         let mut pending = put.map_err(|_| late(None))?.map_err(appended)?;
         match time::timeout_at(deadline, pending.kept()).await {
             Ok(kept) => kept.map(Some).map_err(appended),
             Err(_) => {
-                is_late();
+                report_late();
                 Err(late(Some(pending)))
             }
         }

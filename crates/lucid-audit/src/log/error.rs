@@ -242,7 +242,7 @@ pub enum AppendError {
     Lost {
         /// The log.
         directory: PathBuf,
-        /// What is there instead.
+        /// The difference, such as missing records.
         reason: String,
     },
     /// The log was closed.

@@ -18,15 +18,15 @@ pub(super) fn options() -> OpenOptions {
     options
 }
 
-/// The path of an open file, and its identity. While the file is open, no other file has that identity.
+/// Path, device and inode of an open file. While it is open, no other file has the same.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct FileIdentity {
     path: PathBuf,
     device: u64,
     inode: u64,
 }
 
-impl Place {
+impl FileIdentity {
     pub(super) fn of(file: &File, path: PathBuf) -> io::Result<Self> {
         let metadata = file.metadata()?;
         Ok(Self { path, device: metadata.dev(), inode: metadata.ino() })
@@ -46,7 +46,7 @@ impl Place {
     }
 }
 
-/// Writes `bytes` to a file of its own, brings them to the disk, and removes the file.
+/// Writes `bytes` to a new file, brings them to the disk, and removes the file.
 pub(super) fn try_out(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = create_anew(path)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all());

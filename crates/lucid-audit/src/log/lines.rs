@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::layout;
 use crate::read;
 
-use super::files::Place;
+use super::files::FileIdentity;
 
 /// The first records of the segments there are, in order.
 pub(super) fn segments(directory: &Path) -> io::Result<Vec<u64>> {
@@ -35,7 +35,7 @@ pub(super) fn last(path: &Path) -> io::Result<(u64, Vec<u8>)> {
 #[derive(Debug)]
 pub(super) struct Lines {
     path: PathBuf,
-    place: Place,
+    identity: FileIdentity,
     reader: BufReader<File>,
     /// Where the next line begins.
     offset: u64,
@@ -47,8 +47,8 @@ impl Lines {
         let path = layout::segment(directory, first);
         let mut file = read::open(&path)?;
         file.seek(SeekFrom::Start(offset))?;
-        let place = Place::of(&file, path.clone())?;
-        Ok(Self { path, place, reader: BufReader::with_capacity(1 << 18, file), offset, line: Vec::new() })
+        let identity = FileIdentity::of(&file, path.clone())?;
+        Ok(Self { path, identity, reader: BufReader::with_capacity(1 << 18, file), offset, line: Vec::new() })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -56,8 +56,8 @@ impl Lines {
     }
 
     /// Fails when the path leads to another file or to none.
-    pub(super) fn check_place(&self) -> io::Result<()> {
-        self.place.check()
+    pub(super) fn check_path(&self) -> io::Result<()> {
+        self.identity.check()
     }
 
     pub(super) const fn offset(&self) -> u64 {

@@ -38,7 +38,7 @@ pub use recover::origin;
 
 use cosign::Witnesses;
 use error::{BeginSnafu, IoSnafu, LockedSnafu, NotADirectorySnafu};
-use files::Place;
+use files::FileIdentity;
 use queue::Queue;
 use recover::End;
 use sealer::{Durable, Sealer};
@@ -63,7 +63,7 @@ pub struct Log {
 #[derive(Debug)]
 struct Lock {
     file: File,
-    place: Place,
+    identity: FileIdentity,
 }
 
 #[derive(Debug)]
@@ -249,13 +249,13 @@ impl Log {
         self.queue.replace(pending, decision)
     }
 
-    /// From now on `ready` is true while records are taken.
+    /// Keeps `ready` true while records are taken.
     pub(crate) fn report_to(&self, ready: Arc<watch::Sender<bool>>) {
         self.status.report_to(ready);
     }
 
-    /// The disk has taken longer for a record than `patience`: records cannot be kept until one is, or until a probe succeeds.
-    pub(crate) fn is_late(&self, patience: Duration) {
+    /// Reports that the disk took longer for a record than `patience`. The log fails until a record is kept or a probe succeeds.
+    pub(crate) fn report_late(&self, patience: Duration) {
         let failure = format!("the disk took longer than {} ms", patience.as_millis());
         if self.status.failed(failure) {
             tracing::error!("the log in {} takes no records: the disk is late", self.directory.display());
@@ -343,8 +343,8 @@ fn lock(directory: &Path) -> Result<Lock, OpenError> {
     let file = file.context(IoSnafu { what: "open", path: &path })?;
     match file.try_lock() {
         Ok(()) => {
-            let place = Place::of(&file, path.clone()).context(IoSnafu { what: "lock", path })?;
-            Ok(Lock { file, place })
+            let identity = FileIdentity::of(&file, path.clone()).context(IoSnafu { what: "lock", path })?;
+            Ok(Lock { file, identity })
         }
         Err(TryLockError::WouldBlock) => LockedSnafu { directory }.fail(),
         Err(TryLockError::Error(error)) => Err(error).context(IoSnafu { what: "lock", path }),

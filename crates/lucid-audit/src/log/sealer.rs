@@ -165,7 +165,7 @@ impl Sealer {
         // The folders of a log that was deleted are not made anew, and records of another log are read before it is signed.
         let list = IoSnafu { what: "list the segments in", path: &self.directory };
         lines::segments(&self.directory).context(list)?;
-        self.lines = self.lines.take().filter(|lines| lines.check_place().is_ok());
+        self.lines = self.lines.take().filter(|lines| lines.check_path().is_ok());
         while self.tree.size() < size {
             self.append()?;
         }

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use crate::layout;
 use crate::read;
 
-use super::files::{self, Place};
+use super::files::{self, FileIdentity};
 
 /// The segment that is written to. Whatever fails, it ends with a whole line or is not used any more.
 #[derive(Debug)]
 pub(super) struct Segment {
     path: PathBuf,
     file: File,
-    place: Place,
+    identity: FileIdentity,
     /// How long it is.
     length: u64,
     /// How much of it is on the disk for good.
@@ -76,7 +76,7 @@ impl Segment {
 
     fn new(path: PathBuf, file: File, length: u64) -> io::Result<Self> {
         Ok(Self {
-            place: Place::of(&file, path.clone())?,
+            identity: FileIdentity::of(&file, path.clone())?,
             path,
             file,
             length,
@@ -135,14 +135,14 @@ impl Segment {
             }
         }
         self.file.sync_data()?;
-        self.place.check()?;
+        self.identity.check()?;
         self.synced = self.length;
         Ok(())
     }
 
     /// Fails when its path leads to another file or to none.
-    pub(super) fn check_place(&self) -> io::Result<()> {
-        self.place.check()
+    pub(super) fn check_path(&self) -> io::Result<()> {
+        self.identity.check()
     }
 
     /// Takes back what is not on the disk for good, through the open file. [`Self::cut`] has to follow.

@@ -34,7 +34,7 @@ impl Status {
         self.tell(&now);
     }
 
-    /// Returns false when that is known.
+    /// Returns false when this is the failure that was reported last.
     pub(super) fn failed(&self, failure: String) -> bool {
         let mut now = self.lock();
         let is_new = now.failure.as_ref() != Some(&failure);
@@ -49,7 +49,7 @@ impl Status {
         self.tell(&now);
     }
 
-    /// From now on `ready` is true while records are taken.
+    /// Keeps `ready` true while records are taken.
     pub(super) fn report_to(&self, ready: Arc<watch::Sender<bool>>) {
         let mut now = self.lock();
         now.ready = Some(ready);

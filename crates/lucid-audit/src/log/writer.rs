@@ -30,8 +30,9 @@ const GROUP: usize = 64;
 /// Bytes that a log that fails has to write before it takes records again: some 1,000 decisions with their entries. Without
 /// such a reserve, a little room that is freed would be gone within seconds. Volumes have to be larger than this.
 const RESERVE: usize = 1 << 20;
-/// Pause before a log that fails is tried again: at first, and at most. It doubles in between.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(15));
+/// Pause before a log that fails is tried again. It doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// Writes records to the end of the log, a group at a time. A group is kept as a whole or not at all.
 #[derive(Debug)]
@@ -93,7 +94,7 @@ impl Writer {
             owed: Vec::new(),
             refusal: None,
             next_probe: None,
-            pause: PAUSES.0,
+            pause: FIRST_PAUSE,
         }
     }
 
@@ -150,7 +151,7 @@ impl Writer {
         if let Some(refusal) = &self.refusal {
             return Err(refusal.clone());
         }
-        if self.lock.place.check().is_err() {
+        if self.lock.identity.check().is_err() {
             self.heal()?;
         }
         self.rotate_when_due()?;
@@ -250,12 +251,13 @@ impl Writer {
     /// Restores the state in which a segment can begin: the lock is held, the records that the disk has for good are in the
     /// directory, and nothing follows them.
     fn heal(&mut self) -> Result<(), AppendError> {
-        if self.segment.as_ref().is_some_and(|segment| segment.check_place().is_err()) {
+        if self.segment.as_ref().is_some_and(|segment| segment.check_path().is_err()) {
             self.abandon();
         }
-        let locked = self.lock.place.check().is_ok();
-        let in_place = self.given_up.as_ref().is_none_or(|segment| segment.check_place().is_ok());
+        let locked = self.lock.identity.check().is_ok();
+        let in_place = self.given_up.as_ref().is_none_or(|segment| segment.check_path().is_ok());
         if !locked || !in_place {
+            // Before locking too, which leaves a file in the directory.
             self.verify(locked)?;
         }
         if !locked {
@@ -269,8 +271,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Checks that the directory holds the records that the disk has had for good. Unless the lock was held all the time, more
-    /// of them may be another process' and not for this one to cut.
+    /// Checks that the directory holds the records that the disk has for good. More are accepted only if the lock was held all
+    /// the time: otherwise another process may have written them, and they are not for this one to cut.
     fn verify(&self, locked: bool) -> Result<(), AppendError> {
         let size = self.size - self.leaves.len() as u64;
         let end = recover::end(&self.directory).map_err(|error| self.lost(error.to_string()))?;
@@ -311,7 +313,7 @@ impl Writer {
         if !self.status.is_failing() {
             self.refusal = None;
             self.next_probe = None;
-            self.pause = PAUSES.0;
+            self.pause = FIRST_PAUSE;
             return;
         }
         let pause = self.pause;
@@ -327,7 +329,7 @@ impl Writer {
             }
             Err(error) => self.failed(&error),
         }
-        self.pause = (pause * 2).min(PAUSES.1);
+        self.pause = (pause * 2).min(LONGEST_PAUSE);
         self.next_probe = Some(Instant::now() + self.pause);
     }
 
