@@ -1,4 +1,4 @@
-//! The certificates a client trusts
+//! Trust bundles of clients.
 
 use std::{cmp::Reverse, collections::BTreeMap, time::SystemTime};
 
@@ -13,34 +13,34 @@ use crate::{
     validity::{self, Validity},
 };
 
-/// Why a trust bundle was refused
+/// Reason why a trust bundle was rejected.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum BundleError {
-    /// The text holds no certificates
+    /// The text holds no certificates.
     #[snafu(display("failed to read the trust bundle"))]
     Pem {
-        /// What is wrong with it
+        /// PEM problem.
         source: PemError,
     },
-    /// One of its entries is not a certificate
+    /// A certificate does not parse.
     #[snafu(display("failed to read certificate {position} of the trust bundle"))]
     Certificate {
-        /// Which one, counted from 1
+        /// Position in the bundle, counted from 1.
         position: usize,
-        /// What is wrong with it
+        /// Parser error.
         #[snafu(source(from(X509Error, Box::from)))]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
-/// A set of CA certificates without duplicates and never empty: the value of a `caBundle` field.
+/// A non-empty set of CA certificates: the value of a `caBundle` field.
 ///
-/// The newest comes first, by the begin of its validity, and of several the one with the smaller
-/// fingerprint: who writes the same set writes the same bytes.
+/// Certificates are sorted by `not_before`, newest first, then by fingerprint, so that equal sets have equal
+/// bytes.
 ///
-/// An empty bundle would make an API server fall back to the roots of its host, and one of which nothing
-/// parses fails each call, so neither can be made: every entry is a certificate that was read.
+/// An empty or unparsable bundle cannot be constructed: with an empty one, an API server falls back to the
+/// root CAs of its host; with an unparsable one, every call fails.
 ///
 /// ```
 /// # use std::time::SystemTime;
@@ -72,11 +72,11 @@ impl TrustBundle {
         Self { entries: BTreeMap::from([(key, Entry { certificate, validity })]) }
     }
 
-    /// Reads a bundle as a `caBundle` or `ca.crt` holds it: PEM certificates one after another.
+    /// Parses concatenated PEM certificates, as in a `caBundle` or `ca.crt`.
     ///
     /// # Errors
     ///
-    /// When there is no certificate, or any of them does not parse.
+    /// Returns an error if there is no certificate, or if one does not parse.
     pub fn from_pem(pem: &[u8]) -> Result<Self, BundleError> {
         let mut bundle = Self { entries: BTreeMap::new() };
         for (index, certificate) in pem::parse_certificates(pem).context(PemSnafu)?.into_iter().enumerate() {
@@ -87,7 +87,8 @@ impl TrustBundle {
         Ok(bundle)
     }
 
-    /// What of a text an API server trusts (Go's `x509.CertPool.AppendCertsFromPEM`): what does not parse is passed over.
+    /// Parses the certificates that an API server trusts (Go's `x509.CertPool.AppendCertsFromPEM`): invalid
+    /// sections are ignored.
     #[cfg(feature = "runtime")]
     pub(crate) fn from_pem_lossy(pem: &[u8]) -> Option<Self> {
         const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
@@ -98,13 +99,13 @@ impl TrustBundle {
             .reduce(|all, bundle| all.merge(&bundle))
     }
 
-    /// The bundle as PEM, in order
+    /// Returns the bundle as PEM, newest certificate first.
     #[must_use]
     pub fn to_pem(&self) -> String {
         self.certificates().map(pem::encode_certificate).collect()
     }
 
-    /// What is in this bundle, in `other`, or in both
+    /// Returns the union of both bundles.
     #[must_use]
     pub fn merge(&self, other: &Self) -> Self {
         let mut merged = self.clone();
@@ -112,7 +113,7 @@ impl TrustBundle {
         merged
     }
 
-    /// Those of its certificates that `keep` accepts, or `None` when it accepts none
+    /// Returns the certificates accepted by `keep`, or `None` if there are none.
     #[must_use]
     pub fn filter(&self, mut keep: impl FnMut(&Fingerprint, Validity) -> bool) -> Option<Self> {
         let mut entries = self.entries.clone();
@@ -120,34 +121,35 @@ impl TrustBundle {
         (!entries.is_empty()).then_some(Self { entries })
     }
 
-    /// Whether it holds the certificate with this fingerprint
+    /// Returns `true` if the bundle contains the certificate with this fingerprint.
     #[must_use]
     pub fn contains(&self, fingerprint: &Fingerprint) -> bool {
         self.fingerprints().any(|held| held == *fingerprint)
     }
 
-    /// What is left when the expired certificates are taken out, or `None` when all are expired
+    /// Returns the unexpired certificates, or `None` if all have expired.
     #[must_use]
     pub fn without_expired(&self, now: SystemTime) -> Option<Self> {
         self.filter(|_, validity| !validity.is_over(now))
     }
 
-    /// The certificates, in order; there is at least one
+    /// Iterates over the certificates, newest first. There is at least one.
     pub fn certificates(&self) -> impl Iterator<Item = &CertificateDer<'static>> {
         self.entries.values().map(|entry| &entry.certificate)
     }
 
-    /// Of each certificate, in order
+    /// Iterates over the fingerprints, newest certificate first.
     pub fn fingerprints(&self) -> impl Iterator<Item = Fingerprint> {
         self.entries.keys().map(|(_, fingerprint)| *fingerprint)
     }
 
-    /// Of each certificate, in order, with its validity
+    /// Iterates over fingerprints and validity periods, newest certificate first.
     pub fn validities(&self) -> impl Iterator<Item = (Fingerprint, Validity)> {
         self.entries.iter().map(|((_, fingerprint), entry)| (*fingerprint, entry.validity))
     }
 
-    /// Those that vouch for servers at `now`, as Go sees it, or why each does not
+    /// Returns the trust anchors for servers at `now`, as in Go, or the reason for each certificate if there
+    /// are none.
     pub(crate) fn anchors(&self, now: SystemTime) -> Result<Vec<Anchor<'_>>, Vec<(Fingerprint, Unfit)>> {
         let (mut anchors, mut left_out) = (Vec::new(), Vec::new());
         for ((_, fingerprint), entry) in &self.entries {

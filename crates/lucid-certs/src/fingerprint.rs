@@ -1,26 +1,26 @@
-//! How a certificate is named in logs, metrics and state
+//! Certificate fingerprints for logs, metrics and stored state.
 
 use std::fmt;
 
 use aws_lc_rs::digest;
 use rustls::pki_types::CertificateDer;
 
-/// SHA-256 over the DER of a certificate. Shown in lower-case hex, as
-/// `openssl x509 -fingerprint -sha256` without colons.
+/// SHA-256 digest of a certificate's DER encoding. Displayed in lower-case hex, like `openssl x509
+/// -fingerprint -sha256` without colons.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// That of a certificate
+    /// Returns the fingerprint of a certificate.
     #[must_use]
     pub fn of(certificate: &CertificateDer<'_>) -> Self {
         let mut bytes = [0; 32];
-        // SHA-256 has 32 bytes: both slices are of one length.
+        // SHA-256 digests are 32 bytes, so the lengths match.
         bytes.copy_from_slice(digest::digest(&digest::SHA256, certificate).as_ref());
         Self(bytes)
     }
 
-    /// The digest itself
+    /// Returns the digest.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
@@ -45,7 +45,7 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// As text, in what is stored
+/// Serialized as text.
 #[cfg(feature = "kube")]
 impl serde::Serialize for Fingerprint {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -1,4 +1,4 @@
-//! What a monitoring system gets to know
+//! Prometheus metrics.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,24 +10,26 @@ use prometheus_client::{
 
 use crate::source::Reason;
 
-/// The metrics of a server's certificates.
+/// Metrics of a server's certificates.
 ///
-/// | metric | labels | |
+/// | metric | labels | value |
 /// |---|---|---|
-/// | `certificate_expiry_timestamp_seconds` | certificate, source | when it ends, in seconds of Unix time; absent while there is none |
-/// | `certificate_rotation_phase` | phase | 1 for the phase in which the rotation is, 0 for the others |
-/// | `certificate_reloads_total` | source, result, reason | what came of asking a source |
-/// | `certificate_last_success_timestamp_seconds` | source | when a source last had something good to offer; 0 before |
-/// | `certificate_ready` | | 1 when callers accept the certificate in service |
-/// | `trust_bundle_publications_total` | target, result | what came of bringing the bundle to a target |
-/// | `trust_bundle_drift_healed_total` | target | how often somebody else's change was undone |
+/// | `certificate_expiry_timestamp_seconds` | certificate, source | expiry in Unix seconds; absent without a certificate |
+/// | `certificate_rotation_phase` | phase | 1 for the current rotation phase, 0 for the others |
+/// | `certificate_reloads_total` | source, result, reason | requests to a source, by result |
+/// | `certificate_last_success_timestamp_seconds` | source | time of the last valid offer in Unix seconds; initially 0 |
+/// | `certificate_ready` | | 1 while callers accept the certificate in service |
+/// | `trust_bundle_publications_total` | target, result | reconciliations of a target's bundle, by result |
+/// | `trust_bundle_drift_healed_total` | target | external changes that were reverted |
 ///
-/// Certificates are `ca`, `next_ca`, `leaf` (the one in service) and `source` (the one that is offered by somebody else
-/// than an authority of our own). Phases are those of
-/// [`Phase`]. Results of a reload are `swapped`, `unchanged` and `refused`, this one with the [`Reason`]; of a
-/// publication `written`, `unchanged`, `conflict` and `error`.
+/// Label values:
 ///
-/// A [`Default`] one counts without being registered anywhere.
+/// - certificate: `ca`, `next_ca`, `leaf` (in service) or `source` (offered by an external source)
+/// - phase: see [`Phase`]
+/// - result of a reload: `swapped`, `unchanged` or `refused`; the latter with a [`Reason`]
+/// - result of a publication: `written`, `unchanged`, `conflict` or `error`
+///
+/// The [`Default`] instance counts without being registered.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     expiry: Family<ExpiryLabels, Gauge>,
@@ -119,8 +121,8 @@ impl Metrics {
         metrics
     }
 
-    /// The metrics of one source, by [its name](crate::source::CertificateSource::name). Its counters exist from now
-    /// on, at 0: an alert on the first refusal needs the counter to have been there before.
+    /// Returns the metrics of one source, by [name](crate::source::CertificateSource::name). Initializes its
+    /// counters to 0, so that alerts see the first increment.
     #[must_use]
     pub fn source(&self, name: impl Into<String>) -> SourceMetrics {
         let source = SourceMetrics { metrics: self.clone(), name: name.into() };
@@ -132,7 +134,8 @@ impl Metrics {
         source
     }
 
-    /// The metrics of one target, by [its name](crate::target::TrustTarget::name). They exist from now on, at 0.
+    /// Returns the metrics of one target, by [name](crate::target::TrustTarget::name). Initializes its
+    /// counters to 0.
     #[must_use]
     pub fn target(&self, name: impl Into<String>) -> TargetMetrics {
         let target = TargetMetrics { metrics: self.clone(), name: name.into() };
@@ -145,7 +148,7 @@ impl Metrics {
         target
     }
 
-    /// In which phase the rotation is from now on
+    /// Sets the current rotation phase.
     pub fn phase(&self, phase: Phase) {
         for each in Phase::ALL {
             let labels = PhaseLabels { phase: each.as_str() };
@@ -153,13 +156,13 @@ impl Metrics {
         }
     }
 
-    /// Whether callers accept the certificate in service
+    /// Sets whether callers accept the certificate in service.
     pub fn ready(&self, ready: bool) {
         self.ready.set(i64::from(ready));
     }
 }
 
-/// The metrics of one source; see [`Metrics::source`]. Cheap to clone.
+/// Metrics of one source; see [`Metrics::source`]. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct SourceMetrics {
     metrics: Metrics,
@@ -167,7 +170,7 @@ pub struct SourceMetrics {
 }
 
 impl SourceMetrics {
-    /// When a certificate ends, or that there is none
+    /// Sets the expiry of a certificate, or removes it.
     pub fn expiry(&self, certificate: CertificateKind, not_after: Option<SystemTime>) {
         let labels = ExpiryLabels { certificate: certificate.as_str(), source: self.name.clone() };
         match not_after {
@@ -180,12 +183,12 @@ impl SourceMetrics {
         }
     }
 
-    /// Counts what came of asking the source
+    /// Counts a request to the source.
     pub fn reload(&self, reload: Reload) {
         self.metrics.reloads.get_or_create(&self.reload_labels(reload)).inc();
     }
 
-    /// Notes that the source had something good to offer
+    /// Records the time of a valid offer.
     pub fn success(&self, now: SystemTime) {
         self.metrics.last_success.get_or_create(&self.labels()).set(unix_seconds(now));
     }
@@ -204,7 +207,7 @@ impl SourceMetrics {
     }
 }
 
-/// The metrics of one target; see [`Metrics::target`]. Cheap to clone.
+/// Metrics of one target; see [`Metrics::target`]. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct TargetMetrics {
     metrics: Metrics,
@@ -212,12 +215,12 @@ pub struct TargetMetrics {
 }
 
 impl TargetMetrics {
-    /// Counts what came of bringing the bundle there
+    /// Counts a reconciliation of the target.
     pub fn publication(&self, publication: Publication) {
         self.metrics.publications.get_or_create(&self.publication_labels(publication)).inc();
     }
 
-    /// Counts a change of somebody else that was undone
+    /// Counts an external change that was reverted.
     pub fn drift_healed(&self) {
         self.metrics.drift_healed.get_or_create(&self.labels()).inc();
     }
@@ -231,17 +234,17 @@ impl TargetMetrics {
     }
 }
 
-/// Certificates whose end is shown
+/// Certificates with an expiry metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CertificateKind {
-    /// The authority in force
+    /// The signing CA.
     Ca,
-    /// The authority that is to follow it
+    /// The next signing CA.
     NextCa,
-    /// The certificate in service
+    /// The certificate in service.
     Leaf,
-    /// The certificate that the source offers
+    /// The certificate that the source offers.
     Source,
 }
 
@@ -256,29 +259,29 @@ impl CertificateKind {
     }
 }
 
-/// What came of asking a source
+/// Result of a request to a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reload {
-    /// Another certificate is in service
+    /// A new certificate went into service.
     Swapped,
-    /// It is the one in service
+    /// The offered certificate is already in service.
     Unchanged,
-    /// It was not taken, and the one in service stays
+    /// The offer was rejected, and the certificate in service was kept.
     Refused(Reason),
 }
 
-/// What came of bringing the bundle to a target
+/// Result of a reconciliation of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Publication {
-    /// It was written
+    /// The bundle was written.
     Written,
-    /// It was there
+    /// The bundle was already there.
     Unchanged,
-    /// Somebody else wrote at the same time
+    /// Another client wrote at the same time.
     Conflict,
-    /// The target could not be read or written
+    /// The target could not be read or written.
     Error,
 }
 
@@ -293,25 +296,25 @@ impl Publication {
     }
 }
 
-/// The phases of a rotation of the authority, in their order
+/// Phases of a CA rotation, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Phase {
-    /// There is one authority
+    /// There is a single CA.
     Stable,
-    /// The next authority is made known to the other replicas
+    /// The next CA is shared with the other replicas.
     Publish,
-    /// The targets are made to trust it too
+    /// The next CA is added to the targets.
     Trust,
-    /// API servers are given time to hear of it
+    /// API servers get time to observe the next CA.
     Settle,
-    /// It signs from now on
+    /// The next CA signs from now on.
     Activate,
-    /// Certificates of the former authority are leaving service
+    /// Certificates of the previous CA leave service.
     Drain,
-    /// The former authority is taken out of the targets
+    /// The previous CA is removed from the targets.
     Retire,
-    /// The authority is expired or revoked: the shortest way is taken
+    /// The CA has expired or is revoked; the rotation is shortened.
     Emergency,
 }
 
@@ -327,7 +330,7 @@ impl Phase {
         Self::Emergency,
     ];
 
-    /// The metric's label: the name in lower case
+    /// Returns the metric label: the name in lower case.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

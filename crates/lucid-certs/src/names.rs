@@ -1,50 +1,50 @@
-//! The names a serving certificate carries
+//! Names of a server in its certificate.
 
 use std::net::IpAddr;
 
 use rustls::pki_types::{DnsName, ServerName};
 use snafu::{OptionExt, Snafu, ensure};
 
-/// Why a name was refused
+/// Reason why a name was rejected.
 #[derive(Debug, Snafu, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NamesError {
-    /// No Service was named
+    /// No Service was given.
     #[snafu(display("failed to name the server: at least one Service is expected"))]
     NoService,
-    /// No host was named
+    /// No host was given.
     #[snafu(display("failed to name the server: at least one host is expected"))]
     NoHost,
-    /// The name of a Service or namespace is not one Kubernetes knows
+    /// The name of a Service or namespace is not an RFC 1123 label.
     #[snafu(display(
         "failed to accept {name:?} as the name of a {what}: 1 to 63 lower-case letters, digits and \
          inner dashes are accepted (RFC 1123 label)"
     ))]
     Label {
-        /// `Service` or `namespace`
+        /// `Service` or `namespace`.
         what: &'static str,
-        /// What was given
+        /// Rejected name.
         name: String,
     },
-    /// A host is neither a DNS name nor an IP address
+    /// A host is neither a DNS name nor an IP address.
     #[snafu(display(
         "failed to accept {host:?} as a host: a DNS name without wildcard and trailing dot, or an IP \
          address without brackets and port, is accepted"
     ))]
     Host {
-        /// What was given
+        /// Rejected host.
         host: String,
     },
 }
 
-/// The DNS names and IP addresses under which a server is called, without duplicates, in the order
-/// they were added.
+/// DNS names and IP addresses by which a server is called, without duplicates, in the order in which they
+/// were added.
 ///
-/// An API server calls a webhook registered by Service as `<service>.<namespace>.svc`, whatever
-/// address it dials (`clientConfig.service`); one registered by URL under the URL's host
-/// (`clientConfig.url`). So begin with [`for_services`](Self::for_services) for a server behind a Service, and add the
-/// hosts of URLs [to it](Self::with_host), if it is called by these too; and with [`for_hosts`](Self::for_hosts) for one
-/// that is called by URL alone, outside of the cluster as a rule.
+/// An API server calls a webhook registered by Service (`clientConfig.service`) as
+/// `<service>.<namespace>.svc`, regardless of the address that it dials. It calls a webhook registered by URL
+/// (`clientConfig.url`) by the host of the URL. For a server behind a Service, start with
+/// [`for_services`](Self::for_services) and [add](Self::with_host) the hosts of URLs, if any. For a server
+/// that is called by URL only, typically outside of the cluster, use [`for_hosts`](Self::for_hosts).
 ///
 /// ```
 /// use lucid_certs::ServingNames;
@@ -67,17 +67,17 @@ pub struct ServingNames {
     common_name: String,
     dns_names: Vec<DnsName<'static>>,
     ip_addresses: Vec<IpAddr>,
-    /// Those of them that an API server calls
+    /// Subset of the names by which API servers call.
     called: Vec<ServerName<'static>>,
 }
 
 impl ServingNames {
-    /// The names under which a cluster resolves the Services of one namespace: each bare, and with
-    /// `.<namespace>`, `.<namespace>.svc` and `.<namespace>.svc.cluster.local` behind it.
+    /// Creates the names of Services in one namespace: each Service bare and with the suffixes
+    /// `.<namespace>`, `.<namespace>.svc` and `.<namespace>.svc.cluster.local`.
     ///
     /// # Errors
     ///
-    /// When there is no Service, or the name of one or of the namespace is not an RFC 1123 label.
+    /// Returns an error if `services` is empty, or if a Service or the namespace is not an RFC 1123 label.
     pub fn for_services(namespace: &str, services: &[&str]) -> Result<Self, NamesError> {
         check_label("namespace", namespace)?;
         let first = services.first().context(NoServiceSnafu)?;
@@ -93,11 +93,12 @@ impl ServingNames {
         Ok(names)
     }
 
-    /// The hosts of the URLs by which a server is called that has no Service: DNS names or IP addresses.
+    /// Creates the names of a server without a Service, from the hosts of its URLs: DNS names or IP
+    /// addresses.
     ///
     /// # Errors
     ///
-    /// When there is no host, and as [`with_host`](Self::with_host).
+    /// Returns an error if `hosts` is empty, or if a host is invalid; see [`with_host`](Self::with_host).
     ///
     /// ```
     /// use lucid_certs::ServingNames;
@@ -111,7 +112,8 @@ impl ServingNames {
         hosts.iter().try_fold(Self::none(first), |names, host| names.with_host(host))
     }
 
-    /// 64 characters is the limit of a common name. It tells people which server this is; nothing is verified by it.
+    /// Creates an empty set. The common name is limited to 64 characters; it is informational and never
+    /// verified.
     fn none(common_name: &str) -> Self {
         Self {
             common_name: common_name.chars().take(64).collect(),
@@ -121,11 +123,11 @@ impl ServingNames {
         }
     }
 
-    /// Adds a DNS name or an IP address, for webhooks that are registered by URL.
+    /// Adds a DNS name or an IP address, for webhooks registered by URL.
     ///
     /// # Errors
     ///
-    /// When the host is neither; a URL's host as `[::1]` must come without its brackets.
+    /// Returns an error if `host` is neither. IPv6 addresses must be given without the brackets of a URL.
     pub fn with_host(mut self, host: &str) -> Result<Self, NamesError> {
         let called = self.add(host)?;
         if !self.called.contains(&called) {
@@ -153,29 +155,30 @@ impl ServingNames {
         Ok(name)
     }
 
-    /// The DNS names, in lower case
+    /// Returns the DNS names in lower case.
     pub fn dns_names(&self) -> impl Iterator<Item = &str> {
         self.dns_names.iter().map(AsRef::as_ref)
     }
 
-    /// The IP addresses
+    /// Returns the IP addresses.
     #[must_use]
     pub fn ip_addresses(&self) -> &[IpAddr] {
         &self.ip_addresses
     }
 
-    /// The first Service, or of the first host as much as fits
+    /// Returns the first Service, or the first host truncated to 64 characters.
     pub(crate) fn common_name(&self) -> &str {
         &self.common_name
     }
 
-    /// Under which API servers call: of each Service `<service>.<namespace>.svc`, and the hosts of URLs
+    /// Returns the names by which API servers call: `<service>.<namespace>.svc` of each Service, and the
+    /// hosts of URLs.
     #[cfg(feature = "runtime")]
     pub(crate) fn called(&self) -> impl Iterator<Item = &ServerName<'static>> {
         self.called.iter()
     }
 
-    /// What a client may ask for
+    /// Returns all names for which clients may verify the certificate.
     pub(crate) fn server_names(&self) -> impl Iterator<Item = ServerName<'static>> {
         let dns_names = self.dns_names.iter().cloned().map(ServerName::DnsName);
         dns_names.chain(self.ip_addresses.iter().map(|ip| ServerName::IpAddress((*ip).into())))

@@ -1,6 +1,6 @@
-//! Secrets whose content stays out of logs
+//! Requests for Secrets that never log response bodies.
 //!
-//! An [`Api`] logs an answer that does not deserialize, as a whole and at WARN: with the keys in it.
+//! If a response does not deserialize, [`Api`] logs its whole body at WARN, including private keys.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
@@ -10,7 +10,7 @@ use kube::{
 };
 use serde::de::Error as _;
 
-/// As [`Api::get_opt`]
+/// As [`Api::get_opt`].
 pub(crate) async fn get_opt(api: &Api<Secret>, name: &str) -> Result<Option<Secret>, Error> {
     let request = Request::new(api.resource_url()).get(name, &GetParams::default());
     match client(api).request_text(request.map_err(Error::BuildRequest)?).await {
@@ -19,14 +19,14 @@ pub(crate) async fn get_opt(api: &Api<Secret>, name: &str) -> Result<Option<Secr
     }
 }
 
-/// As [`Api::replace`]
+/// As [`Api::replace`].
 pub(crate) async fn replace(api: &Api<Secret>, name: &str, secret: &Secret) -> Result<Secret, Error> {
     let body = serde_json::to_vec(secret).map_err(Error::SerdeError)?;
     let request = Request::new(api.resource_url()).replace(name, &PostParams::default(), body);
     read(&client(api).request_text(request.map_err(Error::BuildRequest)?).await?)
 }
 
-/// Creates `secret` by server-side apply as `manager`, without force
+/// Creates `secret` by server-side apply as `manager`, without force.
 pub(crate) async fn apply(
     api: &Api<Secret>,
     name: &str,
@@ -44,7 +44,7 @@ fn client(api: &Api<Secret>) -> Client {
 
 fn read(answer: &str) -> Result<Secret, Error> {
     serde_json::from_str(answer).map_err(|error| {
-        // Its own words may quote what stands there.
+        // The original message may quote the body.
         let place = format!("the answer is no Secret (line {}, column {})", error.line(), error.column());
         Error::SerdeError(serde_json::Error::custom(place))
     })

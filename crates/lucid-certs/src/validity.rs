@@ -1,4 +1,4 @@
-//! From when to when a certificate counts, and how logs name it
+//! Validity periods of certificates.
 
 use std::{
     fmt,
@@ -10,35 +10,35 @@ use x509_parser::{certificate::X509Certificate, error::X509Error, prelude::FromD
 
 use crate::ca::BACKDATE;
 
-/// The validity of a certificate (RFC 5280, section 4.1.2.5), both ends included, in whole seconds
+/// Validity period of a certificate (RFC 5280, section 4.1.2.5), inclusive at both ends, in whole seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Validity {
-    /// The first moment at which it is valid
+    /// Start of the period.
     pub not_before: SystemTime,
-    /// The last moment at which it is valid
+    /// End of the period.
     pub not_after: SystemTime,
 }
 
 impl Validity {
-    /// Whether `now` lies within
+    /// Returns `true` if the period includes `now`.
     #[must_use]
     pub fn contains(&self, now: SystemTime) -> bool {
         self.not_before <= now && !self.is_over(now)
     }
 
-    /// Whether `now` lies behind the end
+    /// Returns `true` if the period ended before `now`.
     #[must_use]
     pub fn is_over(&self, now: SystemTime) -> bool {
         now > self.not_after
     }
 
-    /// The time between both ends
+    /// Returns the length of the period.
     #[must_use]
     pub fn duration(&self) -> Duration {
         self.not_after.duration_since(self.not_before).unwrap_or_default()
     }
 
-    /// When the certificate was made, as far as can be told
+    /// Estimates the time of issue.
     pub(crate) fn probably_made(&self) -> SystemTime {
         if self.duration() > BACKDATE { self.not_before + BACKDATE } else { self.not_before }
     }
@@ -58,7 +58,7 @@ impl fmt::Display for Validity {
     }
 }
 
-/// A moment as messages show it
+/// Displays a time in RFC 3339 format.
 pub(crate) struct Rfc3339(pub(crate) SystemTime);
 
 impl fmt::Display for Rfc3339 {

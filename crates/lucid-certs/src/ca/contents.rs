@@ -1,4 +1,4 @@
-//! What is written into a certificate
+//! Contents of issued certificates.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -15,9 +15,9 @@ use snafu::ResultExt;
 use super::error::{CaError, SignSnafu};
 use crate::{names::ServingNames, validity::Validity};
 
-/// Of an authority for `names`
+/// Parameters of a CA certificate for `names`.
 pub(super) fn authority(names: &ServingNames, validity: Validity) -> Result<CertificateParams, CaError> {
-    // 64 characters is the limit of a common name.
+    // Common names are limited to 64 characters.
     let common_name = format!("{:.61} CA", names.common_name());
     let mut params = common(&common_name, validity)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -27,7 +27,7 @@ pub(super) fn authority(names: &ServingNames, validity: Validity) -> Result<Cert
     Ok(params)
 }
 
-/// Of a serving certificate for `names`
+/// Parameters of a serving certificate for `names`.
 pub(super) fn leaf(names: &ServingNames, validity: Validity) -> Result<CertificateParams, CaError> {
     let mut params = common(names.common_name(), validity)?;
     params.is_ca = IsCa::ExplicitNoCa;
@@ -41,7 +41,7 @@ pub(super) fn leaf(names: &ServingNames, validity: Validity) -> Result<Certifica
     Ok(params)
 }
 
-/// From `backdate` ago until `lifetime` from now, within what a certificate can express
+/// Validity period from `backdate` ago until `lifetime` from now, within the range of X.509.
 pub(super) fn validity(now: SystemTime, backdate: Duration, lifetime: Duration) -> Validity {
     let last = SystemTime::UNIX_EPOCH + LAST;
     Validity {
@@ -50,10 +50,10 @@ pub(super) fn validity(now: SystemTime, backdate: Duration, lifetime: Duration) 
     }
 }
 
-/// 99991231235959Z, which stands for no end (RFC 5280, section 4.1.2.5)
+/// 99991231235959Z, which means no expiry (RFC 5280, section 4.1.2.5).
 const LAST: Duration = Duration::from_secs(253_402_300_799);
 
-/// What every certificate of ours has: subject, validity, a serial number and both key identifiers
+/// Parameters of all certificates: subject, validity period, serial number and key identifiers.
 fn common(common_name: &str, validity: Validity) -> Result<CertificateParams, CaError> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
@@ -65,7 +65,7 @@ fn common(common_name: &str, validity: Validity) -> Result<CertificateParams, Ca
     Ok(params)
 }
 
-/// 128 bits whose first two are 01: positive, and always of full length
+/// 128 bits starting with 01: positive, with a fixed-length encoding.
 fn serial_number() -> Result<[u8; 16], CaError> {
     let mut serial = [0; 16];
     rand::fill(&mut serial).map_err(|_| CaError::Serial)?;
@@ -73,7 +73,8 @@ fn serial_number() -> Result<[u8; 16], CaError> {
     Ok(serial)
 }
 
-/// Addresses must be listed too: a constraint on one type of name leaves the other types free.
+/// Permitted names of a CA. Lists addresses too, because constraints on one type of name do not restrict the
+/// others.
 fn permitted(names: &ServingNames) -> Vec<GeneralSubtree> {
     let dns_names = names.dns_names().chain(["localhost"]);
     let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];

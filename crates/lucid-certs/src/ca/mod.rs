@@ -1,4 +1,4 @@
-//! The certificate authority that signs serving certificates
+//! The certificate authority that signs serving certificates.
 
 mod contents;
 mod error;
@@ -36,13 +36,13 @@ use crate::{
 
 const DAY: Duration = Duration::from_hours(24);
 
-/// How long a new certificate authority is valid: 365 days
+/// Default validity period of a CA: 365 days.
 pub const CA_LIFETIME: Duration = DAY.saturating_mul(365);
 
-/// How long a serving certificate is valid: 7 days, or until its authority ends
+/// Default validity period of a serving certificate: 7 days, limited by that of its CA.
 pub const SERVING_LIFETIME: Duration = DAY.saturating_mul(7);
 
-/// How far in the past a validity begins, for clients whose clock is behind: 1 hour
+/// Time by which certificates are backdated, for clients whose clocks are behind: 1 hour.
 pub const BACKDATE: Duration = Duration::from_hours(1);
 
 /// A certificate authority: a CA certificate and its private key.
@@ -66,24 +66,24 @@ pub struct CertificateAuthority {
 }
 
 impl CertificateAuthority {
-    /// Makes a new authority as [`CaParams::default`] says: ECDSA P-256, valid for [`CA_LIFETIME`]. Its path
-    /// length is 0, so it signs no further authority.
+    /// Generates a CA with the parameters of [`CaParams::default`]: ECDSA P-256, valid for [`CA_LIFETIME`].
+    /// Its path length constraint is 0, so it cannot sign further CAs.
     ///
-    /// It is constrained (RFC 5280, section 4.2.1.10) to `names` and what is below them, and to
-    /// `localhost`, 127.0.0.1 and ::1: stolen, it can impersonate nothing else.
+    /// The CA is constrained (RFC 5280, section 4.2.1.10) to `names`, their subdomains, `localhost`,
+    /// 127.0.0.1 and ::1. A stolen key cannot be used to impersonate other servers.
     ///
     /// # Errors
     ///
-    /// When the key or the signature cannot be made.
+    /// Returns an error if key generation or signing fails.
     pub fn generate(names: &ServingNames, now: SystemTime) -> Result<Self, CaError> {
         Self::generate_with(CaParams::default(), names, now)
     }
 
-    /// As [`generate`](Self::generate), with another kind of key, lifetime or begin.
+    /// As [`generate`](Self::generate), with custom parameters.
     ///
     /// # Errors
     ///
-    /// When the key or the signature cannot be made.
+    /// Returns an error if key generation or signing fails.
     pub fn generate_with(params: CaParams, names: &ServingNames, now: SystemTime) -> Result<Self, CaError> {
         let key = params.algorithm.generate().context(GenerateKeySnafu)?;
         let validity = contents::validity(now, params.backdate, params.lifetime);
@@ -91,13 +91,13 @@ impl CertificateAuthority {
         Self::from_der(certificate.der().clone(), key.to_pkcs8(), now)
     }
 
-    /// Takes over an authority made elsewhere, such as by openssl: the first certificate of
-    /// `certificate_pem` and the only key of `private_key_pem` (PKCS#8, SEC1 or PKCS#1).
+    /// Loads an externally created CA, for example from openssl: the first certificate of `certificate_pem`
+    /// and the only key of `private_key_pem` (PKCS#8, SEC1 or PKCS#1).
     ///
     /// # Errors
     ///
-    /// Says which of both is wrong and how: not PEM, does not parse, key of another certificate, not
-    /// a CA, may not sign, not for servers, expired or not valid yet at `now`.
+    /// Returns an error if either text is not PEM or does not parse, if the key does not match, or if the
+    /// certificate is not a CA, may not sign certificates, is not for servers, or is not valid at `now`.
     pub fn from_pem(
         certificate_pem: &[u8],
         private_key_pem: &[u8],
@@ -131,20 +131,21 @@ impl CertificateAuthority {
         Ok(Self { private_key, issuer, validity, certificate })
     }
 
-    /// Signs a serving certificate with a fresh key for `names`, as [`LeafParams::default`] says: P-256, valid for
-    /// [`SERVING_LIFETIME`]. Its validity begins [`BACKDATE`] ago, and lies within that of the authority.
+    /// Issues a serving certificate with a new key for `names`, with the parameters of
+    /// [`LeafParams::default`]: P-256, valid for [`SERVING_LIFETIME`]. It is backdated by [`BACKDATE`],
+    /// within the validity period of the CA.
     ///
-    /// Whether clients accept it is the question of [`ServingCertificate::verify_for`]: an authority
-    /// made for other names signs, but its name constraints forbid the use.
+    /// Clients may still reject the certificate: name constraints are not checked here. See
+    /// [`ServingCertificate::verify_for`].
     ///
     /// # Errors
     ///
-    /// When the authority is out of its validity at `now`, or the key or signature cannot be made.
+    /// Returns an error if the CA is not valid at `now`, or if key generation or signing fails.
     pub fn issue(&self, names: &ServingNames, now: SystemTime) -> Result<ServingCertificate, CaError> {
         self.issue_with(LeafParams::default(), names, now)
     }
 
-    /// As [`issue`](Self::issue), with another kind of key or another lifetime.
+    /// As [`issue`](Self::issue), with custom parameters.
     ///
     /// # Errors
     ///
@@ -159,8 +160,8 @@ impl CertificateAuthority {
         ServingCertificate::new(vec![leaf], &key, Some(now)).context(ServeSnafu)
     }
 
-    /// As [`issue_with`](Self::issue_with), as text that others can read too: what `tls.crt` and `tls.key` of a Secret
-    /// hold. [`ServingCertificate::from_pem`] reads it.
+    /// As [`issue_with`](Self::issue_with), in PEM form for the `tls.crt` and `tls.key` of a Secret.
+    /// [`ServingCertificate::from_pem`] parses it.
     ///
     /// # Errors
     ///
@@ -198,32 +199,33 @@ impl CertificateAuthority {
         Ok((leaf.der().clone(), key.to_pkcs8()))
     }
 
-    /// The bundle that holds this authority alone
+    /// Returns the trust bundle with this CA only.
     #[must_use]
     pub fn trust_bundle(&self) -> TrustBundle {
         TrustBundle::of(self.certificate.clone(), self.validity)
     }
 
-    /// The CA certificate as PEM
+    /// Returns the CA certificate as PEM.
     #[must_use]
     pub fn certificate_pem(&self) -> String {
         pem::encode_certificate(&self.certificate)
     }
 
-    /// The private key as PEM, in the form it was read in (PKCS#8 when it was generated). Whoever has
-    /// it can sign: it belongs into a Secret, never into a log. The text is overwritten when it is dropped.
+    /// Returns the private key as PEM, in the format it was loaded in; PKCS#8 for a generated CA. The text is
+    /// zeroed on drop. Anyone who has it can sign certificates, so store it only in a Secret and never log
+    /// it.
     #[must_use]
     pub fn private_key_pem(&self) -> Zeroizing<String> {
         pem::encode_private_key(&self.private_key)
     }
 
-    /// From when to when it is valid
+    /// Returns the validity period.
     #[must_use]
     pub fn validity(&self) -> Validity {
         self.validity
     }
 
-    /// The name of the certificate in logs
+    /// Returns the fingerprint, which identifies the certificate in logs.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(&self.certificate)
@@ -239,11 +241,11 @@ impl fmt::Debug for CertificateAuthority {
     }
 }
 
-/// A serving certificate and its private key, both PEM
+/// A serving certificate and its private key in PEM form.
 pub struct PemPair {
-    /// The certificate
+    /// Certificate.
     pub certificate: String,
-    /// The key, PKCS#8, which is overwritten when it is dropped
+    /// Private key as PKCS#8, zeroed on drop.
     pub private_key: Zeroizing<String>,
 }
 

@@ -1,19 +1,19 @@
-//! What a certificate that is made can differ in
+//! Parameters of generated certificates.
 
 use std::time::Duration;
 
 use super::{BACKDATE, CA_LIFETIME, SERVING_LIFETIME};
 use crate::key::KeyAlgorithm;
 
-/// What a new authority is like: ECDSA P-256, valid for [`CA_LIFETIME`], begun [`BACKDATE`] ago, unless said otherwise
+/// Parameters of a new CA. Defaults: ECDSA P-256, valid for [`CA_LIFETIME`], backdated by [`BACKDATE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CaParams {
-    /// The kind of its key
+    /// Key algorithm.
     pub algorithm: KeyAlgorithm,
-    /// How long it is valid from now on
+    /// Validity period, counted from the time of issue.
     pub lifetime: Duration,
-    /// How far in the past its validity begins
+    /// Time by which `not_before` precedes the time of issue.
     pub backdate: Duration,
 }
 
@@ -24,33 +24,33 @@ impl Default for CaParams {
 }
 
 impl CaParams {
-    /// With another kind of key
+    /// Sets the key algorithm.
     #[must_use]
     pub fn with_algorithm(self, algorithm: KeyAlgorithm) -> Self {
         Self { algorithm, ..self }
     }
 
-    /// Valid for so long from now on, but not beyond the year 9999
+    /// Sets the validity period, counted from the time of issue. It never extends beyond the year 9999.
     #[must_use]
     pub fn with_lifetime(self, lifetime: Duration) -> Self {
         Self { lifetime, ..self }
     }
 
-    /// Begun so long ago
+    /// Sets the time by which `not_before` precedes the time of issue.
     #[must_use]
     pub fn with_backdate(self, backdate: Duration) -> Self {
         Self { backdate, ..self }
     }
 }
 
-/// What a new serving certificate is like: ECDSA P-256 whatever the authority has, valid for [`SERVING_LIFETIME`],
-/// unless said otherwise
+/// Parameters of a new serving certificate. Defaults: ECDSA P-256, regardless of the CA's algorithm, valid
+/// for [`SERVING_LIFETIME`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeafParams {
-    /// The kind of its key
+    /// Key algorithm.
     pub algorithm: KeyAlgorithm,
-    /// How long it is valid from now on, if its authority is
+    /// Validity period, counted from the time of issue and limited by that of the CA.
     pub lifetime: Duration,
 }
 
@@ -61,13 +61,13 @@ impl Default for LeafParams {
 }
 
 impl LeafParams {
-    /// With another kind of key
+    /// Sets the key algorithm.
     #[must_use]
     pub fn with_algorithm(self, algorithm: KeyAlgorithm) -> Self {
         Self { algorithm, ..self }
     }
 
-    /// Valid for so long from now on, but not longer than its authority
+    /// Sets the validity period, counted from the time of issue and limited by that of the CA.
     #[must_use]
     pub fn with_lifetime(self, lifetime: Duration) -> Self {
         Self { lifetime, ..self }

@@ -9,7 +9,7 @@ use crate::{bundle::TrustBundle, fingerprint::Fingerprint, target::Reading};
 
 type Readings = BTreeMap<String, Option<Reading>>;
 
-/// How long unrequested certificates stay in the targets if the source does not know which CAs are in use.
+/// Retention of unrequested certificates in the targets if the source does not know which CAs are in use.
 const RETAIN: Duration = Duration::from_hours(24);
 
 /// Instants since which every target was observed to trust a CA. Uses the monotonic clock: setting the wall

@@ -1,4 +1,4 @@
-//! Where the CA comes from that an object asks for
+//! Sources of injected CAs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,29 +32,29 @@ const ALLOW_DIRECT_INJECTION: &str = "cert-manager.io/allow-direct-injection";
 const CERTIFICATE_NAME: &str = "cert-manager.io/certificate-name";
 const CA_KEY: &str = "ca.crt";
 
-/// What the outcome of a look depends on: when it changes, another look is due
+/// An input of a reconciliation. A change triggers another one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Dependency {
     Secret(ObjectName),
-    /// All Secrets of a namespace, for one of them may get the annotation that is looked for
+    /// All Secrets of a namespace, because any of them may get the annotation.
     SecretsOf(String),
     Certificate(ObjectName),
-    /// Whether there is such a kind
+    /// Existence of the Certificate CRD.
     CertificateKind,
 }
 
-/// The CA by which a client verifies the API server
+/// CA by which clients verify the API server.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum ApiServerCa {
-    /// PEM, as a kubeconfig holds it
+    /// PEM certificates, as in a kubeconfig.
     Pem(Vec<u8>),
-    /// A file that is read whenever it is asked for, such as the one that kubelet keeps for a pod
+    /// File that is read on each use, such as the service account's `ca.crt`.
     File(PathBuf),
 }
 
 impl ApiServerCa {
-    /// That of a client's configuration, if it has one
+    /// Returns the CA of a client configuration, if it has one.
     #[must_use]
     pub fn of(config: &kube::Config) -> Option<Self> {
         if let Some(path) = &config.root_cert_file {
@@ -79,10 +79,10 @@ impl ApiServerCa {
 
 pub(super) struct Authorities {
     pub(super) client: Client,
-    /// `None` is all
+    /// `None` allows all namespaces.
     pub(super) namespaces: Option<BTreeSet<String>>,
     pub(super) api_server: Option<ApiServerCa>,
-    /// Secret and key
+    /// Secret and key.
     pub(super) openshift: Option<(ObjectName, String)>,
 }
 
@@ -91,8 +91,8 @@ impl Authorities {
         self.openshift.is_some()
     }
 
-    /// The bundle that is wished for, nothing in it expired. What it depends on is added to `on` also when there is
-    /// none.
+    /// Returns the requested bundle without expired certificates. Adds its dependencies to `on`, also on
+    /// error.
     pub(super) async fn find(
         &self,
         wish: &Wish,
@@ -153,8 +153,8 @@ impl Authorities {
         secret.with_context(|_| ApiSnafu { action: "get", object: format!("Secret {name}") })
     }
 
-    /// The Secret in which a Certificate keeps what was issued for it. In a cluster without that kind, which is what
-    /// this injector is for, it is the one that says so of itself, as cert-manager marks those that it writes.
+    /// Returns the Secret of a Certificate. Without the Certificate CRD, finds it by the annotation that
+    /// cert-manager sets on Secrets.
     async fn secret_of(
         &self,
         certificate: &ObjectName,
@@ -207,7 +207,7 @@ impl Authorities {
     }
 }
 
-/// cert-manager's kind
+/// API of cert-manager's Certificates.
 pub(super) fn certificates(client: &Client, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &certificate_resource())
 }
@@ -223,7 +223,7 @@ fn annotation<'a>(annotations: &'a BTreeMap<String, String>, key: &str) -> &'a s
     annotations.get(key).map_or("", String::as_str)
 }
 
-/// What stands under a key, and how a message calls it
+/// Returns the bundle under a key, and its description for messages.
 fn read(secret: &Secret, name: &ObjectName, key: &str) -> Result<(TrustBundle, String), Problem> {
     let data = secret.data.as_ref().and_then(|data| data.get(key));
     let pem = data.with_context(|| NoKeySnafu { secret: name.clone(), key })?;

@@ -1,4 +1,4 @@
-//! One look at one object: what it asks for, what it holds, and a write if that differs
+//! Reconciliation of a single object.
 
 use std::{collections::BTreeSet, time::SystemTime};
 
@@ -21,25 +21,25 @@ pub(super) struct Looker {
     pub(super) authorities: Authorities,
 }
 
-/// What came of it
+/// Result of a reconciliation.
 #[derive(Debug)]
 pub(super) struct Look {
-    /// What may change this
+    /// Objects that the result depends on.
     pub(super) on: BTreeSet<Dependency>,
-    /// Of the object, for events
+    /// UID of the object, for events.
     pub(super) uid: Option<String>,
     pub(super) found: Result<Found, Problem>,
 }
 
 #[derive(Debug)]
 pub(super) enum Found {
-    /// There is no such object any more, or it asks for nothing
+    /// The object does not exist or has no annotation.
     NothingAsked,
-    /// It holds what it should, or has no place for a CA
+    /// The bundle is up to date, or the object has no field for one.
     Right,
-    /// It was written
+    /// The bundle was written.
     Written { wish: Wish, bundle: TrustBundle, target: Box<ObjectTarget>, before: Reading },
-    /// Somebody else wrote it at the same time
+    /// Another client changed the object at the same time.
     Overtaken,
 }
 
@@ -57,8 +57,8 @@ impl Looker {
             return Ok(Found::NothingAsked);
         };
         look.uid = found.uid();
-        // Annotations and places are those of one reading, and the write depends on it: who takes the annotation
-        // away meanwhile is heard.
+        // Annotations and slots are from one reading, and the write is conditional on it: removing the
+        // annotation meanwhile causes a conflict.
         let Some(wish) = Wish::of(object.kind, found.annotations())? else { return Ok(Found::NothingAsked) };
         if wish == Wish::OpenShift && !self.authorities.knows_openshift() {
             return Ok(Found::NothingAsked);

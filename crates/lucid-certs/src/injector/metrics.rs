@@ -1,4 +1,4 @@
-//! What an injector did, as metrics
+//! Metrics of the injector.
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -8,12 +8,12 @@ use prometheus_client::{
 
 use super::object::Kind;
 
-/// Metrics of an [`Injector`](super::Injector). Cheap to clone; all clones are the same.
+/// Metrics of an [`Injector`](super::Injector). Cheap to clone; clones share their values.
 ///
-/// - `cainjector_writes_total{kind,result}`: objects that were written, or not: `written`, `overtaken` (somebody else
-///   changed the object at the same time), `failed`
-/// - `cainjector_refused{kind}`: objects with an annotation that cannot be honoured now
-/// - `cainjector_paused`: 1 while nothing is written because somebody else injects
+/// - `cainjector_writes_total{kind,result}`: writes by result: `written`, `overtaken` (another client changed
+///   the object at the same time) or `failed`
+/// - `cainjector_refused{kind}`: objects with an annotation that currently cannot be honored
+/// - `cainjector_paused`: 1 while writes are paused because of a conflicting injector
 #[derive(Debug, Clone, Default)]
 pub struct InjectorMetrics {
     writes: Family<WriteLabels, Counter>,
@@ -33,7 +33,7 @@ struct KindLabels {
 }
 
 impl InjectorMetrics {
-    /// Registers the metrics
+    /// Registers the metrics.
     #[must_use]
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = Self::default();

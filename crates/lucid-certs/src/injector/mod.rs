@@ -1,65 +1,69 @@
-//! Trust bundles for whoever asks by annotation, in clusters without a certificate manager
+//! Injects CA bundles into annotated objects, in clusters without cert-manager.
 //!
-//! Many operators ship their webhook configurations without a `caBundle` and with an annotation that asks
-//! cert-manager's cainjector, or OpenShift's service CA, to put one there. An [`Injector`] does the same where
-//! neither runs. It is for the objects of others: what a server of this crate needs for itself, it
-//! [brings there itself](crate::target).
+//! Many operators ship webhook configurations without a `caBundle`, annotated for cert-manager's cainjector
+//! or OpenShift's service CA. An [`Injector`] implements these annotations in clusters where neither runs. It
+//! is intended for third-party objects: servers that use this crate [publish their own
+//! bundles](crate::target).
 //!
-//! # What is asked for
+//! # Annotations
 //!
-//! | Annotation | The CA comes from |
+//! | Annotation | CA |
 //! | --- | --- |
-//! | `cert-manager.io/inject-ca-from-secret: NAMESPACE/NAME` | key `ca.crt` of that Secret, if it has the annotation `cert-manager.io/allow-direct-injection: "true"` |
-//! | `cert-manager.io/inject-ca-from: NAMESPACE/NAME` | key `ca.crt` of the Secret of that Certificate |
-//! | `cert-manager.io/inject-apiserver-ca: "true"` | what verifies the API server: [`ApiServerCa`] |
-//! | `service.beta.openshift.io/inject-cabundle: "true"` | a Secret that is [chosen here](Injector::with_openshift_ca) |
+//! | `cert-manager.io/inject-ca-from-secret: NAMESPACE/NAME` | key `ca.crt` of the Secret, which must have the annotation `cert-manager.io/allow-direct-injection: "true"` |
+//! | `cert-manager.io/inject-ca-from: NAMESPACE/NAME` | key `ca.crt` of the Certificate's Secret |
+//! | `cert-manager.io/inject-apiserver-ca: "true"` | the CA of the API server: [`ApiServerCa`] |
+//! | `service.beta.openshift.io/inject-cabundle: "true"` | a [configured Secret](Injector::with_openshift_ca) |
 //!
-//! They are looked at in this order, and the first that is there counts, also when it is malformed.
+//! They are evaluated in this order. The first one present is used, even if it is malformed.
 //!
-//! The kinds are MutatingWebhookConfiguration and ValidatingWebhookConfiguration (each of their webhooks),
-//! CustomResourceDefinition (with a conversion webhook) and APIService (of a Service). On a ConfigMap only OpenShift's
-//! annotation counts, and the bundle goes into its key `service-ca.crt`. OpenShift's older name,
-//! `service.alpha.openshift.io/inject-cabundle`, counts on ConfigMaps and APIServices, as it does there.
+//! Supported kinds are MutatingWebhookConfiguration and ValidatingWebhookConfiguration (all webhooks),
+//! CustomResourceDefinition (with a conversion webhook), APIService (with a Service), and ConfigMap.
+//! ConfigMaps support only OpenShift's annotation, and the bundle is written to the key `service-ca.crt`.
+//! OpenShift's older annotation `service.alpha.openshift.io/inject-cabundle` is supported on ConfigMaps and
+//! APIServices, as in OpenShift.
 //!
-//! A Certificate's Secret is the one that its `spec.secretName` names, and must have the annotation
-//! `cert-manager.io/certificate-name` with the Certificate's name. In a cluster without the kind Certificate, the only
-//! Secret of the namespace with that annotation is taken: so one that was copied from another cluster, or made by
-//! hand, works with manifests that were written for cert-manager. Whoever may create Secrets in the namespace decides
-//! there what is trusted.
+//! The Secret of a Certificate is named by its `spec.secretName` and must have the annotation
+//! `cert-manager.io/certificate-name` with the name of the Certificate. In a cluster without the Certificate
+//! CRD, the injector uses the only Secret of the namespace with that annotation. Manifests written for
+//! cert-manager then work with a Secret that was created manually or copied from another cluster. In such a
+//! cluster, permission to create Secrets in the namespace includes the choice of the CA.
 //!
-//! # What is written
+//! # Writes
 //!
-//! What stands there already and is not expired, together with the CA, newest first: a CA that is replaced stays
-//! trusted until it expires, and calls go on while servers change. What does not parse is replaced. Each webhook keeps
-//! what it alone trusts. Nothing but these fields is applied (server-side, as [`FIELD_MANAGER`]), and only if the object
-//! is still as it was read; what is right is not written.
+//! The CA is merged with the unexpired certificates of the existing bundle, newest first. A replaced CA
+//! therefore stays trusted until it expires, and calls succeed while servers switch. Certificates that do not
+//! parse are dropped. Each webhook keeps its own additional certificates. Only bundle fields are written, by
+//! server-side apply as [`FIELD_MANAGER`], and only if the object has not changed since it was read.
+//! Up-to-date objects are not written.
 //!
-//! When the CA that is asked for does not exist, may not be used or is none, the object is left alone, and one log
-//! line and one event on the object say why, until something else is wrong with it. When the annotation is removed, the
-//! bundle stays.
+//! If the CA does not exist, may not be used or is invalid, the object is not changed. The reason is reported
+//! once, by a log message and an event on the object. If the annotation is removed, the bundle stays.
 //!
-//! Differences: cert-manager puts what is new behind what stands there, and injects what `ca.crt` holds also if it is no
-//! certificate, in place of what stands there; OpenShift replaces what it finds, and removes the other keys of a ConfigMap.
+//! Differences to other implementations: cert-manager appends the new CA and replaces the bundle by the
+//! content of `ca.crt` even if it is not a certificate. OpenShift replaces the bundle and removes other keys
+//! of a ConfigMap.
 //!
-//! # Who else does this
+//! # Conflicting injectors
 //!
-//! Beside a [running cainjector of cert-manager](Rival) an injector does not start, and one that runs stops writing
-//! within half a minute when one appears, and goes on when it is gone. The same holds for OpenShift's service CA, for
-//! whoever honours its annotation. It is looked for them in [their own
-//! namespaces](Injector::with_cert_manager_namespaces) only, so that nobody else ends the injection by a Lease or a
-//! Deployment that looks like theirs.
+//! An injector does not start while [cert-manager's cainjector](Rival) runs. If one appears later, the
+//! injector stops writing within half a minute, until it is gone. The same applies to OpenShift's service CA,
+//! if OpenShift's annotation is enabled. Conflicting injectors are detected in [their own
+//! namespaces](Injector::with_cert_manager_namespaces) only, so that users of other namespaces cannot stop
+//! the injection by a similar Lease or Deployment.
 //!
-//! Several injectors may run at once, without a leader: all compute the same bytes from what they read, and a write
-//! after somebody else's is refused and begins anew.
+//! Several injectors may run at the same time without a leader: they compute the same bytes from the same
+//! input, and a conflicting write is rejected and retried.
 //!
-//! # Rights
+//! # Permissions
 //!
-//! - `get`, `list`, `watch` and `patch` on the kinds above; on ConfigMaps only with a CA in place of OpenShift's
-//! - `get`, `list` and `watch` on the Secrets that are asked for, by name, by namespace or all. Only the metadata is
-//!   watched, and of each Secret by itself. For `inject-ca-from` without the kind Certificate: on all Secrets of the
-//!   namespace
+//! - `get`, `list`, `watch` and `patch` on the kinds above; ConfigMaps only with a CA for OpenShift's
+//!   annotation
+//! - `get`, `list` and `watch` on the referenced Secrets, by name, by namespace or cluster-wide. Watches are
+//!   per Secret and metadata only. Without the Certificate CRD, `inject-ca-from` requires access to all
+//!   Secrets of the namespace
 //! - `get`, `list` and `watch` on Certificates
-//! - `list` on Deployments, and `get` on cert-manager's two Leases by name, in these namespaces
+//! - `list` on Deployments, and `get` on cert-manager's two Leases by name, in the namespaces where
+//!   conflicting injectors are detected
 //! - `create` and `patch` on events of `events.k8s.io`
 
 mod authority;
@@ -82,29 +86,29 @@ use tokio::sync::watch as channel;
 pub use self::{authority::ApiServerCa, metrics::InjectorMetrics, rival::Rival};
 use self::{authority::Authorities, wish::ObjectName};
 
-/// Who owns the fields that are written, by `metadata.managedFields`, and who reports events
+/// Field manager of injected bundles and reporting controller of events.
 pub const FIELD_MANAGER: &str = "lucid-cainjector";
 
-/// Why an injector does not run
+/// Reason why an injector cannot run.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(self)))]
 #[non_exhaustive]
 pub enum InjectorError {
-    /// Somebody else does this already
+    /// A conflicting injector is running.
     #[snafu(display("failed to start injecting CAs beside {}", rival::list(rivals)))]
     Rivals {
-        /// Who
+        /// Conflicting injectors.
         rivals: Vec<Rival>,
     },
-    /// The API server does not say whether somebody else does this already
+    /// The API server did not answer whether a conflicting injector is running.
     #[snafu(display("failed to find out whether a cainjector of cert-manager runs"))]
     Unknown {
-        /// What it says
+        /// Error of the client.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
-/// Puts trust bundles into objects that ask for them by annotation; see the [module](self).
+/// Injects CA bundles into annotated objects; see the [module documentation](self).
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -125,7 +129,7 @@ pub struct Injector {
     client: Client,
     reporter: Reporter,
     authorities: Authorities,
-    /// Where cert-manager may run
+    /// Namespaces in which cert-manager is detected.
     cert_manager: BTreeSet<String>,
     beside_cert_manager: bool,
     metrics: InjectorMetrics,
@@ -142,8 +146,8 @@ impl fmt::Debug for Injector {
 }
 
 impl Injector {
-    /// One that takes CAs from Secrets of all namespaces, knows no CA of the API server and none in place of
-    /// OpenShift's. Nothing is done yet.
+    /// Creates an injector that uses Secrets of all namespaces, without a CA of the API server and without
+    /// OpenShift's annotations. Does nothing until [`run`](Self::run).
     #[must_use]
     pub fn new(client: Client) -> Self {
         let authorities =
@@ -159,30 +163,31 @@ impl Injector {
         }
     }
 
-    /// Takes CAs only from Secrets of these namespaces. The one in place of OpenShift's may be elsewhere.
+    /// Restricts the CAs to Secrets in these namespaces. Does not affect
+    /// [`with_openshift_ca`](Self::with_openshift_ca).
     #[must_use]
     pub fn with_secret_namespaces(mut self, namespaces: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.authorities.namespaces = Some(namespaces.into_iter().map(Into::into).collect());
         self
     }
 
-    /// What to inject for `cert-manager.io/inject-apiserver-ca`
+    /// Sets the CA for `cert-manager.io/inject-apiserver-ca`.
     #[must_use]
     pub fn with_api_server_ca(mut self, ca: Option<ApiServerCa>) -> Self {
         self.authorities.api_server = ca;
         self
     }
 
-    /// Honours OpenShift's annotations with what stands under `key` of this Secret. Without, they are not looked at,
-    /// and neither are ConfigMaps.
+    /// Enables OpenShift's annotations, with the CA in `key` of this Secret. By default they are ignored, and
+    /// ConfigMaps are not watched.
     #[must_use]
     pub fn with_openshift_ca(mut self, namespace: &str, name: &str, key: &str) -> Self {
         self.authorities.openshift = Some((ObjectName::new(namespace, name), key.to_owned()));
         self
     }
 
-    /// Looks in these namespaces for a cainjector of cert-manager: for the Lease of its leader and for its Deployment.
-    /// The default is `kube-system` and `cert-manager`. Who may write there can end the injection.
+    /// Sets the namespaces in which cert-manager's cainjector is detected by its leader Lease and Deployment
+    /// (default `kube-system` and `cert-manager`). Users who may write there can stop the injection.
     #[must_use]
     pub fn with_cert_manager_namespaces(
         mut self,
@@ -192,32 +197,34 @@ impl Injector {
         self
     }
 
-    /// Runs also beside a cainjector of cert-manager. Both then write the same fields, and come to the same bundles
-    /// as long as they find the same Secrets.
+    /// Allows the injector to run beside cert-manager's cainjector. Both write the same fields, and their
+    /// bundles are equal as long as they find the same Secrets.
     #[must_use]
     pub fn beside_cert_manager(mut self, allowed: bool) -> Self {
         self.beside_cert_manager = allowed;
         self
     }
 
-    /// Counts what is done
+    /// Records metrics in `metrics`.
     #[must_use]
     pub fn with_metrics(mut self, metrics: InjectorMetrics) -> Self {
         self.metrics = metrics;
         self
     }
 
-    /// Whether all objects are known and nobody else injects
+    /// Returns a receiver that is `true` while all kinds are listed and no conflicting injector runs.
     #[must_use]
     pub fn ready(&self) -> channel::Receiver<bool> {
         self.ready.subscribe()
     }
 
-    /// Injects until `shutdown` completes, and writes nothing after that. An API server that is away is waited for.
+    /// Runs the injector until `shutdown` completes, after which it writes nothing. Waits for an unreachable
+    /// API server.
     ///
     /// # Errors
     ///
-    /// When somebody else injects already, or the API server refuses to say so.
+    /// Returns an error if a conflicting injector is running, or if the API server rejects the requests to
+    /// detect one.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), InjectorError> {
         tokio::select! {
             biased;

@@ -1,4 +1,4 @@
-//! The objects that a CA is injected into
+//! Objects with an injected CA bundle.
 
 use std::{fmt, time::SystemTime};
 
@@ -22,10 +22,10 @@ use crate::{
     target::{ObjectTarget, Slot, Webhooks},
 };
 
-/// Where OpenShift puts a CA into a ConfigMap
+/// Key used by OpenShift's service CA.
 const CONFIG_MAP_KEY: &str = "service-ca.crt";
 
-/// The kinds that have a place for a CA
+/// Kinds with a field for a CA bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Kind {
     MutatingWebhookConfiguration,
@@ -71,7 +71,7 @@ impl Kind {
     }
 }
 
-/// One object. Shown as `MutatingWebhookConfiguration/name` or `ConfigMap/namespace/name`.
+/// Identity of an object. Displayed as `MutatingWebhookConfiguration/name` or `ConfigMap/namespace/name`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Object {
     pub(super) kind: Kind,
@@ -93,7 +93,7 @@ impl Object {
         Self { kind, namespace: object.namespace(), name: object.name_any() }
     }
 
-    /// Where its bundle stands, and how it is written. An event about a contention is told to `recorder`.
+    /// Returns the target for the object's bundle. It reports contention to `recorder`.
     pub(super) fn target(&self, client: &Client, recorder: &Recorder) -> ObjectTarget {
         let (client, name) = (client.clone(), &*self.name);
         let target = match self.kind {
@@ -113,7 +113,7 @@ impl Object {
         target.with_recorder(recorder.clone())
     }
 
-    /// As an event refers to it
+    /// Builds the reference of the object for events.
     pub(super) fn reference(&self, uid: Option<String>) -> ObjectReference {
         let resource = self.kind.resource();
         ObjectReference {
@@ -127,8 +127,7 @@ impl Object {
     }
 }
 
-/// What a place is to hold: what it trusts already and is not expired, and `wanted`. What does not parse is
-/// replaced.
+/// Merges `wanted` with the unexpired certificates of a slot. Drops certificates that do not parse.
 pub(super) fn merged(slot: &Slot, wanted: &TrustBundle, now: SystemTime) -> Slot {
     let held = slot.bundle().and_then(|held| held.without_expired(now));
     let bundle = held.map_or_else(|| wanted.clone(), |held| held.merge(wanted));

@@ -1,4 +1,4 @@
-//! Why an annotation cannot be honoured
+//! Reasons why an annotation cannot be honored.
 
 use std::{io, path::PathBuf};
 
@@ -32,7 +32,8 @@ pub(super) enum Problem {
         certificate.namespace, certificate.name
     ))]
     SeveralSecretsOf { certificate: ObjectName },
-    // Whether a Secret exists is not for everybody who may annotate an object: these two do not tell.
+    // The next two do not disclose whether a Secret exists, because annotating an object requires no
+    // permission to read it.
     #[snafu(display(
         "Secret {secret} of Certificate {certificate} does not exist, or lacks the annotation \
          cert-manager.io/certificate-name: {}",
@@ -71,7 +72,7 @@ pub(super) enum Problem {
 }
 
 impl Problem {
-    /// Whether another attempt may end differently although no object that was looked at changes
+    /// Returns `true` if a retry may succeed although no dependency changes.
     pub(super) fn is_transient(&self) -> bool {
         match self {
             Self::Api { .. } | Self::TimedOut { .. } | Self::ApiServerCaFile { .. } => true,
@@ -80,7 +81,7 @@ impl Problem {
         }
     }
 
-    /// Of the event about it
+    /// Reason of the event.
     pub(super) fn reason(&self) -> &'static str {
         match self {
             Self::Malformed { .. } => "MalformedAnnotation",
@@ -101,8 +102,8 @@ impl Problem {
         }
     }
 
-    /// Whether the user of the object can do something about it, so that an event tells of it: not when the API
-    /// server is away, but when it refuses.
+    /// Returns `true` if the problem should be reported by an event: users of the object can act on it, such
+    /// as when the API server rejects a request, but not while it is unreachable.
     pub(super) fn is_of_the_object(&self) -> bool {
         match self {
             Self::Api { source, .. } => is_refusal(source),

@@ -1,4 +1,4 @@
-//! Which object is looked at next, and when
+//! Work queue with backoff per key.
 
 use std::{
     collections::BTreeMap,
@@ -9,23 +9,23 @@ use crate::target::Contention;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// After a lost race the winner's work is there to be read.
+/// Short, because the winner's write is already visible.
 const PAUSE_OF_RACE: Duration = Duration::from_millis(100);
-/// How a look at an object ended
+/// Result of a reconciliation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// There was nothing to do, or nothing that can be done before something changes
+    /// Nothing is left to do until a dependency changes.
     Settled,
-    /// It was written
+    /// The object was written.
     Written,
-    /// Somebody else wrote it at the same time
+    /// Another client changed the object at the same time.
     Overtaken,
-    /// It is to be tried again
+    /// The reconciliation failed and has to be retried.
     Failed,
 }
 
-/// Keys that wait for their turn. Each is worked on by one at a time, waits longer after each failure in a row, and
-/// while somebody else keeps writing against us; none waits for another.
+/// A work queue. Each key is processed by one worker at a time, and backs off after consecutive failures and
+/// during contention. Keys do not delay each other.
 #[derive(Debug)]
 pub(super) struct Queue<K>(BTreeMap<K, Entry>);
 
@@ -43,7 +43,7 @@ impl<K: Ord + Clone> Queue<K> {
         Self(BTreeMap::new())
     }
 
-    /// Asks for a look; several requests before it begins are one.
+    /// Enqueues a key. Requests for a queued key are merged.
     pub(super) fn request(&mut self, key: &K, now: Instant) {
         let new = Entry {
             requested: true,
@@ -63,17 +63,17 @@ impl<K: Ord + Clone> Queue<K> {
         self.0.remove(key);
     }
 
-    /// Whether a look was asked for that has not begun
+    /// Returns `true` if the key is queued.
     pub(super) fn is_requested(&self, key: &K) -> bool {
         self.0.get(key).is_some_and(|entry| entry.requested)
     }
 
-    /// When the next is due
+    /// Returns when the next key is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.waiting().map(|(_, entry)| entry.not_before).min()
     }
 
-    /// One that is due; it is not given out again before [`done`](Self::done)
+    /// Takes a key that is due. It is not returned again before [`done`](Self::done).
     pub(super) fn take(&mut self, now: Instant) -> Option<K> {
         let (key, _) =
             self.waiting().filter(|(_, entry)| entry.not_before <= now).min_by_key(|(_, e)| e.not_before)?;
@@ -84,7 +84,7 @@ impl<K: Ord + Clone> Queue<K> {
         Some(key)
     }
 
-    /// Puts down how it ended. Returns whether a [contention](Contention) begins with it.
+    /// Records a result. Returns `true` if [contention](Contention) starts with it.
     pub(super) fn done(&mut self, key: &K, end: End, now: Instant) -> bool {
         let Some(entry) = self.0.get_mut(key) else { return false };
         entry.is_running = false;
@@ -113,7 +113,7 @@ impl<K: Ord + Clone> Queue<K> {
     }
 }
 
-/// Doubles from the first to the longest; no pause for 0
+/// Exponential backoff; zero for 0.
 fn pause(times: u32) -> Duration {
     match times.checked_sub(1) {
         None => Duration::ZERO,

@@ -1,4 +1,4 @@
-//! Who else injects in this cluster
+//! Detection of conflicting injectors.
 
 use std::{
     collections::BTreeSet,
@@ -24,40 +24,40 @@ use super::{
 };
 use crate::chain;
 
-/// What cert-manager's cainjector elects its leader by; the second until 1.11.
+/// Leader election Leases of cert-manager's cainjector; the second until 1.11.
 const LEASES: [&str; 2] =
     ["cert-manager-cainjector-leader-election", "cert-manager-cainjector-leader-election-core"];
-/// What its charts and manifests label it with; the second is the older one.
+/// Labels of cert-manager's cainjector in its charts and manifests; the second is older.
 const LABELS: [&str; 2] = ["app.kubernetes.io/component=cainjector", "app=cainjector"];
-/// Where it runs and where its Leases are, unless it was installed otherwise. Elsewhere is not looked: whoever may write
-/// Leases or Deployments in some namespace could end the injection by one that looks like its own.
+/// Default namespaces of cert-manager and its Leases. Others are ignored, because any user who may write
+/// Leases or Deployments there could stop the injection.
 pub(super) const CERT_MANAGER: [&str; 2] = ["kube-system", "cert-manager"];
-/// Where OpenShift's runs, which only OpenShift decides
+/// Namespaces of OpenShift's service CA, reserved by OpenShift.
 const SERVICE_CA: [&str; 2] = ["openshift-service-ca", "openshift-service-ca-operator"];
 const SERVICE_CA_LABEL: &str = "app=service-ca";
-/// A Lease counts as long as it may be that its holder runs, also when its clock is a minute off.
+/// Minimum age at which a Lease is stale. Tolerates clocks that differ by a minute.
 const SHORTEST_GRACE: Duration = Duration::from_secs(120);
-/// How far the clock of a holder may be ahead of ours: a Lease that is renewed later than that would count for ever.
+/// Maximum clock offset of a holder. Without it, a renewal time in the far future would never become stale.
 const AHEAD: Duration = Duration::from_secs(300);
-/// How often it is looked for them
+/// Detection interval.
 const CHECK: Duration = Duration::from_secs(10);
-/// How soon again at start, when the API server is away
+/// Retry interval at start, while the API server is unreachable.
 const RETRY: Duration = Duration::from_secs(2);
-/// How long that may take
+/// Detection timeout.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Somebody else who injects what this injector would
+/// A conflicting injector.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Rival {
-    /// cert-manager's cainjector: it honours the same annotations
+    /// cert-manager's cainjector, which implements the same annotations.
     CertManager {
-        /// What shows that it runs, such as `Deployment cert-manager/cert-manager-cainjector (1 ready)`
+        /// Evidence that it is running, such as `Deployment cert-manager/cert-manager-cainjector (1 ready)`.
         evidence: String,
     },
-    /// OpenShift's service CA: it honours the annotation `inject-cabundle`
+    /// OpenShift's service CA, which implements the annotation `inject-cabundle`.
     ServiceCa {
-        /// What shows that it runs
+        /// Evidence that it is running.
         evidence: String,
     },
 }
@@ -71,28 +71,29 @@ impl fmt::Display for Rival {
     }
 }
 
-/// In one line
+/// Formats the conflicting injectors on one line.
 pub(super) fn list(rivals: &[Rival]) -> String {
     rivals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Looks for others who inject
+/// Detects conflicting injectors.
 pub(super) struct Lookout {
     client: Client,
-    /// Where cert-manager may run
+    /// Namespaces in which cert-manager is detected.
     cert_manager: BTreeSet<String>,
     service_ca: bool,
-    /// Why that failed the last time
+    /// Last failure.
     problem: Option<String>,
 }
 
 impl Lookout {
-    /// Looks for cert-manager in the namespaces `cert_manager`, and for OpenShift's `service_ca`
+    /// Creates a detector of cert-manager in the namespaces `cert_manager` and, if `service_ca`, of
+    /// OpenShift's service CA.
     pub(super) fn new(client: Client, cert_manager: BTreeSet<String>, service_ca: bool) -> Self {
         Self { client, cert_manager, service_ca, problem: None }
     }
 
-    /// Returns when nobody else injects
+    /// Returns once it is known that no conflicting injector runs.
     pub(super) async fn wait_for_none(&mut self) -> Result<(), InjectorError> {
         loop {
             match self.look().await {
@@ -107,13 +108,13 @@ impl Lookout {
         }
     }
 
-    /// Tells whether that is still so, for ever
+    /// Publishes changes. Never returns.
     pub(super) async fn keep_looking(mut self, rivals: watch::Sender<Vec<Rival>>) {
         loop {
             sleep(CHECK).await;
             if let Ok(found) = self.look().await {
                 let update = |rivals: &mut Vec<Rival>| {
-                    // Who is joined by another is no news.
+                    // Only the change from none to some, or back, is relevant.
                     let is_news = rivals.is_empty() != found.is_empty();
                     *rivals = found;
                     is_news
@@ -137,7 +138,8 @@ impl Lookout {
     }
 }
 
-/// Looks for signs of cert-manager in the namespaces `cert_manager`, and of OpenShift's `service_ca`
+/// Finds evidence of cert-manager in the namespaces `cert_manager` and, if `service_ca`, of OpenShift's
+/// service CA.
 async fn find(
     client: &Client,
     cert_manager: &BTreeSet<String>,

@@ -1,4 +1,4 @@
-//! The loop: which object is looked at, when, and who hears what came of it
+//! The control loop of the injector.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,20 +31,21 @@ use super::{
 };
 use crate::{chain, target::TrustTarget};
 
-/// How many objects are looked at together
+/// Maximum number of concurrent reconciliations.
 const LOOKS: usize = 8;
-/// How long a look may take, with its few requests
+/// Timeout of a reconciliation.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often everything is looked at though nothing was heard: certificates expire unheard
+/// Resync interval. Required because certificates expire without an event.
 const RESYNC: Duration = Duration::from_secs(600);
-/// How often the wall clock is asked whether that time is over: another clock stands still while a machine sleeps.
+/// Interval at which the resync is checked by the wall clock: the monotonic clock stops while a machine is
+/// suspended.
 const TICK: Duration = Duration::from_secs(15);
-/// How many signals may wait
+/// Capacity of the signal channel.
 const SIGNALS: usize = 256;
-/// The longest note of an event that the API server takes, in bytes
+/// Size limit of an event note in bytes.
 const LONGEST_NOTE: usize = 1024;
 
-/// Waits until it is known that nobody else injects, then injects for ever.
+/// Waits until no conflicting injector runs, then injects forever.
 pub(super) async fn run(injector: Injector) -> Result<(), InjectorError> {
     let Injector { client, reporter, authorities, cert_manager, beside_cert_manager, metrics, ready } =
         injector;
@@ -106,10 +107,10 @@ struct Run {
     metrics: InjectorMetrics,
     ready: channel::Sender<bool>,
     queue: Queue<Object>,
-    /// Objects that ask for a CA
+    /// Objects with an annotation.
     known: BTreeMap<Object, Known>,
     looks: FuturesUnordered<BoxFuture<'static, (Object, Look)>>,
-    /// Kinds of which not all objects were heard of
+    /// Kinds that are not completely listed yet.
     unlisted: BTreeSet<Kind>,
     watches: BTreeMap<Dependency, AbortHandle>,
     tasks: JoinSet<()>,
@@ -118,12 +119,12 @@ struct Run {
     resynced: SystemTime,
 }
 
-/// What is remembered of an object
+/// State of an object.
 #[derive(Debug, Default)]
 struct Known {
     uid: Option<String>,
     on: BTreeSet<Dependency>,
-    /// What was last reported to be wrong with it
+    /// Last reported problem.
     problem: Option<String>,
 }
 
@@ -137,7 +138,7 @@ impl Run {
             }
             Signal::Seen { object, asks: false } | Signal::Gone(object) => self.forget(&object),
             Signal::Listed(kind) => {
-                // Those that the list lacks are gone, which a look tells.
+                // Objects missing from the list are detected as deleted by their reconciliation.
                 for object in self.known.keys().filter(|object| object.kind == kind) {
                     self.queue.request(object, now);
                 }
@@ -197,7 +198,7 @@ impl Run {
         };
         let now = Instant::now();
         let contention_begins = self.queue.done(object, end, now);
-        // What was heard since the look began may be that it asks again.
+        // The annotation may have been added again since the reconciliation began.
         if matches!(found, Ok(Found::NothingAsked)) && !self.queue.is_requested(object) {
             return self.forget(object);
         }
@@ -205,14 +206,14 @@ impl Run {
         known.uid = uid.or(known.uid.take());
         let before = known.on.clone();
         if end == End::Failed {
-            // The look may have ended before it came to what it depends on.
+            // The reconciliation may have ended before it reached all dependencies.
             known.on.extend(on);
         } else {
             known.on = on;
         }
         if known.on != before {
             self.watch_dependencies();
-            // What it now depends on may have changed after it was read and before this was known.
+            // A new dependency may have changed between its read and the start of its watch.
             self.queue.request(object, now);
         }
         match found {
@@ -233,7 +234,7 @@ impl Run {
         }
     }
 
-    /// Watches what objects depend on, and nothing else
+    /// Watches exactly the current dependencies.
     fn watch_dependencies(&mut self) {
         let wanted: BTreeSet<&Dependency> = self.known.values().flat_map(|known| &known.on).collect();
         self.watches.retain(|dependency, watch| {
@@ -251,7 +252,7 @@ impl Run {
         }
     }
 
-    /// Says what is wrong with an object: once, until something else is or it is right again.
+    /// Reports the problem of an object, or its resolution, once.
     fn report(&mut self, object: &Object, problem: Option<Problem>) {
         let Some(known) = self.known.get_mut(object) else { return };
         let text = problem.as_ref().map(|problem| chain(problem));
@@ -282,7 +283,7 @@ impl Run {
         };
         let uid = self.known.get(object).and_then(|known| known.uid.clone());
         let reference = object.reference(uid);
-        // A recorder counts events of one reason about one object, and keeps the note of the first.
+        // A shared recorder would aggregate events with the same reason and keep only the first note.
         let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
         self.tasks.spawn(async move {
             if let Err(error) = recorder.publish(&event, &reference).await {
@@ -292,10 +293,10 @@ impl Run {
     }
 
     fn tick(&mut self) {
-        // Those that ended; a watch never does by itself.
+        // Reap finished tasks; watches never finish by themselves.
         while self.tasks.try_join_next().is_some() {}
         let now = SystemTime::now();
-        // A clock that was set back says nothing about how much time is over.
+        // If the clock was set back, the elapsed time is unknown.
         if now.duration_since(self.resynced).is_ok_and(|age| age < RESYNC) {
             return;
         }

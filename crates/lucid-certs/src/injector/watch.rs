@@ -1,4 +1,4 @@
-//! Hearing of changes
+//! Watches of objects and their dependencies.
 
 use std::pin::pin;
 
@@ -23,23 +23,23 @@ use super::{
 };
 use crate::chain;
 
-/// What was heard
+/// Notification of a watch.
 #[derive(Debug)]
 pub(super) enum Signal {
-    /// An object is there, new or changed, and asks for a CA or not
+    /// An object was created or changed; `asks` is `true` if it has an annotation.
     Seen { object: Object, asks: bool },
-    /// An object is gone
+    /// An object was deleted.
     Gone(Object),
-    /// All objects of a kind were heard of: those that were not are gone
+    /// All objects of a kind are listed; others do not exist.
     Listed(Kind),
-    /// Another look is due at what depends on it
+    /// Dependents of the dependency have to be reconciled.
     Changed(Dependency),
 }
 
-/// Hears of the objects of a kind, until it is dropped. Only their metadata is read.
+/// Watches the metadata of all objects of a kind.
 pub(super) async fn objects(client: Client, kind: Kind, signals: Sender<Signal>) {
     let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client, &kind.resource());
-    // Whether there are Certificates at all is seen here, too.
+    // Also detects the Certificate CRD.
     let is_certificates = |name: &str| kind == Kind::CustomResourceDefinition && name == CERTIFICATE_CRD;
     let and_certificates = |signal, changed: bool| {
         let certificates = changed.then_some(Signal::Changed(Dependency::CertificateKind));
@@ -60,14 +60,14 @@ pub(super) async fn objects(client: Client, kind: Kind, signals: Sender<Signal>)
     .await;
 }
 
-/// Hears of changes of what a CA comes from, until it is dropped. Only metadata is read, and of one object where one
-/// is meant, so that rights to named Secrets are enough.
+/// Watches the metadata of a dependency. Single objects are watched by name, so that permissions with
+/// `resourceNames` are sufficient.
 pub(super) async fn dependency(client: Client, dependency: Dependency, signals: Sender<Signal>) {
     let changed =
         |is_change: bool| is_change.then(|| Signal::Changed(dependency.clone())).into_iter().collect();
     let only = |name: &str| Config::default().fields(&format!("metadata.name={name}"));
     match &dependency {
-        // Heard of with the objects of the kind CustomResourceDefinition.
+        // Detected by the watch of CustomResourceDefinitions.
         Dependency::CertificateKind => {}
         Dependency::Secret(name) => {
             let api: Api<PartialObjectMeta<Secret>> = Api::namespaced(client, &name.namespace);
@@ -89,12 +89,12 @@ pub(super) async fn dependency(client: Client, dependency: Dependency, signals: 
     }
 }
 
-/// The end of a list counts as well: something may have changed before it began.
+/// `InitDone` counts as a change, because something may have changed before the list.
 fn is_change<K>(event: &Event<K>) -> bool {
     matches!(event, Event::Apply(_) | Event::Delete(_) | Event::InitDone)
 }
 
-/// Sends what `hear` makes of each event. Errors are retried, and logged when they differ from the one before.
+/// Sends the signals that `hear` derives from each event. Retries errors and logs each distinct one once.
 async fn follow<K>(
     api: Api<K>,
     config: Config,
@@ -118,7 +118,7 @@ async fn follow<K>(
                 continue;
             }
         };
-        // A list that begins has not succeeded yet.
+        // A list that has only started does not prove that the watch works.
         if !matches!(event, Event::Init) && broken.take().is_some() {
             info!("watching {what} again");
         }

@@ -1,4 +1,4 @@
-//! What the annotations of an object ask for
+//! Annotations that request a CA.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -13,7 +13,7 @@ pub(super) const FROM_API_SERVER: &str = "cert-manager.io/inject-apiserver-ca";
 const OPENSHIFT: &str = "service.beta.openshift.io/inject-cabundle";
 const OPENSHIFT_ALPHA: &str = "service.alpha.openshift.io/inject-cabundle";
 
-/// Namespace and name
+/// Namespaced name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ObjectName {
     pub(super) namespace: String,
@@ -41,24 +41,24 @@ impl ObjectName {
     }
 }
 
-/// Whether the text may be a name: what is wrong with it beyond, the API server says by not finding it. What it is
-/// made of must not lead to another path of the API server.
+/// Returns `true` if the text is safe as a path segment of a request. Other invalid names are reported as not
+/// found by the API server.
 fn is_path_segment(text: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
     let has_ends = text.starts_with(|c: char| c.is_ascii_alphanumeric());
     has_ends && text.len() <= 253 && text.bytes().all(is_allowed)
 }
 
-/// Whose CA an object wants
+/// CA requested by an annotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Wish {
-    /// That of a Secret that allows it
+    /// CA of a Secret that allows direct injection.
     Secret(ObjectName),
-    /// That of the Secret of a Certificate
+    /// CA of the Secret of a Certificate.
     Certificate(ObjectName),
-    /// That by which the API server is verified
+    /// CA of the API server.
     ApiServer,
-    /// That which OpenShift's operator would inject
+    /// CA that OpenShift's service CA operator would inject.
     OpenShift,
 }
 
@@ -74,11 +74,11 @@ impl fmt::Display for Wish {
 }
 
 impl Wish {
-    /// What is asked for, if anything. The first annotation that is there counts, in cert-manager's order, also
-    /// when it is malformed; OpenShift's come last.
+    /// Returns the requested CA, if any. Evaluates annotations in the order of cert-manager, then
+    /// OpenShift's. The first one present is used, even if it is malformed.
     pub(super) fn of(kind: Kind, annotations: &BTreeMap<String, String>) -> Result<Option<Self>, Problem> {
         let value = |annotation: &str| annotations.get(annotation).map(String::as_str);
-        // cert-manager does not know ConfigMaps.
+        // cert-manager does not support ConfigMaps.
         if kind != Kind::ConfigMap {
             if let Some(name) = value(FROM_SECRET) {
                 return ObjectName::parse(FROM_SECRET, name).map(Self::Secret).map(Some);
@@ -91,7 +91,7 @@ impl Wish {
             }
         }
         let is_true = |annotation| value(annotation).is_some_and(|value| value.eq_ignore_ascii_case("true"));
-        // OpenShift has the older name for these two only.
+        // OpenShift supports the older annotation on these two kinds only.
         let alpha = matches!(kind, Kind::ConfigMap | Kind::ApiService) && is_true(OPENSHIFT_ALPHA);
         Ok((alpha || is_true(OPENSHIFT)).then_some(Self::OpenShift))
     }

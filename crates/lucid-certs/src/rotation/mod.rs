@@ -1,9 +1,9 @@
-//! How replicas that share a certificate authority replace it, as values: no I/O, no clock, no keys
+//! The CA rotation protocol as pure functions: no I/O, no clock, no keys.
 //!
-//! A replica reads the targets, then [`Shared`] from the Secret, and asks for the next [`Step`]. Each step
-//! is one change of the Secret by compare-and-swap, so of several replicas that take the same step one
-//! does it and the others find it done; a replica that ends anywhere leaves a Secret from which any other
-//! goes on. What is to be in the targets follows from the Secret alone ([`Shared::trusted`]).
+//! A replica reads the targets, then [`Shared`] from the Secret, and computes the next [`Step`]. Each step is
+//! one compare-and-swap of the Secret: of several replicas that take the same step one succeeds, and the
+//! others find it done. A replica can stop at any point, because any other can continue from the Secret. The
+//! bundle for the targets depends on the Secret only ([`Shared::trusted`]).
 
 mod timing;
 
@@ -26,7 +26,7 @@ pub use timing::{Timing, TimingError};
 
 use crate::{ca::CertificateAuthority, fingerprint::Fingerprint, metrics::Phase, validity::Validity};
 
-/// An authority, as far as decisions need to know it. Two are the same when their certificates are.
+/// A CA as seen by the protocol. Equality compares certificates only.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ca {
     pub(crate) fingerprint: Fingerprint,
@@ -59,80 +59,80 @@ impl Hash for Ca {
     }
 }
 
-/// What all replicas share, as it stands in the Secret
+/// State shared by all replicas in the Secret.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Shared {
-    /// Signs serving certificates
+    /// Signs serving certificates.
     pub(crate) signer: Ca,
-    /// Will sign them
+    /// The next signer, during a rotation.
     pub(crate) next: Option<Ca>,
-    /// Signed them, and some may still be in service. The next one can be among them, when it signed before.
+    /// Former signers whose certificates may still be in service. Can include `next` if it signed before.
     pub(crate) previous: BTreeSet<Previous>,
-    /// Signed them, and must never be trusted again
+    /// Former signers that must never be trusted again.
     pub(crate) retired: BTreeSet<Ca>,
-    /// Somebody wants another signer
+    /// Pending rotation request.
     pub(crate) request: Option<Request>,
 }
 
-/// An authority that does not sign any more
+/// A former signer that is still trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Previous {
     pub(crate) ca: Ca,
-    /// When its last certificate is expired, with a margin
+    /// Expiry of its last certificate, plus a margin.
     pub(crate) retire_at: SystemTime,
 }
 
-/// Asks for another signer than the one it names; answered when that one signs no more
+/// Request to replace the named signer. Fulfilled once another CA signs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Request {
     pub(crate) signer: Fingerprint,
-    /// Whether trust in it, and in all before it, ends as soon as replicas had the time to follow
+    /// `true` if trust in the signer and all former ones ends as soon as replicas had time to follow.
     pub(crate) urgent: bool,
 }
 
-/// What a replica has seen itself
+/// Observations of a replica.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen<'a> {
-    /// For how long every target was seen to trust an authority, by a clock that nobody sets
+    /// Time for which every target was observed to trust each CA, by the monotonic clock.
     pub(crate) trusted_for: &'a BTreeMap<Fingerprint, Duration>,
-    /// Who issued the certificate that this replica serves
+    /// Issuer of the certificate in service.
     pub(crate) issuer: Option<Ca>,
-    /// For how long it knows of an authority that it signs no more, by the same clock
+    /// Time for which the replica has known each former signer to be superseded, by the monotonic clock.
     pub(crate) superseded_for: &'a BTreeMap<Fingerprint, Duration>,
 }
 
-/// Since when a replica knows of authorities that they sign no more
+/// Times at which a replica first saw that signers were superseded.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Superseded(BTreeMap<Fingerprint, Instant>);
 
 impl Superseded {
-    /// Takes note of what the Secret held at `at`.
+    /// Records the content of the Secret at `at`.
     pub(crate) fn observe(&mut self, shared: &Shared, at: Instant) {
         let previous = shared.previous.iter().map(|previous| previous.ca).filter(|ca| *ca != shared.signer);
         self.0 =
             previous.map(|ca| (ca.fingerprint, self.0.get(&ca.fingerprint).copied().unwrap_or(at))).collect();
     }
 
-    /// For how long, at `at`
+    /// Returns the time since each signer was superseded, at `at`.
     pub(crate) fn durations(&self, at: Instant) -> BTreeMap<Fingerprint, Duration> {
         self.0.iter().map(|(ca, since)| (*ca, at.saturating_duration_since(*since))).collect()
     }
 }
 
-/// A change of the Secret
+/// An update of the Secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
-    /// 1. A new authority becomes the next one.
+    /// Step 1: a new CA becomes `next`.
     Publish,
-    /// 4. The next one signs.
+    /// Step 4: `next` becomes the signer.
     Activate,
-    /// 6. What signed before is not trusted any more.
+    /// Step 6: former signers are no longer trusted.
     Retire,
-    /// A new authority signs at once: the signer is expired, and so is all it signed.
+    /// A new CA signs immediately, because the signer and all of its certificates have expired.
     Replace,
-    /// The issuer of the certificate in service, of which nobody knows, is one of those before.
+    /// Records the issuer of the certificate in service as a former signer, because the Secret lacks it.
     HandOn(Ca),
-    /// Nothing is to be changed.
+    /// No update is needed.
     Rest,
 }
 
@@ -141,20 +141,20 @@ impl Ca {
         Self { fingerprint: authority.fingerprint(), validity: authority.validity() }
     }
 
-    /// Whether a new authority should be in its place: soon expired, or not valid yet because a clock was
-    /// set back after it was made
+    /// Returns `true` if the CA has to be replaced: it expires soon, or it is not valid yet because the clock
+    /// was set back.
     fn is_due(&self, timing: &Timing, now: SystemTime) -> bool {
         self.validity.is_over(now + timing.ca_renew_before) || now < self.validity.not_before
     }
 }
 
 impl Shared {
-    /// An authority that nobody served under before
+    /// Creates the state for a first CA.
     pub(crate) fn new(signer: Ca) -> Self {
         Self { signer, next: None, previous: BTreeSet::new(), retired: BTreeSet::new(), request: None }
     }
 
-    /// What this replica should change. Time in `seen` must have been taken before the Secret was read.
+    /// Returns the step that this replica should take. `seen` must be captured before the Secret is read.
     pub(crate) fn step(&self, seen: Seen<'_>, timing: &Timing, now: SystemTime) -> Step {
         if let Some(issuer) = seen.issuer
             && !self.has_signed(&issuer)
@@ -177,7 +177,7 @@ impl Shared {
         }
     }
 
-    /// The Secret after a step, with `new` in the place of the authority that it makes
+    /// Returns the state after a step. `new` is the CA that the step creates.
     pub(crate) fn after(&self, step: Step, new: Ca, timing: &Timing, now: SystemTime) -> Self {
         let mut after = self.clone();
         match step {
@@ -204,7 +204,7 @@ impl Shared {
             }
             Step::Rest => {}
         }
-        // Of an expired one nobody needs to be warned.
+        // Expired CAs need no record.
         after.retired.retain(|ca| !ca.validity.is_over(now));
         after.previous.retain(|previous| !previous.ca.validity.is_over(now));
         let signer = after.signer.fingerprint;
@@ -226,8 +226,8 @@ impl Shared {
         }
     }
 
-    /// The same, with the wish for another signer. That it is urgent nobody takes back, and then what was to be the next
-    /// one is not wanted either: its key lay beside the one that is compromised.
+    /// Adds a rotation request. An urgent request is never downgraded. It also drops `next`, whose key was
+    /// stored beside the compromised one.
     pub(crate) fn requesting(&self, urgent: bool) -> Self {
         let mut all = self.clone();
         let signer = self.signer.fingerprint;
@@ -240,7 +240,7 @@ impl Shared {
         all
     }
 
-    /// The same, where `others` may be in use by somebody, and stay trusted for a while
+    /// Adds `others`, which may be in use, as former signers.
     pub(crate) fn adopting(&self, others: &BTreeSet<Ca>, timing: &Timing, now: SystemTime) -> Self {
         let retire_at = now + timing.drain;
         let others = others.iter().filter(|ca| !self.has_signed(ca) && !ca.validity.is_over(now));
@@ -249,15 +249,16 @@ impl Shared {
         all
     }
 
-    /// Whether something is missing here that is still of consequence, which only somebody from outside can have taken
-    /// away: a step leaves whom it supersedes among the previous, and these among the retired, until they expire.
+    /// Returns `true` if a relevant record of `memory` is missing. Steps never remove one: they keep
+    /// superseded signers in `previous`, and these in `retired`, until they expire. Only an external change
+    /// can.
     pub(crate) fn forgets(&self, memory: &Self, now: SystemTime) -> bool {
         let signed = memory.previous.iter().map(|previous| &previous.ca).chain([&memory.signer]);
         signed.filter(|ca| !ca.validity.is_over(now)).any(|ca| !self.has_signed(ca))
             || memory.retired.iter().any(|ca| !ca.validity.is_over(now) && !self.retired.contains(ca))
     }
 
-    /// The same, with what `memory`, another reading of the Secret, knew besides
+    /// Merges the state with `memory`, an earlier reading of the Secret.
     pub(crate) fn with_memory(&self, memory: &Self, timing: &Timing, now: SystemTime) -> Self {
         let mut all = self.clone();
         all.retired.extend(memory.retired.iter().filter(|ca| !ca.validity.is_over(now)));
@@ -269,13 +270,13 @@ impl Shared {
         all.previous.extend(known);
         if memory.signer == self.signer {
             all.next = all.next.or(memory.next);
-            // Nobody takes a wish to revoke back.
+            // Urgent requests are never lost.
             if let Some(request) = memory.request.filter(|request| request.signer == self.signer.fingerprint)
             {
                 all = all.requesting(request.urgent);
             }
         } else if !all.has_signed(&memory.signer) && !memory.signer.validity.is_over(now) {
-            // Callers need time to hear of a signer, from wherever it comes.
+            // Callers need time to observe a new signer, whatever its origin.
             let found = mem::replace(&mut all.signer, memory.signer);
             all.next = Some(found);
             all.previous.insert(Previous { ca: found, retire_at: now + timing.drain });
@@ -283,8 +284,8 @@ impl Shared {
         all.adopting(&BTreeSet::from([memory.signer]), timing, now)
     }
 
-    /// What every target is to hold. Never empty, and never without the issuer of what this replica serves,
-    /// unless that is retired.
+    /// Returns the CAs that every target has to hold: always the signer, and the issuer of the certificate in
+    /// service unless it is retired.
     pub(crate) fn trusted(&self, issuer: Option<Ca>, now: SystemTime) -> BTreeSet<Ca> {
         let issuer = issuer.filter(|issuer| !self.retired.contains(issuer));
         let others =
@@ -294,14 +295,14 @@ impl Shared {
         trusted
     }
 
-    /// Whether every replica hears from the Secret that there may be certificates of this authority
+    /// Returns `true` if the Secret records that the CA may have issued certificates.
     pub(crate) fn has_signed(&self, ca: &Ca) -> bool {
         self.signer == *ca
             || self.previous.iter().any(|previous| previous.ca == *ca)
             || self.retired.contains(ca)
     }
 
-    /// Where the rotation stands
+    /// Returns the phase of the rotation.
     pub(crate) fn phase(&self, seen: Seen<'_>, timing: &Timing, now: SystemTime) -> Phase {
         let urgent =
             self.request.is_some_and(|request| request.urgent && request.signer == self.signer.fingerprint);
@@ -319,7 +320,7 @@ impl Shared {
         }
     }
 
-    /// How long until the next step can be due by time alone, `None` when that is far away
+    /// Returns the time until the next step can become due by time alone, or `None` if it is far away.
     pub(crate) fn due_in(&self, seen: Seen<'_>, timing: &Timing, now: SystemTime) -> Option<Duration> {
         let settled = self
             .next
@@ -327,8 +328,8 @@ impl Shared {
         settled.into_iter().chain(self.retires_in(seen, timing, now)).min()
     }
 
-    /// How long until trust in some authority ends. The others had to have the time to follow, which a wall clock alone
-    /// does not tell: it may be set, and differs from theirs.
+    /// Returns the time until the next CA retires. Also waits until other replicas had time to follow, by the
+    /// monotonic clock: wall clocks may be set and differ between replicas.
     fn retires_in(&self, seen: Seen<'_>, timing: &Timing, now: SystemTime) -> Option<Duration> {
         let first = self.previous.iter().map(|previous| previous.retire_at).min()?;
         let superseded_for = |ca: Ca| seen.superseded_for.get(&ca.fingerprint).copied().unwrap_or_default();

@@ -1,19 +1,20 @@
-//! The same protocol in every order in which its operations can happen, by a model checker
+//! Model checking of the rotation protocol over all interleavings of its operations.
 //!
-//! Three replicas, two targets and an API server that hears of each target with any delay. A replica may crash between
-//! any two operations, and a request of it may arrive at any time after it gave up waiting for the answer. The steps,
-//! what follows from them, and when a certificate is swapped in are decided by the functions that real replicas use;
-//! time is taken out of them:
+//! The model has three replicas, two targets and an API server that observes each target with an arbitrary
+//! delay. A replica may crash between any two operations, and its request may take effect at any time after
+//! it stopped waiting for the response. Steps, resulting states and swap decisions use the production
+//! functions; time is abstracted:
 //!
-//! - an authority is *settled* for a replica when the API server has heard of everything that was confirmed to the
-//!   replica when it first saw all targets trust it: its delay is shorter than the time to settle;
-//! - an authority is *drained* at some moment after another signs: its certificates are expired from then on, also those
-//!   that a slow replica would still issue, because it takes the time at which it began to look;
-//! - a replica that starts is ready as soon as the targets accept its certificate: the API server's delay may be longer
-//!   than the two seconds that it waits.
+//! - A CA is *settled* for a replica when the API server has observed all writes that the replica saw when it
+//!   first found all targets trusting the CA. The delay of the API server is shorter than the settle time.
+//! - A CA is *drained* at some time after another one signs. All of its certificates are expired from then
+//!   on, including those that a slow replica still issues, because issue times are taken at the start of a
+//!   round.
+//! - A starting replica is ready as soon as the targets accept its certificate: the delay of the API server
+//!   may exceed the two seconds that real replicas wait.
 //!
-//! One API server is enough: what goes wrong goes wrong at one, and with more of them replicas only wait longer.
-//! Replicas are alike, so states in which they only trade places are one state.
+//! One API server suffices: a violation shows at a single one, and more of them only make replicas wait
+//! longer. Replicas are symmetric, so states that are permutations of each other are merged.
 
 use std::{
     cell::RefCell,
@@ -34,17 +35,17 @@ use crate::{
 
 const REPLICAS: usize = 3;
 const TARGETS: usize = 2;
-/// Authorities that a run may need
+/// Number of CAs that a run may need.
 const AUTHORITIES: usize = 3;
 
-/// A set of authorities, by their numbers
+/// A set of CA numbers, as a bit mask.
 type Set = u8;
 
 fn one(authority: u8) -> Set {
     1 << authority
 }
 
-/// What [`Shared`] holds, in a few bytes
+/// Compact form of [`Shared`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Secret {
     signer: u8,
@@ -54,7 +55,7 @@ struct Secret {
     is_asked: bool,
 }
 
-/// What was read, and whether nobody wrote since
+/// A value read, and whether it is unchanged since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Read<T> {
     found: T,
@@ -64,25 +65,25 @@ struct Read<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Pc {
     Idle,
-    /// Has read so many of the targets
+    /// Number of targets read so far.
     Reading {
         read: u8,
         before: [Read<Set>; TARGETS],
     },
-    /// Has read the Secret
+    /// The Secret has been read.
     Deciding {
         before: [Read<Set>; TARGETS],
         settled: Set,
         secret: Read<Secret>,
     },
-    /// Writes the next of the targets
+    /// The next target to write.
     Writing {
         target: u8,
         before: [Read<Set>; TARGETS],
         after: [Option<Set>; TARGETS],
         wanted: Set,
     },
-    /// Has done all that others can see but one thing
+    /// Only the swap is left, which other replicas can observe.
     Swapping {
         after: [Option<Set>; TARGETS],
     },
@@ -94,13 +95,14 @@ struct Replica {
     serving: Option<u8>,
     is_ready: bool,
     latest: Option<u8>,
-    /// Which authorities it saw all targets trust, and how much the API server has to hear of each target since
+    /// CAs that all targets were observed to trust, with the number of changes per target that the API server
+    /// had not observed then.
     seen: [Option<[u8; TARGETS]>; AUTHORITIES],
-    /// The Secret as it was, where it is wrongly not read again
+    /// Earlier state of the Secret, for faults that reuse it.
     memory: Option<Secret>,
 }
 
-/// A request on its way whose sender does not wait for it any more
+/// A pending request whose sender stopped waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Late {
     Target { target: u8, bundle: Set, is_current: bool },
@@ -112,9 +114,9 @@ struct State {
     secret: Secret,
     targets: [Set; TARGETS],
     views: [Set; TARGETS],
-    /// What the API server has still to hear of
+    /// Changes that the API server has not observed yet.
     changes: [Vec<Set>; TARGETS],
-    /// Authorities whose certificates are expired
+    /// CAs whose certificates have all expired.
     drained: Set,
     late: Option<Late>,
     replicas: [Replica; REPLICAS],
@@ -125,12 +127,12 @@ struct State {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
-    /// The next operation of a replica
+    /// Performs the next operation of a replica.
     Go(usize),
-    /// The same, where it follows a new signer at once and not a little later
+    /// As `Go`, with an immediate switch to a new signer.
     Follow(usize),
     Crash(usize),
-    /// It does not hear what came of its request, which may arrive later.
+    /// The replica stops waiting for its request, which may take effect later.
     GiveUp(usize),
     Arrive,
     Deliver(usize),
@@ -151,15 +153,15 @@ enum Wrong {
 #[derive(Debug, Clone, Copy)]
 struct Protocol {
     wrong: Option<Wrong>,
-    /// How often another authority is asked for
+    /// Number of rotation requests.
     rotations: u8,
-    /// How many replicas crash
+    /// Number of crashes.
     crashes: u8,
-    /// How often a replica does not hear what came of a request
+    /// Number of lost responses.
     lost_answers: u8,
-    /// Whether something may happen between reading one target and reading the other
+    /// `true` if other operations may happen between the reads of the two targets.
     are_reads_apart: bool,
-    /// Whether it begins when certificates of an authority before have just expired
+    /// `true` to start when the certificates of a former CA have just expired.
     is_draining: bool,
 }
 
@@ -226,7 +228,7 @@ impl Secret {
 }
 
 impl Replica {
-    /// Takes note of what the targets hold.
+    /// Records the contents of the targets.
     fn observe(&mut self, targets: [Option<Set>; TARGETS], changes: &[Vec<Set>; TARGETS]) {
         let is_complete = targets.iter().all(Option::is_some);
         for (authority, seen) in (0..).zip(&mut self.seen) {
@@ -238,7 +240,7 @@ impl Replica {
         }
     }
 
-    /// Which of them API servers have heard of
+    /// Returns the CAs that the API server has observed in all targets.
     fn settled(&self, targets: [Option<Set>; TARGETS], wrong: Option<Wrong>) -> Set {
         let Some(all) = targets.into_iter().reduce(|all, it| Some(all? & it?)).flatten() else { return 0 };
         let is_settled = |it: &u8| {
@@ -283,7 +285,7 @@ impl State {
 type Asked = (Secret, Option<u8>, Set, Set, u8);
 
 thread_local! {
-    // The same is asked millions of times.
+    // Memoized: the same inputs occur millions of times.
     static STEPS: RefCell<HashMap<Asked, Option<Secret>>> = RefCell::default();
     static TRUSTED: RefCell<HashMap<(Secret, Option<u8>), Set>> = RefCell::default();
 }
@@ -297,7 +299,7 @@ fn remembered<K: Copy + Eq + Hash, V: Copy>(
 }
 
 impl Protocol {
-    /// Who signs at first
+    /// Number of the first signer.
     fn first(&self) -> u8 {
         u8::from(self.is_draining)
     }
@@ -326,7 +328,7 @@ impl Protocol {
         })
     }
 
-    /// What follows from the Secret. What nobody else can see is done at once.
+    /// Continues after reading the Secret. Steps that other replicas cannot observe are merged into one.
     fn decide(
         &self,
         state: &mut State,
@@ -342,7 +344,7 @@ impl Protocol {
         }
     }
 
-    /// What a replica does when its Secret is as it should be
+    /// Continues when the Secret needs no update.
     fn rest(
         &self,
         state: &mut State,
@@ -366,7 +368,7 @@ impl Protocol {
         self.skip(state, index);
     }
 
-    /// Passes over targets that hold what is wanted.
+    /// Skips targets that hold the wanted bundle.
     fn skip(&self, state: &mut State, index: usize) {
         let State { replicas, changes, drained, .. } = state;
         let (replica, drained) = (&mut replicas[index], *drained);
@@ -431,7 +433,7 @@ impl Protocol {
                         let secret = Read { found: after, is_current: true };
                         self.decide(state, index, before, settled, secret, follow);
                     }
-                    // Somebody else was faster.
+                    // Another replica won the race.
                     Some(_) if self.wrong == Some(Wrong::SecretBeforeTargets) => {
                         state.replicas[index].pc = Pc::Idle
                     }
@@ -481,7 +483,7 @@ impl Protocol {
         Some(())
     }
 
-    /// The request that a replica is about to make
+    /// Returns the next request of a replica.
     fn request(&self, state: &State, index: usize) -> Option<Late> {
         let replica = &state.replicas[index];
         match replica.pc {
@@ -570,7 +572,7 @@ impl Model for Protocol {
                         after[*target as usize] = None;
                         *target += 1;
                     }
-                    // Its source failed.
+                    // The source returned an error.
                     pc => *pc = Pc::Idle,
                 }
                 self.skip(&mut state, index);
@@ -595,7 +597,7 @@ impl Model for Protocol {
             }
         }
         for replica in &mut state.replicas {
-            // Nobody asks any more.
+            // No decision depends on them any more.
             members(state.drained).for_each(|it| replica.seen[it as usize] = None);
         }
         state.replicas.sort_unstable();

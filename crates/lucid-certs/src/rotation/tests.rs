@@ -1,4 +1,4 @@
-//! The steps as tables
+//! Table tests of the rotation steps.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,7 @@ fn timing() -> Timing {
     Timing::default()
 }
 
-/// An authority that was made at `at`
+/// Creates a CA issued at `at`.
 fn ca(number: u8, at: SystemTime) -> Ca {
     let validity = Validity { not_before: at - HOUR, not_after: at + timing().ca_lifetime };
     Ca { fingerprint: Fingerprint::from([number; 32]), validity }
@@ -33,7 +33,7 @@ fn trusted_for(authorities: &[(Ca, Duration)]) -> BTreeMap<Fingerprint, Duration
 static FOR_LONG: LazyLock<BTreeMap<Fingerprint, Duration>> =
     LazyLock::new(|| (0..=u8::MAX).map(|number| (Fingerprint::from([number; 32]), HOUR)).collect());
 
-/// By a replica that knows for long who signs no more
+/// Observations of a replica that has known all former signers for a long time.
 fn seen(trusted_for: &BTreeMap<Fingerprint, Duration>, issuer: Option<Ca>) -> Seen<'_> {
     Seen { trusted_for, issuer, superseded_for: &FOR_LONG }
 }
@@ -58,7 +58,7 @@ fn a_rotation_takes_its_steps_in_order_and_each_by_its_own_condition() {
     let unsettled = trusted_for(&[(old, 300 * DAY), (new, timing.settle - Duration::from_millis(1))]);
     let settled = trusted_for(&[(old, 300 * DAY), (new, timing.settle)]);
 
-    // 0. At rest
+    // 0. Stable
     let shared = Shared::new(old);
     let now = start() + 334 * DAY;
     assert_eq!(shared.step(seen(&nothing, Some(old)), &timing, now), Step::Rest);
@@ -105,7 +105,7 @@ fn a_rotation_takes_its_steps_in_order_and_each_by_its_own_condition() {
     assert_eq!(shared.trusted(Some(old), now), BTreeSet::from([new]));
     assert_eq!(shared.step(seen(&settled, Some(new)), &timing, now), Step::Rest);
 
-    // Nobody needs to be warned of an expired one.
+    // Expired CAs need no record.
     let later = old.validity.not_after + HOUR;
     assert_eq!(after(&shared, Step::Rest, new, later).retired, BTreeSet::new());
 }
@@ -118,7 +118,7 @@ fn what_is_wrong_with_an_authority_decides_the_step() {
     let good = ca(1, now - DAY);
     let expired = ca(2, now - 366 * DAY);
     let due = ca(3, now - 336 * DAY);
-    // A clock was set back after it was made.
+    // The clock was set back after it was issued.
     let early = ca(4, now + 2 * HOUR);
     let next = ca(5, now - HOUR);
 
@@ -127,11 +127,11 @@ fn what_is_wrong_with_an_authority_decides_the_step() {
         (due, None, false, Step::Publish),
         (early, None, false, Step::Publish),
         (expired, None, false, Step::Replace),
-        // There is nobody left whom waiting would help.
+        // Nothing is in service, so waiting has no benefit.
         (expired, Some(next), false, Step::Activate),
         (expired, Some(expired), true, Step::Replace),
         (expired, Some(due), true, Step::Replace),
-        // One that is no good is not activated, however long it was trusted.
+        // An unfit CA is not activated, however long it was trusted.
         (good, Some(expired), true, Step::Publish),
         (good, Some(due), true, Step::Publish),
         (good, Some(early), true, Step::Publish),
@@ -157,7 +157,7 @@ fn a_signer_that_is_expired_is_replaced_at_once_and_those_before_stay_their_time
     assert_eq!(shared.phase(seen(&trusted_for(&[]), None), &timing(), now), Phase::Emergency);
     let shared = after(&shared, Step::Replace, new, now);
     assert_eq!((shared.signer, shared.next), (new, None));
-    // What the expired one signed is expired.
+    // All certificates of the expired signer have expired, too.
     assert_eq!(shared.previous, previous(draining, now + DAY));
 }
 
@@ -251,7 +251,7 @@ fn the_issuer_of_what_is_served_is_handed_on_when_the_secret_does_not_tell_of_it
     let unknown = Shared::new(signer);
     for (shared, step) in [
         (unknown.clone(), Step::HandOn(issuer)),
-        // As the next one it can be replaced.
+        // `next` is no record of use, because it can be replaced.
         (Shared { next: Some(issuer), ..unknown.clone() }, Step::HandOn(issuer)),
         (Shared::new(issuer), Step::Rest),
         (Shared { previous: previous(issuer, now + DAY), ..unknown.clone() }, Step::Rest),
@@ -317,7 +317,7 @@ fn a_signer_from_elsewhere_becomes_the_next_one_where_the_one_before_is_remember
     let activated = after(&merged, Step::Activate, foreign, now);
     assert_eq!(activated.signer, foreign);
     assert!(activated.previous.iter().all(|previous| previous.ca != foreign));
-    // Another in its place does not end the trust in what it may have signed elsewhere.
+    // Replacing it as `next` does not end trust in certificates that it may have issued elsewhere.
     let replaced = after(&merged, Step::Publish, ca(4, now), now);
     assert!(replaced.trusted(None, now).contains(&foreign));
 }

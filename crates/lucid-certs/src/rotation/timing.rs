@@ -1,4 +1,4 @@
-//! How long everything takes
+//! Durations of a rotation.
 
 use std::{fmt, time::Duration};
 
@@ -8,23 +8,24 @@ use crate::ca::{CA_LIFETIME, SERVING_LIFETIME};
 
 const DAY: Duration = Duration::from_hours(24);
 
-/// The durations of a rotation. They depend on each other: [`check`](Self::check) says how.
+/// Durations of a rotation. They constrain each other; see [`check`](Self::check).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Timing {
-    /// How long a new authority is valid: 365 days
+    /// Validity period of a new CA (default 365 days).
     pub ca_lifetime: Duration,
-    /// How long before the end of the authority its successor is made: 30 days
+    /// Time before the expiry of the CA at which its successor is created (default 30 days).
     pub ca_renew_before: Duration,
-    /// How long a serving certificate is valid, which is renewed after two thirds of it: 7 days
+    /// Validity period of a serving certificate (default 7 days). Certificates are renewed after two thirds
+    /// of it.
     pub leaf_lifetime: Duration,
-    /// How long every target must be seen to trust an authority before anything is served under it: 60 s. API
-    /// servers are fed by watches, and nothing acknowledges them.
+    /// Time for which every target must be observed to trust a CA before a certificate issued by it is served
+    /// (default 60 s). API servers observe targets by watches, without acknowledgment.
     pub settle: Duration,
-    /// How long an authority stays trusted after its successor signs: until the last certificate of it is
-    /// expired, and half of that time again for clocks that are wrong; 10.5 days
+    /// Time for which a CA stays trusted after its successor has started to sign (default 10.5 days): until
+    /// its last certificate has expired, plus half of that as a margin for wrong clocks.
     pub drain: Duration,
-    /// How often everything is looked at when nothing happens: 1 minute
+    /// Reconcile interval while nothing changes (default 1 min).
     pub check_interval: Duration,
 }
 
@@ -41,7 +42,7 @@ impl Default for Timing {
     }
 }
 
-/// Two durations that do not go together
+/// Two durations are inconsistent.
 #[derive(Debug, Snafu, Clone, PartialEq, Eq)]
 #[snafu(display(
     "failed to accept the intervals: {longer} ({longer_is:?}) must be longer than {shorter} \
@@ -56,7 +57,8 @@ pub struct TimingError {
 }
 
 impl TimingError {
-    /// The message in the terms of whoever sets the durations: `name` says what a field of [`Timing`] is called there.
+    /// Formats the message in terms of the user's configuration: `name` maps fields of [`Timing`] to the
+    /// names of options.
     #[must_use]
     pub fn in_terms(&self, name: impl Fn(&str) -> Option<&'static str>) -> String {
         let side = |formula: &str, length| {
@@ -69,7 +71,7 @@ impl TimingError {
     }
 }
 
-/// As Go and Kubernetes write durations: `1h30m`
+/// Displays a duration like Go and Kubernetes: `1h30m`.
 struct Hours(Duration);
 
 impl fmt::Display for Hours {
@@ -84,18 +86,18 @@ impl fmt::Display for Hours {
 }
 
 impl Timing {
-    /// How long an authority stays trusted that is to be trusted no more: replicas that can be reached have
-    /// followed by then
+    /// Returns the time for which a compromised CA stays trusted: by then, all connected replicas have
+    /// switched to its successor.
     #[must_use]
     pub fn urgent_drain(&self) -> Duration {
         self.settle.saturating_add(self.check_interval).saturating_mul(2)
     }
 
-    /// Whether the durations go together
+    /// Checks that the durations are consistent.
     ///
     /// # Errors
     ///
-    /// Names the first two that do not.
+    /// Returns an error that names the first two inconsistent durations.
     pub fn check(&self) -> Result<(), TimingError> {
         let Self { ca_lifetime, ca_renew_before, leaf_lifetime, settle, drain, check_interval } = *self;
         let rules = [

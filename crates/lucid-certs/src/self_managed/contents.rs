@@ -1,4 +1,4 @@
-//! The Secret of the authorities as values, and back
+//! Conversion between the Secret and its values.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,18 +22,18 @@ use crate::{
     validity::Validity,
 };
 
-/// Keys of a Secret of type `kubernetes.io/tls`; the third is the convention of cert-manager.
+/// Keys of a Secret of type `kubernetes.io/tls`; the third is a convention of cert-manager.
 pub(super) const CERTIFICATE: &str = "tls.crt";
 pub(super) const PRIVATE_KEY: &str = "tls.key";
 pub(super) const TRUST_BUNDLE: &str = "ca.crt";
 const NEXT_CERTIFICATE: &str = "next.crt";
 const NEXT_PRIVATE_KEY: &str = "next.key";
-/// What certificates alone do not tell
+/// State that the certificates do not contain.
 const ROTATION: &str = "rotation.json";
 
 const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "lucid-certs");
 
-/// Why what a Secret holds is not used
+/// Reason why the content of a Secret cannot be used.
 #[derive(Debug, Snafu)]
 pub(crate) enum Unusable {
     #[snafu(display("key {key} is missing"))]
@@ -48,17 +48,17 @@ pub(crate) enum Unusable {
     Revoked { fingerprint: Fingerprint },
 }
 
-/// The authorities with their keys
+/// CAs with their keys.
 #[derive(Debug, Clone)]
 pub(crate) struct Contents {
     pub(crate) shared: Shared,
     signer: Arc<CertificateAuthority>,
     next: Option<Arc<CertificateAuthority>>,
-    /// Certificates of all that `shared` names, apart from the retired
+    /// Certificates of all CAs in `shared`, except retired ones.
     certificates: TrustBundle,
 }
 
-/// What was read, and what is to be mended in the Secret although its authority can be used
+/// Contents of a Secret, with damage to repair that does not prevent its use.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) contents: Contents,
@@ -97,7 +97,8 @@ struct Rotate {
 }
 
 impl Contents {
-    /// A first authority. What `trusted` holds may be in use by somebody, and stays trusted for a while.
+    /// Creates contents with a first CA. Other CAs in `trusted` may be in use and stay trusted until they
+    /// drain.
     pub(crate) fn new(
         signer: CertificateAuthority,
         trusted: Option<&TrustBundle>,
@@ -110,7 +111,7 @@ impl Contents {
         contents.adopting(trusted, timing, now)
     }
 
-    /// The same, where what `trusted` holds may be in use by somebody, and stays trusted for a while
+    /// Adds the CAs in `trusted`, which may be in use, as previous CAs.
     pub(crate) fn adopting(
         mut self,
         trusted: Option<&TrustBundle>,
@@ -123,7 +124,7 @@ impl Contents {
         self
     }
 
-    /// Understands a Secret. What is wrong with anything but the signer is damage: the rest is used.
+    /// Parses a Secret. Problems outside of the signer are reported as damage.
     pub(crate) fn read(
         secret: &Secret,
         names: Option<&ServingNames>,
@@ -178,7 +179,7 @@ impl Contents {
         Ok(Found { contents, damage: (!damage.is_empty()).then(|| damage.join("; ")) })
     }
 
-    /// Writes everything into a Secret; other keys, labels and annotations of it stay.
+    /// Writes all contents into a Secret. Keeps its other keys, labels and annotations.
     pub(crate) fn write(&self, secret: &mut Secret) {
         mark(secret);
         let data = secret.data.get_or_insert_default();
@@ -196,7 +197,7 @@ impl Contents {
         put(ROTATION, serde_json::to_vec(&Rotation::of(&self.shared)).ok());
     }
 
-    /// The same after a step, with `new` as the authority that it makes
+    /// Returns the contents after a step. `new` is the CA that the step creates.
     pub(crate) fn after(
         &self,
         step: Step,
@@ -222,7 +223,7 @@ impl Contents {
         }
     }
 
-    /// The same, with what another reading of the Secret knew besides
+    /// Merges the contents with an earlier reading of the Secret.
     pub(crate) fn with_memory(self, memory: &Self, timing: &Timing, now: SystemTime) -> Self {
         let shared = self.shared.with_memory(&memory.shared, timing, now);
         let authorities =
@@ -237,8 +238,8 @@ impl Contents {
         Self { shared, signer, next, certificates }
     }
 
-    /// The same, with what a Secret tells of those before although its authority cannot be used: what is revoked stays
-    /// revoked, and nothing is trusted for longer than it was to be
+    /// Adds the rotation records of a Secret whose CA is unusable: revoked CAs stay revoked, and no CA is
+    /// trusted for longer than recorded.
     pub(crate) fn with_rotation_of(mut self, secret: &Secret, timing: &Timing, now: SystemTime) -> Self {
         let text = value(secret, ROTATION).unwrap_or_default();
         let Ok(rotation) = serde_json::from_slice::<Rotation>(text) else { return self };
@@ -258,7 +259,7 @@ impl Contents {
         self
     }
 
-    /// The same, with the wish for another signer
+    /// Adds a rotation request.
     pub(crate) fn with_request(mut self, urgent: bool) -> Self {
         self.shared = self.shared.requesting(urgent);
         self.next = self.next.filter(|_| self.shared.next.is_some());
@@ -269,12 +270,12 @@ impl Contents {
         &self.signer
     }
 
-    /// The certificates of these authorities
+    /// Returns the certificates of these CAs.
     pub(crate) fn bundle(&self, authorities: &BTreeSet<Ca>) -> TrustBundle {
         self.bundle_with(None, authorities)
     }
 
-    /// The same, where one of them may be known to this replica only
+    /// As [`bundle`](Self::bundle), where `other` holds CAs that only this replica knows.
     pub(crate) fn bundle_with(&self, other: Option<&TrustBundle>, authorities: &BTreeSet<Ca>) -> TrustBundle {
         let named =
             |fingerprint: &Fingerprint, _| authorities.iter().any(|ca| ca.fingerprint == *fingerprint);
@@ -290,7 +291,7 @@ impl Contents {
 
 impl Rotation {
     fn of(shared: &Shared) -> Self {
-        // A time that does not fit is beyond the year 9999.
+        // Times out of range are after the year 9999.
         let timestamp = |time: SystemTime| Timestamp::try_from(time).unwrap_or(Timestamp::MAX);
         Self {
             previous: shared
@@ -329,7 +330,7 @@ impl From<(&Fingerprint, &RetiredCa)> for Ca {
     }
 }
 
-/// An authority under two keys. One out of its validity is taken as well: what follows from that is a step.
+/// Parses a CA from two keys. Accepts a CA outside its validity period; the rotation steps handle it.
 fn read_authority(
     secret: &Secret,
     certificate_key: &'static str,
@@ -341,7 +342,7 @@ fn read_authority(
     let bundle = TrustBundle::from_pem(certificate).context(CertificateSnafu)?;
     let within =
         |not_before: SystemTime| CertificateAuthority::from_pem(certificate, private_key, not_before);
-    // The first certificate counts, which is not always the newest.
+    // The signer is the first certificate, which is not always the newest.
     let mut refused = None;
     for (_, validity) in bundle.validities() {
         match within(validity.not_before) {
@@ -376,7 +377,7 @@ fn at_fault(error: &CaError, certificate: &'static str, private_key: &'static st
     }
 }
 
-/// The certificates that can still be read, whatever else is wrong
+/// Returns all certificates that can be parsed, ignoring other damage.
 pub(super) fn salvage(secret: &Secret) -> Option<TrustBundle> {
     [CERTIFICATE, NEXT_CERTIFICATE, TRUST_BUNDLE]
         .iter()
@@ -388,7 +389,7 @@ pub(super) fn value<'a>(secret: &'a Secret, key: &str) -> Option<&'a [u8]> {
     Some(&secret.data.as_ref()?.get(key)?.0)
 }
 
-/// Says in the Secret whose it is
+/// Labels the Secret as managed by this crate.
 pub(super) fn mark(secret: &mut Secret) {
     let (label, manager) = MANAGED_BY;
     secret.metadata.labels.get_or_insert_default().insert(label.to_owned(), manager.to_owned());

@@ -1,4 +1,4 @@
-//! The serving certificates that a replica issued
+//! Serving certificates issued by a replica.
 
 use std::{
     sync::Arc,
@@ -25,7 +25,7 @@ use crate::{
     validity::Validity,
 };
 
-/// A certificate, and who issued it
+/// A certificate and its issuer.
 #[derive(Debug, Clone)]
 pub(super) struct Issued {
     pub(super) certificate: ServingCertificate,
@@ -34,23 +34,23 @@ pub(super) struct Issued {
     renew_at: SystemTime,
 }
 
-/// The certificate to serve, and the one in service until that is
+/// The latest certificate and, until it is swapped in, the one in service.
 #[derive(Debug, Default)]
 pub(super) struct Leaves {
     latest: Option<Issued>,
     in_service: Option<Issued>,
-    /// When to follow a new signer: not all replicas at the same moment
+    /// Time to switch to a new signer; spread across replicas.
     follow_at: Option<(Ca, Instant)>,
     shared: Option<Store>,
 }
 
 impl Leaves {
-    /// The certificate of all replicas in one Secret
+    /// Keeps one certificate for all replicas in a Secret.
     pub(super) fn shared(store: Store) -> Self {
         Self { shared: Some(store), ..Self::default() }
     }
 
-    /// Takes note of what is served now.
+    /// Records the certificate in service.
     pub(super) fn observe(&mut self, serving: Option<&ServingCertificate>) {
         let is_served = |issued: &Issued| {
             serving.is_some_and(|serving| serving.fingerprint() == issued.certificate.fingerprint())
@@ -60,12 +60,12 @@ impl Leaves {
         }
     }
 
-    /// Who issued what is served, with the certificate of it
+    /// Returns the issuer of the certificate in service, with its trust bundle.
     pub(super) fn issuer(&self) -> Option<(Ca, TrustBundle)> {
         self.in_service.as_ref().map(|issued| (issued.issuer, issued.authority.trust_bundle()))
     }
 
-    /// When [`next`](Self::next) has another answer by time alone
+    /// Time until [`next`](Self::next) may return something new by time alone.
     pub(super) fn due_in(&self, now: SystemTime) -> Option<Duration> {
         let follow = self.follow_at.map(|(_, at)| at.saturating_duration_since(Instant::now()));
         let renew =
@@ -73,7 +73,7 @@ impl Leaves {
         follow.into_iter().chain(renew).min()
     }
 
-    /// The certificate to serve: under the signer and not soon expired
+    /// Returns the certificate to serve: issued by the current signer and not due for renewal.
     pub(super) async fn next(
         &mut self,
         contents: &Contents,
@@ -85,7 +85,7 @@ impl Leaves {
         if let Some(latest) = self.latest.clone().filter(|latest| latest.is_good(shared, now))
             && (latest.issuer == shared.signer || self.waits(shared.signer, timing))
         {
-            // One that is shared is looked after: others may have renewed it, or deleted it.
+            // Check a shared certificate each time: another replica may have renewed or deleted it.
             if self.shared.is_none() || latest.issuer != shared.signer {
                 return Ok(latest.certificate);
             }
@@ -107,7 +107,7 @@ impl Leaves {
         Ok(self.latest.insert(issued).certificate.clone())
     }
 
-    /// Whether this replica lets a moment pass before it follows a new signer
+    /// Returns `true` if this replica should wait before it switches to a new signer.
     fn waits(&mut self, signer: Ca, timing: &Timing) -> bool {
         let at = match self.follow_at {
             Some((follows, at)) if follows == signer => at,
@@ -137,7 +137,7 @@ fn issue(
     Ok(Issued { issuer: Ca::of(authority), authority: Arc::clone(authority), certificate, renew_at })
 }
 
-/// The certificate in the Secret, or a new one in its place
+/// Returns the certificate in the Secret, or replaces it by a new one.
 async fn shared_leaf(
     store: &Store,
     contents: &Contents,
@@ -146,7 +146,7 @@ async fn shared_leaf(
     now: SystemTime,
 ) -> Result<Issued, SourceError> {
     let authority = contents.signer();
-    // Whoever loses finds the winner's, once; after that it is tried again with the next look.
+    // After a conflict, use the winner's certificate. A second conflict is retried in the next round.
     for _ in 0..2 {
         let bundle = contents.bundle(&contents.shared.trusted(None, now)).to_pem();
         let secret = store.get().await.map_err(unreadable)?;
@@ -198,7 +198,7 @@ fn put<'a>(secret: &mut Secret, entries: impl IntoIterator<Item = (&'a str, &'a 
     data.extend(entries.into_iter().map(|(key, bytes)| (key.to_owned(), ByteString(bytes.to_vec()))));
 }
 
-/// What the Secret holds, if it is to be served
+/// Returns the certificate in the Secret, if it can be served.
 fn stored(
     secret: &Secret,
     authority: &Arc<CertificateAuthority>,
@@ -220,8 +220,8 @@ fn stored(
     })
 }
 
-/// After two thirds of its time, and up to a twelfth more, so that replicas that started together do not renew
-/// together
+/// Renews after two thirds of the lifetime plus up to a twelfth, so that replicas that started together do
+/// not renew together.
 fn renew_at(issued_at: SystemTime, validity: Validity) -> SystemTime {
     let time = validity.not_after.duration_since(issued_at).unwrap_or_default();
     issued_at + time.mul_f64(2.0 / 3.0 + spread() / 12.0)
@@ -231,7 +231,7 @@ fn failed_to_issue(error: crate::CaError) -> SourceError {
     SourceError::new(Reason::Malformed, format!("failed to issue a serving certificate: {}", chain(&error)))
 }
 
-/// A random number from 0 to 1; without randomness replicas act together, and nothing worse
+/// Random number from 0 to 1. Falls back to 0, which only makes replicas act at the same time.
 pub(super) fn spread() -> f64 {
     let mut bytes = [0; 4];
     rand::fill(&mut bytes).map_or(0.0, |()| f64::from(u32::from_ne_bytes(bytes)) / f64::from(u32::MAX))

@@ -1,4 +1,4 @@
-//! Serving certificates from an authority of our own, without a certificate manager
+//! A certificate authority managed by the replicas themselves.
 
 mod contents;
 mod leaf;
@@ -35,42 +35,46 @@ use crate::{
     watch,
 };
 
-/// How often a lost race for the Secret is tried again before others are given a longer pause. Each time it is
-/// lost, somebody else has made the step.
+/// Attempts to write the Secret before backing off. Each conflict means that another replica has made
+/// progress.
 const ATTEMPTS: u32 = 8;
 
-/// How long others get to hand on what they serve under, after this replica first saw a signer. Until then what
-/// the targets hold besides stays.
+/// Time for other replicas to record the CA under which they serve, after this replica first saw a signer.
+/// Until then, other certificates in the targets are kept.
 pub(crate) const HAND_ON: Duration = Duration::from_secs(10);
 
-/// Serving certificates from an authority of our own that all replicas share in a Secret of type
+/// A source with its own certificate authority, which all replicas share in a Secret of type
 /// `kubernetes.io/tls`.
 ///
-/// There is no leader. Whoever finds no authority makes one and creates the Secret; whoever finds a step of the
-/// rotation due writes it under the `resourceVersion` that it read. Of several, the API server lets one win, and the
-/// others go on from what the winner wrote.
+/// There is no leader. A replica that finds no CA generates one and creates the Secret. A replica that finds
+/// a rotation step due writes it, conditional on the `resourceVersion` that it read. On concurrent writes one
+/// replica succeeds and the others continue from its result.
 ///
 /// | key | content |
 /// |---|---|
-/// | `tls.crt`, `tls.key` | the authority that signs |
-/// | `next.crt`, `next.key` | the one that will sign, while a rotation is under way |
-/// | `ca.crt` | all that are trusted, newest first |
-/// | `rotation.json` | when those before retire, which are revoked, and whether a rotation is asked for |
+/// | `tls.crt`, `tls.key` | the signing CA |
+/// | `next.crt`, `next.key` | the next signing CA, during a rotation |
+/// | `ca.crt` | all trusted CAs, newest first |
+/// | `rotation.json` | retirement times of previous CAs, revoked CAs and pending rotation requests |
 ///
-/// # What happens to the Secret
+/// # External changes to the Secret
 ///
-/// - **Deleted**: a replica that runs puts it back from memory, and begins a rotation: deleting it is how people
-///   ask for one. Nothing is lost. If no replica runs, the next that starts makes a new authority.
-/// - **Corrupt** (no certificate, no key, they do not match, no CA, not for our names): put back from memory, or else
-///   replaced by a new authority, with a Warning event. What is wrong with any other key is mended.
-/// - **Foreign**: a CA made elsewhere is the next signer, if it may sign for our names: the one before is put back as
-///   the signer by the replicas that run, until callers had time to hear of the other. Where none runs, it signs at once.
-///   It is renewed like our own when it is due.
-/// - **An older version of itself**, such as from a backup: the same, unless the authority in it was revoked.
+/// - **Deleted**: a running replica restores it from memory and starts a rotation. Deleting the Secret is
+///   therefore a safe way to request one. If no replica is running, the next one generates a new CA.
+/// - **Corrupt** (missing or malformed certificate or key, mismatch, not a CA, not for our names): restored
+///   from memory or, without memory, replaced by a new CA, with a Warning event. Damage to other keys is
+///   repaired.
+/// - **Foreign**: an externally created CA that may sign for our names becomes the next signer. Running
+///   replicas restore the previous signer until callers trust the new one. If none is running, it signs
+///   immediately. It is renewed like a generated CA.
+/// - **Restored from a backup**: handled like a foreign CA, unless its CA was revoked.
 ///
-/// Needs the verbs `get`, `list`, `watch`, `create`, `patch` and `update` on the Secret by name, and `create` and `patch` on
-/// `events` of `events.k8s.io` in its namespace. With [`with_shared_leaf`](Self::with_shared_leaf), `get`, `create`, `patch`
-/// and `update` on that Secret too. The Secret is created by server-side apply, so `create` needs no other name.
+/// # Permissions
+///
+/// - `get`, `list`, `watch`, `create`, `patch` and `update` on the Secret; `resourceNames` is sufficient,
+///   also for `create`, because the Secret is created by server-side apply
+/// - `create` and `patch` on `events` of `events.k8s.io` in its namespace
+/// - with [`with_shared_leaf`](Self::with_shared_leaf), `get`, `create`, `patch` and `update` on that Secret
 pub struct SelfManaged {
     store: Store,
     changes: BoxStream<'static, ()>,
@@ -79,25 +83,26 @@ pub struct SelfManaged {
     timing: Timing,
     algorithm: KeyAlgorithm,
     leaves: Leaves,
-    /// What the Secret held last, for when it is lost
+    /// Last known content of the Secret, used to restore it.
     memory: Option<Memory>,
     superseded: Superseded,
-    /// With those who keep others from finding there what they need
+    /// Rate limiter for repairs of the Secret.
     contention: Contention,
 }
 
 #[derive(Debug)]
 struct Memory {
-    /// Of the Secret that `contents` was read from
+    /// `resourceVersion` of the Secret that `contents` was read from.
     version: Option<String>,
     contents: Contents,
-    /// Since when this replica knows the signer
+    /// Time at which this replica first saw the signer.
     signer_since: Instant,
 }
 
 impl SelfManaged {
-    /// The authority in Secret `secret` of `namespace`, which signs for `names`: they must be the same on all replicas.
-    /// `reporter` is who reports events on the Secret. Nothing is read yet.
+    /// Creates a source with the CA in the Secret `secret` of `namespace`, signing for `names`. All replicas
+    /// must use the same names. `reporter` is the reporting controller of events on the Secret. Reads nothing
+    /// yet.
     #[must_use]
     pub fn new(
         client: Client,
@@ -121,32 +126,33 @@ impl SelfManaged {
         }
     }
 
-    /// With other durations
+    /// Sets the durations of the rotation.
     ///
     /// # Errors
     ///
-    /// When they do not go together; names both.
+    /// Returns an error if two durations are inconsistent; it names both.
     pub fn with_timing(self, timing: Timing) -> Result<Self, TimingError> {
         timing.check()?;
         Ok(Self { timing, ..self })
     }
 
-    /// With another kind of key for authorities that are made from now on; P-256 otherwise. One that is there stays
-    /// until it is renewed, whatever its key.
+    /// Sets the key algorithm of newly generated CAs (default P-256). An existing CA is kept until it is
+    /// renewed.
     #[must_use]
     pub fn with_algorithm(self, algorithm: KeyAlgorithm) -> Self {
         Self { algorithm, ..self }
     }
 
-    /// Serves one certificate on all replicas, kept in a Secret of type `kubernetes.io/tls` of this name beside the
-    /// authority's, instead of one in the memory of each: for others who need it too, such as a proxy in front.
+    /// Shares one serving certificate between all replicas, in a second Secret of type `kubernetes.io/tls`.
+    /// By default each replica keeps its own in memory. Use it if another component needs the certificate,
+    /// such as a proxy.
     #[must_use]
     pub fn with_shared_leaf(mut self, client: Client, namespace: &str, secret: &str) -> Self {
         self.leaves = Leaves::shared(Store::new(client, namespace, secret));
         self
     }
 
-    /// The Secret's content after at most a few steps, all of which are due
+    /// Reads the Secret, performs all due steps and returns the resulting contents.
     async fn settle_on(&mut self, live: &Live, now: SystemTime) -> Result<Contents, SourceError> {
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
@@ -164,7 +170,7 @@ impl SelfManaged {
         Err(SourceError::new(Reason::Unreadable, problem))
     }
 
-    /// Goes on from what the Secret holds. `None` when somebody else changed it in between.
+    /// Continues from the content of the Secret. Returns `None` on a write conflict.
     async fn proceed(
         &mut self,
         mut secret: Option<Secret>,
@@ -173,7 +179,7 @@ impl SelfManaged {
     ) -> Result<Option<Contents>, SourceError> {
         let (mut contents, why) = self.understand(secret.as_ref(), live, now)?;
         if let Some(why) = why {
-            // Somebody who asks for other names, say, and finds ours unusable as we find theirs
+            // Two deployments with different names, for example, each find the other's CA unusable.
             let pause = self.contention.heal_after(Instant::now());
             if !pause.is_zero() {
                 let problem = format!(
@@ -221,7 +227,7 @@ impl SelfManaged {
         }
     }
 
-    /// What the Secret should hold, and why that is not what it holds, if so
+    /// Returns the intended contents, and why they differ from the Secret, if they do.
     fn understand(
         &self,
         secret: Option<&Secret>,
@@ -230,8 +236,8 @@ impl SelfManaged {
     ) -> Result<(Contents, Option<Why>), SourceError> {
         let Some(secret) = secret else {
             return match &self.memory {
-                // Who deletes the Secret wants another authority. The present one signs until that is trusted.
-                // Our memory may be of long ago: what others serve under is in the targets.
+                // Deleting the Secret requests a rotation. The current CA signs until the next one is
+                // trusted. The memory may be outdated; the targets hold all CAs in use.
                 Some(memory) => {
                     let contents = self.recall(memory, live, now).with_request(false);
                     Ok((contents, Some(Why::Deleted)))
@@ -251,7 +257,7 @@ impl SelfManaged {
                     let contents = if is_ours(secret) {
                         found.contents
                     } else {
-                        // Nobody could tell it under what others serve.
+                        // A foreign Secret cannot know the CAs in use.
                         found.contents.adopting(trusted_now(live).as_ref(), &self.timing, now)
                     };
                     Ok((contents, found.damage.map(|damage| Why::Damaged { damage })))
@@ -280,7 +286,7 @@ impl SelfManaged {
             None if found.contents.shared.forgets(&memory.contents.shared, now) => Why::Forgotten,
             None => return Ok((found.contents, None)),
         };
-        // Our memory may be of long ago: what others serve under is in the targets.
+        // The memory may be outdated; the targets hold all CAs in use.
         let contents = found.contents.with_memory(&memory.contents, &self.timing, now);
         Ok((contents.adopting(trusted_now(live).as_ref(), &self.timing, now), Some(why)))
     }
@@ -320,10 +326,10 @@ impl CertificateSource for SelfManaged {
 
     async fn offer(&mut self, live: &Live, now: SystemTime) -> Result<Offer, SourceError> {
         self.leaves.observe(live.serving.as_ref());
-        // Before the Secret is read: what others handed on by then is in it.
+        // Taken before the Secret is read, so that the Secret contains all CAs recorded by then.
         let asked_at = Instant::now();
         let contents = self.settle_on(live, now).await?;
-        // What is to be trusted does not depend on it, and may be what mends it.
+        // The bundle does not depend on the certificate, and publishing it may resolve the problem.
         let next = self.leaves.next(&contents, &self.names, &self.timing, now).await;
         let (certificate, problem) = match next {
             Ok(certificate) => (Some(certificate), None),
@@ -340,7 +346,7 @@ impl CertificateSource for SelfManaged {
         let hand_on = HAND_ON.checked_sub(known);
         let besides = hand_on.and_then(|_| besides(live, &contents.shared.retired, now));
         let trust = Trust::Exactly(besides.iter().fold(trusted, |all, besides| all.merge(besides)));
-        // A certificate that cannot be renewed is due all the time: then the driver says when it is tried again.
+        // A certificate that cannot be renewed is always due; the driver's backoff applies.
         let renewal = self.leaves.due_in(now).filter(|_| problem.is_none());
         let due_in = [contents.shared.due_in(seen, &self.timing, now), renewal, hand_on];
         let due_in = due_in.into_iter().flatten().fold(self.timing.check_interval, Duration::min);
@@ -382,7 +388,7 @@ async fn put(
     store.put(before, |secret| contents.write(secret)).await.map_err(unreadable)
 }
 
-/// What callers trust although nobody knows why: somebody may serve under it.
+/// Certificates in the targets. Replicas may serve under any of them.
 fn trusted_now(live: &Live) -> Option<TrustBundle> {
     let readings = live.targets.values().flatten();
     let all = readings.filter_map(crate::target::Reading::bundle).reduce(|all, bundle| all.merge(&bundle))?;
@@ -396,23 +402,22 @@ fn trusted_now(live: &Live) -> Option<TrustBundle> {
     all.filter(|fingerprint, _| newest.contains(fingerprint))
 }
 
-/// What callers trust, and somebody may serve under: not what is retired, which goes at once, however soon signers follow one
-/// another.
+/// Certificates in the targets that are neither expired nor retired. Retired CAs are removed immediately.
 fn besides(live: &Live, retired: &BTreeSet<Ca>, now: SystemTime) -> Option<TrustBundle> {
     trusted_now(live)?.filter(|fingerprint, validity| {
         !validity.is_over(now) && !retired.contains(&Ca { fingerprint: *fingerprint, validity })
     })
 }
 
-/// More than the certificates have that anybody serves under, in bytes of DER; a Secret has no room for all that somebody can
-/// put into targets
+/// Limit of adopted certificates, in bytes of DER. Exceeds the certificates in use; a Secret cannot hold
+/// everything that can be written to targets.
 const ADOPTED_AT_MOST: usize = 64 * 1024;
 
 fn unreadable(error: StoreError) -> SourceError {
     SourceError::new(Reason::Unreadable, chain(&error))
 }
 
-/// Some 10 ms, doubled each time, and never the same for two
+/// Random backoff of about 10 ms, doubled with each attempt.
 fn pause(attempt: u32) -> Duration {
     Duration::from_millis(10 << attempt.min(6)).mul_f64(0.5 + leaf::spread())
 }
@@ -446,7 +451,7 @@ mod tests {
         SystemTime::UNIX_EPOCH + 20_000 * Duration::from_hours(24)
     }
 
-    /// What stands in a Secret with these contents
+    /// Writes `contents` into a new Secret.
     fn stored(contents: &Contents) -> Secret {
         let mut secret = Secret::default();
         contents.write(&mut secret);
@@ -460,7 +465,7 @@ mod tests {
     #[test]
     fn an_authority_without_end_that_is_revoked_stays_revoked() {
         let names = ServingNames::for_services("my-system", &["my-webhook"]).unwrap();
-        // 99991231235959Z, by which RFC 5280 says that there is no end
+        // 99991231235959Z means no expiry (RFC 5280).
         let params = CaParams::default().with_lifetime(Duration::from_hours(24 * 366 * 9_000));
         let endless = Ca::of(&CertificateAuthority::generate_with(params, &names, now()).unwrap());
         let mut contents = fresh(now());

@@ -1,4 +1,4 @@
-//! What people get to read: log lines and events
+//! Log messages and events about the CA.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
@@ -12,25 +12,25 @@ use super::contents::Unusable;
 use crate::chain;
 use crate::rotation::{Ca, Shared, Step};
 
-/// Why the Secret was written without a step being due
+/// Reason why the Secret was written outside of a rotation step.
 #[derive(Debug, Snafu)]
 pub(super) enum Why {
-    /// There was none, and nobody knew of one
+    /// There was no Secret and no memory of one.
     #[snafu(display("there was none"))]
     Created,
-    /// There was none any more
+    /// The Secret was deleted.
     #[snafu(display("deleted"))]
     Deleted,
-    /// It could not be used, and was put back from memory
+    /// The Secret was unusable and was restored from memory.
     #[snafu(display("{}", chain(source)))]
     Restored { source: Unusable },
-    /// It could not be used, and nobody knew what it had been
+    /// The Secret was unusable and there was no memory of it.
     #[snafu(display("{}", chain(source)))]
     Replaced { source: Unusable },
-    /// Something in it could not be used
+    /// Part of the Secret was unusable.
     #[snafu(display("{damage}"))]
     Damaged { damage: String },
-    /// It did not say any more what is revoked or in service
+    /// Records of revoked or previous CAs were missing.
     #[snafu(display("it did not tell any more which authorities are revoked or in service"))]
     Forgotten,
 }
@@ -45,7 +45,7 @@ impl Report {
         Self { client, reporter }
     }
 
-    /// The Secret was put in order.
+    /// Reports a repair of the Secret.
     pub(super) async fn mended(&self, why: &Why, secret: &ObjectReference, signer: &Ca) {
         let signer = signer.fingerprint;
         let (type_, reason, outcome) = match why {
@@ -85,7 +85,7 @@ impl Report {
         self.publish(type_, reason, note, "Mend", secret).await;
     }
 
-    /// A step was made.
+    /// Reports a rotation step.
     pub(super) async fn step(&self, step: Step, secret: &ObjectReference, before: &Shared, after: &Shared) {
         let signer = after.signer.fingerprint;
         let (reason, note) = match step {
@@ -124,7 +124,7 @@ impl Report {
         self.publish(type_, reason, note, "Rotate", secret).await;
     }
 
-    /// That an event is refused is logged and nothing more: the authority works without it.
+    /// Publishes an event. A failure is only logged, because the CA works without events.
     async fn publish(
         &self,
         type_: EventType,
@@ -133,11 +133,11 @@ impl Report {
         action: &str,
         secret: &ObjectReference,
     ) {
-        // The API server takes at most 1,024 bytes.
+        // Notes are limited to 1,024 bytes.
         let note = Some(note.chars().take(250).collect());
         let event =
             Event { type_, reason: reason.to_owned(), note, action: action.to_owned(), secondary: None };
-        // Of several with one reason, a recorder would show the note of the first.
+        // A shared recorder would aggregate events with the same reason and keep only the first note.
         let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
         if let Err(error) = recorder.publish(&event, secret).await {
             warn!(error = chain(&error), "event about the certificate authority refused");

@@ -1,4 +1,4 @@
-//! What an administrator asks of the authority: where it stands, and for another one
+//! Status of the CA and rotation requests, for administrators.
 
 use std::time::SystemTime;
 
@@ -17,113 +17,113 @@ use crate::{
     validity::Rfc3339,
 };
 
-/// Why the authority could not be looked at or asked to change
+/// Reason why the CA could not be read or changed.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// The API server did not let us
+    /// A request to the API server failed.
     #[snafu(display("{problem}"))]
     Api {
-        /// What went wrong with which Secret
+        /// Failed operation, Secret and cause.
         problem: String,
     },
-    /// There is nothing to rotate
+    /// The Secret does not exist.
     #[snafu(display(
         "failed to find Secret {namespace}/{secret}: it is made by the operator when it runs with its own authority"
     ))]
     Missing {
-        /// Its namespace
+        /// Namespace of the Secret.
         namespace: String,
-        /// Its name
+        /// Name of the Secret.
         secret: String,
     },
-    /// What is there is no authority
+    /// The Secret holds no usable CA.
     #[snafu(display("failed to read the certificate authority in Secret {namespace}/{secret}: {problem}"))]
     Unusable {
-        /// Its namespace
+        /// Namespace of the Secret.
         namespace: String,
-        /// Its name
+        /// Name of the Secret.
         secret: String,
-        /// What was found
+        /// Problem found.
         problem: String,
     },
-    /// Somebody else changed it each time
+    /// Every write attempt conflicted with another client.
     #[snafu(display(
         "failed to change Secret {namespace}/{secret}: others changed it at the same moment; try again"
     ))]
     Contended {
-        /// Its namespace
+        /// Namespace of the Secret.
         namespace: String,
-        /// Its name
+        /// Name of the Secret.
         secret: String,
     },
 }
 
-/// An authority, for people
+/// Summary of a CA.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct CaSummary {
-    /// SHA-256 of the certificate
+    /// SHA-256 fingerprint of the certificate.
     pub sha256: Fingerprint,
-    /// RFC 3339
+    /// Start of the validity period (RFC 3339).
     pub not_before: String,
-    /// RFC 3339
+    /// End of the validity period (RFC 3339).
     pub not_after: String,
-    /// When trust in it ends, for one that signs no more; RFC 3339
+    /// Time at which trust in a previous CA ends (RFC 3339).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retire_at: Option<String>,
 }
 
-/// Where the authorities in a Secret stand
+/// State of the CAs in a Secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct CaStatus {
-    /// Signs
+    /// Signing CA.
     pub signer: CaSummary,
-    /// Will sign
+    /// Next signing CA, during a rotation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<CaSummary>,
-    /// Signed, and are trusted for some time; newest first
+    /// Previous signing CAs that are still trusted, newest first.
     pub previous: Vec<CaSummary>,
-    /// Signed, and must not be trusted
+    /// Previous signing CAs that must not be trusted.
     pub retired: Vec<Fingerprint>,
-    /// Whether another signer is asked for
+    /// `true` if a rotation is requested.
     pub rotation_requested: bool,
-    /// What is wrong with the Secret although it is used
+    /// Damage to the Secret that does not prevent its use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub damage: Option<String>,
 }
 
-/// How soon another authority is wanted
+/// Urgency of a rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RotationRequest {
-    /// In the usual order, in which no call is lost: trust in the present authority ends when the last certificate
-    /// of it is expired, days later.
+    /// Regular rotation without failed calls. Trust in the current CA ends days later, when its last
+    /// certificate has expired.
     Ordinary,
-    /// Because the present one is compromised: trust in it, and in all before it, ends within minutes. A replica that
-    /// is cut off from the API server for that long fails its calls until it is back.
+    /// Rotation of a compromised CA. Trust in it and in all earlier CAs ends within minutes. Calls to a
+    /// replica that cannot reach the API server for that long fail until it reconnects.
     Urgent,
 }
 
-/// Where the authorities in Secret `secret` of `namespace` stand
+/// Returns the state of the CAs in the Secret `secret` of `namespace`.
 ///
 /// # Errors
 ///
-/// When the API server refuses, or there is no authority.
+/// Returns an error if the API server rejects the request or the Secret holds no usable CA.
 pub async fn status(client: Client, namespace: &str, secret: &str) -> Result<CaStatus, RequestError> {
     let store = Store::new(client, namespace, secret);
     let (_, found) = read(&store, namespace, secret).await?;
     Ok(CaStatus::of(&found))
 }
 
-/// Asks the replicas that run for another authority. They notice at once; [`status`] tells how far they are.
+/// Requests a rotation from the running replicas. They start immediately; see [`status`] for the progress.
 ///
 /// # Errors
 ///
-/// When the API server refuses, or there is no authority.
+/// Returns an error if the API server rejects the request or the Secret holds no usable CA.
 pub async fn request_rotation(
     client: Client,
     namespace: &str,

@@ -1,4 +1,4 @@
-//! Secrets that several replicas read and write
+//! Secrets shared by several replicas.
 
 use aws_lc_rs::digest;
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
@@ -7,7 +7,7 @@ use snafu::{ResultExt, Snafu};
 
 use crate::unlogged;
 
-/// The API server did not let us read or write a Secret
+/// A request for a Secret failed.
 #[derive(Debug, Snafu)]
 #[snafu(display("failed to {action} Secret {namespace}/{name}"))]
 pub(crate) struct StoreError {
@@ -18,7 +18,7 @@ pub(crate) struct StoreError {
     source: Box<kube::Error>,
 }
 
-/// One Secret of type `kubernetes.io/tls`, written by compare-and-swap
+/// A Secret of type `kubernetes.io/tls`, written by compare-and-swap.
 #[derive(Debug, Clone)]
 pub(crate) struct Store {
     api: Api<Secret>,
@@ -39,13 +39,13 @@ impl Store {
         &self.name
     }
 
-    /// What is there now, not what a cache remembers
+    /// Returns the current Secret by a quorum read.
     pub(crate) async fn get(&self) -> Result<Option<Secret>, StoreError> {
         unlogged::get_opt(&self.api, &self.name).await.with_context(|_| self.failed_to("get"))
     }
 
-    /// Fills `before`, or a new Secret where there is none, and writes it. `None` when somebody else changed,
-    /// created or deleted it since `before` was read.
+    /// Applies `fill` to `before`, or to a new Secret, and writes the result. Returns `None` if the Secret
+    /// was changed, created or deleted since `before` was read.
     pub(crate) async fn put(
         &self,
         before: Option<&Secret>,
@@ -58,7 +58,7 @@ impl Store {
         });
         fill(&mut secret);
         let (action, written) = match before {
-            // The resourceVersion in it makes it conditional.
+            // Conditional on the resourceVersion in `secret`.
             Some(_) => ("replace", unlogged::replace(&self.api, &self.name, &secret).await),
             None => {
                 let manager = manager_of(&secret);
@@ -78,7 +78,7 @@ impl Store {
         }
     }
 
-    /// The Secret as an event refers to it
+    /// Builds the reference of the Secret for events.
     pub(crate) fn reference(&self, secret: Option<&Secret>) -> ObjectReference {
         let mut reference = secret.map(|secret| secret.object_ref(&())).unwrap_or_default();
         reference.api_version = Some(Secret::api_version(&()).into_owned());

@@ -1,4 +1,4 @@
-//! APIServices that lead to a server of ours
+//! APIServices with a service backend.
 
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::{Client, api::ApiResource};
@@ -34,8 +34,9 @@ impl Carrier for Aggregation {
 }
 
 impl ObjectTarget {
-    /// The `spec.caBundle` of an APIService, such as `v1.widgets.example.com`. One without `spec.service` is
-    /// served by the API server itself, and absent here. One with `spec.insecureSkipTLSVerify` is an error.
+    /// Creates a target for the `spec.caBundle` of an APIService, such as `v1.widgets.example.com`. An
+    /// APIService without `spec.service` is served by the API server itself and reads as absent. One with
+    /// `spec.insecureSkipTLSVerify` is rejected as [`TargetError::Unfit`](crate::target::TargetError::Unfit).
     #[must_use]
     pub fn api_service(client: Client, field_manager: &str, name: &str) -> Self {
         let resource = ApiResource::erase::<APIService>(&());

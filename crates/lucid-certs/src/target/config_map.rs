@@ -1,4 +1,4 @@
-//! ConfigMaps from which clients read what to trust
+//! ConfigMaps that distribute a trust bundle.
 
 use k8s_openapi::api::core::v1;
 use kube::{Client, api::ApiResource};
@@ -9,7 +9,7 @@ use crate::target::{
     object::{Carrier, ObjectTarget},
 };
 
-/// Under which key a bundle stands if nothing else is said
+/// Conventional key of the bundle in a ConfigMap.
 pub const CONFIG_MAP_KEY: &str = "ca.crt";
 
 #[derive(Debug)]
@@ -38,8 +38,8 @@ impl Carrier for Data {
 }
 
 impl ObjectTarget {
-    /// A key of a ConfigMap, which holds the bundle as text, such as [`CONFIG_MAP_KEY`]. The ConfigMap is made by
-    /// who wants the bundle; it is absent until then.
+    /// Creates a target for a key of a ConfigMap, such as [`CONFIG_MAP_KEY`], which holds the bundle as text.
+    /// The target does not create the ConfigMap; it reads as absent until then.
     #[must_use]
     pub fn config_map(client: Client, field_manager: &str, namespace: &str, name: &str, key: &str) -> Self {
         let resource = ApiResource::erase::<v1::ConfigMap>(&());

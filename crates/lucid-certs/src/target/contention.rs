@@ -1,19 +1,19 @@
-//! Somebody else who keeps overwriting a target
+//! Rate limiting of repairs while another client keeps overwriting a target.
 
 use std::time::{Duration, Instant};
 
-/// How many times in a row a target is healed at once
+/// Maximum number of immediate repairs in a row.
 const BURST: u32 = 12;
 
-/// How often it is healed while the other goes on
+/// Repair interval during contention.
 const RETRY: Duration = Duration::from_mins(1);
 
-/// Says when a target that lost our bundle is to be written again: one for each target.
+/// Rate limiter for repairs of one target.
 ///
-/// An accident is healed at once, and so is a dozen of them. Who overwrites it again and again, such as
-/// another operator with an authority of its own, is not met with a loop of writes, of which each makes every API
-/// server open new connections: then it is healed once in a minute. Each minute of quiet makes one more healing
-/// at once possible. Every replica counts by itself.
+/// Up to a dozen repairs are immediate. If another client, such as an operator with its own CA, keeps
+/// overwriting the bundle, the target is repaired only once a minute: every write makes all API servers open
+/// new connections. Each minute without overwrites restores one immediate repair. Replicas count
+/// independently.
 ///
 /// ```
 /// # use std::time::{Duration, Instant};
@@ -26,22 +26,22 @@ const RETRY: Duration = Duration::from_mins(1);
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Contention {
-    /// When all that was healed is forgotten: each time moves it on by [`RETRY`].
+    /// Time at which all repairs are forgotten; each repair extends it by [`RETRY`].
     forgotten_at: Option<Instant>,
-    /// Since the budget was used up, until all is forgotten
+    /// Set when the budget is exhausted, until all repairs are forgotten.
     contended: bool,
 }
 
 impl Contention {
-    /// How long to wait before the target is written: zero unless it was written too often of late. Asking costs
-    /// nothing.
+    /// Returns the delay before the next repair, zero unless the budget is exhausted. Does not consume the
+    /// budget.
     #[must_use]
     pub fn heal_after(&self, now: Instant) -> Duration {
         (self.remembered(now) + RETRY).saturating_sub(RETRY * BURST)
     }
 
-    /// Counts that the target was written because somebody had changed it. Returns whether a contention begins
-    /// with it: then people want to [hear](super::TrustTarget::report_contention) of it, once.
+    /// Records a repair. Returns `true` if contention starts with it;
+    /// [report](super::TrustTarget::report_contention) it then.
     pub fn note_healed(&mut self, now: Instant) -> bool {
         let was_contended = self.is_contended(now);
         self.forgotten_at = Some(now + self.remembered(now) + RETRY);
@@ -49,14 +49,14 @@ impl Contention {
         self.contended && !was_contended
     }
 
-    /// Whether somebody else keeps overwriting the target. It is over when the target was left alone for as long as it
-    /// takes to forget everything, which is at most twelve minutes.
+    /// Returns `true` while another client keeps overwriting the target. Ends when the target was not
+    /// overwritten until all repairs are forgotten, at most twelve minutes.
     #[must_use]
     pub fn is_contended(&self, now: Instant) -> bool {
         self.contended && !self.remembered(now).is_zero()
     }
 
-    /// How long until everything is forgotten
+    /// Time until all repairs are forgotten.
     fn remembered(&self, now: Instant) -> Duration {
         self.forgotten_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now))
     }
@@ -68,8 +68,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Somebody overwrites it every `pause`, for as long as `lasting`. Returns when it was healed, and how many
-    /// contentions began.
+    /// Overwrites the target every `pause` for `lasting`. Returns the times of the repairs and the number of
+    /// contentions.
     fn fight(
         contention: &mut Contention,
         begin: Instant,
@@ -113,7 +113,7 @@ mod tests {
                 healed: 288,
                 contentions: 0,
             },
-            // 12 at once, and 1 in each minute after that.
+            // 12 immediate repairs, then one per minute.
             Case {
                 what: "at once, always",
                 pause: SECOND / 10,

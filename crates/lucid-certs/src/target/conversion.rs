@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions with a conversion webhook
+//! CustomResourceDefinitions with a conversion webhook.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Client, api::ApiResource};
@@ -15,7 +15,7 @@ struct Conversion;
 impl Carrier for Conversion {
     fn slots(&self, object: &Value) -> Result<Vec<String>, String> {
         let conversion = &object["spec"]["conversion"];
-        // Without a client configuration there is no webhook that anybody could call.
+        // Without a client configuration the webhook cannot be called.
         let is_called =
             conversion["strategy"] == "Webhook" && conversion["webhook"]["clientConfig"].is_object();
         Ok(is_called.then(|| "conversion".to_owned()).into_iter().collect())
@@ -27,13 +27,13 @@ impl Carrier for Conversion {
 }
 
 impl ObjectTarget {
-    /// The `spec.conversion.webhook.clientConfig.caBundle` of a CustomResourceDefinition, such as
-    /// `widgets.example.com`. With another strategy than `Webhook` it is absent.
+    /// Creates a target for `spec.conversion.webhook.clientConfig.caBundle` of a CustomResourceDefinition,
+    /// such as `widgets.example.com`. A definition with a conversion strategy other than `Webhook` reads as
+    /// absent.
     ///
-    /// Best leave the field out of the manifest until the bundle is written. The API server refuses to change a
-    /// bundle that parses into one that does not; but a definition that is *created* with one that does not parse,
-    /// such as the placeholder `Cg==`, is not established (reason `InvalidCABundle`) and not served until it is
-    /// replaced.
+    /// Omit the field from the manifest. The API server rejects an update that replaces a valid bundle by an
+    /// invalid one. However, a definition *created* with an invalid bundle, such as the placeholder `Cg==`,
+    /// is not established (reason `InvalidCABundle`) and not served until the bundle is replaced.
     #[must_use]
     pub fn crd_conversion(client: Client, field_manager: &str, name: &str) -> Self {
         let resource = ApiResource::erase::<CustomResourceDefinition>(&());

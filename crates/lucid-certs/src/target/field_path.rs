@@ -1,37 +1,37 @@
-//! Where in an object a bundle stands
+//! Paths of bundle fields in objects.
 
 use serde_json::{Map, Value, json};
 
-/// The way to one field of an object: through maps by key, and into lists of which the key is `name`
+/// Path of a field: through maps by key, and through lists with the list map key `name`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FieldPath(Vec<Step>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
     Key(String),
-    /// The entry of a list with this `name`
+    /// List entry with this `name`.
     Named(String),
 }
 
 impl FieldPath {
-    /// Through maps
+    /// Creates a path through maps.
     pub(crate) fn of<'a>(keys: impl IntoIterator<Item = &'a str>) -> Self {
         Self(keys.into_iter().map(|key| Step::Key(key.to_owned())).collect())
     }
 
-    /// On, into the entry with this name
+    /// Appends the list entry with this name.
     pub(crate) fn named(mut self, name: &str) -> Self {
         self.0.push(Step::Named(name.to_owned()));
         self
     }
 
-    /// On, through maps
+    /// Appends map keys.
     pub(crate) fn then<'a>(mut self, keys: impl IntoIterator<Item = &'a str>) -> Self {
         self.0.extend(Self::of(keys).0);
         self
     }
 
-    /// What stands there
+    /// Returns the value at the path.
     pub(crate) fn get<'a>(&self, object: &'a Value) -> Option<&'a Value> {
         self.0.iter().try_fold(object, |value, step| match step {
             Step::Key(key) => value.get(key),
@@ -39,7 +39,7 @@ impl FieldPath {
         })
     }
 
-    /// Puts a value there, and on the way to it what is missing
+    /// Sets the value at the path and creates missing parents.
     pub(crate) fn insert(&self, object: &mut Value, value: Value) {
         let mut place = object;
         for step in &self.0 {
@@ -56,12 +56,12 @@ impl FieldPath {
         *place = value;
     }
 
-    /// Whether a set of fields, as `metadata.managedFields[].fieldsV1` has it, contains the field
+    /// Returns `true` if a field set (`metadata.managedFields[].fieldsV1`) contains the field.
     pub(crate) fn is_in(&self, fields: &Value) -> bool {
         self.0.iter().try_fold(fields, |fields, step| fields.get(step.fields_v1())).is_some()
     }
 
-    /// Whether such a set contains nothing but fields like this one, in whichever entry of a list
+    /// Returns `true` if a field set contains only fields like this one, in any list entry.
     pub(crate) fn covers(&self, fields: &Value) -> bool {
         covers(&self.0, fields, false)
     }
@@ -70,7 +70,7 @@ impl FieldPath {
 fn covers(steps: &[Step], fields: &Value, of_entry: bool) -> bool {
     let Some(fields) = fields.as_object() else { return true };
     fields.iter().all(|(key, below)| match steps.split_first() {
-        // The map or the entry itself, and by what the entry is found
+        // The map or list entry itself, and the key field of the entry.
         Some(_) if key == "." || (of_entry && key == "f:name") => true,
         Some((step @ Step::Key(_), rest)) => step.fields_v1() == *key && covers(rest, below, false),
         Some((Step::Named(_), rest)) => covers(rest, below, true),
@@ -79,7 +79,7 @@ fn covers(steps: &[Step], fields: &Value, of_entry: bool) -> bool {
 }
 
 impl Step {
-    /// Its key in `fieldsV1`
+    /// Key of the step in `fieldsV1`.
     fn fields_v1(&self) -> String {
         match self {
             Self::Key(key) => format!("f:{key}"),

@@ -1,4 +1,4 @@
-//! Where callers find the trust bundle
+//! Objects from which callers read the trust bundle.
 
 mod contention;
 
@@ -33,88 +33,95 @@ pub use object::ObjectTarget;
 #[cfg(feature = "kube")]
 pub use webhooks::Webhooks;
 
-/// A place where callers of the server look for what to trust: one object of the API server, such as a
-/// MutatingWebhookConfiguration with the `caBundle` of each of its webhooks.
+/// An object from which callers of the server read the trust bundle, such as a MutatingWebhookConfiguration
+/// with the `caBundle` of each webhook.
 ///
-/// Implement it for a place that this crate does not know. The rotation relies on two properties: what
-/// [`read`](Self::read) returns is what the API server holds and not what a cache remembers, and
-/// [`write`](Self::write) changes nothing when somebody wrote since that reading. Without the second, a
-/// replica that was slow between reading and writing could take away an authority that others serve under.
+/// Implement this trait for object kinds that this crate does not support. The rotation relies on two
+/// properties:
+///
+/// - [`read`](Self::read) returns the current state of the API server, not a cached one.
+/// - [`write`](Self::write) changes nothing if the object was written since the reading. Otherwise a slow
+///   replica could remove a CA under which other replicas serve.
 pub trait TrustTarget: Send + Sync + fmt::Debug {
-    /// Kind and name, such as `MutatingWebhookConfiguration/lucid-operator`, in logs and as a metric's label
+    /// Kind and name in logs and metric labels, such as `MutatingWebhookConfiguration/lucid-operator`.
     fn name(&self) -> &str;
 
-    /// What callers find there now
+    /// Reads the current state.
     fn read(&self) -> BoxFuture<'_, Result<Reading, TargetError>>;
 
-    /// Puts `bundle` there, in every slot, if nobody wrote since `reading` was taken. Returns what is there then.
+    /// Writes `bundle` to every slot, provided that the object has not changed since `reading`. Returns the
+    /// new state.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`TargetError::Changed`] if the object has changed since `reading`.
     fn write<'a>(
         &'a self,
         bundle: &'a TrustBundle,
         reading: &'a Reading,
     ) -> BoxFuture<'a, Result<Reading, TargetError>>;
 
-    /// Yields whenever what is there may have changed, also by ourselves, and never ends. It retries by
-    /// itself when it is cut off.
+    /// Yields whenever the object may have changed, including by our own writes. Never ends; reconnects by
+    /// itself.
     fn changes(&self) -> BoxStream<'static, ()>;
 
-    /// Tells people that somebody else keeps overwriting it; `reading` is how they left it. Asked for once for
-    /// each [`Contention`]. A target that has no way to tell does nothing.
+    /// Reports that another client keeps overwriting the bundle. `reading` is the state that it left. Called
+    /// once for each [`Contention`]. The default implementation does nothing.
     fn report_contention<'a>(&'a self, reading: &'a Reading) -> BoxFuture<'a, ()> {
         let _ = reading;
         Box::pin(async {})
     }
 }
 
-/// Why a target could not be read or written
+/// Reason why a target could not be read or written.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(crate)))]
 #[non_exhaustive]
 pub enum TargetError {
-    /// Somebody wrote in between: read again
+    /// The object has changed since it was read. Read it again and retry.
     #[snafu(display("failed to write {target}: somebody else changed it at the same time"))]
     Changed {
-        /// Which one
+        /// Name of the target.
         target: String,
     },
-    /// The target cannot take a bundle as it is
+    /// The object cannot hold a bundle in its current form.
     #[snafu(display("failed to put a trust bundle into {target}: {problem}"))]
     Unfit {
-        /// Which one
+        /// Name of the target.
         target: String,
-        /// What is in the way, and what is accepted
+        /// Obstacle and accepted input.
         problem: String,
     },
-    /// No answer came in time
+    /// The API server did not respond in time.
     #[snafu(display("failed to {action} {target}: no answer within {patience:?}"))]
     TimedOut {
-        /// `get` or `write`
+        /// `get` or `write`.
         action: &'static str,
-        /// Which one
+        /// Name of the target.
         target: String,
-        /// How long it was waited for
+        /// Timeout.
         patience: std::time::Duration,
     },
-    /// The API server refused or was not reached
+    /// The API server rejected the request or was unreachable.
     #[snafu(display("failed to {action} {target}"))]
     Api {
-        /// `get` or `write`
+        /// `get` or `write`.
         action: &'static str,
-        /// Which one
+        /// Name of the target.
         target: String,
-        /// What went wrong
+        /// Error of the client.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
 impl TargetError {
-    /// Somebody wrote in between
+    /// Creates the error for an object that has changed since it was read.
     #[must_use]
     pub fn changed(target: &str) -> Self {
         Self::Changed { target: target.to_owned() }
     }
 
-    /// The API server refused to let us `get` or `write`, or was not reached.
+    /// Creates the error for a request that was rejected or failed. `action` is `get` or `write`.
     #[must_use]
     pub fn api(
         action: &'static str,
@@ -125,55 +132,56 @@ impl TargetError {
     }
 }
 
-/// What was found in a target
+/// State of a target, as read from the API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reading {
-    /// There is no such object, or nothing in it that could carry a bundle: nobody calls through it
+    /// The object does not exist or has no field for a bundle: nobody calls the server through it.
     Absent,
-    /// It is there
+    /// The object exists.
     #[non_exhaustive]
     Present {
-        /// Of the target's own making, for a write that depends on it: of an object of the API server its
-        /// `resourceVersion`, and what else tells it from another
+        /// Opaque version for conditional writes. For an object of the API server it contains `uid` and
+        /// `resourceVersion`.
         version: String,
-        /// What each `caBundle` field of the object holds
+        /// Content of each `caBundle` field.
         slots: Vec<Slot>,
-        /// Whether something besides the bundle is not as the target wants it, so that it is to be written
-        /// even though its bundle is right. An [`ObjectTarget`] wants to be among the owners of its fields: only
-        /// then does the bundle stay when who put it there applies the object without one.
+        /// `true` if the object has to be written even if its bundle is right. An [`ObjectTarget`] requires
+        /// to be an owner of its fields: otherwise the bundle is lost when its other owner applies the object
+        /// without one.
         stale: bool,
-        /// Who owns the bundle fields by `metadata.managedFields`, apart from us
+        /// Other field managers that own bundle fields, by `metadata.managedFields`.
         other_owners: Vec<String>,
     },
 }
 
-/// One `caBundle` field
+/// A `caBundle` field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Slot {
-    /// The webhook's name, or the key
+    /// Name of the webhook, or key of a ConfigMap.
     pub name: String,
     pem: Vec<u8>,
-    /// Parsed once: it is looked at for each authority, and each look would parse all of them.
+    /// Parsed once, because it is checked for each CA.
     bundle: Option<TrustBundle>,
 }
 
 impl Slot {
-    /// A field with its content
+    /// Creates a slot with its content.
     #[must_use]
     pub fn new(name: impl Into<String>, pem: impl Into<Vec<u8>>) -> Self {
         let pem = pem.into();
         Self { name: name.into(), bundle: TrustBundle::from_pem_lossy(&pem), pem }
     }
 
-    /// What stands there, decoded from base64; empty when the field is absent
+    /// Returns the content after base64 decoding; empty if the field is absent.
     #[must_use]
     pub fn pem(&self) -> &[u8] {
         &self.pem
     }
 
-    /// What callers trust by it. As to an API server, what is no certificate counts for nothing among others that are.
+    /// Returns the bundle that callers trust. As in the API server, sections that are not certificates are
+    /// ignored.
     #[must_use]
     pub fn bundle(&self) -> Option<&TrustBundle> {
         self.bundle.as_ref()
@@ -181,13 +189,13 @@ impl Slot {
 }
 
 impl Reading {
-    /// A target that is there and as it should be, but for its bundle
+    /// Creates the reading of an existing object that is not [stale](Self::with_stale).
     #[must_use]
     pub fn present(version: impl Into<String>, slots: Vec<Slot>) -> Self {
         Self::Present { version: version.into(), slots, stale: false, other_owners: Vec::new() }
     }
 
-    /// The same, but for whether something besides the bundle is to be written
+    /// Sets whether the object has to be written even if its bundle is right.
     #[must_use]
     pub fn with_stale(mut self, is_stale: bool) -> Self {
         if let Self::Present { stale, .. } = &mut self {
@@ -196,7 +204,7 @@ impl Reading {
         self
     }
 
-    /// The same, with others who own the bundle fields
+    /// Sets the other field managers that own bundle fields.
     #[must_use]
     pub fn with_other_owners(mut self, owners: impl IntoIterator<Item = String>) -> Self {
         if let Self::Present { other_owners, .. } = &mut self {
@@ -205,7 +213,7 @@ impl Reading {
         self
     }
 
-    /// For a write that depends on it; `None` when there is nothing
+    /// Returns the version for a conditional write, or `None` if the target is absent.
     #[must_use]
     pub fn version(&self) -> Option<&str> {
         match self {
@@ -221,37 +229,38 @@ impl Reading {
         }
     }
 
-    /// Whether anybody calls through it
+    /// Returns `true` if the target has at least one slot.
     pub(crate) fn has_slots(&self) -> bool {
         !self.slots().is_empty()
     }
 
-    /// Whether there is nothing to write: every slot holds exactly these bytes, or there is no slot
+    /// Returns `true` if no write is needed: every slot holds exactly `bundle` and the object is not stale.
+    /// Also `true` without slots.
     #[must_use]
     pub fn holds(&self, bundle: &TrustBundle) -> bool {
         let stale = matches!(self, Self::Present { stale: true, .. });
         !stale && self.holds_bytes_of(bundle)
     }
 
-    /// Whether every slot holds exactly these bytes, or there is no slot
+    /// Returns `true` if every slot holds exactly `bundle`, or if there are no slots.
     pub(crate) fn holds_bytes_of(&self, bundle: &TrustBundle) -> bool {
         let pem = bundle.to_pem();
         self.slots().iter().all(|slot| slot.pem == pem.as_bytes())
     }
 
-    /// Whether every slot holds this authority, among others or not
+    /// Returns `true` if every slot contains the CA.
     #[must_use]
     pub fn trusts(&self, authority: &Fingerprint) -> bool {
         self.slots().iter().all(|slot| slot.bundle().is_some_and(|bundle| bundle.contains(authority)))
     }
 
-    /// Whether callers that use any of its slots accept this certificate
+    /// Returns `true` if callers accept the certificate in every slot.
     #[must_use]
     pub fn accepts(&self, leaf: &ServingCertificate, names: &ServingNames, now: SystemTime) -> bool {
         self.refusal(leaf, names, now).is_none()
     }
 
-    /// Why callers that use some of its slots refuse this certificate, if they do
+    /// Returns why the callers of some slot reject the certificate, if they do.
     pub(crate) fn refusal(
         &self,
         leaf: &ServingCertificate,
@@ -276,7 +285,7 @@ impl Reading {
         })
     }
 
-    /// Who owns the bundle fields, apart from us
+    /// Returns the other field managers that own bundle fields.
     #[must_use]
     pub fn other_owners(&self) -> &[String] {
         match self {
@@ -285,7 +294,7 @@ impl Reading {
         }
     }
 
-    /// All certificates that any slot holds
+    /// Returns the certificates of all slots.
     #[must_use]
     pub fn bundle(&self) -> Option<TrustBundle> {
         let mut bundles = self.slots().iter().filter_map(Slot::bundle);

@@ -1,4 +1,4 @@
-//! An object of the API server as a target
+//! Trust bundles in objects of the API server.
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
@@ -19,19 +19,19 @@ use crate::{
     watch,
 };
 
-/// What the note of an event may have, in bytes (events.k8s.io/v1)
+/// Size limit of an event note in bytes (events.k8s.io/v1).
 const NOTE_LIMIT: usize = 1024;
 
-/// How a kind of object carries a trust bundle
+/// Location of trust bundles in one kind of object.
 pub(super) trait Carrier: fmt::Debug + Send + Sync {
-    /// The names of the fields for a bundle that the object has, filled or not. An error says what is in the
-    /// way and what is accepted.
+    /// Returns the names of the object's bundle fields, whether set or not. The error names the obstacle and
+    /// the accepted input.
     fn slots(&self, object: &Value) -> Result<Vec<String>, String>;
 
-    /// Where the field with this name stands
+    /// Path of the field with this name.
     fn path(&self, slot: &str) -> FieldPath;
 
-    /// Whether it stands there as text, and not in base64
+    /// `true` if the field holds PEM text rather than base64.
     fn is_text(&self) -> bool {
         false
     }
@@ -39,21 +39,25 @@ pub(super) trait Carrier: fmt::Debug + Send + Sync {
 
 /// A trust bundle in an object of the API server.
 ///
-/// It is written by server-side apply of nothing but the bundle: everything else in the object keeps its value and
-/// its owner, and whoever applies the object without a bundle leaves ours in it. A bundle that somebody else put
-/// there is taken back by force. With the bundle go the `uid` and `resourceVersion` of what was read: when somebody
-/// wrote in between, also by deleting the object or a webhook, nothing is changed and nothing is created.
+/// # Ownership
 ///
-/// The field manager must apply nothing else in the object, because server-side apply takes away what a manager
-/// applied before and now does not. An operator that applies a whole MutatingWebhookConfiguration as `my-operator`
-/// gives its targets another name, such as `my-operator-certs`. For the same reason there is one target for an
-/// object.
+/// The bundle is written by server-side apply, and nothing else is applied: all other fields keep their
+/// values and owners, and owners that apply the object without a bundle leave ours in place. Bundles set by
+/// other field managers are taken over by force. The patch carries the `uid` and `resourceVersion` of the
+/// reading, so it fails if the object or a webhook was changed or deleted in between.
 ///
-/// Whoever else uses server-side apply cannot take a webhook that carries our bundle out of the object, or the
-/// conversion out of a definition: Kubernetes keeps of it what we own, and then refuses that as invalid. An update
-/// can, such as `kubectl replace`, or `kubectl apply` without `--server-side`.
+/// The field manager must be exclusive to the target, because server-side apply removes fields that a manager
+/// no longer applies. An operator that applies a whole MutatingWebhookConfiguration as `my-operator` must
+/// give its targets another name, such as `my-operator-certs`. For the same reason, create only one target
+/// per object.
 ///
-/// Needs the verbs `get`, `list`, `watch` and `patch` on the object, each by `resourceNames`.
+/// Other users of server-side apply cannot remove a webhook that carries our bundle, or the conversion of a
+/// definition: the API server keeps our field, and rejects the incomplete remainder as invalid. Updates such
+/// as `kubectl replace`, or `kubectl apply` without `--server-side`, can remove them.
+///
+/// # Permissions
+///
+/// `get`, `list`, `watch` and `patch` on the object; `resourceNames` is sufficient.
 ///
 /// ```no_run
 /// # use std::sync::Arc;
@@ -69,10 +73,10 @@ pub(super) trait Carrier: fmt::Debug + Send + Sync {
 /// # }
 /// ```
 pub struct ObjectTarget {
-    /// Kind, namespace and name
+    /// Kind, namespace and name.
     name: String,
     api: Api<DynamicObject>,
-    /// A watch needs to know that something changed, and not what.
+    /// Watch metadata only, because only the fact of a change matters.
     watched: Api<PartialObjectMeta<DynamicObject>>,
     resource: ApiResource,
     namespace: Option<String>,
@@ -117,21 +121,22 @@ impl ObjectTarget {
         }
     }
 
-    /// Reports a contention as a Kubernetes event `TrustBundleContended` about the object: in its namespace, or in
-    /// `default` when it has none. Needs the verbs `create` and `patch` on `events` of `events.k8s.io` there.
+    /// Reports contention as an event `TrustBundleContended` about the object, in its namespace or, for
+    /// cluster-scoped objects, in `default`. Requires `create` and `patch` on `events` of `events.k8s.io`
+    /// there.
     #[must_use]
     pub fn with_recorder(mut self, recorder: Recorder) -> Self {
         self.recorder = Some(recorder);
         self
     }
 
-    /// The object as the API server holds it, if there is one
+    /// Returns the object as stored by the API server, if it exists.
     pub(crate) async fn get(&self) -> Result<Option<DynamicObject>, TargetError> {
-        // Without a resourceVersion, as here, it is not answered from a cache that may be behind.
+        // Without a resourceVersion, a GET is a quorum read and never served from a stale cache.
         self.api.get_opt(&self.object).await.map_err(|error| self.api_error("get", error))
     }
 
-    /// What is found in an object that was got
+    /// Parses an object.
     pub(crate) fn reading(&self, object: &DynamicObject) -> Result<Reading, TargetError> {
         let unfit = |problem| TargetError::Unfit { target: self.name.clone(), problem };
         let names = self.carrier.slots(&object.data).map_err(unfit)?;
@@ -142,7 +147,7 @@ impl ObjectTarget {
 
         let managers = object.metadata.managed_fields.as_deref().unwrap_or_default();
         let mut other_owners = BTreeSet::new();
-        // Whoever does not track owners gives us no ownership either.
+        // Without managedFields, ownership cannot be tracked.
         let mut is_owned = managers.is_empty();
         for entry in managers {
             let Some(fields) = entry.fields_v1.as_ref().map(|fields| &fields.0) else { continue };
@@ -178,14 +183,14 @@ impl ObjectTarget {
         })
     }
 
-    /// Puts into each field what is wanted there, under the conditions of [`TrustTarget::write`]. All fields of the
-    /// reading must be among them, or server-side apply takes them away.
+    /// Writes `wanted` to its fields, under the conditions of [`TrustTarget::write`]. Must include all fields
+    /// of the reading, because server-side apply removes the others.
     pub(crate) async fn apply(&self, wanted: &[Slot], version: &str) -> Result<Reading, TargetError> {
         let applied = self.applied(wanted, version);
         let params = PatchParams::apply(&self.field_manager).force();
         match self.api.patch(&self.object, &params, &Patch::Apply(&applied)).await {
             Ok(object) => self.reading(&object),
-            // Who owns a field is no conflict for who forces: this one is about uid or resourceVersion.
+            // A forced apply has no ownership conflicts: 409 concerns uid or resourceVersion.
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 Err(TargetError::Changed { target: self.name.clone() })
             }
@@ -196,7 +201,7 @@ impl ObjectTarget {
         }
     }
 
-    /// The object as far as we apply it
+    /// Builds the apply patch.
     fn applied(&self, wanted: &[Slot], version: &str) -> Value {
         let Version { uid, resource_version } = Version::parse(version);
         let mut object = json!({
@@ -218,7 +223,8 @@ impl ObjectTarget {
         }
     }
 
-    /// What is no base64, which the API server does not let in, is no certificate either.
+    /// Decodes base64. Invalid base64, which the API server rejects, is returned as is and does not parse as
+    /// PEM.
     fn decode(&self, content: &str) -> Vec<u8> {
         let decoded = if self.carrier.is_text() { None } else { BASE64_STANDARD.decode(content).ok() };
         decoded.unwrap_or_else(|| content.as_bytes().to_vec())
@@ -228,7 +234,7 @@ impl ObjectTarget {
         TargetError::Api { action, target: self.name.clone(), source: Box::new(source) }
     }
 
-    /// The object in an event
+    /// Builds the reference of the object for events.
     fn reference(&self, reading: &Reading) -> ObjectReference {
         let uid = match reading {
             Reading::Absent => None,
@@ -303,7 +309,7 @@ impl fmt::Debug for ObjectTarget {
     }
 }
 
-/// What a contention's event says. The last sentence is what its reader needs most, so the owners are cut.
+/// Builds the event note. Truncates the owners, so that the final instruction is kept.
 fn note(target: &str, reading: &Reading) -> String {
     let others = match reading {
         Reading::Present { other_owners, .. } if !other_owners.is_empty() => other_owners.join(", "),
@@ -319,8 +325,8 @@ fn note(target: &str, reading: &Reading) -> String {
     format!("{before}{}{after}", &others[..end.unwrap_or_default()])
 }
 
-/// What a write depends on. The `uid` is there because server-side apply would create an object that was deleted
-/// meanwhile, whatever its `resourceVersion`.
+/// Precondition of a write. The `uid` is required because server-side apply would recreate a deleted object
+/// regardless of its `resourceVersion`.
 struct Version<'a> {
     uid: &'a str,
     resource_version: &'a str,

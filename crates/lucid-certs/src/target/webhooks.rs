@@ -1,4 +1,4 @@
-//! MutatingWebhookConfigurations and ValidatingWebhookConfigurations
+//! MutatingWebhookConfigurations and ValidatingWebhookConfigurations.
 
 use std::collections::BTreeSet;
 
@@ -13,19 +13,20 @@ use crate::target::{
     object::{Carrier, ObjectTarget},
 };
 
-/// Which webhooks of a configuration get the bundle
+/// Selection of webhooks in a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Webhooks {
-    /// All that are in it whenever it is looked at
+    /// All webhooks, including ones that are added later.
     #[default]
     All,
-    /// Those with these names; a name that is not there is nobody's
+    /// The webhooks with these names. Names without a webhook are ignored.
     Named(BTreeSet<String>),
 }
 
 impl Webhooks {
-    /// Those with these names. The others in the configuration call servers under another authority.
+    /// Selects webhooks by name. Other webhooks in the configuration may belong to servers with a different
+    /// CA.
     pub fn named(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self::Named(names.into_iter().map(Into::into).collect())
     }
@@ -54,16 +55,16 @@ impl Carrier for Configuration {
 }
 
 impl ObjectTarget {
-    /// The `webhooks[].clientConfig.caBundle` of a MutatingWebhookConfiguration. The API server takes any bytes there,
-    /// such as the placeholder `Cg==`, and only the calls fail.
+    /// Creates a target for `webhooks[].clientConfig.caBundle` of a MutatingWebhookConfiguration. The API
+    /// server accepts any bytes there, such as the placeholder `Cg==`; calls then fail.
     #[must_use]
     pub fn mutating_webhooks(client: Client, field_manager: &str, name: &str, webhooks: Webhooks) -> Self {
         let resource = ApiResource::erase::<MutatingWebhookConfiguration>(&());
         Self::new(client, resource, None, name, field_manager, Configuration(webhooks))
     }
 
-    /// The `webhooks[].clientConfig.caBundle` of a ValidatingWebhookConfiguration, as of a
-    /// [MutatingWebhookConfiguration](Self::mutating_webhooks)
+    /// Creates a target for `webhooks[].clientConfig.caBundle` of a ValidatingWebhookConfiguration; see
+    /// [`mutating_webhooks`](Self::mutating_webhooks).
     #[must_use]
     pub fn validating_webhooks(client: Client, field_manager: &str, name: &str, webhooks: Webhooks) -> Self {
         let resource = ApiResource::erase::<ValidatingWebhookConfiguration>(&());

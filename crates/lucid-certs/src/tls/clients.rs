@@ -1,4 +1,4 @@
-//! Which clients are let in, by their certificates
+//! Client certificate authentication.
 
 use std::{
     fmt,
@@ -28,38 +28,39 @@ use crate::{
     validity::{self, Validity},
 };
 
-/// Why a bundle of client CAs is not taken
+/// Reason why a bundle of client CAs was rejected.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum ClientCertificatesError {
-    /// There is no certificate in it, or something else
+    /// The bundle does not parse.
     #[snafu(display("failed to read the bundle of client CAs"))]
     Bundle {
-        /// What is wrong with it
+        /// Bundle problem.
         source: BundleError,
     },
-    /// A certificate in it is not one of a CA that may sign those of clients
+    /// A certificate of the bundle is not a CA for clients.
     #[snafu(display(
         "failed to trust certificate {position} of the bundle of client CAs: {fingerprint} {why}"
     ))]
     Certificate {
-        /// Which one, counted from 1, the newest first
+        /// Position in the bundle, counted from 1, newest first.
         position: usize,
-        /// SHA-256 of the certificate
+        /// SHA-256 of the certificate.
         fingerprint: Fingerprint,
-        /// What is wrong with it
+        /// Problem found.
         why: String,
     },
 }
 
-/// Asks clients for certificates of a CA that can be replaced while the server runs.
+/// Client certificate verification with CAs that can be replaced at runtime.
 ///
-/// An API server shows a client certificate only where its AdmissionConfiguration names a kubeconfig for the webhook;
-/// most managed clusters cannot. Ask for one where the webhook would otherwise tell secrets to whoever reaches it.
+/// An API server presents a client certificate only if its AdmissionConfiguration names a kubeconfig for the
+/// webhook, which most managed clusters do not support. Require one if the webhook would otherwise disclose
+/// secrets to any client that can reach it.
 ///
-/// A CA of the bundle counts while it is valid. The server may run past its end: no client of it is let in from then on.
+/// Validity periods of the CAs are checked at each handshake: clients of an expired CA are rejected.
 ///
-/// Clones are the same: keep one to [`replace`](Self::replace) the CA.
+/// Clones share their CAs. Keep one to [`replace`](Self::replace) them.
 ///
 /// ```no_run
 /// # use std::sync::Arc;
@@ -78,27 +79,27 @@ pub enum ClientCertificatesError {
 #[derive(Clone)]
 pub struct ClientCertificates {
     verifier: Verifier,
-    /// Apart from the verifier, which the configurations hold
+    /// Not part of the verifier, because the configurations hold the verifier.
     configs: Arc<Mutex<Vec<watch::Sender<Arc<ServerConfig>>>>>,
 }
 
 impl ClientCertificates {
-    /// Refuses clients without a certificate of the CAs in `bundle`, which is PEM.
+    /// Rejects clients without a certificate issued by a CA in the PEM `bundle`.
     ///
     /// # Errors
     ///
-    /// When the bundle holds no certificate, or one that cannot be read or is not one of a CA for clients. One that is
-    /// expired is no error.
+    /// Returns an error if the bundle holds no certificate, one that does not parse, or one that is not a CA
+    /// for clients. Expired CAs are accepted.
     pub fn required(bundle: &[u8]) -> Result<Self, ClientCertificatesError> {
         Self::new(bundle, true)
     }
 
-    /// Takes clients without a certificate as well, and refuses a certificate that is not of the CAs in `bundle`.
-    /// The server tells them apart by the certificates of the connection.
+    /// Accepts clients without a certificate, but rejects certificates not issued by a CA in the PEM
+    /// `bundle`. The server can distinguish clients by the peer certificates of the connection.
     ///
     /// # Errors
     ///
-    /// As [`Self::required`].
+    /// See [`required`](Self::required).
     pub fn optional(bundle: &[u8]) -> Result<Self, ClientCertificatesError> {
         Self::new(bundle, false)
     }
@@ -110,20 +111,20 @@ impl ClientCertificates {
         Ok(Self { verifier, configs: Arc::default() })
     }
 
-    /// Takes only certificates with one of these as the subject's common name or among its DNS names, compared
-    /// exactly. Without names, any certificate of the CA is taken.
+    /// Accepts only certificates with one of these names as common name or DNS name, compared exactly.
+    /// Without names, all certificates of the CAs are accepted.
     #[must_use]
     pub fn with_allowed_names<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.verifier.allowed_names = names.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Trusts the CAs in `bundle` instead, from the next handshake on, and has the configurations of
-    /// [`ServerTls::watch`](crate::ServerTls::watch) sent again.
+    /// Replaces the trusted CAs for new handshakes, and sends the configurations of
+    /// [`ServerTls::watch`](crate::ServerTls::watch) again.
     ///
     /// # Errors
     ///
-    /// As [`Self::required`]; the CAs in use stay.
+    /// See [`required`](Self::required). On error the current CAs stay in use.
     pub fn replace(&self, bundle: &[u8]) -> Result<(), ClientCertificatesError> {
         self.verifier.trusted.store(Arc::new(Trusted::read(bundle)?));
         let mut configs = self.configs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -147,14 +148,14 @@ impl fmt::Debug for ClientCertificates {
     }
 }
 
-/// The CAs of a bundle, and who verifies with those that are valid
+/// CAs of a bundle, with a cached verifier for those that are currently valid.
 struct Trusted {
     cas: Vec<(Validity, TrustAnchor<'static>)>,
     current: Mutex<Option<Current>>,
 }
 
 struct Current {
-    /// Which CAs were valid when it was made
+    /// Validity of each CA at the time the verifier was created.
     valid: Vec<bool>,
     verifier: Arc<dyn ClientCertVerifier>,
 }
@@ -175,7 +176,7 @@ impl Trusted {
         Ok(Self { cas, current: Mutex::default() })
     }
 
-    /// Made anew when a CA has become valid or has expired
+    /// Returns the verifier for `now`, rebuilt when a CA has become valid or has expired.
     fn at(
         &self,
         now: UnixTime,
@@ -201,7 +202,7 @@ impl Trusted {
     }
 }
 
-/// Not public: with a configuration of somebody else's making, sessions would be resumed.
+/// Private: a configuration built elsewhere would resume sessions.
 #[derive(Clone)]
 struct Verifier {
     trusted: Arc<ArcSwap<Trusted>>,
@@ -217,7 +218,7 @@ impl Verifier {
     }
 }
 
-/// The subject's common name and DNS names; a certificate that cannot be read has none.
+/// Returns the common name and DNS names; empty if the certificate does not parse.
 fn names(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok(certificate) = validity::parse(certificate) else { return Vec::new() };
     let common_name = certificate.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
@@ -245,7 +246,7 @@ impl ClientCertVerifier for Verifier {
         self.required
     }
 
-    /// None: they change, and a client without hints shows what it has.
+    /// No hints: the CAs change, and a client without hints presents its certificate anyway.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

@@ -1,4 +1,4 @@
-//! Serving over TLS with a certificate that can be swapped, and knowing clients by theirs
+//! TLS configuration with swappable certificates and client authentication.
 
 #[cfg(feature = "runtime")]
 mod clients;

@@ -1,4 +1,4 @@
-//! The certificate in service
+//! The certificate in service.
 
 use std::{
     fmt,
@@ -17,19 +17,20 @@ use rustls::{
 
 use crate::serving::ServingCertificate;
 
-/// Shows every client the certificate that was put in last, whatever server name it asks for.
+/// A [`ResolvesServerCert`] with a certificate that can be swapped at runtime. Ignores the server name that
+/// the client requests.
 ///
-/// A swap is atomic and takes effect from the next handshake on; connections that stand are not touched. A handshake
-/// takes the certificate without waiting for anybody.
+/// Swaps are atomic and lock-free. They affect new handshakes; established connections are not closed.
 ///
-/// While there is none, handshakes fail with the alert `access_denied`, and a warning is logged each ten seconds at most.
+/// Without a certificate, handshakes fail with the alert `access_denied`, and a warning is logged at most
+/// every ten seconds.
 pub struct ServingCertificateResolver {
     certified: ArcSwapOption<CertifiedKey>,
     refused: Refused,
 }
 
 impl ServingCertificateResolver {
-    /// A resolver that shows `certificate`
+    /// Creates a resolver that serves `certificate`.
     #[must_use]
     pub fn new(certificate: &ServingCertificate) -> Self {
         let resolver = Self::empty();
@@ -37,13 +38,13 @@ impl ServingCertificateResolver {
         resolver
     }
 
-    /// A resolver that has nothing to show yet
+    /// Creates a resolver without a certificate.
     #[must_use]
     pub fn empty() -> Self {
         Self { certified: ArcSwapOption::empty(), refused: Refused::new() }
     }
 
-    /// Shows `certificate` from now on
+    /// Serves `certificate` in all new handshakes.
     pub fn swap(&self, certificate: &ServingCertificate) {
         self.certified.store(Some(Arc::clone(&certificate.certified)));
     }
@@ -65,11 +66,11 @@ impl fmt::Debug for ServingCertificateResolver {
     }
 }
 
-/// Handshakes that found no certificate
+/// Counter of handshakes without a certificate.
 struct Refused {
     since: Instant,
     unreported: AtomicU64,
-    /// In milliseconds from `since`
+    /// Milliseconds since `since`.
     next_report: AtomicU64,
 }
 
@@ -86,13 +87,13 @@ impl Refused {
         }
     }
 
-    /// Counts one, and says how many there are to report when it is time to
+    /// Counts a handshake. Returns the number of unreported ones if a report is due.
     fn report(&self, elapsed: Duration) -> Option<u64> {
         self.unreported.fetch_add(1, Ordering::Relaxed);
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let due = self.next_report.load(Ordering::Relaxed);
         let next = millis(elapsed + Self::EACH);
-        // Of several at the same moment, the one that sets the next report makes this one.
+        // Of concurrent callers, the one that sets the next report time reports.
         let reports = millis(elapsed) >= due
             && self.next_report.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         reports.then(|| self.unreported.swap(0, Ordering::Relaxed))

@@ -1,4 +1,4 @@
-//! How a server speaks TLS
+//! TLS configuration of servers.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
@@ -13,32 +13,32 @@ use snafu::{ResultExt, Snafu};
 #[cfg(feature = "runtime")]
 use super::clients::ClientCertificates;
 
-/// Why a server cannot be configured
+/// Reason why a server cannot be configured.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// The crypto provider lacks what these versions of TLS need
+    /// The crypto provider does not support a TLS version.
     #[snafu(display("failed to configure TLS {min_version} and later"))]
     Versions {
-        /// The oldest of them
+        /// Minimum version.
         min_version: TlsVersion,
-        /// What the library says
+        /// Error of rustls.
         source: rustls::Error,
     },
 }
 
-/// A version of TLS, `1.2` or `1.3` as text
+/// A TLS version, displayed as `1.2` or `1.3`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[non_exhaustive]
 pub enum TlsVersion {
-    /// RFC 5246
+    /// TLS 1.2 (RFC 5246).
     #[default]
     Tls12,
-    /// RFC 8446
+    /// TLS 1.3 (RFC 8446).
     Tls13,
 }
 
-/// A configuration names another version of TLS
+/// The name of a TLS version is unknown.
 #[derive(Debug, Snafu, PartialEq, Eq)]
 #[snafu(display("failed to accept {name:?} as a version of TLS: 1.2 and 1.3 are accepted"))]
 pub struct UnknownTlsVersion {
@@ -66,12 +66,12 @@ impl FromStr for TlsVersion {
     }
 }
 
-/// Makes a [`ServerConfig`] for tokio-rustls, lucid-webhook or anything else on rustls.
+/// Builder of a [`ServerConfig`] for tokio-rustls, lucid-webhook or any other server on rustls.
 ///
-/// TLS 1.2 and 1.3 by aws-lc-rs (no provider of the process is used or installed), HTTP/2 and HTTP/1.1 by ALPN, no
-/// client certificates: each unless said otherwise. In TLS 1.3 the key exchange is the first of the client's that the
-/// server knows; that is the hybrid X25519MLKEM768 with kube-apiserver, which offers it first since it is built with
-/// Go 1.24.
+/// Defaults: TLS 1.2 and 1.3 with aws-lc-rs (no process-wide provider is used or installed), HTTP/2 and
+/// HTTP/1.1 by ALPN, no client certificates. In TLS 1.3, the server uses the first key exchange group of the
+/// client that it supports. With kube-apiserver built with Go 1.24 or later this is the hybrid
+/// X25519MLKEM768.
 ///
 /// ```
 /// # use std::{sync::Arc, time::SystemTime};
@@ -82,7 +82,7 @@ impl FromStr for TlsVersion {
 ///     .with_alpn(["http/1.1"])
 ///     .build()?;
 ///
-/// // As soon as there is a certificate:
+/// Once there is a certificate:
 /// # let names = ServingNames::for_services("my-system", &["my-webhook"])?;
 /// # let now = SystemTime::now();
 /// # let leaf = CertificateAuthority::generate(&names, now)?.issue(&names, now)?;
@@ -101,7 +101,8 @@ pub struct ServerTls {
 }
 
 impl ServerTls {
-    /// Shows what `certificate` resolves to, usually a [`ServingCertificateResolver`](crate::ServingCertificateResolver)
+    /// Creates a builder that serves the certificates of `certificate`, usually a
+    /// [`ServingCertificateResolver`](crate::ServingCertificateResolver).
     pub fn new(certificate: Arc<dyn ResolvesServerCert>) -> Self {
         Self {
             certificate,
@@ -112,28 +113,29 @@ impl ServerTls {
         }
     }
 
-    /// Refuses older versions of TLS; the default is 1.2
+    /// Sets the minimum TLS version (default 1.2).
     pub fn with_min_version(self, min_version: TlsVersion) -> Self {
         Self { min_version, ..self }
     }
 
-    /// The protocols that are offered by ALPN (RFC 7301), the preferred one first; the default is `h2`, `http/1.1`
+    /// Sets the ALPN protocols (RFC 7301) in order of preference (default `h2`, `http/1.1`).
     pub fn with_alpn<P: Into<Vec<u8>>>(self, protocols: impl IntoIterator<Item = P>) -> Self {
         Self { alpn: protocols.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// Asks clients for certificates. Sessions are then never resumed: a resumed one would not show its certificate
-    /// again, and so outlive its CA.
+    /// Requests client certificates. Disables session resumption: a resumed session does not present its
+    /// certificate again and would outlive its CA.
     #[cfg(feature = "runtime")]
     pub fn with_clients(self, clients: &ClientCertificates) -> Self {
         Self { clients: Some(clients.clone()), ..self }
     }
 
-    /// The configuration. It follows what the resolver shows, and the CAs of the clients, by itself.
+    /// Builds the configuration. Changes of the resolver and of the client CAs take effect without a new
+    /// configuration.
     ///
     /// # Errors
     ///
-    /// When the crypto provider was built without one of the TLS versions.
+    /// Returns an error if the crypto provider does not support one of the TLS versions.
     pub fn build(self) -> Result<ServerConfig, TlsError> {
         let min_version = self.min_version;
         let versions: &[&SupportedProtocolVersion] = match min_version {
@@ -157,12 +159,12 @@ impl ServerTls {
         Ok(config)
     }
 
-    /// The configuration, sent again each time the CAs of the clients are replaced: for a server that then ends the
-    /// connections that it accepted under the former ones, such as lucid-webhook's, which takes this receiver.
+    /// Builds the configuration and sends it again each time the client CAs are replaced. Servers can then
+    /// close connections that were accepted under the previous CAs; lucid-webhook accepts this receiver.
     ///
     /// # Errors
     ///
-    /// As [`build`](Self::build).
+    /// See [`build`](Self::build).
     #[cfg(feature = "runtime")]
     pub fn watch(self) -> Result<tokio::sync::watch::Receiver<Arc<ServerConfig>>, TlsError> {
         let clients = self.clients.clone();

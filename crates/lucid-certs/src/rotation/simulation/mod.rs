@@ -1,30 +1,41 @@
-//! The protocol with everything that can go wrong around it, over days and years
+//! Randomized simulation of the rotation protocol with faults, over days and years.
 //!
-//! Up to four replicas, three API servers and four targets. Between any two operations of a replica it may crash, be held
-//! up for seconds or for days, or lose an answer; watches break; clocks of replicas differ by up to 5 minutes; all clocks
-//! are set forward and back; targets come, go and are applied again with no bundle or an old one; the Secret is deleted,
-//! replaced by another authority, or put back from a backup; other signers are asked for, urgently or not. All of it
-//! follows from the seed of a random number generator: `LUCID_SEED=7` runs that one again, `LUCID_SEEDS=1000` the first
-//! thousand, and what fails names its seed.
+//! A world has up to four replicas, three API servers and four targets. Faults:
 //!
-//! The invariant: **whoever is ready serves a certificate whose authority is in every target, and in what every API
-//! server knows of every target.** When faults have ended, all replicas must be ready soon, and the system must come to
-//! rest with one authority, which is all that the targets hold.
+//! - Between any two operations a replica may crash, stall for seconds or days, or lose a response.
+//! - Watches break.
+//! - Clocks of replicas differ by up to 5 minutes, and all clocks are set forward and back together.
+//! - Targets appear, disappear, and are overwritten without a bundle or with an old one.
+//! - The Secret is deleted, replaced by a foreign CA, or restored from a backup.
+//! - Ordinary and urgent rotations are requested.
 //!
-//! It is assumed that
-//! - an API server hears of a change of a target within the time to settle;
-//! - reads are quorum reads, and writes depend on the `resourceVersion`;
-//! - clocks that are wrong together run ahead, and are then set back, by less than `drain` is longer than the
-//!   lifetime of a leaf. In the other direction they may be wrong by anything.
+//! Everything is derived from a seed. `LUCID_SEED=7` runs one seed, `LUCID_SEEDS=1000` the first thousand;
+//! failures report their seed.
 //!
-//! It is not asked for, because nobody could grant it,
-//! - of a target that somebody else overwrote, until API servers heard of what was put back. But a replica that saw it
-//!   must not swap in what is refused there for what is accepted;
-//! - of the first replica that becomes ready when no other is: there is no call that it could lose;
-//! - of a certificate whose authority was revoked, when its replica was held up, cut off or restarted, or somebody meddled
-//!   with the targets, while it should have followed;
-//! - of a replica that is held up while somebody replaces the Secret, until a minute after it goes on, and of one that
-//!   starts before somebody who remembers the Secret put it right.
+//! # Invariant
+//!
+//! **A ready replica serves a certificate whose issuer is in every target, and in every API server's view of
+//! every target.** After the faults end, all replicas become ready soon, and the system settles with one CA,
+//! which is the only one in the targets.
+//!
+//! # Assumptions
+//!
+//! - API servers observe a change of a target within the settle time.
+//! - Reads are quorum reads, and writes are conditional on the `resourceVersion`.
+//! - Clocks that are wrong together run ahead and are then set back by less than `drain` minus the lifetime
+//!   of a leaf. They may be behind by any amount.
+//!
+//! # Exceptions
+//!
+//! The invariant cannot be guaranteed, and is not checked, for
+//!
+//! - a target that an external client overwrote, until API servers observe the repair; but a replica that saw
+//!   it must not replace a certificate that is accepted there by one that is not,
+//! - the first replica that becomes ready while no other is, because calls failed before,
+//! - a certificate of a revoked CA, if its replica stalled, was disconnected or restarted, or targets were
+//!   overwritten, while it should have switched,
+//! - a replica that stalls while the Secret is replaced, until a minute after it continues, and one that
+//!   starts before a replica with memory has repaired the Secret.
 
 mod random;
 mod replica;
@@ -35,39 +46,39 @@ use std::time::Duration;
 use self::world::{Fault, SECOND, World};
 use super::Timing;
 
-/// A mistake to be made on purpose
+/// A deliberate fault in the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wrong {
-    /// The next authority signs before targets trust it.
+    /// The next CA signs before the targets trust it.
     ActivateBeforeTrust,
-    /// API servers get no time to hear of it.
+    /// The settle time is zero.
     NoSettle,
-    /// The authority before is retired as soon as another signs.
+    /// The former CA is retired as soon as another one signs.
     RetireAtOnce,
-    /// A target is written whatever happened to it since it was read.
+    /// Target writes are not conditional on the version read.
     UnconditionalWrites,
     SecretBeforeTargets,
-    /// Who starts believes what the Secret was when it ended, and does not always read it again.
+    /// A restarted replica reuses its last state of the Secret and does not always read it again.
     StaleMemory,
-    /// What was replaced in the Secret is forgotten.
+    /// Records missing from a replaced Secret are not restored.
     NoHandOn,
-    /// A certificate is swapped in whoever trusts it.
+    /// Certificates are swapped in regardless of trust.
     ServeAtOnce,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Scenario {
     timing: Timing,
-    /// Milliseconds
+    /// Duration in milliseconds, like the following ones.
     faults_end: u64,
     fault_every: u64,
-    /// By how much clocks may be wrong that are wrong together
+    /// Maximum offset of all clocks together.
     longest_jump: u64,
     kinds: &'static [Fault],
     crash_one_in: u64,
     pause_one_in: u64,
     error_one_in: u64,
-    /// Lines of a report
+    /// Number of lines in a failure report.
     trace: usize,
 }
 
@@ -81,7 +92,7 @@ const URGENT: &[Fault] =
 const TAMPERED: &[Fault] =
     &[Fault::Crash, Fault::Rotate { urgent: false }, Fault::Delete, Fault::Foreign, Fault::Restore];
 
-/// Everything within hours
+/// Shortened durations, for a simulation over hours.
 fn hours(kinds: &'static [Fault]) -> Scenario {
     let hours = Duration::from_hours;
     let timing = Timing {
@@ -104,7 +115,7 @@ fn hours(kinds: &'static [Fault]) -> Scenario {
     }
 }
 
-/// As it is by default, and looked at twice a day, for years
+/// Default durations with two rounds per day, for a simulation over years.
 fn years(kinds: &'static [Fault]) -> Scenario {
     let timing = Timing { check_interval: Duration::from_hours(12), ..Timing::default() };
     Scenario {

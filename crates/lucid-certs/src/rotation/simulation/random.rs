@@ -1,6 +1,6 @@
-//! Chance that can be had again from its seed
+//! Reproducible random numbers.
 
-/// Steele, Lea, Flood: Fast splittable pseudorandom number generators (SplitMix64)
+/// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators).
 #[derive(Debug, Clone)]
 pub(super) struct Random(pub(super) u64);
 
@@ -12,7 +12,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// From 0, without `end`
+    /// Returns a number in `0..end`.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
@@ -21,7 +21,7 @@ impl Random {
         odds != 0 && self.below(odds) == 0
     }
 
-    /// How wrong a clock may be: two differ by up to 5 minutes
+    /// Returns a clock offset in milliseconds; two clocks differ by up to 5 minutes.
     pub(super) fn skew(&mut self) -> i64 {
         self.below(300_001) as i64 - 150_000
     }

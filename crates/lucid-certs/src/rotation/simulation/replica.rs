@@ -1,7 +1,7 @@
-//! A replica: the rounds of the driver with the self-managed source in it, one operation at a time.
+//! A replica: the rounds of the driver with the self-managed source, one operation at a time.
 //!
-//! Between any two operations anything may happen: others go on, clocks are set, or it crashes, which leaves nothing
-//! of it. What it decides, it decides by the functions that real replicas use.
+//! Between any two operations, other replicas may act, clocks may be set, and the replica may crash, which
+//! discards all of its state. Decisions use the production functions.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,11 +24,11 @@ use crate::{
     validity::Validity,
 };
 
-/// How soon it is ready when it brought the trust in its first certificate to the targets itself
+/// Delay before a replica becomes ready if it had to publish the bundle of its first certificate itself.
 const FIRST_SETTLE: Duration = Duration::from_secs(2);
 const TARGETS: std::ops::Range<u8> = 0..4;
 
-/// What each target holds: `None` where it could not be read, and `Some(None)` where there is none
+/// Contents of the targets: `None` for an unreadable target, `Some(None)` for an absent one.
 type Readings = BTreeMap<u8, Option<Option<Object>>>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,13 +54,13 @@ struct Offer {
     ask_again: Duration,
 }
 
-/// What a process knows, all of which ends with it
+/// In-memory state of a replica, lost in a crash.
 #[derive(Debug, Default)]
 pub(super) struct Process {
-    /// Of the step that comes next
+    /// Identifies the scheduled step.
     pub(super) token: u64,
     pub(super) due: u64,
-    /// Whether something changed since its round began
+    /// `true` if something changed since the round began.
     pub(super) is_stale: bool,
     pc: Pc,
     trusted_since: TrustedSince,
@@ -71,12 +71,12 @@ pub(super) struct Process {
     in_service: Option<Leaf>,
     follow_at: Option<(Ca, Instant)>,
     pub(super) serving: Option<Leaf>,
-    /// What it served before that
+    /// Certificate in service before `serving`.
     pub(super) before: Option<Leaf>,
     pub(super) swapped_at: u64,
-    /// Versions of objects that were read
+    /// Versions of the objects that were read.
     pub(super) saw: BTreeSet<u64>,
-    /// Whether it began with a Secret that somebody had replaced, before others could put it right
+    /// `true` if it started from a replaced Secret that no replica with memory had repaired yet.
     pub(super) is_misled: bool,
     offer: Option<Offer>,
     proven: bool,
@@ -119,11 +119,11 @@ struct Round {
     before: Readings,
     after: Readings,
     trusted_for: BTreeMap<Fingerprint, Duration>,
-    /// When the source was asked
+    /// Time at which the source was called.
     asked_at: Instant,
     is_fresh: bool,
     has_lost_race: bool,
-    /// The Secret, where it is wrongly read before the targets
+    /// The Secret, for the fault that reads it before the targets.
     secret: Option<Option<(u64, Shared)>>,
 }
 
@@ -138,7 +138,7 @@ impl World {
         &mut self.replicas[replica].process
     }
 
-    /// The next operation of a replica
+    /// Performs the next operation of a replica.
     pub(super) fn step(&mut self, replica: usize) {
         let pc = mem::take(&mut self.process(replica).pc);
         let pc = self.next(replica, pc);
@@ -342,7 +342,7 @@ impl World {
         match written {
             _ if fails => self.publish(replica, round, None),
             None if round.secret.is_some() => self.publish(replica, round, None),
-            // Somebody else was faster.
+            // Another replica won the race.
             None => Pc::Get(round),
             Some(version) => {
                 self.remember(replica, Some(version), &after);
@@ -414,7 +414,7 @@ impl World {
         }
     }
 
-    /// Decides what to write.
+    /// Computes the bundle to write.
     fn publish(&mut self, replica: usize, mut round: Round, fresh: Option<Offer>) -> Pc {
         round.is_fresh = fresh.is_some();
         round.after = round.before.clone();

@@ -1,4 +1,4 @@
-//! Secret, targets, API servers with lagging views, clocks, and faults
+//! The Secret, targets, API servers with lagging views, clocks, and faults.
 
 use std::{
     cmp::Reverse,
@@ -24,12 +24,12 @@ const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 3600 * SECOND;
 const BACKDATE: Duration = Duration::from_hours(1);
 
-/// What a target holds, as of one `resourceVersion`
+/// Content of a target at one `resourceVersion`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Object {
     pub(super) version: u64,
     pub(super) bundle: BTreeSet<Ca>,
-    /// Written by somebody who does not follow the protocol, then
+    /// Time of the write, if it was by a client outside of the protocol.
     pub(super) outsider: Option<u64>,
 }
 
@@ -37,20 +37,20 @@ pub(super) struct Object {
 pub(super) struct Secret {
     pub(super) version: u64,
     pub(super) shared: Shared,
-    /// Without our label
+    /// `true` if the Secret lacks our label.
     pub(super) is_foreign: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Replica {
-    /// How wrong its wall clock is, in milliseconds
+    /// Offset of its wall clock in milliseconds.
     pub(super) skew: i64,
     pub(super) process: Process,
-    /// When it last crashed, was held up, or could not reach the API server
+    /// Time of the last crash, stall or failed request.
     trouble: u64,
-    /// When it was held up last, and until when
+    /// Start and end of the last stall.
     held: (u64, u64),
-    /// Since when it is ready, and whether no other was then
+    /// Time at which it became ready, and whether it was the only ready replica then.
     ready_since: Option<(u64, bool)>,
     unready_since: u64,
 }
@@ -67,10 +67,10 @@ pub(super) struct World {
     pub(super) scenario: Scenario,
     pub(super) wrong: Option<Wrong>,
     pub(super) random: Random,
-    /// Milliseconds, which nobody sets
+    /// Monotonic time in milliseconds.
     pub(super) at: u64,
     origin: Instant,
-    /// What was added to the wall clock of everybody, in milliseconds
+    /// Offset of all wall clocks in milliseconds.
     jumped: i64,
     queue: BinaryHeap<Reverse<(u64, u64, Event)>>,
     serial: u64,
@@ -81,13 +81,13 @@ pub(super) struct World {
     views: Vec<BTreeMap<u8, Option<Object>>>,
     delivered: BTreeMap<(usize, u8), u64>,
     pub(super) replicas: Vec<Replica>,
-    /// Revoked, and when its successor signed
+    /// Revoked CAs, with the time at which the successor started to sign.
     revoked: BTreeMap<Ca, u64>,
-    /// When somebody from outside last changed something
+    /// Time of the last external change.
     outside: u64,
-    /// When somebody from outside last changed the Secret
+    /// Time of the last external change of the Secret.
     tampered: u64,
-    /// Until when nobody has put it right
+    /// Time until which the Secret lacks records that only replicas with memory can restore.
     dark_until: u64,
     pub(super) rotations: u64,
     trace: VecDeque<String>,
@@ -144,7 +144,7 @@ impl World {
         world
     }
 
-    /// Until faults have ended and all is quiet again, or something is wrong
+    /// Runs until the system is stable after the end of faults, or a violation is found.
     pub(super) fn run(&mut self) -> Result<(), String> {
         let timing = self.scenario.timing;
         let to_calm = 4 * (timing.settle + timing.check_interval) + Duration::from_mins(5);
@@ -208,14 +208,14 @@ impl World {
         SystemTime::UNIX_EPOCH + Duration::from_millis(now as u64)
     }
 
-    /// The wall clock of a replica
+    /// Returns the wall clock of a replica.
     pub(super) fn now(&self, replica: usize) -> SystemTime {
         let skew = self.replicas[replica].skew;
         let by = Duration::from_millis(skew.unsigned_abs());
         if skew < 0 { self.wall() - by } else { self.wall() + by }
     }
 
-    /// What a clock shows that nobody sets
+    /// Returns the monotonic clock.
     pub(super) fn instant(&self) -> Instant {
         self.origin + Duration::from_millis(self.at)
     }
@@ -230,7 +230,7 @@ impl World {
         self.serial
     }
 
-    /// Lets a replica go on after `delay`, and not before
+    /// Schedules the next step of a replica after `delay`; cancels an earlier one.
     pub(super) fn schedule(&mut self, replica: usize, delay: u64) {
         let token = self.serial();
         let process = &mut self.replicas[replica].process;
@@ -239,7 +239,7 @@ impl World {
         self.push(delay, Event::Step { replica, token });
     }
 
-    /// How long the next operation of a replica takes
+    /// Returns the latency of the next operation of a replica.
     pub(super) fn latency(&mut self, replica: usize) -> u64 {
         if self.is_faulty() && self.random.one_in(self.scenario.crash_one_in) {
             self.crash(replica);
@@ -260,7 +260,7 @@ impl World {
         }
     }
 
-    /// Whether a request to the API server fails
+    /// Returns `true` if a request to the API server fails.
     pub(super) fn fails(&mut self, replica: usize) -> bool {
         let fails = self.is_faulty() && self.random.one_in(self.scenario.error_one_in);
         if fails {
@@ -269,7 +269,7 @@ impl World {
         fails
     }
 
-    /// Whether the Secret was replaced, and nobody who knew what was in it has put it right
+    /// Returns `true` if the Secret was replaced and no replica with memory has repaired it.
     pub(super) fn is_dark(&self) -> bool {
         self.at < self.dark_until
     }
@@ -287,7 +287,7 @@ impl World {
         Ca { fingerprint: Fingerprint::from(bytes), validity }
     }
 
-    /// Writes the Secret if it is of `version` still
+    /// Writes the Secret if its version is still `version`.
     pub(super) fn put_secret(&mut self, replica: usize, version: Option<u64>, shared: Shared) -> Option<u64> {
         let is_misled = self.replicas[replica].process.is_misled;
         if self.secret.as_ref().map(|secret| secret.version) != version {
@@ -305,12 +305,12 @@ impl World {
             }
         }
         for ca in &shared.retired {
-            // What was retired by its time alone has no leaf any more.
+            // A CA that retired normally has no certificates in service.
             debug_assert_ne!(*ca, shared.signer);
         }
         self.note(|| format!("Secret: {}", describe(&shared)));
         if self.dark_until == u64::MAX {
-            // Where the writer had no memory, API servers have to hear of a signer that is in force.
+            // A writer without memory may have introduced a signer that API servers still have to observe.
             let settle = millis(self.scenario.timing.settle);
             self.dark_until = if is_misled { self.at + settle } else { self.at };
         }
@@ -341,7 +341,7 @@ impl World {
         for server in 0..self.views.len() {
             let lag =
                 if self.random.one_in(2) { self.random.below(SECOND) } else { self.random.below(longest) };
-            // A watch brings one change after another.
+            // Watches deliver changes in order.
             let last = self.delivered.entry((server, target)).or_default();
             *last = (self.at + lag).max(*last);
             let delay = *last - self.at;
@@ -350,12 +350,12 @@ impl World {
         self.wake();
     }
 
-    /// Watches tell of a change.
+    /// Notifies replicas of a change.
     fn wake(&mut self) {
         for replica in 0..self.replicas.len() {
             let delay = 5 + self.random.below(500);
             if self.is_faulty() && self.random.one_in(10) {
-                // The watch is broken just now.
+                // The watch is disconnected.
                 continue;
             }
             let process = &mut self.replicas[replica].process;
@@ -467,7 +467,8 @@ impl World {
         }
     }
 
-    /// The invariant: who is ready serves a certificate that each target and each view of it vouches for.
+    /// Checks the invariant: each target, and each API server's view of it, trusts the certificate of every
+    /// ready replica.
     fn check(&mut self) {
         let margin = Duration::from_mins(5);
         for (index, replica) in self.replicas.iter().enumerate() {
@@ -513,16 +514,16 @@ impl World {
 
     fn is_excused(&self, replica: &Replica, leaf: &Leaf) -> bool {
         let settle = millis(self.scenario.timing.settle);
-        // Nobody was ready before it: calls could only win.
+        // No replica was ready before, so no call fails that would have succeeded.
         let is_first =
             replica.ready_since.is_some_and(|(since, is_first)| is_first && self.at < since + settle);
-        // Trust in it was withdrawn, and the replica had no chance to follow in the time for that.
+        // The CA was revoked, and the replica could not switch in time.
         let drain = millis(self.scenario.timing.urgent_drain());
         let is_late = self.revoked.get(&leaf.issuer).is_some_and(|revoked| {
             let last = replica.trouble.max(self.outside);
             last + drain >= *revoked
         });
-        // Somebody replaced the Secret while it could not tell what it serves under.
+        // The Secret was replaced while the replica could not record its issuer.
         let (from, until) = replica.held;
         let is_unheard =
             self.at <= until + MINUTE && self.tampered + MINUTE >= from && self.tampered <= until;
@@ -535,8 +536,8 @@ impl World {
         if object.bundle.contains(&leaf.issuer) {
             return false;
         }
-        // What an outsider wrote is no fault of the protocol, unless the replica saw it, and put a certificate into
-        // service afterwards in place of one that was accepted there.
+        // External writes do not violate the protocol, unless the replica saw one and then replaced a
+        // certificate that was accepted there.
         let Some(written) = object.outsider else { return true };
         let process = &replica.process;
         process.saw.contains(&object.version)
@@ -565,7 +566,7 @@ impl World {
     }
 }
 
-/// What happens from outside
+/// External events.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Fault {
     Crash,
@@ -573,9 +574,9 @@ pub(super) enum Fault {
         urgent: bool,
     },
     Jump,
-    /// Added, removed, or applied again without a bundle
+    /// The target is created, removed or overwritten without a bundle.
     Target,
-    /// Applied again with a bundle from long ago
+    /// The target is overwritten with an old bundle.
     OldTarget,
     Delete,
     Foreign,
