@@ -1,5 +1,5 @@
-//! Judges a pod in JSON as it would be when it is created, without asking a Verifier:
-//! `cargo run -p lucid-policy --example judge < pod.json`.
+//! Judges the creation of a pod, given as JSON, without verdicts from a Verifier: `cargo run -p lucid-policy
+//! --example judge < pod.json`.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .with_object(Some(pod.as_bytes()));
     let subject = request.subject()?.ok_or("the pod has no spec")?;
 
-    // The chain that the pod should have is planned again: what it says of itself proves nothing.
+    // The chain is planned again: the pod's own markers prove nothing.
     let catalogues = [Catalogue::builtin()];
     let configuration = Configuration::new(Catalogue::builtin(), None)?;
     let case = Case::new(&subject, &Inputs::new(&configuration), &catalogues, false);

@@ -1,4 +1,4 @@
-//! Which containers are auditors.
+//! Identifies the auditors of a pod.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -9,12 +9,12 @@ use lucid_chain::{ContainerView, MountView, PodView, keys};
 use lucid_notary::reference::ReferenceError;
 use lucid_notary::{Digest, ImageReference};
 
-use crate::case::{Case, says_auditor, says_init};
+use crate::case::{Case, declares_auditor, declares_init};
 
-/// The environment variable by which a container says that it is an auditor.
+/// Environment variable of auditor containers.
 pub(crate) const AUDITOR_ID: &str = "LUCID_AUDITOR_ID";
 
-/// Which list of the pod's spec a container stands in.
+/// List of the pod spec that contains a container or image volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Place {
@@ -24,16 +24,15 @@ pub enum Place {
     InitContainers,
     /// `spec.ephemeralContainers`
     EphemeralContainers,
-    /// `spec.volumes[].image`, which is no container, but an image whose files are in the pod (KEP-4639).
+    /// `spec.volumes[].image`: an image whose files are mounted into containers (KEP-4639).
     ImageVolumes,
 }
 
 impl Place {
-    /// The lists of containers.
     pub(crate) const CONTAINERS: [Self; 3] =
         [Self::Containers, Self::InitContainers, Self::EphemeralContainers];
 
-    /// The containers of `pod` that stand there.
+    /// Returns the containers of `pod` in this list.
     pub(crate) fn of<'p, 'a>(self, pod: &'p PodView<'a>) -> &'p [ContainerView<'a>] {
         match self {
             Self::Containers => pod.containers(),
@@ -43,7 +42,7 @@ impl Place {
         }
     }
 
-    /// The containers and init containers of `pod`, among which a chain stands, each with its list.
+    /// Returns the containers and init containers of `pod` with their lists. A chain uses no other lists.
     pub(crate) fn of_chain<'p, 'a>(
         pod: &'p PodView<'a>,
     ) -> impl Iterator<Item = (Self, &'p ContainerView<'a>)> {
@@ -63,17 +62,17 @@ impl fmt::Display for Place {
     }
 }
 
-/// A container that works, or pretends to work, as an auditor, or an image volume with an auditor's files.
+/// A container that is, or claims to be, an auditor, or an image volume with an auditor's files.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AuditorContainer<'a> {
-    /// Where it stands.
+    /// List that contains it.
     pub place: Place,
-    /// Its name.
+    /// Name of the container or volume.
     pub name: Cow<'a, str>,
-    /// Its image as the pod names it; empty when the pod names none.
+    /// Image as written in the pod; empty if the pod names none.
     pub image: Cow<'a, str>,
-    /// The image, parsed.
+    /// Parsed image.
     pub reference: Result<ImageReference, ReferenceError>,
 }
 
@@ -87,14 +86,15 @@ impl<'a> AuditorContainer<'a> {
         Self { place, name: name.into(), image: image.into(), reference }
     }
 
-    /// The digest its image is pinned to.
+    /// Returns the digest to which the image is pinned, if any.
     #[must_use]
     pub fn digest(&self) -> Option<&Digest> {
         self.reference.as_ref().ok()?.digest()
     }
 }
 
-/// The auditors of a [`Case`], which alone can name them: to judge images takes all of them.
+/// The auditors of a [`Case`]. Only [`Case::auditors`] creates this type, so that no auditor is left out of the
+/// judgement.
 #[derive(Clone, Debug)]
 pub struct Auditors<'a>(Vec<AuditorContainer<'a>>);
 
@@ -107,20 +107,21 @@ impl<'a> Deref for Auditors<'a> {
 }
 
 impl Case<'_> {
-    /// The auditors among all containers and image volumes.
+    /// Returns the auditors among all containers and image volumes.
     ///
-    /// What a container is follows from its spec, not from markers that anybody can write or leave out. It is an auditor
+    /// Auditors are identified by the pod spec, not by markers alone, which anyone can add or omit. A container is an
+    /// auditor if
     ///
-    /// - under the name of a planned container,
-    /// - when its image comes from the repository of an auditor in one of the catalogues, or of lucid-init,
-    /// - when it bears the name of one (`lucid-toxicity-auditor`, `lucid-toxicity-auditor-2`), or
-    /// - when it says so itself by `LUCID_AUDITOR_ID`, or by `LUCID_REDIRECT` as lucid-init does.
+    /// - it has the name of a planned container,
+    /// - its image comes from the repository of lucid-init or of an auditor in one of the catalogues,
+    /// - it has the name of such an auditor (`lucid-toxicity-auditor`, `lucid-toxicity-auditor-2`), or
+    /// - it sets `LUCID_AUDITOR_ID`, or `LUCID_REDIRECT` as lucid-init does.
     ///
-    /// An image volume is one when it comes from such a repository, or when an auditor mounts it.
+    /// An image volume is an auditor if its image comes from such a repository or an auditor mounts it.
     ///
-    /// Of a pod that is updated only what the update changes is named: the image of a running container is mutable, but
-    /// what was judged when it came is not judged again, or a Verifier that is down would block changes that have nothing
-    /// to do with auditors. Of a template the planned containers are named as they will be injected.
+    /// For an updated pod, only auditors whose image the update changes are returned. Images that were accepted
+    /// before are not judged again: an unavailable Verifier must not block unrelated updates. For a template, the
+    /// planned containers are returned as they will be injected.
     #[must_use]
     pub fn auditors(&self) -> Auditors<'_> {
         let pod = self.pod();
@@ -141,7 +142,7 @@ impl Case<'_> {
                 }
                 let volumes = container.mounts().map(MountView::volume);
                 mounted.extend(volumes.filter(|volume| image_volumes.contains(volume)));
-                if !self.stood_with_image(place, container) {
+                if !self.had_image(place, container) {
                     auditors.push(AuditorContainer::new(place, container.name(), image, reference));
                 }
             }
@@ -149,7 +150,7 @@ impl Case<'_> {
         for (name, image) in pod.image_volumes() {
             let reference = image.parse::<ImageReference>();
             let known = reference.as_ref().is_ok_and(|image| self.is_image_of_auditor(image));
-            // Volumes do not change after a pod is created.
+            // Volumes of a pod are immutable.
             if (known || mounted.contains(name)) && (self.is_created() || !self.is_pod()) {
                 auditors.push(AuditorContainer::new(Place::ImageVolumes, name, image, reference));
             }
@@ -173,12 +174,12 @@ impl Case<'_> {
         let name = container.name();
         image.is_some_and(|image| self.is_image_of_auditor(image))
             || self.is_name_of_auditor(name)
-            || says_auditor(container)
-            || says_init(container)
+            || declares_auditor(container)
+            || declares_init(container)
             || planned.contains(name)
     }
 
-    /// Whether an auditor of one of the catalogues, or lucid-init, goes by this name.
+    /// Returns `true` for the container name of lucid-init or of an auditor in one of the catalogues.
     pub(crate) fn is_name_of_auditor(&self, name: &str) -> bool {
         name == keys::INIT_CONTAINER
             || self.catalogues.iter().any(|catalogue| catalogue.auditor_of_container(name).is_some())

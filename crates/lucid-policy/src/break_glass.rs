@@ -1,4 +1,4 @@
-//! Tickets that open what the policy has shut.
+//! Break-glass tickets.
 
 use jiff::Timestamp;
 use lucid_chain::{PodChoices, keys};
@@ -9,11 +9,11 @@ use crate::case::Case;
 use crate::finding::Problem;
 use crate::text;
 
-/// The pattern of tickets, unless another one is configured: a label's value with at least one digit, such as `INC-4711` or
-/// `CHG0042001`. So `true` is none.
+/// Default pattern of tickets: a label value with at least one digit, such as `INC-4711` or `CHG0042001`. It does not
+/// match `true`.
 pub const DEFAULT_TICKET_PATTERN: &str = "[A-Za-z0-9._-]*[0-9][A-Za-z0-9._-]*";
 
-/// Which tickets are accepted in the label `lucid.computing/break-glass`. The default has [`DEFAULT_TICKET_PATTERN`].
+/// The tickets accepted in the label `lucid.computing/break-glass`. The default is [`DEFAULT_TICKET_PATTERN`].
 #[derive(Clone, Debug)]
 pub struct Tickets(Option<Pattern>);
 
@@ -23,39 +23,40 @@ struct Pattern {
     regex: Regex,
 }
 
-/// A pattern of tickets is no regular expression.
+/// The ticket pattern is not a valid regular expression.
 #[derive(Debug, Snafu)]
 #[snafu(display("failed to read the pattern of tickets: {source}"))]
 pub struct TicketPatternError {
     source: regex::Error,
 }
 
-/// What is known of the right of who asks to break the glass. It is asked for the user of the request, whoever that is:
-/// for the pods of a workload that is its controller.
+/// The requester's permission to break the glass.
+///
+/// The permission belongs to the user of the admission request. Pods of a workload are requested by the workload's
+/// controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Permission {
-    /// No permission is required: the pod's author may where the namespace's [`PodChoices`] are
-    /// [`All`](PodChoices::All).
+    /// No permission is checked. A ticket is accepted if the namespace's [`PodChoices`] are [`All`](PodChoices::All).
     NotRequired,
-    /// They may.
+    /// The user has the permission.
     Granted,
-    /// They may not, or it cannot be told.
+    /// The user lacks the permission, or the check failed.
     Denied {
-        /// Why.
+        /// Reason, including the user.
         reason: String,
     },
 }
 
-/// Whether a pod breaks the glass.
+/// State of a pod's break-glass ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BreakGlass {
-    /// It has no ticket.
+    /// The pod has no ticket.
     No,
-    /// Its ticket counts: it is admitted whatever is wrong.
+    /// The ticket is accepted: the pod is admitted regardless of its findings.
     Opened,
-    /// It has a ticket, which does not count.
+    /// The ticket is not accepted.
     Refused,
 }
 
@@ -66,50 +67,51 @@ impl Default for Tickets {
 }
 
 impl Tickets {
-    /// Those that match `pattern` as a whole, in the syntax of the crate regex, whose time is linear.
+    /// Accepts tickets that match `pattern` in full. The syntax is that of the `regex` crate, which matches in linear
+    /// time.
     ///
     /// # Errors
     ///
-    /// When it is no regular expression.
+    /// Returns [`TicketPatternError`] if `pattern` is not a valid regular expression.
     pub fn new(pattern: &str) -> Result<Self, TicketPatternError> {
-        // By itself first: a bracket too many would close the group.
+        // Compiled on its own first: an unbalanced parenthesis could otherwise close the group.
         Regex::new(pattern).context(TicketPatternSnafu)?;
         let regex = Regex::new(&format!("^(?:{pattern})$")).context(TicketPatternSnafu)?;
         Ok(Self(Some(Pattern { text: pattern.to_owned(), regex })))
     }
 
-    /// None at all.
+    /// Accepts no tickets.
     #[must_use]
     pub const fn none() -> Self {
         Self(None)
     }
 
-    /// The pattern, unless there is none.
+    /// Returns the pattern, or `None` if no tickets are accepted.
     #[must_use]
     pub fn pattern(&self) -> Option<&str> {
         self.0.as_ref().map(|pattern| pattern.text.as_str())
     }
 
-    /// The ticket by which the case would break the glass, if it has one that is accepted and has not expired: then it is
-    /// worth asking whether the user may.
+    /// Returns the ticket of the case if it is well-formed and has not expired. Only then does the user's permission
+    /// need a check.
     #[must_use]
     pub fn of<'a>(&self, case: &Case<'a>) -> Option<&'a str> {
         case.ticket().filter(|_| self.check(case).is_none())
     }
 
-    /// What is wrong with the ticket of the case, which has one.
+    /// Returns the problem with the ticket, or `None` if it is acceptable or absent.
     fn check(&self, case: &Case<'_>) -> Option<Problem> {
         let found = case.ticket()?;
         let accepted = self.0.as_ref();
         if !accepted.is_some_and(|pattern| pattern.regex.is_match(found)) {
             let accepted = accepted.map(|pattern| pattern.text.clone());
-            return Some(Problem::TicketInvalid { found: text::kept(found), accepted });
+            return Some(Problem::TicketInvalid { found: text::truncated(found), accepted });
         }
         let until = case.pod().annotation(keys::BREAK_GLASS_UNTIL)?;
         match until.trim().parse::<Timestamp>() {
             Ok(end) if case.subject.request.now < end => None,
             Ok(end) => Some(Problem::TicketExpired { until: end.to_string() }),
-            Err(_) => Some(Problem::ExpiryInvalid { found: text::kept(until) }),
+            Err(_) => Some(Problem::ExpiryInvalid { found: text::truncated(until) }),
         }
     }
 
@@ -118,7 +120,7 @@ impl Tickets {
             return (BreakGlass::No, None);
         }
         let problem = self.check(case).or_else(|| match permission {
-            Permission::Denied { reason } => Some(Problem::NotPermitted { reason: text::kept(reason) }),
+            Permission::Denied { reason } => Some(Problem::NotPermitted { reason: text::truncated(reason) }),
             Permission::NotRequired if case.pod_choices < PodChoices::Unset => {
                 Some(Problem::TicketNotAllowed { choices: case.pod_choices })
             }

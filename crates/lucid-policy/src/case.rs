@@ -1,4 +1,4 @@
-//! A subject and the chain that it should have.
+//! A subject together with the chain planned for it.
 
 use std::collections::HashSet;
 
@@ -11,8 +11,10 @@ use crate::auditors::{AUDITOR_ID, Place};
 use crate::finding::Demand;
 use crate::subject::{Operation, Subject};
 
-/// A pod or template, and the chain that the planner gives it now. Nothing that the pod says of itself counts as proof of
-/// what was injected.
+/// A pod or pod template together with the chain planned for it.
+///
+/// The chain is planned again from the current inputs. Markers that the pod carries do not count as proof of
+/// injection.
 #[derive(Debug)]
 pub struct Case<'a> {
     pub(crate) subject: &'a Subject<'a>,
@@ -27,27 +29,31 @@ pub struct Case<'a> {
     images_before: HashSet<(Place, &'a str, Option<&'a str>)>,
 }
 
-/// Whether auditors run in the pod, as far as its spec tells. Labels can be taken from a pod that runs, containers cannot.
+/// Returns `true` if an updated pod has auditor containers. Labels of a running pod can be removed, containers
+/// cannot.
 fn carries_chain(subject: &Subject<'_>) -> bool {
     let of_update = subject.request.workload.is_pod() && subject.request.operation == Operation::Update;
-    of_update && Place::of_chain(&subject.pod).any(|(_, found)| says_auditor(found))
+    of_update && Place::of_chain(&subject.pod).any(|(_, found)| declares_auditor(found))
 }
 
-/// Whether the container calls itself an auditor.
-pub(crate) fn says_auditor(container: &ContainerView<'_>) -> bool {
+/// Returns `true` if the container declares itself an auditor through `LUCID_AUDITOR_ID`.
+pub(crate) fn declares_auditor(container: &ContainerView<'_>) -> bool {
     container.env(AUDITOR_ID).is_some()
 }
 
-/// Whether the container calls itself lucid-init.
-pub(crate) fn says_init(container: &ContainerView<'_>) -> bool {
+/// Returns `true` if the container declares itself lucid-init through `LUCID_REDIRECT`.
+pub(crate) fn declares_init(container: &ContainerView<'_>) -> bool {
     container.env(keys::REDIRECT_ENV).is_some()
 }
 
 impl<'a> Case<'a> {
-    /// Plans the chain of `subject` again. `inputs` are those that the pod was injected with; `catalogues` are all whose
-    /// auditors may run in the namespace, and `requires_chain` is whether the namespace demands a chain of every pod.
+    /// Plans the chain of `subject`.
     ///
-    /// A pod that runs with auditors is planned for as well when it is changed, though its label may be gone by now.
+    /// - `inputs`: the inputs that were used for injection.
+    /// - `catalogues`: all catalogues whose auditors may run in the namespace.
+    /// - `requires_chain`: `true` if the namespace requires a chain for every pod.
+    ///
+    /// An updated pod that already runs auditors is planned for even if its label has been removed.
     #[must_use]
     pub fn new(
         subject: &'a Subject<'a>,
@@ -75,7 +81,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// What was planned.
+    /// Returns the outcome of planning.
     #[must_use]
     pub fn outcome(&self) -> &Outcome {
         &self.outcome
@@ -98,12 +104,12 @@ impl<'a> Case<'a> {
         self.subject.request.subresource == Some("resize")
     }
 
-    /// Whether auditors run in the pod that is changed.
+    /// Returns `true` if an updated pod has auditor containers.
     pub(crate) fn carries_chain(&self) -> bool {
         carries_chain(self.subject)
     }
 
-    /// The chain that the pod has to have, if it has to have one.
+    /// Returns the planned chain, or `None` if the pod needs none or none can be planned.
     pub(crate) fn plan(&self) -> Option<&Plan> {
         match &self.outcome.decision {
             Decision::Planned(plan) => Some(plan),
@@ -111,7 +117,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Whether a chain is asked for, by the pod or by its namespace.
+    /// Returns `true` if the pod or its namespace requests a chain.
     pub(crate) fn is_secured(&self) -> bool {
         self.requires_chain || Trigger::of(self.pod()).is_some()
     }
@@ -120,7 +126,7 @@ impl<'a> Case<'a> {
         if Trigger::of(self.pod()).is_some() { Demand::Pod } else { Demand::Namespace }
     }
 
-    /// Name and list of each planned container: the auditors in order, then lucid-init.
+    /// Returns name and list of each planned container: the auditors in order, then lucid-init.
     pub(crate) fn planned(&self) -> Vec<(&str, Place)> {
         let Some(plan) = self.plan() else { return Vec::new() };
         let place = if plan.is_native() { Place::InitContainers } else { Place::Containers };
@@ -128,23 +134,23 @@ impl<'a> Case<'a> {
         plan.containers.iter().map(|planned| (planned.name.as_str(), place)).chain(init).collect()
     }
 
-    /// Whether the container was there before the update, exactly so.
-    pub(crate) fn stood(&self, place: Place, container: &ContainerView<'_>) -> bool {
+    /// Returns `true` if the update leaves the container unchanged.
+    pub(crate) fn is_unchanged(&self, place: Place, container: &ContainerView<'_>) -> bool {
         self.before.contains(&(place, container.json()))
     }
 
-    /// Whether a container of this name ran the same image before the update.
-    pub(crate) fn stood_with_image(&self, place: Place, container: &ContainerView<'_>) -> bool {
+    /// Returns `true` if a container of this name had the same image before the update.
+    pub(crate) fn had_image(&self, place: Place, container: &ContainerView<'_>) -> bool {
         self.images_before.contains(&(place, container.name(), container.image()))
     }
 
-    /// Whether a label or an annotation is as it was before the update.
+    /// Returns `true` if the update leaves the label unchanged.
     pub(crate) fn is_label_old(&self, key: &str) -> bool {
         let old = self.subject.old.as_ref().filter(|_| self.is_pod());
         old.is_some_and(|old| old.label(key) == self.pod().label(key))
     }
 
-    /// The value of the label by which the pod breaks the glass.
+    /// Returns the value of the break-glass label.
     pub(crate) fn ticket(&self) -> Option<&'a str> {
         self.pod().label(keys::BREAK_GLASS)
     }

@@ -1,4 +1,4 @@
-//! What the policy does not hold against anybody.
+//! Exemptions from the policy.
 
 use std::fmt;
 
@@ -9,11 +9,12 @@ use snafu::{Snafu, ensure};
 use crate::bypass::host_path;
 use crate::finding::{Check, Problem};
 
-/// One exemption. It covers what all of its conditions hold for.
+/// One exemption from the policy. It applies if all of its conditions hold.
 ///
-/// With namespaces alone it covers everything but break-glass tickets that do not count; with images or digests, what is
-/// wrong with containers of these images, but not that a container of the chain is missing or another one; with `hostPaths`,
-/// mounts of these paths of the node and of everything below them, and nothing else.
+/// - `namespaces` alone: covers everything but invalid break-glass tickets.
+/// - `images` or `digests`: covers findings about containers with these images, but not missing or altered containers
+///   of the chain.
+/// - `hostPaths`: covers only mounts of these node paths and of paths below them.
 ///
 /// ```
 /// let exemption: lucid_policy::Exemption = serde_json::from_str(
@@ -27,7 +28,7 @@ use crate::finding::{Check, Problem};
 #[serde(try_from = "Written")]
 pub struct Exemption(Written);
 
-/// As it is written.
+/// The exemption as deserialized, before validation.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -42,39 +43,39 @@ struct Written {
     host_paths: Vec<String>,
 }
 
-/// An exemption would cover everything or nothing, or has no name.
+/// An exemption is invalid.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum ExemptionError {
-    /// It has no condition, or no name.
+    /// The exemption has no condition or no valid name.
     #[snafu(display(
         "exemption {name:?} needs a name of letters, digits, '-', '_' and '.', and at least one of namespaces, images, \
          digests and hostPaths"
     ))]
     Unbounded {
-        /// What stands for a name.
+        /// The value found.
         name: String,
     },
-    /// No namespace can be called so.
+    /// A namespace is not a valid name (RFC 1123 label).
     #[snafu(display(
         "exemption {name:?} has namespace {found:?}; accepted are names of namespaces, without patterns: 1 to 63 of a-z, 0-9 \
          and '-', with a letter or digit at both ends"
     ))]
     Namespace {
-        /// The exemption's name.
+        /// Name of the exemption.
         name: String,
-        /// What stands for a namespace.
+        /// The namespace found.
         found: String,
     },
-    /// No path of a node.
+    /// A path is relative, too long or contains `..`.
     #[snafu(display(
         "exemption {name:?} has hostPath {found:?}; accepted are absolute paths without '..', of at most {} bytes",
-        host_path::LONGEST
+        host_path::MAX_LENGTH
     ))]
     HostPath {
-        /// The exemption's name.
+        /// Name of the exemption.
         name: String,
-        /// What stands for a path.
+        /// The path found.
         found: String,
     },
 }
@@ -94,7 +95,7 @@ impl TryFrom<Written> for Exemption {
         }
         let is_path = |path: &str| {
             path.starts_with('/')
-                && path.len() <= host_path::LONGEST
+                && path.len() <= host_path::MAX_LENGTH
                 && !path.split('/').any(|part| part == "..")
         };
         if let Some(found) = host_paths.iter().find(|path| !is_path(path)) {
@@ -105,7 +106,7 @@ impl TryFrom<Written> for Exemption {
     }
 }
 
-/// Whether a namespace can be called so (RFC 1123).
+/// Returns `true` for an RFC 1123 label.
 fn is_dns_label(text: &str) -> bool {
     let is_end = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = text.as_bytes();
@@ -116,19 +117,20 @@ fn is_dns_label(text: &str) -> bool {
 }
 
 impl Exemption {
-    /// Its name, by which the record lists it.
+    /// Returns the name by which the audit record lists the exemption.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Whether it covers the image of an auditor in this namespace, so that nobody has to be asked about it.
+    /// Returns `true` if the exemption covers an auditor's image in this namespace, so that its digest needs no
+    /// verification.
     #[must_use]
     pub fn covers_image(&self, namespace: &str, image: Option<&ImageReference>) -> bool {
         self.0.host_paths.is_empty() && self.applies(namespace, image)
     }
 
-    /// Whether its namespaces, images and digests allow for a container with this image.
+    /// Returns `true` if the namespaces, images and digests match a container with this image.
     pub(crate) fn applies(&self, namespace: &str, image: Option<&ImageReference>) -> bool {
         let Written { namespaces, images, digests, .. } = &self.0;
         let of_image = images.is_empty() && digests.is_empty()
@@ -140,7 +142,7 @@ impl Exemption {
         of_image && (namespaces.is_empty() || namespaces.iter().any(|name| name == namespace))
     }
 
-    /// Whether it covers the problem of a container or pod to which it [applies](Self::applies).
+    /// Returns `true` if the exemption covers a problem of a container or pod to which it [applies](Self::applies).
     pub(crate) fn covers(&self, problem: &Problem) -> bool {
         let Written { images, digests, host_paths, .. } = &self.0;
         if !host_paths.is_empty() {
@@ -155,13 +157,13 @@ impl Exemption {
     }
 }
 
-/// What an exemption kept from being found, as the record lists it.
+/// A problem covered by an exemption, for the audit record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Exempted {
-    /// Who made the exemption: a name of the configuration, or what is exempt always.
+    /// Name of the exemption, or a description of a built-in one.
     pub by: String,
-    /// What it covered.
+    /// The covered problem.
     pub what: String,
 }
 

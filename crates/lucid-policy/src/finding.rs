@@ -1,4 +1,4 @@
-//! What can be wrong with a pod, and how grave it is.
+//! Findings, their severity and their messages.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use lucid_chain::PodChoices;
 use crate::auditors::Place;
 use crate::text::{self, Excerpt, shown};
 
-/// Capabilities that may be added beside a chain: those of the Pod Security level `baseline` without SETUID and SETFCAP, by
-/// which a process becomes an auditor's user, and MKNOD.
+/// Capabilities that may be added in a secured pod: those of the Pod Security level `baseline` without MKNOD, SETFCAP
+/// and SETUID. A process could use the last two to become an auditor's user.
 pub(crate) const CAPABILITIES: [&str; 10] = [
     "AUDIT_WRITE",
     "CHOWN",
@@ -22,243 +22,243 @@ pub(crate) const CAPABILITIES: [&str; 10] = [
     "SYS_CHROOT",
 ];
 
-/// What a finding does to a pod where the policy is enforced.
+/// Effect of a finding if the policy is enforced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Its user is warned.
+    /// Warns the user.
     Warn,
-    /// It is refused.
+    /// Refuses the pod.
     Refuse,
 }
 
-/// The container, or image volume, that a finding is about.
+/// The container or image volume of a finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Location {
-    /// In which list of the pod's spec it stands.
+    /// List of the pod spec that contains it.
     pub place: Place,
-    /// Its name.
+    /// Name of the container or volume.
     pub name: String,
-    /// Its image as the pod names it; empty when it names none.
+    /// Image as written in the pod; empty if the pod names none.
     pub image: String,
 }
 
-/// One thing that is wrong.
+/// A problem of a pod, with its severity and location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// How grave it is under the policy that found it.
+    /// Severity under the policy that was applied.
     pub severity: Severity,
-    /// Where; `None` for what is about the whole pod.
+    /// Container or image volume; `None` for the pod as a whole.
     pub location: Option<Location>,
-    /// What.
+    /// The problem.
     pub problem: Problem,
 }
 
-/// The part of the policy that a problem belongs to.
+/// Part of the policy that a problem belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Check {
-    /// Whether the images of auditors are notarized.
+    /// Notarization of auditor images.
     Images,
-    /// Whether the chain is there, whole and in order.
+    /// Presence, completeness and order of the chain.
     Chain,
-    /// Whether something of the pod can get around its chain.
+    /// Ways around the chain.
     Bypass,
-    /// The required label, and names that nobody reads.
+    /// The required label, and misspelled labels and annotations.
     Labels,
-    /// The ticket of a pod that breaks the glass.
+    /// Validity of a break-glass ticket.
     BreakGlass,
 }
 
-/// What is wrong.
+/// A violation of the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Problem {
-    /// An auditor's image is not an image reference.
+    /// The auditor's image is not a valid image reference.
     InvalidReference {
-        /// What is wrong with it, and where.
+        /// Parse error.
         reason: String,
     },
-    /// An auditor's image is named by tag only, which may mean another image tomorrow.
+    /// The auditor's image has no digest. Its tag may refer to another image later.
     MissingDigest,
-    /// The Verifier does not know the digest as notarized.
+    /// The auditor's image is not notarized.
     NotNotarized,
-    /// The Verifier could not be asked.
+    /// The auditor's image could not be verified.
     Unverified {
-        /// Why not.
+        /// Cause.
         reason: String,
     },
 
-    /// The pod has to have a chain and has none.
+    /// The pod requires a chain and has none.
     ChainMissing {
-        /// Who demands it.
+        /// Origin of the requirement.
         demand: Demand,
     },
-    /// A container of the chain is not where it has to be.
+    /// A planned container is missing from its list.
     ContainerMissing,
-    /// A container of the chain is another than the planned one.
+    /// A container of the chain differs from the plan.
     ContainerDiffers {
-        /// The first field that differs, such as `image`, `ports`, `securityContext` or `env LUCID_CHAIN_NEXT`.
+        /// First differing field, such as `image`, `ports`, `securityContext` or `env LUCID_CHAIN_NEXT`.
         field: String,
     },
-    /// A container of the chain stands in the wrong order.
+    /// A container of the chain is in the wrong order.
     ContainerMoved,
-    /// No chain fits into the pod, which has to have one.
+    /// The pod requires a chain, and none fits.
     ChainImpossible {
-        /// Why not.
+        /// Cause.
         reason: String,
     },
-    /// Something else of the pod is not as injection would make it.
+    /// Another part of the pod differs from the result of injection.
     NotAsInjected {
         /// JSON pointer into the pod.
         path: String,
     },
-    /// An auditor that is no part of the chain.
+    /// The auditor is not part of the chain.
     LeftoverAuditor,
 
-    /// It runs as the user by which the kernel knows an auditor.
+    /// The container runs as an auditor's user. Network rules identify auditors by UID.
     AuditorUid {
-        /// The user.
+        /// UID.
         uid: i64,
-        /// The auditor's container.
+        /// Container name of the auditor.
         auditor: String,
     },
-    /// It runs as root and keeps SETUID, so that it can become an auditor's user.
+    /// The container may run as root and keeps SETUID, so it can become an auditor's user.
     Root,
-    /// It is privileged.
+    /// The container is privileged.
     Privileged,
-    /// It adds a capability that is not allowed beside a chain.
+    /// The container adds a capability that secured pods may not have.
     Capability {
-        /// Its name, without the prefix `CAP_`.
+        /// Capability in upper case.
         name: String,
     },
-    /// It keeps NET_RAW, which container runtimes grant by default.
+    /// The container keeps NET_RAW, which container runtimes grant by default.
     NetRaw,
-    /// It can gain privileges by setuid files.
+    /// The container can gain privileges through setuid files.
     PrivilegeEscalation,
-    /// It is a native sidecar that starts before the rules for outbound traffic are installed.
+    /// The container is a native sidecar that starts before the outbound network rules are installed.
     StartsBeforeRules,
-    /// It declares the port that an auditor listens on.
+    /// The container declares an auditor's listening port.
     AuditorPort {
-        /// The port.
+        /// Port number.
         port: i32,
-        /// The auditor's container.
+        /// Container name of the auditor.
         auditor: String,
     },
-    /// The pod is on the node's network.
+    /// The pod uses the node's network (`hostNetwork`).
     HostNetwork,
-    /// The pod sees the node's processes.
+    /// The pod uses the node's PID namespace (`hostPID`).
     HostPid,
-    /// The pod shares memory and message queues with the node.
+    /// The pod uses the node's IPC namespace (`hostIPC`).
     HostIpc,
-    /// The pod's containers see each other's processes, auditors' included.
+    /// The pod's containers share a PID namespace with the auditors (`shareProcessNamespace`).
     SharedProcesses,
-    /// A name of the loopback interface, by which auditors forward, has another address as well.
+    /// `hostAliases` maps a name of the loopback interface, over which auditors forward, to another address.
     HostAlias {
-        /// The name, such as `localhost`.
+        /// Alias, such as `localhost`.
         name: String,
-        /// The address.
+        /// Address of the alias.
         address: String,
     },
-    /// The pod goes by a name of the loopback interface, which so has the pod's address as well.
+    /// The pod's hostname is a name of the loopback interface, which therefore also resolves to the pod's address.
     Hostname {
-        /// The name.
+        /// Hostname.
         name: String,
     },
-    /// It mounts a path of the node that is not configured.
+    /// The container mounts a node path without an exemption.
     HostPath {
-        /// The volume.
+        /// Volume name.
         volume: String,
-        /// The path of the node.
+        /// Normalized node path.
         path: String,
     },
-    /// Its `/proc` is not masked: it can write the pod's network settings.
+    /// The container's `/proc` is not masked (`procMount`), so it can change the pod's network settings.
     UnmaskedProc,
-    /// It bears the name of an auditor, and is none.
+    /// An ephemeral container has the name of an auditor.
     AuditorName,
-    /// It is to be among the processes of an auditor.
+    /// An ephemeral container targets an auditor's process namespace (`targetContainerName`).
     AuditorTarget {
-        /// The auditor's container.
+        /// Container name of the auditor.
         auditor: String,
     },
-    /// The pod asks for no auditors and may not.
+    /// The pod opts out of auditing where that is not allowed.
     SkipNotAllowed,
-    /// The pod has an annotation by which the namespace lets no pod choose.
+    /// The pod has an annotation that its namespace does not allow.
     ChoiceNotAllowed {
-        /// Key of the annotation.
+        /// Annotation key.
         key: &'static str,
-        /// Choices that the namespace allows.
+        /// Choices allowed by the namespace.
         choices: PodChoices,
     },
 
-    /// The required label is not there.
+    /// The required label is missing.
     TierMissing {
-        /// Its key.
+        /// Label key.
         key: String,
-        /// The values that are accepted.
+        /// Accepted values.
         accepted: Vec<String>,
     },
-    /// The required label has another value.
+    /// The required label has a value that is not accepted.
     TierInvalid {
-        /// Its key.
+        /// Label key.
         key: String,
-        /// Its value.
+        /// Value found.
         found: String,
-        /// The values that are accepted.
+        /// Accepted values.
         accepted: Vec<String>,
     },
-    /// A label or annotation is not one that Lucid reads, and nearly is.
+    /// A label or annotation is a likely misspelling of one that Lucid reads.
     Misspelt {
         /// `label` or `annotation`.
         list: &'static str,
-        /// Its key.
+        /// Label key.
         key: String,
-        /// What may have been meant, such as `label lucid.io/secured`.
+        /// Suggestion, such as `label lucid.io/secured`.
         meant: String,
     },
 
-    /// A ticket does not look like one.
+    /// The ticket does not match the accepted pattern.
     TicketInvalid {
-        /// The ticket.
+        /// Ticket found.
         found: String,
-        /// The pattern that is accepted; `None` where none is.
+        /// Accepted pattern; `None` if no tickets are accepted.
         accepted: Option<String>,
     },
-    /// The time until which a ticket holds cannot be read.
+    /// The ticket's expiry is not a valid timestamp.
     ExpiryInvalid {
-        /// The value of the annotation.
+        /// Annotation value found.
         found: String,
     },
-    /// The ticket does not hold any more.
+    /// The ticket has expired.
     TicketExpired {
-        /// Until when it did.
+        /// Expiry.
         until: String,
     },
-    /// Who asks may not break the glass.
+    /// The user is not permitted to break the glass.
     NotPermitted {
-        /// Who asks, and why not.
+        /// Reason, including the user.
         reason: String,
     },
-    /// The namespace lets pods break the glass only with a permission, and none is checked.
+    /// The namespace requires a permission for break-glass tickets, and permission checks are disabled.
     TicketNotAllowed {
-        /// Choices that the namespace allows.
+        /// Choices allowed by the namespace.
         choices: PodChoices,
     },
 }
 
-/// Who demands a chain.
+/// Origin of the requirement for a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Demand {
-    /// The pod itself, by its label or annotation.
+    /// A label or annotation of the pod.
     Pod,
-    /// Its namespace.
+    /// The namespace of the pod.
     Namespace,
 }
 
 impl Problem {
-    /// What it is about, for machines: fit for a metric's label. There are no more of these than variants, and none changes.
+    /// Returns a stable, machine-readable reason, suitable as a metric label. There is at most one per variant.
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {
@@ -303,7 +303,7 @@ impl Problem {
         }
     }
 
-    /// The part of the policy that it belongs to.
+    /// Returns the part of the policy that the problem belongs to.
     #[must_use]
     pub const fn check(&self) -> Check {
         match self {
@@ -348,12 +348,12 @@ impl Problem {
     }
 }
 
-/// One line without control characters, whose length has a bound: fit for an admission warning, a denial or a log line.
+/// Formats one bounded line without control characters, suitable for an admission warning, a denial or a log line.
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(Location { place, name, image }) = &self.location {
             // The API server accepts control characters within an image.
-            let (name, image) = (shown(name, text::NAME), shown(image, text::IMAGE));
+            let (name, image) = (shown(name, text::MAX_NAME), shown(image, text::MAX_IMAGE));
             match self.problem.check() {
                 Check::Images => write!(f, "auditor {place} {name}, image {image}: ")?,
                 _ => write!(f, "{place} {name}: ")?,

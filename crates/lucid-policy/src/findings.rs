@@ -1,4 +1,4 @@
-//! Findings as they are collected: judged against the exemptions at once, and bounded.
+//! Collects findings, applies exemptions and bounds their number.
 
 use lucid_chain::ContainerView;
 
@@ -8,26 +8,25 @@ use crate::finding::{Check, Finding, Location, Problem, Severity};
 use crate::policy::{Policy, Strictness};
 use crate::text;
 
-/// Most findings of a pod that are kept, and most that are listed as exempt. The author of a pod chooses how many there are.
-const MOST: usize = 64;
+/// Maximum number of stored findings and of stored exemptions. The author of a pod controls the number of problems.
+const MAX_FINDINGS: usize = 64;
 
-/// The pod, or one of its containers and image volumes, and the exemptions that apply there.
+/// The pod, or one of its containers and image volumes, with the exemptions that apply to it.
 pub(crate) struct Site<'a, 'p> {
     at: Option<(Place, &'a str, &'a str)>,
     exemptions: Vec<&'p Exemption>,
 }
 
-/// Findings of one pod. At most [`MOST`] are kept; a warning gives way to a refusal, so that a refusal is never lost.
+/// Findings of one pod, at most [`MAX_FINDINGS`]. Refusals displace warnings.
 pub(crate) struct Findings<'p> {
     policy: &'p Policy,
     namespace: &'p str,
     pub(crate) kept: Vec<Finding>,
-    /// Numbers of warnings and refusals that are not kept.
     pub(crate) unlisted: Unlisted,
     pub(crate) exempted: Vec<Exempted>,
 }
 
-/// Findings that were counted and not kept.
+/// Numbers of findings beyond [`MAX_FINDINGS`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unlisted {
     pub(crate) warnings: usize,
@@ -39,19 +38,19 @@ impl<'p> Findings<'p> {
         Self { policy, namespace, kept: Vec::new(), unlisted: Unlisted::default(), exempted: Vec::new() }
     }
 
-    /// The pod as a whole.
+    /// Returns the site of the pod as a whole.
     pub(crate) fn pod(&self) -> Site<'static, 'p> {
         let exemptions = self.policy.exemptions.iter();
         let exemptions = exemptions.filter(|exemption| exemption.applies(self.namespace, None));
         Site { at: None, exemptions: exemptions.collect() }
     }
 
-    /// A container.
+    /// Returns the site of a container.
     pub(crate) fn container<'a>(&self, place: Place, found: &'a ContainerView<'_>) -> Site<'a, 'p> {
         self.site(place, found.name(), found.image().unwrap_or_default())
     }
 
-    /// A container or image volume. The image is parsed here, once for all of its findings.
+    /// Returns the site of a container or image volume. Parses the image once for all of its findings.
     pub(crate) fn site<'a>(&self, place: Place, name: &'a str, image: &'a str) -> Site<'a, 'p> {
         let all = &self.policy.exemptions;
         let reference = if all.is_empty() { None } else { image.parse().ok() };
@@ -59,20 +58,20 @@ impl<'p> Findings<'p> {
         Site { at: Some((place, name, image)), exemptions: exemptions.collect() }
     }
 
-    /// Adds a problem with the severity that it has by itself.
+    /// Adds a problem with its default severity.
     pub(crate) fn add(&mut self, site: &Site<'_, 'p>, problem: Problem) {
         let severity = problem.severity();
         self.add_as(severity, site, problem);
     }
 
-    /// Adds a problem that warns.
+    /// Adds a problem as a warning.
     pub(crate) fn warn(&mut self, site: &Site<'_, 'p>, problem: Problem) {
         self.add_as(Severity::Warn, site, problem);
     }
 
-    /// Lists a problem as exempt.
+    /// Records a problem as exempted by `by`.
     pub(crate) fn exempt(&mut self, by: &str, what: impl FnOnce() -> String) {
-        if self.exempted.len() < MOST {
+        if self.exempted.len() < MAX_FINDINGS {
             self.exempted.push(Exempted { by: by.to_owned(), what: what() });
         }
     }
@@ -84,7 +83,7 @@ impl<'p> Findings<'p> {
         if let Some(exemption) = exemption {
             return self.exempt(exemption.name(), || site.text(problem));
         }
-        if self.kept.len() == MOST {
+        if self.kept.len() == MAX_FINDINGS {
             let warning = self.kept.iter().rposition(|kept| kept.severity == Severity::Warn);
             match (severity, warning) {
                 (Severity::Refuse, Some(place)) => {
@@ -110,7 +109,7 @@ impl Site<'_, '_> {
         self.at.map(|(place, ..)| place)
     }
 
-    /// The problem as a message says it.
+    /// Formats the problem as a finding at this site.
     pub(crate) fn text(&self, problem: Problem) -> String {
         self.finding(Severity::Warn, problem).to_string()
     }
@@ -118,8 +117,8 @@ impl Site<'_, '_> {
     fn finding(&self, severity: Severity, problem: Problem) -> Finding {
         let location = self.at.map(|(place, name, image)| Location {
             place,
-            name: text::kept(name),
-            image: text::kept(image),
+            name: text::truncated(name),
+            image: text::truncated(image),
         });
         Finding { severity, location, problem }
     }

@@ -1,4 +1,4 @@
-//! What becomes of a pod, and what is told to whom.
+//! The outcome for a pod and the messages for its user.
 
 use crate::break_glass::BreakGlass;
 use crate::exemptions::Exempted;
@@ -7,23 +7,23 @@ use crate::findings::Findings;
 use crate::policy::Mode;
 use crate::subject::Workload;
 
-/// The mode that was in force for one pod, as the record has it.
+/// The mode applied to one pod, as written to the audit record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EffectiveMode {
-    /// Nothing was refused.
+    /// Findings do not refuse the pod.
     Audit,
-    /// What was wrong refused.
+    /// Findings of [`Severity::Refuse`] refuse the pod.
     Enforce,
-    /// A ticket opened.
+    /// A break-glass ticket admits the pod.
     BreakGlass,
 }
 
 impl EffectiveMode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Self; 3] = [Self::Audit, Self::Enforce, Self::BreakGlass];
 
-    /// `audit`, `enforce` or `break-glass`.
+    /// Returns `audit`, `enforce` or `break-glass`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -34,27 +34,26 @@ impl EffectiveMode {
     }
 }
 
-/// How many reasons a denial lists: a pod's author chooses how many there are.
-const MOST_REASONS: usize = 32;
+/// Maximum number of reasons in a denial. The author of a pod controls the number of problems.
+const MAX_REASONS: usize = 32;
 
-/// The outcome for a pod or a template of pods.
+/// The outcome for a pod or a pod template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Judgement {
-    /// The mode that was in force.
+    /// Mode applied to the pod.
     pub mode: EffectiveMode,
-    /// What is wrong: images first, in the order of the pod's lists. At most 64; refusals before warnings where there are
-    /// more.
+    /// Findings: images first, then in the order of the pod's lists. At most 64; refusals displace warnings.
     pub findings: Vec<Finding>,
     /// Number of findings beyond those in `findings`.
     pub unlisted: usize,
-    /// What would be wrong, had it not been exempt. At most 64.
+    /// Problems covered by an exemption. At most 64.
     pub exempted: Vec<Exempted>,
-    /// Whether the pod breaks the glass.
+    /// State of the break-glass ticket.
     pub break_glass: BreakGlass,
-    /// The ticket that opened.
+    /// Accepted break-glass ticket.
     pub ticket: Option<String>,
-    /// Whether the policy refuses the pod, or pods of the template, whatever becomes of it.
+    /// `true` if there is a finding of [`Severity::Refuse`], whether or not it is enforced.
     pub would_deny: bool,
     unlisted_refusals: usize,
     configured: Mode,
@@ -74,7 +73,7 @@ impl Judgement {
         let mode = match configured {
             _ if break_glass == BreakGlass::Opened => EffectiveMode::BreakGlass,
             Mode::Enforce => EffectiveMode::Enforce,
-            // Only images refuse, and only where they are strict.
+            // Only images can refuse in this mode, and only under strict notarization.
             Mode::Images if findings.iter().any(|finding| is_enforced(configured, finding)) => {
                 EffectiveMode::Enforce
             }
@@ -94,22 +93,22 @@ impl Judgement {
         }
     }
 
-    /// The findings for which the pod is refused, or pods of the template would be.
+    /// Returns the findings that refuse the pod or the pods of the template.
     fn refusing(&self) -> impl Iterator<Item = &Finding> {
         let is_open = self.break_glass == BreakGlass::Opened;
         self.findings.iter().filter(move |finding| !is_open && is_enforced(self.configured, finding))
     }
 
-    /// Whether the pod is refused, or pods of the template will be.
+    /// Returns `true` if the pod, or the pods of the template, are refused.
     #[must_use]
     pub fn refuses(&self) -> bool {
         self.refusing().next().is_some()
     }
 
-    /// Why the pod is refused; `None` when it may run. A template never is.
+    /// Returns the reasons for refusing the pod, or `None` if it is admitted. A template is never refused.
     #[must_use]
     pub fn denial(&self) -> Option<String> {
-        let mut reasons: Vec<_> = self.refusing().take(MOST_REASONS).map(Finding::to_string).collect();
+        let mut reasons: Vec<_> = self.refusing().take(MAX_REASONS).map(Finding::to_string).collect();
         let unlisted = if self.configured == Mode::Enforce { self.unlisted_refusals } else { 0 };
         match self.refusing().count() - reasons.len() + unlisted {
             0 => {}
@@ -118,8 +117,10 @@ impl Judgement {
         (self.workload.is_pod() && self.refuses()).then(|| reasons.join("; "))
     }
 
-    /// The findings that users are told of. Where nobody has chosen a mode, every pod of the cluster lacks the required label:
-    /// that is for the record only.
+    /// Returns the findings reported to the user.
+    ///
+    /// In [`Mode::Images`], the default, a missing required label is only recorded: without a deliberate choice of
+    /// mode, every pod of the cluster would lack it.
     pub fn told(&self) -> impl Iterator<Item = &Finding> {
         let is_told = |finding: &&Finding| {
             self.configured != Mode::Images || !matches!(finding.problem, Problem::TierMissing { .. })
@@ -127,7 +128,7 @@ impl Judgement {
         self.findings.iter().filter(is_told)
     }
 
-    /// What the user is warned of: what is wrong and does not refuse, and that the glass is broken.
+    /// Returns the warnings for the user: findings that do not refuse the pod, and the use of a break-glass ticket.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
@@ -159,7 +160,7 @@ impl Judgement {
     }
 }
 
-/// Whether the finding refuses a pod in this mode.
+/// Returns `true` if the finding refuses a pod in this mode.
 fn is_enforced(mode: Mode, finding: &Finding) -> bool {
     finding.severity == Severity::Refuse
         && match mode {

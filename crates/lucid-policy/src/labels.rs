@@ -1,4 +1,4 @@
-//! The label that every pod has to have, and names that nobody reads.
+//! The required label, and misspelled labels and annotations.
 
 use lucid_chain::{keys, nearest};
 
@@ -7,12 +7,12 @@ use crate::finding::Problem;
 use crate::findings::Findings;
 use crate::text;
 
-/// A label that every pod has to have, and its values.
+/// A label that every pod must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequiredLabel {
-    /// Its key.
+    /// Label key.
     pub key: String,
-    /// The values that are accepted; with none, any will do.
+    /// Accepted values; if empty, any value is accepted.
     pub values: Vec<String>,
 }
 
@@ -23,9 +23,7 @@ impl Default for RequiredLabel {
     }
 }
 
-/// The labels that Lucid reads.
 const LABELS: [&str; 3] = [keys::SECURED_LABEL, keys::BREAK_GLASS, keys::TIER];
-/// The annotations that Lucid reads.
 const ANNOTATIONS: [&str; 10] = [
     keys::AUDITORS,
     keys::AUDITOR_CHAIN,
@@ -38,10 +36,10 @@ const ANNOTATIONS: [&str; 10] = [
     keys::STATUS,
     keys::BREAK_GLASS_UNTIL,
 ];
-/// How many edits make a name another one.
-const EDITS: usize = 2;
-/// Most labels, and most annotations, that are compared with the names above. Each takes some microseconds.
-const MOST_KEYS: usize = 256;
+/// Maximum edit distance between a misspelled name and the intended one.
+const MAX_EDITS: usize = 2;
+/// Maximum number of labels, and of annotations, checked for misspellings. Each takes a few microseconds.
+const MAX_KEYS: usize = 256;
 
 impl Case<'_> {
     pub(crate) fn label_findings(&self, required: Option<&RequiredLabel>, findings: &mut Findings<'_>) {
@@ -49,11 +47,11 @@ impl Case<'_> {
         if let Some(problem) = required.and_then(|required| self.required_label(required)) {
             findings.add(&pod, problem);
         }
-        // Whoever is to have a chain should hear why there is none, or another one.
+        // A misspelled name explains why a pod has no chain or an unexpected one.
         if self.is_secured() && (self.is_created() || !self.is_pod()) {
             let is_required = |key: &str| required.is_some_and(|required| required.key == key);
-            let labels = self.pod().labels().take(MOST_KEYS).filter(|(key, _)| !is_required(key));
-            let annotations = self.pod().annotations().take(MOST_KEYS);
+            let labels = self.pod().labels().take(MAX_KEYS).filter(|(key, _)| !is_required(key));
+            let annotations = self.pod().annotations().take(MAX_KEYS);
             let labels = labels.filter_map(|(key, _)| misspelt("label", key));
             let annotations = annotations.filter_map(|(key, _)| misspelt("annotation", key));
             labels.chain(annotations).for_each(|problem| findings.add(&pod, problem));
@@ -69,7 +67,7 @@ impl Case<'_> {
         match self.pod().label(&key) {
             None => Some(Problem::TierMissing { key, accepted }),
             Some(found) if values.is_empty() || values.iter().any(|value| value == found) => None,
-            Some(found) => Some(Problem::TierInvalid { key, found: text::kept(found), accepted }),
+            Some(found) => Some(Problem::TierInvalid { key, found: text::truncated(found), accepted }),
         }
     }
 }
@@ -83,11 +81,11 @@ fn misspelt(list: &'static str, key: &str) -> Option<Problem> {
         return None;
     }
     let (domain, name) = key.split_once('/')?;
-    // Who has a domain like ours means something of ours only when the name is like it too.
-    nearest(domain, ["lucid.io", "lucid.computing"], EDITS)?;
+    // A similar domain alone is not a misspelling: the name has to be similar as well.
+    nearest(domain, ["lucid.io", "lucid.computing"], MAX_EDITS)?;
     let like = |known: &[&'static str]| -> Option<&'static str> {
         let names = known.iter().filter_map(|known| Some(known.split_once('/')?.1));
-        let meant = nearest(name, names, EDITS)?;
+        let meant = nearest(name, names, MAX_EDITS)?;
         let is_meant = |known: &&'static str| known.split_once('/').is_some_and(|(_, name)| name == meant);
         known.iter().copied().find(is_meant)
     };
@@ -96,5 +94,5 @@ fn misspelt(list: &'static str, key: &str) -> Option<Problem> {
         (None, Some(meant)) => format!("{other} {meant}"),
         (None, None) => return None,
     };
-    Some(Problem::Misspelt { list, key: text::kept(key), meant })
+    Some(Problem::Misspelt { list, key: text::truncated(key), meant })
 }

@@ -1,7 +1,8 @@
-//! Decides whether a pod may run, from what it is, the chain that it should have, and what is known of its images.
+//! Decides whether a pod may run, given its spec, the auditor chain it requires and the verdicts on its images.
 //!
-//! Everything comes in as values: the request, the present, the verdicts, whether somebody may break the glass. Nothing is
-//! asked or stored here, so a webhook, a command on a file and a table of tests come to the same judgement.
+//! All inputs are values: the request, the current time, the verdicts and the break-glass permission. The crate
+//! performs no I/O and keeps no state, so a webhook, a command-line tool and a table of tests reach the same
+//! judgement.
 //!
 //! # From a request to a judgement
 //!
@@ -16,10 +17,10 @@
 //!     {"name": "lucid-toxicity-auditor", "image": "ghcr.io/lucid/lucid-toxicity-auditor:latest"}]}}"#;
 //! let now = "2026-03-01T12:00:00Z".parse()?;
 //! let request = Request::new(Operation::Create, Workload::Pod, "shop", now).with_object(Some(pod));
-//! // Deletions, scaling and changes of metadata pass without a look.
+//! // Deletions, scaling and metadata updates are not judged.
 //! let Some(subject) = request.subject()? else { return Err("nothing to judge".into()) };
 //!
-//! // The chain is planned again: what the pod says of itself is no proof.
+//! // The chain is planned again: the pod's own markers prove nothing.
 //! let configuration = Configuration::new(Catalogue::builtin(), None)?;
 //! let catalogues = [Catalogue::builtin()];
 //! let case = Case::new(&subject, &Inputs::new(&configuration), &catalogues, false);
@@ -28,7 +29,7 @@
 //! policy.mode = Mode::Enforce;
 //! policy.strictness = Strictness::Strict;
 //!
-//! // Their digests are what a Verifier would be asked for.
+//! // A webhook would look up the digests of these auditors at the Verifier.
 //! let auditors = case.auditors();
 //! let asked = auditors.iter().filter(|auditor| policy.asks_about(&case, auditor));
 //! assert_eq!(asked.count(), 0);
@@ -44,27 +45,28 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What is looked at
+//! # Checks
 //!
-//! Each [`Problem`] belongs to one [`Check`]; docs/trust.md of the project says what each stops and what it does not.
+//! Each [`Problem`] belongs to one [`Check`]. The project's docs/trust.md lists the attacks that each check stops and
+//! its limits.
 //!
-//! - **Images.** Auditors run images that are notarized. Who is an auditor follows from the spec ([`Case::auditors`]).
-//! - **Chain.** A pod that asks for a chain, or whose namespace demands one, has it: every planned container, as planned, in
-//!   order. The plan comes from [`lucid_chain::plan()`], the same that injects.
-//! - **Bypass.** Nothing else in such a pod can take an auditor's user, port or name, change the network rules or what
-//!   `localhost` means, or reach the auditors' processes, also by way of the node.
-//! - **Labels.** A [`RequiredLabel`] is there, and no name of ours is misspelt.
-//! - **Break-glass.** A ticket in a label opens all of this ([`Tickets`]), for a time if its author says so. It is told to
-//!   the client and stands in the record also when nothing was wrong.
+//! - **Images.** Auditor images must be notarized. Auditors are identified by the pod spec ([`Case::auditors`]).
+//! - **Chain.** A pod that requests a chain, or whose namespace requires one, must contain every planned container,
+//!   as planned and in order. The plan comes from [`lucid_chain::plan()`], which the mutating webhook uses as well.
+//! - **Bypass.** No other container of a secured pod may use an auditor's user, port or name, change network rules or
+//!   the meaning of `localhost`, or reach the auditors' processes, including through the node.
+//! - **Labels.** The [`RequiredLabel`] must be present, and Lucid's labels and annotations must not be misspelled.
+//! - **Break-glass.** A ticket in a label overrides all checks ([`Tickets`]), until the expiry in an annotation if
+//!   there is one. The override is reported to the client and recorded even if the pod passes all checks.
 //!
-//! # What becomes of it
+//! # Outcome
 //!
-//! A [`Finding`] warns or refuses ([`Severity`]), and the [`Mode`] says whether refusing is in force. [`Judgement::denial`] and
-//! [`Judgement::warnings`] are for the client, the rest is for the record. An [`Exemption`] keeps what it covers from being
-//! held against a pod, and is listed.
+//! A [`Finding`] either warns or refuses ([`Severity`]); the [`Mode`] decides whether refusals are enforced.
+//! [`Judgement::denial`] and [`Judgement::warnings`] are meant for the client, the other fields for the audit record.
+//! Findings covered by an [`Exemption`] are not reported but listed as exempted.
 //!
-//! Of an update only what it changes is judged, but for a chain that is missing altogether. A template of pods, as a
-//! Deployment has it, is never refused: its author is warned of what its pods will meet.
+//! An update is judged only by what it changes, except that a missing chain is always reported. A pod template, such
+//! as that of a Deployment, is never refused: its author receives warnings about the pods created from it.
 
 mod auditors;
 mod break_glass;

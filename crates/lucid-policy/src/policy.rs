@@ -1,4 +1,4 @@
-//! From what is wrong to what becomes of the pod.
+//! The policy and its evaluation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,44 +15,45 @@ use crate::judgement::Judgement;
 use crate::labels::RequiredLabel;
 use crate::text;
 
-/// What becomes of an auditor image that is not known to be notarized.
+/// Handling of auditor images that are not known to be notarized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strictness {
-    /// It refuses the pod; for production.
+    /// Refuses the pod; for production.
     Strict,
-    /// It gives a warning; for development.
+    /// Warns; for development.
     #[default]
     Lenient,
 }
 
-/// What the findings do.
+/// Enforcement of findings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {
-    /// Images refuse pods as [`Strictness`] has it; what else is wrong is recorded and warned of.
+    /// Only image findings refuse pods, subject to [`Strictness`]. Other findings are recorded and reported as
+    /// warnings.
     #[default]
     Images,
-    /// Nothing is refused; everything is recorded and warned of.
+    /// No finding refuses pods. All are recorded and reported as warnings.
     Audit,
-    /// What is wrong refuses; images as [`Strictness`] has it.
+    /// All findings of [`Severity::Refuse`] refuse pods; image findings subject to [`Strictness`].
     Enforce,
 }
 
-/// The settings of judging. The default looks at everything and, without [`Strictness::Strict`], refuses nothing.
+/// Settings of the policy. The default performs all checks and refuses nothing, unless set to [`Strictness::Strict`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Policy {
-    /// What the findings do.
+    /// Enforcement of findings.
     pub mode: Mode,
-    /// How images are judged.
+    /// Handling of images that are not known to be notarized.
     pub strictness: Strictness,
-    /// A label that every pod has to have.
+    /// Label that every pod must have.
     pub required_label: Option<RequiredLabel>,
-    /// Which tickets break the glass.
+    /// Accepted break-glass tickets.
     pub tickets: Tickets,
-    /// Whether the applications of a secured pod must not be able to be root.
+    /// `true` if the application containers of a secured pod must be unable to become root.
     pub require_non_root: bool,
-    /// What is not held against anybody.
+    /// Exemptions from the policy.
     pub exemptions: Vec<Exemption>,
 }
 
@@ -70,7 +71,8 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Whether the Verifier has to be asked about this auditor: not where an exemption has decided.
+    /// Returns `true` if the auditor's digest has to be looked up at the Verifier: the image has one and no exemption
+    /// covers it.
     #[must_use]
     pub fn asks_about(&self, case: &Case<'_>, auditor: &AuditorContainer<'_>) -> bool {
         let (namespace, image) = (case.subject.request.namespace, auditor.reference.as_ref().ok());
@@ -78,7 +80,7 @@ impl Policy {
             && !self.exemptions.iter().any(|exemption| exemption.covers_image(namespace, image))
     }
 
-    /// Images of `pod`, as it writes them, that an exemption covers in this namespace: for
+    /// Returns the images of `pod`, as written there, that an exemption covers in this namespace: the input of
     /// [`Inputs::with_exempt_images`](lucid_chain::Inputs::with_exempt_images).
     #[must_use]
     pub fn exempt_images(&self, namespace: &str, pod: &PodView<'_>) -> BTreeSet<String> {
@@ -94,8 +96,11 @@ impl Policy {
         images.into_iter().filter(is_exempt).map(str::to_owned).collect()
     }
 
-    /// Judges a case. `auditors` are those that the [`Case`] names; a digest without a verdict counts as one that could
-    /// not be verified. `permission` is about the ticket that [`Tickets::of`] finds.
+    /// Judges a case.
+    ///
+    /// - `auditors`: the result of [`Case::auditors`].
+    /// - `verdicts`: verdicts by digest. An auditor whose digest is absent counts as unverified.
+    /// - `permission`: the user's permission to use the ticket returned by [`Tickets::of`].
     #[must_use]
     pub fn judge(
         &self,
@@ -122,7 +127,7 @@ impl Policy {
             }
         }
         case.chain_findings(&mut findings);
-        // Resources open no way around a chain.
+        // A resize cannot bypass a chain.
         if !case.is_resize() {
             case.bypass_findings(self.require_non_root, &mut findings);
         }
@@ -131,7 +136,7 @@ impl Policy {
         if let Some(problem) = problem {
             findings.add(&pod, problem);
         }
-        let ticket = case.ticket().filter(|_| break_glass == BreakGlass::Opened).map(text::kept);
+        let ticket = case.ticket().filter(|_| break_glass == BreakGlass::Opened).map(text::truncated);
         Judgement::new(self.mode, case.subject.request.workload, findings, break_glass, ticket)
     }
 }
@@ -145,19 +150,19 @@ fn image_problem(auditor: &AuditorContainer<'_>, verdicts: &BTreeMap<Digest, Che
     match verdicts.get(digest).map(|checked| &checked.verdict) {
         Some(Verdict::Notarized) => None,
         Some(Verdict::NotNotarized) => Some(Problem::NotNotarized),
-        Some(Verdict::Unknown { reason }) => Some(Problem::Unverified { reason: text::kept(reason) }),
+        Some(Verdict::Unknown { reason }) => Some(Problem::Unverified { reason: text::truncated(reason) }),
         None => Some(Problem::Unverified { reason: "the Verifier was not asked".to_owned() }),
     }
 }
 
 impl Problem {
-    /// What it does to a pod unless the policy says otherwise.
+    /// Returns the default severity.
     pub(crate) fn severity(&self) -> Severity {
         match self {
-            // Another volume in place of the empty one brings content into the auditors.
+            // A substituted volume could bring files into the auditors.
             Self::NotAsInjected { path } if path.starts_with("/spec/volumes") => Severity::Refuse,
             Self::NotAsInjected { .. } | Self::LeftoverAuditor | Self::Misspelt { .. } => Severity::Warn,
-            // It does not open; whether the pod passes is for what else is wrong to say.
+            // An invalid ticket only fails to override the other findings.
             problem if problem.check() == Check::BreakGlass => Severity::Warn,
             _ => Severity::Refuse,
         }

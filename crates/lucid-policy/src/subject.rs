@@ -1,4 +1,4 @@
-//! What a request is about: a pod, or the template from which a controller makes pods.
+//! The subject of a request: a pod or a pod template.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use snafu::{ResultExt, Snafu};
 
-/// A kind of object that is a pod or has a template of pods.
+/// A kind of object that is a pod or contains a pod template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Workload {
@@ -34,7 +34,7 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// All of them, the pod first.
+    /// All kinds, `Pod` first.
     pub const ALL: [Self; 9] = [
         Self::Pod,
         Self::Deployment,
@@ -47,7 +47,7 @@ impl Workload {
         Self::PodTemplate,
     ];
 
-    /// The one that is `kind` of `group`, the empty one for core.
+    /// Returns the workload for an API `group` (empty for core) and `kind`, or `None` for any other kind.
     #[must_use]
     pub fn of(group: &str, kind: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|workload| workload.group() == group && workload.kind() == kind)
@@ -95,7 +95,7 @@ impl Workload {
         }
     }
 
-    /// Whether it is a pod itself. Only pods are refused.
+    /// Returns `true` for [`Workload::Pod`]. Only pods are refused.
     #[must_use]
     pub fn is_pod(self) -> bool {
         self == Self::Pod
@@ -108,74 +108,74 @@ impl fmt::Display for Workload {
     }
 }
 
-/// What is done to the object (`AdmissionRequest.operation`).
+/// The operation of a request (`AdmissionRequest.operation`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
-    /// It is created.
+    /// `CREATE`.
     Create,
-    /// It is changed.
+    /// `UPDATE`.
     Update,
-    /// It is deleted, or connected to: nothing of it is judged.
+    /// `DELETE` or `CONNECT`; never judged.
     Other,
 }
 
-/// What is asked, in the terms of an `admission.k8s.io/v1` AdmissionRequest.
+/// The relevant fields of an `admission.k8s.io/v1` `AdmissionRequest`.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Request<'a> {
-    /// What is done.
+    /// Operation on the object.
     pub operation: Operation,
-    /// To what.
+    /// Kind of the object.
     pub workload: Workload,
-    /// To which part of it, such as `ephemeralcontainers`.
+    /// Subresource, such as `ephemeralcontainers`.
     pub subresource: Option<&'a str>,
-    /// The object as it would be stored, as JSON.
+    /// JSON of the new object (`AdmissionRequest.object`).
     pub object: Option<&'a [u8]>,
-    /// The object as it is stored, as JSON.
+    /// JSON of the existing object (`AdmissionRequest.oldObject`).
     pub old_object: Option<&'a [u8]>,
-    /// Its namespace.
+    /// Namespace of the object.
     pub namespace: &'a str,
-    /// The present.
+    /// Current time, compared with the expiry of break-glass tickets.
     pub now: Timestamp,
 }
 
-/// The pod, or template of pods, that a request is about.
+/// The pod or pod template of a request that has to be judged.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Subject<'a> {
-    /// What was asked.
+    /// The request.
     pub request: Request<'a>,
-    /// The pod, or the template, which has the same shape.
+    /// The pod, or the pod template read as a pod.
     pub pod: PodView<'a>,
-    /// The same before an update.
+    /// The pod or template before an update.
     pub old: Option<PodView<'a>>,
 }
 
-/// An object is not what its kind says.
+/// The object of a request does not match its kind.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum SubjectError {
-    /// It is no JSON object with a template where this kind has one.
+    /// The JSON does not have the structure of its kind.
     #[snafu(display("failed to read the {workload}: {}", reason(source)))]
     Object {
-        /// Its kind.
+        /// Kind of the object.
         workload: Workload,
-        /// What is wrong where.
+        /// Position and cause.
         source: serde_json::Error,
     },
-    /// The pod cannot be read.
+    /// The pod or template is not a valid pod.
     #[snafu(display("{}{source}", if workload.is_pod() { String::new() } else { format!("template of the {workload}: ") }))]
     Pod {
-        /// The kind of the object that it stands in.
+        /// Kind of the object that contains the pod.
         workload: Workload,
-        /// What is wrong where.
+        /// Path of the invalid field and cause.
         source: PodError,
     },
 }
 
 impl SubjectError {
-    /// Kind of the object.
+    /// Returns the kind of the object.
     #[must_use]
     pub fn workload(&self) -> Workload {
         match self {
@@ -184,7 +184,7 @@ impl SubjectError {
     }
 }
 
-/// What is wrong, without the place in the JSON: what the user wrote was another text.
+/// Returns the message of a data error without line and column: these refer to JSON that the user has not seen.
 fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
@@ -192,42 +192,43 @@ fn reason(error: &serde_json::Error) -> String {
 }
 
 impl<'a> Request<'a> {
-    /// A request about no subresource, with neither object.
+    /// Creates a request without subresource and objects.
     #[must_use]
     pub const fn new(operation: Operation, workload: Workload, namespace: &'a str, now: Timestamp) -> Self {
         Self { operation, workload, subresource: None, object: None, old_object: None, namespace, now }
     }
 
-    /// The same about this subresource, if any.
+    /// Sets the subresource.
     #[must_use]
     pub const fn with_subresource(self, subresource: Option<&'a str>) -> Self {
         Self { subresource, ..self }
     }
 
-    /// The same with the object as it would be stored, if there is one.
+    /// Sets the JSON of the new object.
     #[must_use]
     pub const fn with_object(self, object: Option<&'a [u8]>) -> Self {
         Self { object, ..self }
     }
 
-    /// The same with the object as it is stored, if there is one.
+    /// Sets the JSON of the existing object.
     #[must_use]
     pub const fn with_old_object(self, old_object: Option<&'a [u8]>) -> Self {
         Self { old_object, ..self }
     }
 
-    /// What is to be judged; nothing when the request has to pass whatever the object looks like:
+    /// Returns the subject to judge, or `None` if the request passes regardless of its object:
     ///
-    /// - it deletes, or connects;
-    /// - it is an update of an object that is being deleted (`deletionTimestamp`): only its finalizers are left to change,
-    ///   and to hold that up would keep what is wrong alive; of one that is created the API server clears that field;
-    /// - it is an update that leaves the pod's `spec`, or the template, as it is: labels, annotations, finalizers, owners,
-    ///   status, replicas;
-    /// - it is about a subresource other than `ephemeralcontainers` and `resize`, such as `scale`.
+    /// - The operation is [`Operation::Other`].
+    /// - An update of an object with a `deletionTimestamp`. Only its finalizers matter now, and refusing the update
+    ///   would keep the object alive. The API server clears the field in created objects, so it cannot be used to
+    ///   bypass the checks.
+    /// - An update that does not change the pod's `spec` or the template, such as one of labels, annotations,
+    ///   finalizers, owner references, status or replicas.
+    /// - A request to a subresource other than `ephemeralcontainers` and `resize`, such as `scale`.
     ///
     /// # Errors
     ///
-    /// When the object cannot be read.
+    /// Returns [`SubjectError`] if the object does not match its kind, or a created pod has no `spec`.
     pub fn subject(self) -> Result<Option<Subject<'a>>, SubjectError> {
         let Self { workload, operation, .. } = self;
         let is_judged = operation != Operation::Other
@@ -235,7 +236,7 @@ impl<'a> Request<'a> {
         let Some(object) = self.object.filter(|_| is_judged) else { return Ok(None) };
         let Some(found) = Part::of(workload, object)? else {
             if workload.is_pod() && operation == Operation::Create {
-                // Says that `spec` is missing.
+                // Reports the missing `spec`.
                 PodView::from_json(object).context(PodSnafu { workload })?;
             }
             return Ok(None);
@@ -254,10 +255,10 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Where an object has its pod.
+/// The pod within an object.
 struct Part<'a> {
     is_being_deleted: bool,
-    /// What an update has to change to be of interest.
+    /// JSON of the `spec` or template. An update that leaves it unchanged is not judged.
     judged: &'a str,
     pod: &'a [u8],
 }

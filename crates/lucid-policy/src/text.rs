@@ -1,27 +1,26 @@
-//! Showing text that somebody else wrote.
+//! Truncates and escapes untrusted text.
 
 use std::fmt;
 
-/// How many characters a message repeats.
-const SHOWN: usize = 63;
+/// Maximum number of characters in an [`Excerpt`].
+const MAX_EXCERPT: usize = 63;
 
-/// How much of a container's name and image a message repeats: as long as the API server takes a name, and as registries
-/// take a reference.
-pub(crate) const NAME: usize = 63;
-pub(crate) const IMAGE: usize = 512;
+/// Maximum number of characters shown of a container name (RFC 1123 label) and of an image reference.
+pub(crate) const MAX_NAME: usize = 63;
+pub(crate) const MAX_IMAGE: usize = 512;
 
-/// Most characters of a foreign text that a finding stores.
-const KEPT: usize = 512;
+/// Maximum number of characters of an untrusted text stored in a finding.
+const MAX_STORED: usize = 512;
 
-/// A copy of a foreign text for a finding, truncated.
-pub(crate) fn kept(text: &str) -> String {
-    match text.char_indices().nth(KEPT) {
+/// Copies `text`, truncated to [`MAX_STORED`] characters.
+pub(crate) fn truncated(text: &str) -> String {
+    match text.char_indices().nth(MAX_STORED) {
         None => text.to_owned(),
         Some((end, _)) => format!("{}…", &text[..end]),
     }
 }
 
-/// At most `most` characters of a foreign text, with control characters escaped.
+/// Returns at most `most` characters of `text`, with control characters escaped.
 pub(crate) fn shown(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         None => text.escape_debug().to_string(),
@@ -29,11 +28,11 @@ pub(crate) fn shown(text: &str, most: usize) -> String {
     }
 }
 
-/// A foreign text in quotes, with control characters escaped, and cut.
+/// Displays an untrusted text in quotes, escaped and truncated.
 pub(crate) struct Excerpt<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Excerpt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{}\"", shown(self.0, SHOWN))
+        write!(f, "\"{}\"", shown(self.0, MAX_EXCERPT))
     }
 }

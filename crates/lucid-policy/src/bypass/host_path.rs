@@ -1,15 +1,16 @@
-//! Paths of the node.
+//! Normalizes and compares `hostPath` volumes.
 
-/// Longest path of an exemption, in bytes. Of a longer path in a pod the rest is not compared.
-pub(crate) const LONGEST: usize = 512;
+/// Maximum length of an exemption's path, in bytes. Paths of pods are truncated to 512 characters before the
+/// comparison.
+pub(crate) const MAX_LENGTH: usize = 512;
 
-/// The path without `//`, `/./`, `/..` and a `/` at the end, and under one name for `/run` and `/var/run`.
+/// Resolves `//`, `.` and `..`, removes a trailing `/` and maps `/var/run` to `/run`.
 pub(crate) fn normalized(path: &str) -> String {
     let mut segments = Vec::new();
     for segment in path.split('/') {
         match segment {
             "" | "." => {}
-            // The API server takes none.
+            // The API server rejects `..` in a `hostPath`.
             ".." => drop(segments.pop()),
             segment => segments.push(segment),
         }
@@ -19,7 +20,7 @@ pub(crate) fn normalized(path: &str) -> String {
     format!("/{}", segments.join("/"))
 }
 
-/// Whether the path is at or below `folder`; both are [normalized].
+/// Returns `true` if the path is at or below `folder`. Both must be [normalized].
 pub(crate) fn is_within(path: &str, folder: &str) -> bool {
     path.strip_prefix(folder.trim_end_matches('/'))
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -30,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_has_one_spelling() {
+    fn normalizes_paths() {
         for (path, expected) in [
             ("", "/"),
             ("/", "/"),
@@ -45,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_within_whole_segments() {
+    fn compares_whole_segments() {
         for (path, folder, expected) in [
             ("/srv/models", "/srv/models", true),
             ("/srv/models/a", "/srv/models", true),

@@ -1,4 +1,4 @@
-//! What can get around a chain.
+//! Checks for ways around a chain.
 
 mod host_alias;
 pub(crate) mod host_path;
@@ -8,28 +8,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use lucid_chain::{ContainerView, MountView, Plan, Warning, keys};
 
 use crate::auditors::Place;
-use crate::case::{Case, says_auditor, says_init};
+use crate::case::{Case, declares_auditor, declares_init};
 use crate::finding::{CAPABILITIES, Problem};
 use crate::findings::{Findings, Site};
 use crate::text;
 
-/// What containers are compared with.
+/// Properties of a chain that other containers must not interfere with.
 struct Chain<'p> {
-    /// Names of auditors by the ports that they listen on.
+    /// Auditor names by listening port.
     listeners: BTreeMap<i32, &'p str>,
-    /// Names of auditors by their users.
+    /// Auditor names by UID.
     users: BTreeMap<i64, &'p str>,
-    /// Names of the containers of the chain.
     names: BTreeSet<&'p str>,
-    /// Normalized paths of the node, by volume.
+    /// Normalized `hostPath` paths by volume name.
     host_paths: BTreeMap<&'p str, String>,
-    /// Network rules redirect traffic to the chain.
+    /// `true` if network rules redirect traffic to the chain.
     redirects: bool,
-    /// Containers must not be able to be root or gain privileges.
+    /// `true` if containers must be unable to become root.
     require_non_root: bool,
 }
 
-/// The problem with an annotation that the pod's author may not set.
+/// Returns the problem behind a warning about an annotation that the namespace does not allow.
 fn choice_problem(warning: &Warning) -> Option<Problem> {
     match *warning {
         Warning::SkipNotAllowed => Some(Problem::SkipNotAllowed),
@@ -39,7 +38,8 @@ fn choice_problem(warning: &Warning) -> Option<Problem> {
 }
 
 impl Case<'_> {
-    /// What of a secured pod can get around its chain. `require_non_root` asks of containers that they cannot be root.
+    /// Adds the findings about ways around the chain of a secured pod. With `require_non_root`, containers must be
+    /// unable to become root.
     pub(crate) fn bypass_findings(&self, require_non_root: bool, findings: &mut Findings<'_>) {
         let of_pod = findings.pod();
         let is_new = self.is_created() || !self.is_pod();
@@ -48,7 +48,7 @@ impl Case<'_> {
                 findings.add(&of_pod, problem);
             }
         }
-        // Annotations by which no chain would fit any more do not take auditors out of a pod that runs.
+        // Annotations under which no chain can be planned do not remove the auditors from a running pod.
         if self.plan().is_none() && !self.carries_chain() {
             return;
         }
@@ -57,7 +57,7 @@ impl Case<'_> {
             self.pod_problems().for_each(|problem| findings.add(&of_pod, problem));
         }
         let redirects = match self.is_pod() {
-            true => pod.init_containers().iter().any(says_init),
+            true => pod.init_containers().iter().any(declares_init),
             false => self.plan().is_some_and(|plan| plan.init.is_some()),
         };
         let host_paths = pod.host_paths();
@@ -71,9 +71,9 @@ impl Case<'_> {
         };
         let planned: BTreeSet<_> = self.planned().into_iter().collect();
         let is_application = |place: Place, found: &ContainerView<'_>| {
-            // An auditor that is not planned any more runs on, with the image that it is allowed.
+            // A running auditor that is no longer planned keeps its accepted image.
             let is_auditor = place != Place::EphemeralContainers && self.runs_as_auditor(found);
-            !planned.contains(&(found.name(), place)) && !is_auditor && !self.stood(place, found)
+            !planned.contains(&(found.name(), place)) && !is_auditor && !self.is_unchanged(place, found)
         };
         for place in Place::CONTAINERS {
             for found in place.of(pod).iter().filter(|found| is_application(place, found)) {
@@ -81,7 +81,7 @@ impl Case<'_> {
                 self.container_findings(&chain, found, &site, findings);
             }
         }
-        for found in self.plan().map(|plan| self.before_rules(plan)).unwrap_or_default() {
+        for found in self.plan().map(|plan| self.sidecars_before_rules(plan)).unwrap_or_default() {
             if is_application(Place::InitContainers, found) {
                 let site = findings.container(Place::InitContainers, found);
                 findings.add(&site, Problem::StartsBeforeRules);
@@ -89,12 +89,12 @@ impl Case<'_> {
         }
     }
 
-    /// The native sidecars that start before lucid-init, where it redirects outbound traffic.
-    fn before_rules(&self, plan: &Plan) -> Vec<&ContainerView<'_>> {
+    /// Returns the native sidecars that start before lucid-init, if the chain covers outbound traffic.
+    fn sidecars_before_rules(&self, plan: &Plan) -> Vec<&ContainerView<'_>> {
         let Some(init) = plan.init.as_ref().filter(|_| plan.direction.value.covers_outbound()) else {
             return Vec::new();
         };
-        // Of a template lucid-init is put before the model, where that is a native sidecar, or comes last.
+        // In the pods of a template, lucid-init will precede the model if that is a native sidecar, or come last.
         let model = Some(i32::from(plan.model_port.port.get()));
         let ends = |found: &ContainerView<'_>| match self.is_pod() {
             true => found.name() == init.name,
@@ -104,7 +104,7 @@ impl Case<'_> {
         before.filter(|found| found.is_native_sidecar()).collect()
     }
 
-    /// What of the pod as a whole can get around its chain.
+    /// Returns the pod-level ways around the chain.
     fn pod_problems(&self) -> impl Iterator<Item = Problem> {
         let pod = self.pod();
         let flags = [
@@ -119,10 +119,10 @@ impl Case<'_> {
             host_alias::is_loopback_name(name) && !host_alias::is_loopback(address)
         });
         let flags = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, problem)| problem);
-        let names = names.map(|name| Problem::Hostname { name: text::kept(name) });
+        let names = names.map(|name| Problem::Hostname { name: text::truncated(name) });
         let aliases = aliases.map(|(address, name)| Problem::HostAlias {
-            name: text::kept(name),
-            address: text::kept(address),
+            name: text::truncated(name),
+            address: text::truncated(address),
         });
         flags.chain(names).chain(aliases)
     }
@@ -143,7 +143,7 @@ impl Case<'_> {
             findings.add(site, Problem::UnmaskedProc);
         }
         let may_keep = self.plan().is_some_and(|plan| plan.keep_privileges);
-        // Injection will take NET_RAW and privilege escalation from the pods of a template.
+        // Injection will remove NET_RAW and privilege escalation from the pods of a template.
         let is_hardened = !self.is_pod() && chain.redirects && !may_keep;
         let mut keeps_net_raw = !is_privileged && !own.is_some_and(|own| own.drops("NET_RAW"));
         for name in own.into_iter().flat_map(|own| own.added()) {
@@ -151,8 +151,8 @@ impl Case<'_> {
             if is("NET_RAW") && (may_keep || is_hardened) {
                 keeps_net_raw = true;
             } else if !CAPABILITIES.into_iter().any(is) {
-                findings.add(site, Problem::Capability { name: text::kept(name).to_ascii_uppercase() });
-                // One finding is enough.
+                findings.add(site, Problem::Capability { name: text::truncated(name).to_ascii_uppercase() });
+                // Avoids a second finding about NET_RAW.
                 keeps_net_raw &= !is("NET_RAW") && !is("ALL");
             }
         }
@@ -162,23 +162,23 @@ impl Case<'_> {
                 false => findings.add(site, Problem::NetRaw),
             }
         }
-        // What is ephemeral is never part of a chain.
+        // Ephemeral containers are never part of a chain.
         let is_ephemeral = site.place() == Some(Place::EphemeralContainers);
         if is_ephemeral && (chain.names.contains(found.name()) || self.is_name_of_auditor(found.name())) {
             findings.add(site, Problem::AuditorName);
         }
         if let Some(auditor) = found.target().filter(|target| chain.names.contains(target)) {
-            findings.add(site, Problem::AuditorTarget { auditor: text::kept(auditor) });
+            findings.add(site, Problem::AuditorTarget { auditor: text::truncated(auditor) });
         }
         for volume in found.mounts().map(MountView::volume) {
             if let Some(path) = chain.host_paths.get(volume) {
-                let problem = Problem::HostPath { volume: text::kept(volume), path: path.clone() };
+                let problem = Problem::HostPath { volume: text::truncated(volume), path: path.clone() };
                 findings.add(site, problem);
             }
         }
         let user = own.and_then(|own| own.run_as_user()).or(of_pod.and_then(|pod| pod.run_as_user()));
         if let Some((uid, auditor)) = user.and_then(|uid| Some((uid, chain.users.get(&uid)?))) {
-            findings.add(site, Problem::AuditorUid { uid, auditor: text::kept(auditor) });
+            findings.add(site, Problem::AuditorUid { uid, auditor: text::truncated(auditor) });
         }
         let never_root =
             own.and_then(|own| own.run_as_non_root()).or(of_pod.and_then(|pod| pod.run_as_non_root()));
@@ -193,7 +193,7 @@ impl Case<'_> {
         }
         let by_default = !is_hardened && (chain.redirects || chain.require_non_root);
         let may_escalate = own.and_then(|own| own.allows_privilege_escalation()).unwrap_or(by_default);
-        // Of a privileged container one finding is enough.
+        // A privileged container is already reported.
         if may_escalate && !is_privileged {
             match chain.require_non_root || (chain.redirects && !may_keep && !is_hardened) {
                 true => findings.add(site, Problem::PrivilegeEscalation),
@@ -202,26 +202,27 @@ impl Case<'_> {
         }
         for port in found.ports().filter(|port| port.is_tcp()).filter_map(|port| port.container_port()) {
             if let Some(auditor) = chain.listeners.get(&port) {
-                findings.add(site, Problem::AuditorPort { port, auditor: text::kept(auditor) });
+                findings.add(site, Problem::AuditorPort { port, auditor: text::truncated(auditor) });
             }
         }
     }
 
-    /// The containers of the chain, those of the plan and the auditors that run.
+    /// Returns the names of all chain containers, planned and running.
     fn names(&self) -> BTreeSet<&str> {
-        let running = Place::of_chain(self.pod()).filter(|(_, found)| says_auditor(found));
+        let running = Place::of_chain(self.pod()).filter(|(_, found)| declares_auditor(found));
         running
             .map(|(_, found)| found.name())
             .chain(self.planned().into_iter().map(|(name, _)| name))
             .collect()
     }
 
-    /// Whether an auditor runs in the container: annotations that the plan comes from can be changed while it does.
+    /// Returns `true` for a container that runs as an auditor. The plan cannot tell: it depends on annotations, which
+    /// can be changed while the pod runs.
     fn runs_as_auditor(&self, found: &ContainerView<'_>) -> bool {
-        !self.is_created() && says_auditor(found)
+        !self.is_created() && declares_auditor(found)
     }
 
-    /// The auditors by their users, those of the plan and those that run.
+    /// Returns the auditors by UID, planned and running.
     fn users(&self) -> BTreeMap<i64, &str> {
         let planned = self.plan().into_iter().flat_map(|plan| &plan.containers);
         let planned = planned.map(|planned| (i64::from(planned.uid), planned.name.as_str()));
@@ -233,7 +234,7 @@ impl Case<'_> {
         running.chain(planned).collect()
     }
 
-    /// The auditors by the ports that they listen on as they stand in the pod: planning again would give them others where an
+    /// Returns the auditors by the ports that the pod declares for them. A new plan would assign other ports where an
     /// application has taken theirs.
     fn listeners(&self) -> BTreeMap<i32, &str> {
         let planned: BTreeSet<_> = self.planned().into_iter().collect();
@@ -248,5 +249,5 @@ impl Case<'_> {
 }
 
 fn host_path(path: &str) -> String {
-    text::kept(&host_path::normalized(path))
+    text::truncated(&host_path::normalized(path))
 }

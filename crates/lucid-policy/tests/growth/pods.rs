@@ -1,19 +1,20 @@
-//! Pods that are expensive to judge, one for each field that an author can make large, and the work that each request takes.
+//! Pods that are expensive to judge, one for each field that an author can enlarge, and the work done for each
+//! request.
 
 use std::collections::BTreeMap;
 
 use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, plan};
 use lucid_policy::{Case, Mode, Operation, Permission, Policy, Request, Workload};
 
-/// Most containers, and most volumes, that a pod may have.
+/// Maximum number of containers, and of volumes, of a pod.
 const ITEMS: usize = 1000;
-/// Most items of a list: a pod with more is refused while it is read.
+/// Maximum number of items of a list. Larger pods are rejected while they are parsed.
 const CONTENTS: usize = 65_536;
 
-/// Name and JSON of each pod, of about `size` bytes.
+/// Returns name and JSON of each pod, about `size` bytes each.
 pub(crate) fn all(size: usize) -> Vec<(&'static str, String)> {
     let fill = |item: &dyn Fn(usize) -> String| fill_to(size, CONTENTS, item);
-    // Of what is no list that is read item by item, there may be any number.
+    // Fields that are not parsed as lists have no maximum.
     let any = |item: &dyn Fn(usize) -> String| fill_to(size, usize::MAX, item);
     let few = |item: &dyn Fn(usize) -> String| fill_to(size, ITEMS, item);
     let long = "x".repeat(size / 2);
@@ -215,7 +216,7 @@ fn pod(annotations: &str, spec: &str) -> String {
     )
 }
 
-/// As many items as fit, at most `most`.
+/// Joins at most `most` items that fit into `size` bytes.
 fn fill_to(size: usize, most: usize, item: &dyn Fn(usize) -> String) -> String {
     let mut list = String::new();
     for number in 0..most {
@@ -229,7 +230,7 @@ fn fill_to(size: usize, most: usize, item: &dyn Fn(usize) -> String) -> String {
     list
 }
 
-/// Does what `/mutate` does with the pod. Returns the length of the answer.
+/// Does the work of `/mutate`. Returns the length of the response.
 pub(crate) fn mutate(pod: &str) -> usize {
     let Ok(configuration) = Configuration::new(Catalogue::builtin(), None) else { return 0 };
     let Ok(view) = PodView::from_json(pod) else { return 0 };
@@ -243,7 +244,7 @@ pub(crate) fn mutate(pod: &str) -> usize {
     length
 }
 
-/// Does what `/validate` does when the pod is created, or updated from `old`. Returns the length of the answer.
+/// Does the work of `/validate` for a created pod, or for an update from `old`. Returns the length of the response.
 pub(crate) fn validate(pod: &str, old: Option<&str>) -> usize {
     let Ok(configuration) = Configuration::new(Catalogue::builtin(), None) else { return 0 };
     let mut policy = Policy::default();

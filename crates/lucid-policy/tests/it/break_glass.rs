@@ -1,4 +1,4 @@
-//! Tickets that open what is shut.
+//! Break-glass tickets.
 
 use lucid_chain::PodChoices;
 use lucid_policy::{BreakGlass, EffectiveMode, Mode, Permission, Tickets, Workload};
@@ -19,7 +19,7 @@ fn until(time: &str) -> Value {
 }
 
 #[test]
-fn a_ticket_opens_everything_and_is_told() {
+fn a_ticket_overrides_all_checks_and_is_reported() {
     for mode in [Mode::Enforce, Mode::Images, Mode::Audit] {
         let judgement =
             Ask::create(&with_ticket("INC-4711")).with(|ask| ask.policy.mode = mode).judge().unwrap();
@@ -39,7 +39,7 @@ fn a_ticket_opens_everything_and_is_told() {
 }
 
 #[test]
-fn a_ticket_stands_in_the_record_also_when_nothing_was_wrong() {
+fn a_ticket_is_recorded_without_findings() {
     let mut pod = plain();
     pod["metadata"]["labels"]["lucid.computing/break-glass"] = json!("INC-1");
     let judgement = Ask::create(&pod).judge().unwrap();
@@ -48,7 +48,7 @@ fn a_ticket_stands_in_the_record_also_when_nothing_was_wrong() {
 }
 
 #[test]
-fn what_is_no_ticket_opens_nothing() {
+fn invalid_tickets_override_nothing() {
     for (ticket, pattern, opens) in [
         ("INC-4711", None, true),
         ("INC0012345", None, true),
@@ -77,12 +77,12 @@ fn what_is_no_ticket_opens_nothing() {
     let none = Ask::create(&with_ticket("INC-1")).with(|ask| ask.policy.tickets = Tickets::none());
     assert!(none.denial().contains("asks for an auditor chain"), "{}", none.denial());
     assert!(Tickets::new("INC-(").is_err());
-    // Nothing gets out of the anchors.
+    // A pattern cannot escape the anchors.
     assert!(Tickets::new("INC-1)|(x").is_err());
 }
 
 #[test]
-fn a_ticket_that_does_not_count_is_no_reason_to_refuse_what_is_right() {
+fn an_invalid_ticket_does_not_refuse_a_valid_pod() {
     let mut pod = plain();
     pod["metadata"]["labels"]["lucid.computing/break-glass"] = json!("please");
     let judgement = Ask::create(&pod).judge().unwrap();
@@ -91,8 +91,8 @@ fn a_ticket_that_does_not_count_is_no_reason_to_refuse_what_is_right() {
 }
 
 #[test]
-fn a_ticket_holds_until_its_time() {
-    // It is 12:00 UTC.
+fn a_ticket_holds_until_its_expiry() {
+    // The current time is 12:00 UTC.
     for (time, reason) in [
         ("2026-03-01T12:00:01Z", None),
         ("2026-03-01T14:00:00+01:00", None),
@@ -112,7 +112,7 @@ fn a_ticket_holds_until_its_time() {
 }
 
 #[test]
-fn who_may_not_break_the_glass_does_not() {
+fn breaking_the_glass_requires_permission() {
     let ask = |permission| Ask::create(&with_ticket("INC-4711")).with(|ask| ask.permission = permission);
     assert_eq!(ask(Permission::Granted).denial(), "");
     let denied = ask(Permission::Denied { reason: "user jane may not".to_owned() });
@@ -122,7 +122,7 @@ fn who_may_not_break_the_glass_does_not() {
 }
 
 #[test]
-fn a_ticket_needs_a_permission_where_pods_may_not_choose() {
+fn restricted_namespaces_require_a_permission_check() {
     for choices in [PodChoices::None, PodChoices::Chain] {
         let ask = |permission| {
             Ask::create(&with_ticket("INC-4711")).with(|ask| {
@@ -141,7 +141,7 @@ fn a_ticket_needs_a_permission_where_pods_may_not_choose() {
 }
 
 #[test]
-fn a_template_hands_its_ticket_to_its_pods_and_an_owner_hands_on_nothing() {
+fn only_the_ticket_of_a_template_applies_to_its_pods() {
     let pod = with_ticket("INC-4711");
     for workload in Workload::ALL.into_iter().filter(|workload| !workload.is_pod()) {
         let judgement =
@@ -155,7 +155,7 @@ fn a_template_hands_its_ticket_to_its_pods_and_an_owner_hands_on_nothing() {
             "{:?}",
             judgement.warnings()
         );
-        // A label of the workload itself is none of its pods.
+        // A label of the workload itself does not apply to its pods.
         let mut outside = object(workload, &secured());
         outside["metadata"]["labels"] = json!({"lucid.computing/break-glass": "INC-4711"});
         let judgement = Ask::create(&outside).with(|ask| ask.workload = workload).judge().unwrap();

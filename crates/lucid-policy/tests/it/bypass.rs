@@ -1,11 +1,11 @@
-//! What can get around a chain is refused, and ordinary pods are not.
+//! Ways around a chain are refused; ordinary pods are accepted.
 
 use lucid_policy::{Operation, RequiredLabel, Severity, Workload};
 use serde_json::{Value, json};
 
 use crate::common::{Ask, hardened, injected, object, plain, secured};
 
-/// Reasons of what refuses, then of what warns.
+/// Returns the reasons of refusals, then those of warnings.
 fn found(ask: &Ask) -> (Vec<&'static str>, Vec<&'static str>) {
     let findings = ask.judge().map(|judgement| judgement.findings).unwrap_or_default();
     let of = |severity| {
@@ -15,7 +15,7 @@ fn found(ask: &Ask) -> (Vec<&'static str>, Vec<&'static str>) {
     (of(Severity::Refuse), of(Severity::Warn))
 }
 
-/// What the security context of an application is worth.
+/// Security contexts of an application: description, JSON, reasons of refusals, reasons of warnings.
 const CONTEXTS: &[(&str, &str, &[&str], &[&str])] = &[
     ("nothing", "{}", &[], &[]),
     ("an ordinary user", r#"{"runAsUser": 1000}"#, &[], &[]),
@@ -59,18 +59,18 @@ const CONTEXTS: &[(&str, &str, &[&str], &[&str])] = &[
 ];
 
 #[test]
-fn an_application_may_not_have_what_leads_around_its_chain() {
+fn security_contexts_that_bypass_a_chain_are_refused() {
     for (what, context, refused, warned) in CONTEXTS {
         let context: Value = serde_json::from_str(context).unwrap();
         let container = json!({"name": "x", "image": "x", "securityContext": context});
 
-        // After injection, which takes NET_RAW away.
+        // After injection, which drops NET_RAW.
         let mut pod = injected(&secured());
         pod["spec"]["containers"][0]["securityContext"] = context.clone();
         let ask = Ask::create(&hardened(&pod));
         assert_eq!(found(&ask), (refused.to_vec(), warned.to_vec()), "{what} in containers");
 
-        // After ours, where the rules are in force.
+        // After lucid-init, once the rules are in force.
         let mut pod = injected(&secured());
         pod["spec"]["initContainers"].as_array_mut().unwrap().push(container.clone());
         assert_eq!(
@@ -79,7 +79,8 @@ fn an_application_may_not_have_what_leads_around_its_chain() {
             "{what} in initContainers"
         );
 
-        // Before ours: it may leave setuid files and rules behind. Injection takes privilege escalation away.
+        // Before lucid-init, where a container can leave setuid files and rules behind. Injection disallows privilege
+        // escalation.
         let mut pod = secured();
         pod["spec"]["initContainers"] = json!([container]);
         let left: Vec<_> =
@@ -90,7 +91,7 @@ fn an_application_may_not_have_what_leads_around_its_chain() {
             "{what} before the rules"
         );
 
-        // A native sidecar runs on, wherever it stands.
+        // A native sidecar keeps running, wherever it stands in the list.
         pod["spec"]["initContainers"][0]["restartPolicy"] = json!("Always");
         assert_eq!(found(&Ask::create(&injected(&pod))), (left, warned.to_vec()), "{what} in a sidecar");
 
@@ -100,7 +101,7 @@ fn an_application_may_not_have_what_leads_around_its_chain() {
         let new = hardened(&new);
         let debug = Ask::update(&old, &new).with(|ask| ask.subresource = Some("ephemeralcontainers"));
         assert_eq!(found(&debug), (refused.to_vec(), warned.to_vec()), "{what} in ephemeralContainers");
-        // What is there already is not blamed again.
+        // Unchanged containers are not reported again.
         let mut next = new.clone();
         next["spec"]["ephemeralContainers"].as_array_mut().unwrap().push(json!({"name": "y", "image": "y"}));
         let next = hardened(&next);
@@ -109,7 +110,7 @@ fn an_application_may_not_have_what_leads_around_its_chain() {
 }
 
 #[test]
-fn the_pods_own_user_is_that_of_its_containers() {
+fn containers_inherit_the_user_of_the_pod() {
     for (of_pod, of_container, refused) in [
         (json!({"runAsUser": 20001}), json!({}), true),
         (json!({"runAsUser": 20001}), json!({"runAsUser": 1000}), false),
@@ -123,7 +124,7 @@ fn the_pods_own_user_is_that_of_its_containers() {
 }
 
 #[test]
-fn who_asks_for_non_root_is_told_of_images_that_say_nothing() {
+fn require_non_root_refuses_containers_without_a_user() {
     for (context, refused) in [
         (json!({}), true),
         (json!({"runAsUser": 0}), true),
@@ -204,7 +205,7 @@ fn containers_that_keep_net_raw_are_refused() {
             assert_eq!(found(&ask), (expected, vec![]), "{list}: {capabilities}");
         }
     }
-    // Injection takes it away from the pods of a template. Without rules there is nothing to write past.
+    // Injection drops NET_RAW in the pods of a template. Without rules there is no redirection to bypass.
     let template = Ask::create(&object(Workload::Deployment, &secured()));
     assert_eq!(found(&template.with(|ask| ask.workload = Workload::Deployment)), (vec![], vec![]));
     let mut pod = secured();
@@ -296,7 +297,7 @@ fn an_application_may_not_declare_the_port_of_an_auditor() {
 }
 
 #[test]
-fn pods_without_a_chain_may_do_as_they_like() {
+fn bypass_checks_apply_only_to_secured_pods() {
     let mut pod = plain();
     pod["spec"]["hostNetwork"] = json!(true);
     pod["spec"]["hostPID"] = json!(true);
@@ -311,7 +312,7 @@ fn pods_without_a_chain_may_do_as_they_like() {
 }
 
 #[test]
-fn templates_are_warned_of_the_same() {
+fn templates_warn_about_bypasses() {
     for workload in Workload::ALL.into_iter().filter(|workload| !workload.is_pod()) {
         let mut pod = secured();
         pod["spec"]["shareProcessNamespace"] = json!(true);
@@ -329,7 +330,7 @@ fn templates_are_warned_of_the_same() {
 }
 
 #[test]
-fn a_pod_that_its_author_made_large_is_judged_before_anybody_gives_up() {
+fn a_large_pod_is_judged_in_time() {
     let ports: Vec<_> = (10_000..10_040).map(|port| json!({"containerPort": port})).collect();
     let mut pod = injected(&secured());
     let mounts: Vec<_> =
@@ -341,21 +342,21 @@ fn a_pod_that_its_author_made_large_is_judged_before_anybody_gives_up() {
     pod["spec"]["containers"].as_array_mut().unwrap().extend(containers);
     let volumes = (0..1000).map(|number| json!({"name": format!("w{number}"), "image": {"reference": "a"}}));
     pod["spec"]["volumes"] = volumes.collect();
-    // It would take minutes, were these multiplied with each other.
+    // Quadratic work would take minutes.
     let judgement = Ask::create(&pod).judge().unwrap();
     assert_eq!(judgement.findings.len(), 64);
     assert!(judgement.unlisted > 1000, "{}", judgement.unlisted);
 }
 
 #[test]
-fn a_refusal_is_kept_however_many_findings_there_are() {
+fn refusals_displace_warnings() {
     let mut pod = injected(&secured());
     let labels = (0..200).map(|number| (format!("lucid.computing/tie{number}"), json!("x")));
     pod["metadata"]["labels"].as_object_mut().unwrap().extend(labels);
     pod["spec"]["containers"][0]["securityContext"]["runAsUser"] = json!(0);
     let warned = Ask::create(&pod).judge().unwrap();
     assert_eq!((warned.findings.len(), warned.denial()), (64, None));
-    // The label is judged last.
+    // The label is checked last.
     pod["metadata"]["labels"]["lucid.computing/break-glass"] = json!("please");
     let ask = Ask::create(&pod).with(|ask| ask.policy.required_label = Some(RequiredLabel::default()));
     let refused = ask.judge().unwrap();
@@ -366,7 +367,7 @@ fn a_refusal_is_kept_however_many_findings_there_are() {
 }
 
 #[test]
-fn who_takes_the_label_from_a_running_pod_gets_no_further() {
+fn removing_the_label_of_a_running_pod_bypasses_nothing() {
     let mut pod = secured();
     pod["spec"]["resources"] = json!({"limits": {"cpu": "2", "memory": "2Gi"}});
     let mut running = injected(&pod);
@@ -389,7 +390,7 @@ fn who_takes_the_label_from_a_running_pod_gets_no_further() {
             let ask =
                 Ask::update(&running, &debugged).with(|ask| ask.subresource = Some("ephemeralcontainers"));
             assert_eq!(found(&ask).0.len(), 1, "{what}: {context}");
-            // Neither by the name of an auditor.
+            // Declaring itself an auditor does not help.
             container["env"] = json!([{"name": "LUCID_AUDITOR_ID", "value": "first"}]);
             debugged["spec"]["ephemeralContainers"] = json!([container]);
             let ask =
@@ -405,7 +406,7 @@ fn who_takes_the_label_from_a_running_pod_gets_no_further() {
         let init = rules["spec"]["initContainers"].as_array_mut().unwrap();
         init.iter_mut().find(|it| it["name"] == "lucid-init").unwrap()["image"] = json!("evil.test/init:1");
         assert!(!found(&Ask::update(&running, &rules)).0.is_empty(), "{what}: lucid-init");
-        // The model's image is nobody's business.
+        // The model's image may change.
         let mut model = running.clone();
         model["spec"]["containers"][0]["image"] = json!("shop/model:2");
         assert_eq!(found(&Ask::update(&running, &model)).0, Vec::<&str>::new(), "{what}: the model");
@@ -413,7 +414,7 @@ fn who_takes_the_label_from_a_running_pod_gets_no_further() {
 }
 
 #[test]
-fn auditors_that_nobody_demanded_do_not_keep_a_pod_from_changes() {
+fn unrequested_auditors_do_not_block_updates() {
     let mut pod = plain();
     let auditor = json!({"name": "mine", "image": format!("reg.test/first@{}", crate::common::NOTARIZED),
         "env": [{"name": "LUCID_AUDITOR_ID", "value": "first"}]});
@@ -424,7 +425,7 @@ fn auditors_that_nobody_demanded_do_not_keep_a_pod_from_changes() {
 }
 
 #[test]
-fn an_auditor_with_a_volume_of_the_pod_in_place_of_the_empty_one_is_refused() {
+fn a_substituted_auditor_volume_is_refused() {
     let mut pod = injected(&secured());
     assert_eq!(found(&Ask::create(&pod)), (vec![], vec![]));
     let volumes = pod["spec"]["volumes"].as_array_mut().unwrap();

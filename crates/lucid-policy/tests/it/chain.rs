@@ -1,4 +1,4 @@
-//! A chain that is demanded is there, whole, as planned, in order.
+//! A required chain must be complete, as planned and in order.
 
 use lucid_chain::PodChoices;
 use lucid_policy::{Demand, Mode, Problem, Severity, Workload};
@@ -15,7 +15,7 @@ fn a_pod_with_its_chain_passes_and_one_without_is_refused() {
 }
 
 #[test]
-fn a_namespace_demands_a_chain_of_pods_that_ask_for_none() {
+fn a_namespace_can_require_a_chain() {
     let required = |pod: &Value| Ask::create(pod).with(|ask| ask.requires_chain = true);
     let judgement = required(&plain()).judge().unwrap();
     assert_eq!(judgement.findings[0].problem, Problem::ChainMissing { demand: Demand::Namespace });
@@ -25,7 +25,7 @@ fn a_namespace_demands_a_chain_of_pods_that_ask_for_none() {
         "{denial}"
     );
     assert_eq!(required(&injected(&secured())).reasons(), Vec::<&str>::new());
-    // Containers by names of auditors are no chain.
+    // Containers with auditor names do not make a chain.
     let mut pod = plain();
     pod["spec"]["containers"]
         .as_array_mut()
@@ -49,7 +49,7 @@ fn skip_audit_counts_only_where_it_is_allowed() {
 }
 
 #[test]
-fn each_field_of_each_planned_container_counts() {
+fn every_field_of_a_planned_container_is_compared() {
     let pod = injected(&secured());
     let second = "/spec/containers/2";
     assert_eq!(pod.pointer(second).unwrap()["name"], "second");
@@ -87,7 +87,7 @@ fn each_field_of_each_planned_container_counts() {
 }
 
 #[test]
-fn a_planned_container_may_not_be_left_out() {
+fn a_missing_planned_container_is_refused() {
     let pod = injected(&secured());
     for (list, place, name) in [
         ("containers", 1, "container first"),
@@ -105,7 +105,7 @@ fn a_planned_container_may_not_be_left_out() {
 }
 
 #[test]
-fn native_auditors_stand_in_the_order_of_the_chain() {
+fn native_auditors_must_be_in_chain_order() {
     let mut job = secured();
     job["spec"]["restartPolicy"] = json!("Never");
     let mut pod = injected(&job);
@@ -113,13 +113,13 @@ fn native_auditors_stand_in_the_order_of_the_chain() {
     pod["spec"]["initContainers"].as_array_mut().unwrap().swap(0, 1);
     assert!(Ask::create(&pod).reasons().contains(&"ContainerMoved"));
     let mut pod = injected(&job);
-    // lucid-init before the auditors.
+    // Moves lucid-init before the auditors.
     pod["spec"]["initContainers"].as_array_mut().unwrap().rotate_right(1);
     assert!(Ask::create(&pod).reasons().contains(&"ContainerMoved"));
 }
 
 #[test]
-fn a_pod_that_no_chain_fits_into_is_refused_with_the_reason() {
+fn a_pod_that_fits_no_chain_is_refused_with_the_reason() {
     let mut pod = secured();
     pod["spec"]["hostNetwork"] = json!(true);
     let ask = Ask::create(&pod);
@@ -128,7 +128,7 @@ fn a_pod_that_no_chain_fits_into_is_refused_with_the_reason() {
 }
 
 #[test]
-fn an_update_answers_for_a_chain_that_is_not_there_and_not_for_a_new_configuration() {
+fn updates_report_missing_chains_but_not_new_configurations() {
     let image = |pod: &Value| {
         let mut pod = pod.clone();
         pod["spec"]["containers"][0]["image"] = json!("shop/model:2");
@@ -137,7 +137,7 @@ fn an_update_answers_for_a_chain_that_is_not_there_and_not_for_a_new_configurati
     let without = secured();
     assert_eq!(Ask::update(&without, &image(&without)).reasons(), ["ChainMissing"]);
 
-    // Since the pod was created the chain has become longer, and an auditor has another image.
+    // The chain has grown since the pod was created, and an auditor has another image.
     let mut older = injected(&secured());
     older["spec"]["containers"][1]["image"] = json!(format!("reg.test/first:old@{NOTARIZED}"));
     older["spec"]["containers"].as_array_mut().unwrap().remove(2);
@@ -147,7 +147,7 @@ fn an_update_answers_for_a_chain_that_is_not_there_and_not_for_a_new_configurati
 }
 
 #[test]
-fn a_template_is_judged_by_the_chain_that_its_pods_will_get() {
+fn templates_are_judged_by_the_chain_of_their_pods() {
     for workload in Workload::ALL.into_iter().filter(|workload| !workload.is_pod()) {
         let ask = |pod: &Value| Ask::create(&object(workload, pod)).with(|ask| ask.workload = workload);
         let judgement = ask(&secured()).judge().unwrap();
@@ -168,7 +168,7 @@ fn a_template_is_judged_by_the_chain_that_its_pods_will_get() {
         let warning = audited.judge().unwrap().warnings().remove(0);
         assert!(warning.starts_with("admission mode enforce would refuse: "), "{warning}");
 
-        // The images that will be injected are asked for, and named.
+        // The images to be injected are verified and named.
         let revoked = ask(&secured()).with(|ask| {
             let yaml =
                 format!("chain:\n- {{name: first, image: 'reg.test/first@{}'}}\n", crate::common::REVOKED);
@@ -187,7 +187,7 @@ fn a_template_is_judged_by_the_chain_that_its_pods_will_get() {
 }
 
 #[test]
-fn leftovers_and_what_injection_would_add_are_worth_a_warning() {
+fn leftovers_and_incomplete_injection_warn() {
     let mut pod = injected(&secured());
     pod["spec"]["containers"].as_array_mut().unwrap().push(
         json!({"name": "lucid-toxicity-auditor", "image": format!("ghcr.io/lucid/lucid-toxicity-auditor@{NOTARIZED}"),
@@ -206,7 +206,7 @@ fn leftovers_and_what_injection_would_add_are_worth_a_warning() {
 }
 
 #[test]
-fn a_resize_gives_auditors_what_is_planned_or_more() {
+fn a_resize_must_leave_auditors_their_planned_resources() {
     let old = injected(&secured());
     let resized = |name: &str, list: &str, resource: &str, quantity: &str| {
         let mut new = old.clone();
@@ -226,7 +226,7 @@ fn a_resize_gives_auditors_what_is_planned_or_more() {
     ] {
         assert_eq!(resized(name, list, resource, quantity), reasons, "{name} {list} {resource} {quantity}");
     }
-    // Whatever is planned by now, what the update leaves alone is not held against it.
+    // Fields that the update leaves unchanged are not compared with the current plan.
     let mut outdated = old.clone();
     outdated["spec"]["containers"][1]["image"] = json!("reg.test/first@sha512:0");
     outdated["spec"]["containers"][1]["resources"]["limits"]["memory"] = json!("64Mi");
@@ -237,7 +237,7 @@ fn a_resize_gives_auditors_what_is_planned_or_more() {
         let ask = Ask::update(&outdated, &new).with(|ask| ask.subresource = Some("resize"));
         assert_eq!(ask.reasons(), reasons, "{memory}");
     }
-    // What is no resize is held to the plan exactly.
+    // Updates other than a resize must match the plan exactly.
     let mut new = old.clone();
     new["spec"]["containers"][1]["resources"]["limits"]["memory"] = json!("1Gi");
     assert_eq!(Ask::update(&old, &new).reasons(), ["ContainerDiffers"]);
@@ -271,7 +271,7 @@ fn a_choice_that_the_namespace_does_not_allow_is_refused() {
         assert!(denial.contains(&says), "{key}: {denial}");
         let by_chain = ask(PodChoices::Chain).reasons().contains(&"ChoiceNotAllowed");
         assert_eq!(by_chain, !key.contains("auditor"), "{key}");
-        // An update does not plan the pod again.
+        // The choice matters only when the pod is created.
         let update = Ask::update(&pod, &annotated(&pod)).with(|ask| ask.pod_choices = PodChoices::None);
         assert_eq!(update.denial(), "", "{key}");
     }

@@ -1,4 +1,4 @@
-//! Short ways to ask the policy.
+//! Builds requests and judges them.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -14,12 +14,12 @@ pub(crate) const UNREACHABLE: &str =
     "sha256:cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc";
 pub(crate) const NOW: &str = "2026-03-01T12:00:00Z";
 
-/// Two auditors with notarized images; `first` listens on 8090, `second` on 8093.
+/// A catalogue of two auditors with notarized images; `first` listens on 8090, `second` on 8093.
 pub(crate) fn catalogue() -> Catalogue {
     CATALOGUES[1].clone()
 }
 
-/// The built-in one, and that one. There are thousands of cases, and reading takes longer than judging.
+/// The built-in catalogue and the one of [`catalogue`]. Parsed once: parsing takes longer than judging.
 static CATALOGUES: LazyLock<[Catalogue; 2]> = LazyLock::new(|| {
     let yaml = format!(
         "chain:\n- {{name: first, image: 'reg.test/first@{NOTARIZED}', port: 8090}}\n\
@@ -35,7 +35,7 @@ pub(crate) fn configuration() -> Configuration {
     configuration
 }
 
-/// Everything is judged and strict; the label is not asked for, unless a test is about it.
+/// Enforces all checks strictly; requires no label.
 pub(crate) fn enforced() -> Policy {
     let mut policy = Policy::default();
     policy.mode = Mode::Enforce;
@@ -44,7 +44,7 @@ pub(crate) fn enforced() -> Policy {
     policy
 }
 
-/// A pod that asks for its chain.
+/// A pod that requests a chain.
 pub(crate) fn secured() -> Value {
     json!({
         "metadata": {"name": "web", "labels": {"lucid.io/secured": "true"}},
@@ -52,14 +52,14 @@ pub(crate) fn secured() -> Value {
     })
 }
 
-/// A pod that asks for nothing.
+/// A pod that requests no chain.
 pub(crate) fn plain() -> Value {
     let mut pod = secured();
     pod["metadata"]["labels"] = json!({});
     pod
 }
 
-/// The pod as the mutating webhook leaves it.
+/// Applies the patch of the mutating webhook.
 pub(crate) fn injected(pod: &Value) -> Value {
     let json = pod.to_string();
     let view = PodView::from_json(&json).unwrap();
@@ -73,7 +73,7 @@ pub(crate) fn injected(pod: &Value) -> Value {
     hardened(&pod)
 }
 
-/// The pod with what injection sets in each container that says nothing of it: no NET_RAW, no privilege escalation.
+/// Drops NET_RAW and privilege escalation in each container that does not configure them, as injection does.
 pub(crate) fn hardened(pod: &Value) -> Value {
     let mut pod = pod.clone();
     for list in ["containers", "initContainers", "ephemeralContainers"] {
@@ -92,7 +92,7 @@ pub(crate) fn hardened(pod: &Value) -> Value {
     pod
 }
 
-/// The object of this kind with the pod in it.
+/// Wraps the pod in an object of this kind.
 pub(crate) fn object(workload: Workload, pod: &Value) -> Value {
     let template = json!({"metadata": pod["metadata"], "spec": pod["spec"]});
     let metadata = json!({"name": "web"});
@@ -106,7 +106,7 @@ pub(crate) fn object(workload: Workload, pod: &Value) -> Value {
     }
 }
 
-/// One question, with everything that may matter.
+/// An admission request with the policy and its inputs.
 #[derive(Clone)]
 pub(crate) struct Ask {
     pub(crate) policy: Policy,
@@ -123,7 +123,7 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
-    /// May this pod be created?
+    /// A request to create the pod.
     pub(crate) fn create(pod: &Value) -> Self {
         Self {
             policy: enforced(),
@@ -140,7 +140,7 @@ impl Ask {
         }
     }
 
-    /// May this pod be changed so?
+    /// A request to update the pod.
     pub(crate) fn update(old: &Value, new: &Value) -> Self {
         Self { operation: Operation::Update, old: Some(old.clone()), ..Self::create(new) }
     }
@@ -154,7 +154,7 @@ impl Ask {
         self.with(|ask| ask.configuration.skip = SkipPolicy::Always)
     }
 
-    /// `None` when the request passes unjudged.
+    /// Returns `None` if the request is not judged.
     pub(crate) fn judge(&self) -> Option<Judgement> {
         let (object, old) = (self.object.to_string(), self.old.as_ref().map(Value::to_string));
         let request = Request::new(self.operation, self.workload, self.namespace, NOW.parse().unwrap())
@@ -168,12 +168,12 @@ impl Ask {
         Some(self.policy.judge(&case, &auditors, &verdicts(), &self.permission))
     }
 
-    /// Why it is refused; empty when it passes.
+    /// Returns the reason for the refusal; empty if admitted.
     pub(crate) fn denial(&self) -> String {
         self.judge().and_then(|judgement| judgement.denial()).unwrap_or_default()
     }
 
-    /// Reasons of what is wrong, in order.
+    /// Returns the reasons of all findings, in order.
     pub(crate) fn reasons(&self) -> Vec<&'static str> {
         let findings = self.judge().map(|judgement| judgement.findings).unwrap_or_default();
         findings.iter().map(|finding| finding.problem.reason()).collect()

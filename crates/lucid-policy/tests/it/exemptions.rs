@@ -1,4 +1,4 @@
-//! What is not held against anybody, and what it covers.
+//! Exemptions and the findings that they cover.
 
 use lucid_policy::{Exemption, ImagePattern};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ fn exempting(pod: &Value, exemption: Value) -> Ask {
 }
 
 #[test]
-fn a_namespace_is_exempt_from_everything_but_tickets_that_do_not_count() {
+fn a_namespace_is_exempt_from_all_but_invalid_tickets() {
     let mut pod = secured();
     pod["metadata"]["labels"]["lucid.computing/break-glass"] = json!("please");
     pod["spec"]["containers"].as_array_mut().unwrap().push(json!({"name": "x", "image": "reg.test/first:1"}));
@@ -28,7 +28,7 @@ fn a_namespace_is_exempt_from_everything_but_tickets_that_do_not_count() {
 }
 
 #[test]
-fn an_image_is_exempt_by_repository_or_digest_and_only_it() {
+fn images_are_exempt_by_repository_or_digest() {
     let mut pod = plain();
     pod["spec"]["containers"]
         .as_array_mut()
@@ -55,7 +55,7 @@ fn an_image_is_exempt_by_repository_or_digest_and_only_it() {
 }
 
 #[test]
-fn an_exempt_image_may_get_around_a_chain_but_not_stand_in_for_it() {
+fn an_exempt_image_cannot_replace_an_auditor() {
     let mesh = json!({"name": "mesh", "images": ["docker.io/istio/proxyv2"]});
     let mut pod = injected(&secured());
     pod["spec"]["initContainers"]
@@ -66,13 +66,13 @@ fn an_exempt_image_may_get_around_a_chain_but_not_stand_in_for_it() {
     assert_ne!(Ask::create(&pod).denial(), "");
     let judgement = exempting(&pod, mesh.clone()).judge().unwrap();
     assert_eq!((judgement.denial(), judgement.exempted.len()), (None, 3));
-    // The chain's own containers are not for an image to replace.
+    // An exempt image does not cover containers of the chain.
     pod["spec"]["containers"][1]["image"] = json!("docker.io/istio/proxyv2:1.30");
     assert!(exempting(&pod, mesh).denial().contains("differs from the plan in image"));
 }
 
 #[test]
-fn a_pattern_matches_parts_and_never_strings() {
+fn patterns_match_whole_components() {
     for (pattern, image, matches) in [
         ("ghcr.io/acme", "ghcr.io/acme", true),
         ("ghcr.io/acme", "ghcr.io/acme/web:1", true),
@@ -146,7 +146,7 @@ fn an_exemption_without_bounds_or_name_is_refused() {
 }
 
 #[test]
-fn the_exempt_images_of_a_pod_are_those_of_its_containers_that_an_exemption_covers() {
+fn lists_the_exempt_images_of_a_pod() {
     let exemption: Exemption = serde_json::from_value(
         json!({"name": "mesh", "namespaces": ["shop"], "images": ["docker.io/istio"]}),
     )

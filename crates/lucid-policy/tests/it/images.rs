@@ -1,4 +1,4 @@
-//! Who is an auditor, and what is said of its image.
+//! Identification of auditors and findings about their images.
 
 use lucid_chain::{Catalogue, Inputs};
 use lucid_policy::{Case, Place, Request, Strictness, Workload};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::common::{Ask, NOTARIZED, REVOKED, UNREACHABLE, enforced, injected, plain, secured, verdicts};
 
-/// Names of the containers that count as auditors, with their place.
+/// Returns list and name of the containers identified as auditors.
 fn found(spec: &Value) -> Vec<(Place, String)> {
     let ask = Ask::create(&json!({"metadata": {"name": "x"}, "spec": spec}));
     let object = ask.object.to_string();
@@ -20,7 +20,7 @@ fn found(spec: &Value) -> Vec<(Place, String)> {
 }
 
 #[test]
-fn an_auditor_is_known_by_image_name_or_variable_in_every_list() {
+fn auditors_are_identified_by_image_name_or_variable() {
     let image = |image: &str| json!({"name": "web", "image": image});
     let env = |name: &str| json!({"name": "web", "image": "x", "env": [{"name": name, "value": ""}]});
     for (what, container, is_auditor) in [
@@ -59,7 +59,7 @@ fn an_auditor_is_known_by_image_name_or_variable_in_every_list() {
 }
 
 #[test]
-fn an_image_volume_counts_when_it_is_an_auditors_or_an_auditor_mounts_it() {
+fn image_volumes_of_auditors_are_judged() {
     let volume = |image: &str| json!([{"name": "files", "image": {"reference": image}}]);
     let mount = json!([{"name": "files", "mountPath": "/files"}]);
     let files = vec![(Place::ImageVolumes, "files".to_owned())];
@@ -120,7 +120,7 @@ fn strict_refuses_what_lenient_warns_of() {
 }
 
 #[test]
-fn every_auditor_is_named_in_the_denial_and_nothing_of_the_pod_breaks_a_line() {
+fn a_denial_names_every_auditor_on_one_line() {
     let mut pod = plain();
     pod["spec"]["containers"] = json!([
         {"name": "lucid-toxicity-auditor", "image": "r.test/a"}, {"name": "lucid-injection-auditor", "image": "b\nWARN forged"},
@@ -134,7 +134,7 @@ fn every_auditor_is_named_in_the_denial_and_nothing_of_the_pod_breaks_a_line() {
 }
 
 #[test]
-fn an_update_answers_only_for_the_auditors_it_changes() {
+fn an_update_is_judged_by_the_auditors_it_changes() {
     let pod = |image: &str, list: &str| {
         let mut pod = plain();
         pod["spec"]["containers"][0]["image"] = json!(format!("shop/model:{}", image.len()));
@@ -156,7 +156,7 @@ fn an_update_answers_only_for_the_auditors_it_changes() {
 }
 
 #[test]
-fn lucid_inits_own_image_is_taken_as_the_operator_names_it_and_no_other() {
+fn the_configured_image_of_lucid_init_needs_no_digest() {
     let tagged = "reg.test/lucid-init:1";
     let ask =
         |pod: &Value| Ask::create(pod).with(|ask| ask.configuration.init_image = tagged.parse().unwrap());
@@ -183,7 +183,7 @@ fn lucid_inits_own_image_is_taken_as_the_operator_names_it_and_no_other() {
 }
 
 #[test]
-fn nobody_is_asked_about_what_is_exempt_or_has_no_digest() {
+fn exempt_and_unpinned_images_need_no_verdict() {
     let mut policy = enforced();
     policy.exemptions = serde_json::from_value(json!([{"name": "dev", "images": ["r.test/dev"]}])).unwrap();
     let mut pod = plain();
@@ -207,7 +207,7 @@ fn nobody_is_asked_about_what_is_exempt_or_has_no_digest() {
 }
 
 #[test]
-fn what_is_told_of_an_image_has_a_bound_whatever_its_length() {
+fn messages_about_images_are_bounded() {
     let long = "é".repeat(1 << 20);
     let pod = json!({"metadata": {"name": "x"}, "spec": {"containers": [{"name": "lucid-toxicity-auditor", "image": long,
         "env": [{"name": "LUCID_AUDITOR_ID", "value": "x"}]}]}});

@@ -1,4 +1,4 @@
-//! The required label, and names that nobody reads.
+//! The required label, and misspelled labels and annotations.
 
 use lucid_policy::RequiredLabel;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ fn with_label(key: &str, value: &str) -> Value {
 }
 
 #[test]
-fn every_pod_has_the_required_label_with_one_of_its_values() {
+fn pods_must_have_the_required_label_and_value() {
     for (value, reason) in [
         (Some("A"), None),
         (Some("B"), None),
@@ -38,7 +38,7 @@ fn every_pod_has_the_required_label_with_one_of_its_values() {
 }
 
 #[test]
-fn key_and_values_are_for_the_cluster_to_say() {
+fn the_required_key_and_values_are_configurable() {
     let ask = |pod: &Value, values: &[&str]| {
         let values = values.iter().map(|value| (*value).to_owned()).collect();
         Ask::create(pod)
@@ -52,7 +52,7 @@ fn key_and_values_are_for_the_cluster_to_say() {
 }
 
 #[test]
-fn an_update_answers_for_the_label_only_when_it_changes_it() {
+fn an_update_is_judged_by_the_label_only_if_it_changes_it() {
     let image = |mut pod: Value| {
         pod["spec"]["containers"][0]["image"] = json!("shop/model:2");
         pod
@@ -65,7 +65,7 @@ fn an_update_answers_for_the_label_only_when_it_changes_it() {
 }
 
 #[test]
-fn who_misspells_a_name_of_ours_hears_of_it() {
+fn misspelled_labels_and_annotations_are_reported() {
     for (list, key, meant) in [
         ("labels", "lucid.io/secure", Some("label lucid.io/secured")),
         ("labels", "lucid.computing/secured", Some("label lucid.io/secured")),
@@ -98,7 +98,7 @@ fn who_misspells_a_name_of_ours_hears_of_it() {
         }
         assert_eq!(judgement.denial(), None);
     }
-    // Where a chain is demanded the hint stands beside the reason, and elsewhere nobody is bothered.
+    // Misspellings are reported only if a chain is required.
     let pod = with_label("lucid.io/secure", "true");
     assert_eq!(Ask::create(&pod).reasons(), Vec::<&str>::new());
     assert_eq!(

@@ -1,4 +1,4 @@
-//! The policy against tables of requests. One binary, so that it is linked once.
+//! Tables of requests and their judgements. A single binary keeps link time low.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 

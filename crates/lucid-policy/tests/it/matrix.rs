@@ -1,12 +1,11 @@
-//! Every place in which an auditor's image, or what leads around a chain, can stand, in every kind of object, by every way to
-//! write it.
+//! Auditor images and ways around a chain, in every list of every kind of object and by every operation.
 
 use lucid_policy::{Operation, Workload};
 use serde_json::{Value, json};
 
 use crate::common::{Ask, REVOKED, injected, object, plain, secured};
 
-/// What becomes of a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Refused,
@@ -25,7 +24,7 @@ fn verdict(ask: &Ask) -> Verdict {
 
 const PLACES: [&str; 4] = ["containers", "initContainers", "ephemeralContainers", "volumes"];
 
-/// The pod with one more item in the list, whose image is an auditor's.
+/// Adds an item with an auditor's image to the list.
 fn with_auditor(pod: &Value, list: &str, image: &str) -> Value {
     let mut pod = pod.clone();
     let item = match list {
@@ -43,22 +42,22 @@ fn revoked() -> String {
     format!("reg.test/first@{REVOKED}")
 }
 
-/// How an object is written.
+/// Operation by which an object is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// CREATE of the object.
     Create,
-    /// UPDATE in which the auditor comes.
+    /// UPDATE that adds the auditor.
     Update,
-    /// UPDATE of something else, while the auditor stands there already.
+    /// UPDATE of another field of an object that already has the auditor.
     UpdateElsewhere,
-    /// UPDATE by the subresource `ephemeralcontainers`.
+    /// UPDATE of the subresource `ephemeralcontainers`.
     Ephemeral,
-    /// UPDATE by another subresource.
+    /// UPDATE of another subresource.
     Scale,
 }
 
-/// May the pod, or the template, become this one?
+/// Builds the request that writes `new` in place of `old`.
 fn asked(workload: Workload, way: Way, old: Option<&Value>, new: &Value) -> Ask {
     Ask::create(&object(workload, new)).with(|ask| {
         ask.workload = workload;
@@ -75,16 +74,16 @@ fn asked(workload: Workload, way: Way, old: Option<&Value>, new: &Value) -> Ask 
 }
 
 #[test]
-fn images_are_judged_wherever_they_come_and_however() {
+fn images_are_judged_in_every_list_and_operation() {
     let pod_ways = [
-        // The API server lets no update add containers or volumes, but it is not relied upon.
+        // The API server rejects updates that add containers or volumes. The policy does not rely on it.
         (Way::Create, [Refused, Refused, Refused, Refused]),
         (Way::Update, [Refused, Refused, Refused, Passes]),
         (Way::UpdateElsewhere, [Passes; 4]),
         (Way::Ephemeral, [Refused, Refused, Refused, Passes]),
         (Way::Scale, [Passes; 4]),
     ];
-    // A template is judged as a whole whenever it changes.
+    // An update of a template is judged like its creation.
     let template_ways = [
         (Way::Create, [Warned; 4]),
         (Way::Update, [Warned; 4]),
@@ -110,8 +109,8 @@ fn images_are_judged_wherever_they_come_and_however() {
     }
 }
 
-/// What leads around a chain, as a container has it: the reason, and the fields.
-fn ways_around() -> [(&'static str, Value); 5] {
+/// Ways around a chain: the reason, and the container fields.
+fn bypasses() -> [(&'static str, Value); 5] {
     [
         ("AuditorUid", json!({"securityContext": {"runAsUser": 20001}})),
         ("Privileged", json!({"securityContext": {"privileged": true}})),
@@ -122,7 +121,7 @@ fn ways_around() -> [(&'static str, Value); 5] {
 }
 
 #[test]
-fn ways_around_a_chain_are_judged_wherever_they_come_and_however() {
+fn bypasses_are_judged_in_every_list_and_operation() {
     let pod_ways = [
         (Way::Create, Refused),
         (Way::Update, Refused),
@@ -137,7 +136,7 @@ fn ways_around_a_chain_are_judged_wherever_they_come_and_however() {
         (Way::Ephemeral, Warned),
         (Way::Scale, Passes),
     ];
-    for (reason, fields) in ways_around() {
+    for (reason, fields) in bypasses() {
         for workload in Workload::ALL {
             let is_pod = workload.is_pod();
             let mut clean = if is_pod { injected(&secured()) } else { secured() };
@@ -146,7 +145,7 @@ fn ways_around_a_chain_are_judged_wherever_they_come_and_however() {
                 Some(volumes) => volumes.push(node),
                 None => clean["spec"]["volumes"] = json!([node]),
             }
-            // Nothing else is wrong with it.
+            // The object has no other findings.
             assert_eq!(asked(workload, Way::Create, None, &clean).reasons(), Vec::<&str>::new());
             for list in ["containers", "initContainers", "ephemeralContainers"] {
                 let mut item = json!({"name": "x", "image": "shop/x:1"});
@@ -177,7 +176,7 @@ fn ways_around_a_chain_are_judged_wherever_they_come_and_however() {
 }
 
 #[test]
-fn the_image_of_a_running_auditor_cannot_be_changed_behind_the_webhooks_back() {
+fn the_image_of_a_running_auditor_cannot_be_changed() {
     let running = injected(&secured());
     for (list, place) in [("containers", 1), ("initContainers", 0)] {
         let mut changed = running.clone();
@@ -194,7 +193,7 @@ fn the_image_of_a_running_auditor_cannot_be_changed_behind_the_webhooks_back() {
 }
 
 #[test]
-fn what_an_object_says_of_itself_opens_nothing() {
+fn markers_of_an_object_prove_nothing() {
     let forged = [
         (
             "status",

@@ -1,4 +1,4 @@
-//! What the findings do in which mode.
+//! Effect of findings in each mode.
 
 use lucid_policy::{EffectiveMode, Mode, RequiredLabel, Strictness};
 use serde_json::{Value, json};
@@ -15,11 +15,11 @@ fn auditor_by_tag() -> Value {
 }
 
 #[test]
-fn each_mode_refuses_what_it_is_for_and_records_the_rest() {
+fn each_mode_refuses_its_findings_and_records_the_rest() {
     use EffectiveMode::{Audit, Enforce};
     use Strictness::{Lenient, Strict};
     let (image, chain, nothing) = (auditor_by_tag(), secured(), plain());
-    // Pod, mode, strictness; is it refused, would it be, the mode of the record, how many warnings.
+    // Pod, mode, strictness; then: refused, `would_deny`, recorded mode, number of warnings.
     for (number, (pod, mode, strictness, refused, would_deny, effective, warnings)) in [
         (&image, Mode::Images, Strict, true, true, Enforce, 0),
         (&image, Mode::Images, Lenient, false, false, Audit, 1),
@@ -50,7 +50,7 @@ fn each_mode_refuses_what_it_is_for_and_records_the_rest() {
 }
 
 #[test]
-fn the_label_is_recorded_where_nobody_has_chosen_a_mode_and_told_where_somebody_has() {
+fn a_missing_label_is_reported_only_in_a_chosen_mode() {
     for (mode, refused, warnings) in
         [(Mode::Images, false, 0), (Mode::Audit, false, 1), (Mode::Enforce, true, 0)]
     {
@@ -69,7 +69,7 @@ fn the_label_is_recorded_where_nobody_has_chosen_a_mode_and_told_where_somebody_
 }
 
 #[test]
-fn a_denial_has_a_bound() {
+fn denials_are_bounded() {
     let mut pod = plain();
     let containers =
         (0..1000).map(|number| json!({"name": format!("first-{number}"), "image": "reg.test/first:1"}));

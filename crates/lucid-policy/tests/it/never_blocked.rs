@@ -1,11 +1,11 @@
-//! What passes whatever the object looks like.
+//! Requests that pass regardless of the object.
 
 use lucid_policy::{Operation, Request, Workload};
 use serde_json::{Value, json};
 
 use crate::common::{Ask, NOW, REVOKED, object, plain, secured};
 
-/// A pod with everything wrong.
+/// A pod with many violations.
 fn bad() -> Value {
     let mut pod = secured();
     pod["spec"]["hostNetwork"] = json!(true);
@@ -14,7 +14,7 @@ fn bad() -> Value {
 }
 
 #[test]
-fn what_is_being_deleted_may_lose_its_finalizers() {
+fn objects_being_deleted_may_lose_finalizers() {
     for workload in Workload::ALL {
         let old = object(workload, &bad());
         let mut new = object(workload, &plain());
@@ -36,7 +36,7 @@ fn deletions_and_connections_pass() {
 }
 
 #[test]
-fn changes_beside_spec_and_template_pass() {
+fn updates_outside_spec_and_template_pass() {
     for workload in Workload::ALL {
         let old = object(workload, &bad());
         for (what, change) in [
@@ -55,7 +55,7 @@ fn changes_beside_spec_and_template_pass() {
 }
 
 #[test]
-fn scaling_passes_down_and_up_by_either_way() {
+fn scaling_passes() {
     for workload in [
         Workload::Deployment,
         Workload::StatefulSet,
@@ -78,7 +78,7 @@ fn scaling_passes_down_and_up_by_either_way() {
         });
         assert!(ask.judge().is_none(), "{workload}/scale");
     }
-    // A CronJob is suspended likewise.
+    // Suspending a CronJob passes as well.
     let old = object(Workload::CronJob, &bad());
     let mut new = old.clone();
     new["spec"]["suspend"] = json!(true);
@@ -96,7 +96,7 @@ fn other_subresources_of_a_pod_pass() {
 }
 
 #[test]
-fn an_object_without_a_template_is_nobodys_business() {
+fn objects_without_a_template_pass() {
     for workload in Workload::ALL.into_iter().filter(|workload| !workload.is_pod()) {
         let ask = Ask::create(&json!({"metadata": {"name": "x"}})).with(|ask| ask.workload = workload);
         assert!(ask.judge().is_none(), "{workload}");

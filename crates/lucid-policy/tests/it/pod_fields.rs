@@ -1,4 +1,5 @@
-//! Every field of a pod's spec is judged or known to be harmless. A new version of Kubernetes that adds one fails here.
+//! Every field of a pod spec is either checked or known to be harmless. The test fails when a new version of
+//! Kubernetes adds a field.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,7 +11,7 @@ use k8s_openapi::api::core::v1::{
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use serde::forward_to_deserialize_any;
 
-/// A type and its fields, each with what judges it or why it is harmless.
+/// A type, its fields, and the check or the reason for each.
 type Known = (&'static str, BTreeSet<&'static str>, &'static [(&'static str, &'static [&'static str])]);
 
 const POD: &[(&str, &[&str])] = &[
@@ -158,14 +159,14 @@ fn every_field_of_a_pod_is_judged_or_known_to_be_harmless() {
     }
 }
 
-/// The fields that a type of the API reads.
+/// Returns the fields that an API type deserializes.
 fn fields<'de, T: Deserialize<'de>>() -> BTreeSet<&'static str> {
     let mut fields = BTreeSet::new();
     assert!(T::deserialize(Fields(&mut fields)).is_err());
     fields
 }
 
-/// Notes the fields that a type asks for and gives it none.
+/// Deserializer that records the requested fields and provides none.
 struct Fields<'f>(&'f mut BTreeSet<&'static str>);
 
 #[derive(Debug)]

@@ -1,11 +1,11 @@
-//! Who comes near an auditor by another way than its network is refused, and ordinary pods are not.
+//! Access to auditors by other means than the network is refused; ordinary pods are accepted.
 
 use lucid_policy::Workload;
 use serde_json::{Value, json};
 
 use crate::common::{Ask, hardened, injected, object, secured};
 
-/// The pod with this volume of the node, mounted so by its application.
+/// Adds a `hostPath` volume and mounts it into the application.
 fn mounting(path: &str, mount: &Value) -> Value {
     let mut pod = secured();
     pod["spec"]["volumes"] =
@@ -17,7 +17,7 @@ fn mounting(path: &str, mount: &Value) -> Value {
     pod
 }
 
-/// Judges the pod with exemptions for host paths.
+/// Exempts the host paths.
 fn configured(pod: &Value, paths: &[&str]) -> Ask {
     let exemption = json!({"name": "node", "namespaces": ["shop"], "hostPaths": paths});
     let exemption = serde_json::from_value(exemption).unwrap();
@@ -25,7 +25,7 @@ fn configured(pod: &Value, paths: &[&str]) -> Ask {
 }
 
 #[test]
-fn paths_of_the_node_are_refused_unless_configured() {
+fn host_paths_are_refused_unless_exempt() {
     for path in
         ["/", "/proc", "/run/nri", "/etc/rancher", "/dev/shm", "/sys/fs/cgroup", "/var/log", "/srv/models"]
     {
@@ -46,10 +46,10 @@ fn paths_of_the_node_are_refused_unless_configured() {
     }
     let long = format!("/srv/{}", "m".repeat(400_000));
     assert_eq!(configured(&mounting(&long, &json!({})), &["/srv/m"]).reasons(), ["HostPath"]);
-    // The path of the volume counts, whatever is mounted of it.
+    // The path of the volume counts, not the mounted part of it.
     let part = mounting("/", &json!({"subPath": "srv/models"}));
     assert_eq!(configured(&part, &["/srv/models"]).reasons(), ["HostPath"]);
-    // Nothing else is exempt.
+    // The exemption covers no other findings.
     let mut pod = mounting("/srv/models", &json!({}));
     pod["spec"]["hostIPC"] = json!(true);
     assert_eq!(configured(&pod, &["/srv/models"]).reasons(), ["HostIPC"]);
@@ -68,7 +68,7 @@ fn only_volumes_that_are_mounted_count() {
 }
 
 #[test]
-fn a_path_of_the_node_is_refused_before_the_rules_too() {
+fn init_containers_may_not_mount_host_paths() {
     let mut pod = mounting("/run/containerd", &json!({}));
     let mounts = pod["spec"]["containers"][0].as_object_mut().unwrap().remove("volumeMounts").unwrap();
     pod["spec"]["initContainers"] = json!([{"name": "early", "image": "x", "volumeMounts": mounts}]);
@@ -80,7 +80,7 @@ fn a_path_of_the_node_is_refused_before_the_rules_too() {
 }
 
 #[test]
-fn localhost_means_this_pod_and_nobody_else() {
+fn localhost_must_be_the_loopback_address() {
     let reasons = |ip: &str, hostnames: Value| {
         let mut pod = secured();
         pod["spec"]["hostAliases"] =
@@ -142,7 +142,7 @@ fn a_pod_may_not_be_called_localhost() {
 }
 
 #[test]
-fn what_leads_around_no_chain_is_nobodys_business() {
+fn harmless_pod_fields_pass() {
     let mut pod = secured();
     json_patch::merge(
         &mut pod,
@@ -166,7 +166,7 @@ fn what_leads_around_no_chain_is_nobodys_business() {
     assert_eq!((judgement.denial(), judgement.findings), (None, vec![]));
 }
 
-/// What becomes of an ephemeral container of this pod.
+/// Returns the findings about an ephemeral container added to this pod.
 fn debugged(running: &Value, container: &Value) -> Vec<&'static str> {
     let mut new = running.clone();
     new["spec"]["ephemeralContainers"] = json!([container]);
@@ -175,7 +175,7 @@ fn debugged(running: &Value, container: &Value) -> Vec<&'static str> {
 }
 
 #[test]
-fn an_ephemeral_container_keeps_out_of_the_auditors_processes() {
+fn ephemeral_containers_may_not_target_auditors() {
     let running = injected(&secured());
     for (target, refused) in [
         ("first", true),
@@ -192,7 +192,7 @@ fn an_ephemeral_container_keeps_out_of_the_auditors_processes() {
             "{target}"
         );
     }
-    // Nor those of an auditor that is not in the plan any more.
+    // An auditor that is no longer planned is protected as well.
     let mut other = running.clone();
     other["metadata"]["annotations"]["lucid.computing/auditor-chain"] = json!("first");
     let container = json!({"name": "debugger", "image": "busybox", "targetContainerName": "second"});
@@ -209,11 +209,11 @@ fn an_ephemeral_container_keeps_out_of_the_auditors_processes() {
 }
 
 #[test]
-fn an_ephemeral_container_bears_no_auditors_name() {
+fn ephemeral_containers_may_not_have_auditor_names() {
     let running = injected(&secured());
     let image = format!("reg.test/first@{}", crate::common::NOTARIZED);
     for (name, refused) in [
-        // The API server refuses a name that is taken, so it is of an auditor that the pod lacks.
+        // The API server rejects duplicate names, so these auditors are not in the pod.
         ("lucid-toxicity-auditor", true),
         ("lucid-toxicity-auditor-2", true),
         ("first-2", true),
@@ -228,7 +228,8 @@ fn an_ephemeral_container_bears_no_auditors_name() {
             "{name}"
         );
     }
-    // One that the chain has got since: it would be missing, and something else be there by its name.
+    // An auditor added to the chain after the pod was created: the ephemeral container would pass for the missing
+    // one.
     let mut shorter = running.clone();
     shorter["spec"]["containers"].as_array_mut().unwrap().retain(|container| container["name"] != "second");
     let reasons = debugged(&shorter, &json!({"name": "second", "image": image}));
@@ -244,7 +245,7 @@ fn an_ephemeral_container_bears_no_auditors_name() {
 }
 
 #[test]
-fn templates_are_warned_of_what_holds_for_the_whole_pod() {
+fn templates_warn_about_pod_level_problems() {
     for (reason, spec) in [
         ("HostIPC", json!({"hostIPC": true})),
         ("HostAlias", json!({"hostAliases": [{"ip": "10.0.0.1", "hostnames": ["localhost"]}]})),
@@ -259,7 +260,7 @@ fn templates_are_warned_of_what_holds_for_the_whole_pod() {
             assert_eq!(ask.denial().is_empty(), !workload.is_pod(), "{workload}");
         }
     }
-    // A pod's network and names are what they were.
+    // Network and names of a pod are immutable.
     let mut running = injected(&secured());
     running["spec"]["hostAliases"] = json!([{"ip": "10.0.0.1", "hostnames": ["localhost"]}]);
     let mut changed = running.clone();
