@@ -1,4 +1,4 @@
-//! A conversion webhook: CronTabs are stored in v2, and whoever knows v1 only goes on using that.
+//! A conversion webhook: CronTabs are stored in v2, and clients of v1 keep using v1.
 
 use std::env;
 use std::net::SocketAddr;
@@ -15,10 +15,10 @@ use tokio::signal::unix::{SignalKind, signal};
 
 const DEFINITION: &str = include_str!("crontab-crd.yaml");
 
-/// Where v1, which has no field for it, keeps the time zone.
+/// Annotation that holds the time zone in v1, which has no field for it.
 const TIME_ZONE: &str = "example.com/time-zone";
 
-// Everything is optional, whatever the schema requires: in a server-side apply the API server converts parts of objects.
+// Everything is optional regardless of the schema: for a server-side apply, the API server converts partial objects.
 
 #[derive(Serialize, Deserialize)]
 struct V1 {
@@ -89,7 +89,8 @@ fn to_v1(v2: V2) -> V1 {
     V1 { metadata, spec: SpecV1 { cron_spec, image } }
 }
 
-/// Which resource a type is: `#[derive(kube::CustomResource)]` writes this, and the definition too.
+/// Implements the resource traits of a type, like `#[derive(kube::CustomResource)]`, which also generates the
+/// definition.
 macro_rules! crontab {
     ($type:ty, $version:literal) => {
         impl k8s_openapi::Resource for $type {
@@ -122,7 +123,7 @@ pub(crate) fn definition() -> Result<CustomResourceDefinition, BoxError> {
     Ok(serde_yaml::from_str(DEFINITION)?)
 }
 
-/// Between the versions of the definition. `testing::round_trip` tests that nothing gets lost on the way.
+/// Converts between the versions of the definition. `testing::round_trip` tests that conversions are lossless.
 pub(crate) fn converter() -> Result<Converter, BoxError> {
     Ok(Converter::hub::<V2>().spoke::<V1>(to_v2, to_v1).build(&definition()?)?)
 }
@@ -135,12 +136,12 @@ async fn main() -> Result<(), BoxError> {
         return Err("usage: conversion <listen> <cert.pem> <key.pem> [<host>]".into());
     };
     let listen: SocketAddr = listen.parse()?;
-    // By which the API server calls: the certificate has to be for it.
+    // Host in the URL that the API server calls, for which the certificate has to be valid.
     let host = host.first().cloned().unwrap_or_else(|| listen.ip().to_string());
     let certificates = Certificates::new(ServingNames::for_hosts(&[&host])?);
     let tls = ServerTls::new(certificates.resolver()).build()?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let asked_to_end = async move {
+    let shutdown = async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = tokio::signal::ctrl_c() => {}
@@ -148,12 +149,12 @@ async fn main() -> Result<(), BoxError> {
     }
     .shared();
     let mut ready = certificates.ready();
-    tokio::spawn(certificates.run(Files::new(certificate, key), asked_to_end.clone()));
-    // While the files are not good, the log says why.
+    tokio::spawn(certificates.run(Files::new(certificate, key), shutdown.clone()));
+    // While the files are invalid, the log states the reason.
     ready.wait_for(|ready| *ready).await?;
     let router = Router::new().convert("/convert", converter()?);
     let server = Server::bind(listen).await?;
     println!("listening on {}", server.local_addr());
-    server.serve(tls, router, asked_to_end).await;
+    server.serve(tls, router, shutdown).await;
     Ok(())
 }

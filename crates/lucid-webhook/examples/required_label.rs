@@ -1,4 +1,4 @@
-//! A validating webhook: only pods with the label `example-validation: "true"` pass.
+//! A validating webhook that admits only pods with the label `example-validation: "true"`.
 
 use std::env;
 use std::net::SocketAddr;
@@ -25,12 +25,12 @@ async fn main() -> Result<(), BoxError> {
         return Err("usage: required_label <listen> <cert.pem> <key.pem> [<host>]".into());
     };
     let listen: SocketAddr = listen.parse()?;
-    // By which the API server calls: the certificate has to be for it.
+    // Host in the URL that the API server calls, for which the certificate has to be valid.
     let host = host.first().cloned().unwrap_or_else(|| listen.ip().to_string());
     let certificates = Certificates::new(ServingNames::for_hosts(&[&host])?);
     let tls = ServerTls::new(certificates.resolver()).build()?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let asked_to_end = async move {
+    let shutdown = async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = tokio::signal::ctrl_c() => {}
@@ -38,8 +38,8 @@ async fn main() -> Result<(), BoxError> {
     }
     .shared();
     let mut ready = certificates.ready();
-    tokio::spawn(certificates.run(Files::new(certificate, key), asked_to_end.clone()));
-    // While the files are not good, the log says why.
+    tokio::spawn(certificates.run(Files::new(certificate, key), shutdown.clone()));
+    // While the files are invalid, the log states the reason.
     ready.wait_for(|ready| *ready).await?;
     let router =
         Router::new().webhook("/validate", Webhook::validating("required-label.example.com", required_label));

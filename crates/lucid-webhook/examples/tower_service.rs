@@ -1,5 +1,4 @@
-//! A handler that is a `tower::Service` of its own, with a layer of tower around it: Deployments may have only so many
-//! replicas.
+//! A handler implemented as a `tower::Service` and wrapped in a tower layer: limits the replicas of Deployments.
 
 use std::env;
 use std::future::{Ready, ready};
@@ -35,7 +34,7 @@ impl Service<AdmissionRequest> for LimitReplicas {
 
 impl LimitReplicas {
     fn answer(&self, request: &AdmissionRequest) -> Result<AdmissionResponse, DecodeError> {
-        // Nothing is there to be looked at when a Deployment is deleted.
+        // A deletion has no object to check.
         let Some(object) = &request.object else { return Ok(AdmissionResponse::allow()) };
         let replicas = object.decode::<Deployment>()?.spec.and_then(|spec| spec.replicas).unwrap_or(1);
         if replicas <= self.most {
@@ -46,7 +45,7 @@ impl LimitReplicas {
     }
 }
 
-/// What users see below a refusal.
+/// Adds a warning to denials.
 fn comfort(answer: AdmissionResponse) -> AdmissionResponse {
     if answer.is_allowed() { answer } else { answer.with_warning("exceptions are made on Mondays") }
 }
@@ -59,12 +58,12 @@ async fn main() -> Result<(), BoxError> {
         return Err("usage: tower_service <listen> <cert.pem> <key.pem> [<host>]".into());
     };
     let listen: SocketAddr = listen.parse()?;
-    // By which the API server calls: the certificate has to be for it.
+    // Host in the URL that the API server calls, for which the certificate has to be valid.
     let host = host.first().cloned().unwrap_or_else(|| listen.ip().to_string());
     let certificates = Certificates::new(ServingNames::for_hosts(&[&host])?);
     let tls = ServerTls::new(certificates.resolver()).build()?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let asked_to_end = async move {
+    let shutdown = async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = tokio::signal::ctrl_c() => {}
@@ -72,8 +71,8 @@ async fn main() -> Result<(), BoxError> {
     }
     .shared();
     let mut ready = certificates.ready();
-    tokio::spawn(certificates.run(Files::new(certificate, key), asked_to_end.clone()));
-    // While the files are not good, the log says why.
+    tokio::spawn(certificates.run(Files::new(certificate, key), shutdown.clone()));
+    // While the files are invalid, the log states the reason.
     ready.wait_for(|ready| *ready).await?;
     let service = ServiceBuilder::new().map_response(comfort).service(LimitReplicas { most: 3 });
     let router = Router::new().webhook("/", Webhook::validating("limit-replicas.example.com", service));

@@ -1,4 +1,4 @@
-//! Registers hub and spokes, and checks that they reach every version.
+//! Registers hub and spokes, and checks that every version has a path.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,12 +15,12 @@ use super::converter::{Converter, Inner};
 use super::function::ConversionFn;
 use super::paths::{Star, Version};
 
-/// Why a converter cannot serve what it was built for.
+/// The converter cannot serve the definition.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(crate)))]
 #[non_exhaustive]
 pub enum ConverterError {
-    /// A version is without functions.
+    /// A version has no conversion functions.
     #[snafu(display(
         "no conversion is registered for {} of {kind}.{group}; registered are {} (the first is the hub)",
         versions(missing),
@@ -31,9 +31,9 @@ pub enum ConverterError {
         group: String,
         /// The kind.
         kind: String,
-        /// Versions that are asked for and not registered.
+        /// Required versions that are not registered.
         missing: Vec<String>,
-        /// Versions that are registered.
+        /// Registered versions.
         registered: Vec<String>,
     },
     /// A version is registered more than once.
@@ -46,12 +46,12 @@ pub enum ConverterError {
         group: String,
         /// The kind.
         kind: String,
-        /// The version in question.
+        /// The version.
         version: String,
-        /// Versions that are registered.
+        /// Registered versions.
         registered: Vec<String>,
     },
-    /// A spoke is a type of something else.
+    /// A spoke is of another group or kind.
     #[snafu(display("the spoke {found_kind}.{found_group} in {version} is not of the hub's {kind}.{group}"))]
     OtherSpoke {
         /// Group of the hub.
@@ -65,7 +65,7 @@ pub enum ConverterError {
         /// Version of the spoke.
         version: String,
     },
-    /// The CustomResourceDefinition is of something else.
+    /// The CustomResourceDefinition is of another group or kind.
     #[snafu(display(
         "the CustomResourceDefinition is of {found_kind}.{found_group}, the converter of {kind}.{group}"
     ))]
@@ -79,7 +79,7 @@ pub enum ConverterError {
         /// Kind of the definition.
         found_kind: String,
     },
-    /// The API server would not ask.
+    /// The API server would not call the webhook.
     #[snafu(display(
         "the CustomResourceDefinition of {kind}.{group} has spec.conversion.strategy {strategy:?}: the API server asks a \
          webhook only with \"Webhook\""
@@ -89,10 +89,10 @@ pub enum ConverterError {
         group: String,
         /// Kind of the definition.
         kind: String,
-        /// What was found.
+        /// The strategy found.
         strategy: String,
     },
-    /// The API server would ask in a version of ConversionReview that nobody here speaks.
+    /// The API server would send an unsupported version of ConversionReview.
     #[snafu(display(
         "the CustomResourceDefinition of {kind}.{group} has spec.conversion.webhook.conversionReviewVersions {}, and \
          accepted is v1 at the first place",
@@ -103,7 +103,7 @@ pub enum ConverterError {
         group: String,
         /// Kind of the definition.
         kind: String,
-        /// What was found.
+        /// The versions found.
         found: Vec<String>,
     },
 }
@@ -119,7 +119,7 @@ pub struct ConverterBuilder<H> {
     kind: String,
     versions: Vec<Version<H>>,
     stamp: fn(&mut H, &str),
-    /// Group, kind and version of spokes that are of something else.
+    /// Group, kind and version of spokes of another group or kind.
     strangers: Vec<[String; 3]>,
 }
 
@@ -134,11 +134,11 @@ impl<H: 'static> fmt::Debug for ConverterBuilder<H> {
 }
 
 impl Converter {
-    /// Starts with the version that all others convert to and from.
+    /// Starts with the hub, the version that all others convert to and from.
     ///
-    /// The hub must be able to say all that the others can; it need not be the version that is stored. What a spoke
-    /// cannot say of the hub has to be kept somewhere, in an annotation as a rule: `testing::round_trip` (feature
-    /// `testing`) finds what gets lost.
+    /// The hub has to represent everything that the other versions can; it need not be the storage version. A spoke has
+    /// to keep the fields that it cannot represent elsewhere, usually in an annotation: `testing::round_trip` (feature
+    /// `testing`) finds lost fields.
     ///
     /// ```
     /// use k8s_openapi::api::autoscaling::{v1, v2};
@@ -164,7 +164,7 @@ impl Converter {
         ConverterBuilder::new(H::group(&()).into(), H::kind(&()).into(), H::version(&()).into(), |_, _| ())
     }
 
-    /// Starts with a hub that has no Rust type.
+    /// Starts with an untyped hub.
     ///
     /// ```
     /// use lucid_webhook::Converter;
@@ -212,21 +212,20 @@ impl<H: 'static> ConverterBuilder<H> {
         Self { group, kind, versions: vec![Version::hub(version)], stamp, strangers: Vec::new() }
     }
 
-    /// Adds a version. The functions are infallible or return a `Result` of any error; `From` will do:
+    /// Adds a version. The functions are infallible or return a `Result` of any error. `From` works as well:
     /// `.spoke::<V1>(V2::from, V1::from)`.
     ///
-    /// They get the whole object but for `metadata.managedFields`, and have to hand on its metadata: of an answer's
-    /// metadata, labels and annotations count, and labels that are not there are removed. A name, namespace or uid that
-    /// is not that of the original fails the conversion; everything else is restored from the original. (These are the
-    /// rules of the API server.)
+    /// They receive the whole object without `metadata.managedFields`, and have to keep its metadata. Of the returned
+    /// metadata, only labels and annotations are used; missing labels are removed. A changed name, namespace or uid
+    /// fails the conversion; everything else is restored from the original. (These are the rules of the API server.)
     ///
-    /// Fields that the schema requires may be missing: a server-side apply converts what is left of an object when a
-    /// manager's fields were taken from it (kubernetes/kubernetes#117356). Types with `Option`s and defaults can take
-    /// that; `testing::round_trip::partial` tests it.
+    /// Fields required by the schema may be missing: a server-side apply converts the rest of an object after the
+    /// fields of a manager are removed (kubernetes/kubernetes#117356). Types with `Option`s and defaults support that;
+    /// `testing::round_trip::partial` tests it.
     ///
-    /// An object that nests values more than 127 levels deep does not decode (`serde_json`'s limit), and the API server
-    /// answers no LIST in another version as long as there is one. So the definition's schema should not let users nest
-    /// as they like: `x-kubernetes-preserve-unknown-fields`, and `type: object` with fields that nobody lists, do.
+    /// An object nested more than 127 levels deep does not decode (`serde_json`'s limit), and the API server then fails
+    /// every LIST in another version. The definition's schema should therefore limit nesting, which
+    /// `x-kubernetes-preserve-unknown-fields` and `type: object` without listed fields do not.
     pub fn spoke<S>(mut self, to_hub: impl ConversionFn<S, H>, from_hub: impl ConversionFn<H, S>) -> Self
     where
         S: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static,
@@ -239,8 +238,8 @@ impl<H: 'static> ConverterBuilder<H> {
         self
     }
 
-    /// Adds a version that has no Rust type; see [`Self::spoke`]. `apiVersion` and `kind` may stay as they are: they are
-    /// set for the functions.
+    /// Adds an untyped version; see [`Self::spoke`]. The functions may leave `apiVersion` and `kind` alone: they are
+    /// set automatically.
     pub fn spoke_dynamic(
         mut self,
         version: impl Into<String>,
@@ -251,14 +250,15 @@ impl<H: 'static> ConverterBuilder<H> {
         self
     }
 
-    /// Builds the converter for a CustomResourceDefinition: every version that is served, stored, or in
-    /// `status.storedVersions` must be registered. More may be, for definitions that are older than this program.
+    /// Builds the converter for a CustomResourceDefinition. Every version that is served, stored, or in
+    /// `status.storedVersions` has to be registered. Further versions may be, for definitions older than this program.
     ///
-    /// `spec.conversion` may be absent, as it is before a webhook is entered; a strategy that is there must be `Webhook`.
+    /// `spec.conversion` may be absent, as before the webhook is set up; a strategy has to be `Webhook`.
     ///
     /// # Errors
     ///
-    /// When a version has no path, or the definition is of another kind or would not ask this webhook.
+    /// A [`ConverterError`] if a version has no path, or if the definition is of another kind or would not call this
+    /// webhook.
     pub fn build(self, definition: &CustomResourceDefinition) -> Result<Converter, ConverterError> {
         let spec = &definition.spec;
         let (group, kind) = (&self.group, &self.kind);
@@ -271,7 +271,7 @@ impl<H: 'static> ConverterBuilder<H> {
             let strategy = &conversion.strategy;
             ensure!(strategy == "Webhook", StrategySnafu { group, kind, strategy });
             if let Some(webhook) = &conversion.webhook {
-                // The API server takes the first that it knows, and it knows v1beta1 still.
+                // The API server uses the first version that it supports, including v1beta1.
                 let found = &webhook.conversion_review_versions;
                 let first = found.iter().find(|version| ["v1", "v1beta1"].contains(&version.as_str()));
                 ensure!(
@@ -290,7 +290,7 @@ impl<H: 'static> ConverterBuilder<H> {
     ///
     /// # Errors
     ///
-    /// When one of them has no path, or what is registered makes no sense.
+    /// A [`ConverterError`] if a version has no path, or the registered ones are inconsistent.
     pub fn build_for(
         self,
         versions: impl IntoIterator<Item = impl Into<String>>,

@@ -1,4 +1,4 @@
-//! Converts objects, one by one and in batches.
+//! Converts objects, individually and in batches.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -16,48 +16,48 @@ use super::review::{Answer, ConversionAnswer, ConversionOutcome, ConversionRevie
 use crate::excerpt::cut;
 use crate::router::BoxError;
 
-/// How long a batch may keep a worker of the runtime to itself.
+/// Maximum time that a batch occupies a runtime worker before it yields.
 const SLICE: Duration = Duration::from_millis(2);
 
-/// Why an object was not converted.
+/// The object was not converted.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(super)))]
 #[non_exhaustive]
 pub enum ConversionError {
-    /// Not an object of the API.
+    /// The input is not a Kubernetes object.
     #[snafu(display("not an object of the Kubernetes API: {source}"))]
     Malformed {
-        /// What is wrong with it.
+        /// The cause.
         source: BoxError,
     },
-    /// An object of another kind.
+    /// The object is of an unknown apiVersion.
     #[snafu(display("{object} is in {found}, accepted are {accepted}"))]
     NotAccepted {
         /// Kind, namespace and name.
         object: String,
         /// Its apiVersion.
         found: String,
-        /// What the converter knows.
+        /// Accepted apiVersions.
         accepted: String,
     },
-    /// Nobody can convert to that version.
+    /// There is no conversion to the requested version.
     #[snafu(display("cannot convert to {found:?}, accepted are {accepted}"))]
     UnknownVersion {
-        /// The version asked for.
+        /// The requested version.
         found: String,
-        /// What the converter knows.
+        /// Accepted apiVersions.
         accepted: String,
     },
-    /// A conversion function failed, or what it gave breaks a rule.
+    /// A conversion function failed, or its result violates a rule.
     #[snafu(display("failed to convert {object} from {from} to {to}: {source}"))]
     Failed {
         /// Kind, namespace and name.
         object: String,
         /// Version of the object.
         from: String,
-        /// Version asked for.
+        /// The requested version.
         to: String,
-        /// What happened.
+        /// The cause.
         source: BoxError,
     },
     /// A conversion function panicked.
@@ -67,7 +67,7 @@ pub enum ConversionError {
         object: String,
         /// Version of the object.
         from: String,
-        /// Version asked for.
+        /// The requested version.
         to: String,
     },
 }
@@ -83,7 +83,7 @@ impl ConversionError {
         }
     }
 
-    /// What may stand in a log: causes may quote the object.
+    /// Message for the log. It omits causes, which may quote the object.
     fn without_cause(&self) -> String {
         match self {
             Self::Malformed { .. } => "not an object of the Kubernetes API".to_owned(),
@@ -97,7 +97,8 @@ impl ConversionError {
     }
 }
 
-/// Converts the objects of one custom resource between its versions; cheap to clone. [`Converter::hub`] makes one.
+/// Converts the objects of one custom resource between its versions; cheap to clone. [`Converter::hub`] starts a
+/// builder.
 #[derive(Clone)]
 pub struct Converter {
     pub(super) inner: Arc<Inner>,
@@ -108,7 +109,7 @@ pub(super) struct Inner {
     pub(super) kind: String,
     /// The hub comes first.
     pub(super) versions: Vec<String>,
-    /// The same with the group before them.
+    /// The versions with their group.
     pub(super) api_versions: Vec<String>,
     pub(super) paths: Box<dyn Paths>,
 }
@@ -119,7 +120,7 @@ impl fmt::Debug for Converter {
     }
 }
 
-/// Buffers that are used again for each object.
+/// Buffers reused for each object.
 #[derive(Default)]
 struct Scratch {
     before: Vec<u8>,
@@ -139,7 +140,7 @@ impl Converter {
         &self.inner.kind
     }
 
-    /// The version by which all others are converted, without the group.
+    /// The hub version, without the group.
     #[must_use]
     pub fn hub_version(&self) -> &str {
         self.inner.versions.first().map(String::as_str).unwrap_or_default()
@@ -150,15 +151,16 @@ impl Converter {
         self.inner.versions.iter().map(String::as_str)
     }
 
-    /// Answers a ConversionReview (`apiextensions.k8s.io/v1`).
+    /// Handles a ConversionReview (`apiextensions.k8s.io/v1`).
     ///
-    /// The answer is HTTP 200, whether the conversion worked or not: the API server shows the message of a failed one
-    /// to its user. Objects are converted in order, up to the first that fails; none is answered with then. The work is
-    /// done on the caller's task, which yields now and then; `deadline` is looked at between objects.
+    /// The response is sent with HTTP 200 even if the conversion failed: the API server shows the message to its user.
+    /// Objects are converted in order. If one fails, the response has none. The work runs on the caller's task, which
+    /// yields regularly; `deadline` is checked between objects.
     ///
     /// # Errors
     ///
-    /// When the body is no ConversionReview with a uid: nothing can be answered but HTTP 400.
+    /// A [`ConversionReviewError`] if the body is not a ConversionReview with a uid, which can only be answered with
+    /// HTTP 400.
     pub async fn convert(
         &self,
         body: &Bytes,
@@ -217,7 +219,8 @@ impl Converter {
     ///
     /// # Errors
     ///
-    /// When it is of another kind, the version is unknown, or a conversion function fails, panics or breaks a rule.
+    /// A [`ConversionError`] if the object is of another kind, the version is unknown, or a conversion function fails,
+    /// panics or violates a rule.
     pub fn convert_object(&self, object: &Value, version: &str) -> Result<Value, ConversionError> {
         let to = self.index(&format!("{}/{version}", self.group()))?;
         let mut converted = Vec::new();
@@ -233,7 +236,7 @@ impl Converter {
         })
     }
 
-    /// Writes the object, converted, to `out`.
+    /// Appends the converted object to `out`.
     fn convert_text(
         &self,
         json: &str,
@@ -260,7 +263,7 @@ impl Converter {
             out.extend_from_slice(json.as_bytes());
             return Ok(());
         }
-        // Indices from above; names of versions are only for messages.
+        // The indices are valid; names of versions only appear in messages.
         let name = |index: usize| versions.get(index).cloned().unwrap_or_default();
         let api_version = api_versions.get(to).map(String::as_str).unwrap_or_default();
         let attempt = std::panic::catch_unwind(AssertUnwindSafe(|| -> Result<(), BoxError> {
@@ -288,7 +291,7 @@ impl Converter {
     }
 }
 
-/// What a conversion function gave is not the object any more.
+/// The result of a conversion function is a different object.
 #[derive(Debug, Snafu)]
 enum AnswerError {
     #[snafu(display("kind must stay {kind}, and was changed to {found:?}"))]
@@ -297,17 +300,17 @@ enum AnswerError {
     NoMetadata,
 }
 
-/// An error as its text, made where panics are caught: it is the conversion function's error that makes it.
+/// Formats an error where panics are caught, since the error type belongs to the conversion function.
 fn as_text(error: impl fmt::Display) -> BoxError {
     error.to_string().into()
 }
 
-/// As much of a text as fits a message: what a caller sent may be long.
+/// Truncates text sent by the caller for a message.
 pub(super) fn excerpt(text: &str) -> String {
     cut(text, 600)
 }
 
-/// As much of a text as fits a log.
+/// Truncates text for the log.
 fn logged(text: &str) -> String {
     cut(text, 200)
 }

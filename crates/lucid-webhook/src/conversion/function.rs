@@ -1,18 +1,18 @@
-//! What may serve as a conversion function.
+//! Conversion functions.
 
 use crate::router::BoxError;
 
-/// What a conversion function may return: the object, or a `Result` of it.
+/// Return type of conversion functions: the object, or a `Result` of it.
 #[diagnostic::on_unimplemented(
     message = "a conversion function returns `{T}` or `Result<{T}, E>`, not `{Self}`",
     note = "`E` has to be an error: `E: Into<Box<dyn std::error::Error + Send + Sync>>`"
 )]
 pub trait Converted<T> {
-    /// The object, or why there is none.
+    /// Converts into a `Result`.
     ///
     /// # Errors
     ///
-    /// When the function failed.
+    /// The error of the conversion function.
     fn converted(self) -> Result<T, BoxError>;
 }
 
@@ -30,7 +30,7 @@ impl<T, E: Into<BoxError>> Converted<T> for Result<T, E> {
 
 /// A function from one version of an object to another: `Fn(A) -> B` or `Fn(A) -> Result<B, E>`.
 pub trait ConversionFn<A, B>: Fn(A) -> <Self as ConversionFn<A, B>>::Answer + Send + Sync + 'static {
-    /// What it returns.
+    /// Return type of the function.
     type Answer: Converted<B>;
 }
 

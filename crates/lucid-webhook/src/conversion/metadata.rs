@@ -1,5 +1,5 @@
-//! What a conversion may do to an object's metadata, as kube-apiserver checks it (`validateConvertedObject` and
-//! `restoreObjectMeta` in `apiextensions-apiserver/pkg/apiserver/conversion/webhook_converter.go`).
+//! Rules for metadata of converted objects, as in kube-apiserver (`validateConvertedObject` and `restoreObjectMeta` in
+//! `apiextensions-apiserver/pkg/apiserver/conversion/webhook_converter.go`).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,10 +10,10 @@ use snafu::{ResultExt, Snafu, ensure};
 use super::object::{Members, MetadataSnafu, ObjectError, ObjectWriter, text};
 use crate::names::{is_name, is_qualified_name};
 
-/// Bytes of all keys and values together.
+/// Maximum size in bytes of all keys and values.
 const ANNOTATIONS_TOTAL: usize = 256 * 1024;
 
-/// Which rule a conversion broke.
+/// Violation of a rule by a conversion.
 #[derive(Debug, Snafu)]
 pub(super) enum MetadataError {
     #[snafu(display("{field} must stay as it is, and was changed from {before:?} to {after:?}"))]
@@ -36,7 +36,7 @@ pub(super) enum MetadataError {
     AnnotationsTooLong { found: usize, largest: String },
 }
 
-/// An object's metadata, taken apart as far as the rules need it.
+/// Metadata of an object, parsed as far as the rules require.
 #[derive(Debug)]
 pub(super) struct Metadata<'a> {
     name: Option<Cow<'a, str>>,
@@ -45,7 +45,7 @@ pub(super) struct Metadata<'a> {
     generate_name: Option<Cow<'a, str>>,
     labels: Option<&'a RawValue>,
     annotations: Option<&'a RawValue>,
-    /// All but labels and annotations.
+    /// All members except labels and annotations.
     rest: Members<'a>,
 }
 
@@ -63,7 +63,7 @@ impl<'a> Metadata<'a> {
         })
     }
 
-    /// `namespace/name`, or what comes closest to it.
+    /// `namespace/name`, or the closest available.
     pub(super) fn full_name(&self) -> String {
         let name = match (self.name.as_deref(), self.generate_name.as_deref()) {
             (Some(name), _) => name.to_owned(),
@@ -84,7 +84,7 @@ impl<'a> Metadata<'a> {
         self.write_own(object);
     }
 
-    /// Writes what the API server makes of this converted metadata: the original's, with these labels and annotations.
+    /// Writes the metadata that the API server will use: that of the original, with these labels and annotations.
     pub(super) fn write_restored(&self, original: Option<&Metadata<'_>>, out: &mut Vec<u8>) {
         let mut object = ObjectWriter::begin(out);
         if let Some(original) = original {
@@ -102,7 +102,7 @@ impl<'a> Metadata<'a> {
         object.end();
     }
 
-    /// Checks this converted metadata against the original's.
+    /// Checks this converted metadata against that of the original.
     pub(super) fn check(&self, original: Option<&Metadata<'_>>) -> Result<(), MetadataError> {
         type Field = for<'m> fn(&'m Metadata<'_>) -> Option<&'m str>;
         let fixed: [(&'static str, Field); 3] = [
@@ -128,7 +128,7 @@ impl<'a> Metadata<'a> {
 
 type Texts = BTreeMap<String, String>;
 
-/// The texts, if they are not those of before. What is as it was is not checked, as the API server does not.
+/// Returns the map if it changed. Like the API server, unchanged ones are not validated.
 fn changed(
     field: &'static str,
     before: Option<&RawValue>,
@@ -154,7 +154,7 @@ fn check_labels(labels: &Texts) -> Result<(), MetadataError> {
 
 fn check_annotations(annotations: &Texts) -> Result<(), MetadataError> {
     for key in annotations.keys() {
-        // Upper case is accepted in the prefix too, unlike that of a label.
+        // Unlike label keys, annotation keys may be in upper case.
         ensure!(is_qualified_name(&key.to_ascii_lowercase()), KeySnafu { field: "annotations", key });
     }
     let found: usize = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();

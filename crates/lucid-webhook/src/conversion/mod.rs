@@ -1,7 +1,7 @@
 //! Conversion between the versions of a custom resource (`apiextensions.k8s.io/v1` ConversionReview).
 //!
-//! The way of a request: `review` (envelope) → `converter` (batch) → for each object `object` (split into slices of its
-//! text) → `paths` (the user's functions) → `metadata` (the API server's rules).
+//! A request passes through `review` (envelope) → `converter` (batch) → per object: `object` (slices of its text) →
+//! `paths` (the user's functions) → `metadata` (rules of the API server).
 
 mod builder;
 mod converter;

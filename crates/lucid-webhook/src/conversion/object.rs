@@ -1,4 +1,4 @@
-//! Objects as slices of the JSON text that they came in: what nobody touches is copied, not decoded.
+//! Objects as slices of their JSON text: unused parts are copied without decoding.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,11 +11,11 @@ use snafu::{OptionExt, ResultExt, Snafu, ensure};
 
 use super::metadata::Metadata;
 
-/// More than fit into 3 MiB, the most that the API server takes of an object, with different names. Without a bound a
-/// body full of `"":0` would take many times its size.
+/// Maximum number of members. More distinct names do not fit into 3 MiB, the API server's limit for objects. Without a
+/// limit, a body full of `"":0` would use many times its size.
 const MOST_MEMBERS: usize = 1 << 19;
 
-/// Why a text is no object of the API.
+/// The text is not a Kubernetes object.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(super)))]
 pub(super) enum ObjectError {
@@ -31,7 +31,7 @@ pub(super) enum ObjectError {
     Metadata { source: serde_json::Error },
 }
 
-/// The members of a JSON object in their order, values undecoded.
+/// Members of a JSON object in order, with undecoded values.
 #[derive(Debug, Default)]
 pub(super) struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
@@ -68,7 +68,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
 }
 
 impl<'a> Members<'a> {
-    /// The member's value; null is as good as none.
+    /// Value of a member; null counts as absent.
     pub(super) fn get(&self, member: &'static str) -> Result<Option<&'a RawValue>, ObjectError> {
         let mut found = self.0.iter().filter(|(key, _)| key == member);
         let value = found.next().map(|(_, value)| *value);
@@ -76,7 +76,7 @@ impl<'a> Members<'a> {
         Ok(value.filter(|value| value.get() != "null"))
     }
 
-    /// Like [`Self::get`], and the member is gone then.
+    /// Removes a member and returns its value, as [`Self::get`] does.
     pub(super) fn take(&mut self, member: &'static str) -> Result<Option<&'a RawValue>, ObjectError> {
         let value = self.get(member)?;
         self.0.retain(|(key, _)| key != member);
@@ -88,7 +88,7 @@ impl<'a> Members<'a> {
     }
 }
 
-/// Decodes a text that may be absent.
+/// Decodes an optional text.
 pub(super) fn text<'a>(
     value: Option<&'a RawValue>,
     member: &'static str,
@@ -97,7 +97,7 @@ pub(super) fn text<'a>(
     value.map(|raw| decode(raw).map(|Key(text)| text).context(NoTextSnafu { member })).transpose()
 }
 
-/// An object of the API, taken apart as far as a conversion needs it.
+/// Kubernetes object, parsed as far as a conversion requires.
 #[derive(Debug)]
 pub(super) struct Object<'a> {
     pub(super) api_version: Option<Cow<'a, str>>,
@@ -117,8 +117,8 @@ impl<'a> Object<'a> {
         })
     }
 
-    /// Writes the object as conversion functions see it: without `managedFields`, which the API server restores
-    /// whatever they say, and which are the larger part of many an object.
+    /// Writes the object for conversion functions, without `managedFields`: the API server restores them in any case,
+    /// and they are often the larger part of an object.
     pub(super) fn write_bare(&self, out: &mut Vec<u8>) {
         let mut object = ObjectWriter::begin(out);
         for (key, value) in [("apiVersion", &self.api_version), ("kind", &self.kind)] {
@@ -135,7 +135,7 @@ impl<'a> Object<'a> {
         object.end();
     }
 
-    /// Writes this converted object with the metadata of the original, as the API server will have it.
+    /// Writes this converted object with the metadata that the API server will use.
     pub(super) fn write_converted(
         &self,
         api_version: &str,
@@ -153,7 +153,7 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Writes a JSON object from members that are JSON already.
+/// Writes a JSON object from serialized members.
 pub(super) struct ObjectWriter<'o> {
     out: &'o mut Vec<u8>,
     first: bool,
@@ -165,7 +165,7 @@ impl<'o> ObjectWriter<'o> {
         Self { out, first: true }
     }
 
-    /// Where the value of the member `key` goes.
+    /// Starts the member `key` and returns the buffer for its value.
     pub(super) fn nested(&mut self, key: &str) -> &mut Vec<u8> {
         if !std::mem::take(&mut self.first) {
             self.out.push(b',');
@@ -194,7 +194,7 @@ impl<'o> ObjectWriter<'o> {
     }
 }
 
-/// Writes a JSON text.
+/// Appends a JSON string.
 pub(super) fn write_text(text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(Value::from(text).to_string().as_bytes());
 }

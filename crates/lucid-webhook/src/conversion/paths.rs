@@ -1,4 +1,4 @@
-//! The ways between versions, all by the hub.
+//! Conversion paths between versions, all through the hub.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -7,7 +7,7 @@ use snafu::{IntoError, ResultExt, Snafu};
 use super::function::{ConversionFn, Converted};
 use crate::router::BoxError;
 
-/// Why a step failed.
+/// A conversion step failed.
 #[derive(Debug, Snafu)]
 pub(super) enum StepError {
     #[snafu(display("it does not decode as {version}: {detail}"))]
@@ -25,12 +25,12 @@ pub(super) enum StepError {
 type Read<H> = Box<dyn Fn(&[u8]) -> Result<H, StepError> + Send + Sync>;
 type Write<H> = Box<dyn Fn(H, &mut Vec<u8>) -> Result<(), StepError> + Send + Sync>;
 
-/// One version and its two ways.
+/// A version and its conversions from and to the hub.
 pub(super) struct Version<H> {
     pub(super) name: String,
-    /// From JSON text of this version to the hub.
+    /// Converts JSON text of this version to the hub.
     read: Read<H>,
-    /// From the hub to JSON text of this version.
+    /// Converts the hub to JSON text of this version.
     write: Write<H>,
 }
 
@@ -65,7 +65,7 @@ impl<H> Version<H> {
 
 fn decode<T: DeserializeOwned>(version: &str, json: &[u8]) -> Result<T, StepError> {
     serde_json::from_slice(json).or_else(|error| {
-        // Once more, now with a record of the way: it costs too much for objects that are right.
+        // Decode again and track the path, which is too expensive for valid objects.
         let tracked = serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_slice(json));
         let detail = match &tracked {
             Err(at) => at.to_string(),
@@ -75,28 +75,28 @@ fn decode<T: DeserializeOwned>(version: &str, json: &[u8]) -> Result<T, StepErro
     })
 }
 
-/// Hides the hub's type.
+/// Erases the type of the hub.
 pub(super) trait Paths: Send + Sync {
-    /// Converts JSON text from one version to another, both by their index.
+    /// Converts JSON text between versions given by index.
     fn convert(&self, from: usize, to: usize, json: &[u8], out: &mut Vec<u8>) -> Result<(), StepError>;
 }
 
 /// All versions; the hub comes first.
 pub(super) struct Star<H> {
     pub(super) versions: Vec<Version<H>>,
-    /// Gives the hub object its apiVersion, where that is not the type's.
+    /// Sets the apiVersion of an untyped hub object.
     pub(super) stamp: fn(&mut H, &str),
     pub(super) hub_api_version: String,
 }
 
 impl<H> Paths for Star<H> {
     fn convert(&self, from: usize, to: usize, json: &[u8], out: &mut Vec<u8>) -> Result<(), StepError> {
-        // Indices are those of the converter that owns this star; were they not, nothing would be converted.
+        // The indices are those of the converter that owns this value, so this cannot fail.
         let [Some(hub), Some(source), Some(target)] = [0, from, to].map(|index| self.versions.get(index))
         else {
             return DecodeSnafu { version: "", detail: "no such version" }.fail();
         };
-        // With two steps, a message says which of them.
+        // With two steps, name the one that failed.
         let two_steps = from != 0 && to != 0;
         let mut object = (source.read)(json).map_err(|error| match two_steps {
             true => ToHubSnafu { from: &source.name, to: &hub.name }.into_error(Box::new(error)),

@@ -1,4 +1,4 @@
-//! The envelope: an `apiextensions.k8s.io/v1` ConversionReview.
+//! Envelope: an `apiextensions.k8s.io/v1` ConversionReview.
 
 use std::borrow::Cow;
 
@@ -13,44 +13,44 @@ use super::object::{ObjectWriter, write_text};
 const API_VERSION: &str = "apiextensions.k8s.io/v1";
 const KIND: &str = "ConversionReview";
 
-/// How a conversion ended, for metrics.
+/// Outcome of a conversion, for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConversionOutcome {
     /// All objects were converted.
     Converted,
-    /// A conversion function failed, or what it gave breaks a rule of the API server.
+    /// A conversion function failed, or its result violates a rule of the API server.
     Failed,
     /// A conversion function panicked.
     Panicked,
     /// The deadline passed.
     TimedOut,
-    /// The request makes no sense: no such version, objects of another kind.
+    /// The request is invalid: an unknown version, or objects of another kind.
     BadRequest,
 }
 
-/// The answer to a ConversionReview.
+/// Response to a ConversionReview.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConversionAnswer {
     /// The ConversionReview to send, as JSON, with HTTP status 200.
     pub body: Bytes,
-    /// How it went.
+    /// Outcome of the conversion.
     pub outcome: ConversionOutcome,
-    /// How many objects were converted, also when a later one failed.
+    /// Number of converted objects, including those before a failure.
     pub objects: usize,
 }
 
-/// Why a body cannot be answered with a ConversionReview.
+/// The body cannot be answered with a ConversionReview.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(crate)))]
 #[non_exhaustive]
 pub enum ConversionReviewError {
-    /// Not JSON, or cut short.
+    /// The body is not valid JSON.
     #[snafu(display("the body is not a ConversionReview: {}", excerpt(&source.to_string())))]
     #[snafu(context(name(ConversionJsonSnafu)))]
     Json {
-        /// What the decoder said.
+        /// The decoding error.
         source: serde_json::Error,
     },
     /// JSON of another kind or version.
@@ -65,11 +65,11 @@ pub enum ConversionReviewError {
         /// The `kind` found, empty when absent.
         kind: String,
     },
-    /// An envelope with nothing in it.
+    /// The envelope has no `request`.
     #[snafu(display("the ConversionReview has no request"))]
     #[snafu(context(name(ConversionNoRequestSnafu)))]
     NoRequest,
-    /// Nothing to answer to.
+    /// The request has no uid to echo.
     #[snafu(display("the ConversionReview's request has no uid, which has to be a text"))]
     #[snafu(context(name(ConversionNoUidSnafu)))]
     NoUid,
@@ -90,19 +90,19 @@ struct Identity {
     uid: String,
 }
 
-/// What the API server asks (`ConversionRequest`).
+/// Request of the API server (`ConversionRequest`).
 #[derive(Deserialize)]
 pub(super) struct Request<'a> {
     #[serde(borrow)]
     pub(super) uid: Cow<'a, str>,
     #[serde(borrow, rename = "desiredAPIVersion")]
     pub(super) desired_api_version: Cow<'a, str>,
-    /// Stays one text: a list of a million empty objects is not worth its memory.
+    /// Kept as one text to save memory: a list may have a million empty objects.
     #[serde(borrow, default)]
     objects: Option<&'a RawValue>,
 }
 
-/// A request that makes no sense, from somebody who can be told.
+/// A malformed request with a uid, so that the response can be a review.
 pub(super) struct Malformed {
     pub(super) uid: String,
     message: String,
@@ -115,7 +115,7 @@ impl Malformed {
 }
 
 impl<'a> Request<'a> {
-    /// Reads a ConversionReview; the inner error can be answered to.
+    /// Parses a ConversionReview. The inner error can be answered with a review.
     pub(super) fn read(body: &'a [u8]) -> Result<Result<Self, Malformed>, ConversionReviewError> {
         let envelope: Envelope<'a> = serde_json::from_slice(body).context(ConversionJsonSnafu)?;
         let Envelope { api_version, kind, request } = envelope;
@@ -143,9 +143,9 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The objects' texts, in order.
+    /// Texts of the objects, in order.
     pub(super) fn objects(&self) -> impl Iterator<Item = &'a str> {
-        // The whole was found to be JSON when the envelope was read: what is left to find are the items' ends.
+        // The envelope was already validated as JSON. Only the ends of the items are missing.
         let list = self.objects.map(RawValue::get).unwrap_or_default();
         let mut rest = list.strip_prefix('[').unwrap_or_default();
         std::iter::from_fn(move || {
@@ -157,14 +157,14 @@ impl<'a> Request<'a> {
     }
 }
 
-/// An answer being written, object by object, so that no batch is held twice.
+/// Response written object by object, so that no batch is held twice.
 pub(super) struct Answer {
     out: Vec<u8>,
     objects: usize,
 }
 
 impl Answer {
-    /// `expected` is about how many bytes it may become.
+    /// Begins a response; `expected` is its approximate size in bytes.
     pub(super) fn begin(uid: &str, expected: usize) -> Self {
         let mut out = Vec::with_capacity(expected + 256);
         write_head(uid, &mut out);
@@ -172,7 +172,7 @@ impl Answer {
         Self { out, objects: 0 }
     }
 
-    /// Where the next object is to be written.
+    /// Returns the buffer for the next object.
     pub(super) fn next(&mut self) -> &mut Vec<u8> {
         if self.objects > 0 {
             self.out.push(b',');
@@ -190,7 +190,7 @@ impl Answer {
         }
     }
 
-    /// An answer without objects. Of a failure the API server reads nothing but the message.
+    /// Builds a response without objects. Of a failure, the API server only reads the message.
     pub(super) fn failure(
         uid: &str,
         objects: usize,
@@ -209,7 +209,7 @@ impl Answer {
     }
 }
 
-/// Up to where the members of the response follow.
+/// Writes the beginning, up to the other members of the response.
 fn write_head(uid: &str, out: &mut Vec<u8>) {
     let mut review = ObjectWriter::begin(out);
     review.text("apiVersion", API_VERSION);

@@ -1,7 +1,6 @@
-//! Serving HTTP/1.1 and HTTP/2 over TLS, and plain HTTP/1.1 with the same care.
+//! Serves HTTP/1.1 and HTTP/2 over TLS, and plain HTTP/1.1 under the same limits.
 //!
-//! `door` lets a connection in, `connection` serves it, `activity` knows what it is busy with and for how long it may
-//! be.
+//! `door` accepts connections, `connection` serves them, and `activity` tracks their state and timeouts.
 
 mod activity;
 mod connection;
@@ -40,40 +39,39 @@ use crate::admin::Readiness;
 use crate::reply;
 use crate::router::BoxError;
 
-/// Connections at once: an API server keeps 25 idle ones for each webhook, and there are few API servers.
+/// Default maximum number of connections: an API server keeps 25 idle ones per webhook, and there are few API servers.
 const CONNECTIONS: usize = 4096;
-/// How long a new connection counts as one that is about to ask, when the server leaves.
+/// Age up to which a new connection is expected to send a request, at shutdown.
 const FRESH: Duration = Duration::from_secs(1);
 const DRAIN_STEP: Duration = Duration::from_millis(20);
 
-/// Why a server could not be made.
+/// The server could not bind.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(crate)))]
 #[non_exhaustive]
 pub enum BindError {
-    /// The address is taken or not ours.
+    /// The address is in use or not available on this host.
     #[snafu(display("failed to listen on {address}: {source}"))]
     Listen {
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// What the system said.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// A server that has its address and does not serve yet.
+/// A webhook server bound to an address.
 ///
-/// Binding comes first, so that a taken port is an error at start and port 0 tells its address before anything
-/// depends on it.
+/// [`bind`](Self::bind) reports an unavailable port before anything else starts, and resolves port 0.
 ///
 /// # Connections
 ///
-/// An idle connection is kept for 120 s, longer than the 90 s of the API server: it closes first, so no request is
-/// lost to a connection that ends under it. A handshake and a request's head have 10 s each, and a client that stops
-/// to read its answer has 10 s as well; heads above 16 KiB are answered with 431. A
-/// [limit](Self::with_connection_limit) holds for all connections; who idles makes room for who comes.
+/// - Idle connections are kept for 120 s. The API server closes its side after 90 s, so no request is lost on a
+///   connection that is closing.
+/// - TLS handshakes, request headers and stalled response reads time out after 10 s. Headers above 16 KiB get 431.
+/// - At the [connection limit](Self::with_connection_limit), a new connection replaces an idle one.
 ///
-/// HTTP/2 is spoken where the TLS configuration offers `h2` by ALPN and the client takes it, HTTP/1.1 otherwise.
+/// HTTP/2 is used if the TLS configuration offers `h2` by ALPN and the client accepts it, HTTP/1.1 otherwise.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -86,11 +84,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Takes the address.
+    /// Binds to `address`.
     ///
     /// # Errors
     ///
-    /// When the address cannot be listened on.
+    /// A [`BindError`] if the address is not available.
     pub async fn bind(address: SocketAddr) -> Result<Self, BindError> {
         let listener = TcpListener::bind(address).await.context(ListenSnafu { address })?;
         let address = listener.local_addr().context(ListenSnafu { address })?;
@@ -111,11 +109,11 @@ impl Server {
         self.address
     }
 
-    /// How many connections may stand at once, 4,096 by default.
+    /// Sets the maximum number of connections, 4,096 by default.
     ///
-    /// One more makes another leave: one that has not asked anything in half a second,
-    /// or whose request's body stands still; otherwise the one that has idled longest, or takes too long to read its
-    /// answer. While all are busy, the new one waits.
+    /// At the limit, a new connection replaces one that has not sent a request within half a second, or whose request
+    /// body stalls; otherwise the one that has been idle longest, or reads its response too slowly. While all are busy,
+    /// the new connection waits.
     #[must_use]
     pub const fn with_connection_limit(mut self, connections: usize) -> Self {
         self.connections = connections;
@@ -125,28 +123,28 @@ impl Server {
     /// Closes connections while a condition of `readiness` is missing, so that clients connect to another replica. By
     /// default there is no condition.
     ///
-    /// The readiness probe keeps new connections away, but clients keep the connections that they have. When a condition
-    /// is lost, idle HTTP/1.1 connections close and HTTP/2 connections get GOAWAY. Until it holds again, requests are
-    /// answered, HTTP/1.1 answers carry `Connection: close`, and a new HTTP/2 connection gets GOAWAY with its first
-    /// request. At shutdown complete the future that is passed to [`serve`](Self::serve) before a condition is lost:
-    /// the lame-duck period leaves idle connections open.
+    /// The readiness probe keeps new connections away, but clients keep existing ones. When a condition becomes false,
+    /// idle HTTP/1.1 connections are closed and HTTP/2 connections get GOAWAY. Until it holds again, requests are
+    /// answered, HTTP/1.1 responses carry `Connection: close`, and a new HTTP/2 connection gets GOAWAY with its first
+    /// request. At shutdown, complete the future passed to [`serve`](Self::serve) before a condition becomes false: the
+    /// lame-duck period leaves idle connections open.
     #[must_use]
     pub fn with_readiness(mut self, readiness: Readiness) -> Self {
         self.readiness = readiness;
         self
     }
 
-    /// How long to go on serving after shutdown began, 5 s by default.
+    /// Sets how long the server keeps accepting requests after shutdown begins (default 5 s).
     ///
-    /// In this time the API server learns that this endpoint goes away; each answer asks it to close its connection.
-    /// Closing at once would lose calls: the API server does not repeat a POST.
+    /// Endpoints take a moment to propagate and the API server does not retry a POST. During this period responses
+    /// carry `Connection: close`.
     #[must_use]
     pub const fn with_lame_duck(mut self, period: Duration) -> Self {
         self.lame_duck = period;
         self
     }
 
-    /// How long to wait, after that, for requests in flight, 20 s by default.
+    /// Sets how long the server waits for requests in flight after that (default 20 s).
     #[must_use]
     pub const fn with_drain(mut self, period: Duration) -> Self {
         self.drain = period;
@@ -159,14 +157,15 @@ impl Server {
         self
     }
 
-    /// Serves until `shutdown` completes, then as a lame duck, then until the requests in flight are answered.
+    /// Serves until `shutdown` completes, then for the lame-duck period, then until requests in flight are completed.
     ///
-    /// `tls` is an `Arc<rustls::ServerConfig>`, or a `watch::Receiver` of such, whose value is taken anew for each
-    /// connection; [`Tls::plain`] serves HTTP/1.1 without TLS. `service` is a [`Router`](crate::Router), or anything around it, such as a layer that compresses answers;
-    /// each request goes to a clone. An answer is sent when its body is complete; when the body fails, 500 is sent
-    /// instead. Where a client showed a certificate, requests have a [`PeerCertificate`] among their extensions.
+    /// `tls` is an `Arc<rustls::ServerConfig>`, or a `watch::Receiver` of one, whose value is read for each connection;
+    /// [`Tls::plain`] serves HTTP/1.1 without TLS. `service` is a [`Router`](crate::Router), possibly wrapped in
+    /// layers; each request is handled by a clone. A response is sent once its body is complete; if the body fails, 500
+    /// is sent instead. Requests of clients with a verified certificate carry a [`PeerCertificate`] among their
+    /// extensions.
     ///
-    /// Dropping this future ends all connections at once.
+    /// Dropping the future closes all connections immediately.
     pub async fn serve<S, B>(self, tls: impl Into<Tls>, service: S, shutdown: impl Future<Output = ()>)
     where
         S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
@@ -184,7 +183,7 @@ impl Server {
         let readiness = self.readiness;
         let mut leaving = pin!(async {
             tokio::select! {
-                // In this order: at shutdown the process loses its readiness as well.
+                // In this order: at shutdown the process also loses its readiness.
                 biased;
                 () = shutdown => {}
                 () = follow(&readiness, &stage) => {}
@@ -201,7 +200,7 @@ impl Server {
                 () = &mut leaving => break,
             }
         }
-        // Who stands at the door is let in: a closed one would cost them their call.
+        // Serve queued connections: closing them would lose their requests.
         while let Some((stream, peer, place)) = door.next().now_or_never() {
             tasks.spawn(connection::serve(settings.clone(), tls.current(), stream, peer, place));
         }
@@ -222,7 +221,7 @@ impl Server {
     }
 }
 
-/// Keeps `stage` as `readiness` says; never completes.
+/// Updates `stage` with `readiness`; never completes.
 async fn follow(readiness: &Readiness, stage: &watch::Sender<Stage>) {
     loop {
         readiness.reaches(false).await;
@@ -232,7 +231,7 @@ async fn follow(readiness: &Readiness, stage: &watch::Sender<Stage>) {
     }
 }
 
-/// An answer with all of its body: what is in flight can only be told of a body whose end is known.
+/// Collects the body of a response: tracking requests in flight needs a body of known length.
 async fn complete<B>(response: Response<B>) -> Result<Response<Full<Bytes>>, Infallible>
 where
     B: Body<Data = Bytes>,

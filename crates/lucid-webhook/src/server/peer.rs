@@ -1,4 +1,4 @@
-//! Who a client is, by its certificate.
+//! Client identity from TLS certificates.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use rustls::pki_types::CertificateDer;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// The certificate that a client showed and that was verified, as an extension of its requests.
+/// Verified client certificate, an extension of the client's requests.
 ///
 /// ```
 /// use lucid_webhook::PeerCertificate;
@@ -24,7 +24,7 @@ struct Peer {
     names: Names,
 }
 
-/// The names in a certificate.
+/// Names in a certificate.
 #[derive(Debug, Default)]
 struct Names {
     common_name: Option<String>,
@@ -32,24 +32,24 @@ struct Names {
 }
 
 impl PeerCertificate {
-    /// The names in a certificate; none where it cannot be read.
+    /// Parses the names in a certificate. If it is malformed, there are none.
     #[must_use]
     pub fn new(der: &CertificateDer<'_>) -> Self {
         Self(Arc::new(Peer { names: Names::read(der), der: der.clone().into_owned() }))
     }
 
-    /// The subject's common name; Kubernetes takes it as the user's name.
+    /// Common name of the subject, which Kubernetes uses as the user name.
     #[must_use]
     pub fn common_name(&self) -> Option<&str> {
         self.0.names.common_name.as_deref()
     }
 
-    /// The DNS names among the subject's alternative names.
+    /// DNS names among the subject alternative names.
     pub fn dns_names(&self) -> impl Iterator<Item = &str> {
         self.0.names.dns_names.iter().map(String::as_str)
     }
 
-    /// The certificate itself.
+    /// The certificate in DER.
     #[must_use]
     pub fn der(&self) -> &CertificateDer<'static> {
         &self.0.der
@@ -63,7 +63,7 @@ impl fmt::Debug for PeerCertificate {
 }
 
 impl Names {
-    /// A certificate that cannot be read has no names.
+    /// Returns no names for a malformed certificate.
     fn read(der: &[u8]) -> Self {
         let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Self::default() };
         let common_name = certificate.subject().iter_common_name().next();

@@ -1,4 +1,4 @@
-//! A request's body that tells an [`Activity`](super::activity::Activity) whether it comes.
+//! Request bodies that report their progress to an [`Activity`](super::activity::Activity).
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,8 +10,7 @@ use super::activity::Reading;
 
 /// The body of a request to a [`Server`](crate::Server).
 ///
-/// It is hyper's body. The server sees whether it comes: a connection whose body stands still makes room for others
-/// when there are too many.
+/// Wraps hyper's body and tracks its progress: at the connection limit, a connection whose body stalls is replaced.
 #[derive(Debug)]
 pub struct RequestBody {
     body: Incoming,

@@ -1,4 +1,4 @@
-//! What takes longer than it may, with short periods.
+//! Timeouts, tested with short periods.
 
 #![allow(clippy::panic, reason = "helpers of tests")]
 
@@ -23,7 +23,7 @@ mod wire;
 
 use wire::{Authority, Http1, Http2};
 
-/// More than a socket's buffers hold.
+/// Larger than the socket buffers.
 const LARGE: usize = 64 * 1024 * 1024;
 
 const fn millis(millis: u64) -> Duration {
@@ -151,7 +151,7 @@ async fn an_answer_has_its_time_even_if_the_client_reads_a_little() {
 #[tokio::test]
 async fn an_h2_answer_that_nobody_takes_ends_its_connection() {
     let (address, authority) = start(Periods { answer: millis(800), ..periods() }).await;
-    // It takes an answer without a body and one that is small, and not the third.
+    // The window takes an empty response and a small one, but not the third.
     let mut settings = h2::client::Builder::new();
     settings.initial_window_size(4);
     let mut client = Http2::connect_as(address, &authority, &settings).await.unwrap();

@@ -1,14 +1,14 @@
-//! Where the TLS configuration comes from.
+//! Sources of the TLS configuration.
 
 use std::sync::Arc;
 
 use rustls::ServerConfig;
 use tokio::sync::watch;
 
-/// The TLS configuration of a server: one that stays, or the latest of several.
+/// TLS configuration of a server: a fixed one, or the latest from a channel.
 ///
-/// A certificate that changes needs no other configuration where a [`rustls::server::ResolvesServerCert`] hands it
-/// out. For everything else send a new one:
+/// To replace only the certificate, use a [`rustls::server::ResolvesServerCert`]. For other changes, send a new
+/// configuration:
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -20,8 +20,8 @@ use tokio::sync::watch;
 /// # }
 /// ```
 ///
-/// Connections that stand are then asked to end: HTTP/2 at once, by GOAWAY, and HTTP/1.1 with the next answer. Both
-/// finish what is in flight.
+/// Existing connections are then asked to close: HTTP/2 immediately by GOAWAY, HTTP/1.1 with the next response. Both
+/// complete requests in flight.
 #[derive(Clone, Debug)]
 pub struct Tls(Source);
 
@@ -32,7 +32,7 @@ enum Source {
     Latest(watch::Receiver<Arc<ServerConfig>>),
 }
 
-/// Tells a connection that it was made with what holds no longer.
+/// Notifies a connection that its TLS configuration was replaced.
 #[derive(Clone, Debug)]
 pub(super) enum Renewal {
     Never,
@@ -40,7 +40,7 @@ pub(super) enum Renewal {
 }
 
 impl Tls {
-    /// No TLS: plain HTTP/1.1.
+    /// Plain HTTP/1.1 without TLS.
     #[must_use]
     pub const fn plain() -> Self {
         Self(Source::Plain)
@@ -67,14 +67,14 @@ impl Renewal {
         }
     }
 
-    /// Completes when it is due, which it stays for its clones only.
+    /// Completes when the configuration was replaced. Only clones complete again.
     pub(super) async fn due(&mut self) {
         let changed = match self {
             Self::Never => std::future::pending().await,
             Self::Config(configs) => configs.changed().await,
         };
         if changed.is_err() {
-            // Whoever could have changed it is gone: the last one stays.
+            // The sender is gone: the last configuration stays.
             std::future::pending().await
         }
     }

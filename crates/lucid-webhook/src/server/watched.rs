@@ -1,4 +1,4 @@
-//! A stream that tells an [`Activity`] what goes through it.
+//! Stream that reports reads and writes to an [`Activity`].
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

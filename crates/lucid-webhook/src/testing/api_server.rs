@@ -1,4 +1,4 @@
-//! A client that calls webhooks as kube-apiserver does.
+//! Client that calls webhooks as kube-apiserver does.
 
 #![allow(clippy::panic, reason = "expectations of tests")]
 
@@ -26,11 +26,11 @@ use crate::registration::FailurePolicy;
 use crate::reply;
 use crate::router::BoxError;
 
-/// A kube-apiserver that has a webhook server to call.
+/// A simulated kube-apiserver that calls a webhook server.
 ///
-/// In process it calls an HTTP service, such as a [`Router`](crate::Router); over the network it does what counts:
-/// HTTP/1.1 over TLS, trust in the caBundle alone, the name in the certificate's subjectAltName, up to 25 idle
-/// connections per webhook that it keeps for 90 s, and no second POST when a connection breaks.
+/// In process, it calls an HTTP service such as a [`Router`](crate::Router). Over the network it uses HTTP/1.1 over
+/// TLS, trusts the caBundle alone, verifies the subjectAltName of the certificate, keeps up to 25 idle connections per
+/// webhook for 90 s, and does not retry a POST when a connection breaks.
 ///
 /// ```no_run
 /// # async fn test(ca: &[u8]) -> Result<(), lucid_webhook::testing::SetupError> {
@@ -53,7 +53,7 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Calls `service` without a network. Its body may be any.
+    /// Calls `service` in process, with any type of body.
     #[must_use]
     pub fn in_process<S, B>(service: S) -> Self
     where
@@ -67,22 +67,22 @@ impl ApiServer {
         Self { target: Target::InProcess(BoxCloneSyncService::new(service)) }
     }
 
-    /// Calls the server at `url`, such as `https://localhost:8443`: a webhook with a `url` in its clientConfig. The
-    /// path is the webhook's. `ca_pem` is the caBundle.
+    /// Calls the server at `url`, such as `https://localhost:8443`, like a webhook with a `url` in its clientConfig.
+    /// The path is that of the webhook. `ca_pem` is the caBundle.
     ///
     /// # Errors
     ///
-    /// When the URL or the caBundle is of no use.
+    /// A [`SetupError`] if the URL or the caBundle is invalid.
     pub fn for_url(url: &str, ca_pem: &[u8]) -> Result<Self, SetupError> {
         Ok(Self { target: Target::Https(Https::url(url, ca_pem)?) })
     }
 
-    /// Calls the server at `address` as the Service `name` in `namespace` on port 443: its certificate has to be for
-    /// `<name>.<namespace>.svc`. `ca_pem` is the caBundle.
+    /// Calls the server at `address` as the Service `name` in `namespace` on port 443: its certificate needs the DNS
+    /// name `<name>.<namespace>.svc`. `ca_pem` is the caBundle.
     ///
     /// # Errors
     ///
-    /// When the names or the caBundle are of no use.
+    /// A [`SetupError`] if a name or the caBundle is invalid.
     pub fn for_service(
         name: &str,
         namespace: &str,
@@ -92,12 +92,12 @@ impl ApiServer {
         Ok(Self { target: Target::Https(Https::service(name, namespace, address, ca_pem)?) })
     }
 
-    /// Expects another name in the certificate (`tls-server-name` of the API server's kubeconfig for webhooks). In
-    /// process it has no effect.
+    /// Sets the name expected in the certificate (`tls-server-name` of the API server's kubeconfig for webhooks). No
+    /// effect in process.
     ///
     /// # Errors
     ///
-    /// When it is no DNS name or IP address.
+    /// A [`SetupError`] if `name` is not a DNS name or IP address.
     pub fn with_server_name(self, name: &str) -> Result<Self, SetupError> {
         let target = match self.target {
             Target::Https(https) => Target::Https(https.with_server_name(name)?),
@@ -106,12 +106,12 @@ impl ApiServer {
         Ok(Self { target })
     }
 
-    /// Shows a certificate, as an API server does that has a kubeconfig for webhooks in its AdmissionConfiguration. In
-    /// process it has no effect.
+    /// Presents a client certificate, like an API server with a kubeconfig for webhooks in its AdmissionConfiguration.
+    /// No effect in process.
     ///
     /// # Errors
     ///
-    /// When chain or key are not PEM, or do not belong together.
+    /// A [`SetupError`] if the chain or the key is not PEM, or they do not match.
     pub fn with_client_certificate(self, chain_pem: &[u8], key_pem: &[u8]) -> Result<Self, SetupError> {
         let target = match self.target {
             Target::Https(https) => Target::Https(https.with_identity(chain_pem, key_pem)?),
@@ -120,18 +120,18 @@ impl ApiServer {
         Ok(Self { target })
     }
 
-    /// The webhook at `path`, as a MutatingWebhookConfiguration has it under `name`.
+    /// The webhook at `path`, registered in a MutatingWebhookConfiguration as `name`.
     ///
     /// # Panics
     ///
-    /// When the name is not a domain of three parts or more, or the path does not begin with `/`: the API server takes
-    /// no such configuration.
+    /// If the name is not a domain of three segments or more, or the path does not begin with `/`: the API server
+    /// rejects such a configuration.
     #[track_caller]
     pub fn mutating(&self, name: &str, path: &str) -> RegisteredWebhook {
         self.registered(WebhookKind::Mutating, name, path)
     }
 
-    /// The webhook at `path`, as a ValidatingWebhookConfiguration has it under `name`.
+    /// The webhook at `path`, registered in a ValidatingWebhookConfiguration as `name`.
     ///
     /// # Panics
     ///
@@ -141,11 +141,11 @@ impl ApiServer {
         self.registered(WebhookKind::Validating, name, path)
     }
 
-    /// The conversion webhook at `path`, as a CustomResourceDefinition has it.
+    /// The conversion webhook at `path`, registered in a CustomResourceDefinition.
     ///
     /// # Panics
     ///
-    /// When the path does not begin with `/`.
+    /// If the path does not begin with `/`.
     #[must_use]
     #[track_caller]
     pub fn converting(&self, path: &str) -> ConversionWebhook {
@@ -175,7 +175,7 @@ impl ApiServer {
     }
 }
 
-/// A webhook as it is registered with the API server, which can ask it.
+/// A registered webhook that can be called.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct RegisteredWebhook {
@@ -187,11 +187,11 @@ pub struct RegisteredWebhook {
 }
 
 impl RegisteredWebhook {
-    /// How long a call may take (`timeoutSeconds`), 10 s by default.
+    /// Sets the timeout of a call (`timeoutSeconds`), 10 s by default.
     ///
     /// # Panics
     ///
-    /// Unless it is 1 to 30, which is all that the API server takes.
+    /// Unless `seconds` is 1 to 30, the range accepted by the API server.
     #[track_caller]
     pub fn with_timeout_seconds(mut self, seconds: u32) -> Self {
         assert!((1..=30).contains(&seconds), "timeoutSeconds is 1 to 30, found {seconds}");
@@ -199,13 +199,13 @@ impl RegisteredWebhook {
         self
     }
 
-    /// What happens when the call fails (`failurePolicy`), [`FailurePolicy::Fail`] by default.
+    /// Sets the handling of failed calls (`failurePolicy`), [`FailurePolicy::Fail`] by default.
     pub const fn with_failure_policy(mut self, policy: FailurePolicy) -> Self {
         self.failure_policy = policy;
         self
     }
 
-    /// Asks the webhook, and does with its answer what the API server does.
+    /// Calls the webhook, and processes the response as the API server does.
     pub async fn review(&self, review: &Review) -> Outcome {
         let uid = review.call_uid();
         let called = self.endpoint.call(self.timeout, review.envelope(&uid)).await;
@@ -235,12 +235,12 @@ impl RegisteredWebhook {
         outcome
     }
 
-    /// Asks a mutating webhook twice, the second time with what it made of the object the first time, as the API
-    /// server does with `reinvocationPolicy: IfNeeded`. The outcome is that of the first call.
+    /// Calls a mutating webhook twice, the second time with the object patched by the first call, as the API server
+    /// does with `reinvocationPolicy: IfNeeded`. Returns the outcome of the first call.
     ///
     /// # Panics
     ///
-    /// When a call is not admitted, or the second one changes the object.
+    /// If a call is not admitted, or the second one changes the object.
     pub async fn assert_idempotent(&self, review: &Review) -> Outcome {
         let first = self.review(review).await;
         let once = first.clone().expect_admitted();
@@ -253,7 +253,7 @@ impl RegisteredWebhook {
         first
     }
 
-    /// Warnings and audit annotations count also when the request is denied.
+    /// Records warnings and audit annotations, also of a denied request.
     fn record(&self, answer: &Answer, outcome: &mut Outcome) {
         let (annotations, mut dropped) =
             recorded::audit_annotations(&self.name, answer.audit_annotations.clone());
@@ -312,7 +312,7 @@ impl RegisteredWebhook {
         }
     }
 
-    /// `plugin/webhook/errors/statuserror.go`
+    /// Follows `plugin/webhook/errors/statuserror.go`.
     fn denial(&self, status: Option<Status>) -> Rejection {
         let status = status.unwrap_or_default();
         let denied = format!("admission webhook {:?} denied the request", self.name);

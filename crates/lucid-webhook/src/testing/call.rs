@@ -1,4 +1,4 @@
-//! One call of a webhook, as the API server's REST client makes it (`client-go/rest`).
+//! A webhook call as made by the API server's REST client (`client-go/rest`).
 
 use std::time::Duration;
 
@@ -17,21 +17,21 @@ use super::https::{Client, Https};
 use crate::router::BoxError;
 
 const USER_AGENT_OF_API_SERVER: &str = "kube-apiserver-admission";
-/// How often a call is made once more because of `Retry-After`.
+/// Maximum number of retries because of `Retry-After`.
 const MAX_RETRIES: u32 = 10;
-/// As much of an answer as an error shows.
+/// Maximum number of bytes of a response in an error.
 const SHOWN_OF_ERRORS: usize = 2048;
 
 pub(super) type InProcess = BoxCloneSyncService<Request<Full<Bytes>>, Response<Bytes>, BoxError>;
 
-/// How webhooks are reached.
+/// Transport to webhooks.
 #[derive(Clone, Debug)]
 pub(super) enum Target {
     InProcess(InProcess),
     Https(Https),
 }
 
-/// A way to one webhook, with a connection pool of its own.
+/// Endpoint of one webhook, with its own connection pool.
 #[derive(Clone, Debug)]
 pub(super) struct Endpoint {
     transport: Transport,
@@ -46,10 +46,10 @@ enum Transport {
     Https(Box<Client>),
 }
 
-/// What came of a call.
+/// Result of a call.
 #[derive(Debug)]
 pub(super) struct Called {
-    /// The JSON of the answer, or why the call failed.
+    /// The JSON of the response, or the cause of the failure.
     pub(super) answer: Result<Value, String>,
     pub(super) attempts: u32,
 }
@@ -67,7 +67,7 @@ impl Target {
 }
 
 impl Endpoint {
-    /// Posts `body`. All attempts together, dialling included, have `timeout`.
+    /// Posts `body`. `timeout` covers all attempts, including connecting.
     pub(super) async fn call(&self, timeout: Duration, body: Bytes) -> Called {
         let deadline = Instant::now() + timeout;
         // Rounded up to whole seconds.
@@ -79,7 +79,7 @@ impl Endpoint {
             let exchange = tokio::time::timeout_at(deadline, self.attempt(&url, body.clone()));
             let response = match exchange.await {
                 Ok(Ok(response)) => response,
-                // What may have been sent is not sent again.
+                // A request that may have been sent is not retried.
                 Ok(Err(error)) => {
                     return Called { answer: Err(format!("Post {url:?}: {}", chain(&*error))), attempts };
                 }
@@ -104,7 +104,7 @@ impl Endpoint {
             .header(CONTENT_TYPE, "application/json")
             .header(USER_AGENT, USER_AGENT_OF_API_SERVER)
             .body(Full::new(body))?;
-        // The port stays, also where it is the default one.
+        // Keep the port, even the default one.
         let host = request.uri().authority().map(|authority| HeaderValue::from_str(authority.as_str()));
         if let Some(host) = host.transpose()? {
             request.headers_mut().insert(HOST, host);
@@ -123,13 +123,13 @@ fn timed_out(url: &str) -> String {
     format!("Post {url:?}: context deadline exceeded")
 }
 
-/// An error and its causes.
+/// Formats an error and its causes.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// How long the webhook asks to wait; only whole seconds are understood.
+/// Delay requested by the webhook; only whole seconds are supported.
 fn retry_after(response: &Response<Bytes>) -> Option<Duration> {
     let status = response.status();
     if status != StatusCode::TOO_MANY_REQUESTS && status.as_u16() < 500 {
@@ -139,7 +139,7 @@ fn retry_after(response: &Response<Bytes>) -> Option<Duration> {
     Some(Duration::from_secs(seconds.try_into().unwrap_or(0)))
 }
 
-/// The JSON of an answer, or what is wrong with the answer.
+/// Parses the JSON of a response, or reports why it is invalid.
 fn read(response: &Response<Bytes>) -> Result<Value, String> {
     let (headers, body) = (response.headers(), response.body());
     let media_type = media_type(headers)?;
@@ -153,7 +153,7 @@ fn read(response: &Response<Bytes>) -> Result<Value, String> {
             media_type.as_deref().unwrap_or("application/json"),
         ));
     }
-    // Go puts U+FFFD in place of what is not UTF-8.
+    // Go replaces invalid UTF-8 with U+FFFD.
     let value: Value = serde_json::from_str(&String::from_utf8_lossy(body))
         .map_err(|error| format!("couldn't get version/kind; json parse error: {error}"))?;
     if value.is_object() {
@@ -163,7 +163,7 @@ fn read(response: &Response<Bytes>) -> Result<Value, String> {
     }
 }
 
-/// The media type without parameters. Any will do, but it has to be one.
+/// Media type without parameters. Any valid one is accepted.
 fn media_type(headers: &HeaderMap) -> Result<Option<String>, String> {
     let Some(value) = headers.get(CONTENT_TYPE).filter(|value| !value.is_empty()) else { return Ok(None) };
     let text = String::from_utf8_lossy(value.as_bytes());
@@ -183,7 +183,7 @@ fn media_type(headers: &HeaderMap) -> Result<Option<String>, String> {
     }
 }
 
-/// The text for an answer that is neither 200 nor to be retried.
+/// Message for a response that is neither a success nor retried.
 fn unexpected(status: StatusCode, media_type: Option<&str>, body: &Bytes) -> String {
     if let Some(message) = status_message(body) {
         return message;
@@ -214,7 +214,7 @@ fn unexpected(status: StatusCode, media_type: Option<&str>, body: &Bytes) -> Str
     }
 }
 
-/// The message of a body that is a `metav1.Status` of a failure.
+/// Message of a body that is a `metav1.Status` of a failure.
 fn status_message(body: &Bytes) -> Option<String> {
     let value: Value = serde_json::from_slice(body).ok()?;
     let text = |field| value.get(field).and_then(Value::as_str).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The checks of an AdmissionReview that came back (`plugin/webhook/request/admissionreview.go`).
+//! Validation of AdmissionReview responses (`plugin/webhook/request/admissionreview.go`).
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::outcome::Cause;
 use crate::review::null_is_default;
 
-/// What an answer says, once it passed the checks.
+/// A validated response.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) allowed: bool,
@@ -80,9 +80,9 @@ struct WireResponse {
     warnings: Vec<Option<String>>,
 }
 
-/// Checks an answer to the call `uid`. The error says why the call counts as failed.
+/// Validates the response to the call `uid`. The error states why the call failed.
 ///
-/// `allowed` is looked at afterwards: a denial that breaks a rule is a failed call.
+/// `allowed` is evaluated afterwards: a denial that violates a rule is a failed call.
 pub(super) fn verify(review: &Value, uid: &str, mutating: bool) -> Result<Answer, String> {
     let undecodable = |error| format!("failed to call webhook: {error}");
     let (api_version, kind) =
@@ -121,7 +121,7 @@ pub(super) fn verify(review: &Value, uid: &str, mutating: bool) -> Result<Answer
     })
 }
 
-/// The `apiVersion` and `kind` of an answer, if it decodes as a review at all: what is left out is taken as meant.
+/// Returns `apiVersion` and `kind` of a response that decodes as a review. Absent ones count as expected for decoding.
 pub(super) fn expect_type(review: &Value, api_version: &str, kind: &str) -> Result<(String, String), String> {
     let found: (String, String) = (field(review, "apiVersion")?, field(review, "kind")?);
     let or = |found: &str, meant: &str| if found.is_empty() { meant.to_owned() } else { found.to_owned() };
@@ -132,7 +132,7 @@ pub(super) fn expect_type(review: &Value, api_version: &str, kind: &str) -> Resu
     Err(format!("no kind {actual_kind:?} is registered for version {actual_version:?}"))
 }
 
-/// What is wrong with a type that was left out.
+/// Returns an error if the `apiVersion` or `kind` found is absent or wrong.
 pub(super) fn wrong_type(
     found_version: &str,
     found_kind: &str,
@@ -146,7 +146,7 @@ pub(super) fn wrong_type(
     })
 }
 
-/// A field of a JSON object; absent and null are the default.
+/// Decodes a field of a JSON object; absent and null give the default.
 pub(super) fn field<T: DeserializeOwned + Default>(object: &Value, name: &str) -> Result<T, String> {
     match object.get(name) {
         None | Some(Value::Null) => Ok(T::default()),
@@ -154,7 +154,7 @@ pub(super) fn field<T: DeserializeOwned + Default>(object: &Value, name: &str) -
     }
 }
 
-/// Go reads bytes from base64, in which line ends may be, or from a list of numbers.
+/// Decodes bytes as Go does: base64 with optional line breaks, or a list of numbers.
 fn go_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]

@@ -1,4 +1,4 @@
-//! ConversionReviews as the API server makes and checks them
+//! ConversionReviews as sent and validated by the API server
 //! (`apiextensions-apiserver/pkg/apiserver/conversion/webhook_converter.go`).
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ const KIND: &str = "ConversionReview";
 const TIMEOUT: Duration = Duration::from_secs(30);
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 
-/// Why objects are not converted. There is no failurePolicy: whoever reads or lists them gets this.
+/// The objects were not converted. There is no failurePolicy: clients that read or list the objects get this error.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
 #[snafu(display("conversion webhook for {of} {message}"))]
 pub struct ConversionFailed {
@@ -26,7 +26,7 @@ pub struct ConversionFailed {
     message: String,
 }
 
-/// A webhook that converts custom resources, as a CustomResourceDefinition has it.
+/// A conversion webhook registered in a CustomResourceDefinition.
 #[derive(Clone, Debug)]
 pub struct ConversionWebhook {
     endpoint: Endpoint,
@@ -37,13 +37,13 @@ impl ConversionWebhook {
         Self { endpoint }
     }
 
-    /// Converts `objects` to `desired`, such as `example.com/v1`, as for a LIST. Only those that are of another version
-    /// are sent; if there are none, the webhook is not called. What comes back has the metadata that went out, but for
+    /// Converts `objects` to `desired`, such as `example.com/v1`, as for a LIST. Only objects of other versions are
+    /// sent; if there are none, the webhook is not called. Returned objects keep their original metadata, except for
     /// labels and annotations.
     ///
     /// # Errors
     ///
-    /// When the call fails, or its answer is one that the API server does not take.
+    /// [`ConversionFailed`] if the call fails or the API server would reject the response.
     pub async fn convert(&self, objects: &[Value], desired: &str) -> Result<Vec<Value>, ConversionFailed> {
         let sent: Vec<&Value> =
             objects.iter().filter(|object| text(object, "/apiVersion") != desired).collect();
@@ -88,7 +88,7 @@ impl ConversionWebhook {
             "kind": KIND,
             "apiVersion": API_VERSION,
             "request": {"uid": uid, "desiredAPIVersion": desired, "objects": objects},
-            // Go writes an answer without content into what it asks.
+            // Go serializes an empty response into the request.
             "response": {"uid": "", "convertedObjects": null, "result": {"metadata": {}}},
         });
         let called = self.endpoint.call(TIMEOUT, Bytes::from(review.to_string())).await;
@@ -115,7 +115,7 @@ impl ConversionWebhook {
     }
 }
 
-/// A converted object has to be the same object, in the version that was asked for.
+/// Checks that a converted object is the same object in the requested version.
 fn compare(original: &Value, converted: &Value, desired: &str) -> Result<(), String> {
     if text(converted, "/kind").is_empty() {
         return Err(format!("Object 'Kind' is missing in '{converted}'"));
@@ -139,7 +139,7 @@ fn compare(original: &Value, converted: &Value, desired: &str) -> Result<(), Str
     Ok(())
 }
 
-/// Of the metadata that came back, only labels and annotations count.
+/// Restores the original metadata except for labels and annotations.
 fn restore_metadata(original: &Value, mut converted: Value) -> Result<Value, String> {
     let metadata = match converted.get("metadata") {
         None => return Err("missing metadata in converted object".to_owned()),
@@ -165,7 +165,7 @@ fn restore_metadata(original: &Value, mut converted: Value) -> Result<Value, Str
     Ok(converted)
 }
 
-/// Labels or annotations that are new have to be valid; those that were there before are not looked at.
+/// Validates new labels or annotations; existing ones are not checked.
 fn check_values(field: &str, values: &Map<String, Value>, before: Option<&Value>) -> Result<(), String> {
     let mut texts = BTreeMap::new();
     for (key, value) in values {
@@ -179,7 +179,7 @@ fn check_values(field: &str, values: &Map<String, Value>, before: Option<&Value>
     }
     for (key, value) in &texts {
         let invalid = |what: &str| Err(format!("metadata.{field}: Invalid value: {what}"));
-        // Keys of annotations may be in capitals.
+        // Annotation keys may be in upper case.
         let is_key = match field {
             "labels" => is_qualified_name(key),
             _ => is_qualified_name(&key.to_ascii_lowercase()),

@@ -1,8 +1,8 @@
-//! What a patched object is decoded as.
+//! Decodes patched objects.
 
 use serde_json::Value;
 
-/// The groups of the types that kube-apiserver has compiled in; the core group is the empty one.
+/// API groups with types built into kube-apiserver; the core group is the empty text.
 const BUILT_IN: [&str; 22] = [
     "",
     "admissionregistration.k8s.io",
@@ -28,9 +28,9 @@ const BUILT_IN: [&str; 22] = [
     "storagemigration.k8s.io",
 ];
 
-/// What the API server reads of a patched object: one of the kind that was `sent`, or nothing.
+/// Decodes a patched object as the API server does: it has to be of the kind that was `sent`.
 ///
-/// In an object of a type that it has compiled in, an `apiVersion` or a `kind` that is missing is filled in.
+/// For built-in types, a missing `apiVersion` or `kind` is filled in.
 pub(super) fn decode_patched(mut patched: Value, sent: &Value) -> Result<Value, String> {
     let type_name = type_name(&patched);
     let Value::Object(fields) = &mut patched else {

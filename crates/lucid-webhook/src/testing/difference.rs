@@ -1,19 +1,19 @@
-//! What differs between two JSON values, path by path.
+//! Differences between two JSON values, by path.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use serde_json::{Number, Value};
 
-/// One field that is not as it was.
+/// A changed field.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Difference {
-    /// Such as `spec.ports[0].name`.
+    /// Path such as `spec.ports[0].name`.
     pub path: String,
-    /// What was there, if anything.
+    /// Previous value; `None` if absent.
     pub before: Option<Value>,
-    /// What is there, if anything.
+    /// New value; `None` if absent.
     pub after: Option<Value>,
 }
 
@@ -29,8 +29,8 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Null and an empty list are as good as nothing: most types do not tell them apart. Nor are empty labels and
-/// annotations any different from none.
+/// Lists the differences. Null and an empty list count as absent, since most types do not distinguish them; so do empty
+/// labels and annotations.
 pub(super) fn differences(before: &Value, after: &Value) -> Vec<Difference> {
     let mut found = Vec::new();
     compare("", Some(before), Some(after), &mut found);

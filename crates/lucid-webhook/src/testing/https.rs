@@ -31,40 +31,40 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
 pub(super) type Client = hyper_util::client::legacy::Client<Connector, Full<Bytes>>;
 
-/// Why a webhook cannot be called over TLS.
+/// A webhook cannot be called over TLS.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(crate)))]
 #[non_exhaustive]
 pub enum SetupError {
-    /// The URL is not one of a webhook server.
+    /// The URL is not valid for a webhook server.
     #[snafu(display("failed to use the URL {url:?}: accepted is https://<host>[:<port>] without a path"))]
     Url {
         /// The URL given.
         url: String,
     },
-    /// The name cannot be in a certificate.
+    /// The name is not valid in a certificate.
     #[snafu(display("failed to use {name:?} as the server's name: {source}"))]
     Name {
         /// The name given.
         name: String,
-        /// What is wrong with it.
+        /// The cause.
         source: InvalidDnsNameError,
     },
-    /// There is no certificate to trust.
+    /// The bundle has no certificate.
     #[snafu(display("the CA bundle has no certificate (PEM)"))]
     NoCa,
-    /// A certificate or key is not PEM.
+    /// A certificate or key is not valid PEM.
     #[snafu(display("failed to read the {what} (PEM): {source}"))]
     Pem {
-        /// What was read.
+        /// Kind of input, such as `CA bundle`.
         what: &'static str,
-        /// What is wrong with it.
+        /// The cause.
         source: pem::Error,
     },
-    /// TLS cannot be used with these certificates.
+    /// rustls does not accept the certificates.
     #[snafu(display("failed to set TLS up: {source}"))]
     Tls {
-        /// What rustls said.
+        /// The cause.
         source: rustls::Error,
     },
 }
@@ -72,11 +72,11 @@ pub enum SetupError {
 /// Certificate chain and key of a client.
 type Identity = Arc<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>;
 
-/// A webhook server, and whom to trust as it.
+/// A webhook server and the CAs trusted for it.
 #[derive(Clone)]
 pub(super) struct Https {
     origin: String,
-    /// Where to connect to; else the host is looked up.
+    /// Address to connect to; by default the host is resolved.
     address: Option<SocketAddr>,
     host: String,
     port: u16,
@@ -154,13 +154,13 @@ impl Https {
         &self.origin
     }
 
-    /// A client with a pool of its own. TLS sessions are not resumed between pools.
+    /// Creates a client with its own pool. TLS sessions are not resumed across pools.
     pub(super) fn client(&self) -> Client {
         hyper_util::client::legacy::Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_max_idle_per_host(IDLE_CONNECTIONS)
-            // A request of which nothing was written goes out on another connection, as in Go; no other does.
+            // As in Go, a request is retried on another connection only if none of it was written.
             .retry_canceled_requests(true)
             .build(Connector { to: self.clone() })
     }
@@ -170,7 +170,7 @@ fn to_server_name(name: &str) -> Result<ServerName<'static>, SetupError> {
     ServerName::try_from(name.to_owned()).context(NameSnafu { name })
 }
 
-/// The bundle alone is trusted, and a name or address has to be a subjectAltName: rustls knows no other way.
+/// Trusts the bundle only, and requires a subjectAltName: rustls does not support the common name.
 fn config(roots: &RootCertStore, identity: Option<&Identity>) -> Result<Arc<ClientConfig>, SetupError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
@@ -187,7 +187,7 @@ fn config(roots: &RootCertStore, identity: Option<&Identity>) -> Result<Arc<Clie
     Ok(Arc::new(config))
 }
 
-/// Connects to one server, whatever the URI says.
+/// Connects to one server, regardless of the URI.
 #[derive(Clone, Debug)]
 pub(super) struct Connector {
     to: Https,
@@ -220,7 +220,7 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// A connection that hyper can keep in its pool.
+/// A connection that hyper can pool.
 #[derive(Debug)]
 pub(super) struct Stream(TokioIo<TlsStream<TcpStream>>);
 

@@ -1,10 +1,10 @@
-//! A kit for testing webhooks: reviews as kube-apiserver makes them, and a client that behaves like it.
+//! Test utilities for webhooks: reviews as sent by kube-apiserver, and a client that behaves like it.
 //!
-//! - [`Review`] builds an AdmissionReview. [`Review::into_request`] gives a handler's argument, so that a handler can be
-//!   tested without a server.
-//! - [`ApiServer`] calls webhooks, in process or over TLS, and does with the answer what kube-apiserver does:
-//!   [`Outcome`] says what its user would get.
-//! - [`round_trip`] tests that a conversion loses nothing, with objects that [`schema`] makes up from the resource's
+//! - [`Review`] builds an AdmissionReview. [`Review::into_request`] returns the argument of a handler, to test it
+//!   without a server.
+//! - [`ApiServer`] calls webhooks, in process or over TLS, and processes responses as kube-apiserver does. [`Outcome`]
+//!   is the result for its user.
+//! - [`round_trip`] tests that a conversion is lossless, with objects that [`schema`] generates from the resource's
 //!   definition.
 //!
 //! ```
@@ -28,19 +28,20 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! # How near to kube-apiserver
+//! # Fidelity to kube-apiserver
 //!
-//! The checks, their order, the retries and the texts follow the sources of kube-apiserver 1.37
+//! Checks, their order, retries and messages follow the sources of kube-apiserver 1.37
 //! (`apiserver/pkg/admission/plugin/webhook`, `client-go/rest`, `apiextensions-apiserver/pkg/apiserver/conversion`).
-//! These differ:
+//! There are these differences:
 //!
-//! - Texts that come from Go's libraries, such as what is wrong with JSON or with a connection, are Rust's here.
-//! - It knows no schemas: no defaults are set in objects, and a patched object has to be an object of the same
-//!   `apiVersion` and `kind`, with `metadata` that are an object, but is not decoded further. [`Outcome::expect_object`] decodes it into a type.
-//! - Reviews are of `admission.k8s.io/v1` and `apiextensions.k8s.io/v1`, not of `v1beta1`.
-//! - It asks for no compression, and HTTP/2 is not offered, as for webhooks that are Services.
-//! - A redirect is a failed call. The API server's client follows those that keep method and body (307, 308).
-//! - An answer has to be JSON. The API server would read YAML as well.
+//! - Messages of Go's libraries, such as JSON and connection errors, are those of Rust.
+//! - There are no schemas. Defaults are not set. A patched object has to be an object of the same `apiVersion` and
+//!   `kind` with `metadata` that is an object, but is not decoded further; [`Outcome::expect_object`] decodes it into a
+//!   type.
+//! - Reviews are of `admission.k8s.io/v1` and `apiextensions.k8s.io/v1`, not `v1beta1`.
+//! - It does not request compression or offer HTTP/2, as for webhooks behind Services.
+//! - Redirects fail the call. The API server's client follows those that keep the method and body (307, 308).
+//! - Responses have to be JSON. The API server also reads YAML.
 
 mod api_server;
 mod call;
@@ -67,7 +68,7 @@ pub use review::Review;
 
 pub use crate::registration::FailurePolicy;
 
-/// A uid that this process has not used yet, in the form of a UUID.
+/// Returns a uid in the form of a UUID, unique in this process.
 fn new_uid() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     format!("00000000-0000-4000-8000-{:012x}", NEXT.fetch_add(1, Ordering::Relaxed))

@@ -1,4 +1,4 @@
-//! What becomes of a request after a webhook was asked.
+//! Outcomes of webhook calls.
 
 #![allow(clippy::panic, reason = "expectations of tests")]
 
@@ -8,59 +8,59 @@ use std::fmt;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// What the API server makes of a call.
+/// Outcome of a call.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// The object as it goes on, patched by a mutating webhook (null on DELETE); or what the user is told.
+    /// The admitted object, patched by a mutating webhook (null on DELETE), or the error shown to the user.
     pub result: Result<Value, Rejection>,
-    /// Why the call failed, when `failurePolicy: Ignore` admitted the request all the same.
+    /// The error of a failed call, if `failurePolicy: Ignore` admitted the request.
     pub failed_open: Option<String>,
-    /// The warnings that reach the user.
+    /// Warnings that reach the user.
     pub warnings: Vec<String>,
-    /// What reaches the audit log, with the API server's keys: `<name of the webhook>/<key>`.
+    /// Annotations in the audit log, with the API server's keys: `<name of the webhook>/<key>`.
     pub audit_annotations: BTreeMap<String, String>,
-    /// What the API server drops or cuts without telling the webhook.
+    /// Parts that the API server silently drops or truncates.
     pub dropped: Vec<Dropped>,
-    /// HTTP requests that were made: 1, and one more for each `Retry-After`.
+    /// Number of HTTP requests: 1, plus one for each `Retry-After`.
     pub attempts: u32,
 }
 
-/// A part of an answer that has no effect.
+/// Part of a response that has no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Dropped {
-    /// Which part, such as `warning "a\nb"`.
+    /// The part, such as `warning "a\nb"`.
     pub part: String,
-    /// Why, such as `it contains a control character`.
+    /// The reason, such as `it contains a control character`.
     pub why: &'static str,
 }
 
-/// What the user gets: fields of `metav1.Status`.
+/// Error shown to the user (fields of `metav1.Status`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Rejection {
-    /// Whose doing it is.
+    /// Component that rejected the request.
     pub by: RejectedBy,
     /// HTTP status.
     pub code: i32,
     /// A `metav1.StatusReason`, such as `Forbidden`; may be empty.
     pub reason: String,
-    /// The text that kubectl shows.
+    /// Message shown by kubectl.
     pub message: String,
     /// `details.causes`.
     pub causes: Vec<Cause>,
 }
 
-/// Who rejects a request.
+/// Component that rejects a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RejectedBy {
     /// The webhook: `allowed` is false.
     Webhook,
-    /// `failurePolicy: Fail`, since the call failed or its answer breaks the rules of an AdmissionReview.
+    /// `failurePolicy: Fail`, because the call failed or the response is not a valid AdmissionReview.
     FailurePolicy,
-    /// The API server, whatever the failurePolicy is: the webhook's patch cannot be used.
+    /// The API server, regardless of the failurePolicy: the webhook's patch is not applicable.
     ApiServer,
 }
 
@@ -70,9 +70,9 @@ pub enum RejectedBy {
 pub struct Cause {
     /// Machine-readable cause, such as `FieldValueInvalid`; may be empty.
     pub reason: String,
-    /// What is wrong.
+    /// Description of the cause.
     pub message: String,
-    /// Which field it is about; may be empty.
+    /// Path of the field; may be empty.
     pub field: String,
 }
 
@@ -83,17 +83,17 @@ impl fmt::Display for Rejection {
 }
 
 impl Outcome {
-    /// Whether the request goes on.
+    /// Returns `true` if the request is admitted.
     #[must_use]
     pub const fn is_admitted(&self) -> bool {
         self.result.is_ok()
     }
 
-    /// The object as it goes on.
+    /// Returns the admitted object.
     ///
     /// # Panics
     ///
-    /// When the request was rejected, or only admitted because a failed call is ignored.
+    /// If the request was rejected, or only admitted because failures are ignored.
     #[must_use]
     #[track_caller]
     pub fn expect_admitted(self) -> Value {
@@ -106,11 +106,11 @@ impl Outcome {
         }
     }
 
-    /// The object as it goes on, decoded.
+    /// Returns the admitted object, decoded.
     ///
     /// # Panics
     ///
-    /// As [`Self::expect_admitted`], and when the object is no `T`.
+    /// As [`Self::expect_admitted`], and if the object does not decode as `T`.
     #[must_use]
     #[track_caller]
     pub fn expect_object<T: DeserializeOwned>(self) -> T {
@@ -120,11 +120,11 @@ impl Outcome {
         }
     }
 
-    /// What the user is told.
+    /// Returns the error shown to the user.
     ///
     /// # Panics
     ///
-    /// When the request was admitted.
+    /// If the request was admitted.
     #[must_use]
     #[track_caller]
     pub fn expect_rejected(self) -> Rejection {
@@ -134,11 +134,11 @@ impl Outcome {
         }
     }
 
-    /// Why the call failed, the request being admitted all the same.
+    /// Returns the error of a failed call whose request was admitted.
     ///
     /// # Panics
     ///
-    /// When the request was rejected, or the call did not fail.
+    /// If the request was rejected, or the call did not fail.
     #[must_use]
     #[track_caller]
     pub fn expect_failed_open(self) -> String {
@@ -149,11 +149,11 @@ impl Outcome {
         }
     }
 
-    /// Checks that every part of the answer has its effect.
+    /// Asserts that every part of the response takes effect.
     ///
     /// # Panics
     ///
-    /// When a part was dropped.
+    /// If a part was dropped.
     #[track_caller]
     pub fn assert_nothing_dropped(&self) {
         assert!(self.dropped.is_empty(), "the API server drops parts of the answer: {:?}", self.dropped);

@@ -1,10 +1,10 @@
-//! JSON patches as the API server applies them.
+//! Applies JSON patches as the API server does.
 //!
-//! Its library (`gopkg.in/evanphx/json-patch.v4`) is older than RFC 6902's errata and laxer in places: `replace` adds a
-//! key that is not there, a negative index counts from the end, and whatever precedes the first `/` of a path is
-//! ignored. A client that behaves like the API server has to be as lax. In one place it is stricter: `test` compares texts
-//! as they are written, and Go writes objects with `<`, `>`, `&`, U+2028 and U+2029 escaped. (Texts that the same patch has put
-//! in are not told from those of the object here.)
+//! Its library (`gopkg.in/evanphx/json-patch.v4`) is older than the errata of RFC 6902 and more lenient: `replace` adds
+//! a missing key, a negative index counts from the end, and text before the first `/` of a path is ignored. This
+//! implementation matches it. The library is stricter in one case: `test` compares serialized texts, and Go escapes
+//! `<`, `>`, `&`, U+2028 and U+2029 in objects. (Texts set by the same patch are not distinguished from those of the
+//! object here.)
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ use serde_json::{Map, Value};
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Operation {
     fields: Map<String, Value>,
-    /// Whether the value has a text that Go would have written otherwise, with escapes.
+    /// `true` if the value has text that Go would have escaped.
     is_unescaped: bool,
 }
 
-/// Reads a patch. What the operations say is looked at only when they are applied.
+/// Decodes a patch. The contents of operations are validated when they are applied.
 pub(super) fn decode(patch: &[u8]) -> Result<Vec<Operation>, String> {
     let operations: Option<Vec<Option<BTreeMap<String, &RawValue>>>> =
         serde_json::from_slice(patch).map_err(|error| error.to_string())?;
@@ -26,7 +26,7 @@ pub(super) fn decode(patch: &[u8]) -> Result<Vec<Operation>, String> {
 }
 
 fn operation(raw: BTreeMap<String, &RawValue>) -> Result<Operation, String> {
-    // In JSON, these are nowhere but in texts.
+    // In JSON, these only occur in texts.
     const ESCAPED_BY_GO: [char; 5] = ['<', '>', '&', '\u{2028}', '\u{2029}'];
     let is_unescaped = raw.get("value").is_some_and(|value| value.get().contains(ESCAPED_BY_GO));
     let value = |(field, raw): (String, &RawValue)| Ok((field, serde_json::from_str(raw.get())?));
@@ -34,7 +34,7 @@ fn operation(raw: BTreeMap<String, &RawValue>) -> Result<Operation, String> {
     Ok(Operation { fields: fields.map_err(|error| error.to_string())?, is_unescaped })
 }
 
-/// Applies all operations, or says which does not apply.
+/// Applies all operations, or returns the error of the first that fails.
 pub(super) fn apply(mut document: Value, patch: &[Operation]) -> Result<Value, String> {
     for operation in patch {
         apply_one(&mut document, operation)?;
@@ -80,7 +80,7 @@ fn missing(path: &str) -> String {
     format!("does not apply: doc is missing path: {path:?}: missing value")
 }
 
-/// The container that a path points into, and the key in it.
+/// Returns the container that a path points into, and the key in it.
 fn find<'a>(document: &'a mut Value, path: &str) -> Result<(&'a mut Value, String), String> {
     let (_, path_keys) = path.split_once('/').ok_or_else(|| missing(path))?;
     let mut keys: Vec<String> =
@@ -98,7 +98,7 @@ fn find<'a>(document: &'a mut Value, path: &str) -> Result<(&'a mut Value, Strin
     if container.is_object() || container.is_array() { Ok((container, last)) } else { Err(missing(path)) }
 }
 
-/// An index below `length`; a negative one counts from the end.
+/// Parses an index below `length`; a negative one counts from the end.
 fn index(key: &str, length: usize, path: &str) -> Result<usize, String> {
     let invalid = || format!("has an invalid index {key:?} in path {path:?}: invalid index detected");
     let number: isize = key.parse().map_err(|_error| invalid())?;
@@ -108,7 +108,7 @@ fn index(key: &str, length: usize, path: &str) -> Result<usize, String> {
 
 fn get(document: &mut Value, path: &str) -> Result<Value, String> {
     match find(document, path)? {
-        // A key that is not there is as good as null.
+        // An absent key counts as null.
         (Value::Object(fields), key) => Ok(fields.get(&key).cloned().unwrap_or(Value::Null)),
         (Value::Array(items), key) => Ok(items[index(&key, items.len(), path)?].clone()),
         _ => Err(missing(path)),

@@ -1,17 +1,17 @@
-//! What of an answer's warnings and audit annotations reaches its reader.
+//! Processing of warnings and audit annotations by the API server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::outcome::Dropped;
 use crate::names::is_name;
 
-/// Above this many characters in all, warnings are cut (`truncateAtTotalRunes`).
+/// Total length in characters above which warnings are truncated (`truncateAtTotalRunes`).
 const WARNINGS_TOTAL: usize = 4096;
-/// What is left of a warning then (`truncateItemRunes`).
+/// Length in characters of a truncated warning (`truncateItemRunes`).
 const WARNING_CUT: usize = 256;
 const CONTROL: &str = "it contains a control character";
 
-/// The warnings of one request, in one response to the user (`endpoints/filters/warning.go`).
+/// Warnings of one response to the user (`endpoints/filters/warning.go`).
 #[derive(Debug, Default)]
 pub(super) struct Warnings {
     seen: BTreeSet<String>,
@@ -75,7 +75,7 @@ fn cut_text(text: &str) -> String {
     text.chars().take(WARNING_CUT).collect()
 }
 
-/// The annotations as the audit log gets them, and those whose key it does not take.
+/// Annotations in the audit log, and those dropped because of their key.
 pub(super) fn audit_annotations(
     webhook: &str,
     annotations: BTreeMap<String, String>,

@@ -1,13 +1,13 @@
-//! From a kind to the resource that it is served as.
+//! Maps kinds to resources.
 
-/// Where an object of a kind is sent: resource and subresource.
+/// Resource and subresource that serve a kind.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) resource: String,
     pub(super) sub_resource: &'static str,
 }
 
-/// The resource of a kind. Kinds of core that exist only as subresources are known; the others are put in the plural.
+/// Returns the resource of a kind. Core kinds of subresources are known; other kinds are pluralized.
 pub(super) fn of_kind(group: &str, kind: &str) -> Place {
     let known = match (group, kind) {
         ("", "PodExecOptions") => Some(("pods", "exec")),
@@ -27,7 +27,7 @@ pub(super) fn of_kind(group: &str, kind: &str) -> Place {
     }
 }
 
-/// The subresources above are served by the group of their parent.
+/// Group and version of the resource: these subresources are served by the group of their parent.
 pub(super) fn group_of_parent(group: &str, version: &str, place: &Place) -> (String, String) {
     if place.sub_resource.is_empty() {
         (group.to_owned(), version.to_owned())

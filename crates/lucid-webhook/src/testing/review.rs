@@ -1,4 +1,4 @@
-//! AdmissionReviews as the API server makes them.
+//! AdmissionReviews as sent by the API server.
 
 #![allow(clippy::panic, reason = "a test that asks for a review that cannot be made has to fail")]
 
@@ -13,11 +13,11 @@ use tokio::time::Instant;
 use super::{new_uid, resource};
 use crate::review::{API_VERSION, AdmissionRequest, GroupVersionKind, GroupVersionResource, KIND, Operation};
 
-/// Builds an AdmissionReview of `admission.k8s.io/v1`, with all that the API server puts into it.
+/// Builds an AdmissionReview of `admission.k8s.io/v1`, with all fields set by the API server.
 ///
-/// An object is anything that serialises to JSON with `apiVersion` and `kind`: a type of `k8s-openapi`, a custom
-/// resource, a [`serde_json::Value`]. Name and namespace come from its metadata, and the resource from its kind; a
-/// method for each overrides it. Objects are sent as they are given, but get the request's namespace if they have none.
+/// Objects are any values that serialize to JSON with `apiVersion` and `kind`: a type of `k8s-openapi`, a custom
+/// resource, a [`serde_json::Value`]. Name and namespace default to those in the metadata, and the resource to that of
+/// the kind. Objects are sent unchanged, except that those without a namespace get that of the request.
 ///
 /// ```
 /// use std::time::Duration;
@@ -56,39 +56,39 @@ pub struct Review {
 }
 
 impl Review {
-    /// `object` is created; there is no old object. An object with `generateName` and no name has an empty name in the
-    /// request, as mutating webhooks see it; validating ones get the generated name.
+    /// Creates `object`; there is no old object. With `generateName` and no name, the name in the request is empty, as
+    /// mutating webhooks see it; validating ones get the generated name.
     ///
     /// # Panics
     ///
-    /// When `object` does not serialise to a JSON object with `apiVersion` and `kind`.
+    /// If `object` does not serialize to a JSON object with `apiVersion` and `kind`.
     #[track_caller]
     pub fn create(object: &impl Serialize) -> Self {
         Self::new(Operation::Create, Some(to_object(object)), None)
     }
 
-    /// `old` becomes `new`.
+    /// Updates `old` to `new`.
     ///
     /// # Panics
     ///
-    /// When either does not serialise to a JSON object with `apiVersion` and `kind`.
+    /// If either does not serialize to a JSON object with `apiVersion` and `kind`.
     #[track_caller]
     pub fn update(old: &impl Serialize, new: &impl Serialize) -> Self {
         Self::new(Operation::Update, Some(to_object(new)), Some(to_object(old)))
     }
 
-    /// `old` is deleted; there is no (new) object.
+    /// Deletes `old`; there is no new object.
     ///
     /// # Panics
     ///
-    /// When `old` does not serialise to a JSON object with `apiVersion` and `kind`.
+    /// If `old` does not serialize to a JSON object with `apiVersion` and `kind`.
     #[track_caller]
     pub fn delete(old: &impl Serialize) -> Self {
         Self::new(Operation::Delete, None, Some(to_object(old)))
     }
 
-    /// A connection is opened. The object are its options, such as a `PodExecOptions`, from which resource and
-    /// subresource follow; name and namespace are those of the pod, service or node and have to be given.
+    /// Connects to an object. `options` is for example a `PodExecOptions`, which determines the resource and
+    /// subresource. Set name and namespace to those of the pod, service or node.
     ///
     /// ```
     /// # use lucid_webhook::testing::Review;
@@ -101,7 +101,7 @@ impl Review {
     ///
     /// # Panics
     ///
-    /// When `options` do not serialise to a JSON object with `apiVersion` and `kind`.
+    /// If `options` does not serialize to a JSON object with `apiVersion` and `kind`.
     #[track_caller]
     pub fn connect(options: &impl Serialize) -> Self {
         Self::new(Operation::Connect, Some(to_object(options)), None)
@@ -139,14 +139,14 @@ impl Review {
         }
     }
 
-    /// The resource (plural, lower case), when the plural guessed from the kind is wrong. Group and version stay those
-    /// of the kind.
+    /// Sets the resource (plural, lower case), if the plural derived from the kind is wrong. Group and version remain
+    /// those of the kind.
     pub fn resource(mut self, resource: impl Into<String>) -> Self {
         self.resource.resource = resource.into();
         self
     }
 
-    /// Group, version and resource, when the kind belongs to another group: `("apps", "v1", "deployments")` for the
+    /// Sets group, version and resource, if the kind is of another group: `("apps", "v1", "deployments")` for the
     /// `autoscaling/v1` Scale of a Deployment.
     pub fn group_version_resource(mut self, group: &str, version: &str, resource: &str) -> Self {
         self.resource = GroupVersionResource {
@@ -157,14 +157,14 @@ impl Review {
         self
     }
 
-    /// The subresource, such as `ephemeralcontainers`.
+    /// Sets the subresource, such as `ephemeralcontainers`.
     pub fn subresource(mut self, name: impl Into<String>) -> Self {
         self.sub_resource = name.into();
         self
     }
 
-    /// What the client asked for (`requestKind`, `requestResource`), when that is another version or group than the
-    /// webhook's rules matched (`matchPolicy: Equivalent`); the kind's name stays.
+    /// Sets the version and group requested by the client (`requestKind`, `requestResource`), if they differ from those
+    /// matched by the webhook's rules (`matchPolicy: Equivalent`). The name of the kind remains.
     pub fn requested_as(mut self, group: &str, version: &str, resource: &str) -> Self {
         let (group, version) = (group.to_owned(), version.to_owned());
         let kind =
@@ -173,20 +173,20 @@ impl Review {
         self
     }
 
-    /// The name in the request, when it is not the one in the object's metadata.
+    /// Sets the name in the request, if it differs from the object's metadata.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// The namespace of the request. An object without a namespace gets it, as from the API server.
+    /// Sets the namespace of the request. As in the API server, an object without a namespace gets it.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
         self
     }
 
-    /// Who makes the request, a cluster administrator by default. Everybody but `system:anonymous` is in the group
-    /// `system:authenticated` besides.
+    /// Sets the user, by default a cluster administrator. Users except `system:anonymous` are also in the group
+    /// `system:authenticated`.
     pub fn user<G: Into<String>>(
         mut self,
         name: impl Into<String>,
@@ -201,7 +201,7 @@ impl Review {
         self
     }
 
-    /// Adds to what the authenticator knows of the user, such as `authentication.kubernetes.io/pod-name`.
+    /// Adds an extra attribute of the user, such as `authentication.kubernetes.io/pod-name`.
     pub fn user_extra<V: Into<String>>(
         mut self,
         key: impl Into<String>,
@@ -211,18 +211,18 @@ impl Review {
         self
     }
 
-    /// Nothing is to be stored. CONNECT is never a dry run.
+    /// Makes the request a dry run. CONNECT is never one.
     pub fn dry_run(mut self) -> Self {
         self.dry_run = self.operation != Operation::Connect;
         self
     }
 
-    /// Fields of the options, such as `{"fieldManager": "kubectl-create"}`; their kind follows the operation. CONNECT
-    /// has no options.
+    /// Sets fields of the options, such as `{"fieldManager": "kubectl-create"}`; their kind follows the operation.
+    /// CONNECT has no options.
     ///
     /// # Panics
     ///
-    /// When `options` do not serialise to a JSON object.
+    /// If `options` does not serialize to a JSON object.
     #[track_caller]
     pub fn options(mut self, options: &impl Serialize) -> Self {
         match serde_json::to_value(options) {
@@ -232,23 +232,23 @@ impl Review {
         self
     }
 
-    /// Identifies the call. By default each call gets a uid of its own.
+    /// Sets the uid. By default each call gets a unique one.
     pub fn uid(mut self, uid: impl Into<String>) -> Self {
         self.uid = Some(uid.into());
         self
     }
 
-    /// The AdmissionReview as JSON.
+    /// Returns the AdmissionReview as JSON.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
         self.envelope(&self.call_uid())
     }
 
-    /// The request as a handler gets it, which has `timeout` to answer.
+    /// Returns the request as received by a handler, with its deadline after `timeout`.
     ///
     /// # Panics
     ///
-    /// When the uid is empty.
+    /// If the uid is empty.
     #[must_use]
     #[track_caller]
     pub fn into_request(self, timeout: Duration) -> AdmissionRequest {
@@ -258,13 +258,13 @@ impl Review {
         }
     }
 
-    /// The same request for another state of the object.
+    /// Replaces the object.
     pub(super) fn with_object(mut self, object: Value) -> Self {
         self.object = self.object.map(|_| object);
         self
     }
 
-    /// The uid of the next call.
+    /// Uid of the next call.
     pub(super) fn call_uid(&self) -> String {
         self.uid.clone().unwrap_or_else(new_uid)
     }
@@ -274,7 +274,7 @@ impl Review {
         Bytes::from(review.to_string())
     }
 
-    /// The object as it is sent, with the namespace of the request.
+    /// The object with the namespace of the request, as it is sent.
     pub(super) fn sent_object(&self) -> Option<Value> {
         self.with_namespace(self.object.as_ref())
     }
@@ -295,7 +295,7 @@ impl Review {
             "dryRun": self.dry_run,
             "options": self.operation_options(),
         });
-        // Fields that Go leaves out when they are empty.
+        // Go omits these fields when empty.
         for (field, value) in [
             ("subResource", self.sub_resource.as_str()),
             ("requestSubResource", self.sub_resource.as_str()),
@@ -323,7 +323,7 @@ impl Review {
         self.resource.group.is_empty() && self.resource.resource == "namespaces"
     }
 
-    /// A Namespace is in itself.
+    /// Namespace of the request. A Namespace object is in its own namespace.
     fn request_namespace(&self) -> String {
         if self.is_namespace() {
             self.request_name()

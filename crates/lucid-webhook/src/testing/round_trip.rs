@@ -1,7 +1,7 @@
-//! Property tests of conversions: what goes to another version and comes back must be what it was.
+//! Property tests of conversions: round trips through another version have to preserve objects.
 //!
-//! The API server stores one version and serves all: whatever a way there and back loses is lost for good as soon as a
-//! client of the other version writes the object.
+//! The API server stores one version and serves all of them. Data lost in a round trip is lost permanently when a
+//! client of the other version updates the object.
 //!
 //! ```no_run
 //! # fn converter() -> lucid_webhook::Converter { unimplemented!() }
@@ -19,9 +19,9 @@
 //! }
 //! ```
 //!
-//! Each test takes 256 objects, or as many as the environment variable `PROPTEST_CASES` says, and reports the smallest
-//! that fails. Equal are also null, an empty list and nothing at all; a number as an integer and as a decimal; and no
-//! labels or annotations and an empty map of them. An empty object is not nothing: it often switches something on.
+//! Each test uses 256 objects, or the number in the environment variable `PROPTEST_CASES`, and reports the smallest
+//! failing one. Null, an empty list and an absent value are equal; so are integers and decimals of the same value, and
+//! empty and absent labels or annotations. An empty object differs from an absent one: it often enables something.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -38,50 +38,50 @@ use super::difference::differences;
 use super::schema::{self, SchemaError};
 use crate::conversion::{ConversionError, Converter};
 
-/// What a round trip found. Its `Debug` is its text, so that a test may return or unwrap it.
+/// Failure of a round trip. `Debug` formats like `Display`, so that tests can return or unwrap it.
 #[derive(Snafu)]
 #[non_exhaustive]
 pub enum RoundTripError {
-    /// The object that came back is another.
+    /// The round trip changed the object.
     #[snafu(display(
         "{way} changes the object:\n{}smallest object found: {object}\nin between: {between}",
         lines(differences)
     ))]
     Differs {
-        /// Such as `v2 -> v1 -> v2`.
+        /// Path of the round trip, such as `v2 -> v1 -> v2`.
         way: String,
-        /// Each field that is not as it was.
+        /// The changed fields.
         differences: Vec<Difference>,
-        /// The object at the start.
+        /// The original object.
         object: Value,
-        /// What became of it in the other version.
+        /// The object in the other version.
         between: Value,
     },
-    /// An object was not converted at all.
+    /// A conversion failed.
     #[snafu(display("{way} fails: {source}\nsmallest object found: {object}"))]
     Fails {
-        /// Such as `v2 -> v1 -> v2`.
+        /// Path of the round trip, such as `v2 -> v1 -> v2`.
         way: String,
-        /// The object at the start.
+        /// The original object.
         object: Value,
-        /// What the converter said.
+        /// The error of the converter.
         #[snafu(source(from(ConversionError, Box::new)))]
         source: Box<ConversionError>,
     },
-    /// Objects of a version cannot be made.
+    /// Objects of a version cannot be generated.
     #[snafu(display("no objects of {version} to try: {source}"))]
     Schema {
         /// The version.
         version: String,
-        /// Why.
+        /// The cause.
         source: SchemaError,
     },
-    /// Not enough objects could be made.
+    /// Too few objects could be generated.
     #[snafu(display("{way} was not tried with enough objects: {reason}"))]
     Generator {
-        /// Such as `v2 -> v1 -> v2`.
+        /// Path of the round trip, such as `v2 -> v1 -> v2`.
         way: String,
-        /// What the generator said.
+        /// The error of the generator.
         reason: String,
     },
 }
@@ -96,11 +96,11 @@ fn lines(differences: &[Difference]) -> String {
     differences.iter().map(|difference| format!("  {difference}\n")).collect()
 }
 
-/// Tests every version of the definition that is served or stored, both ways, with objects made from its schemas.
+/// Tests every served or stored version of the definition in both directions, with objects generated from its schemas.
 ///
 /// # Errors
 ///
-/// At the first round trip that fails.
+/// A [`RoundTripError`] for the first round trip that fails.
 pub fn crd(converter: &Converter, definition: &CustomResourceDefinition) -> Result<(), RoundTripError> {
     let hub = converter.hub_version();
     let objects = |version: &str| schema::objects(definition, version).context(SchemaSnafu { version });
@@ -108,7 +108,7 @@ pub fn crd(converter: &Converter, definition: &CustomResourceDefinition) -> Resu
     let live = versions.iter().filter(|version| version.served || version.storage);
     for spoke in live.map(|version| &*version.name).filter(|version| *version != hub) {
         spoke_hub_spoke(converter, spoke, objects(spoke)?)?;
-        // A hub need not be a version of the API.
+        // The hub need not be a version of the definition.
         if versions.iter().any(|version| version.name == hub) {
             hub_spoke_hub(converter, spoke, objects(hub)?)?;
         }
@@ -116,21 +116,21 @@ pub fn crd(converter: &Converter, definition: &CustomResourceDefinition) -> Resu
     Ok(())
 }
 
-/// Tests that objects of which any fields are missing (see [`schema::partial_objects`]) are converted, between the hub
-/// and every version of the definition that is served or stored. They need not come back as they were.
+/// Tests that objects with missing fields (see [`schema::partial_objects`]) are converted between the hub and every
+/// served or stored version of the definition. The round trip need not preserve them.
 ///
-/// Where this fails, so does a server-side apply to an object that was applied in another version before. Types whose
-/// fields are all `Option`s or have defaults pass.
+/// If this fails, so does a server-side apply to an object previously applied in another version. Types whose fields
+/// are all `Option`s or have defaults pass.
 ///
 /// # Errors
 ///
-/// At the first object that is not converted.
+/// A [`RoundTripError`] for the first object that is not converted.
 pub fn partial(converter: &Converter, definition: &CustomResourceDefinition) -> Result<(), RoundTripError> {
     let hub = converter.hub_version();
     let versions = definition.spec.versions.iter().filter(|version| version.served || version.storage);
     let versions: Vec<&str> = versions.map(|version| &*version.name).collect();
     for version in &versions {
-        // The hub to all others, all others to the hub.
+        // From the hub to the others, and from the others to the hub.
         let targets =
             versions.iter().copied().filter(|other| other != version && (*version == hub || *other == hub));
         for target in targets {
@@ -146,13 +146,14 @@ pub fn partial(converter: &Converter, definition: &CustomResourceDefinition) -> 
     Ok(())
 }
 
-/// Takes objects of the hub to `spoke` (a version without the group) and back: what the spoke cannot say must be kept.
+/// Converts objects of the hub to `spoke` (a version without the group) and back. Fields that the spoke cannot
+/// represent have to be preserved.
 ///
 /// `objects` may be typed or JSON; `apiVersion` and `kind` are filled in.
 ///
 /// # Errors
 ///
-/// When an object comes back as another or not at all.
+/// A [`RoundTripError`] if an object is changed or not converted.
 pub fn hub_spoke_hub<S>(converter: &Converter, spoke: &str, objects: S) -> Result<(), RoundTripError>
 where
     S: Strategy,
@@ -161,13 +162,13 @@ where
     there_and_back(converter, converter.hub_version(), spoke, objects)
 }
 
-/// Takes objects of `spoke` (a version without the group) to the hub and back.
+/// Converts objects of `spoke` (a version without the group) to the hub and back.
 ///
 /// `objects` may be typed or JSON; `apiVersion` and `kind` are filled in.
 ///
 /// # Errors
 ///
-/// When an object comes back as another or not at all.
+/// A [`RoundTripError`] if an object is changed or not converted.
 pub fn spoke_hub_spoke<S>(converter: &Converter, spoke: &str, objects: S) -> Result<(), RoundTripError>
 where
     S: Strategy,
@@ -186,7 +187,7 @@ where
     run(&way, objects, |object| trip.take(object))
 }
 
-/// Tries objects; the error is that of the smallest object that fails.
+/// Runs a trial on generated objects and returns the error for the smallest object that fails.
 fn run<S>(
     way: &str,
     objects: S,
@@ -196,9 +197,9 @@ where
     S: Strategy,
     S::Value: Serialize,
 {
-    // The smallest object is the last that failed.
+    // The last failing object is the smallest.
     let last = RefCell::new(None);
-    // Nothing is kept on disk: the object in the message is small and whole.
+    // No failure persistence: the message has the whole object.
     let config = Config { failure_persistence: None, ..Config::default() };
     let outcome = TestRunner::new(config).run(&objects, |object| {
         let object =

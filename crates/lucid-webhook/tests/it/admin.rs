@@ -18,7 +18,7 @@ async fn start() -> (SocketAddr, JoinHandle<std::convert::Infallible>) {
     (address, tokio::spawn(server.serve(Readiness::default(), Registry::default())))
 }
 
-/// The first bytes of an answer to `sent`.
+/// Sends `sent` and returns the first bytes of the response.
 async fn ask(stream: &mut TcpStream, sent: &[u8]) -> String {
     stream.write_all(sent).await.unwrap();
     let mut answer = [0; 15];

@@ -1,4 +1,4 @@
-//! What the clients do to a real cluster, and what its RBAC answers the guard.
+//! Clients and access reviews with a real cluster.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,7 +29,7 @@ fn config_map(name: &str) -> ConfigMap {
     object(json!({"metadata": {"name": name, "labels": {"test": "dry-run"}}, "data": {"a": "1"}}))
 }
 
-/// A client through `client` that counts what goes through it.
+/// A client through `client` that counts its requests.
 fn counting(client: &Client) -> (Client, Arc<AtomicUsize>) {
     let (real, count) = (client.clone(), Arc::new(AtomicUsize::new(0)));
     let counter = count.clone();
@@ -58,7 +58,7 @@ async fn a_dry_run_client_changes_nothing_and_a_real_one_does() {
     let (before, dry_maps) = (maps(&real), maps(&dry));
     let (post, delete) = (PostParams::default(), DeleteParams::default());
 
-    // Nothing is created, but it is answered as if.
+    // The object is in the response, but is not created.
     let answer = dry_maps.create(&post, &config_map("new")).await.unwrap();
     assert!(answer.uid().is_some());
     assert!(before.get_opt("new").await.unwrap().is_none());
@@ -66,7 +66,7 @@ async fn a_dry_run_client_changes_nothing_and_a_real_one_does() {
     dry_maps.patch("new", &PatchParams::apply("test"), &apply).await.unwrap();
     assert!(before.get_opt("new").await.unwrap().is_none());
 
-    // What is there stays as it is.
+    // The existing object is unchanged.
     let stored = before.create(&post, &config_map("old")).await.unwrap();
     let merge = Patch::Merge(json!({"data": {"a": "2"}}));
     let patched = dry_maps.patch("old", &PatchParams::default(), &merge).await.unwrap();
@@ -75,7 +75,7 @@ async fn a_dry_run_client_changes_nothing_and_a_real_one_does() {
     changed.data.as_mut().unwrap().insert("a".to_owned(), "3".to_owned());
     let replaced = dry_maps.replace("old", &post, &changed).await.unwrap();
     assert_eq!(replaced.data.unwrap()["a"], "3");
-    // With options in the body, the way kube always deletes, and in the query.
+    // With options in the body, as kube always deletes, and in the query.
     dry_maps.delete("old", &delete).await.unwrap();
     dry_maps.delete("old", &delete.clone().grace_period(0)).await.unwrap();
     let path = "/api/v1/namespaces/default/configmaps/old";
@@ -101,11 +101,11 @@ async fn a_dry_run_client_changes_nothing_and_a_real_one_does() {
     dry.request_text(bind.unwrap()).await.unwrap();
     assert_eq!(pods(&real).get("p").await.unwrap(), stored, "a dry run changed the pod");
 
-    // The API server's own checks stay.
+    // The API server's own validation still applies.
     let twice = dry_maps.create(&post, &config_map("old")).await.unwrap_err();
     assert!(matches!(twice, kube::Error::Api(status) if status.code == 409));
 
-    // Reviews answer.
+    // Reviews are answered.
     let review: SelfSubjectAccessReview =
         object(json!({"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}));
     let review = Api::all(dry.clone()).create(&post, &review).await.unwrap();
@@ -194,7 +194,7 @@ async fn the_webhook_acts_within_the_rights_of_its_service_account() {
         let namespace: Namespace = object(json!({"metadata": {"name": namespace}}));
         Api::all(client.clone()).create(&post, &namespace).await.unwrap();
     }
-    // By account: pods. By group of the account's namespace: one ConfigMap, by name. By a role that is gone: nothing.
+    // By account: pods. By group of the account's namespace: one ConfigMap, by name. By a missing role: nothing.
     let role = |name: &str, rules: Value| object::<Role>(json!({"metadata": {"name": name}, "rules": rules}));
     let binding = |role: &str, subject: Value| {
         let role_ref = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role});
@@ -222,7 +222,7 @@ async fn the_webhook_acts_within_the_rights_of_its_service_account() {
         Guard::new("label.example.com", kind).with_rights_of(account.clone(), verb, review.clone())
     };
     let (mutate, validate) = (guard(WebhookKind::Mutating, "update"), guard(WebhookKind::Validating, "get"));
-    // RBAC takes a moment to see new roles.
+    // RBAC takes a moment to observe new roles.
     let pod = request("pods", None, "web", "shop");
     let direct = SubjectAccessReviews::new(client.clone());
     for access in [
@@ -254,7 +254,7 @@ async fn the_webhook_acts_within_the_rights_of_its_service_account() {
         assert_eq!(count.load(Ordering::SeqCst), 7, "round {round}: each question is asked once");
     }
 
-    // The account that asks may be one that may not.
+    // The requesting account may lack permission.
     let kubeconfig = cluster.kubeconfig_for("nobody", None).unwrap();
     let nobody = kube::config::Kubeconfig::from_yaml(&kubeconfig).unwrap();
     let mut config = kube::Config::from_custom_kubeconfig(nobody, &Default::default()).await.unwrap();

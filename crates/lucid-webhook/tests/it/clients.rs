@@ -12,7 +12,7 @@ use rustls::{ClientConfig, HandshakeKind};
 use crate::server::Echo;
 use crate::wire::{Authority, Http1, Http2, Identity};
 
-/// The server's own CA, and one of its clients.
+/// CAs of the server and of its clients.
 struct Setup {
     echo: Echo,
     server_ca: Authority,
@@ -37,7 +37,7 @@ impl Setup {
         Arc::new(self.server_ca.client_config_of("http/1.1", &[version], identity))
     }
 
-    /// What the service sees of the caller, or `None` for who is refused, by TLS 1.2 and 1.3 alike.
+    /// The caller as seen by the service, or `None` if it is rejected, with both TLS 1.2 and 1.3.
     async fn seen(&self, identity: Option<&Identity>) -> Option<String> {
         let mut seen = Vec::new();
         for version in [&TLS12, &TLS13] {
@@ -50,9 +50,9 @@ impl Setup {
 
 async fn call(address: SocketAddr, config: Arc<ClientConfig>) -> Option<(String, HandshakeKind)> {
     let mut client = Http1::connect(address, config).await.ok()?;
-    // In TLS 1.3 a refusal comes after the handshake.
+    // In TLS 1.3 the rejection follows the handshake.
     let answer = client.post("/", "").await.ok()?;
-    // Reads what tickets there are.
+    // Read pending session tickets.
     client.ends_within(Duration::from_millis(10)).await;
     let kind = client.stream.get_ref().1.handshake_kind().unwrap();
     Some((String::from_utf8(answer.body).unwrap(), kind))
@@ -106,7 +106,7 @@ async fn after_the_ca_is_replaced_its_clients_are_refused_resumption_or_not() {
     let setup = Setup::start(|bundle| ClientCertificates::required(bundle).unwrap()).await;
     let next_ca = Authority::new();
     let (old, new) = (setup.client_ca.client("old", &[]), next_ca.client("new", &[]));
-    // One configuration each, as sessions are kept in it.
+    // One configuration per version, as it holds the sessions.
     let before = [&TLS12, &TLS13].map(|version| setup.config(version, Some(&old)));
     for config in &before {
         for _ in 0..3 {

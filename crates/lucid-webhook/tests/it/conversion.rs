@@ -1,4 +1,4 @@
-//! Conversion as kube-apiserver asks for it.
+//! Conversion requests as sent by kube-apiserver.
 
 use std::convert::Infallible;
 use std::io;
@@ -52,7 +52,7 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(20)
 }
 
-/// The outcome and the response.
+/// Outcome and response.
 async fn ask(converter: &Converter, body: Bytes) -> (ConversionOutcome, Value) {
     let answer = converter.convert(&body, soon()).await.unwrap();
     let mut review: Value = serde_json::from_slice(&answer.body).unwrap();
@@ -69,7 +69,7 @@ async fn converted(converter: &Converter, desired: &str, objects: Value) -> Valu
     response["convertedObjects"].take()
 }
 
-/// The message of a request that has to fail.
+/// Message of a failing request.
 async fn failure(
     converter: &Converter,
     expected: ConversionOutcome,
@@ -99,7 +99,7 @@ async fn a_long_mixed_batch_keeps_its_order_and_those_that_are_there_already_are
     let object = |i: usize| match i % 3 {
         0 => v1(&format!("n{i}")),
         1 => v2(&format!("n{i}")),
-        // No function would let this pass.
+        // No conversion function would accept this.
         _ => with(v2(&format!("n{i}")), "/spec", json!({"unknown": 1.50, "z": 1, "a": [null]})),
     };
     let objects: Vec<_> = (0..500).map(object).collect();
@@ -249,7 +249,7 @@ async fn what_a_caller_sent_is_logged_in_short_and_answered_whole() {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
-    // With only one subscriber, tracing lets a thread without any decide that a message interests nobody.
+    // With a single subscriber, tracing lets a thread without one disable a callsite.
     let _another = tracing::Dispatch::new(tracing_subscriber::registry());
     let _guard = tracing::subscriber::set_default(subscriber);
     let long = "u".repeat(1 << 20);
@@ -269,7 +269,7 @@ async fn what_a_caller_sent_is_logged_in_short_and_answered_whole() {
     }
 }
 
-/// Gives a field of the specification another name: what is absent stays so, and other fields stay as they are.
+/// Renames a field of the specification. An absent field stays absent, and other fields are kept.
 fn renamed(mut object: Value, from: &str, to: &str) -> Value {
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut)
         && let Some(value) = spec.remove(from)
@@ -329,7 +329,7 @@ async fn nesting_and_escapes_in_what_nobody_decodes_do_no_harm() {
     assert_eq!(response["convertedObjects"][0]["spec"]["image"], "\u{2028}<é");
 }
 
-/// A converter whose way to v2 is `change`.
+/// A converter whose conversion to v2 is `change`.
 fn changing(change: impl Fn(&mut Value) + Send + Sync + 'static) -> Converter {
     let to_hub = move |mut object: Value| {
         change(&mut object);
@@ -664,7 +664,7 @@ proptest! {
     }
 }
 
-/// The definition's converter with another way from v2 to v1.
+/// The definition's converter with another conversion from v2 to v1.
 fn seeded(v2_to_v1: impl Fn(CronTabV2) -> CronTabV1 + Send + Sync + 'static) -> Converter {
     Converter::hub::<CronTabV2>().spoke::<CronTabV1>(v1_to_v2, v2_to_v1).build(&definition()).unwrap()
 }

@@ -1,4 +1,4 @@
-//! A resource in two versions: what the newer says beyond the older is kept in an annotation there.
+//! A resource with two versions. Fields unknown to the older one are kept in an annotation.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use snafu::Snafu;
 
-/// Where the time zone is kept in v1.
+/// Annotation that holds the time zone in v1.
 const TIME_ZONE: &str = "stable.example.com/time-zone";
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ pub(crate) struct CronTabV1 {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SpecV1 {
-    /// Such as `* * * * */5`.
+    /// Schedule such as `* * * * */5`.
     pub(crate) cron_spec: String,
     pub(crate) image: String,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! What the guard lets in, and what it does with the rest.
+//! Requests that guards admit, and handling of the others.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tower::{Layer, ServiceExt, service_fn};
 
 const WEBHOOK: &str = "label.example.com";
 
-/// A request as the API server sends it, with `fields` put over those of an UPDATE of a pod.
+/// A request as sent by the API server: an UPDATE of a pod with `fields` replaced.
 fn request(fields: Value) -> AdmissionRequest {
     let mut request = json!({
         "uid": "1",
@@ -48,7 +48,7 @@ fn account() -> ServiceAccount {
     "policies:labeller".parse().unwrap()
 }
 
-/// Says what it was told to say, after a while, and counts.
+/// Returns a preset answer after a delay, and counts the calls.
 #[derive(Default)]
 struct Reviewer {
     answers: AtomicUsize,
@@ -142,7 +142,7 @@ fn labels_select_as_the_object_selector_of_the_api_server_does() {
         (match_labels.clone(), json!({"object": web}), true),
         (match_labels.clone(), json!({"object": bare}), false),
         (match_labels.clone(), json!({"oldObject": web, "operation": "DELETE"}), true),
-        // A label cannot be taken off to get out of scope.
+        // Removing a label does not bypass the webhook.
         (match_labels.clone(), json!({"object": bare, "oldObject": web}), true),
         (match_labels.clone(), json!({"object": web, "oldObject": bare}), true),
         (match_labels, json!({"object": bare, "oldObject": bare}), false),
@@ -156,7 +156,7 @@ fn labels_select_as_the_object_selector_of_the_api_server_does() {
         (expression("Exists", json!([])), json!({"object": bare}), false),
         (expression("DoesNotExist", json!([])), json!({"object": bare}), true),
         (expression("DoesNotExist", json!([])), json!({"object": web}), false),
-        // What has no metadata has no labels that could be missing.
+        // An object without metadata matches no label expression.
         (
             expression("DoesNotExist", json!([])),
             json!({"object": {"stdin": true}, "operation": "CONNECT"}),
@@ -222,7 +222,7 @@ async fn strict_mode_demands_the_consent_of_the_object() {
         (Mutating, json!({"object": bare, "oldObject": can_mutate}), false),
         (Mutating, json!({"object": {"spec": {}}, "oldObject": can_mutate}), false),
         (Mutating, json!({"object": can_mutate, "oldObject": bare}), true),
-        // Withdrawing consent does not get the withdrawal itself past the webhook.
+        // An update that withdraws consent is still evaluated.
         (Validating, json!({"object": bare, "oldObject": can_validate}), true),
         (Validating, json!({"object": can_validate, "oldObject": bare}), true),
         (Validating, json!({"object": null, "oldObject": can_validate, "operation": "DELETE"}), true),
@@ -339,7 +339,7 @@ async fn equal_questions_are_asked_once_and_answers_expire() {
     let other = Access::of(&account(), "get", &request(json!({})));
     for denies in [false, true] {
         let reviewer = Arc::new(Reviewer { takes: Duration::from_millis(50), denies, ..Reviewer::default() });
-        // Only the answer that is given expires.
+        // Only the result given expires.
         let (short, long) = (Duration::from_millis(300), Duration::from_secs(60));
         let (allowed, denied) = if denies { (long, short) } else { (short, long) };
         let cached = CachedAccessReview::new(reviewer.clone()).with_ttl(allowed, denied);

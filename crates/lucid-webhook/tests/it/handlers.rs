@@ -1,4 +1,4 @@
-//! Handlers as functions: their arguments, their answers, their failures.
+//! Handlers as functions: arguments, responses, failures.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -22,7 +22,7 @@ fn pod() -> Value {
         "spec": {"containers": [{"name": "app", "image": "app:1", "fromTheFuture": 1}]}})
 }
 
-/// A request as the API server sends it, with `changes` to its fields.
+/// A request as sent by the API server, with `changes` to its fields.
 fn review(changes: Value) -> Value {
     let mut request = json!({
         "uid": "u-1",
@@ -38,7 +38,7 @@ fn review(changes: Value) -> Value {
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
 }
 
-/// What `webhook` answers, and the status it answers with.
+/// Response of `webhook`, sent with status 200.
 async fn ask(webhook: Webhook, review: &Value) -> Value {
     let request = http::Request::post("/?timeout=2s").header("content-type", "application/json");
     let request = request.body(http_body_util::Full::new(Bytes::from(review.to_string()))).unwrap();
@@ -110,7 +110,7 @@ async fn a_view_decodes_what_it_has_and_borrows_it() {
         assert!(object.as_bytes().as_ptr_range().contains(&view.kind.as_ptr()), "it is a copy");
         Ok(AdmissionResponse::allow().with_warning(view.kind))
     }
-    // Not a pod that any type of Kubernetes would take.
+    // Does not decode as any type of Kubernetes.
     let object = json!({"kind": "Pod", "metadata": 7, "spec": "none"});
     let answer = ask(Webhook::validating("a.example.com", handle), &review(json!({"object": object}))).await;
     assert_eq!(answer["warnings"], json!(["Pod"]));
@@ -297,7 +297,7 @@ async fn a_service_that_is_never_ready_is_late() {
     assert_eq!(answer["status"]["reason"], "Timeout");
 }
 
-/// A request with this time for its answer.
+/// A request with this timeout.
 fn request(name: &str, timeout: Duration) -> AdmissionRequest {
     let body = Bytes::from(review(json!({"name": name})).to_string());
     AdmissionRequest::from_json(&body, Instant::now() + timeout).unwrap()
@@ -353,7 +353,7 @@ async fn what_is_cut_is_counted() {
     }
 }
 
-/// Collects what a subscriber writes.
+/// Collects the output of a subscriber.
 #[derive(Clone, Default)]
 pub(crate) struct Written(Arc<Mutex<Vec<u8>>>);
 
@@ -363,8 +363,8 @@ impl Written {
     }
 }
 
-/// To be kept while the subscriber of one thread listens. If there is only one, tracing takes the thread that comes first
-/// to an event for all: without a subscriber of its own, it turns the event off.
+/// Keep this while the subscriber of one thread is active. With a single subscriber, tracing applies the interest of
+/// the first thread that reaches a callsite to all: a thread without a subscriber would disable it.
 pub(crate) fn another_subscriber() -> tracing::Dispatch {
     tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default())
 }
@@ -625,7 +625,7 @@ async fn permissions_win_whatever_is_set_after_them_and_replace_those_before() {
             assert_eq!(allowed(webhook(), name).await, name == "b", "{name}");
         }
     }
-    // What is not said is as in code.
+    // Unset permissions leave the settings in code.
     for name in ["fails", "panics"] {
         assert!(allowed(permitted(in_code(new()), json!({})), name).await, "{name}");
     }

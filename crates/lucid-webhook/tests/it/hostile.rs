@@ -1,4 +1,4 @@
-//! Whatever the bytes, the answer comes, and is one the API server accepts or a 4xx.
+//! For any input, the response is one that the API server accepts, or a 4xx.
 
 use std::convert::Infallible;
 use std::sync::LazyLock;
@@ -38,7 +38,7 @@ fn review_at(path: &str) -> &'static str {
 
 fn router() -> Router {
     let validate = service_fn(async |request: AdmissionRequest| {
-        // The object may be no JSON: that is known when it is decoded.
+        // The object may be invalid JSON, which is detected when it is decoded.
         if let Some(Err(error)) = request.object.map(|object| object.decode::<Value>()) {
             assert!(error.to_string().starts_with("failed to decode the object"), "{error}");
         }
@@ -80,7 +80,7 @@ struct Asked {
     _uid: IgnoredAny,
 }
 
-/// That `answer` to `body` is one that the API server takes.
+/// Asserts that the API server accepts `answer` to `body`.
 async fn assert_acceptable(path: &'static str, body: Vec<u8>, (status, answer): (u16, Bytes)) {
     let shown = format!("{path}: {}: {status} {answer:?}", String::from_utf8_lossy(&body));
     let asked: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -88,10 +88,10 @@ async fn assert_acceptable(path: &'static str, body: Vec<u8>, (status, answer): 
     let is_review = ["apiVersion", "kind"].iter().all(|field| asked[*field] == original[*field]);
     let uid = asked["request"]["uid"].as_str().filter(|uid| is_review && !uid.is_empty());
     let refused = (400..500).contains(&status);
-    // A member that is there twice is refused, or one of them is taken.
+    // A duplicate member is rejected, or one of the two is used.
     let is_ambiguous = serde_json::from_slice::<Envelope>(&body).is_err();
     let Some(uid) = uid.filter(|_| !(is_ambiguous && refused)) else {
-        // What is wrong inside of the objects is found by whoever decodes them.
+        // Errors inside of the objects are detected when these are decoded.
         let is_json = serde_json::from_slice::<Value>(&body).is_ok();
         assert!(refused || (!is_json && path != "/convert" && is_answered(&answer)), "{shown}");
         return;
@@ -111,7 +111,7 @@ fn is_answered(answer: &[u8]) -> bool {
         && answer["response"]["allowed"].is_boolean()
 }
 
-/// By the checks that the API server makes.
+/// Applies the API server's validation.
 async fn assert_admitted(path: &str, uid: &str, object: &Value, answer: Bytes, shown: &str) {
     let mut object = if object.is_object() { object.clone() } else { json!({}) };
     object["apiVersion"] = json!("v1");
@@ -151,7 +151,7 @@ fn assert_converted(uid: &str, request: &Value, answer: &[u8], shown: &str) {
     match answer["response"]["result"]["status"].as_str() {
         Some("Success") => {
             let converted = answer["response"]["convertedObjects"].as_array().unwrap();
-            // None and null are no objects, as for Go.
+            // As in Go, absent and null are empty lists.
             let objects = request["objects"].as_array().map_or(&[][..], Vec::as_slice);
             assert_eq!(converted.len(), objects.len(), "{shown}");
             for (object, converted) in objects.iter().zip(converted) {
@@ -160,7 +160,7 @@ fn assert_converted(uid: &str, request: &Value, answer: &[u8], shown: &str) {
                 }
                 let (mut expected, mut converted) = (object.clone(), converted.clone());
                 expected["apiVersion"] = request["desiredAPIVersion"].clone();
-                // What else is in them may be written in another way, such as none at all as empty ones.
+                // Equivalent values may be written differently, such as empty ones as absent.
                 for object in [&mut expected, &mut converted] {
                     object.as_object_mut().unwrap().remove("metadata");
                 }
@@ -178,7 +178,7 @@ fn assert_converted(uid: &str, request: &Value, answer: &[u8], shown: &str) {
     }
 }
 
-/// Asks with each case in a task of its own, so that one which never ends is noticed.
+/// Runs each case in a separate task, so that a hanging one is detected.
 fn check(path: &'static str, body: Vec<u8>) {
     static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
@@ -208,7 +208,7 @@ fn with_bytes_replaced() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
     })
 }
 
-/// A value of the review is another one, of any type.
+/// Replaces one value of the review with any other.
 fn with_a_value_replaced() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
     let leaf = prop_oneof![
         Just(Value::Null),

@@ -1,4 +1,4 @@
-//! What the server answers over TLS, above all to requests that make no sense.
+//! Responses over TLS, above all to malformed requests.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -28,7 +28,7 @@ fn create() -> Value {
     }))
 }
 
-/// One webhook per behaviour.
+/// One webhook per behavior.
 fn router() -> Router {
     Router::new()
         .webhook(
@@ -195,7 +195,7 @@ async fn a_request_that_makes_no_sense_gets_its_status() {
     assert_refusal(&response.json().await.unwrap(), 404, "no webhook at /other");
 }
 
-/// That it is a `metav1.Status`, whose message the API server shows.
+/// Asserts that `answer` is a `metav1.Status`, whose message the API server shows.
 #[track_caller]
 pub(crate) fn assert_refusal(answer: &Value, code: u16, says: &str) {
     let reason = match code {
@@ -271,7 +271,7 @@ async fn a_review_that_parses_gets_200_and_its_uid_whatever_happens() {
     }
 }
 
-/// Whether everything in `part` stands in `whole` as well.
+/// Returns `true` if everything in `part` is in `whole`.
 fn contains(whole: &Value, part: &Value) -> bool {
     match (whole, part) {
         (Value::Object(whole), Value::Object(part)) => {

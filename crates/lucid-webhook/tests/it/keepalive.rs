@@ -7,12 +7,12 @@ use tokio::time::{Instant, sleep};
 use crate::server::Echo;
 use crate::wire::{Authority, Http1, Http2};
 
-/// Minutes rather than seconds: run by `cargo test -p lucid-webhook --test it -- --ignored slow`.
+/// Takes minutes: run with `cargo test -p lucid-webhook --test it -- --ignored slow`.
 mod slow {
     use super::*;
 
-    /// The API server keeps an idle connection for 90 s. Another call on the same connection after 96 s must work,
-    /// while a client that never finishes a head is long gone.
+    /// The API server keeps an idle connection for 90 s. Another request on it after 96 s must succeed, while a client
+    /// that never completes its headers was disconnected long before.
     #[tokio::test]
     #[ignore = "takes 96 s"]
     async fn an_idle_connection_answers_after_96_s_and_a_slow_head_is_cut_after_10_s() {

@@ -1,4 +1,4 @@
-//! Each layer by itself, around a plain tower service.
+//! Individual layers around a plain tower service.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,13 +16,13 @@ use tower::{Layer, ServiceExt, service_fn};
 
 use crate::handlers::{Written, another_subscriber};
 
-/// A pod's creation in a namespace.
+/// The creation of a pod in a namespace.
 fn request(namespace: &str) -> AdmissionRequest {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": namespace}});
     Review::create(&pod).into_request(Duration::from_secs(5))
 }
 
-/// Fails in a namespace `broken`, denies in `denied`, and sets a label in all others.
+/// Fails in namespace `broken`, denies in `denied`, and sets a label in all others.
 async fn label(request: AdmissionRequest) -> Result<AdmissionResponse, BoxError> {
     match request.namespace.as_deref() {
         Some("broken") => Err("the disk is full".into()),

@@ -1,4 +1,4 @@
-//! How many connections there may be.
+//! Limits of connections.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -66,7 +66,7 @@ async fn connections_without_a_handshake_do_not_lock_others_out() {
     assert_eq!(tokio::time::timeout(5 * SECOND, call).await.expect("locked out"), 200);
 }
 
-/// Sends of a body what `each` says every 200 ms until the connection ends.
+/// Sends `each` bytes of a body every 200 ms until the connection ends.
 async fn trickle(mut client: Http1, each: usize) {
     let head = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 10000000\r\n\r\n";
     client.send(head).await.unwrap();
@@ -105,7 +105,7 @@ async fn who_sends_a_body_byte_by_byte_makes_room_before_who_idles_and_who_sends
 async fn who_keeps_all_its_h2_requests_waiting_makes_room() {
     let authority = Authority::new();
     let echo = Echo::start(authority.server_config(), |server| server.with_connection_limit(2)).await;
-    // One does not send its bodies, the other does not take its answers.
+    // One does not send its bodies, the other does not read its responses.
     let silent = Http2::connect(echo.address, &authority).await.unwrap();
     let mut closed = h2::client::Builder::new();
     closed.initial_window_size(0);
@@ -128,7 +128,7 @@ async fn who_keeps_all_its_h2_requests_waiting_makes_room() {
     assert_eq!(http1.post("/", "").await.unwrap().status, 200, "it idles, and asked before");
 }
 
-/// Runs [`serve_with_few_descriptors`] as a process of its own.
+/// Runs [`serve_with_few_descriptors`] in a separate process.
 #[tokio::test]
 async fn a_server_without_file_descriptors_makes_room_and_goes_on() {
     let mut child = Command::new(std::env::current_exe().unwrap())

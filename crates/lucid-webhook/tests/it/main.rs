@@ -1,4 +1,4 @@
-//! The crate as its users see it.
+//! Tests of the public API.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 

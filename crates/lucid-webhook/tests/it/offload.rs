@@ -1,4 +1,4 @@
-//! Expensive requests beside others, on a server with one worker thread.
+//! Expensive requests next to others, on a server with one worker thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use crate::server_under_test::TestServer;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Stops the spinning handlers, so that the runtime can end.
+/// Stops the spinning handlers, so that the runtime can shut down.
 struct Release(Arc<AtomicBool>);
 
 impl Drop for Release {
@@ -55,7 +55,7 @@ async fn expensive_requests_leave_the_server_to_others_and_end_at_the_deadline()
         .service("/healthz", healthy);
     let server = TestServer::start(router).await;
     let call = |timeout: u32, body: Bytes| {
-        // A client of its own, so a handshake of its own.
+        // A separate client for a separate handshake.
         let request = server.client().post(server.url(&format!("/validate?timeout={timeout}s")));
         let request = request.header("content-type", "application/json").timeout(PATIENCE).body(body);
         async move { request.send().await.unwrap() }
@@ -92,8 +92,8 @@ async fn expensive_requests_leave_the_server_to_others_and_end_at_the_deadline()
 
 const UID: &str = "705ab4f5-6393-11e8-b7cc-42010a800002";
 
-/// Asks for a review of `bytes`, in the order in which API servers write it, at each path: one that leaves overload to the
-/// failure policy and one that denies it.
+/// Sends a review of `bytes`, with members in the order of API servers, to each path: one leaves overload to the
+/// failure policy, and one denies it.
 async fn asked(server: &TestServer, bytes: usize) -> [(u16, Value); 2] {
     let object = json!({"apiVersion": "v1", "kind": "Pod", "x": "x".repeat(bytes)});
     let body = format!(
@@ -130,12 +130,12 @@ async fn overload_is_denied_in_the_review_where_the_webhook_asks_for_that() {
         .with_body_limit(1 << 20);
     let server = TestServer::start(router).await;
 
-    // Larger than any review may be.
+    // Larger than the limit.
     let [(left, _), denied] = asked(&server, 2 << 20).await;
     assert_eq!(left, 413);
     assert_denied(&denied, 413, "RequestEntityTooLarge");
 
-    // There is no thread until its deadline.
+    // No thread is free until its deadline.
     let holding: Vec<_> = (0..64)
         .map(|_| {
             let request = server.client().post(server.url("/hold?timeout=30s")).body(body(1_000_000));
@@ -153,7 +153,7 @@ async fn overload_is_denied_in_the_review_where_the_webhook_asks_for_that() {
     let denied = tokio::time::timeout(PATIENCE, busy).await.expect("there is room for everything");
     assert_denied(&denied, 429, "TooManyRequests");
     assert_eq!(denied.1["response"]["status"]["details"]["retryAfterSeconds"], 1);
-    // A small one needs none.
+    // A small request needs no thread.
     for (status, answer) in asked(&server, 10).await {
         assert_eq!((status, &answer["response"]["allowed"]), (200, &Value::Bool(true)));
     }

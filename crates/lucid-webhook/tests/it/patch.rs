@@ -1,4 +1,4 @@
-//! Patches: as differences, from changed objects, within allowed paths.
+//! Patches: differences, changed objects, allowed paths.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
@@ -118,7 +118,7 @@ fn long_lists_cost_no_square() {
         assert_eq!(patched(&before, &shuffle), after);
         let shifts = shuffle.operations().iter().filter(|o| !matches!(o, PatchOperation::Replace(_))).count();
         assert!(shifts <= 200, "appliers shift the list for each of {shifts}");
-        // One in the middle of many is still one operation.
+        // Inserting one in the middle of many is still one operation.
         let mut one_less = before.clone();
         one_less.as_array_mut().unwrap().remove(9_000);
         assert_eq!(JsonPatch::diff(&one_less, &before).operations().len(), 1);
@@ -137,7 +137,7 @@ fn depth_does_not_exhaust_the_stack() {
     assert!(patched(&before, &patch) == after && patch.operations().len() == 1);
     assert!(JsonPatch::diff(&before, &before).is_empty());
 
-    // Each copy of a value to the deepest place in it doubles its depth.
+    // Each copy of a value to its deepest location doubles its depth.
     let doubling =
         (0..18).map(|n| json!({"op": "copy", "from": "/a", "path": format!("/a{}", "/b".repeat(1 << n))}));
     let doubling = JsonPatch::from_operations(&doubling.collect::<Vec<_>>()).unwrap();
@@ -170,7 +170,7 @@ fn what_the_api_server_would_refuse_does_not_apply() {
         error,
         "operation 2 of the patch copies too much: in all copies, the API server accepts 3145728 bytes"
     );
-    // Where undoing what went before fails, too.
+    // A failing operation whose rollback fails, too.
     let hopeless = json!([
         {"op": "add", "path": "/a/c", "value": 1},
         {"op": "move", "from": "/a", "path": "/nowhere/at/all"},
@@ -260,7 +260,7 @@ fn a_changed_pod_becomes_just_that_change() {
     let removed = change::<Pod>(&pod(), |pod| containers(pod, |list| drop(list.remove(0))));
     assert_eq!(operations(&removed), json!([{"op": "remove", "path": "/spec/containers/0"}]));
 
-    // Moved, changed, and with a new neighbour: what the type does not know goes along.
+    // Moved, changed, and with a new neighbor: unknown fields are kept.
     let all = change::<Pod>(&pod(), |pod| {
         containers(pod, |list| {
             list.reverse();
@@ -299,7 +299,7 @@ fn a_label_is_added_whatever_was_there() {
     }
 }
 
-/// Writes null for what is absent.
+/// Serializes absent values as null.
 #[derive(Serialize, Deserialize)]
 struct View {
     metadata: Metadata,
@@ -311,7 +311,7 @@ struct Metadata {
     generation: Option<u64>,
 }
 
-/// Writes defaults for what is absent, and skips a part that holds only defaults.
+/// Serializes defaults for absent values, and skips a part that holds only defaults.
 #[derive(Serialize, Deserialize)]
 struct EagerView {
     #[serde(default, skip_serializing_if = "EagerMetadata::is_default")]
@@ -550,7 +550,7 @@ fn counted<'de, D: Deserializer<'de>>(de: D) -> Result<String, D::Error> {
     String::deserialize(de)
 }
 
-/// Counts how often it is decoded. Leaves out parts in which it knows nothing.
+/// Counts how often it is decoded. Omits parts without known fields.
 #[derive(Serialize, Deserialize)]
 struct Counted {
     #[serde(deserialize_with = "counted")]

@@ -1,4 +1,4 @@
-//! What holds for patches of any JSON.
+//! Properties of patches of arbitrary JSON.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::patch::patched;
 
-/// JSON with much in common, odd keys, and numbers at the edges.
+/// JSON with common parts, unusual keys and extreme numbers.
 fn any_json() -> impl Strategy<Value = Value> {
     let number = prop_oneof![
         Just(json!(0)),
@@ -50,7 +50,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Something else at a few places.
+/// Replaces values at a few locations.
 fn edited(value: &Value, edits: &[(usize, Value)]) -> Value {
     edits.iter().fold(value.clone(), |mut value, (choice, edit)| {
         let mut place = &mut value;
@@ -100,7 +100,7 @@ fn any_change() -> impl Strategy<Value = (Value, Value)> {
     ]
 }
 
-/// Knows everything but members called `unknown`.
+/// Knows all members except those called `unknown`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Known(Value);
 
@@ -192,7 +192,7 @@ proptest! {
     }
 }
 
-/// `value` without what `path` allows to change, and without what would then be empty.
+/// `value` without the parts that `path` allows to change, and without containers that are empty then.
 fn without(value: &Value, path: &str) -> Value {
     fn cut(value: &Value, path: &[&str]) -> Option<Value> {
         let (first, rest) = path.split_first()?;

@@ -80,7 +80,7 @@ async fn readiness_lost_at_shutdown_leaves_idle_connections_open() {
     assert_eq!(other.post("/", "").await.unwrap().status, 200);
     echo.leave();
     synced.set(false);
-    // The first answer that closes its connection shows that the server has heard.
+    // The first response that closes its connection shows that the server has observed the change.
     while !other.post("/", "").await.unwrap().closes() {}
     assert!(idle.post("/", "").await.unwrap().closes());
 }

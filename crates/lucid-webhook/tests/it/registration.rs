@@ -1,4 +1,4 @@
-//! What is registered, compared with what a real API server makes of it.
+//! Registrations, compared with those stored by a real API server.
 
 use std::fmt::Debug;
 
@@ -32,7 +32,7 @@ fn label() -> Registration {
     Registration::new(WebhookKind::Mutating, "label.example.com", "/label").with_rule(pods())
 }
 
-/// Everything said that can be said.
+/// A registration with all settings.
 fn full() -> Registration {
     Registration::new(WebhookKind::Mutating, "full.example.com", "/full/")
         .with_rule(
@@ -91,8 +91,7 @@ fn a_registration_names_what_it_is_called_for_in_one_order() {
     assert!(service().validating([&self::label()]).unwrap().is_none());
 }
 
-/// The namespaceSelector that is registered, and whether the guard that a webhook has by default lets its handler see what
-/// comes from `kube-system`.
+/// The registered namespaceSelector, and `true` if the default guard of the webhook admits requests from `kube-system`.
 async fn registered(change: impl FnOnce(Registration) -> Registration) -> (Value, bool) {
     async fn refuse() -> AdmissionResponse {
         AdmissionResponse::deny(403, "Forbidden", "seen")
@@ -184,11 +183,11 @@ async fn what_is_applied_is_what_is_read_back_and_only_that_is_owned() {
     let by_url = mutating(&url.with_ca_bundle("ca"), &[label()]);
     assert_eq!(apply(client.clone(), &by_url, MANAGER).await.unwrap().webhooks, by_url.webhooks);
 
-    // Not even a time in managedFields changes, though the clock goes on.
+    // Not even a time in managedFields changes.
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     assert_eq!(apply(client.clone(), &wanted, MANAGER).await.unwrap(), first);
 
-    // cert-manager writes the caBundle, and it stays.
+    // cert-manager writes the caBundle, and it is kept.
     let inject = json!([{"op": "add", "path": "/webhooks/1/clientConfig/caBundle", "value": "Y2E="}]);
     let inject: Patch<()> = Patch::Json(serde_json::from_value(inject).unwrap());
     let injector = PatchParams { field_manager: Some("cainjector".to_owned()), ..PatchParams::default() };
@@ -202,7 +201,7 @@ async fn what_is_applied_is_what_is_read_back_and_only_that_is_owned() {
         stored.managed_fields().iter().find(|entry| entry.manager.as_deref() == Some(MANAGER)).unwrap();
     assert!(!serde_json::to_string(&owned.fields_v1).unwrap().contains("f:caBundle"));
 
-    // What somebody else changed of ours is put back; a webhook that is no longer registered goes.
+    // Changes of others to our fields are reverted; a webhook that is no longer registered is removed.
     let damage = Patch::Merge(json!({"metadata": {"labels": {"app": "mine", "other": "x"}}}));
     api.patch("example", &PatchParams::default(), &damage).await.unwrap();
     let stored = apply(client, &mutating(&configurations, &[full()]), MANAGER).await.unwrap();

@@ -1,4 +1,4 @@
-//! A certificate that is renewed while connections stand.
+//! Renewal of a certificate while connections are open.
 
 use std::future::pending;
 use std::path::Path;
@@ -14,17 +14,17 @@ use tokio::time::timeout;
 use crate::server::Echo;
 use crate::wire::{self, Authority, Http1, Http2};
 
-/// Far more than anything takes.
+/// Much longer than any step takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Puts another certificate of the authority into the folder.
+/// Writes another certificate of the authority to the folder.
 fn renew(authority: &Authority, folder: &Path) -> CertificateDer<'static> {
     let identity = authority.issue(ExtendedKeyUsagePurpose::ServerAuth, "server", &["localhost"]);
     identity.write(folder);
     identity.chain[0].clone()
 }
 
-/// What a new connection is shown.
+/// Returns the certificate presented to a new connection.
 async fn shown(echo: &Echo, authority: &Authority) -> CertificateDer<'static> {
     let stream = wire::connect(echo.address, authority.client_config("")).await.unwrap();
     stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()

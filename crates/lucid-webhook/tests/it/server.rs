@@ -1,4 +1,4 @@
-//! HTTP as it comes, over TLS.
+//! HTTP over TLS.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use tower::{ServiceBuilder, service_fn};
 
 use crate::wire::{self, Authority, Http1, Http2};
 
-/// Answers with the method, the path, who calls, and the body. A path such as `/millis/300` takes that long.
+/// Responds with the method, the path, the caller and the body. A path such as `/millis/300` takes that long.
 pub(crate) async fn echo(request: Request<RequestBody>) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map_or_else(|error| error.to_string().into(), |body| body.to_bytes());
@@ -73,7 +73,7 @@ async fn an_address_in_use_is_an_error_before_anything_is_served() {
 #[tokio::test]
 async fn what_comes_is_answered_and_the_connection_kept_where_http_says_so() {
     let (echo, authority) = start().await;
-    // Sent, the answers to it, and whether another request may follow.
+    // Sent bytes, the responses, and `true` if another request may follow.
     let cases: &[(&str, &[&str], bool)] = &[
         ("GET /a HTTP/1.1\r\nhost: a\r\n\r\n", &["GET /a "], true),
         ("\r\nGET /a HTTP/1.1\r\nhost: a\r\n\r\n", &["GET /a "], true),
@@ -129,7 +129,7 @@ async fn what_is_no_http_gets_its_status_and_the_connection_ends() {
     ];
     for (sent, status) in cases {
         let mut client = Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap();
-        // The server may have ended before all of it is sent.
+        // The server may close before all of it is sent.
         client.send(sent).await.ok();
         let name = &sent[..sent.len().min(60)];
         match client.answer().await {
@@ -189,14 +189,14 @@ async fn an_h2_answer_to_head_has_the_length_of_that_to_get_and_no_body() {
         length.push(head.headers["content-length"].to_str().unwrap().parse::<usize>().unwrap());
         bodies.push(body.len());
     }
-    // Each body has its method in it.
+    // Each body starts with its method.
     assert_eq!((length[0], bodies[0]), ("GET /a ".len(), "GET /a ".len()));
     assert_eq!((length[1], bodies[1]), ("HEAD /a ".len(), 0));
     assert_eq!(client.post("/", "a").await.unwrap(), (200, "POST / a".into()));
 }
 
-/// What a layer makes of an answer: a body of another type and of an unknown length, which comes piece by piece, and fails
-/// where the answer says so.
+/// Replaces the body of a response like a layer would: another type of unknown length, sent in pieces, which fails if
+/// the response says so.
 fn in_pieces(
     response: Response<Full<Bytes>>,
 ) -> Response<impl Body<Data = Bytes, Error = BoxError> + Send + 'static> {
@@ -244,7 +244,7 @@ async fn h2_requests_are_answered_side_by_side() {
         async move { client.post("/millis/500", "").await.unwrap().0 }
     });
     assert_eq!(futures::future::join_all(calls).await, [200; 50]);
-    // One after the other they would take 25 s.
+    // Sequentially they would take 25 s.
     assert!(begin.elapsed() < Duration::from_secs(12));
 }
 

@@ -1,4 +1,4 @@
-//! A real server with a real certificate, and clients of it.
+//! A real server with a real certificate, and its clients.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl TestServer {
         format!("https://localhost:{}{path}", self.address.port())
     }
 
-    /// Asks the server to end; see [`Self::ended`].
+    /// Starts the shutdown; see [`Self::ended`].
     pub(crate) fn begin_shutdown(&mut self) {
         self.shutdown.take().unwrap().send(()).unwrap();
     }

@@ -1,4 +1,4 @@
-//! What a router serves beside its webhooks, and who may call which.
+//! Services of a router next to its webhooks, and access to both.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

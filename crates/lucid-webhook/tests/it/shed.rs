@@ -1,4 +1,4 @@
-//! Turning requests away.
+//! Load shedding.
 
 use std::convert::Infallible;
 use std::time::Duration;

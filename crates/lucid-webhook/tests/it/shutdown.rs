@@ -1,4 +1,4 @@
-//! Leaving without losing a call.
+//! Shutdown without losing requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ async fn start(authority: &Authority) -> Echo {
     .await
 }
 
-/// Clients that keep their connections, go where `Connection: close` sends them, and never repeat a call.
+/// Clients keep their connections, reconnect after `Connection: close`, and never retry.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_call_is_lost_while_a_server_leaves_and_another_takes_over() {
     let authority = Arc::new(Authority::new());
@@ -61,7 +61,7 @@ async fn no_call_is_lost_while_a_server_leaves_and_another_takes_over() {
         .collect();
     sleep(millis(700)).await;
     old.leave();
-    // The API server learns of it a little later.
+    // The API server observes it a little later.
     sleep(millis(300)).await;
     *endpoints.lock().unwrap() = new.address;
     let mut calls = 0;

@@ -1,9 +1,9 @@
-//! What the compiler says of a handler with a wrong signature.
+//! Compiler messages for handlers with a wrong signature.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The library that this test was built with: the newest one beside it.
+/// The library that this test was built with: the newest one next to it.
 fn library() -> PathBuf {
     let dependencies = std::env::current_exe().unwrap().parent().unwrap().to_owned();
     let libraries = std::fs::read_dir(dependencies).unwrap().map(|entry| entry.unwrap().path());
@@ -14,7 +14,7 @@ fn library() -> PathBuf {
     libraries.filter(named).max_by_key(|path| path.metadata().unwrap().modified().unwrap()).unwrap()
 }
 
-/// What the compiler says of `handler`, given as the source of a function `handle`.
+/// Returns the compiler's messages for `handler`, the source of a function `handle`.
 fn compile(handler: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("handler.rs");

@@ -1,4 +1,4 @@
-//! The testing kit: a service that breaks a rule has to be rejected as the API server rejects it.
+//! Test utilities: a service that breaks a rule is rejected as by the API server.
 
 mod calls;
 mod conversion;

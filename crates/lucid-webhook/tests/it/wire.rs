@@ -1,4 +1,4 @@
-//! Certificates, and clients that show what goes over the wire.
+//! Certificates, and clients that expose the wire format.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -38,7 +38,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// As `tls.crt` and `tls.key`.
+    /// Writes `tls.crt` and `tls.key`.
     pub(crate) fn write(&self, folder: &Path) {
         for (name, label, der) in
             [("tls.crt", "CERTIFICATE", &*self.chain[0]), ("tls.key", "PRIVATE KEY", self.key.secret_der())]
@@ -81,7 +81,7 @@ impl Authority {
         self.issue(ExtendedKeyUsagePurpose::ClientAuth, common_name, dns_names)
     }
 
-    /// What a server at `localhost` shows.
+    /// Resolves to a certificate for `localhost`.
     pub(crate) fn localhost(&self) -> Arc<dyn ResolvesServerCert> {
         let Identity { chain, key } =
             self.issue(ExtendedKeyUsagePurpose::ServerAuth, "server", &["localhost"]);
@@ -89,7 +89,7 @@ impl Authority {
         Arc::new(SingleCertAndKey::from(certified))
     }
 
-    /// A server at `localhost` that takes h2 and HTTP/1.1 and asks for no certificate.
+    /// Configuration of a server at `localhost` with h2 and HTTP/1.1, and without client certificates.
     pub(crate) fn server_config(&self) -> Arc<ServerConfig> {
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
@@ -100,7 +100,7 @@ impl Authority {
         Arc::new(config)
     }
 
-    /// A client that trusts this CA.
+    /// Configuration of a client that trusts this CA.
     pub(crate) fn client_config(&self, alpn: &str) -> ClientConfig {
         self.client_config_of(alpn, rustls::ALL_VERSIONS, None)
     }
@@ -139,7 +139,7 @@ pub(crate) async fn connect(
     TlsConnector::from(config.into()).connect(name, stream).await
 }
 
-/// One HTTP/1.1 connection, by hand.
+/// A raw HTTP/1.1 connection.
 pub(crate) struct Http1 {
     pub(crate) stream: TlsStream<TcpStream>,
     received: Vec<u8>,
@@ -148,7 +148,7 @@ pub(crate) struct Http1 {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// The whole head, in lower case.
+    /// Status line and headers, in lower case.
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
 }
@@ -189,7 +189,7 @@ impl Http1 {
         }
     }
 
-    /// The next answer, whose body has a length.
+    /// Reads the next response, whose body has a length.
     pub(crate) async fn answer(&mut self) -> io::Result<Answer> {
         self.answer_to("GET").await
     }
@@ -215,13 +215,13 @@ impl Http1 {
         self.answer().await
     }
 
-    /// Whether the server ends the connection within `time`, without another word.
+    /// Returns `true` if the server closes the connection within `time` without sending anything else.
     pub(crate) async fn ends_within(&mut self, time: Duration) -> bool {
         matches!(tokio::time::timeout(time, self.more()).await, Ok(Err(_)))
     }
 }
 
-/// One HTTP/2 connection.
+/// An HTTP/2 connection.
 #[derive(Clone)]
 pub(crate) struct Http2 {
     sender: h2::client::SendRequest<Bytes>,
@@ -261,7 +261,7 @@ impl Http2 {
         Ok((head.status.as_u16(), body))
     }
 
-    /// Head and body of the answer.
+    /// Sends a request and returns head and body of the response.
     pub(crate) async fn exchange(
         &mut self,
         request: http::Request<()>,
@@ -280,7 +280,7 @@ impl Http2 {
         Ok((head, body.into()))
     }
 
-    /// Sends a request and no body, and leaves it open; the answer and the stream of the body.
+    /// Sends a request without a body and leaves it open. Returns the response and the stream of the body.
     pub(crate) async fn open(
         &self,
         path: &str,
@@ -293,7 +293,7 @@ impl Http2 {
         self.send(Self::request(path).body(()).unwrap(), body).await
     }
 
-    /// Whether the server ends the connection within `time`.
+    /// Returns `true` if the server closes the connection within `time`.
     pub(crate) async fn ends_within(&mut self, time: Duration) -> bool {
         tokio::time::timeout(time, self.ended.wait_for(|ended| *ended)).await.is_ok()
     }

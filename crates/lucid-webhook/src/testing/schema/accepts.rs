@@ -1,4 +1,4 @@
-//! Whether a schema accepts a value, as far as its keywords are known here.
+//! Validates values against schemas, for the supported keywords.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,

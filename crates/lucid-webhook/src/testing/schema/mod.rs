@@ -1,4 +1,4 @@
-//! Arbitrary objects from the schema of a CustomResourceDefinition.
+//! Generates objects from the schema of a CustomResourceDefinition.
 
 #![allow(clippy::missing_panics_doc)]
 mod accepts;
@@ -19,59 +19,59 @@ use snafu::{Snafu, ensure};
 use accepts::accepts;
 pub use object::{objects, partial_objects};
 
-/// How often a field that may be absent is there.
+/// Probability that an optional field is present.
 const PRESENT: f64 = 0.75;
-/// How much longer than the least a list, map or text gets.
+/// Maximum excess of the length of a list, map or text over its minimum.
 const MORE: usize = 4;
 
-/// Why there are no objects for a schema.
+/// No objects can be generated from the schema.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(crate)))]
 #[non_exhaustive]
 pub enum SchemaError {
-    /// The definition lacks it.
+    /// The definition has no schema of the version.
     #[snafu(display(
         "the CustomResourceDefinition has no version {version:?} with a schema, it has {found}"
     ))]
     NoSchema {
-        /// The version asked for.
+        /// The requested version.
         version: String,
-        /// Those with a schema.
+        /// Versions with a schema.
         found: String,
     },
-    /// A pattern that no texts can be made from.
+    /// No texts can be generated from a pattern.
     #[snafu(display("{path}: failed to make texts for the pattern {pattern:?}: {reason}"))]
     Pattern {
-        /// Where in the object.
+        /// Path in the object.
         path: String,
         /// The pattern.
         pattern: String,
-        /// What is not supported.
+        /// The cause.
         reason: String,
     },
-    /// Nothing fits.
+    /// The schema contradicts itself.
     #[snafu(display("{path}: the least allowed is above the most allowed"))]
     Contradiction {
-        /// Where in the object.
+        /// Path in the object.
         path: String,
     },
-    /// A type that CustomResourceDefinitions do not have.
+    /// The type does not exist in CustomResourceDefinitions.
     #[snafu(display(
         "{path}: the type {found:?} is not one of object, array, string, integer, number, boolean"
     ))]
     Type {
-        /// Where in the object.
+        /// Path in the object.
         path: String,
-        /// What was found.
+        /// The type found.
         found: String,
     },
 }
 
-/// Values that a structural schema accepts.
+/// Generates values that a structural schema accepts.
 ///
-/// Fields with a default are always there, as they are after the API server has filled them in. Maps are never empty:
-/// many types cannot tell an empty one from none. Not known are rules in CEL (`x-kubernetes-validations`): where they
-/// matter, put a [`Strategy::prop_filter`] or [`Strategy::prop_map`] behind.
+/// Fields with a default are always present, as after defaulting by the API server. Maps are never empty, since many
+/// types do not distinguish empty from absent. CEL rules (`x-kubernetes-validations`) are not supported: add a
+/// [`Strategy::prop_filter`] or [`Strategy::prop_map`] if they matter.
 ///
 /// ```
 /// use lucid_webhook::testing::schema;
@@ -86,7 +86,7 @@ pub enum SchemaError {
 ///
 /// # Errors
 ///
-/// When the schema contradicts itself or has a pattern that no texts can be made from.
+/// A [`SchemaError`] if the schema contradicts itself or has an unsupported pattern.
 pub fn arbitrary(schema: &JSONSchemaProps) -> Result<BoxedStrategy<Value>, SchemaError> {
     at("", schema)
 }
@@ -104,8 +104,8 @@ fn at(path: &str, schema: &JSONSchemaProps) -> Result<BoxedStrategy<Value>, Sche
     })
 }
 
-/// `allOf`, `anyOf` and `oneOf` only narrow what the schema around them allows: one branch each is merged into it, and
-/// what comes out is checked.
+/// Handles `allOf`, `anyOf` and `oneOf`, which only narrow the surrounding schema: merges one branch of each and
+/// validates the result.
 fn with_branches(path: &str, schema: &JSONSchemaProps) -> Result<BoxedStrategy<Value>, SchemaError> {
     let mut base = schema.clone();
     base.not = None;
@@ -152,7 +152,7 @@ fn narrowed(
         }
     }
     if exclusive {
-        // Fields that make another branch fit as well.
+        // Fields that would match another branch.
         let kept: BTreeSet<_> = schema.required.iter().flatten().cloned().collect();
         let others = branches.iter().enumerate().filter(|(index, _)| *index != chosen);
         for field in others.flat_map(|(_, branch)| branch.required.iter().flatten()) {
@@ -164,7 +164,7 @@ fn narrowed(
     schema
 }
 
-/// Adds what `branch` demands to `schema`.
+/// Adds the requirements of `branch` to `schema`.
 fn merge(schema: &mut JSONSchemaProps, branch: &JSONSchemaProps) {
     schema.required.get_or_insert_default().extend(branch.required.iter().flatten().cloned());
     for (field, narrower) in branch.properties.iter().flatten() {
@@ -228,7 +228,7 @@ fn anything() -> BoxedStrategy<Value> {
     .boxed()
 }
 
-/// Name of a field, and its value if it is there.
+/// Name of a field, and its value if present.
 type Field = (String, Option<Value>);
 
 fn object(path: &str, schema: &JSONSchemaProps) -> Result<BoxedStrategy<Value>, SchemaError> {
@@ -301,7 +301,7 @@ fn array(path: &str, schema: &JSONSchemaProps) -> Result<BoxedStrategy<Value>, S
     Ok(unique.prop_filter(format!("{path}: enough items that differ"), enough).prop_map(Value::from).boxed())
 }
 
-/// From and up to how many, for lists, maps and texts.
+/// Minimum and maximum length of lists, maps and texts.
 fn bounds(path: &str, least: Option<i64>, most: Option<i64>) -> Result<(usize, usize), SchemaError> {
     let count = |number: i64| usize::try_from(number).unwrap_or(0);
     let least = least.map_or(0, count);

@@ -1,4 +1,4 @@
-//! Whole objects, with apiVersion, kind and metadata.
+//! Complete objects with apiVersion, kind and metadata.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,12 @@ use snafu::OptionExt;
 
 use super::{NoSchemaSnafu, SchemaError, arbitrary};
 
-/// Whole objects of a version: what the schema says, and metadata with a name, uid, labels and annotations.
+/// Generates complete objects of a version: the fields of the schema, and metadata with a name, uid, labels and
+/// annotations.
 ///
 /// # Errors
 ///
-/// When the version has no schema, or one that nothing can be made from.
+/// A [`SchemaError`] if the version has no schema, or no objects can be generated from it.
 pub fn objects(
     definition: &CustomResourceDefinition,
     version: &str,
@@ -25,15 +26,15 @@ pub fn objects(
     Ok(whole(definition, version, schema, metadata.boxed()))
 }
 
-/// Objects of a version from which any field may be missing, also those that the schema requires, and the metadata.
+/// Generates objects of a version in which any field may be missing, including required fields and the metadata.
 ///
-/// The API server sends such objects to a conversion webhook: a server-side apply converts what is left of an object
-/// when the fields of a manager were taken from it (kubernetes/kubernetes#117356). Maps and lists that are atomic
-/// (`x-kubernetes-map-type`, `x-kubernetes-list-type`; lists are unless said otherwise) are there whole or not at all.
+/// The API server sends such objects to conversion webhooks: a server-side apply converts the rest of an object after
+/// the fields of a manager are removed (kubernetes/kubernetes#117356). Atomic maps and lists (`x-kubernetes-map-type`,
+/// `x-kubernetes-list-type`; the default for lists) are either complete or absent.
 ///
 /// # Errors
 ///
-/// When the version has no schema, or one that nothing can be made from.
+/// A [`SchemaError`] if the version has no schema, or no objects can be generated from it.
 pub fn partial_objects(
     definition: &CustomResourceDefinition,
     version: &str,
@@ -44,7 +45,7 @@ pub fn partial_objects(
     Ok(whole(definition, version, arbitrary(&schema)?, metadata.boxed()))
 }
 
-/// The schema of a version without the fields that all objects have.
+/// Schema of a version without the common fields of all objects.
 fn own_fields(definition: &CustomResourceDefinition, version: &str) -> Result<JSONSchemaProps, SchemaError> {
     let versions = definition.spec.versions.iter();
     let schemas: BTreeMap<&str, &JSONSchemaProps> = versions
@@ -81,8 +82,8 @@ fn whole(
     whole.boxed()
 }
 
-/// Makes every field optional that a manager can own by itself: an atomic map or list is owned whole, and so is a list
-/// that is not said to be a set or a map. The keys by which the items of a list are told apart stay.
+/// Makes every field optional that a manager can own separately. Atomic maps and lists are owned as a whole, and so are
+/// lists that are not declared as a set or a map. Keys of list items are kept.
 fn require_nothing(schema: &mut JSONSchemaProps) {
     schema.default = None;
     let owned_by_parts = match schema.type_.as_deref() {

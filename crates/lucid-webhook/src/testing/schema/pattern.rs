@@ -1,4 +1,4 @@
-//! Texts that match a pattern.
+//! Generates texts that match a pattern.
 
 use proptest::prelude::*;
 use proptest::string::string_regex_parsed;
@@ -16,12 +16,12 @@ pub(super) fn texts(path: &str, pattern: &str) -> Result<BoxedStrategy<String>, 
     Ok(texts.prop_filter(format!("{path}: {pattern}"), move |text| regex.is_match(text)).boxed())
 }
 
-/// Whether a pattern matches; one that is not understood matches all.
+/// Returns `true` if the pattern matches. Unsupported patterns match everything.
 pub(super) fn matches(pattern: &str, text: &str) -> bool {
     Regex::new(&in_ascii(pattern)).map_or(true, |regex| regex.is_match(text))
 }
 
-/// In Go's patterns `\d`, `\w` and `\s` are ASCII, in Rust's they are Unicode.
+/// Translates `\d`, `\w` and `\s`, which are ASCII in Go's patterns and Unicode in Rust's.
 fn in_ascii(pattern: &str) -> String {
     let mut rust = String::with_capacity(pattern.len());
     let mut characters = pattern.chars();
@@ -46,7 +46,7 @@ fn in_ascii(pattern: &str) -> String {
     rust
 }
 
-/// Anchors make no text. Whether they hold is seen when the whole is matched.
+/// Removes anchors, which do not generate text. The complete pattern is matched afterwards.
 fn without_anchors(expression: Hir) -> Hir {
     match expression.into_kind() {
         HirKind::Look(_) | HirKind::Empty => Hir::empty(),

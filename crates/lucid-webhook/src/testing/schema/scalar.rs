@@ -7,7 +7,8 @@ use snafu::ensure;
 
 use super::{ContradictionSnafu, SchemaError, bounds, pattern};
 
-/// Formats that the API server checks, as patterns. Values are in the form that parsing and printing leave alone.
+/// Formats validated by the API server, as patterns. Values are in canonical form, so that parsing and formatting keep
+/// them.
 const FORMATS: [(&str, &str); 14] = [
     ("date", "20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"),
     ("date-time", "20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T([01][0-9]|2[0-3])(:[0-5][0-9]){2}Z"),
@@ -68,7 +69,7 @@ pub(super) fn integer(path: &str, schema: &JSONSchemaProps) -> Result<BoxedStrat
     Ok(numbers.prop_map(move |number| Value::from(number * step)).boxed())
 }
 
-/// Numbers are multiples of 1/64 where that is possible: those have a short decimal form, which any parser gets right.
+/// Generates multiples of 1/64 if possible: they have a short decimal form that every parser reads exactly.
 pub(super) fn number(path: &str, schema: &JSONSchemaProps) -> Result<BoxedStrategy<Value>, SchemaError> {
     let step = schema.multiple_of.unwrap_or(1.0 / 64.0);
     let (least, most) = match (schema.minimum, schema.maximum) {
@@ -94,7 +95,7 @@ pub(super) fn number(path: &str, schema: &JSONSchemaProps) -> Result<BoxedStrate
     Ok(numbers.prop_map(json).boxed())
 }
 
-/// The cast saturates, which is what a bound beyond all integers needs.
+/// The cast saturates, as required for bounds beyond all integers.
 fn whole(number: f64) -> i64 {
     number as i64
 }

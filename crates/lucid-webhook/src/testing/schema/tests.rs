@@ -17,7 +17,7 @@ fn drawn(strategy: &BoxedStrategy<Value>, count: usize) -> Vec<Value> {
     (0..count).map(|_| strategy.new_tree(&mut runner).unwrap().current()).collect()
 }
 
-/// That the values keep the rule, and that it is not for want of variety.
+/// Asserts that all values satisfy `all`, and that each of `some` occurs.
 fn all_and_some(schema: Value, all: impl Fn(&Value) -> bool, some: &[&dyn Fn(&Value) -> bool]) {
     let values = values(schema.clone(), 400);
     for value in &values {

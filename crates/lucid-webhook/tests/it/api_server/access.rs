@@ -1,5 +1,5 @@
-//! What the administrator says of webhooks, as it works on requests of a real API server: from the YAML of a configuration and
-//! the cluster's own RBAC to what is stored.
+//! Guards and permissions with a real API server: from the YAML of a configuration and the cluster's RBAC to the stored
+//! objects.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ fn labels(labels: Value) -> LabelSelector {
     serde_json::from_value(json!({"matchLabels": labels})).unwrap()
 }
 
-/// Has the API server call the webhooks of `router` as they say themselves, and waits until it does.
+/// Registers the webhooks of `router` with the API server, and waits until they are in effect.
 async fn register(scene: &Scene, router: Router) {
     async fn in_effect() -> AdmissionResponse {
         AdmissionResponse::deny(403, "Forbidden", "in effect")
@@ -67,7 +67,7 @@ async fn register(scene: &Scene, router: Router) {
     }
 }
 
-/// Lets the service account `name` do `verb` to ConfigMaps of the scene's namespace.
+/// Grants the service account `name` the `verb` on ConfigMaps of the scene's namespace.
 async fn grant(scene: &Scene, name: &str, verb: &str) {
     let namespace = scene.namespace;
     let role = json!({
@@ -110,14 +110,14 @@ async fn judge(request: AdmissionRequest) -> Result<AdmissionResponse, BoxError>
     }
 }
 
-/// What becomes of the creation of a ConfigMap that is called like the webhook.
+/// Outcome of creating a ConfigMap named like the webhook.
 #[derive(Clone, Copy, Debug)]
 enum Outcome {
-    /// The handler was asked, and has marked or judged it.
+    /// The handler was called, and marked or denied the object.
     Handled,
-    /// It is stored as it was sent, with these warnings.
+    /// The object is stored unchanged, with these warnings.
     Alone(&'static [&'static str]),
-    /// It is refused by the webhook.
+    /// The webhook denies the request.
     Refused(u16, &'static str),
 }
 use Outcome::{Alone, Handled, Refused};
@@ -126,7 +126,7 @@ struct Case {
     name: &'static str,
     /// In YAML.
     permissions: &'static str,
-    /// Of the object.
+    /// Annotations of the object.
     annotations: Value,
     outcome: Outcome,
 }
@@ -135,7 +135,7 @@ fn case(name: &'static str, permissions: &'static str, outcome: Outcome) -> Case
     Case { name, permissions, annotations: json!(null), outcome }
 }
 
-/// Registers a webhook for each case, and creates an object for each.
+/// Registers a webhook and creates an object for each case.
 async fn check(scene: &Scene, webhook: impl Fn(String) -> Webhook, cases: &[Case]) {
     let reviews = CachedAccessReview::new(SubjectAccessReviews::new(scene.client()));
     let reviews: Arc<dyn AccessReview> = Arc::new(reviews);
@@ -270,7 +270,7 @@ fn a_validating_webhook_judges_what_its_configuration_and_its_account_allow() {
         ];
         check(scene, |name| Webhook::validating(name, judge), &cases).await;
 
-        // What consented is judged, also when the consent is withdrawn in what is judged.
+        // An object that consented is evaluated, even if the evaluated update withdraws the consent.
         let consent = json!({"canValidate": "strict.example.com"});
         scene.create("configmaps", &config_map("consenting", json!(null), consent)).await.stored();
         let withdrawn =
@@ -358,7 +358,7 @@ fn kube_system_is_left_alone_by_whichever_of_registration_and_guard_is_asked() {
 
 #[test]
 fn a_handler_writes_only_as_its_side_effects_say() {
-    /// Leaves a note of the object, as far as the API server stores it, and tells whether it was let.
+    /// Writes a note named after the object, if the API server allows it, and reports the result.
     async fn note(
         request: AdmissionRequest,
         ClusterClient(client): ClusterClient,

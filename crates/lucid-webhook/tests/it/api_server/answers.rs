@@ -1,4 +1,4 @@
-//! What becomes of an answer: patch, refusal, warnings, audit annotations.
+//! Effects of responses: patches, denials, warnings, audit annotations.
 
 use k8s_openapi::api::core::v1::Pod;
 use lucid_webhook::{

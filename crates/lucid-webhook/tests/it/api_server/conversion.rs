@@ -1,4 +1,4 @@
-//! A CustomResourceDefinition of two versions, as the API server has its objects converted.
+//! Conversion of a CustomResourceDefinition with two versions by a real API server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use super::{Answer, Scene, in_namespace, until};
 use crate::cron_tab::{definition, v1_to_v2, v2_to_v1};
 
 const SCHEDULE: [&str; 5] = ["minute", "hour", "dayOfMonth", "month", "dayOfWeek"];
-/// As many as a test reads at once.
+/// Number of objects that a test reads at once.
 const OBJECTS: usize = 500;
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
-/// A group of CronTabs in a scene's namespace. v2 is stored.
+/// CronTabs of one group in a scene's namespace. v2 is stored.
 struct CronTabs<'a> {
     scene: &'a Scene,
     group: &'static str,
@@ -32,7 +32,7 @@ struct CronTabs<'a> {
 }
 
 impl<'a> CronTabs<'a> {
-    /// Serves `converter` and has the API server use it.
+    /// Serves `converter` and defines the resource with it.
     async fn define(
         scene: &'a Scene,
         converter: Converter,
@@ -53,7 +53,7 @@ impl<'a> CronTabs<'a> {
         Self { scene, group, registry }
     }
 
-    /// Such as `/apis/<group>/v1/namespaces/<namespace>/crontabs/<rest>`.
+    /// Returns `/apis/<group>/<version>/namespaces/<namespace>/crontabs<rest>`.
     fn path(&self, version: &str, rest: &str) -> String {
         format!("/apis/{}/{version}/namespaces/{}/crontabs{rest}", self.group, self.scene.namespace)
     }
@@ -96,7 +96,7 @@ impl<'a> CronTabs<'a> {
         })
     }
 
-    /// How many conversions, or requests that were none, ended so.
+    /// Number of requests counted with this operation and outcome.
     fn counted(&self, operation: &str, outcome: &str) -> u64 {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
@@ -131,7 +131,7 @@ fn to_v1(v2: Value) -> Result<Value, BoxError> {
     Ok(serde_json::to_value(v2_to_v1(serde_json::from_value(v2)?))?)
 }
 
-/// [`to_v2`] for what is left of an object when fields were taken from it.
+/// [`to_v2`] for partial objects.
 fn partial_to_v2(mut object: Value) -> Value {
     let time_zone = object["metadata"]["annotations"].as_object_mut().and_then(|it| it.remove("time-zone"));
     if let Some(spec) = object["spec"].as_object_mut() {
@@ -238,7 +238,7 @@ fn hundreds_of_objects_are_read_in_either_version() {
         };
         let created: Vec<_> = stream::iter((0..OBJECTS).map(create)).buffered(16).collect().await;
 
-        // What is stored is not converted, and is the measure of what is.
+        // Objects in the storage version are not converted, and are the reference for the others.
         let v2 = tabs.get("v2", "").await.stored();
         assert_eq!(items(&v2).len(), OBJECTS);
         for (number, (v1, v2)) in created.iter().zip(items(&v2)).enumerate() {
@@ -269,7 +269,7 @@ fn hundreds_of_objects_are_read_in_either_version() {
         let tens = tabs.get("v1", "?labelSelector=tens=7").await.stored();
         assert_eq!(items(&tens), &created[70..80]);
 
-        // All this with an object in each review: the API server converts what it reads from etcd one by one.
+        // One object per review: the API server converts objects as it reads them from etcd.
         let (converted, to_v1) = (tabs.counted("CONVERT", "converted"), objects.load(Ordering::Relaxed));
         assert_eq!(converted, OBJECTS as u64 + to_v1, "to v2 for each that was created, and to v1");
         assert_eq!(tabs.counted("CONVERT", "errored"), 0);
@@ -293,7 +293,7 @@ fn a_watch_tells_of_objects_and_changes_in_its_own_version() {
         let mut events = loop {
             let events = api.watch(&WatchParams::default().initial_events(), "").await.unwrap();
             let mut events = Box::pin(events.peekable());
-            // An API server that is busy has not heard of the last objects yet.
+            // A busy API server may not have observed the last objects yet.
             if !matches!(events.as_mut().peek().await, Some(Ok(WatchEvent::Error(_)))) {
                 break events;
             }
@@ -348,7 +348,7 @@ fn writers_of_one_version_keep_what_only_the_other_can_say() {
         assert_eq!(v2["metadata"]["labels"], json!({"from": "v1-again"}));
         assert_eq!(v2["spec"]["timeZone"], "Europe/Rome");
 
-        // Whoever removes the annotation has removed the time zone.
+        // Removing the annotation removes the time zone.
         let patch = json!({"metadata": {"annotations": null}});
         tabs.send(Method::PATCH, ("v1", "/nightly"), MERGE, &patch).await.stored();
         let v2 = tabs.get("v2", "/nightly").await.stored();
@@ -395,7 +395,7 @@ fn a_field_has_one_owner_whatever_the_version_it_is_applied_in() {
         let answer = tabs.apply("old", "v1", &conflicting).await;
         assert!(answer.code == 409 && answer.message().contains("\"new\""), "{answer:?}");
 
-        // What a manager does not say any more is gone.
+        // A field that its manager no longer applies is removed.
         let mut fewer = v2.clone();
         fewer["spec"].as_object_mut().unwrap().remove("replicas");
         let read = tabs.apply("new", "v2", &fewer).await.stored();
@@ -450,7 +450,7 @@ fn of_a_conversion_that_fails_the_user_is_told_the_object_and_the_cause() {
         }
         assert!(tabs.counted("CONVERT", "errored") > 1 && tabs.counted("CONVERT", "panicked") > 1);
 
-        // All but labels and annotations is the API server's.
+        // The API server restores all metadata except labels and annotations.
         let mut expected = create("unowned", "unowned").await["metadata"].clone();
         expected["labels"] = json!({"made": "up"});
         assert_eq!(tabs.get("v1", "/unowned").await.stored()["metadata"], expected);

@@ -1,4 +1,4 @@
-//! The examples, as the tutorial beside them tells to use them: its commands are run as they are written.
+//! Runs the commands of the tutorial next to the examples as written.
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -19,19 +19,19 @@ use crate::wire::Authority;
 
 const TUTORIAL: &str = "crates/lucid-webhook/examples/README.md";
 const DEFINITION: &str = include_str!("../../../examples/crontab-crd.yaml");
-/// Where the tutorial has the examples listen, in the order in which it starts them.
+/// Addresses of the examples in the tutorial, in order of start.
 const ADDRESSES: [&str; 4] = ["127.0.0.1:8443", "127.0.0.1:8444", "127.0.0.1:8445", "127.0.0.1:8446"];
 
-/// Until an example that starts has said something.
+/// Timeout for the first output of an example.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// An example that runs.
+/// A running example.
 struct Example {
     process: Child,
     address: String,
 }
 
 impl Example {
-    /// By its command line in the tutorial, on any free port.
+    /// Starts an example by its command line in the tutorial, on any free port.
     fn start(command: &str, folder: &Path) -> Self {
         let mut words = command.split_whitespace().skip_while(|word| *word != "--example").skip(1);
         let (name, _address) = (words.next().unwrap(), words.next().unwrap());
@@ -56,16 +56,16 @@ impl Example {
 
 impl Drop for Example {
     fn drop(&mut self) {
-        // It has ended already where all went well.
+        // It has already ended if the test succeeded.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// What a process says, line by line.
+/// Lines of a process's output.
 fn lines(output: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, lines) = channel();
-    // To the end, whether anybody listens or not: or the process could not go on.
+    // Read to the end even without a receiver; otherwise the process would block.
     let read =
         move || BufReader::new(output).lines().map_while(Result::ok).for_each(|it| drop(sender.send(it)));
     thread::spawn(read);
@@ -77,14 +77,14 @@ fn address(stdout: &Receiver<String>) -> String {
     line.strip_prefix("listening on ").unwrap_or_else(|| panic!("it says {line:?}")).to_owned()
 }
 
-/// Cargo builds it beside the tests.
+/// Path of an example, which Cargo builds next to the tests.
 fn program(name: &str) -> PathBuf {
     let test = env::current_exe().unwrap();
     let program = test.parent().and_then(Path::parent).unwrap().join("examples").join(name);
     let hint = "cargo leaves the examples out where a target or a test is named before `--`; run `cargo build -p \
                 lucid-webhook --examples` first";
     assert!(program.is_file(), "{} is missing: {hint}", program.display());
-    // Lists all that the program was made from, as a rule of make.
+    // A make rule that lists all sources of the program.
     let sources = fs::read_to_string(program.with_extension("d")).unwrap();
     let (_, sources) = sources.split_once(": ").unwrap();
     let modified = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
@@ -95,13 +95,13 @@ fn program(name: &str) -> PathBuf {
     program
 }
 
-/// Has `text` name the addresses at which the examples listen.
+/// Replaces the addresses in the tutorial with those of the examples.
 fn addressed(text: &str, examples: &[Example]) -> String {
     let addresses = ADDRESSES.iter().zip(examples);
     addresses.fold(text.to_owned(), |text, (address, example)| text.replace(address, &example.address))
 }
 
-/// Runs each command of a session, and compares what it says with what the tutorial says.
+/// Runs each command of a session, and compares its output with the tutorial.
 async fn check_session(scene: &Scene, shell: &Shell, session: &str) {
     for (command, expected) in commands(session) {
         let (_, output) = tokio::task::block_in_place(|| shell.run(&command)).unwrap();

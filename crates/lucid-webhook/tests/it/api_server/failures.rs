@@ -1,7 +1,7 @@
-//! What becomes of a request when its webhook fails, by our own answer and by the registration's `failurePolicy`.
+//! Failures of webhooks, handled by the failure action or by the registration's `failurePolicy`.
 //!
-//! The failurePolicy is for a webhook that could not be asked. A handler that fails has been asked: the answer to that is the
-//! webhook's, and it is a refusal under `Ignore` too, unless its `FailureAction` says otherwise.
+//! The failurePolicy covers webhooks that are unavailable. A handler that fails was reached: the webhook responds, and
+//! by default denies under `Ignore` too, unless its `FailureAction` is another one.
 
 use std::future::pending;
 use std::time::Duration;
@@ -18,23 +18,23 @@ use tokio::time::sleep;
 use super::servers::{refusing, serve, serve_raw, serve_untrusted};
 use super::{Scene, in_namespace, pod, registration};
 
-/// What the user sees.
+/// Result for the user.
 #[derive(Clone, Copy, Debug)]
 enum Outcome {
-    /// Refused by the webhook; how the message begins, after what the API server puts before it.
+    /// Denied by the webhook; start of the message after the API server's prefix.
     Refused(u16, &'static str),
-    /// Let through by the webhook, with its warnings.
+    /// Allowed by the webhook, with its warnings.
     Allowed(&'static [&'static str]),
-    /// The API server got no answer: under `Fail` it refuses with a message that has this in it, under `Ignore` the
-    /// request passes, and the audit log says so.
+    /// The API server got no response. Under `Fail` it denies with a message that contains this text; under `Ignore` it
+    /// allows the request and records the failure in the audit log.
     ByPolicy(&'static str),
-    /// The API server refuses under either policy, with a message that has this in it.
+    /// The API server denies under either policy, with a message that contains this text.
     RefusedByApiServer(&'static str),
 }
 use Outcome::{Allowed, ByPolicy, Refused, RefusedByApiServer};
 
 struct Case<'a> {
-    /// The path of the webhook, without the slash.
+    /// Path of the webhook, without the slash.
     name: &'a str,
     server: &'a str,
     timeout_seconds: u8,
@@ -157,7 +157,7 @@ fn a_handler_that_fails_is_answered_for_whatever_the_failure_policy() {
         });
         let server = serve(router).await;
         let cases = table.map(|(name, _, outcome)| {
-            // Less than the API server waits by itself.
+            // Shorter than the API server's default.
             let timeout_seconds = if name.starts_with("overrun") { 1 } else { 5 };
             Case { name, server: &server, timeout_seconds, outcome }
         });
@@ -195,7 +195,7 @@ fn a_webhook_that_gives_no_answer_is_left_to_the_failure_policy() {
             Case { name, server, timeout_seconds, outcome }
         };
         let cases = [
-            // The text of an overrun that we answer ourselves is another.
+            // A timeout detected by this crate has another message.
             case("silent", &raw, ByPolicy("context deadline exceeded")),
             case("no-json", &raw, ByPolicy("couldn't get version/kind")),
             case("no-response", &raw, ByPolicy("webhook response was absent")),
@@ -240,7 +240,7 @@ fn a_patch_that_does_not_apply_is_refused_by_the_webhook_with_the_cause() {
 
 #[test]
 fn a_patched_object_is_decoded_as_the_kit_says() {
-    /// Patches by the name of the pod.
+    /// Returns the patch for the name of the pod.
     fn patch(pod: &str) -> Value {
         match pod {
             "no-kind" => json!([{"op": "remove", "path": "/kind"}]),

@@ -1,6 +1,6 @@
-//! Webhooks as a real API server calls them.
+//! Webhooks called by a real API server.
 //!
-//! The tests share one cluster, which lives as long as one of them runs; each has a namespace of its own, and its webhooks see
+//! The tests share one cluster, which runs as long as any of them. Each has its own namespace, and its webhooks handle
 //! no other.
 
 mod access;
@@ -31,7 +31,7 @@ static CLUSTER: tokio::sync::Mutex<Weak<Cluster>> = tokio::sync::Mutex::const_ne
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Runs a test that has `namespace` for itself.
+/// Runs a test that owns `namespace`.
 fn in_namespace(namespace: &'static str, test: impl AsyncFnOnce(&Scene)) {
     RUNTIME.block_on(async {
         let cluster = {
@@ -55,7 +55,7 @@ struct Scene {
     namespace: &'static str,
 }
 
-/// What the API server said.
+/// Response of the API server.
 #[derive(Debug)]
 struct Answer {
     code: u16,
@@ -86,7 +86,7 @@ impl Scene {
         self.cluster.client()
     }
 
-    /// As `kubectl --raw`, with the warnings: a client of kube keeps them to itself.
+    /// Like `kubectl --raw`, with the warnings, which kube clients do not expose.
     async fn send(&self, method: Method, path: &str, content_type: &str, body: &Value) -> Answer {
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, content_type);
@@ -110,7 +110,7 @@ impl Scene {
         format!("/api/v1/namespaces/{}/{resource}", self.namespace)
     }
 
-    /// Creates an object; `resource` is such as `pods` or `pods?dryRun=All`.
+    /// Creates an object; `resource` is for example `pods` or `pods?dryRun=All`.
     async fn create(&self, resource: &str, object: &Value) -> Answer {
         self.send(Method::POST, &self.path(resource), "application/json", object).await
     }
@@ -135,7 +135,7 @@ impl Scene {
             WebhookKind::Validating => ("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
         };
         let name = format!("{}-{}", self.namespace, kind.to_lowercase());
-        // All webhooks of a configuration come into effect together, so this one, which refuses, speaks for all.
+        // All webhooks of a configuration take effect together, so one that denies is a marker for all.
         let marker = json!({
             "name": "marker.example.com",
             "rules": [rule("CREATE", "configmaps")],
@@ -162,7 +162,7 @@ impl Scene {
         .await;
     }
 
-    /// The annotations in the audit log of requests about a pod, with the verb.
+    /// Audit annotations of requests about a pod with this verb.
     fn audited(&self, verb: &str, pod: &str) -> serde_json::Map<String, Value> {
         let events = self.cluster.audit_events().unwrap();
         let mut events = events.into_iter().filter(|event| {
@@ -181,7 +181,7 @@ fn marker_router() -> Router {
     Router::new().webhook("/", Webhook::validating("marker.example.com", in_effect))
 }
 
-/// An entry of a configuration: for the creation of pods, unless `fields` says otherwise.
+/// An entry of a configuration, by default for the creation of pods; `fields` override.
 fn registration(server: &str, path: &str, fields: Value) -> Value {
     let mut webhook = json!({
         "admissionReviewVersions": ["v1"],
@@ -199,7 +199,7 @@ fn rule(operation: &str, resource: &str) -> Value {
     json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": [resource]})
 }
 
-/// A pod with these labels; none where they are null.
+/// A pod with these labels; none if they are null.
 fn pod(name: &str, labels: Value) -> Value {
     json!({
         "metadata": {"name": name, "labels": labels},
@@ -207,7 +207,7 @@ fn pod(name: &str, labels: Value) -> Value {
     })
 }
 
-/// Tries again until it succeeds, and fails with the last error.
+/// Retries until success. Panics with the last error after `PATIENCE`.
 async fn until<T, E: std::fmt::Debug>(mut attempt: impl AsyncFnMut() -> Result<T, E>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -226,7 +226,7 @@ fn unquoted(header: &[u8]) -> String {
     quoted.strip_suffix('"').unwrap().replace("\\\"", "\"").replace("\\\\", "\\")
 }
 
-/// The requests that a handler was given.
+/// Requests received by a handler.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<Vec<AdmissionRequest>>>);
 
@@ -239,7 +239,7 @@ impl Seen {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The only one since the last time.
+    /// Returns the single request since the last call.
     #[track_caller]
     fn take_one(&self) -> AdmissionRequest {
         let mut seen = self.lock();

@@ -1,4 +1,4 @@
-//! What the API server asks, and when: operations, dry run, subresources, conditions, reinvocation.
+//! Requests of the API server: operations, dry run, subresources, conditions, reinvocation.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use lucid_webhook::{
@@ -20,7 +20,7 @@ fn refusal(message: impl Into<String>) -> AdmissionResponse {
     AdmissionResponse::deny(403, "Forbidden", message)
 }
 
-/// Registers one validating webhook, and tells what starts its refusals.
+/// Registers one validating webhook, and returns the prefix of its denials.
 async fn register(scene: &Scene, webhook: impl FnOnce(&'static str) -> Webhook, fields: Value) -> String {
     const NAME: &str = "webhook.example.com";
     let server = serve(Router::new().webhook("/", webhook(NAME))).await;
@@ -230,7 +230,7 @@ fn what_match_conditions_exclude_is_not_sent() {
     });
 }
 
-/// The names of the containers, as far as a webhook saw them.
+/// Records the request, and the names of the containers in it.
 async fn note_containers(
     request: AdmissionRequest,
     object: RawObject,

@@ -1,4 +1,4 @@
-//! What the API server calls: our server, and servers that are out of order.
+//! Servers for the API server to call: this crate's, and faulty ones.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use super::pending;
 
 static IDENTITY: LazyLock<Identity> = LazyLock::new(Identity::new);
 
-/// What the API server trusts.
+/// CA bundle for the API server.
 pub(super) static CA_BUNDLE: LazyLock<String> = LazyLock::new(|| STANDARD.encode(IDENTITY.0.cert.pem()));
 
 /// A certificate for 127.0.0.1, and its key.
@@ -50,7 +50,7 @@ fn url(address: SocketAddr) -> String {
     format!("https://{address}")
 }
 
-/// Serves until the process ends, and tells the URL.
+/// Serves until the process ends, and returns the URL.
 pub(super) async fn serve(router: Router) -> String {
     serve_as(&IDENTITY, router).await
 }
@@ -67,7 +67,7 @@ async fn serve_as(identity: &Identity, router: Router) -> String {
     url(address)
 }
 
-/// A port that nobody listens on, and that nobody else takes as long as the socket lives.
+/// Reserves a port without a listener, for as long as the socket lives.
 pub(super) fn refusing() -> (TcpSocket, String) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
@@ -75,10 +75,10 @@ pub(super) fn refusing() -> (TcpSocket, String) {
     (socket, url(address))
 }
 
-/// What another server might say to a review; `None` is nothing at all.
+/// Response of a faulty server to a review; `None` for no response.
 pub(super) type Raw = fn(path: &str, review: &Value) -> Option<(u16, String)>;
 
-/// A server without any of what this crate does.
+/// A server that bypasses this crate.
 pub(super) async fn serve_raw(answer: Raw) -> String {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -98,7 +98,7 @@ pub(super) async fn serve_raw(answer: Raw) -> String {
                     let response = Response::builder().status(status).header("content-type", "text/plain");
                     Ok::<_, Infallible>(response.body(Full::new(Bytes::from(body))).unwrap())
                 });
-                // The API server may leave before it is answered.
+                // The API server may disconnect before the response.
                 let _ = auto::Builder::new(TokioExecutor::new())
                     .serve_connection(TokioIo::new(stream), service)
                     .await;

@@ -1,4 +1,4 @@
-//! What becomes of answers, right and wrong ones.
+//! Processing of valid and invalid responses.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -22,7 +22,7 @@ fn pod() -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop"}})
 }
 
-/// An API server in front of a service that makes a response of each request and its JSON.
+/// An API server that calls a service which maps each request and its JSON to a response.
 fn api_server(
     answer: impl Fn(&Request<()>, Value) -> Response<Full<Bytes>> + Clone + Send + Sync + 'static,
 ) -> ApiServer {
@@ -41,7 +41,7 @@ fn response(status: u16, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Re
     builder.body(Full::new(body.into())).unwrap()
 }
 
-/// A service whose answer is an AdmissionReview with this `response`, and the uid if it has none.
+/// A service that responds with an AdmissionReview with this `response`, adding a missing uid.
 fn answering(answer: Value) -> ApiServer {
     api_server(move |_, review| {
         let mut answer = answer.clone();
@@ -58,7 +58,7 @@ fn patch(operations: &Value) -> String {
     STANDARD.encode(operations.to_string())
 }
 
-/// A breach is a failed call: rejected, or ignored.
+/// A violation is a failed call: rejected, or ignored.
 async fn assert_call_fails(case: &str, webhook: RegisteredWebhook, expected: &str) {
     let review = Review::create(&pod());
     let rejection = webhook.clone().review(&review).await.expect_rejected();
@@ -268,7 +268,7 @@ async fn any_media_type_will_do_and_go_is_lax_with_json() {
     for content_type in ["", "text/plain; charset=utf-8", "application/json;", "json"] {
         let api_server = api_server(move |_, review| {
             let uid = review["request"]["uid"].as_str().unwrap();
-            // Twice the same key, null for what is empty, an unknown field, a patch as numbers.
+            // A duplicate key, null for empty values, an unknown field, a patch as numbers.
             let patch =
                 format!("{:?}", json!([{"op": "add", "path": "/x", "value": 1}]).to_string().as_bytes());
             let body = format!(
@@ -503,7 +503,7 @@ async fn a_call_looks_like_one_of_the_api_server() {
     assert_eq!(header("content-type"), "application/json");
 }
 
-/// Adds a container each time.
+/// Adds a member on each call.
 async fn careless(request: AdmissionRequest) -> Result<AdmissionResponse, BoxError> {
     let object: Value = request.object.ok_or("no object")?.decode()?;
     let path = if object["spec"].is_null() { "/spec" } else { "/spec/more" };

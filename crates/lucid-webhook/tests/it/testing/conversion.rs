@@ -1,4 +1,4 @@
-//! ConversionReviews are checked as by the API server.
+//! ConversionReviews are validated as by the API server.
 
 use std::convert::Infallible;
 
@@ -18,7 +18,7 @@ fn object(version: &str, name: &str) -> Value {
     })
 }
 
-/// A converter that only sets the version, and the review it would answer with changed by `change`.
+/// A converter that only sets the version. `change` modifies the resulting review.
 fn converter(change: impl Fn(&mut Value) + Clone + Send + Sync + 'static) -> ConversionWebhook {
     let service = service_fn(move |request: Request<Full<Bytes>>| {
         let change = change.clone();

@@ -34,7 +34,7 @@ impl Ca {
         self.0.pem().into_bytes()
     }
 
-    /// Certificate and key in PEM.
+    /// Issues a certificate and key in PEM.
     fn issue(&self, name: &str, usage: ExtendedKeyUsagePurpose) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
@@ -42,7 +42,7 @@ impl Ca {
         (params.signed_by(&key, &self.0).unwrap().pem(), key.serialize_pem())
     }
 
-    /// A certificate with a common name and no subjectAltName.
+    /// Issues a certificate with a common name and no subjectAltName.
     fn issue_without_san(&self) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
@@ -55,7 +55,7 @@ fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
-/// A server's TLS, which demands certificates of `clients` if there is such a CA.
+/// TLS configuration of a server, which requires client certificates if there is a CA `clients`.
 fn tls((certificate, key): &(String, String), clients: Option<&Ca>) -> Arc<rustls::ServerConfig> {
     let builder =
         rustls::ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
@@ -74,7 +74,7 @@ fn tls((certificate, key): &(String, String), clients: Option<&Ca>) -> Arc<rustl
     Arc::new(builder.with_single_cert(chain, key).unwrap())
 }
 
-/// The crate's own server behind a relay that counts connections.
+/// Serves this crate's server behind a relay that counts connections.
 async fn serve(tls: Arc<rustls::ServerConfig>) -> (SocketAddr, Arc<AtomicUsize>) {
     let router = Router::new()
         .webhook(
@@ -197,7 +197,7 @@ async fn a_client_certificate_is_shown_where_one_is_set() {
 #[tokio::test]
 async fn the_deadline_includes_dialling() {
     let ca = Ca::new();
-    // It accepts, and says nothing.
+    // Accepts and never responds.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let started = Instant::now();
     let message = failure(webhook(listener.local_addr().unwrap(), &ca, "/").with_timeout_seconds(1)).await;
@@ -209,7 +209,7 @@ async fn the_deadline_includes_dialling() {
     assert_eq!(rejection.code, 504, "the server answers in time: {rejection}");
 }
 
-/// A TLS server that reads a request, answers with `answer` and closes; and how often it was asked.
+/// A TLS server that reads a request, sends `answer` and closes. Also returns the number of requests.
 async fn raw(ca: &Ca, answer: &'static str, keep: bool) -> (SocketAddr, Arc<AtomicUsize>) {
     let acceptor = TlsAcceptor::from(tls(&ca.issue(SERVICE, ExtendedKeyUsagePurpose::ServerAuth), None));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

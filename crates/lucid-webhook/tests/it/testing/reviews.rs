@@ -1,4 +1,4 @@
-//! Reviews carry what the API server puts into them.
+//! Contents of reviews.
 
 use std::time::Duration;
 
