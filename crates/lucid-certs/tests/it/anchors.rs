@@ -1,4 +1,4 @@
-//! Which CAs in a trust bundle count: those that Go, and so an API server, would take
+//! Trust anchors are accepted as by Go, whose rules API servers follow.
 
 use crate::common::{DAY, chain, names, now};
 use lucid_certs::{CaError, CertificateAuthority, ServingCertificate, TrustBundle, VerifyError};
@@ -7,7 +7,7 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
-/// A CA and what it signs with
+/// A CA with its issuer key.
 struct Ca {
     pem: String,
     key: String,
@@ -16,7 +16,7 @@ struct Ca {
 
 type Shape = fn(&mut CertificateParams);
 
-/// Signed by `issuer`, or by itself
+/// Creates a CA signed by `issuer`, or self-signed.
 fn ca(name: &str, issuer: Option<&Ca>, shape: Shape) -> Ca {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -31,7 +31,7 @@ fn ca(name: &str, issuer: Option<&Ca>, shape: Shape) -> Ca {
     Ca { pem: certificate.unwrap().pem(), key: key.serialize_pem(), issuer: Issuer::new(params, key) }
 }
 
-/// Issued by the last of `path`, with `sent` behind it
+/// Issues a certificate by the last CA of `path`, sent with `sent` as intermediates.
 fn leaf(path: &[&Ca], sent: &[&Ca]) -> ServingCertificate {
     let key = KeyPair::generate().unwrap();
     let called: Vec<_> = names().dns_names().map(str::to_owned).chain(["127.0.0.1".to_owned()]).collect();
@@ -52,7 +52,7 @@ fn verify(leaf: &ServingCertificate, trusted: &[&Ca]) -> Result<(), VerifyError>
 #[test]
 fn a_ca_vouches_for_servers_if_it_is_valid_may_sign_and_is_for_servers() {
     use ExtendedKeyUsagePurpose::{Any, ClientAuth, CodeSigning, ServerAuth};
-    // (what the CA is like, why it is left out)
+    // (shape of the CA, expected reason)
     let cases: [(Shape, Option<&str>); 11] = [
         (|_| (), None),
         (|ca| ca.key_usages = Vec::new(), None),
@@ -83,7 +83,7 @@ fn a_ca_vouches_for_servers_if_it_is_valid_may_sign_and_is_for_servers() {
                 assert!(message.contains(&format!("vouches for it: {fingerprint} {why}")), "{message}");
             }
         }
-        // Beside another it is left out all the same.
+        // It is also ignored beside another CA.
         let other = ca("other", None, |_| ());
         assert_eq!(verify(&leaf(&[&root], &[]), &[&root, &other]).is_ok(), expected.is_none());
     }
@@ -114,7 +114,7 @@ fn the_path_to_a_ca_is_as_long_as_it_permits_at_most() {
         let below = ca("below", Some(&root), |_| ());
         let path = [&root, &below];
         assert_eq!(verify(&leaf(&path, &[&below]), &[&root]).is_ok(), accepted, "{permitted:?}");
-        // What is sent without need is not on the path.
+        // Unused intermediates are not part of the path.
         verify(&leaf(&[&root], &[&root, &below]), &[&root]).unwrap();
         verify(&leaf(&path, &[&below]), &[&below]).unwrap();
         verify(&leaf(&path, &[&below]), &[&root, &below]).unwrap();

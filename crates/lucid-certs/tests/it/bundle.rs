@@ -1,4 +1,4 @@
-//! The set a trust bundle is
+//! Set operations of trust bundles.
 
 use crate::common::{DAY, chain, names, now};
 use lucid_certs::{CertificateAuthority, TrustBundle};

@@ -1,4 +1,4 @@
-//! A trust bundle in a file
+//! Trust bundles in files.
 
 use std::{fs, time::Duration};
 

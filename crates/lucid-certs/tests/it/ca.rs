@@ -1,4 +1,4 @@
-//! What a certificate authority signs, and which ones are refused
+//! Certificate authorities: issued certificates and rejected CAs.
 
 use std::{
     collections::HashSet,
@@ -187,7 +187,7 @@ fn validity_is_backdated_and_a_leaf_never_outlives_its_authority() {
     assert_eq!(ca.validity().not_before, now - BACKDATE);
     assert_eq!(ca.validity().not_after, now + CA_LIFETIME);
 
-    // (when the leaf is made, begin and end of its validity)
+    // (time of issue, validity period)
     let end = ca.validity().not_after;
     let cases = [
         (now, now - BACKDATE, now + SERVING_LIFETIME),
@@ -211,7 +211,8 @@ fn validity_is_backdated_and_a_leaf_never_outlives_its_authority() {
 fn lifetimes_may_be_seconds_and_begin_no_earlier_than_the_authority() {
     let now = now();
     let second = Duration::from_secs(1);
-    // (backdate and lifetime of the authority, when a leaf is made for how long, begin and end of its validity, renewal)
+    // (backdate and lifetime of the CA, time of issue and lifetime of the leaf, its validity period, its
+    // renewal)
     let cases = [
         (BACKDATE, 60 * second, now, 9 * second, now - BACKDATE, now + 9 * second, now + 6 * second),
         (Duration::ZERO, 60 * second, now, 9 * second, now, now + 9 * second, now + 6 * second),
@@ -325,7 +326,7 @@ fn neither_debug_nor_errors_show_a_key() {
     let pair = ca.issue_pem(LeafParams::default(), &names(), now).unwrap();
     assert!(!format!("{pair:?}").contains(pair.private_key.lines().nth(1).unwrap()), "{pair:?}");
 
-    // Line breaks lost: all of the key then looks like the label of its section.
+    // Without line breaks, the key looks like a section label.
     for broken in [key.replace('\n', " "), key.replace("-----\n", "\n"), key.replace("-----END", "END")] {
         let error = CertificateAuthority::from_pem(ca.certificate_pem().as_bytes(), broken.as_bytes(), now)
             .unwrap_err();

@@ -1,4 +1,4 @@
-//! Which clients are let in
+//! Client certificate authentication.
 
 use std::{
     sync::{
@@ -28,7 +28,7 @@ use rustls::{
     version,
 };
 
-/// An authority of clients
+/// A CA of clients.
 struct ClientCa {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -47,7 +47,7 @@ impl ClientCa {
         Self { pem: params.self_signed(&key).unwrap().pem(), issuer: Issuer::new(params, key) }
     }
 
-    /// `config` with a certificate for these names
+    /// Returns `config` with a client certificate for these names.
     fn identify(&self, config: &ClientConfig, common_name: &str, dns_names: &[&str]) -> Arc<ClientConfig> {
         let mut params =
             CertificateParams::new(dns_names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
@@ -69,7 +69,7 @@ impl ClientCa {
     }
 }
 
-/// A server's resolver and what trusts it
+/// Returns a server's resolver and its trust bundle.
 fn server() -> (Arc<ServingCertificateResolver>, TrustBundle) {
     let ca = CertificateAuthority::generate(&names(), now()).unwrap();
     let leaf = ca.issue(&names(), now()).unwrap();
@@ -142,7 +142,7 @@ fn a_replaced_ca_holds_for_the_next_handshake_and_sessions_are_not_resumed() {
     }
 }
 
-/// What a server takes for the time
+/// A settable clock of a server.
 #[derive(Debug)]
 struct Clock(AtomicU64);
 
@@ -161,7 +161,7 @@ fn a_client_ca_counts_while_it_is_valid_also_when_that_changes_while_the_server_
     let all = [&expired, &short, &long, &later].map(|ca| ca.pem.as_str()).concat();
 
     for (pem, expected) in [
-        // Of expired, short, long and later: at first, after one day and after two
+        // Clients of the expired, short, long and later CA: now, after one day and after two days.
         (all.as_str(), [[false, true, true, false], [false, false, true, false], [false, false, true, true]]),
         (&short.pem, [[false, true, false, false], [false; 4], [false; 4]]),
         (&expired.pem, [[false; 4]; 3]),
@@ -204,7 +204,7 @@ fn a_bundle_of_client_cas_holds_nothing_but_cas_for_clients() {
         (|ca| ca.is_ca = IsCa::NoCa, Some("is no CA")),
     ];
     for (shape, expected) in cases {
-        // Older than the other one, and so the second
+        // Older than the other CA, so it comes second in the bundle.
         let ca = ClientCa::like(|ca| {
             shape(ca);
             ca.not_before = (now() - 2 * DAY).into();

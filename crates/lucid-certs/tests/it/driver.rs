@@ -1,4 +1,4 @@
-//! A driver whose surroundings do not play along
+//! The driver with failing targets and sources.
 
 use std::{
     future,
@@ -26,7 +26,7 @@ fn names() -> ServingNames {
     ServingNames::for_services("lucid-system", &["lucid-operator"]).unwrap()
 }
 
-/// As when an admission webhook or a proxy answers each write with 409
+/// A target whose writes all conflict, such as behind an admission webhook or proxy that responds with 409.
 #[derive(Debug, Default)]
 struct Refusing {
     readings: AtomicUsize,
@@ -71,7 +71,7 @@ async fn conflicts_without_end_are_met_less_and_less_often() {
     assert!((4..30).contains(&readings), "{readings} readings in 8 s");
 }
 
-/// As over a connection that is accepted and never answered
+/// A source that never responds.
 struct Silent(Arc<AtomicUsize>);
 
 impl CertificateSource for Silent {

@@ -1,4 +1,4 @@
-//! A certificate in files, and everything that happens to files
+//! Certificates in files, and all ways in which files change.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ use crate::common::{
     pairs::Pair,
 };
 
-/// Each way to notice a change, without help of the other
+/// Both ways to detect changes, in isolation.
 fn each_way() -> [Watching; 2] {
     [
         Watching::default().with_poll(Duration::from_hours(1)),
@@ -27,7 +27,7 @@ fn each_way() -> [Watching; 2] {
     ]
 }
 
-/// A folder with files
+/// A directory with files and its source.
 struct Scene {
     folder: TempDir,
     source: Following<Files>,
@@ -165,7 +165,7 @@ async fn a_directory_that_is_replaced_by_another_is_followed() {
             source.offers(pair.fingerprint).await;
             fs::remove_dir_all(&before).unwrap();
         }
-        // The one that is there now is watched, not the one that was.
+        // The watch follows the new directory, not the replaced one.
         write(&folder, &first);
         source.offers(first.fingerprint).await;
     }
@@ -179,7 +179,7 @@ async fn files_that_come_later_are_waited_for() {
         let folder = outer.path().join("not/yet/there");
         let mut source = Following::new(Files::in_directory(&folder).with_watching(watching));
         source.refuses(Reason::Missing).await;
-        // One step after the other, and the source looks in between.
+        // One step at a time, with a read by the source in between.
         let look = Duration::from_millis(60);
         for ancestor in ["not", "not/yet", "not/yet/there"] {
             fs::create_dir(outer.path().join(ancestor)).unwrap();
@@ -202,7 +202,7 @@ async fn a_volume_is_followed_through_links_on_links() {
         for folder in ["volume", "links"] {
             fs::create_dir(at(folder)).unwrap();
         }
-        // mount -> links; links/tls.crt -> ../volume/tls.crt -> ..data/tls.crt -> the directory of a version
+        // mount -> links; links/tls.crt -> ../volume/tls.crt -> ..data/tls.crt -> versioned directory
         symlink("links", at("mount")).unwrap();
         for name in ["tls.crt", "tls.key", "ca.crt"] {
             symlink(Path::new("../volume").join(name), at("links").join(name)).unwrap();
@@ -215,7 +215,7 @@ async fn a_volume_is_followed_through_links_on_links() {
             volume.write(&pair.files()).unwrap();
             source.offers(pair.fingerprint).await;
         }
-        // Another volume behind the same links
+        // Another volume behind the same links.
         fs::create_dir(at("other")).unwrap();
         AtomicWriter::new(at("other")).write(&first.files()).unwrap();
         fs::remove_file(at("mount")).unwrap();
@@ -309,7 +309,7 @@ async fn each_file_is_named_with_what_is_wrong_in_it() {
 async fn nothing_of_a_key_is_in_a_problem_or_in_debug_output() {
     let pair = Pair::new();
     let mut scene = Scene::new(Watching::default());
-    // As an editor or a template engine leaves it that drops line breaks
+    // As left by an editor or a template engine that drops line breaks.
     let secret = pair.key.replace('\n', "");
     for (name, content) in [("tls.key", &secret), ("tls.crt", &secret), ("ca.crt", &secret)] {
         scene.write(&pair);
@@ -376,9 +376,9 @@ async fn a_dropped_wait_loses_no_change() {
         scene.offers(&first).await;
         for (pair, pause) in Pair::several::<5>().iter().zip([0, 1, 10, 26, 40]) {
             scene.write(pair);
-            // Ends early, at another moment each time.
+            // Cancelled early, at a different time in each iteration.
             drop(timeout(Duration::from_millis(pause), scene.source.source.changed()).await);
-            // Without asking first, which would read the files whatever was noticed
+            // Not preceded by `offer`, which would read the files even without an event.
             timeout(PATIENCE, scene.source.source.changed()).await.unwrap();
             scene.offers(pair).await;
         }

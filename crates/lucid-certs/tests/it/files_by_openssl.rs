@@ -1,4 +1,4 @@
-//! Keys and certificates as the openssl command makes them; skipped where it is not installed
+//! Keys and certificates created by the openssl command. Skipped if openssl is not installed.
 
 use std::{fs, time::SystemTime};
 
@@ -15,7 +15,7 @@ async fn keys_of_each_kind_and_format_are_served() {
         return;
     }
     for (make_key, label) in [
-        // With its parameters before it, as openssl writes it
+        // With parameters first, as written by openssl.
         ("ecparam -name prime256v1 -genkey -out tls.key", "BEGIN EC PARAMETERS"),
         ("ecparam -name prime256v1 -genkey -noout -out tls.key", "BEGIN EC PRIVATE KEY"),
         ("ecparam -name secp384r1 -genkey -noout -out tls.key", "BEGIN EC PRIVATE KEY"),

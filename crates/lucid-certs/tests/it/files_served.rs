@@ -1,4 +1,4 @@
-//! A certificate in files, as clients are shown it and as the log tells of it
+//! Certificates in files: handshakes and log messages.
 
 use std::{
     fs,
@@ -25,10 +25,10 @@ use crate::common::{
 
 const NAME: &str = "lucid-operator.lucid-system.svc";
 
-/// Looks at what is wrong after which a log that repeats itself would have done so
+/// Number of failed reads after which a repeated log message would have shown.
 const LOOKS: u64 = 3;
 
-/// A server whose certificate is in a folder, and its log
+/// A server with its certificate directory and log.
 struct Scene {
     folder: TempDir,
     server: Arc<ServerConfig>,
@@ -53,21 +53,21 @@ impl Scene {
         Self { folder, server, ready, first_certificate, registry, log }
     }
 
-    /// At once, so that nothing half written is found
+    /// Replaces a file atomically, so that the source never reads a partial one.
     fn put(&self, name: &str, content: &str) {
         let path = |name| self.folder.path().join(name);
         fs::write(path("new"), content).unwrap();
         fs::rename(path("new"), path(name)).unwrap();
     }
 
-    /// What a new connection is shown, by one of these pairs
+    /// Returns the certificate of a new connection; `pairs` are the candidates.
     fn shown(&self, pairs: &[Pair]) -> Fingerprint {
         let bundle = pairs.iter().map(Pair::bundle).reduce(|all, bundle| all.merge(&bundle)).unwrap();
         let (client, _) = connect(&client(&bundle, &TLS13), &self.server, NAME).unwrap();
         Fingerprint::of(&client.peer_certificates().unwrap()[0])
     }
 
-    /// How often files were refused
+    /// Returns the number of rejected reloads.
     fn refusals(&self) -> u64 {
         let mut text = String::new();
         encode(&mut text, &self.registry).unwrap();
@@ -88,7 +88,7 @@ impl Scene {
         assert!(timeout(PATIENCE, holds).await.is_ok(), "{what}: {}", self.log.text());
     }
 
-    /// That this is said of a file, once
+    /// Asserts that a message is logged exactly once.
     async fn is_told_once(&self, says: &str) {
         self.until(says, || self.log.lines(says) > 0).await;
         let before = self.refusals();
@@ -103,12 +103,12 @@ fn write(folder: &Path, pair: &Pair) {
     }
 }
 
-/// What is logged on this thread
+/// Log messages of this thread.
 struct Log {
     written: Written,
     _guard: DefaultGuard,
-    /// If there were only one subscriber, tracing would take the thread that comes first to an event for all: without a
-    /// subscriber of its own, it would turn the event off.
+    /// With only one subscriber, tracing caches the interest of the first thread that reaches an event. A
+    /// thread without a subscriber would disable the event.
     _other: Dispatch,
 }
 
@@ -131,7 +131,7 @@ impl Log {
         String::from_utf8(self.written.0.lock().unwrap().clone()).unwrap()
     }
 
-    /// How many lines have this
+    /// Counts the lines that contain `says`.
     fn lines(&self, says: &str) -> usize {
         self.text().lines().filter(|line| line.contains(says)).count()
     }

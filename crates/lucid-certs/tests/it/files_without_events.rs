@@ -1,4 +1,4 @@
-//! A system that has no events of the file system left to give
+//! File sources on a system without inotify resources.
 
 use std::{env, process::Command, time::Duration};
 
@@ -7,10 +7,10 @@ use lucid_testbed::{AtomicWriter, skip};
 
 use crate::common::{following::Following, pairs::Pair};
 
-/// Set for the process that has none
+/// Set in the subprocess, which has no inotify resources.
 const INSIDE: &str = "LUCID_CERTS_WITHOUT_EVENTS";
 
-/// Runs this test once more, alone, in a user namespace with limits of its own
+/// Runs this test again in a user namespace with its own limits.
 fn run_without(limit: &str) {
     let test = "files_without_events::files_are_polled_where_the_system_has_no_events_left";
     let script = format!("echo 0 > /proc/sys/user/{limit} && exec \"$0\" --exact {test} --nocapture");

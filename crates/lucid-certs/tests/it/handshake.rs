@@ -1,4 +1,4 @@
-//! Real handshakes through the resolver
+//! TLS handshakes through the resolver.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ fn a_swap_is_seen_by_the_next_handshake_and_needs_the_new_authority_in_the_bundl
 
     resolver.swap(&new_leaf);
     let new_leaf = new_leaf.certificate().clone();
-    // A client of before the swap may hold a session ticket, so each is made anew.
+    // A new client per handshake, because an old one may hold a session ticket.
     let trusts_old = client(&old.trust_bundle(), &version::TLS13);
     let trusts_both = client(&new.trust_bundle().merge(&old.trust_bundle()), &version::TLS13);
     assert_eq!(
@@ -94,7 +94,7 @@ fn the_minimum_version_is_kept() {
     let resolver = Arc::new(ServingCertificateResolver::new(&ca.issue(&names(), now).unwrap()));
     let [tls12, tls13] =
         [&version::TLS12, &version::TLS13].map(|version| client(&ca.trust_bundle(), version));
-    // (minimum, whether a client of 1.2 is served)
+    // (minimum version, whether a TLS 1.2 client is accepted)
     for (min_version, served) in [(TlsVersion::Tls12, true), (TlsVersion::Tls13, false)] {
         assert_eq!(min_version.to_string().parse(), Ok(min_version));
         let config = ServerTls::new(Arc::clone(&resolver) as _).with_min_version(min_version).build();
@@ -133,7 +133,7 @@ fn the_hybrid_key_exchange_is_used_where_the_client_prefers_it_and_others_are_ta
     let resolver = Arc::new(ServingCertificateResolver::new(&ca.issue(&names(), now).unwrap()));
     let server = Arc::new(ServerTls::new(resolver).build().unwrap());
     let hybrid = kx_group::X25519MLKEM768;
-    // (what the client offers, what is used), the first as kube-apiserver does
+    // (groups offered by the client, negotiated group), kube-apiserver first
     let cases = [
         (vec![hybrid, kx_group::X25519, kx_group::SECP256R1], NamedGroup::X25519MLKEM768),
         (vec![kx_group::SECP256R1, kx_group::X25519, hybrid], NamedGroup::secp256r1),

@@ -1,4 +1,4 @@
-//! Bytes that somebody else wrote never make a panic
+//! Untrusted input never causes a panic.
 
 use std::{sync::LazyLock, time::SystemTime};
 
@@ -9,7 +9,7 @@ use lucid_certs::{
 };
 use proptest::{collection::vec, prelude::*, sample::Index};
 
-/// An authority and what it signed, as text, of each kind of key
+/// A CA and an issued certificate in PEM form, for each key algorithm.
 static VALID: LazyLock<Vec<[String; 4]>> = LazyLock::new(|| {
     let made = KeyAlgorithm::ALL.map(|algorithm| {
         let params = CaParams::default().with_algorithm(algorithm);
@@ -26,7 +26,7 @@ static VALID: LazyLock<Vec<[String; 4]>> = LazyLock::new(|| {
     made.to_vec()
 });
 
-/// One change of a byte string
+/// A mutation of a byte string.
 #[derive(Debug, Clone)]
 enum Change {
     Set(Index, u8),
@@ -62,7 +62,7 @@ impl Change {
     }
 }
 
-/// A text whose DER or itself was changed
+/// Mutates PEM text or its DER content.
 fn changed(pem: &str, in_der: bool, changes: &[Change]) -> Vec<u8> {
     let mut bytes = pem.as_bytes().to_vec();
     if !in_der {
@@ -98,7 +98,7 @@ proptest! {
     }
 }
 
-/// Everything that takes bytes of others
+/// Passes the input to every parser.
 fn read([ca, ca_key, leaf, leaf_key]: &[Vec<u8>; 4], now: SystemTime) {
     let bundle = TrustBundle::from_pem(ca);
     drop(ClientCertificates::required(ca));

@@ -1,4 +1,4 @@
-//! What is not logged
+//! Secrets do not appear in logs.
 
 use std::{
     io,
@@ -24,11 +24,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 const KEY: &str = "VEhFLUtFWQ==";
 const MALFORMED: &str = r#"{"kind":"Secret","metadata":{"name":7},"data":{"tls.key":"VEhFLUtFWQ=="}}"#;
-/// Where a map is expected, which the error would quote
+/// A string instead of a map, which the deserialization error would quote.
 const MISPLACED: &str = r#"{"kind":"Secret","metadata":{},"data":"VEhFLUtFWQ=="}"#;
 const MISSING: &str = r#"{"kind":"Status","status":"Failure","reason":"NotFound","code":404}"#;
 
-/// What is logged
+/// Captured log output.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -42,7 +42,7 @@ impl io::Write for Log {
     }
 }
 
-/// An API server that answers each method in its way
+/// Starts an API server with fixed responses by method.
 async fn answering(get: &'static str, created: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

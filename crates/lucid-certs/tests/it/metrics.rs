@@ -1,4 +1,4 @@
-//! What a scrape shows
+//! Exported metrics.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +8,7 @@ use lucid_certs::{
 };
 use prometheus_client::{encoding::text::encode, registry::Registry};
 
-/// The lines of a scrape that begin so
+/// Returns the lines of a scrape that start with `begin`.
 fn scrape(registry: &Registry, begin: &str) -> Vec<String> {
     let mut text = String::new();
     encode(&mut text, registry).unwrap();

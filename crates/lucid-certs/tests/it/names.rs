@@ -1,4 +1,4 @@
-//! Which names a serving certificate may carry
+//! Names of serving certificates.
 
 use std::net::IpAddr;
 

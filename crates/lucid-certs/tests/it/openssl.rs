@@ -1,4 +1,5 @@
-//! Authorities made by openssl, and what openssl says about ours; skipped where it is not installed
+//! Interoperability with openssl: CAs created by openssl, and verification of our certificates. Skipped if
+//! openssl is not installed.
 
 use std::{
     fs,
@@ -26,7 +27,7 @@ use rustls::{
     version,
 };
 
-/// Says so when openssl is not installed
+/// Returns `true` if openssl is installed.
 pub(crate) fn is_installed() -> bool {
     has_program("openssl")
 }
@@ -40,7 +41,7 @@ pub(crate) fn openssl(folder: &Path, arguments: &str) {
     assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// How keys are made, and what stands in their files
+/// Commands to create keys, and the PEM labels of their files.
 const KINDS: [(&str, &str); 6] = [
     ("ecparam -name prime256v1 -genkey -out key.pem", "EC PRIVATE KEY"),
     ("ecparam -name secp384r1 -genkey -out key.pem", "EC PRIVATE KEY"),
@@ -59,7 +60,7 @@ fn authorities_made_by_openssl_are_accepted() {
         let folder = tempfile::tempdir().unwrap();
         openssl(folder.path(), make_key);
         let request = "req -x509 -new -key key.pem -subj /CN=mine -days 90 -out ca.pem";
-        // Without the usage it is taken too, but openssl's strict check then refuses all that it signs.
+        // Accepted without the usage too, but openssl's strict check then rejects issued certificates.
         openssl(folder.path(), request);
         CertificateAuthority::from_pem(
             &fs::read(folder.path().join("ca.pem")).unwrap(),
@@ -185,7 +186,7 @@ fn certificates_made_by_openssl_are_served_with_any_kind_of_key() {
     }
 }
 
-/// Checks the signature of the handshake alone: rustls takes no leaf that is its own authority.
+/// Verifies only the handshake signature: rustls rejects self-signed server certificates.
 #[derive(Debug)]
 struct SelfSigned;
 

@@ -1,4 +1,4 @@
-//! A certificate in a Secret of a real API server, watched without a volume
+//! A certificate in a Secret, watched through a real API server.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -48,7 +48,7 @@ async fn an_api_server_that_is_gone_takes_nothing_away() {
     source.offers(pair.fingerprint).await;
     let mut late = SecretSource::cert_manager(cluster.client(), NAMESPACE, "kept");
     drop(cluster);
-    // Long enough for the watch to see it
+    // Long enough for the watch to notice the failure.
     drop(timeout(Duration::from_secs(1), source.source.changed()).await);
     source.offers(pair.fingerprint).await;
     let error = ask(&mut late).await.unwrap_err();
@@ -56,7 +56,7 @@ async fn an_api_server_that_is_gone_takes_nothing_away() {
     assert!(error.problem.contains("Secret default/kept"), "{error}");
 }
 
-/// Creates the Secret or replaces what it holds
+/// Creates the Secret or replaces its data.
 async fn put(secrets: &Api<Secret>, name: &str, data: BTreeMap<String, Vec<u8>>) {
     let data = data.into_iter().map(|(key, value)| (key, ByteString(value))).collect();
     let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
@@ -77,7 +77,7 @@ async fn client_of(cluster: &Cluster, user: &str) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// What the documentation of [`SecretSource`] asks for
+/// Grants the permissions documented for [`SecretSource`].
 async fn allow(cluster: &Cluster, user: &str, secret: &str) {
     let role: Role = serde_json::from_value(json!({
         "metadata": { "name": user },
@@ -138,7 +138,7 @@ async fn what_is_missing_or_wrong_is_named(client: &Client, secrets: &Api<Secret
         assert!(!error.problem.contains('\n'), "{error}");
     }
 
-    // As issuers leave it that do not know their authority
+    // As left by issuers that do not know their CA.
     let mut publishing =
         Following::new(SecretSource::cert_manager(client.clone(), NAMESPACE, "wrong").with_publishing());
     for (ca, reason) in [(Some(Vec::new()), Reason::Malformed), (None, Reason::Missing)] {

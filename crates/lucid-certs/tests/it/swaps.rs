@@ -1,4 +1,4 @@
-//! Volumes that are replaced as kubelet does it, a thousand times
+//! A thousand atomic volume swaps, as by kubelet.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ async fn follow_a_volume(pairs: &[Pair], watching: Watching) {
     let all = pairs.to_vec();
     let server = tokio::spawn(async move {
         loop {
-            // Never a file that is missing, never a key, certificate or bundle of another version
+            // Files are never missing, and never of different versions.
             let offer = ask(&mut source).await.unwrap();
             check(&offer, &all);
             offered.send_replace(Some(offer.certificate.as_ref().unwrap().fingerprint()));

@@ -1,4 +1,4 @@
-//! What asks a source as a server does
+//! Calls a source as the driver does.
 
 use std::{
     fmt,
@@ -11,14 +11,14 @@ use lucid_certs::{
 };
 use tokio::time::timeout;
 
-/// Far more than anything takes
+/// Far above any expected duration.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn ask(source: &mut impl CertificateSource) -> Result<Offer, SourceError> {
     source.offer(&Live::default(), SystemTime::now()).await
 }
 
-/// A source and what it answered last: it is asked again only when it says that its answer changed
+/// A source with its last result. It is called again only after it has signaled a change.
 pub(crate) struct Following<S> {
     pub(crate) source: S,
     last: Option<Result<Offer, SourceError>>,
@@ -29,7 +29,7 @@ impl<S: CertificateSource> Following<S> {
         Self { source, last: None }
     }
 
-    /// Waits until the source offers this certificate
+    /// Waits until the source offers this certificate.
     pub(crate) async fn offers(&mut self, fingerprint: Fingerprint) -> Offer {
         let is_it = |outcome: &Result<Offer, SourceError>| {
             outcome
@@ -39,12 +39,12 @@ impl<S: CertificateSource> Following<S> {
         self.until(fingerprint, is_it).await.unwrap()
     }
 
-    /// Waits until the source has nothing to offer for this reason
+    /// Waits until the source returns an error with this reason.
     pub(crate) async fn refuses(&mut self, reason: Reason) -> SourceError {
         self.refuses_saying(reason, "").await
     }
 
-    /// As [`refuses`](Self::refuses), and until it says this
+    /// As [`refuses`](Self::refuses), for an error that contains `says`.
     pub(crate) async fn refuses_saying(&mut self, reason: Reason, says: &str) -> SourceError {
         let is_it = |outcome: &Result<Offer, SourceError>| {
             outcome.as_ref().is_err_and(|error| error.reason == reason && error.problem.contains(says))

@@ -1,4 +1,4 @@
-//! A TLS client and server that talk through memory
+//! An in-memory TLS client and server.
 
 use std::{io, sync::Arc};
 
@@ -10,7 +10,7 @@ use rustls::{
     pki_types::ServerName,
 };
 
-/// What an API server is that has `bundle` as the caBundle
+/// Client configuration of an API server with `bundle` as caBundle.
 pub(crate) fn client(bundle: &TrustBundle, version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
     client_with(aws_lc_rs::default_provider(), bundle, version)
 }
@@ -33,7 +33,7 @@ pub(crate) fn client_with(
     Arc::new(config)
 }
 
-/// Carries what both sides have to say until the handshake ends
+/// Runs a handshake.
 pub(crate) fn connect(
     client: &Arc<ClientConfig>,
     server: &Arc<ServerConfig>,
@@ -52,13 +52,13 @@ pub(crate) fn connect(
     }
 }
 
-/// What the client is told by a server that refuses it
+/// Returns the client's error of a handshake that the server rejects.
 pub(crate) fn refusal(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, name: &str) -> rustls::Error {
     let name = ServerName::try_from(name.to_owned()).unwrap();
     let mut client = Connection::from(ClientConnection::new(Arc::clone(client), name).unwrap());
     let mut server = Connection::from(ServerConnection::new(Arc::clone(server)).unwrap());
     for _ in 0..10 {
-        // An error of the server is in what it has to say.
+        // An error of the server reaches the client as an alert.
         drop(carry(&mut client, &mut server));
         if let Err(error) = carry(&mut server, &mut client) {
             return error;

@@ -1,4 +1,4 @@
-//! What several tests need
+//! Shared test helpers.
 
 pub(crate) mod following;
 pub(crate) mod handshake;
@@ -17,18 +17,18 @@ pub(crate) fn names() -> ServingNames {
         .unwrap()
 }
 
-/// A moment in whole seconds, as certificates know them
+/// Current time in whole seconds, the resolution of certificates.
 pub(crate) fn now() -> SystemTime {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs())
 }
 
-/// An error with all its causes
+/// Formats an error with its causes.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |error| error.source()).map(|error| error.to_string() + ": ").collect()
 }
 
-/// A certificate as PEM
+/// Encodes a certificate as PEM.
 pub(crate) fn certificate_pem(der: &[u8]) -> String {
     use base64::{Engine, prelude::BASE64_STANDARD};
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", BASE64_STANDARD.encode(der))

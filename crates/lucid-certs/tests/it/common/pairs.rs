@@ -1,11 +1,11 @@
-//! Certificates in PEM, as others leave them in files and Secrets
+//! Externally issued certificates in PEM form.
 
 use std::collections::BTreeMap;
 
 use lucid_certs::{Fingerprint, TrustBundle};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
-/// A certificate, its key, and an authority that issued nothing else
+/// A certificate, its key, and a CA that issued nothing else.
 #[derive(Clone)]
 pub(crate) struct Pair {
     pub(crate) certificate: String,
@@ -15,7 +15,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// For the first of the [names](super::names) that an API server calls
+    /// Creates a pair for the first of the [names](super::names) that API servers call.
     pub(crate) fn new() -> Self {
         let (ca_key, key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
         let mut ca = CertificateParams::default();
@@ -39,7 +39,7 @@ impl Pair {
         TrustBundle::from_pem(self.ca.as_bytes()).unwrap()
     }
 
-    /// As a Secret of type `kubernetes.io/tls` has them
+    /// Returns the data of a Secret of type `kubernetes.io/tls`.
     pub(crate) fn files(&self) -> BTreeMap<String, Vec<u8>> {
         [("tls.crt", &self.certificate), ("tls.key", &self.key), ("ca.crt", &self.ca)]
             .map(|(name, text)| (name.to_owned(), text.clone().into_bytes()))

@@ -1,4 +1,4 @@
-//! Certificates of cert-manager, and a cluster without them
+//! cert-manager's Certificates, and a cluster without them.
 
 use kube::{
     Api,

@@ -1,4 +1,4 @@
-//! An injector against a real API server, with the rights of `deploy/cainjector.yaml` and no others
+//! An injector on a real API server, with exactly the permissions of `deploy/cainjector.yaml`.
 
 mod certificates;
 mod object;
@@ -103,7 +103,7 @@ async fn what_does_not_ask_or_has_no_place_for_a_ca_is_left_alone(site: &Site, c
     let unverified = Object::create_changed(site, API_SERVICE, "unverified", &from, unverified).await;
     site.wait_for_note(&unverified, "insecureSkipTLSVerify").await;
     objects.push(unverified);
-    // Seen later, so all before were seen.
+    // These are seen later, so all earlier objects have been seen.
     for kind in [MUTATING, VALIDATING, CRD, API_SERVICE] {
         Object::create(site, kind, "later", &from).await.wait_for(ca).await;
     }
@@ -112,7 +112,7 @@ async fn what_does_not_ask_or_has_no_place_for_a_ca_is_left_alone(site: &Site, c
     }
 }
 
-/// How many ValidatingWebhookConfigurations were written
+/// Number of writes to ValidatingWebhookConfigurations.
 fn written(registry: &Registry) -> u64 {
     let mut text = String::new();
     encode(&mut text, registry).unwrap();
@@ -168,7 +168,7 @@ async fn two_injectors_write_no_more_than_one(site: &Site, rotated: &TrustBundle
     for word in ["rotated", "stale"] {
         Object::existing(site, VALIDATING, word).wait_for(&rotated.merge(&next)).await;
     }
-    // Those who write may hear of it later than we do.
+    // The counter may be updated after the write is observed.
     until("write counted", async || written(first) - before + written(&second) >= 2).await;
     assert_eq!(written(first) - before + written(&second), 2);
 }
@@ -188,7 +188,7 @@ async fn what_is_wiped_or_broken_is_put_back(site: &Site, ca: &TrustBundle) {
     for kind in FOUR {
         let object = Object::create(site, kind, "healed", &[(FROM_SECRET, "web/ca")]).await;
         object.wait_for(ca).await;
-        // The API server does not take what is no certificate for a definition that had one.
+        // The API server rejects an update of a definition from a valid bundle to an invalid one.
         let values: &[&str] = if kind.name == CRD.name { &[""] } else { &["", "Cg==", "bm90IFBFTQ=="] };
         for value in values {
             let broken = object.overwrite(value).await;

@@ -1,4 +1,4 @@
-//! Objects that ask for a CA
+//! Objects with annotations that request a CA.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub(super) struct Kind {
     pub(super) name: &'static str,
     pub(super) group: &'static str,
     pub(super) plural: &'static str,
-    /// Where the bundle stands
+    /// JSON pointers of the bundles.
     pub(super) pointers: &'static [&'static str],
 }
 
@@ -70,7 +70,7 @@ impl Kind {
         }
     }
 
-    /// An object without a bundle, and its name
+    /// Returns the name and manifest of an object without a bundle.
     pub(super) fn body(self, word: &str) -> (String, Value) {
         let service = json!({ "namespace": "web", "name": "web" });
         let webhook = |name: &str| {
@@ -106,7 +106,7 @@ impl Kind {
     }
 }
 
-/// An object that was created
+/// An object in the cluster.
 #[derive(Debug, Clone)]
 pub(super) struct Object {
     pub(super) kind: Kind,
@@ -138,7 +138,7 @@ impl Object {
         Self { kind, namespace, name, api }
     }
 
-    /// One that was created without a namespace
+    /// Refers to an existing cluster-scoped object.
     pub(super) fn existing(site: &Site, kind: Kind, word: &str) -> Self {
         let (name, _) = kind.body(word);
         Self { kind, namespace: None, name, api: kind.api(&site.admin, None) }
@@ -148,7 +148,7 @@ impl Object {
         self.api.get(&self.name).await.unwrap()
     }
 
-    /// What each place holds
+    /// Returns the content of each bundle field.
     pub(super) fn held(&self, object: &DynamicObject) -> Vec<String> {
         let text = |pointer: &&str| object.data.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let decode = |text: &str| match self.kind.name {
@@ -173,7 +173,7 @@ impl Object {
         self.merge(json!({ "metadata": { "annotations": { key: value } } })).await
     }
 
-    /// Replaces what the first place holds
+    /// Overwrites the first bundle field.
     pub(super) async fn overwrite(&self, value: &str) -> DynamicObject {
         let patch = json!([{ "op": "add", "path": self.kind.pointers[0], "value": value }]);
         let patch: Patch<()> = Patch::Json(serde_json::from_value(patch).unwrap());

@@ -1,4 +1,4 @@
-//! What cannot be honoured
+//! Annotations that cannot be honored.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
@@ -35,12 +35,12 @@ pub(super) async fn a_secret_must_allow_it(site: &Site, ca: &TrustBundle) {
 pub(super) async fn what_cannot_be_honoured_is_told_once_and_honoured_as_soon_as_it_can(site: &Site) {
     let malformed = Object::create(site, CRD, "malformed", &[(FROM_SECRET, "no-namespace")]).await;
     site.wait_for_note(&malformed, "is \"no-namespace\"; accepted is NAMESPACE/NAME").await;
-    // A first that is malformed hides a second that is not, as with cert-manager.
+    // A malformed first annotation takes precedence over a valid second one, as in cert-manager.
     malformed.annotate(FROM_CERTIFICATE, Some("web/serving")).await;
 
     let config_map = Object::create(site, CONFIG_MAP, "events-are-beside", &[(OPENSHIFT, "True")]).await;
     let missing = Object::create(site, VALIDATING, "missing", &[(FROM_SECRET, "web/missing")]).await;
-    // As of one that exists and does not allow it.
+    // The same message as for an existing Secret that does not allow injection.
     let note = "Secret web/missing does not exist, or lacks the annotation cert-manager.io/allow-direct-injection: \"true\"";
     site.wait_for_note(&missing, note).await;
     for change in ["1", "2", "3"] {

@@ -1,4 +1,4 @@
-//! Rights to some Secrets only
+//! Injection with access to some Secrets only.
 
 use kube::{
     Api,

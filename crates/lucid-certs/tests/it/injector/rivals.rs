@@ -1,4 +1,4 @@
-//! Others who inject
+//! Conflicting injectors.
 
 use std::time::{Duration, SystemTime};
 
@@ -46,7 +46,7 @@ async fn nobody_injects_beside_cert_manager_or_openshift_unless_told_to() {
     beside.wait_for(&ca).await;
     drop(running);
 
-    // Without a pod that is ready, and with an old Lease, it does not run.
+    // Without a ready pod and with an expired Lease, cert-manager is not running.
     set_ready(&site, "cert-manager", "cert-manager-cainjector", 0).await;
     site.cluster.create_namespace("openshift-service-ca", &[]).await.unwrap();
     deploy(&site, "openshift-service-ca", "service-ca", &json!({ "app": "service-ca" }), 1).await;
@@ -71,7 +71,7 @@ async fn one_that_appears_later_is_given_way(site: &Site, ca: &TrustBundle) {
     object.overwrite("").await;
     let second = Object::create(site, VALIDATING, "given-way", &from).await;
 
-    // Both would be written in milliseconds.
+    // Writes would arrive within milliseconds.
     let healed = tokio::time::timeout(Duration::from_secs(1), object.wait_for(ca)).await;
     assert!(healed.is_err() && !is_written_by_us(&second.read().await));
 
@@ -90,7 +90,7 @@ async fn refusal(site: &Site) -> String {
     tokio::time::timeout(PATIENCE, running).await.unwrap().unwrap_err().to_string()
 }
 
-/// Seconds ago, as a Lease has it
+/// Formats a time in the past like a Lease.
 fn micro_time(seconds: u64) -> String {
     let time = now() - Duration::from_secs(seconds);
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
@@ -115,7 +115,7 @@ async fn deploy(site: &Site, namespace: &str, name: &str, labels: &Value, ready:
     set_ready(site, namespace, name, ready).await;
 }
 
-/// As the controller of Deployments would, which does not run here
+/// Sets the status as the Deployment controller would, which does not run here.
 async fn set_ready(site: &Site, namespace: &str, name: &str, ready: u32) {
     let status = json!({ "status": { "replicas": 2, "readyReplicas": ready } });
     let deployments = namespaced(site, ("apps", "Deployment", "deployments"), namespace);
@@ -138,7 +138,7 @@ async fn nobody_ends_the_injection_from_a_namespace_of_their_own_or_for_ever() {
     deploy(&site, "other", "service-ca", &json!({ "app": "service-ca" }), 1).await;
     drop(start(site.injector().await).await);
 
-    // Where it is looked for, one whose time is far away would count until then.
+    // In a watched namespace, a Lease renewed in the far future would otherwise count until then.
     let mut for_ever = lease.clone();
     for_ever["metadata"]["namespace"] = json!("kube-system");
     for_ever["spec"]["renewTime"] = json!("2999-01-01T00:00:00.000000Z");

@@ -1,4 +1,4 @@
-//! A cluster with the manifest, and an injector in it
+//! A cluster with the manifest applied, and injectors in it.
 
 use std::{process::Command, time::Duration};
 
@@ -26,7 +26,7 @@ use crate::common::{names, now};
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A cluster with the manifest, and a client with its rights
+/// A cluster with the manifest applied, and a client with its permissions.
 pub(super) struct Site {
     pub(super) cluster: Cluster,
     pub(super) admin: Client,
@@ -48,7 +48,7 @@ impl Site {
             .output()
             .unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        // The opt-in to Secrets of all namespaces.
+        // Opt-in to Secrets of all namespaces.
         let binding = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
             "metadata": { "name": "lucid-cainjector-secrets" },
@@ -92,7 +92,7 @@ impl Site {
         api.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(secret)).await.unwrap();
     }
 
-    /// Notes of events about an object
+    /// Returns the notes of events about an object.
     pub(super) async fn notes(&self, object: &Object) -> Vec<String> {
         let namespace = object.namespace.unwrap_or("default");
         let events: Api<Event> = Api::namespaced(self.admin.clone(), namespace);
@@ -111,7 +111,7 @@ impl Site {
     }
 }
 
-/// Waits for a condition
+/// Waits for a condition.
 pub(super) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition().await {
@@ -120,7 +120,7 @@ pub(super) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) 
     }
 }
 
-/// An injector that runs until this is dropped
+/// A running injector, aborted on drop.
 pub(super) struct Running(JoinHandle<Result<(), InjectorError>>);
 
 impl Drop for Running {

@@ -1,4 +1,4 @@
-//! Replicas that serve under an authority of their own on a real API server
+//! Replicas with a self-managed CA on a real API server.
 
 mod replica;
 mod secret;
@@ -176,7 +176,7 @@ async fn an_authority_put_into_the_secret_is_followed_without_losing_a_call(clie
     let replicas = [Replica::start(client, name).await, Replica::start(client, name).await];
     let old = signer(client, name).await.unwrap();
     let caller = Caller::start(client, name, &replicas.each_ref()).await;
-    // Older than the present one, as one from a backup would be.
+    // Older than the current CA, as from a backup.
     let then = SystemTime::now() - Duration::from_hours(24 * 30);
     let foreign = CertificateAuthority::generate_with(CaParams::default(), &names(), then).unwrap();
     let certificate = foreign.certificate_pem();
@@ -187,7 +187,7 @@ async fn an_authority_put_into_the_secret_is_followed_without_losing_a_call(clie
     secrets(client).patch(name, &PatchParams::default(), &Patch::Merge(secret)).await.unwrap();
     let third = Replica::start(client, name).await;
     let new = foreign.trust_bundle();
-    // The third may have found the one before put back, as the one that signs until the other is trusted.
+    // The third replica may have found the previous CA restored, as signer until the new one is trusted.
     for replica in replicas.iter().chain([&third]) {
         eventually("service under it", || async { replica.accepts(&new).then_some(()) }).await;
     }
@@ -204,7 +204,7 @@ async fn whatever_is_done_to_the_bundle_is_put_back_within_a_second(client: &Cli
     let replica = Replica::start(client, name).await;
     let bundle = published(client, name).await.unwrap();
     let other = CertificateAuthority::generate(&names(), SystemTime::now()).unwrap().trust_bundle();
-    // What others may serve under is kept for the first seconds.
+    // For the first seconds, other CAs are kept because replicas may serve under them.
     tokio::time::sleep(Duration::from_secs(11)).await;
     let added = bundle.merge(&other).to_pem();
     for (what, content) in [
@@ -227,13 +227,13 @@ async fn whatever_is_done_to_the_bundle_is_put_back_within_a_second(client: &Cli
             (published(client, name).await.as_ref() == Some(&bundle)).then_some(())
         })
         .await;
-        // The goal is a second; `cargo xtask soak drift` measures it on a machine that does nothing else.
+        // The goal is one second, which `cargo xtask soak drift` measures on an idle machine.
         assert!(begin.elapsed() < Duration::from_secs(10), "{what}: {:?}", begin.elapsed());
     }
     replica.stop().await;
 }
 
-/// Fails to be read when it is told to
+/// A target whose reads fail on demand.
 #[derive(Debug)]
 struct Unreadable {
     target: Arc<dyn TrustTarget>,
@@ -277,7 +277,7 @@ async fn a_target_that_cannot_be_read_again_is_no_reason_to_be_unready(client: &
     is_cut_off.store(false, Ordering::Relaxed);
     replica.readiness().await;
     is_cut_off.store(true, Ordering::Relaxed);
-    // Several looks: one a second, and one for each change of the Secret.
+    // Several rounds: one per second, and one per change of the Secret.
     tokio::time::sleep(Duration::from_secs(4)).await;
     assert!(*replica.ready.borrow(), "callers have the bundle of before");
     replica.stop().await;
@@ -312,7 +312,7 @@ async fn one_certificate_can_be_shared_by_all(client: &Client) {
     let authority = signer(client, name).await.unwrap();
     assert!(replicas.iter().all(|replica| replica.shown(&authority) == leaf));
 
-    // Deleted, it is made again, and all show the new one.
+    // After a deletion it is issued again, and all replicas serve the new one.
     secrets(client).delete("one-leaf-tls", &DeleteParams::default()).await.unwrap();
     let again = eventually("another certificate", || async {
         let secret = secrets(client).get_opt("one-leaf-tls").await.unwrap()?;

@@ -1,4 +1,4 @@
-//! Replicas of a webhook server, and callers that trust what the API server says
+//! Replicas of a webhook server, and callers that trust the registered bundle.
 
 use std::{
     future::Future,
@@ -40,7 +40,7 @@ use crate::common::{
 pub(crate) const NAMESPACE: &str = "default";
 const SERVER_NAME: &str = "lucid-operator.lucid-system.svc";
 
-/// Everything in seconds
+/// Durations in seconds instead of days.
 pub(crate) fn timing() -> Timing {
     let mut timing = Timing::default();
     timing.leaf_lifetime = Duration::from_secs(60);
@@ -63,7 +63,7 @@ pub(crate) fn target(client: &Client, name: &str) -> Arc<dyn TrustTarget> {
     Arc::new(ObjectTarget::mutating_webhooks(client.clone(), "lucid-certs-test", name, Webhooks::All))
 }
 
-/// The registration of a webhook, without a caBundle, as Helm would write it
+/// Registers a webhook without a caBundle, as Helm does.
 pub(crate) async fn register(client: &Client, name: &str) {
     let webhook = MutatingWebhook {
         name: "pods.example.com".to_owned(),
@@ -86,7 +86,7 @@ pub(crate) fn configurations(client: &Client) -> Api<MutatingWebhookConfiguratio
     Api::all(client.clone())
 }
 
-/// What the target holds
+/// Returns the bundle in the target.
 pub(crate) async fn published(client: &Client, name: &str) -> Option<TrustBundle> {
     bundle_of(&configurations(client).get(name).await.unwrap())
 }
@@ -100,7 +100,7 @@ pub(crate) fn secrets(client: &Client) -> Api<Secret> {
     Api::namespaced(client.clone(), NAMESPACE)
 }
 
-/// What signs, as the Secret says
+/// Returns the signer in the Secret.
 pub(crate) async fn signer(client: &Client, name: &str) -> Option<TrustBundle> {
     let secret = secrets(client).get_opt(name).await.unwrap()?;
     TrustBundle::from_pem(&secret.data?.get("tls.crt")?.0).ok()
@@ -114,7 +114,7 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
-    /// Begins, and does not wait
+    /// Starts a replica without waiting for its readiness.
     pub(crate) fn begin(client: &Client, name: &str) -> Self {
         Self::begin_with(source(client, name), [target(client, name)])
     }
@@ -126,7 +126,7 @@ impl Replica {
         Self::new(names(), source, targets)
     }
 
-    /// One that is called by other names
+    /// Starts a replica with other names.
     pub(crate) fn begin_for(names: ServingNames, client: &Client, name: &str) -> Self {
         let source = source_for(names.clone(), client, name);
         Self::new(names, source, [target(client, name)])
@@ -161,12 +161,12 @@ impl Replica {
         );
     }
 
-    /// Whether a caller that trusts `bundle` gets through
+    /// Returns `true` if a caller that trusts `bundle` accepts the certificate.
     pub(crate) fn accepts(&self, bundle: &TrustBundle) -> bool {
         connect(&trusting(bundle, &TLS13), &self.server, SERVER_NAME).is_ok()
     }
 
-    /// The certificate that a caller sees
+    /// Returns the certificate that a caller receives.
     pub(crate) fn shown(&self, bundle: &TrustBundle) -> Fingerprint {
         let (client, _) = connect(&trusting(bundle, &TLS13), &self.server, SERVER_NAME).unwrap();
         Fingerprint::of(&client.peer_certificates().unwrap()[0])
@@ -192,8 +192,8 @@ pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
     }
 }
 
-/// An API server's part: hears of the bundle by a watch, and calls the replicas that are ready again and again with a
-/// new connection for each call.
+/// Part of an API server: watches the bundle and calls ready replicas continuously, with a new connection per
+/// call.
 pub(crate) struct Caller {
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
@@ -242,7 +242,7 @@ impl Caller {
         Self { stop, task, calls, failed }
     }
 
-    /// Ends, after no call has failed.
+    /// Stops the caller. Panics if a call has failed.
     pub(crate) async fn stop(self) {
         self.stop.send(()).unwrap();
         self.task.await.unwrap();

@@ -1,4 +1,4 @@
-//! By which rules a Secret is created, used, mended and replaced
+//! Creation, use, repair and replacement of the Secret.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -51,7 +51,7 @@ fn text<'a>(secret: &'a Secret, key: &str) -> &'a str {
     std::str::from_utf8(&secret.data.as_ref().unwrap()[key].0).unwrap()
 }
 
-/// What an event says about a Secret
+/// Returns the note of an event about a Secret.
 async fn note(client: &Client, secret: &str, reason: &str) -> String {
     noted(client, secret, reason, "").await
 }
@@ -204,18 +204,18 @@ async fn one_that_cannot_be_written_is_said_and_what_is_served_stays(client: &Cl
     register(client, name).await;
     let replica = Replica::start(client, name).await;
     let before = published(client, name).await.unwrap();
-    // It is neither to be used nor to be replaced, so there is no authority that all agree on.
+    // It can be neither used nor replaced, so there is no CA on which the replicas agree.
     let frozen = json!({ "immutable": true, "data": { "tls.key": "Y3V0IG9mZg==" } });
     secrets(client).patch(name, &PatchParams::default(), &Patch::Merge(frozen)).await.unwrap();
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(replica.accepts(&before) && *replica.ready.borrow());
     assert_eq!(published(client, name).await, Some(before));
     replica.stop().await;
-    // `source` alone writes nothing.
+    // A source without a driver writes nothing.
     drop(source(client, name));
 }
 
-/// As while an operator is replaced by one for another namespace: neither can use what the other makes.
+/// As when an operator is replaced by one in another namespace: neither can use the CA of the other.
 async fn two_who_ask_for_other_names_do_not_overwrite_each_other_without_end(client: &Client) {
     let name = "two-names";
     register(client, name).await;

@@ -1,4 +1,4 @@
-//! Calls of the API server that are verified against a bundle that a target wrote
+//! Calls by the API server, verified with a bundle written by a target.
 
 use std::{net::IpAddr, sync::Arc, time::SystemTime};
 
@@ -72,7 +72,7 @@ async fn a_conversion_webhook_is_called(client: &Client, server: &Server) {
     let subject = Subject::new(client, Kind::Conversion, "widget");
     let mut manifest = subject.manifest();
     manifest["spec"]["conversion"]["webhook"]["clientConfig"]["url"] = json!(server.url);
-    // As a chart has it: then the definition is not even served.
+    // A placeholder, as in charts: the definition is not even served.
     manifest["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"] = json!("Cg==");
     subject.make(&manifest).await;
     let established = async || {
@@ -102,7 +102,7 @@ async fn a_conversion_webhook_is_called(client: &Client, server: &Server) {
     let converted: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &resource);
     assert_eq!(eventually(|| converted.get("one")).await.data["converted"], true);
 
-    // And without one: the roots of the host do not know the server.
+    // Without a bundle, the root CAs of the host are used, which do not include ours.
     subject.meddle(None).await.unwrap();
     let refused = eventually(async || converted.get("one").await.map_or_else(Ok, Err)).await;
     assert!(refused.to_string().contains("certificate signed by unknown authority"), "{refused}");
@@ -152,7 +152,7 @@ fn api(client: &Client, group: &str, kind: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), "default", &resource)
 }
 
-/// Answers whatever the API server asks: admission, conversion, and the API of an aggregated server.
+/// Responds to admission reviews, conversion reviews and requests to an aggregated API server.
 struct Server {
     port: u16,
     url: String,
@@ -177,20 +177,20 @@ impl Server {
             while let Ok((stream, _)) = listener.accept().await {
                 let acceptor = acceptor.clone();
                 tokio::spawn(async move {
-                    // Callers without the bundle end the handshake.
+                    // Callers without the bundle abort the handshake.
                     if let Ok(stream) = acceptor.accept(stream).await {
                         drop(converse(stream).await);
                     }
                 });
             }
         });
-        // An authority more, as during a rotation
+        // A second CA, as during a rotation.
         let bundle = authority.trust_bundle().merge(&super::subject::authority().trust_bundle());
         Self { port, url: format!("https://{address}:{port}/call"), bundle, config }
     }
 }
 
-/// HTTP/1.1 as far as the API server speaks it
+/// Minimal HTTP/1.1 server for the requests of the API server.
 async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
     loop {

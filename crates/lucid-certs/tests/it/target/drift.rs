@@ -1,4 +1,4 @@
-//! What happens to a bundle, and how it comes back
+//! Drift of bundles and its repair.
 
 use std::time::Duration;
 
@@ -30,13 +30,13 @@ async fn bundles_in_objects_are_read_and_healed() {
     what_cannot_take_a_bundle_says_why(client).await;
 }
 
-/// Everything in the object that is not the bundle, our ownership of it, or counted up by every write
+/// Returns the object without the bundle, our ownership, and fields that change with every write.
 fn others_part(mut object: Value, subject: &Subject) -> Value {
     object["metadata"]["resourceVersion"].take();
     object["metadata"]["generation"].take();
     let managers = object["metadata"]["managedFields"].as_array_mut().unwrap();
     managers.retain(|entry| entry["manager"] != MANAGER);
-    // The API server looks at a new definition or service by itself, and says so in the status.
+    // The API server updates the status of new definitions and services itself.
     managers.retain(|entry| entry["subresource"] != "status");
     object["status"].take();
     let (parent, field) = subject.pointer().rsplit_once('/').unwrap();
@@ -66,7 +66,7 @@ async fn a_write_fills_every_slot_and_changes_nothing_else(client: &Client, kind
     assert_eq!(after.pointer(subject.pointer()), Some(&encoded));
     assert_eq!(others_part(after.clone(), &subject), others_part(before, &subject));
 
-    // The same once more is no change: API servers go on with the connections they have.
+    // Writing the same bundle again is not a change, so API servers keep their connections.
     subject.heal(&bundle).await;
     assert_eq!(others_part(subject.object().await, &subject), others_part(after, &subject));
 }
@@ -88,7 +88,7 @@ async fn whatever_happened_to_a_bundle_is_read_and_healed(client: &Client, kind:
     for (what, content, parses) in cases {
         let outcome = subject.meddle(content).await;
         if kind == Kind::Conversion && !parses {
-            // The API server itself keeps a definition's bundle from becoming one that does not parse.
+            // The API server rejects an update from a valid bundle to an invalid one.
             let Err(kube::Error::Api(status)) = outcome else { panic!("{what}: {outcome:?}") };
             assert!(status.message.contains("unable to parse bytes as PEM block"), "{}", status.message);
             continue;
@@ -119,7 +119,7 @@ async fn a_write_after_somebody_elses_changes_nothing(client: &Client, kind: Kin
     let after = subject.object().await;
     assert_eq!(after.pointer(subject.pointer()), before.pointer(subject.pointer()));
 
-    // Who reads again sees what the other one added, and can keep it.
+    // After reading again, the change of the other client is visible and can be kept.
     let reading = subject.target.read().await.unwrap();
     let merged = reading.bundle().unwrap().merge(&new);
     subject.heal(&merged).await;
@@ -138,7 +138,7 @@ async fn what_is_deleted_is_not_made_again(client: &Client, kind: Kind) {
     assert_eq!(subject.target.write(&bundle, &absent).await.unwrap(), Reading::Absent);
     assert!(subject.api.get_opt(&subject.name).await.unwrap().is_none());
 
-    // Nor is another object of that name touched.
+    // Another object with the same name is not written either.
     subject.make(&subject.manifest()).await;
     let error = subject.target.write(&bundle, &reading).await.unwrap_err();
     assert!(matches!(error, TargetError::Changed { .. }), "{kind:?}: {error:?}");
@@ -158,10 +158,10 @@ async fn changes_are_told_from_before_the_object_is_there_until_after_it(client:
     let subject = Subject::new(client, kind, "later");
     let bundle = authority().trust_bundle();
     let mut changes = subject.target.changes();
-    // The last of what is told comes when it can be read.
+    // The last notification comes when the change can be read.
     let mut told = async |what: &str, is_there: &dyn Fn(&Reading) -> bool| loop {
         let change = timeout(Duration::from_secs(20), changes.next()).await;
-        // It never ends.
+        // The stream never ends.
         assert_eq!(change, Ok(Some(())), "{kind:?}: not told of what was {what}");
         if is_there(&subject.target.read().await.unwrap()) {
             break;
@@ -178,7 +178,7 @@ async fn changes_are_told_from_before_the_object_is_there_until_after_it(client:
     told("deleted", &|reading| *reading == Reading::Absent).await;
 }
 
-/// So nothing is lost when the bundle's owner changes, such as from another injector to us.
+/// The bundle is kept when its owner changes, for example from another injector to ours.
 async fn a_bundle_stays_when_who_put_it_there_leaves_it_out(client: &Client, kind: Kind) {
     let subject = Subject::new(client, kind, "handover");
     let bundle = authority().trust_bundle();

@@ -1,4 +1,4 @@
-//! Others who apply the object, as Helm, kubectl and Argo CD do
+//! Objects applied by other clients, such as Helm, kubectl and Argo CD.
 
 use std::{
     io::Write,
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::subject::{Kind, Subject, authority, other_owners};
 
-/// `Cg==` in base64: what manifests hold where a bundle is to come
+/// `Cg==` in base64: a common placeholder for the bundle in manifests.
 const PLACEHOLDER: &[u8] = b"\n";
 
 const APPLY: &[&str] = &["apply"];
@@ -75,7 +75,7 @@ impl Kubectl {
     }
 }
 
-/// A release of a chart, or a commit: the same object with another label
+/// Returns the manifest of a release or commit: the same object with another label.
 fn release(subject: &Subject, number: u32) -> Value {
     let mut manifest = subject.manifest();
     manifest["metadata"]["labels"] = json!({ "release": number.to_string() });
@@ -112,7 +112,7 @@ async fn applied_without_a_bundle_it_stays(
     assert!(holds(&subject, &bundle).await, "{kind:?}, {how:?}");
 }
 
-/// As `helm upgrade --force` does too, and Argo CD with `Replace=true`
+/// As by `helm upgrade --force`, and by Argo CD with `Replace=true`.
 async fn replaced_without_a_bundle_it_comes_back(client: &Client, kubectl: &Kubectl, kind: Kind) {
     let subject = Subject::create(client, kind, "replaced").await;
     let bundle = authority().trust_bundle();
@@ -140,7 +140,7 @@ async fn applied_on_the_client_with_a_placeholder_it_comes_back(
 
     let again = kubectl.run(APPLY, &with_placeholder(release(&subject, 2), &subject));
     if kind == Kind::Conversion {
-        // Refused by the API server, bundle or not: whoever puts a placeholder there can apply it once.
+        // The API server rejects the placeholder with or without our bundle: it can be applied only once.
         assert!(again.unwrap_err().contains("unable to parse bytes as PEM block"));
         assert!(holds(&subject, &bundle).await);
     } else {
@@ -151,7 +151,7 @@ async fn applied_on_the_client_with_a_placeholder_it_comes_back(
         subject.heal(&bundle).await;
     }
 
-    // The placeholder is taken out: once this removes what stands there, and never again.
+    // Removing the placeholder from the manifest removes the bundle once, and never again.
     kubectl.run(APPLY, &release(&subject, 3)).unwrap();
     assert!(!holds(&subject, &bundle).await);
     subject.heal(&bundle).await;
@@ -170,7 +170,7 @@ async fn applied_on_the_server_with_a_placeholder_it_comes_back(
     kubectl.run(SERVER_SIDE, &with_placeholder(release(&subject, 1), &subject)).unwrap();
     subject.heal(&bundle).await;
 
-    // Who claims the field conflicts with us, and is told so.
+    // A client that claims the field gets a conflict.
     let said = kubectl.run(SERVER_SIDE, &with_placeholder(release(&subject, 2), &subject)).unwrap_err();
     assert!(said.contains("conflict with \"lucid-certs\""), "{said}");
     assert!(holds(&subject, &bundle).await);
@@ -186,13 +186,13 @@ async fn applied_on_the_server_with_a_placeholder_it_comes_back(
         assert_released(&subject, 2).await;
     }
 
-    // Who no longer claims it does not conflict.
+    // A client that no longer claims the field gets no conflict.
     kubectl.run(SERVER_SIDE, &release(&subject, 3)).unwrap();
     assert_released(&subject, 3).await;
     assert!(holds(&subject, &bundle).await);
 }
 
-/// `helm upgrade` of Helm 3 sends what differs between two releases, lists merged by their keys.
+/// `helm upgrade` of Helm 3 sends the difference between two releases, with lists merged by key.
 async fn upgraded_by_a_three_way_merge_it_stays(client: &Client, kind: Kind) {
     let subject = Subject::create(client, kind, "chart").await;
     let bundle = authority().trust_bundle();
@@ -208,8 +208,8 @@ async fn upgraded_by_a_three_way_merge_it_stays(client: &Client, kind: Kind) {
     assert!(holds(&subject, &bundle).await);
 }
 
-/// A limit of server-side apply, which [`lucid_certs::target::ObjectTarget`] tells of: what we own in a webhook stays
-/// when its other owner leaves the webhook out, and the rest alone is no webhook.
+/// A limitation of server-side apply, documented by [`lucid_certs::target::ObjectTarget`]: if the other owner
+/// removes a webhook, our field keeps an incomplete one, which is invalid.
 async fn what_carries_a_bundle_is_taken_out_by_update_and_not_by_server_side_apply(
     client: &Client,
     kubectl: &Kubectl,
@@ -235,7 +235,7 @@ async fn what_carries_a_bundle_is_taken_out_by_update_and_not_by_server_side_app
         _ => subject.heal(&bundle).await,
     }
 
-    // By update, the bundle of what is left is not lost either.
+    // After an update, the bundles of the remaining webhooks are kept.
     kubectl.run(APPLY, &release(&subject, 3)).unwrap();
     subject.heal(&bundle).await;
     less["metadata"]["labels"] = json!({ "release": "4" });

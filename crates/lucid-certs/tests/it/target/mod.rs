@@ -1,4 +1,4 @@
-//! Trust bundles in objects of a real API server
+//! Trust bundles in objects of a real API server.
 
 mod calls;
 mod drift;

@@ -1,4 +1,4 @@
-//! What a user must be allowed to do
+//! RBAC permissions of targets.
 
 use std::time::{Duration, Instant};
 
@@ -87,11 +87,11 @@ async fn named_objects_are_read_written_and_watched(user: &Client, ours: &Subjec
     let kind = ours.kind;
     let bundle = authority().trust_bundle();
     let allowed = target(user, kind, &ours.name);
-    // The API server learns of the rights by a watch.
+    // The API server observes new permissions by a watch.
     let reading = eventually(|| allowed.read()).await;
     let mut changes = allowed.changes();
     let written = match allowed.write(&bundle, &reading).await {
-        // The API server wrote the status.
+        // The API server updated the status.
         Err(TargetError::Changed { .. }) => allowed.write(&bundle, &allowed.read().await.unwrap()).await,
         outcome => outcome,
     };
@@ -106,7 +106,7 @@ async fn named_objects_are_read_written_and_watched(user: &Client, ours: &Subjec
     assert!(matches!(error, TargetError::Api { .. }), "{kind:?}: {error:?}");
 }
 
-/// What the driver does, while somebody overwrites whatever it writes
+/// Acts as the driver while another client overwrites every write.
 async fn a_contention_is_one_event(admin: &Client, user: &Client) {
     let subject = Subject::new(admin, Kind::Mutating, "ours");
     let bundle = authority().trust_bundle();
@@ -114,7 +114,7 @@ async fn a_contention_is_one_event(admin: &Client, user: &Client) {
     let ours = ObjectTarget::mutating_webhooks(user.clone(), MANAGER, &subject.name, Webhooks::All)
         .with_recorder(Recorder::new(user.clone(), reporter));
     let mut contention = Contention::default();
-    // An hour of it
+    // Simulates one hour.
     let (begin, mut passed) = (Instant::now(), Duration::ZERO);
     let mut healed = 0;
     while passed < Duration::from_hours(1) {

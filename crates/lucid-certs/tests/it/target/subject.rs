@@ -1,4 +1,4 @@
-//! One object of each kind that carries a bundle
+//! One object of each kind that carries a bundle.
 
 use std::{
     fmt::Debug,
@@ -27,9 +27,9 @@ use serde_json::{Value, json};
 
 use crate::common::names;
 
-/// Our field manager
+/// Our field manager.
 pub(crate) const MANAGER: &str = "lucid-certs";
-/// That of whoever comes into our way
+/// Field manager of the interfering client.
 pub(crate) const SOMEBODY: &str = "somebody";
 
 const NAMESPACE: &str = "default";
@@ -48,7 +48,7 @@ impl Kind {
         [Self::Mutating, Self::Validating, Self::Conversion, Self::ApiService, Self::ConfigMap];
 }
 
-/// An object, and the target that is made of it
+/// An object and its target.
 pub(crate) struct Subject {
     pub(crate) kind: Kind,
     pub(crate) name: String,
@@ -58,7 +58,7 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// `word` is in the name, so that subjects of one cluster do not meet.
+    /// Creates a subject. `word` is part of the name, to keep subjects of a cluster apart.
     pub(crate) fn new(client: &Client, kind: Kind, word: &str) -> Self {
         let (name, resource) = match kind {
             Kind::Mutating => (word.to_owned(), ApiResource::erase::<MutatingWebhookConfiguration>(&())),
@@ -89,7 +89,7 @@ impl Subject {
         self.api.create(&params, &object).await.unwrap();
     }
 
-    /// What the owner of the object applies, without a bundle
+    /// Returns the manifest of the object's owner, without a bundle.
     pub(crate) fn manifest(&self) -> Value {
         let webhook = |name: &str| {
             json!({
@@ -98,7 +98,7 @@ impl Subject {
                 "sideEffects": "None",
                 "failurePolicy": "Ignore",
                 "clientConfig": { "url": "https://127.0.0.1:1/" },
-                // Called for nothing: there is no such resource.
+                // Never called: the resource does not exist.
                 "rules": [{
                     "apiGroups": ["example.com"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["none"],
                 }],
@@ -143,7 +143,7 @@ impl Subject {
         manifest
     }
 
-    /// The JSON pointer of its (first) bundle
+    /// JSON pointer of the (first) bundle.
     pub(crate) fn pointer(&self) -> &'static str {
         match self.kind {
             Kind::Mutating | Kind::Validating => "/webhooks/0/clientConfig/caBundle",
@@ -153,7 +153,7 @@ impl Subject {
         }
     }
 
-    /// How content stands in the field
+    /// Encodes content for the field.
     pub(crate) fn encoded(&self, content: &[u8]) -> Value {
         match self.kind {
             Kind::ConfigMap => json!(str::from_utf8(content).unwrap()),
@@ -161,7 +161,7 @@ impl Subject {
         }
     }
 
-    /// Somebody writes into the field, or removes it.
+    /// Writes or removes the field as another client.
     pub(crate) async fn meddle(&self, content: Option<&[u8]>) -> Result<(), kube::Error> {
         let patch = match content {
             Some(content) => {
@@ -172,7 +172,7 @@ impl Subject {
         self.patch(patch).await
     }
 
-    /// Somebody changes something else.
+    /// Changes another field as another client.
     pub(crate) async fn label(&self, value: &str) {
         self.patch(json!([{ "op": "add", "path": "/metadata/labels", "value": { "by": value } }]))
             .await
@@ -185,12 +185,12 @@ impl Subject {
         self.api.patch(&self.name, &params, &patch).await.map(drop)
     }
 
-    /// The object as JSON
+    /// Returns the object as JSON.
     pub(crate) async fn object(&self) -> Value {
         serde_json::to_value(self.api.get(&self.name).await.unwrap()).unwrap()
     }
 
-    /// Reads and writes, as the driver does: the API server itself may write the status in between.
+    /// Reads and writes as the driver does. Retries, because the API server may update the status in between.
     pub(crate) async fn heal(&self, bundle: &TrustBundle) {
         let written = eventually(async || {
             let reading = self.target.read().await.unwrap();
@@ -220,7 +220,7 @@ pub(crate) fn authority() -> CertificateAuthority {
     CertificateAuthority::generate(&names(), SystemTime::now()).unwrap()
 }
 
-/// Who owns the bundle by `managedFields`, apart from us
+/// Returns the other field managers that own the bundle.
 pub(crate) fn other_owners(reading: &Reading) -> Vec<String> {
     match reading {
         Reading::Present { other_owners, .. } => other_owners.clone(),
