@@ -172,11 +172,11 @@ pub mod target;
 #[cfg(feature = "runtime")]
 mod certificates;
 #[cfg(feature = "kube")]
+mod redacted;
+#[cfg(feature = "kube")]
 mod rotation;
 #[cfg(feature = "kube")]
 mod self_managed;
-#[cfg(feature = "kube")]
-mod unlogged;
 #[cfg(feature = "kube")]
 mod watch;
 

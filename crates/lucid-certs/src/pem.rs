@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_text_is_longer_than_what_was_set_aside_for_it() {
+    fn encoded_text_fits_its_capacity() {
         for length in 0..200 {
             let der = vec![0xff; length];
             let pem = encode("PRIVATE KEY", &der);

@@ -1,8 +1,8 @@
 //! The driver that serves a source's certificates and publishes their trust bundles.
 
 mod clock;
-mod complaints;
 pub(crate) mod live;
+mod problems;
 mod run;
 pub(crate) mod swap;
 

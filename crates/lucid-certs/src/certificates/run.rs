@@ -17,8 +17,8 @@ use tracing::{debug, info, warn};
 use super::{
     Certificates,
     clock::Clock,
-    complaints::Complaints,
     live::{Retained, TrustedSince},
+    problems::ReportedProblems,
     swap::{self, Swap},
 };
 use crate::{
@@ -88,7 +88,7 @@ pub(super) struct Run<S> {
     /// `true` if some target held a bundle when this replica got its first certificate: other replicas may be
     /// serving.
     was_trusting: bool,
-    complaints: Complaints,
+    problems: ReportedProblems,
     failures: u32,
     heartbeat: Option<SystemTime>,
     pub(super) clock: Clock,
@@ -121,7 +121,7 @@ impl<S: CertificateSource> Run<S> {
             offer: None,
             proven: false,
             was_trusting: false,
-            complaints: Complaints::default(),
+            problems: ReportedProblems::default(),
             failures: 0,
             heartbeat: None,
             clock: Clock::default(),
@@ -243,7 +243,7 @@ impl<S: CertificateSource> Run<S> {
         }
         match &offer.problem {
             Some(problem) => self.refuse(problem),
-            None if self.complaints.withdraw(name) => info!(source = name, "certificates can be had again"),
+            None if self.problems.resolve(name) => info!(source = name, "certificates can be had again"),
             None => {}
         }
         if let Some(rotation) = &offer.rotation {
@@ -394,10 +394,10 @@ impl<S: CertificateSource> Run<S> {
         let ready = accepted && self.proven;
         match self.serving.as_ref().and_then(|serving| swap::refusal(serving, &self.known, names, now)) {
             Some(why) => {
-                self.complaints
-                    .say("readiness", why, |why| warn!("callers do not accept the certificate: {why}"));
+                self.problems
+                    .report("readiness", why, |why| warn!("callers do not accept the certificate: {why}"));
             }
-            None => drop(self.complaints.withdraw("readiness")),
+            None => drop(self.problems.resolve("readiness")),
         }
         self.certificates.metrics.ready(ready);
         let not_after = self.serving.as_ref().map(|serving| serving.validity().not_after);
@@ -417,13 +417,13 @@ impl<S: CertificateSource> Run<S> {
     fn note(&mut self, name: &str, outcome: Result<Reading, TargetError>) -> Option<Reading> {
         match outcome {
             Ok(reading) => {
-                if self.complaints.withdraw(name) {
+                if self.problems.resolve(name) {
                     info!(target = name, "trust bundle can be looked after again");
                 }
                 Some(reading)
             }
             Err(error) => {
-                self.complaints.say(name, crate::chain(&error), |complaint| warn!("{complaint}"));
+                self.problems.report(name, crate::chain(&error), |complaint| warn!("{complaint}"));
                 None
             }
         }
@@ -441,7 +441,7 @@ impl<S: CertificateSource> Run<S> {
                 warn!(source = name, reason, "{complaint}; there is none to serve yet");
             }
         };
-        self.complaints.say(name, error.problem.clone(), say);
+        self.problems.report(name, error.problem.clone(), say);
     }
 
     fn retry_after(&mut self) -> Duration {

@@ -18,14 +18,14 @@ use kube::{
 use snafu::{OptionExt, ResultExt};
 
 use super::{
+    annotation::{CaReference, ObjectName},
     problem::{
         ApiServerCaFileSnafu, ApiSnafu, ExpiredSnafu, NamespaceSnafu, NoApiServerCaSnafu, NoCertificateSnafu,
         NoKeySnafu, NoSecretNameSnafu, NoSecretOfSnafu, NoSecretSnafu, NoServiceCaSnafu, NotAllowedSnafu,
         NotOwnedSnafu, Problem, SeveralSecretsOfSnafu, UnusableApiServerCaSnafu, UnusableSnafu,
     },
-    wish::{ObjectName, Wish},
 };
-use crate::{bundle::TrustBundle, pem, unlogged};
+use crate::{bundle::TrustBundle, pem, redacted};
 
 pub(super) const CERTIFICATE_CRD: &str = "certificates.cert-manager.io";
 const ALLOW_DIRECT_INJECTION: &str = "cert-manager.io/allow-direct-injection";
@@ -91,35 +91,35 @@ impl Authorities {
         self.openshift.is_some()
     }
 
-    /// Returns the requested bundle without expired certificates. Adds its dependencies to `on`, also on
+    /// Returns the requested bundle without expired certificates. Adds its dependencies to `dependencies`, also on
     /// error.
     pub(super) async fn find(
         &self,
-        wish: &Wish,
+        reference: &CaReference,
         now: SystemTime,
-        on: &mut BTreeSet<Dependency>,
+        dependencies: &mut BTreeSet<Dependency>,
     ) -> Result<TrustBundle, Problem> {
-        let (bundle, origin) = match wish {
-            Wish::ApiServer => {
+        let (bundle, origin) = match reference {
+            CaReference::ApiServer => {
                 let ca = self.api_server.as_ref().context(NoApiServerCaSnafu)?;
                 (ca.read()?, "the CA of the API server".to_owned())
             }
-            Wish::OpenShift => {
+            CaReference::OpenShift => {
                 let (name, key) = self.openshift.as_ref().context(NoServiceCaSnafu)?;
-                let secret = self.secret(name, on).await?;
+                let secret = self.secret(name, dependencies).await?;
                 read(&secret.with_context(|| NoSecretSnafu { secret: name.clone() })?, name, key)?
             }
-            Wish::Secret(name) => {
+            CaReference::Secret(name) => {
                 self.check(&name.namespace)?;
-                let secret = self.secret(name, on).await?;
+                let secret = self.secret(name, dependencies).await?;
                 let is_allowed = |it: &Secret| annotation(it.annotations(), ALLOW_DIRECT_INJECTION) == "true";
                 let secret = secret.filter(is_allowed);
                 read(&secret.with_context(|| NotAllowedSnafu { secret: name.clone() })?, name, CA_KEY)?
             }
-            Wish::Certificate(certificate) => {
+            CaReference::Certificate(certificate) => {
                 self.check(&certificate.namespace)?;
-                let name = self.secret_of(certificate, on).await?;
-                let secret = self.secret(&name, on).await?;
+                let name = self.secret_of(certificate, dependencies).await?;
+                let secret = self.secret(&name, dependencies).await?;
                 let is_owned =
                     |it: &Secret| annotation(it.annotations(), CERTIFICATE_NAME) == certificate.name;
                 let secret = secret.filter(is_owned).with_context(|| NotOwnedSnafu {
@@ -145,11 +145,11 @@ impl Authorities {
     async fn secret(
         &self,
         name: &ObjectName,
-        on: &mut BTreeSet<Dependency>,
+        dependencies: &mut BTreeSet<Dependency>,
     ) -> Result<Option<Secret>, Problem> {
-        on.insert(Dependency::Secret(name.clone()));
+        dependencies.insert(Dependency::Secret(name.clone()));
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &name.namespace);
-        let secret = unlogged::get_opt(&api, &name.name).await;
+        let secret = redacted::get_opt(&api, &name.name).await;
         secret.with_context(|_| ApiSnafu { action: "get", object: format!("Secret {name}") })
     }
 
@@ -158,13 +158,13 @@ impl Authorities {
     async fn secret_of(
         &self,
         certificate: &ObjectName,
-        on: &mut BTreeSet<Dependency>,
+        dependencies: &mut BTreeSet<Dependency>,
     ) -> Result<ObjectName, Problem> {
-        on.insert(Dependency::CertificateKind);
+        dependencies.insert(Dependency::CertificateKind);
         if !self.has_certificates().await? {
-            return self.secret_without_certificate(certificate, on).await;
+            return self.secret_without_certificate(certificate, dependencies).await;
         }
-        on.insert(Dependency::Certificate(certificate.clone()));
+        dependencies.insert(Dependency::Certificate(certificate.clone()));
         let found = certificates(&self.client, &certificate.namespace).get_opt(&certificate.name).await;
         let found = found
             .with_context(|_| ApiSnafu { action: "get", object: format!("Certificate {certificate}") })?;
@@ -184,10 +184,10 @@ impl Authorities {
     async fn secret_without_certificate(
         &self,
         certificate: &ObjectName,
-        on: &mut BTreeSet<Dependency>,
+        dependencies: &mut BTreeSet<Dependency>,
     ) -> Result<ObjectName, Problem> {
         let namespace = &certificate.namespace;
-        on.insert(Dependency::SecretsOf(namespace.clone()));
+        dependencies.insert(Dependency::SecretsOf(namespace.clone()));
         let api: Api<PartialObjectMeta<Secret>> = Api::namespaced(self.client.clone(), namespace);
         let secrets = api.list(&ListParams::default()).await;
         let secrets = secrets.with_context(|_| ApiSnafu {

@@ -14,7 +14,8 @@
 //! | `cert-manager.io/inject-apiserver-ca: "true"` | the CA of the API server: [`ApiServerCa`] |
 //! | `service.beta.openshift.io/inject-cabundle: "true"` | a [configured Secret](Injector::with_openshift_ca) |
 //!
-//! They are evaluated in this order. The first one present is used, even if it is malformed.
+//! They are evaluated in this order, and the first one that applies is used. A malformed `NAMESPACE/NAME` is an
+//! error and does not fall through to the next one.
 //!
 //! Supported kinds are MutatingWebhookConfiguration and ValidatingWebhookConfiguration (all webhooks),
 //! CustomResourceDefinition (with a conversion webhook), APIService (with a Service), and ConfigMap.
@@ -66,16 +67,16 @@
 //!   conflicting injectors are detected
 //! - `create` and `patch` on events of `events.k8s.io`
 
+mod annotation;
 mod authority;
-mod look;
 mod metrics;
 mod object;
 mod problem;
 mod queue;
+mod reconcile;
 mod rival;
 mod run;
 mod watch;
-mod wish;
 
 use std::{collections::BTreeSet, fmt, future::Future};
 
@@ -83,8 +84,8 @@ use kube::{Client, runtime::events::Reporter};
 use snafu::Snafu;
 use tokio::sync::watch as channel;
 
+use self::{annotation::ObjectName, authority::Authorities};
 pub use self::{authority::ApiServerCa, metrics::InjectorMetrics, rival::Rival};
-use self::{authority::Authorities, wish::ObjectName};
 
 /// Field manager of injected bundles and reporting controller of events.
 pub const FIELD_MANAGER: &str = "lucid-cainjector";

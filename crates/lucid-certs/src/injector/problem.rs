@@ -4,7 +4,7 @@ use std::{io, path::PathBuf};
 
 use snafu::Snafu;
 
-use super::wish::ObjectName;
+use super::annotation::ObjectName;
 use crate::{bundle::BundleError, target::TargetError};
 
 #[derive(Debug, Snafu)]

@@ -19,7 +19,7 @@ pub(super) enum End {
     /// The object was written.
     Written,
     /// Another client changed the object at the same time.
-    Overtaken,
+    Conflict,
     /// The reconciliation failed and has to be retried.
     Failed,
 }
@@ -91,7 +91,7 @@ impl<K: Ord + Clone> Queue<K> {
         entry.failures = if end == End::Failed { entry.failures.saturating_add(1) } else { 0 };
         match end {
             End::Settled => {}
-            End::Overtaken => {
+            End::Conflict => {
                 entry.requested = true;
                 entry.not_before = now + PAUSE_OF_RACE;
             }
@@ -128,7 +128,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn requests_before_the_look_are_one_and_one_during_it_is_another() {
+    fn requests_are_merged_until_the_work_starts() {
         let (mut queue, now) = (Queue::new(), Instant::now());
         queue.request(&"a", now);
         queue.request(&"a", now);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn who_fails_waits_longer_each_time_up_to_a_minute_and_holds_up_nobody() {
+    fn failures_back_off_up_to_a_minute_per_key() {
         let (mut queue, mut now) = (Queue::new(), Instant::now());
         queue.request(&"bad", now);
         for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_overwritten_again_and_again_is_put_back_once_a_minute_and_it_is_told_once() {
+    fn contention_limits_writes_and_is_reported_once() {
         let (mut queue, mut now) = (Queue::new(), Instant::now());
         let (mut pauses, mut told) = (Vec::new(), 0);
         for _ in 0..20 {
@@ -180,11 +180,11 @@ mod tests {
     }
 
     #[test]
-    fn who_is_overtaken_tries_again_soon() {
+    fn conflicts_are_retried_soon() {
         let (mut queue, now) = (Queue::new(), Instant::now());
         queue.request(&"a", now);
         queue.take(now);
-        queue.done(&"a", End::Overtaken, now);
+        queue.done(&"a", End::Conflict, now);
         assert_eq!(queue.next_due(), Some(now + PAUSE_OF_RACE));
     }
 }

@@ -77,7 +77,7 @@ pub(super) fn list(rivals: &[Rival]) -> String {
 }
 
 /// Detects conflicting injectors.
-pub(super) struct Lookout {
+pub(super) struct RivalDetector {
     client: Client,
     /// Namespaces in which cert-manager is detected.
     cert_manager: BTreeSet<String>,
@@ -86,7 +86,7 @@ pub(super) struct Lookout {
     problem: Option<String>,
 }
 
-impl Lookout {
+impl RivalDetector {
     /// Creates a detector of cert-manager in the namespaces `cert_manager` and, if `service_ca`, of
     /// OpenShift's service CA.
     pub(super) fn new(client: Client, cert_manager: BTreeSet<String>, service_ca: bool) -> Self {
@@ -96,7 +96,7 @@ impl Lookout {
     /// Returns once it is known that no conflicting injector runs.
     pub(super) async fn wait_for_none(&mut self) -> Result<(), InjectorError> {
         loop {
-            match self.look().await {
+            match self.detect().await {
                 Ok(rivals) if rivals.is_empty() => return Ok(()),
                 Ok(rivals) => return RivalsSnafu { rivals }.fail(),
                 Err(problem) if problem.is_of_the_object() => {
@@ -109,10 +109,10 @@ impl Lookout {
     }
 
     /// Publishes changes. Never returns.
-    pub(super) async fn keep_looking(mut self, rivals: watch::Sender<Vec<Rival>>) {
+    pub(super) async fn publish_changes(mut self, rivals: watch::Sender<Vec<Rival>>) {
         loop {
             sleep(CHECK).await;
-            if let Ok(found) = self.look().await {
+            if let Ok(found) = self.detect().await {
                 let update = |rivals: &mut Vec<Rival>| {
                     // Only the change from none to some, or back, is relevant.
                     let is_news = rivals.is_empty() != found.is_empty();
@@ -124,7 +124,7 @@ impl Lookout {
         }
     }
 
-    async fn look(&mut self) -> Result<Vec<Rival>, Problem> {
+    async fn detect(&mut self) -> Result<Vec<Rival>, Problem> {
         let rivals = timeout(PATIENCE, find(&self.client, &self.cert_manager, self.service_ca)).await;
         let rivals = rivals.unwrap_or_else(|_| TimedOutSnafu { seconds: PATIENCE.as_secs() }.fail());
         let problem = rivals.as_ref().err().map(|problem| chain(problem));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_counts_for_twice_its_time_and_while_somebody_holds_it() {
+    fn a_held_lease_counts_for_twice_its_duration() {
         let now = "2026-03-01T12:00:00Z".parse::<jiff::Timestamp>().unwrap().into();
         let held = |renewed| evidence_of_lease(&lease("pod", renewed), now);
         assert_eq!(

@@ -22,17 +22,17 @@ use tracing::{debug, error, info, warn};
 use super::{
     Injector, InjectorError, InjectorMetrics,
     authority::Dependency,
-    look::{Found, Look, Looker},
     object::{Kind, Object},
     problem::{Problem, TimedOutSnafu},
     queue::{End, Queue},
-    rival::{self, Lookout, Rival},
+    reconcile::{Outcome, Reconciler, Reconciliation},
+    rival::{self, Rival, RivalDetector},
     watch::{self, Signal},
 };
 use crate::{chain, target::TrustTarget};
 
 /// Maximum number of concurrent reconciliations.
-const LOOKS: usize = 8;
+const MAX_RUNNING: usize = 8;
 /// Timeout of a reconciliation.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Resync interval. Required because certificates expire without an event.
@@ -51,18 +51,18 @@ pub(super) async fn run(injector: Injector) -> Result<(), InjectorError> {
         injector;
     let openshift = authorities.knows_openshift();
     let cert_manager = if beside_cert_manager { BTreeSet::new() } else { cert_manager };
-    let mut lookout = Lookout::new(client.clone(), cert_manager, openshift);
-    lookout.wait_for_none().await?;
+    let mut detector = RivalDetector::new(client.clone(), cert_manager, openshift);
+    detector.wait_for_none().await?;
 
-    let (signals, mut heard) = mpsc::channel(SIGNALS);
+    let (signals, mut received) = mpsc::channel(SIGNALS);
     let kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::ConfigMap || openshift);
     let recorder = Recorder::new(client.clone(), reporter.clone());
     let mut run = Run {
-        looker: Arc::new(Looker { client: client.clone(), recorder, authorities }),
+        reconciler: Arc::new(Reconciler { client: client.clone(), recorder, authorities }),
         reporter,
         queue: Queue::new(),
         known: BTreeMap::new(),
-        looks: FuturesUnordered::new(),
+        running: FuturesUnordered::new(),
         unlisted: kinds.collect(),
         watches: BTreeMap::new(),
         tasks: JoinSet::new(),
@@ -77,15 +77,15 @@ pub(super) async fn run(injector: Injector) -> Result<(), InjectorError> {
         run.tasks.spawn(watch::objects(run.client.clone(), *kind, run.signals.clone()));
     }
     let (sender, mut rivals) = channel::channel(Vec::new());
-    run.tasks.spawn(lookout.keep_looking(sender));
+    run.tasks.spawn(detector.publish_changes(sender));
     let mut tick = interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        run.begin_looks();
+        run.start_due();
         let due = until(run.next_due());
         tokio::select! {
-            Some(signal) = heard.recv() => run.hear(signal),
-            Some((object, look)) = run.looks.next() => run.end_look(&object, look),
+            Some(signal) = received.recv() => run.handle(signal),
+            Some((object, result)) = run.running.next() => run.finish(&object, result),
             () = due => {}
             _ = tick.tick() => run.tick(),
             Ok(()) = rivals.changed() => run.pause(&rivals.borrow_and_update()),
@@ -103,13 +103,13 @@ async fn until(moment: Option<Instant>) {
 struct Run {
     client: Client,
     reporter: Reporter,
-    looker: Arc<Looker>,
+    reconciler: Arc<Reconciler>,
     metrics: InjectorMetrics,
     ready: channel::Sender<bool>,
     queue: Queue<Object>,
     /// Objects with an annotation.
     known: BTreeMap<Object, Known>,
-    looks: FuturesUnordered<BoxFuture<'static, (Object, Look)>>,
+    running: FuturesUnordered<BoxFuture<'static, (Object, Reconciliation)>>,
     /// Kinds that are not completely listed yet.
     unlisted: BTreeSet<Kind>,
     watches: BTreeMap<Dependency, AbortHandle>,
@@ -123,20 +123,20 @@ struct Run {
 #[derive(Debug, Default)]
 struct Known {
     uid: Option<String>,
-    on: BTreeSet<Dependency>,
+    dependencies: BTreeSet<Dependency>,
     /// Last reported problem.
     problem: Option<String>,
 }
 
 impl Run {
-    fn hear(&mut self, signal: Signal) {
+    fn handle(&mut self, signal: Signal) {
         let now = Instant::now();
         match signal {
-            Signal::Seen { object, asks: true } => {
+            Signal::Seen { object, is_annotated: true } => {
                 self.known.entry(object.clone()).or_default();
                 self.queue.request(&object, now);
             }
-            Signal::Seen { object, asks: false } | Signal::Gone(object) => self.forget(&object),
+            Signal::Seen { object, is_annotated: false } | Signal::Gone(object) => self.forget(&object),
             Signal::Listed(kind) => {
                 // Objects missing from the list are detected as deleted by their reconciliation.
                 for object in self.known.keys().filter(|object| object.kind == kind) {
@@ -146,49 +146,50 @@ impl Run {
                 self.tell_readiness();
             }
             Signal::Changed(dependency) => {
-                let dependents = self.known.iter().filter(|(_, known)| known.on.contains(&dependency));
+                let dependents =
+                    self.known.iter().filter(|(_, known)| known.dependencies.contains(&dependency));
                 dependents.for_each(|(object, _)| self.queue.request(object, now));
             }
         }
     }
 
     fn next_due(&self) -> Option<Instant> {
-        let has_room = !self.is_paused && self.looks.len() < LOOKS;
+        let has_room = !self.is_paused && self.running.len() < MAX_RUNNING;
         self.queue.next_due().filter(|_| has_room)
     }
 
-    fn begin_looks(&mut self) {
-        while !self.is_paused && self.looks.len() < LOOKS {
+    fn start_due(&mut self) {
+        while !self.is_paused && self.running.len() < MAX_RUNNING {
             let Some(object) = self.queue.take(Instant::now()) else { return };
-            let looker = Arc::clone(&self.looker);
-            self.looks.push(Box::pin(async move {
-                let look = timeout(PATIENCE, looker.look(&object)).await;
-                let timed_out = |_| Look {
-                    on: BTreeSet::new(),
+            let reconciler = Arc::clone(&self.reconciler);
+            self.running.push(Box::pin(async move {
+                let result = timeout(PATIENCE, reconciler.reconcile(&object)).await;
+                let timed_out = |_| Reconciliation {
+                    dependencies: BTreeSet::new(),
                     uid: None,
-                    found: TimedOutSnafu { seconds: PATIENCE.as_secs() }.fail(),
+                    outcome: TimedOutSnafu { seconds: PATIENCE.as_secs() }.fail(),
                 };
-                let look = look.unwrap_or_else(timed_out);
-                (object, look)
+                let result = result.unwrap_or_else(timed_out);
+                (object, result)
             }));
         }
     }
 
-    fn end_look(&mut self, object: &Object, look: Look) {
-        let Look { on, uid, found } = look;
-        let end = match &found {
-            Ok(Found::NothingAsked | Found::Right) => End::Settled,
-            Ok(Found::Written { wish, bundle, .. }) => {
+    fn finish(&mut self, object: &Object, result: Reconciliation) {
+        let Reconciliation { dependencies, uid, outcome } = result;
+        let end = match &outcome {
+            Ok(Outcome::NotRequested | Outcome::UpToDate) => End::Settled,
+            Ok(Outcome::Written { reference, bundle, .. }) => {
                 let bundle: Vec<_> =
                     bundle.fingerprints().map(|fingerprint| fingerprint.to_string()).collect();
-                info!(%object, from = %wish, ?bundle, "CA injected");
+                info!(%object, from = %reference, ?bundle, "CA injected");
                 self.metrics.wrote(object.kind, "written");
                 End::Written
             }
-            Ok(Found::Overtaken) => {
+            Ok(Outcome::Conflict) => {
                 debug!(%object, "somebody else changed the object at the same time");
                 self.metrics.wrote(object.kind, "overtaken");
-                End::Overtaken
+                End::Conflict
             }
             Err(problem) if problem.is_transient() => {
                 self.metrics.wrote(object.kind, "failed");
@@ -199,30 +200,30 @@ impl Run {
         let now = Instant::now();
         let contention_begins = self.queue.done(object, end, now);
         // The annotation may have been added again since the reconciliation began.
-        if matches!(found, Ok(Found::NothingAsked)) && !self.queue.is_requested(object) {
+        if matches!(outcome, Ok(Outcome::NotRequested)) && !self.queue.is_requested(object) {
             return self.forget(object);
         }
         let Some(known) = self.known.get_mut(object) else { return };
         known.uid = uid.or(known.uid.take());
-        let before = known.on.clone();
+        let before = known.dependencies.clone();
         if end == End::Failed {
             // The reconciliation may have ended before it reached all dependencies.
-            known.on.extend(on);
+            known.dependencies.extend(dependencies);
         } else {
-            known.on = on;
+            known.dependencies = dependencies;
         }
-        if known.on != before {
+        if known.dependencies != before {
             self.watch_dependencies();
             // A new dependency may have changed between its read and the start of its watch.
             self.queue.request(object, now);
         }
-        match found {
-            Ok(Found::Written { target, before, .. }) if contention_begins => {
+        match outcome {
+            Ok(Outcome::Written { target, before, .. }) if contention_begins => {
                 warn!(%object, "somebody else keeps changing what was injected; it is put back once a minute");
                 self.tasks.spawn(async move { target.report_contention(&before).await });
                 self.report(object, None);
             }
-            found => self.report(object, found.err()),
+            outcome => self.report(object, outcome.err()),
         }
     }
 
@@ -236,7 +237,8 @@ impl Run {
 
     /// Watches exactly the current dependencies.
     fn watch_dependencies(&mut self) {
-        let wanted: BTreeSet<&Dependency> = self.known.values().flat_map(|known| &known.on).collect();
+        let wanted: BTreeSet<&Dependency> =
+            self.known.values().flat_map(|known| &known.dependencies).collect();
         self.watches.retain(|dependency, watch| {
             let is_wanted = wanted.contains(dependency);
             if !is_wanted {

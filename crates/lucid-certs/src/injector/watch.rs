@@ -17,17 +17,17 @@ use tokio::sync::mpsc::Sender;
 use tracing::{info, warn};
 
 use super::{
+    annotation::CaReference,
     authority::{CERTIFICATE_CRD, Dependency, certificate_resource},
     object::{Kind, Object},
-    wish::Wish,
 };
 use crate::chain;
 
 /// Notification of a watch.
 #[derive(Debug)]
 pub(super) enum Signal {
-    /// An object was created or changed; `asks` is `true` if it has an annotation.
-    Seen { object: Object, asks: bool },
+    /// An object was created or changed; `is_annotated` is `true` if it requests a CA.
+    Seen { object: Object, is_annotated: bool },
     /// An object was deleted.
     Gone(Object),
     /// All objects of a kind are listed; others do not exist.
@@ -47,8 +47,8 @@ pub(super) async fn objects(client: Client, kind: Kind, signals: Sender<Signal>)
     };
     follow(api, Config::default(), format!("{kind}s"), &signals, |event| match event {
         Event::Apply(object) | Event::InitApply(object) => {
-            let asks = !matches!(Wish::of(kind, object.annotations()), Ok(None));
-            let seen = Signal::Seen { asks, object: Object::of(kind, &object) };
+            let is_annotated = !matches!(CaReference::of(kind, object.annotations()), Ok(None));
+            let seen = Signal::Seen { is_annotated, object: Object::of(kind, &object) };
             and_certificates(seen, is_certificates(&object.name_any()))
         }
         Event::Delete(object) => {
@@ -94,13 +94,13 @@ fn is_change<K>(event: &Event<K>) -> bool {
     matches!(event, Event::Apply(_) | Event::Delete(_) | Event::InitDone)
 }
 
-/// Sends the signals that `hear` derives from each event. Retries errors and logs each distinct one once.
+/// Sends the signals that `to_signals` derives from each event. Retries errors and logs each distinct one once.
 async fn follow<K>(
     api: Api<K>,
     config: Config,
     what: String,
     signals: &Sender<Signal>,
-    hear: impl Fn(Event<K>) -> Vec<Signal>,
+    to_signals: impl Fn(Event<K>) -> Vec<Signal>,
 ) where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
@@ -122,7 +122,7 @@ async fn follow<K>(
         if !matches!(event, Event::Init) && broken.take().is_some() {
             info!("watching {what} again");
         }
-        for signal in hear(event) {
+        for signal in to_signals(event) {
             if signals.send(signal).await.is_err() {
                 return;
             }

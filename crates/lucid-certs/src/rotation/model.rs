@@ -660,7 +660,7 @@ fn every_order_of_operations_with_a_crash_is_safe() {
 
 #[test]
 #[ignore = "takes many minutes"]
-fn slow_every_order_of_operations_with_everything_is_safe() {
+fn slow_every_order_of_operations_with_all_faults_is_safe() {
     explore(Protocol { lost_answers: 1, ..PROTOCOL });
     explore(Protocol { is_draining: true, ..PROTOCOL });
     explore(Protocol { crashes: 1, are_reads_apart: true, ..PROTOCOL });
@@ -670,7 +670,7 @@ fn slow_every_order_of_operations_with_everything_is_safe() {
 }
 
 #[test]
-fn the_model_checker_finds_each_wrong_order() {
+fn the_model_checker_finds_each_fault() {
     let with_crash = Protocol { crashes: 1, ..PROTOCOL };
     for (wrong, protocol) in [
         (Wrong::ActivateBeforeTrust, with_crash),

@@ -51,7 +51,7 @@ fn after(shared: &Shared, step: Step, new: Ca, now: SystemTime) -> Shared {
 }
 
 #[test]
-fn a_rotation_takes_its_steps_in_order_and_each_by_its_own_condition() {
+fn rotation_steps_are_taken_in_order() {
     let timing = timing();
     let (old, new) = (ca(1, start()), ca(2, start() + 335 * DAY));
     let nothing = trusted_for(&[]);
@@ -111,7 +111,7 @@ fn a_rotation_takes_its_steps_in_order_and_each_by_its_own_condition() {
 }
 
 #[test]
-fn what_is_wrong_with_an_authority_decides_the_step() {
+fn the_state_of_the_cas_determines_the_step() {
     let timing = timing();
     let now = start();
     let settled = |ca: Ca| trusted_for(&[(ca, timing.settle)]);
@@ -146,7 +146,7 @@ fn what_is_wrong_with_an_authority_decides_the_step() {
 }
 
 #[test]
-fn a_signer_that_is_expired_is_replaced_at_once_and_those_before_stay_their_time() {
+fn an_expired_signer_is_replaced_immediately() {
     let now = start();
     let (expired, draining, new) = (ca(1, now - 366 * DAY), ca(2, now - 100 * DAY), ca(3, now));
     let shared = Shared {
@@ -162,7 +162,7 @@ fn a_signer_that_is_expired_is_replaced_at_once_and_those_before_stay_their_time
 }
 
 #[test]
-fn an_answered_request_is_gone_and_one_for_another_signer_asks_for_nothing() {
+fn a_request_is_fulfilled_once_another_ca_signs() {
     let now = start();
     let (old, new) = (ca(1, now - DAY), ca(2, now));
     let nothing = trusted_for(&[]);
@@ -178,7 +178,7 @@ fn an_answered_request_is_gone_and_one_for_another_signer_asks_for_nothing() {
 }
 
 #[test]
-fn an_urgent_request_ends_trust_in_all_before_as_soon_as_replicas_could_follow() {
+fn an_urgent_request_shortens_the_drain_of_all_former_signers() {
     let timing = timing();
     let now = start();
     let (before, old, new) = (ca(1, now - 9 * DAY), ca(2, now - DAY), ca(3, now));
@@ -201,7 +201,7 @@ fn an_urgent_request_ends_trust_in_all_before_as_soon_as_replicas_could_follow()
 }
 
 #[test]
-fn a_clock_that_is_ahead_retires_nothing_before_replicas_could_follow() {
+fn a_fast_clock_does_not_retire_cas_early() {
     let timing = timing();
     let now = start();
     let (old, new) = (ca(1, now - DAY), ca(2, now));
@@ -222,7 +222,7 @@ fn a_clock_that_is_ahead_retires_nothing_before_replicas_could_follow() {
 }
 
 #[test]
-fn several_drain_at_once_and_each_retires_at_its_own_time() {
+fn several_cas_drain_independently() {
     let timing = timing();
     let nothing = trusted_for(&[]);
     let mut shared = Shared::new(ca(0, start()));
@@ -243,7 +243,7 @@ fn several_drain_at_once_and_each_retires_at_its_own_time() {
 }
 
 #[test]
-fn the_issuer_of_what_is_served_is_handed_on_when_the_secret_does_not_tell_of_it() {
+fn an_unrecorded_issuer_is_handed_on() {
     let timing = timing();
     let now = start();
     let (issuer, signer) = (ca(1, now - DAY), ca(2, now));
@@ -268,7 +268,7 @@ fn the_issuer_of_what_is_served_is_handed_on_when_the_secret_does_not_tell_of_it
 }
 
 #[test]
-fn nothing_is_trusted_less_than_the_signer_and_nothing_expired_besides() {
+fn trusted_cas_include_the_signer_and_no_expired_ones() {
     let now = start();
     let expired = ca(1, now - 366 * DAY);
     let shared = Shared {
@@ -280,7 +280,7 @@ fn nothing_is_trusted_less_than_the_signer_and_nothing_expired_besides() {
 }
 
 #[test]
-fn a_secret_of_which_something_was_taken_away_is_told_from_one_that_went_on() {
+fn missing_records_are_detected() {
     let now = start();
     let (a, b, c) = (ca(1, now - 30 * DAY), ca(2, now - 20 * DAY), ca(3, now));
     let expired = ca(4, now - 366 * DAY);
@@ -304,7 +304,7 @@ fn a_secret_of_which_something_was_taken_away_is_told_from_one_that_went_on() {
 }
 
 #[test]
-fn a_signer_from_elsewhere_becomes_the_next_one_where_the_one_before_is_remembered() {
+fn a_foreign_signer_becomes_next_if_the_former_one_is_in_memory() {
     let timing = timing();
     let now = start();
     let (a, b, foreign) = (ca(1, now - 30 * DAY), ca(2, now - 20 * DAY), ca(3, now));
@@ -323,7 +323,7 @@ fn a_signer_from_elsewhere_becomes_the_next_one_where_the_one_before_is_remember
 }
 
 #[test]
-fn what_is_retired_never_comes_back_with_an_old_secret() {
+fn retired_cas_do_not_return_with_an_old_secret() {
     let timing = timing();
     let now = start();
     let (a, b, c) = (ca(1, now - 30 * DAY), ca(2, now - 20 * DAY), ca(3, now));
@@ -343,7 +343,7 @@ fn what_is_retired_never_comes_back_with_an_old_secret() {
 }
 
 #[test]
-fn the_next_one_does_not_become_retired_when_it_has_drained_before() {
+fn a_drained_ca_that_is_next_is_not_retired() {
     let now = start();
     let (signer, next) = (ca(1, now - DAY), ca(2, now - 2 * DAY));
     let shared = Shared { next: Some(next), previous: previous(next, now), ..Shared::new(signer) };

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_go_together_and_those_that_do_not_are_both_named() {
+    fn defaults_are_consistent_and_errors_name_both_durations() {
         let good = Timing::default();
         assert_eq!(good.check(), Ok(()));
         for (bad, names) in [
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_without_end_are_refused_or_taken_and_never_too_long_to_add() {
+    fn unlimited_durations_do_not_overflow() {
         let endless = Timing {
             ca_lifetime: Duration::MAX,
             ca_renew_before: Duration::MAX,
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn they_can_be_called_what_the_user_calls_them() {
+    fn errors_can_use_the_names_of_options() {
         let bad = Timing { settle: 3 * DAY + Duration::from_secs(90), ..Timing::default() };
         let message = bad.check().unwrap_err().in_terms(|field| match field {
             "leaf_lifetime" => Some("--lifetime"),

@@ -428,7 +428,7 @@ mod tests {
     use crate::target::{Reading, Slot};
 
     #[test]
-    fn what_callers_trust_besides_stays_unless_it_is_retired_or_expired() {
+    fn other_trusted_cas_are_kept_unless_retired_or_expired() {
         let day = Duration::from_hours(24);
         let now = SystemTime::UNIX_EPOCH + 20_000 * day;
         let names = ServingNames::for_services("my-system", &["my-webhook"]).unwrap();
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_without_end_that_is_revoked_stays_revoked() {
+    fn a_revoked_ca_without_expiry_stays_revoked() {
         let names = ServingNames::for_services("my-system", &["my-webhook"]).unwrap();
         // 99991231235959Z means no expiry (RFC 5280).
         let params = CaParams::default().with_lifetime(Duration::from_hours(24 * 366 * 9_000));
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_to_revoke_is_not_taken_back_by_an_ordinary_one_nor_by_an_old_secret() {
+    fn an_urgent_request_is_never_downgraded() {
         let ordinary = fresh(now()).with_request(false);
         let urgent = ordinary.clone().with_request(true);
         assert!(urgent.clone().with_request(false).shared.request.unwrap().urgent);
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn a_next_authority_whose_key_lay_beside_the_compromised_one_never_signs() {
+    fn an_urgent_request_drops_the_next_ca() {
         let timing = Timing::default();
         let names = ServingNames::for_services("my-system", &["my-webhook"]).unwrap();
         let next = CertificateAuthority::generate(&names, now()).unwrap();
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_revoked_stays_revoked_when_the_authority_is_lost() {
+    fn revocations_survive_the_loss_of_the_ca() {
         let timing = Timing::default();
         let [revoked, before] = [1, 2].map(|days| {
             let contents = fresh(now() - days * Duration::from_hours(24));
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_adopted_than_a_secret_has_room_for() {
+    fn adopted_certificates_fit_into_a_secret() {
         let names = ServingNames::for_services("my-system", &["my-webhook"]).unwrap();
         let ca = CertificateAuthority::generate(&names, now()).unwrap();
         let leaf = |_| ca.issue(&names, now()).unwrap().certificate().clone();

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use kube::{Api, Client, Resource, ResourceExt, api::ObjectMeta};
 use snafu::{ResultExt, Snafu};
 
-use crate::unlogged;
+use crate::redacted;
 
 /// A request for a Secret failed.
 #[derive(Debug, Snafu)]
@@ -41,7 +41,7 @@ impl Store {
 
     /// Returns the current Secret by a quorum read.
     pub(crate) async fn get(&self) -> Result<Option<Secret>, StoreError> {
-        unlogged::get_opt(&self.api, &self.name).await.with_context(|_| self.failed_to("get"))
+        redacted::get_opt(&self.api, &self.name).await.with_context(|_| self.failed_to("get"))
     }
 
     /// Applies `fill` to `before`, or to a new Secret, and writes the result. Returns `None` if the Secret
@@ -59,10 +59,10 @@ impl Store {
         fill(&mut secret);
         let (action, written) = match before {
             // Conditional on the resourceVersion in `secret`.
-            Some(_) => ("replace", unlogged::replace(&self.api, &self.name, &secret).await),
+            Some(_) => ("replace", redacted::replace(&self.api, &self.name, &secret).await),
             None => {
                 let manager = manager_of(&secret);
-                ("create", unlogged::apply(&self.api, &self.name, &manager, &secret).await)
+                ("create", redacted::apply(&self.api, &self.name, &manager, &secret).await)
             }
         };
         match written {

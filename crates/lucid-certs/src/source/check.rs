@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_good_from_its_first_to_its_last_second() {
+    fn certificates_are_valid_from_their_first_to_their_last_second() {
         let (names, issued) = (names(), now());
         let ca = CertificateAuthority::generate(&names, issued).unwrap();
         let leaf = ca.issue(&names, issued).unwrap();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_to_be_for_the_name_api_servers_call_and_each_host_added() {
+    fn certificates_must_be_valid_for_all_called_names() {
         let verdict =
             |names: &ServingNames, found: &[&str]| check(&self_signed(found, |_| ()), names, None, now());
         let svc = "lucid-operator.lucid-system.svc";
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_to_be_trusted_by_the_bundle_that_came_with_it() {
+    fn certificates_must_be_trusted_by_their_bundle() {
         let (names, now) = (names(), now());
         let [ca, other] = [(); 2].map(|()| CertificateAuthority::generate(&names, now).unwrap());
         let leaf = ca.issue(&names, now).unwrap();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_in_the_bundle_vouches_for_itself_as_it_does_for_go() {
+    fn certificates_in_the_bundle_are_trusted_as_in_go() {
         let svc = ["lucid-operator.lucid-system.svc"];
         let is_ca = |params: &mut CertificateParams| {
             params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);

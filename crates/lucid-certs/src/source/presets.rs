@@ -71,7 +71,7 @@ mod files {
         use super::*;
 
         #[test]
-        fn presets_name_the_files_others_write() {
+        fn presets_use_the_file_names_of_issuers() {
             let shown = |files: Files| format!("{files:?}");
             for (files, paths) in [
                 (Files::in_directory("/a"), ["\"/a/tls.crt\"", "\"/a/tls.key\"", "Some(\"/a/ca.crt\")"]),

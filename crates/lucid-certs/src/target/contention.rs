@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn accidents_are_healed_at_once_and_a_fight_once_a_minute() {
+    fn repairs_are_immediate_until_contention_starts() {
         struct Case {
             what: &'static str,
             pause: Duration,
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_fight_a_minute_lies_between_two_writes() {
+    fn writes_during_contention_are_a_minute_apart() {
         let (times, _) = fight(&mut Contention::default(), Instant::now(), SECOND / 10, 3600 * SECOND);
         let pauses: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let (burst, retries) = pauses.split_at(BURST as usize - 1);
@@ -146,14 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn asking_costs_nothing() {
+    fn heal_after_does_not_consume_the_budget() {
         let contention = Contention::default();
         let now = Instant::now();
         assert!((0..100).all(|_| contention.heal_after(now).is_zero()));
     }
 
     #[test]
-    fn quiet_time_recovers_and_the_next_fight_is_another_contention() {
+    fn quiet_time_restores_the_budget() {
         let mut contention = Contention::default();
         let begin = Instant::now();
         let (times, _) = fight(&mut contention, begin, SECOND, 600 * SECOND);

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_inserted_is_found_and_stands_in_the_entry_of_that_name() {
+    fn inserted_values_are_found_at_their_path() {
         let mut object = json!({ "kind": "X" });
         webhook("a").insert(&mut object, json!("1"));
         webhook("b").insert(&mut object, json!("2"));
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn owned_fields_are_found_as_the_api_server_writes_them() {
+    fn owned_fields_are_found_in_managed_fields() {
         let fields = json!({ "f:webhooks": { "k:{\"name\":\"a\"}": {
             ".": {}, "f:name": {}, "f:clientConfig": { "f:caBundle": {} },
         } } });
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_with_other_fields_is_not_covered() {
+    fn field_sets_with_other_fields_are_not_covered() {
         let only = json!({ "f:webhooks": { "k:{\"name\":\"a\"}": {
             ".": {}, "f:name": {}, "f:clientConfig": { "f:caBundle": {} },
         } } });

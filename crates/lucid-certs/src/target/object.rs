@@ -351,7 +351,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_fits_and_ends_with_what_to_do() {
+    fn an_event_note_fits_and_ends_with_the_instruction() {
         for owners in [vec![], vec!["helm".to_owned()], vec!["ä".repeat(128); 100]] {
             let reading = Reading::Present {
                 version: "u/1".to_owned(),

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_are_reported_at_once_and_then_each_ten_seconds_with_their_number() {
+    fn refusals_are_logged_at_most_every_ten_seconds() {
         let refused = Refused::new();
         let seconds = [0, 1, 9, 10, 10, 19, 300];
         let reported = seconds.map(|seconds| refused.report(Duration::from_secs(seconds)));

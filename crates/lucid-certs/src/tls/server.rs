@@ -82,7 +82,7 @@ impl FromStr for TlsVersion {
 ///     .with_alpn(["http/1.1"])
 ///     .build()?;
 ///
-/// Once there is a certificate:
+/// // Once there is a certificate:
 /// # let names = ServingNames::for_services("my-system", &["my-webhook"])?;
 /// # let now = SystemTime::now();
 /// # let leaf = CertificateAuthority::generate(&names, now)?.issue(&names, now)?;

@@ -50,7 +50,7 @@ fn verify(leaf: &ServingCertificate, trusted: &[&Ca]) -> Result<(), VerifyError>
 }
 
 #[test]
-fn a_ca_vouches_for_servers_if_it_is_valid_may_sign_and_is_for_servers() {
+fn anchors_are_valid_cas_for_servers_that_may_sign() {
     use ExtendedKeyUsagePurpose::{Any, ClientAuth, CodeSigning, ServerAuth};
     // (shape of the CA, expected reason)
     let cases: [(Shape, Option<&str>); 11] = [
@@ -90,7 +90,7 @@ fn a_ca_vouches_for_servers_if_it_is_valid_may_sign_and_is_for_servers() {
 }
 
 #[test]
-fn of_many_that_are_left_out_the_first_are_named() {
+fn errors_name_the_first_unfit_cas() {
     let roots: Vec<_> = (0..9).map(|_| ca("root", None, |ca| ca.is_ca = IsCa::NoCa)).collect();
     let roots: Vec<_> = roots.iter().collect();
     let message = chain(&verify(&leaf(&roots, &[]), &roots).unwrap_err());
@@ -99,7 +99,7 @@ fn of_many_that_are_left_out_the_first_are_named() {
 }
 
 #[test]
-fn the_path_to_a_ca_is_as_long_as_it_permits_at_most() {
+fn path_lengths_are_limited() {
     for (permitted, accepted) in [
         (BasicConstraints::Unconstrained, true),
         (BasicConstraints::Constrained(0), false),
@@ -129,7 +129,7 @@ fn an_intermediate_may_sign_too() {
 }
 
 #[test]
-fn of_two_cas_of_one_name_and_key_the_one_that_permits_more_counts() {
+fn the_longest_path_length_of_equal_anchors_counts() {
     let key = KeyPair::generate().unwrap();
     let root = |permitted| {
         let mut params = CertificateParams::default();
@@ -148,7 +148,7 @@ fn of_two_cas_of_one_name_and_key_the_one_that_permits_more_counts() {
 }
 
 #[test]
-fn a_ca_that_is_not_for_servers_signs_no_certificate() {
+fn a_ca_for_clients_cannot_issue_serving_certificates() {
     let clients = ca("clients", None, |ca| {
         ca.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     });

@@ -4,7 +4,7 @@ use crate::common::{DAY, chain, names, now};
 use lucid_certs::{CertificateAuthority, TrustBundle};
 
 #[test]
-fn whoever_merges_the_same_gets_the_same_bytes_newest_first() {
+fn equal_sets_have_equal_bytes_newest_first() {
     let now = now();
     let [a, b, c] = [2, 1, 0]
         .map(|days| CertificateAuthority::generate(&names(), now - days * DAY).unwrap().trust_bundle());
@@ -17,7 +17,7 @@ fn whoever_merges_the_same_gets_the_same_bytes_newest_first() {
 }
 
 #[test]
-fn pem_goes_there_and_back() {
+fn pem_round_trips() {
     let now = now();
     let [a, b] =
         [1, 0].map(|days| CertificateAuthority::generate(&names(), now - days * DAY).unwrap().trust_bundle());
@@ -29,7 +29,7 @@ fn pem_goes_there_and_back() {
 }
 
 #[test]
-fn what_is_empty_or_does_not_parse_is_no_bundle() {
+fn empty_and_unparsable_bundles_are_rejected() {
     let ca = CertificateAuthority::generate(&names(), now()).unwrap();
     let garbage = "-----BEGIN CERTIFICATE-----\nAAECAwQ=\n-----END CERTIFICATE-----\n";
     let cases = [
@@ -45,7 +45,7 @@ fn what_is_empty_or_does_not_parse_is_no_bundle() {
 }
 
 #[test]
-fn expired_certificates_are_taken_out_but_never_the_last() {
+fn expired_certificates_are_removed_but_never_all() {
     let now = now();
     let old = CertificateAuthority::generate(&names(), now - 300 * DAY).unwrap().trust_bundle();
     let new = CertificateAuthority::generate(&names(), now).unwrap().trust_bundle();

@@ -25,7 +25,7 @@ async fn wait_for_problem(file: &BundleFile, expected: Option<Reason>) {
 }
 
 #[tokio::test]
-async fn a_bundle_is_reloaded_and_the_last_good_one_kept() {
+async fn a_bundle_is_reloaded_and_the_last_valid_one_kept() {
     for watching in [
         Watching::default().with_poll(Duration::from_hours(1)),
         Watching::by_poll_alone().with_poll(Duration::from_millis(10)),
@@ -58,7 +58,7 @@ async fn a_bundle_is_reloaded_and_the_last_good_one_kept() {
 }
 
 #[tokio::test]
-async fn a_bundle_in_a_volume_is_followed_until_the_last_who_asks_is_gone() {
+async fn a_bundle_is_watched_until_the_last_clone_is_dropped() {
     let pairs = Pair::several::<4>();
     let folder = tempfile::tempdir().unwrap();
     let volume = AtomicWriter::new(folder.path());

@@ -21,7 +21,7 @@ fn generate(now: SystemTime) -> CertificateAuthority {
 }
 
 #[test]
-fn a_generated_authority_has_the_shape_it_promises() {
+fn generated_cas_have_the_documented_extensions() {
     let ca = generate(now());
     let der = pem::parse_certificates(ca.certificate_pem().as_bytes()).unwrap().remove(0);
     let (_, certificate) = X509Certificate::from_der(&der).unwrap();
@@ -58,7 +58,7 @@ fn key_identifiers(certificate: &X509Certificate<'_>) -> (Vec<u8>, Vec<u8>) {
 }
 
 #[test]
-fn keys_of_authority_and_leaf_are_of_the_kind_that_was_asked_for_and_p256_otherwise() {
+fn key_algorithms_are_configurable_and_default_to_p256() {
     let now = now();
     let kind = |certificate: &[u8]| {
         let (_, certificate) = X509Certificate::from_der(certificate).unwrap();
@@ -93,7 +93,7 @@ fn keys_of_authority_and_leaf_are_of_the_kind_that_was_asked_for_and_p256_otherw
 }
 
 #[test]
-fn names_of_key_algorithms_go_there_and_back_and_others_are_refused() {
+fn key_algorithm_names_round_trip() {
     for algorithm in KeyAlgorithm::ALL {
         assert_eq!(algorithm.to_string().parse(), Ok(algorithm));
     }
@@ -104,7 +104,7 @@ fn names_of_key_algorithms_go_there_and_back_and_others_are_refused() {
 }
 
 #[test]
-fn a_leaf_that_is_written_as_pem_reads_back() {
+fn a_leaf_in_pem_form_round_trips() {
     let now = now();
     let ca = generate(now);
     for algorithm in KeyAlgorithm::ALL {
@@ -134,7 +134,7 @@ fn a_leaf_verifies_for_each_of_its_names_and_is_for_servers() {
 }
 
 #[test]
-fn loopback_is_permitted_to_every_authority() {
+fn every_ca_permits_loopback() {
     let now = now();
     let ca =
         CertificateAuthority::generate(&ServingNames::for_services("ns", &["svc"]).unwrap(), now).unwrap();
@@ -145,7 +145,7 @@ fn loopback_is_permitted_to_every_authority() {
 }
 
 #[test]
-fn a_leaf_for_a_foreign_name_is_refused_by_the_constraints() {
+fn name_constraints_reject_foreign_names() {
     let now = now();
     let ca = generate(now);
     let foreign = [
@@ -166,7 +166,7 @@ fn a_leaf_for_a_foreign_name_is_refused_by_the_constraints() {
 }
 
 #[test]
-fn a_leaf_is_refused_for_a_name_it_lacks_and_by_a_bundle_without_its_authority() {
+fn a_leaf_is_rejected_for_other_names_and_by_other_bundles() {
     let now = now();
     let (ca, other) = (generate(now), generate(now));
     let leaf = ca.issue(&names(), now).unwrap();
@@ -208,7 +208,7 @@ fn validity_is_backdated_and_a_leaf_never_outlives_its_authority() {
 }
 
 #[test]
-fn lifetimes_may_be_seconds_and_begin_no_earlier_than_the_authority() {
+fn custom_lifetimes_stay_within_the_validity_of_the_ca() {
     let now = now();
     let second = Duration::from_secs(1);
     // (backdate and lifetime of the CA, time of issue and lifetime of the leaf, its validity period, its
@@ -265,7 +265,7 @@ fn serial_numbers_are_positive_of_128_bits_and_unique() {
 }
 
 #[test]
-fn an_authority_reads_back_what_it_wrote() {
+fn a_ca_in_pem_form_round_trips() {
     let now = now();
     let ca = generate(now);
     let read =
@@ -277,7 +277,7 @@ fn an_authority_reads_back_what_it_wrote() {
 }
 
 #[test]
-fn a_broken_authority_is_refused_with_what_is_wrong() {
+fn invalid_cas_are_rejected_with_the_reason() {
     let now = now();
     let ca = generate(now);
     let leaf = ca.issue(&names(), now).unwrap();
@@ -315,7 +315,7 @@ fn a_broken_authority_is_refused_with_what_is_wrong() {
 }
 
 #[test]
-fn neither_debug_nor_errors_show_a_key() {
+fn debug_output_and_errors_contain_no_keys() {
     let now = now();
     let ca = generate(now);
     let key = ca.private_key_pem();

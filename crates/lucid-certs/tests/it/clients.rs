@@ -76,12 +76,12 @@ fn server() -> (Arc<ServingCertificateResolver>, TrustBundle) {
     (Arc::new(ServingCertificateResolver::new(&leaf)), ca.trust_bundle())
 }
 
-fn lets_in(server: &Arc<ServerConfig>, client: &Arc<ClientConfig>) -> bool {
+fn accepts(server: &Arc<ServerConfig>, client: &Arc<ClientConfig>) -> bool {
     connect(client, server, "lucid-operator").is_ok()
 }
 
 #[test]
-fn a_certificate_is_required_or_may_be_missing_and_is_one_of_the_ca() {
+fn client_certificates_are_required_or_optional() {
     let ((resolver, bundle), clients, others) = (server(), ClientCa::new(), ClientCa::new());
     for (required, asked) in [
         (true, ClientCertificates::required(clients.pem.as_bytes()).unwrap()),
@@ -91,9 +91,9 @@ fn a_certificate_is_required_or_may_be_missing_and_is_one_of_the_ca() {
             Arc::new(ServerTls::new(Arc::clone(&resolver) as _).with_clients(&asked).build().unwrap());
         for version in [&version::TLS12, &version::TLS13] {
             let anonymous = client(&bundle, version);
-            assert_eq!(lets_in(&server, &anonymous), !required);
-            assert!(lets_in(&server, &clients.identify(&anonymous, "jane", &[])));
-            assert!(!lets_in(&server, &others.identify(&anonymous, "jane", &[])));
+            assert_eq!(accepts(&server, &anonymous), !required);
+            assert!(accepts(&server, &clients.identify(&anonymous, "jane", &[])));
+            assert!(!accepts(&server, &others.identify(&anonymous, "jane", &[])));
         }
     }
 }
@@ -113,14 +113,14 @@ fn allowed_names_are_the_common_name_and_the_dns_names() {
         ("Front-Proxy", &["*.example"], false),
     ] {
         let client = ca.identify(&anonymous, common_name, dns_names);
-        assert_eq!(lets_in(&server, &client), allowed, "{common_name} {dns_names:?}");
+        assert_eq!(accepts(&server, &client), allowed, "{common_name} {dns_names:?}");
     }
     let told = refusal(&ca.identify(&anonymous, "else", &[]), &server, "lucid-operator");
     assert_eq!(told, Error::AlertReceived(AlertDescription::AccessDenied));
 }
 
 #[test]
-fn a_replaced_ca_holds_for_the_next_handshake_and_sessions_are_not_resumed() {
+fn a_replaced_client_ca_affects_the_next_handshake() {
     let ((resolver, bundle), old, new) = (server(), ClientCa::new(), ClientCa::new());
     let clients = ClientCertificates::required(old.pem.as_bytes()).unwrap();
     let server = Arc::new(ServerTls::new(resolver).with_clients(&clients).build().unwrap());
@@ -132,13 +132,13 @@ fn a_replaced_ca_holds_for_the_next_handshake_and_sessions_are_not_resumed() {
             let (client, _) = connect(&of_old, &server, "lucid-operator").unwrap();
             assert_ne!(client.handshake_kind(), Some(HandshakeKind::Resumed));
         }
-        assert!(!lets_in(&server, &of_new));
+        assert!(!accepts(&server, &of_new));
 
         clients.replace(b"nothing").unwrap_err();
-        assert!(lets_in(&server, &of_old), "what is no bundle changes nothing");
+        assert!(accepts(&server, &of_old), "what is no bundle changes nothing");
 
         clients.replace(new.pem.as_bytes()).unwrap();
-        assert!(!lets_in(&server, &of_old) && lets_in(&server, &of_new));
+        assert!(!accepts(&server, &of_old) && accepts(&server, &of_new));
     }
 }
 
@@ -153,7 +153,7 @@ impl TimeProvider for Clock {
 }
 
 #[test]
-fn a_client_ca_counts_while_it_is_valid_also_when_that_changes_while_the_server_runs() {
+fn client_cas_count_while_they_are_valid() {
     let (start, (resolver, bundle)) = (now(), server());
     let until = |end: SystemTime| ClientCa::like(|ca| ca.not_after = end.into());
     let later = ClientCa::like(|ca| ca.not_before = (start + 2 * DAY).into());
@@ -179,7 +179,7 @@ fn a_client_ca_counts_while_it_is_valid_also_when_that_changes_while_the_server_
                 let since = moment.duration_since(SystemTime::UNIX_EPOCH).unwrap();
                 clock.0.store(since.as_secs(), Ordering::Relaxed);
                 let found = [&expired, &short, &long, &later]
-                    .map(|ca| lets_in(&tls, &ca.identify(&anonymous, "jane", &[])));
+                    .map(|ca| accepts(&tls, &ca.identify(&anonymous, "jane", &[])));
                 assert_eq!(found, expected);
             }
         }
@@ -187,7 +187,7 @@ fn a_client_ca_counts_while_it_is_valid_also_when_that_changes_while_the_server_
 }
 
 #[test]
-fn a_bundle_of_client_cas_holds_nothing_but_cas_for_clients() {
+fn bundles_of_client_cas_contain_only_cas_for_clients() {
     use ExtendedKeyUsagePurpose::{Any, ClientAuth, ServerAuth};
     type Shape = fn(&mut CertificateParams);
     let good = ClientCa::like(|ca| ca.not_before = (now() - DAY).into());
@@ -215,7 +215,7 @@ fn a_bundle_of_client_cas_holds_nothing_but_cas_for_clients() {
                 let (resolver, bundle) = server();
                 let tls = ServerTls::new(resolver).with_clients(&taken.unwrap()).build().unwrap();
                 let jane = ca.identify(&client(&bundle, &version::TLS13), "jane", &[]);
-                assert!(lets_in(&Arc::new(tls), &jane));
+                assert!(accepts(&Arc::new(tls), &jane));
             }
             Some(why) => {
                 let message = taken.unwrap_err().to_string();
@@ -229,7 +229,7 @@ fn a_bundle_of_client_cas_holds_nothing_but_cas_for_clients() {
 }
 
 #[test]
-fn a_configuration_is_sent_again_when_the_ca_is_replaced_and_only_then() {
+fn configurations_are_sent_again_when_the_client_ca_is_replaced() {
     let ((resolver, _), ca) = (server(), ClientCa::new());
     let clients = ClientCertificates::required(ca.pem.as_bytes()).unwrap();
     let tls = || ServerTls::new(Arc::clone(&resolver) as _);

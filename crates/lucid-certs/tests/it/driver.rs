@@ -56,7 +56,7 @@ impl TrustTarget for Refusing {
 }
 
 #[tokio::test]
-async fn conflicts_without_end_are_met_less_and_less_often() {
+async fn persistent_conflicts_back_off() {
     let folder = tempfile::tempdir().unwrap();
     for (name, content) in Pair::new().files() {
         std::fs::write(folder.path().join(name), content).unwrap();
@@ -91,7 +91,7 @@ impl CertificateSource for Silent {
 
 #[tokio::test]
 #[ignore = "takes half a minute"]
-async fn slow_a_source_that_does_not_answer_is_given_up_on_and_asked_again() {
+async fn slow_an_unresponsive_source_is_retried() {
     let asked = Arc::new(AtomicUsize::new(0));
     let source = Silent(Arc::clone(&asked));
     let task = tokio::spawn(Certificates::new(names()).run(source, future::pending()));

@@ -20,7 +20,7 @@ use crate::common::{
 };
 
 /// Both ways to detect changes, in isolation.
-fn each_way() -> [Watching; 2] {
+fn both_ways() -> [Watching; 2] {
     [
         Watching::default().with_poll(Duration::from_hours(1)),
         Watching::by_poll_alone().with_poll(Duration::from_millis(10)),
@@ -65,8 +65,8 @@ fn write(folder: &Path, pair: &Pair) {
 }
 
 #[tokio::test]
-async fn files_written_in_place_are_offered_when_all_are_there() {
-    for watching in each_way() {
+async fn files_written_in_place_are_offered_once_complete() {
+    for watching in both_ways() {
         let [first, second, third] = Pair::several();
         let mut scene = Scene::new(watching);
         scene.write(&first);
@@ -80,7 +80,7 @@ async fn files_written_in_place_are_offered_when_all_are_there() {
 
 #[tokio::test]
 async fn files_renamed_over_others_are_offered() {
-    for watching in each_way() {
+    for watching in both_ways() {
         let [first, second, third] = Pair::several();
         let mut scene = Scene::new(watching);
         scene.write(&first);
@@ -96,8 +96,8 @@ async fn files_renamed_over_others_are_offered() {
 }
 
 #[tokio::test]
-async fn a_certificate_written_before_its_key_waits_for_it() {
-    for watching in each_way() {
+async fn a_certificate_is_offered_once_its_key_matches() {
+    for watching in both_ways() {
         let [first, second] = Pair::several();
         let mut scene = Scene::new(watching);
         scene.write(&first);
@@ -112,8 +112,8 @@ async fn a_certificate_written_before_its_key_waits_for_it() {
 }
 
 #[tokio::test]
-async fn files_that_are_cut_off_or_empty_are_refused_until_they_are_whole() {
-    for watching in each_way() {
+async fn truncated_and_empty_files_are_rejected() {
+    for watching in both_ways() {
         let pair = Pair::new();
         let mut scene = Scene::new(watching);
         scene.write(&pair);
@@ -130,8 +130,8 @@ async fn files_that_are_cut_off_or_empty_are_refused_until_they_are_whole() {
 }
 
 #[tokio::test]
-async fn a_directory_that_is_deleted_and_made_again_is_followed() {
-    for watching in each_way() {
+async fn a_recreated_directory_is_followed() {
+    for watching in both_ways() {
         let [first, second, third] = Pair::several();
         let outer = tempfile::tempdir().unwrap();
         let folder = outer.path().join("certificates");
@@ -148,8 +148,8 @@ async fn a_directory_that_is_deleted_and_made_again_is_followed() {
 }
 
 #[tokio::test]
-async fn a_directory_that_is_replaced_by_another_is_followed() {
-    for watching in each_way() {
+async fn a_replaced_directory_is_followed() {
+    for watching in both_ways() {
         let [first, second, third] = Pair::several();
         let outer = tempfile::tempdir().unwrap();
         let [folder, next, before] = ["now", "next", "before"].map(|name| outer.path().join(name));
@@ -172,30 +172,30 @@ async fn a_directory_that_is_replaced_by_another_is_followed() {
 }
 
 #[tokio::test]
-async fn files_that_come_later_are_waited_for() {
-    for watching in each_way() {
+async fn files_created_later_are_picked_up() {
+    for watching in both_ways() {
         let pair = Pair::new();
         let outer = tempfile::tempdir().unwrap();
         let folder = outer.path().join("not/yet/there");
         let mut source = Following::new(Files::in_directory(&folder).with_watching(watching));
         source.refuses(Reason::Missing).await;
         // One step at a time, with a read by the source in between.
-        let look = Duration::from_millis(60);
+        let pause = Duration::from_millis(60);
         for ancestor in ["not", "not/yet", "not/yet/there"] {
             fs::create_dir(outer.path().join(ancestor)).unwrap();
-            drop(timeout(look, source.source.changed()).await);
+            drop(timeout(pause, source.source.changed()).await);
         }
         for (name, content) in pair.files() {
             fs::write(folder.join(name), content).unwrap();
-            drop(timeout(look, source.source.changed()).await);
+            drop(timeout(pause, source.source.changed()).await);
         }
         source.offers(pair.fingerprint).await;
     }
 }
 
 #[tokio::test]
-async fn a_volume_is_followed_through_links_on_links() {
-    for watching in each_way() {
+async fn a_volume_is_followed_through_nested_symbolic_links() {
+    for watching in both_ways() {
         let [first, second, third] = Pair::several();
         let outer = tempfile::tempdir().unwrap();
         let at = |name: &str| outer.path().join(name);
@@ -225,7 +225,7 @@ async fn a_volume_is_followed_through_links_on_links() {
 }
 
 #[tokio::test]
-async fn links_that_lead_in_a_circle_are_an_error_that_names_the_file() {
+async fn a_symbolic_link_loop_is_an_error_that_names_the_file() {
     let mut scene = Scene::new(Watching::default());
     scene.write(&Pair::new());
     fs::remove_file(scene.path("tls.crt")).unwrap();
@@ -234,8 +234,8 @@ async fn links_that_lead_in_a_circle_are_an_error_that_names_the_file() {
 }
 
 #[tokio::test]
-async fn what_is_no_file_of_decent_size_is_not_read() {
-    for watching in each_way() {
+async fn only_regular_files_within_the_size_limit_are_read() {
+    for watching in both_ways() {
         let pair = Pair::new();
         let mut scene = Scene::new(watching);
         scene.write(&pair);
@@ -260,7 +260,7 @@ async fn what_is_no_file_of_decent_size_is_not_read() {
 }
 
 #[tokio::test]
-async fn each_file_is_named_with_what_is_wrong_in_it() {
+async fn errors_name_the_file_and_the_problem() {
     let [pair, other] = Pair::several();
     let mut scene = Scene::new(Watching::default());
     for (name, content, reason, says) in [
@@ -306,7 +306,7 @@ async fn each_file_is_named_with_what_is_wrong_in_it() {
 }
 
 #[tokio::test]
-async fn nothing_of_a_key_is_in_a_problem_or_in_debug_output() {
+async fn errors_and_debug_output_contain_no_keys() {
     let pair = Pair::new();
     let mut scene = Scene::new(Watching::default());
     // As left by an editor or a template engine that drops line breaks.
@@ -324,7 +324,7 @@ async fn nothing_of_a_key_is_in_a_problem_or_in_debug_output() {
 }
 
 #[tokio::test]
-async fn the_bundle_is_published_only_when_that_is_asked_for() {
+async fn the_bundle_is_published_only_on_request() {
     let pair = Pair::new();
     let mut scene = Scene::new(Watching::default());
     scene.write(&pair);
@@ -344,7 +344,7 @@ async fn the_bundle_is_published_only_when_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn an_expired_certificate_is_left_to_who_takes_the_offer() {
+async fn expired_certificates_are_offered_and_checked_by_the_driver() {
     let mut scene = Scene::new(Watching::default());
     let pair = Pair::new();
     scene.write(&pair);
@@ -355,8 +355,8 @@ async fn an_expired_certificate_is_left_to_who_takes_the_offer() {
 }
 
 #[tokio::test]
-async fn certificate_and_key_may_stand_in_one_file() {
-    for watching in each_way() {
+async fn certificate_and_key_may_share_a_file() {
+    for watching in both_ways() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("both.pem");
         let mut source = Following::new(Files::new(&path, &path).with_watching(watching));
@@ -368,8 +368,8 @@ async fn certificate_and_key_may_stand_in_one_file() {
 }
 
 #[tokio::test]
-async fn a_dropped_wait_loses_no_change() {
-    for watching in each_way() {
+async fn waiting_for_a_change_is_cancel_safe() {
+    for watching in both_ways() {
         let mut scene = Scene::new(watching);
         let first = Pair::new();
         scene.write(&first);

@@ -10,7 +10,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn keys_of_each_kind_and_format_are_served() {
+async fn keys_of_each_algorithm_and_format_are_served() {
     if !is_installed() {
         return;
     }
@@ -45,7 +45,7 @@ async fn keys_of_each_kind_and_format_are_served() {
 }
 
 #[tokio::test]
-async fn one_certificate_may_be_its_own_authority() {
+async fn self_signed_certificates_are_supported() {
     if !is_installed() {
         return;
     }

@@ -89,7 +89,7 @@ impl Scene {
     }
 
     /// Asserts that a message is logged exactly once.
-    async fn is_told_once(&self, says: &str) {
+    async fn is_logged_once(&self, says: &str) {
         self.until(says, || self.log.lines(says) > 0).await;
         let before = self.refusals();
         self.until("further looks", || self.refusals() >= before + LOOKS).await;
@@ -149,7 +149,7 @@ impl io::Write for Written {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_logged_once_and_the_last_good_certificate_stays_in_service() {
+async fn problems_are_logged_once_and_the_last_certificate_is_kept() {
     let pairs = Pair::several::<2>();
     let [first, other] = &pairs;
     let mut scene = Scene::start(|folder| write(folder, first));
@@ -161,7 +161,7 @@ async fn what_is_wrong_is_logged_once_and_the_last_good_certificate_stays_in_ser
     ] {
         let mended = scene.log.lines("certificates can be had again");
         scene.put("tls.crt", content);
-        scene.is_told_once(says).await;
+        scene.is_logged_once(says).await;
         assert_eq!(scene.log.lines("; the certificate in service stays"), mended + 1);
         assert_eq!(scene.shown(&pairs), first.fingerprint);
         assert!(*scene.ready.borrow());
@@ -173,13 +173,13 @@ async fn what_is_wrong_is_logged_once_and_the_last_good_certificate_stays_in_ser
 }
 
 #[tokio::test]
-async fn files_that_are_missing_at_the_start_are_told_of_and_waited_for() {
+async fn missing_files_are_logged_and_picked_up_later() {
     let pair = Pair::new();
     let mut scene = Scene::start(|_| ());
     let path = scene.folder.path().join("tls.crt");
     let says =
         format!("failed to read {}: there is no such file; there is none to serve yet", path.display());
-    scene.is_told_once(&says).await;
+    scene.is_logged_once(&says).await;
     assert!(!*scene.ready.borrow());
     assert_eq!((&mut scene.first_certificate).now_or_never(), None);
     let told = refusal(&client(&pair.bundle(), &TLS13), &scene.server, NAME);

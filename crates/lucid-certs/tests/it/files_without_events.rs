@@ -12,7 +12,7 @@ const INSIDE: &str = "LUCID_CERTS_WITHOUT_EVENTS";
 
 /// Runs this test again in a user namespace with its own limits.
 fn run_without(limit: &str) {
-    let test = "files_without_events::files_are_polled_where_the_system_has_no_events_left";
+    let test = "files_without_events::files_are_polled_without_inotify_resources";
     let script = format!("echo 0 > /proc/sys/user/{limit} && exec \"$0\" --exact {test} --nocapture");
     let mut unshare = Command::new("unshare");
     unshare.args(["--user", "--map-root-user", "sh", "-c", &script]).arg(env::current_exe().unwrap());
@@ -27,7 +27,7 @@ fn run_without(limit: &str) {
 }
 
 #[tokio::test]
-async fn files_are_polled_where_the_system_has_no_events_left() {
+async fn files_are_polled_without_inotify_resources() {
     let Some(limit) = env::var_os(INSIDE) else {
         for limit in ["max_inotify_instances", "max_inotify_watches"] {
             run_without(limit);

@@ -20,7 +20,7 @@ use rustls::{
 };
 
 #[test]
-fn a_swap_is_seen_by_the_next_handshake_and_needs_the_new_authority_in_the_bundle() {
+fn a_swap_affects_the_next_handshake() {
     let now = now();
     let [old, new] = [0; 2].map(|_| CertificateAuthority::generate(&names(), now).unwrap());
     let [old_leaf, new_leaf] = [&old, &new].map(|ca| ca.issue(&names(), now).unwrap());
@@ -51,7 +51,7 @@ fn a_swap_is_seen_by_the_next_handshake_and_needs_the_new_authority_in_the_bundl
 }
 
 #[test]
-fn tls_1_2_and_1_3_are_served_under_each_name_with_alpn() {
+fn tls_1_2_and_1_3_are_supported_for_each_name_with_alpn() {
     let now = now();
     let ca = CertificateAuthority::generate(&names(), now).unwrap();
     let resolver = Arc::new(ServingCertificateResolver::new(&ca.issue(&names(), now).unwrap()));
@@ -71,7 +71,7 @@ fn tls_1_2_and_1_3_are_served_under_each_name_with_alpn() {
 }
 
 #[test]
-fn before_there_is_a_certificate_handshakes_are_refused_with_an_alert() {
+fn handshakes_without_a_certificate_fail_with_an_alert() {
     let now = now();
     let ca = CertificateAuthority::generate(&names(), now).unwrap();
     let resolver = Arc::new(ServingCertificateResolver::empty());
@@ -88,7 +88,7 @@ fn before_there_is_a_certificate_handshakes_are_refused_with_an_alert() {
 }
 
 #[test]
-fn the_minimum_version_is_kept() {
+fn the_minimum_version_is_enforced() {
     let now = now();
     let ca = CertificateAuthority::generate(&names(), now).unwrap();
     let resolver = Arc::new(ServingCertificateResolver::new(&ca.issue(&names(), now).unwrap()));
@@ -112,7 +112,7 @@ fn the_minimum_version_is_kept() {
 }
 
 #[test]
-fn only_the_protocols_that_were_named_are_negotiated() {
+fn only_configured_protocols_are_negotiated() {
     let now = now();
     let ca = CertificateAuthority::generate(&names(), now).unwrap();
     let resolver = Arc::new(ServingCertificateResolver::new(&ca.issue(&names(), now).unwrap()));
@@ -127,7 +127,7 @@ fn only_the_protocols_that_were_named_are_negotiated() {
 }
 
 #[test]
-fn the_hybrid_key_exchange_is_used_where_the_client_prefers_it_and_others_are_taken() {
+fn key_exchange_follows_the_preference_of_the_client() {
     let now = now();
     let ca = CertificateAuthority::generate(&names(), now).unwrap();
     let resolver = Arc::new(ServingCertificateResolver::new(&ca.issue(&names(), now).unwrap()));
@@ -150,7 +150,7 @@ fn the_hybrid_key_exchange_is_used_where_the_client_prefers_it_and_others_are_ta
 }
 
 #[test]
-fn chains_of_every_kind_of_key_are_served() {
+fn chains_of_every_key_algorithm_are_served() {
     let now = now();
     for algorithm in KeyAlgorithm::ALL {
         let params = CaParams::default().with_algorithm(algorithm);

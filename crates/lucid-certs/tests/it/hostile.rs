@@ -81,7 +81,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn changed_certificates_and_keys_are_read_or_refused(
+    fn mutated_certificates_and_keys_are_parsed_or_rejected(
         kind in 0..3usize,
         which in 0..4usize,
         in_der: bool,
@@ -93,7 +93,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(text: Vec<u8>) {
+    fn arbitrary_bytes_are_parsed_or_rejected(text: Vec<u8>) {
         read(&[text.clone(), text.clone(), text.clone(), text], now());
     }
 }

@@ -65,7 +65,7 @@ async fn answering(get: &'static str, created: &'static str) -> SocketAddr {
 }
 
 #[tokio::test]
-async fn a_key_in_an_answer_that_is_no_secret_is_neither_logged_nor_in_the_error() {
+async fn malformed_responses_do_not_leak_keys() {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();

@@ -21,7 +21,7 @@ fn value(registry: &Registry, series: &str) -> Option<i64> {
 }
 
 #[test]
-fn every_series_whose_labels_are_known_is_there_at_0() {
+fn series_with_known_labels_start_at_0() {
     let mut registry = Registry::default();
     let metrics = Metrics::new(&mut registry);
     let source = metrics.source("files");
@@ -63,7 +63,7 @@ fn one_phase_is_1_at_a_time() {
 }
 
 #[test]
-fn the_end_of_a_certificate_is_unix_time_and_gone_with_the_certificate() {
+fn expiry_is_in_unix_seconds_and_removed_with_the_certificate() {
     let mut registry = Registry::default();
     let source = Metrics::new(&mut registry).source("self-managed");
     let end = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
@@ -88,7 +88,7 @@ fn the_end_of_a_certificate_is_unix_time_and_gone_with_the_certificate() {
 }
 
 #[test]
-fn what_happens_is_counted_where_it_belongs() {
+fn events_are_counted_by_label() {
     let mut registry = Registry::default();
     let metrics = Metrics::new(&mut registry);
     let (files, target) = (metrics.source("files"), metrics.target("APIService/v1.example.com"));

@@ -28,7 +28,7 @@ fn each_service_gets_its_four_names_in_order() {
 }
 
 #[test]
-fn a_host_is_a_dns_name_or_an_address_and_is_kept_once() {
+fn hosts_are_dns_names_or_addresses_without_duplicates() {
     let mut names = ServingNames::for_services("ns", &["svc"]).unwrap();
     for host in ["Webhook.Example.COM", "webhook.example.com", "10.0.0.1", "10.0.0.1", "::1", "svc"] {
         names = names.with_host(host).unwrap();
@@ -40,7 +40,7 @@ fn a_host_is_a_dns_name_or_an_address_and_is_kept_once() {
 }
 
 #[test]
-fn what_is_no_host_is_refused_by_name() {
+fn invalid_hosts_are_rejected() {
     for host in ["", "*.example.com", "example.com.", "[::1]", "10.0.0.1:443", "a b", "-a", "300.0.0.1"] {
         let error = ServingNames::for_services("ns", &["svc"]).unwrap().with_host(host).unwrap_err();
         assert_eq!(error, NamesError::Host { host: host.to_owned() }, "{host:?}");
@@ -48,7 +48,7 @@ fn what_is_no_host_is_refused_by_name() {
 }
 
 #[test]
-fn a_server_without_a_service_is_called_by_the_hosts_of_its_urls_alone() {
+fn hosts_are_the_only_names_without_a_service() {
     let names = ServingNames::for_hosts(&["192.0.2.7", "hooks.example.com", "192.0.2.7"]).unwrap();
     assert_eq!(names.dns_names().collect::<Vec<_>>(), ["hooks.example.com"]);
     assert_eq!(names.ip_addresses(), ["192.0.2.7".parse::<IpAddr>().unwrap()]);
@@ -58,7 +58,7 @@ fn a_server_without_a_service_is_called_by_the_hosts_of_its_urls_alone() {
 }
 
 #[test]
-fn of_a_long_host_as_much_as_fits_is_the_common_name() {
+fn long_hosts_are_truncated_in_the_common_name() {
     let label = "a".repeat(60);
     for (host, common_name) in [
         ("192.0.2.7".to_owned(), "192.0.2.7".to_owned()),
@@ -75,7 +75,7 @@ fn of_a_long_host_as_much_as_fits_is_the_common_name() {
 }
 
 #[test]
-fn what_is_no_label_is_refused_with_what_it_was_meant_for() {
+fn invalid_labels_are_rejected_with_their_purpose() {
     let long = "a".repeat(64);
     for name in ["", "Upper", "dotted.name", "-a", "a-", "under_score", long.as_str()] {
         let label = |what| NamesError::Label { what, name: name.to_owned() };

@@ -52,7 +52,7 @@ const KINDS: [(&str, &str); 6] = [
 ];
 
 #[test]
-fn authorities_made_by_openssl_are_accepted() {
+fn cas_of_openssl_are_accepted() {
     if !is_installed() {
         return;
     }
@@ -86,7 +86,7 @@ fn authorities_made_by_openssl_are_accepted() {
 }
 
 #[test]
-fn an_authority_of_openssl_that_may_not_sign_is_refused() {
+fn a_ca_of_openssl_without_key_cert_sign_is_rejected() {
     if !is_installed() {
         return;
     }
@@ -101,7 +101,7 @@ fn an_authority_of_openssl_that_may_not_sign_is_refused() {
 }
 
 #[test]
-fn openssl_accepts_our_chain_for_each_name_and_refuses_a_foreign_one() {
+fn openssl_verifies_our_chain_for_each_name() {
     if !is_installed() {
         return;
     }
@@ -135,7 +135,7 @@ fn openssl_accepts_our_chain_for_each_name_and_refuses_a_foreign_one() {
 }
 
 #[test]
-fn an_authority_below_ours_is_refused_by_its_path_length() {
+fn a_subordinate_ca_is_rejected_by_the_path_length() {
     if !is_installed() {
         return;
     }
@@ -230,7 +230,7 @@ fn schemes() -> WebPkiSupportedAlgorithms {
 }
 
 #[test]
-fn an_authority_of_version_1_is_trusted_as_it_is_by_go() {
+fn version_1_cas_are_trusted_as_in_go() {
     if !is_installed() {
         return;
     }

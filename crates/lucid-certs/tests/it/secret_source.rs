@@ -27,19 +27,19 @@ use crate::common::{
 const NAMESPACE: &str = "default";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_is_followed_without_a_volume() {
+async fn a_secret_is_watched() {
     let cluster = Cluster::builder().start().await.unwrap();
     let client = cluster.client();
     let secrets = Api::<Secret>::namespaced(client.clone(), NAMESPACE);
-    it_is_followed_with_rights_to_this_secret_alone(&cluster, &secrets).await;
-    what_is_missing_or_wrong_is_named(&client, &secrets).await;
-    keys_are_for_the_user_to_choose(&client, &secrets).await;
-    what_is_not_about_the_certificate_is_no_change(&client, &secrets).await;
-    no_rights_are_an_error_until_they_are_given(&cluster, &secrets).await;
+    permissions_for_the_secret_are_sufficient(&cluster, &secrets).await;
+    errors_name_missing_or_invalid_keys(&client, &secrets).await;
+    keys_are_configurable(&client, &secrets).await;
+    other_changes_are_ignored(&client, &secrets).await;
+    missing_permissions_are_an_error_until_granted(&cluster, &secrets).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_is_gone_takes_nothing_away() {
+async fn the_certificate_is_kept_while_the_api_server_is_unreachable() {
     let cluster = Cluster::builder().start().await.unwrap();
     let secrets = Api::<Secret>::namespaced(cluster.client(), NAMESPACE);
     let pair = Pair::new();
@@ -95,7 +95,7 @@ async fn allow(cluster: &Cluster, user: &str, secret: &str) {
     Api::namespaced(cluster.client(), NAMESPACE).create(&how, &binding).await.unwrap();
 }
 
-async fn it_is_followed_with_rights_to_this_secret_alone(cluster: &Cluster, secrets: &Api<Secret>) {
+async fn permissions_for_the_secret_are_sufficient(cluster: &Cluster, secrets: &Api<Secret>) {
     let [first, second, third, other] = Pair::several();
     allow(cluster, "reader", "followed").await;
     put(secrets, "other", other.files()).await;
@@ -115,7 +115,7 @@ async fn it_is_followed_with_rights_to_this_secret_alone(cluster: &Cluster, secr
     assert_eq!(offer.trust, Trust::Elsewhere);
 }
 
-async fn what_is_missing_or_wrong_is_named(client: &Client, secrets: &Api<Secret>) {
+async fn errors_name_missing_or_invalid_keys(client: &Client, secrets: &Api<Secret>) {
     let [pair, other] = Pair::several();
     let mut source = Following::new(SecretSource::cert_manager(client.clone(), NAMESPACE, "wrong"));
     for (key, value, reason, says) in [
@@ -155,7 +155,7 @@ async fn what_is_missing_or_wrong_is_named(client: &Client, secrets: &Api<Secret
     }
 }
 
-async fn keys_are_for_the_user_to_choose(client: &Client, secrets: &Api<Secret>) {
+async fn keys_are_configurable(client: &Client, secrets: &Api<Secret>) {
     let pair = Pair::new();
     let data = [("cert", &pair.certificate), ("key", &pair.key), ("authority", &pair.ca)];
     let data = data.map(|(key, value)| (key.to_owned(), value.clone().into_bytes()));
@@ -169,7 +169,7 @@ async fn keys_are_for_the_user_to_choose(client: &Client, secrets: &Api<Secret>)
     assert_eq!(ask(&mut source.source).await.unwrap().trust, Trust::AtLeast(pair.bundle()));
 }
 
-async fn what_is_not_about_the_certificate_is_no_change(client: &Client, secrets: &Api<Secret>) {
+async fn other_changes_are_ignored(client: &Client, secrets: &Api<Secret>) {
     let [first, second] = Pair::several();
     put(secrets, "labelled", first.files()).await;
     let mut source =
@@ -186,7 +186,7 @@ async fn what_is_not_about_the_certificate_is_no_change(client: &Client, secrets
     source.offers(second.fingerprint).await;
 }
 
-async fn no_rights_are_an_error_until_they_are_given(cluster: &Cluster, secrets: &Api<Secret>) {
+async fn missing_permissions_are_an_error_until_granted(cluster: &Cluster, secrets: &Api<Secret>) {
     let pair = Pair::new();
     put(secrets, "forbidden", pair.files()).await;
     let mut source =

@@ -19,12 +19,12 @@ const SWAPS: usize = 1000;
 const VOLUMES: usize = 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_swaps_are_all_seen_by_events() {
+async fn a_thousand_swaps_are_detected_by_events() {
     swaps(Watching::default().with_poll(Duration::from_hours(1))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_swaps_are_all_seen_by_poll_alone() {
+async fn a_thousand_swaps_are_detected_by_polling() {
     swaps(Watching::by_poll_alone().with_poll(Duration::from_millis(10))).await;
 }
 
@@ -68,7 +68,7 @@ fn check(offer: &lucid_certs::source::Offer, pairs: &[Pair]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_volume_that_is_replaced_while_it_is_read_is_never_torn() {
+async fn a_volume_replaced_during_a_read_is_consistent() {
     let pairs = Pair::several::<8>();
     let folder = tempfile::tempdir().unwrap();
     let volume = AtomicWriter::new(folder.path());

@@ -155,37 +155,37 @@ fn holds(scenario: Scenario) {
 }
 
 #[test]
-fn no_leaf_is_outside_the_bundle_within_hours() {
+fn no_leaf_is_untrusted_within_hours() {
     holds(hours(ORDINARY));
 }
 
 #[test]
-fn no_leaf_is_outside_the_bundle_within_hours_when_authorities_are_revoked() {
+fn no_leaf_is_untrusted_within_hours_with_revocations() {
     holds(hours(URGENT));
 }
 
 #[test]
-fn no_leaf_is_outside_the_bundle_within_hours_when_the_secret_is_lost_or_replaced() {
+fn no_leaf_is_untrusted_within_hours_with_secret_tampering() {
     holds(hours(TAMPERED));
 }
 
 #[test]
-fn no_leaf_is_outside_the_bundle_over_years() {
+fn no_leaf_is_untrusted_over_years() {
     holds(years(ORDINARY));
 }
 
 #[test]
-fn no_leaf_is_outside_the_bundle_over_years_when_authorities_are_revoked() {
+fn no_leaf_is_untrusted_over_years_with_revocations() {
     holds(years(URGENT));
 }
 
 #[test]
-fn no_leaf_is_outside_the_bundle_over_years_when_the_secret_is_lost_or_replaced() {
+fn no_leaf_is_untrusted_over_years_with_secret_tampering() {
     holds(years(TAMPERED));
 }
 
 #[test]
-fn a_wrong_order_is_found() {
+fn the_simulation_finds_each_fault() {
     for (wrong, scenario) in [
         (Wrong::ActivateBeforeTrust, hours(ORDINARY)),
         (Wrong::NoSettle, hours(ORDINARY)),

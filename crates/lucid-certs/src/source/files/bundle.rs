@@ -55,11 +55,11 @@ impl BundleFile {
         let path = path.into();
         let mut file = FileSet::new(vec![path.clone()], watching);
         let (sender, bundle) = watch::channel(read(&path, &mut file).await?);
-        let (complaints, problem) = watch::channel(None);
+        let (problems, problem) = watch::channel(None);
         let followed = task::spawn(async move {
             loop {
                 file.changed().await;
-                follow(&path, read(&path, &mut file).await, &sender, &complaints);
+                follow(&path, read(&path, &mut file).await, &sender, &problems);
             }
         });
         Ok(Self { bundle, problem, _task: Arc::new(Task(followed.abort_handle())) })
@@ -89,7 +89,7 @@ fn follow(
     path: &std::path::Path,
     found: Result<TrustBundle, SourceError>,
     bundle: &watch::Sender<TrustBundle>,
-    complaints: &watch::Sender<Option<SourceError>>,
+    problems: &watch::Sender<Option<SourceError>>,
 ) {
     let problem = match found {
         Ok(found) => {
@@ -109,9 +109,9 @@ fn follow(
             Some(problem)
         }
     };
-    complaints.send_if_modified(|complaint| {
-        let differs = *complaint != problem;
-        *complaint = problem;
+    problems.send_if_modified(|current| {
+        let differs = *current != problem;
+        *current = problem;
         differs
     });
 }

@@ -65,7 +65,7 @@ impl Default for Watching {
 /// ```
 /// use lucid_certs::source::Files;
 ///
-/// Also publishes ca.crt to the targets, without cainjector.
+/// // Also publishes ca.crt to the targets, without cainjector.
 /// let source = Files::new("/tls/tls.crt", "/tls/tls.key").with_ca("/tls/ca.crt").with_publishing();
 /// ```
 ///

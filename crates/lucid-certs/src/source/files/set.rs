@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_cannot_be_read_for_long_take_one_thread() {
+    fn pending_reads_use_a_single_thread() {
         let runtime =
             runtime::Builder::new_current_thread().enable_time().max_blocking_threads(2).build().unwrap();
         let folder = tempfile::tempdir().unwrap();

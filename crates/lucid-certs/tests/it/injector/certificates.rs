@@ -13,7 +13,7 @@ use super::{
 };
 use crate::common::DAY;
 
-pub(super) async fn where_there_is_no_certificate_its_secret_is_found_by_its_name(site: &Site) -> Object {
+pub(super) async fn without_certificates_the_secret_is_found_by_annotation(site: &Site) -> Object {
     let object = Object::create(site, MUTATING, "copied", &[(FROM_CERTIFICATE, "web/copied")]).await;
     site.wait_for_note(&object, "this cluster has no kind Certificate, and no Secret in namespace web").await;
     let ca = ca(DAY);
@@ -25,7 +25,7 @@ pub(super) async fn where_there_is_no_certificate_its_secret_is_found_by_its_nam
     object
 }
 
-pub(super) async fn where_there_are_certificates_they_name_their_secret(site: &Site, settled: &Object) {
+pub(super) async fn certificates_name_their_secret(site: &Site, settled: &Object) {
     let marked = ca(6 * DAY);
     site.put_secret("web", "marked", (CERTIFICATE_NAME, "named"), &marked.to_pem()).await;
     let object = Object::create(site, VALIDATING, "named", &[(FROM_CERTIFICATE, "web/named")]).await;

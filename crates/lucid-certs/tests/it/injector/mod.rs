@@ -3,7 +3,7 @@
 mod certificates;
 mod object;
 mod problems;
-mod rights;
+mod rbac;
 mod rivals;
 mod site;
 
@@ -29,7 +29,7 @@ use self::{
 use crate::common::DAY;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_asks_for_a_ca_gets_it_with_the_rights_of_the_manifest() {
+async fn the_permissions_of_the_manifest_are_sufficient() {
     let site = Site::start().await;
     let ca = ca(DAY);
     site.put_secret("web", "ca", ALLOWED, &ca.to_pem()).await;
@@ -39,18 +39,18 @@ async fn whoever_asks_for_a_ca_gets_it_with_the_rights_of_the_manifest() {
     before.wait_for(&ca).await;
 
     each_annotation_is_honoured_on_each_kind(&site, &ca).await;
-    what_does_not_ask_or_has_no_place_for_a_ca_is_left_alone(&site, &ca).await;
-    what_is_right_is_not_written(&site, &ca, &registry).await;
-    let rotated = a_ca_that_is_replaced_stays_until_it_expires(&site).await;
-    two_injectors_write_no_more_than_one(&site, &rotated, &registry).await;
-    each_webhook_keeps_what_it_trusts_besides(&site, &ca).await;
-    what_is_wiped_or_broken_is_put_back(&site, &ca).await;
-    without_the_annotation_the_bundle_is_nobodys(&site, &ca).await;
-    problems::a_secret_must_allow_it(&site, &ca).await;
-    problems::what_cannot_be_honoured_is_told_once_and_honoured_as_soon_as_it_can(&site).await;
-    problems::a_secret_without_a_usable_ca_changes_nothing(&site, &ca).await;
-    let settled = certificates::where_there_is_no_certificate_its_secret_is_found_by_its_name(&site).await;
-    certificates::where_there_are_certificates_they_name_their_secret(&site, &settled).await;
+    other_objects_are_not_written(&site, &ca).await;
+    up_to_date_objects_are_not_written(&site, &ca, &registry).await;
+    let rotated = a_replaced_ca_stays_until_it_expires(&site).await;
+    two_injectors_write_as_often_as_one(&site, &rotated, &registry).await;
+    each_webhook_keeps_its_additional_certificates(&site, &ca).await;
+    removed_and_invalid_bundles_are_restored(&site, &ca).await;
+    bundles_without_annotation_are_not_restored(&site, &ca).await;
+    problems::a_secret_must_allow_direct_injection(&site, &ca).await;
+    problems::problems_are_reported_once_until_resolved(&site).await;
+    problems::an_unusable_ca_is_not_injected(&site, &ca).await;
+    let settled = certificates::without_certificates_the_secret_is_found_by_annotation(&site).await;
+    certificates::certificates_name_their_secret(&site, &settled).await;
 }
 
 async fn each_annotation_is_honoured_on_each_kind(site: &Site, ca: &TrustBundle) {
@@ -87,7 +87,7 @@ async fn each_annotation_is_honoured_on_each_kind(site: &Site, ca: &TrustBundle)
     }
 }
 
-async fn what_does_not_ask_or_has_no_place_for_a_ca_is_left_alone(site: &Site, ca: &TrustBundle) {
+async fn other_objects_are_not_written(site: &Site, ca: &TrustBundle) {
     let from = [(FROM_SECRET, "web/ca")];
     let mut objects = vec![
         Object::create(site, MUTATING, "silent", &[]).await,
@@ -120,7 +120,7 @@ fn written(registry: &Registry) -> u64 {
     text.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse().unwrap()
 }
 
-async fn what_is_right_is_not_written(site: &Site, ca: &TrustBundle, registry: &Registry) {
+async fn up_to_date_objects_are_not_written(site: &Site, ca: &TrustBundle, registry: &Registry) {
     let before = written(registry);
     let object = Object::create(site, VALIDATING, "right", &[(FROM_SECRET, "web/ca")]).await;
     object.wait_for(ca).await;
@@ -136,7 +136,7 @@ async fn what_is_right_is_not_written(site: &Site, ca: &TrustBundle, registry: &
     assert!(fields.contains("f:caBundle") && !fields.contains("f:service"), "only the bundle: {fields}");
 }
 
-async fn a_ca_that_is_replaced_stays_until_it_expires(site: &Site) -> TrustBundle {
+async fn a_replaced_ca_stays_until_it_expires(site: &Site) -> TrustBundle {
     let [old, new] = [300, 1].map(|days| ca(days * DAY));
     let expired = ca(400 * DAY);
     site.put_secret("web", "rotated", ALLOWED, &old.merge(&expired).to_pem()).await;
@@ -159,7 +159,7 @@ async fn a_ca_that_is_replaced_stays_until_it_expires(site: &Site) -> TrustBundl
     both
 }
 
-async fn two_injectors_write_no_more_than_one(site: &Site, rotated: &TrustBundle, first: &Registry) {
+async fn two_injectors_write_as_often_as_one(site: &Site, rotated: &TrustBundle, first: &Registry) {
     let mut second = Registry::default();
     let _running = start(site.injector().await.with_metrics(InjectorMetrics::new(&mut second))).await;
     let before = written(first);
@@ -173,7 +173,7 @@ async fn two_injectors_write_no_more_than_one(site: &Site, rotated: &TrustBundle
     assert_eq!(written(first) - before + written(&second), 2);
 }
 
-async fn each_webhook_keeps_what_it_trusts_besides(site: &Site, ca: &TrustBundle) {
+async fn each_webhook_keeps_its_additional_certificates(site: &Site, ca: &TrustBundle) {
     let foreign = self::ca(5 * DAY);
     let trusts = |configuration: &mut Value| {
         let pem = BASE64_STANDARD.encode(foreign.to_pem());
@@ -184,7 +184,7 @@ async fn each_webhook_keeps_what_it_trusts_besides(site: &Site, ca: &TrustBundle
     until("merged bundles", async || object.held(&object.read().await) == expected).await;
 }
 
-async fn what_is_wiped_or_broken_is_put_back(site: &Site, ca: &TrustBundle) {
+async fn removed_and_invalid_bundles_are_restored(site: &Site, ca: &TrustBundle) {
     for kind in FOUR {
         let object = Object::create(site, kind, "healed", &[(FROM_SECRET, "web/ca")]).await;
         object.wait_for(ca).await;
@@ -198,7 +198,7 @@ async fn what_is_wiped_or_broken_is_put_back(site: &Site, ca: &TrustBundle) {
     }
 }
 
-async fn without_the_annotation_the_bundle_is_nobodys(site: &Site, ca: &TrustBundle) {
+async fn bundles_without_annotation_are_not_restored(site: &Site, ca: &TrustBundle) {
     let from = [(FROM_SECRET, "web/ca")];
     let object = Object::create(site, MUTATING, "released", &from).await;
     object.wait_for(ca).await;

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::common::DAY;
 
-pub(super) async fn a_secret_must_allow_it(site: &Site, ca: &TrustBundle) {
+pub(super) async fn a_secret_must_allow_direct_injection(site: &Site, ca: &TrustBundle) {
     let annotation = "cert-manager.io/allow-direct-injection";
     for (index, annotation) in [(annotation, "false"), ("a", "b")].into_iter().enumerate() {
         let word = format!("private{index}");
@@ -32,7 +32,7 @@ pub(super) async fn a_secret_must_allow_it(site: &Site, ca: &TrustBundle) {
     }
 }
 
-pub(super) async fn what_cannot_be_honoured_is_told_once_and_honoured_as_soon_as_it_can(site: &Site) {
+pub(super) async fn problems_are_reported_once_until_resolved(site: &Site) {
     let malformed = Object::create(site, CRD, "malformed", &[(FROM_SECRET, "no-namespace")]).await;
     site.wait_for_note(&malformed, "is \"no-namespace\"; accepted is NAMESPACE/NAME").await;
     // A malformed first annotation takes precedence over a valid second one, as in cert-manager.
@@ -62,7 +62,7 @@ pub(super) async fn what_cannot_be_honoured_is_told_once_and_honoured_as_soon_as
     site.wait_for_note(&config_map, "Secret lucid-system/lucid-operator-ca does not exist").await;
 }
 
-pub(super) async fn a_secret_without_a_usable_ca_changes_nothing(site: &Site, ca: &TrustBundle) {
+pub(super) async fn an_unusable_ca_is_not_injected(site: &Site, ca: &TrustBundle) {
     let expired = self::ca(400 * DAY).to_pem();
     let cases = [
         ("expired", expired.as_str(), "key ca.crt of Secret web/expired holds only expired certificates"),

@@ -18,7 +18,7 @@ use crate::common::{DAY, now};
 const LEASE: &str = "cert-manager-cainjector-leader-election";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_injects_beside_cert_manager_or_openshift_unless_told_to() {
+async fn an_injector_does_not_start_beside_a_conflicting_one() {
     let site = Site::start().await;
     let ca = ca(DAY);
     site.put_secret("web", "ca", ALLOWED, &ca.to_pem()).await;
@@ -56,10 +56,10 @@ async fn nobody_injects_beside_cert_manager_or_openshift_unless_told_to() {
     drop(start(Injector::new(site.restricted.clone())).await);
     set_ready(&site, "openshift-service-ca", "service-ca", 0).await;
 
-    one_that_appears_later_is_given_way(&site, &ca).await;
+    a_conflicting_injector_pauses_writes(&site, &ca).await;
 }
 
-async fn one_that_appears_later_is_given_way(site: &Site, ca: &TrustBundle) {
+async fn a_conflicting_injector_pauses_writes(site: &Site, ca: &TrustBundle) {
     let injector = site.injector().await;
     let mut ready = injector.ready();
     let _running = start(injector).await;
@@ -123,7 +123,7 @@ async fn set_ready(site: &Site, namespace: &str, name: &str, ready: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_ends_the_injection_from_a_namespace_of_their_own_or_for_ever() {
+async fn leases_elsewhere_or_in_the_future_do_not_stop_the_injection() {
     let site = Site::start().await;
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",

@@ -34,25 +34,25 @@ use self::replica::{
 use crate::common::names;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_are_served_by_one_authority() {
+async fn replicas_share_one_ca() {
     let cluster = Cluster::builder().start().await.unwrap();
     let client = cluster.client();
     tokio::join!(
-        three_that_start_at_once_end_in_one_authority(&client),
-        an_ordinary_rotation_loses_no_call_and_keeps_the_authority_before(&client),
-        an_urgent_rotation_ends_trust_in_all_before_within_its_time(&client),
-        deleting_the_secret_rotates_and_loses_no_call(&client),
-        a_replica_that_starts_amid_a_change_loses_no_call_of_the_others(&client),
-        an_authority_put_into_the_secret_is_followed_without_losing_a_call(&client),
-        whatever_is_done_to_the_bundle_is_put_back_within_a_second(&client),
-        a_target_that_cannot_be_read_again_is_no_reason_to_be_unready(&client),
-        nothing_is_written_after_the_shutdown(&client),
-        one_certificate_can_be_shared_by_all(&client),
-        secret::what_happens_to_the_secret(&client),
+        replicas_that_start_together_share_one_ca(&client),
+        an_ordinary_rotation_fails_no_call(&client),
+        an_urgent_rotation_ends_trust_in_all_former_cas(&client),
+        deleting_the_secret_rotates_without_failed_calls(&client),
+        a_replica_that_starts_during_a_rotation_fails_no_call(&client),
+        a_foreign_ca_is_adopted_without_failed_calls(&client),
+        drift_of_the_bundle_is_reverted(&client),
+        an_unreadable_target_does_not_end_readiness(&client),
+        shutdown_stops_all_writes(&client),
+        replicas_can_share_one_certificate(&client),
+        secret::changes_of_the_secret(&client),
     );
 }
 
-async fn three_that_start_at_once_end_in_one_authority(client: &Client) {
+async fn replicas_that_start_together_share_one_ca(client: &Client) {
     register(client, "bootstrap").await;
     let mut replicas = [0; 3].map(|_| Replica::begin(client, "bootstrap"));
     join_all(replicas.iter_mut().map(Replica::readiness)).await;
@@ -69,7 +69,7 @@ async fn three_that_start_at_once_end_in_one_authority(client: &Client) {
     restarted.stop().await;
 }
 
-async fn an_ordinary_rotation_loses_no_call_and_keeps_the_authority_before(client: &Client) {
+async fn an_ordinary_rotation_fails_no_call(client: &Client) {
     let name = "ordinary";
     register(client, name).await;
     let replicas = [Replica::start(client, name).await, Replica::start(client, name).await];
@@ -97,7 +97,7 @@ async fn an_ordinary_rotation_loses_no_call_and_keeps_the_authority_before(clien
     }
 }
 
-async fn an_urgent_rotation_ends_trust_in_all_before_within_its_time(client: &Client) {
+async fn an_urgent_rotation_ends_trust_in_all_former_cas(client: &Client) {
     let name = "urgent";
     register(client, name).await;
     let replicas = [Replica::start(client, name).await, Replica::start(client, name).await];
@@ -127,7 +127,7 @@ async fn an_urgent_rotation_ends_trust_in_all_before_within_its_time(client: &Cl
     }
 }
 
-async fn deleting_the_secret_rotates_and_loses_no_call(client: &Client) {
+async fn deleting_the_secret_rotates_without_failed_calls(client: &Client) {
     let name = "deleted";
     register(client, name).await;
     let replicas = [Replica::start(client, name).await, Replica::start(client, name).await];
@@ -148,7 +148,7 @@ async fn deleting_the_secret_rotates_and_loses_no_call(client: &Client) {
     }
 }
 
-async fn a_replica_that_starts_amid_a_change_loses_no_call_of_the_others(client: &Client) {
+async fn a_replica_that_starts_during_a_rotation_fails_no_call(client: &Client) {
     for (name, pause) in [("amid-0", 0), ("amid-300", 300), ("amid-1500", 1_500)] {
         register(client, name).await;
         let first = Replica::start(client, name).await;
@@ -170,7 +170,7 @@ async fn a_replica_that_starts_amid_a_change_loses_no_call_of_the_others(client:
     }
 }
 
-async fn an_authority_put_into_the_secret_is_followed_without_losing_a_call(client: &Client) {
+async fn a_foreign_ca_is_adopted_without_failed_calls(client: &Client) {
     let name = "foreign";
     register(client, name).await;
     let replicas = [Replica::start(client, name).await, Replica::start(client, name).await];
@@ -198,7 +198,7 @@ async fn an_authority_put_into_the_secret_is_followed_without_losing_a_call(clie
     }
 }
 
-async fn whatever_is_done_to_the_bundle_is_put_back_within_a_second(client: &Client) {
+async fn drift_of_the_bundle_is_reverted(client: &Client) {
     let name = "drift";
     register(client, name).await;
     let replica = Replica::start(client, name).await;
@@ -265,7 +265,7 @@ impl TrustTarget for Unreadable {
     }
 }
 
-async fn a_target_that_cannot_be_read_again_is_no_reason_to_be_unready(client: &Client) {
+async fn an_unreadable_target_does_not_end_readiness(client: &Client) {
     let name = "cut-off";
     register(client, name).await;
     let is_cut_off = Arc::new(AtomicBool::new(true));
@@ -283,7 +283,7 @@ async fn a_target_that_cannot_be_read_again_is_no_reason_to_be_unready(client: &
     replica.stop().await;
 }
 
-async fn nothing_is_written_after_the_shutdown(client: &Client) {
+async fn shutdown_stops_all_writes(client: &Client) {
     let name = "uninstalled";
     register(client, name).await;
     let replicas = [Replica::start(client, name).await, Replica::start(client, name).await];
@@ -299,7 +299,7 @@ async fn nothing_is_written_after_the_shutdown(client: &Client) {
     assert_eq!(published(client, name).await, None);
 }
 
-async fn one_certificate_can_be_shared_by_all(client: &Client) {
+async fn replicas_can_share_one_certificate(client: &Client) {
     let name = "one-leaf";
     register(client, name).await;
     let shared = || source(client, name).with_shared_leaf(client.clone(), NAMESPACE, "one-leaf-tls");

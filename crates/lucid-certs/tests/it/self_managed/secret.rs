@@ -20,16 +20,16 @@ use crate::common::{DAY, names, now};
 
 type Data<'a> = &'a [(&'a str, &'a str)];
 
-pub(super) async fn what_happens_to_the_secret(client: &Client) {
+pub(super) async fn changes_of_the_secret(client: &Client) {
     tokio::join!(
-        what_is_made_has_the_keys_of_its_type(client),
-        one_made_elsewhere_is_used_and_left_alone(client),
-        what_cannot_be_used_is_replaced_with_the_reason(client),
-        a_corrupt_one_is_put_back_by_who_remembers(client),
-        one_that_is_due_is_rotated_while_it_signs(client),
-        of_one_of_an_earlier_version_all_it_trusts_stays_trusted(client),
-        one_that_cannot_be_written_is_said_and_what_is_served_stays(client),
-        two_who_ask_for_other_names_do_not_overwrite_each_other_without_end(client),
+        a_created_secret_has_the_keys_of_its_type(client),
+        a_foreign_ca_is_used(client),
+        an_unusable_secret_is_replaced(client),
+        a_corrupt_secret_is_restored_from_memory(client),
+        an_expiring_ca_is_rotated(client),
+        a_secret_without_rotation_records_keeps_its_bundle(client),
+        an_immutable_secret_is_reported(client),
+        replicas_with_different_names_do_not_loop(client),
     );
 }
 
@@ -70,7 +70,7 @@ async fn noted(client: &Client, secret: &str, reason: &str, said: &str) -> Strin
     .await
 }
 
-async fn what_is_made_has_the_keys_of_its_type(client: &Client) {
+async fn a_created_secret_has_the_keys_of_its_type(client: &Client) {
     register(client, "fresh").await;
     let replica = Replica::start(client, "fresh").await;
     let secret = secrets(client).get("fresh").await.unwrap();
@@ -82,7 +82,7 @@ async fn what_is_made_has_the_keys_of_its_type(client: &Client) {
     replica.stop().await;
 }
 
-async fn one_made_elsewhere_is_used_and_left_alone(client: &Client) {
+async fn a_foreign_ca_is_used(client: &Client) {
     register(client, "elsewhere").await;
     let foreign = CertificateAuthority::generate(&names(), now() - 100 * DAY).unwrap();
     let (certificate, key) = (foreign.certificate_pem(), foreign.private_key_pem());
@@ -93,7 +93,7 @@ async fn one_made_elsewhere_is_used_and_left_alone(client: &Client) {
     replica.stop().await;
 }
 
-async fn what_cannot_be_used_is_replaced_with_the_reason(client: &Client) {
+async fn an_unusable_secret_is_replaced(client: &Client) {
     let now = now();
     let pems = |ca: CertificateAuthority| (ca.certificate_pem(), ca.private_key_pem());
     let (certificate, key) = pems(CertificateAuthority::generate(&names(), now).unwrap());
@@ -139,7 +139,7 @@ async fn what_cannot_be_used_is_replaced_with_the_reason(client: &Client) {
     }
 }
 
-async fn a_corrupt_one_is_put_back_by_who_remembers(client: &Client) {
+async fn a_corrupt_secret_is_restored_from_memory(client: &Client) {
     let name = "corrupt";
     register(client, name).await;
     let replica = Replica::start(client, name).await;
@@ -165,7 +165,7 @@ async fn a_corrupt_one_is_put_back_by_who_remembers(client: &Client) {
     replica.stop().await;
 }
 
-async fn one_that_is_due_is_rotated_while_it_signs(client: &Client) {
+async fn an_expiring_ca_is_rotated(client: &Client) {
     let name = "due";
     register(client, name).await;
     let due = CertificateAuthority::generate(&names(), now() - 340 * DAY).unwrap();
@@ -181,7 +181,7 @@ async fn one_that_is_due_is_rotated_while_it_signs(client: &Client) {
     replica.stop().await;
 }
 
-async fn of_one_of_an_earlier_version_all_it_trusts_stays_trusted(client: &Client) {
+async fn a_secret_without_rotation_records_keeps_its_bundle(client: &Client) {
     let name = "earlier";
     register(client, name).await;
     let [ca, before] =
@@ -199,7 +199,7 @@ async fn of_one_of_an_earlier_version_all_it_trusts_stays_trusted(client: &Clien
     replica.stop().await;
 }
 
-async fn one_that_cannot_be_written_is_said_and_what_is_served_stays(client: &Client) {
+async fn an_immutable_secret_is_reported(client: &Client) {
     let name = "frozen";
     register(client, name).await;
     let replica = Replica::start(client, name).await;
@@ -216,7 +216,7 @@ async fn one_that_cannot_be_written_is_said_and_what_is_served_stays(client: &Cl
 }
 
 /// As when an operator is replaced by one in another namespace: neither can use the CA of the other.
-async fn two_who_ask_for_other_names_do_not_overwrite_each_other_without_end(client: &Client) {
+async fn replicas_with_different_names_do_not_loop(client: &Client) {
     let name = "two-names";
     register(client, name).await;
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));

@@ -24,7 +24,7 @@ const NAMESPACE: &str = "lucid-system";
 const SERVICE: &str = "lucid-operator";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn callers_accept_the_server_once_they_have_the_bundle() {
+async fn callers_accept_the_server_with_the_bundle() {
     let by_service = can_use_namespaces();
     let builder = Cluster::builder();
     let builder = if by_service { builder.webhooks_by_service() } else { builder };
@@ -103,7 +103,7 @@ async fn a_conversion_webhook_is_called(client: &Client, server: &Server) {
     assert_eq!(eventually(|| converted.get("one")).await.data["converted"], true);
 
     // Without a bundle, the root CAs of the host are used, which do not include ours.
-    subject.meddle(None).await.unwrap();
+    subject.overwrite_field(None).await.unwrap();
     let refused = eventually(async || converted.get("one").await.map_or_else(Ok, Err)).await;
     assert!(refused.to_string().contains("certificate signed by unknown authority"), "{refused}");
     subject.heal(&server.bundle).await;

@@ -9,7 +9,7 @@ use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::subject::{Kind, MANAGER, SOMEBODY, Subject, authority, other_owners};
+use super::subject::{Kind, MANAGER, OTHER_MANAGER, Subject, authority, other_owners};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bundles_in_objects_are_read_and_healed() {
@@ -17,17 +17,17 @@ async fn bundles_in_objects_are_read_and_healed() {
     let client = &cluster.client();
     for kind in Kind::ALL {
         a_write_fills_every_slot_and_changes_nothing_else(client, kind).await;
-        whatever_happened_to_a_bundle_is_read_and_healed(client, kind).await;
-        a_write_after_somebody_elses_changes_nothing(client, kind).await;
-        what_is_deleted_is_not_made_again(client, kind).await;
-        changes_are_told_from_before_the_object_is_there_until_after_it(client, kind).await;
-        a_bundle_stays_when_who_put_it_there_leaves_it_out(client, kind).await;
-        a_field_manager_that_applies_more_is_refused(client, kind).await;
+        drift_is_detected_and_reverted(client, kind).await;
+        a_write_after_another_write_conflicts(client, kind).await;
+        a_deleted_object_is_not_recreated(client, kind).await;
+        changes_are_reported_from_creation_to_deletion(client, kind).await;
+        a_bundle_stays_when_its_former_owner_drops_it(client, kind).await;
+        a_shared_field_manager_is_rejected(client, kind).await;
     }
-    only_the_webhooks_asked_for_are_written(client).await;
-    a_webhook_that_vanished_is_not_made_again(client).await;
-    what_nobody_calls_through_is_absent(client).await;
-    what_cannot_take_a_bundle_says_why(client).await;
+    only_selected_webhooks_are_written(client).await;
+    a_deleted_webhook_is_not_recreated(client).await;
+    uncalled_objects_read_as_absent(client).await;
+    unfit_objects_are_rejected_with_the_reason(client).await;
 }
 
 /// Returns the object without the bundle, our ownership, and fields that change with every write.
@@ -71,7 +71,7 @@ async fn a_write_fills_every_slot_and_changes_nothing_else(client: &Client, kind
     assert_eq!(others_part(subject.object().await, &subject), others_part(after, &subject));
 }
 
-async fn whatever_happened_to_a_bundle_is_read_and_healed(client: &Client, kind: Kind) {
+async fn drift_is_detected_and_reverted(client: &Client, kind: Kind) {
     let subject = Subject::create(client, kind, "drift").await;
     let bundle = authority().trust_bundle();
     let foreign = authority().trust_bundle();
@@ -86,7 +86,7 @@ async fn whatever_happened_to_a_bundle_is_read_and_healed(client: &Client, kind:
         ("an authority added", Some(both.as_bytes()), true),
     ];
     for (what, content, parses) in cases {
-        let outcome = subject.meddle(content).await;
+        let outcome = subject.overwrite_field(content).await;
         if kind == Kind::Conversion && !parses {
             // The API server rejects an update from a valid bundle to an invalid one.
             let Err(kube::Error::Api(status)) = outcome else { panic!("{what}: {outcome:?}") };
@@ -96,21 +96,21 @@ async fn whatever_happened_to_a_bundle_is_read_and_healed(client: &Client, kind:
         outcome.unwrap();
         let reading = subject.target.read().await.unwrap();
         assert!(!reading.holds(&bundle), "{kind:?}, {what}: {reading:?}");
-        let owners: &[&str] = if content.is_some() { &[SOMEBODY] } else { &[] };
+        let owners: &[&str] = if content.is_some() { &[OTHER_MANAGER] } else { &[] };
         assert_eq!(other_owners(&reading), owners, "{kind:?}, {what}");
         subject.heal(&bundle).await;
         assert!(other_owners(&subject.target.read().await.unwrap()).is_empty(), "{kind:?}, {what}");
     }
 }
 
-async fn a_write_after_somebody_elses_changes_nothing(client: &Client, kind: Kind) {
+async fn a_write_after_another_write_conflicts(client: &Client, kind: Kind) {
     let subject = Subject::create(client, kind, "race").await;
     let (old, new) = (authority().trust_bundle(), authority().trust_bundle());
     let foreign = authority().trust_bundle();
     subject.heal(&old).await;
 
     let reading = subject.target.read().await.unwrap();
-    subject.meddle(Some(foreign.to_pem().as_bytes())).await.unwrap();
+    subject.overwrite_field(Some(foreign.to_pem().as_bytes())).await.unwrap();
     subject.label("somebody").await;
     let before = subject.object().await;
     let error = subject.target.write(&new, &reading).await.unwrap_err();
@@ -126,7 +126,7 @@ async fn a_write_after_somebody_elses_changes_nothing(client: &Client, kind: Kin
     assert_eq!(subject.object().await["metadata"]["labels"]["by"], "somebody");
 }
 
-async fn what_is_deleted_is_not_made_again(client: &Client, kind: Kind) {
+async fn a_deleted_object_is_not_recreated(client: &Client, kind: Kind) {
     let subject = Subject::create(client, kind, "gone").await;
     let bundle = authority().trust_bundle();
     let reading = subject.target.read().await.unwrap();
@@ -154,7 +154,7 @@ async fn delete(subject: &Subject) {
     .await;
 }
 
-async fn changes_are_told_from_before_the_object_is_there_until_after_it(client: &Client, kind: Kind) {
+async fn changes_are_reported_from_creation_to_deletion(client: &Client, kind: Kind) {
     let subject = Subject::new(client, kind, "later");
     let bundle = authority().trust_bundle();
     let mut changes = subject.target.changes();
@@ -172,14 +172,14 @@ async fn changes_are_told_from_before_the_object_is_there_until_after_it(client:
     told("created", &|reading| *reading != Reading::Absent).await;
     subject.heal(&bundle).await;
     told("written", &|reading| reading.holds(&bundle)).await;
-    subject.meddle(None).await.unwrap();
+    subject.overwrite_field(None).await.unwrap();
     told("wiped", &|reading| !reading.holds(&bundle)).await;
     delete(&subject).await;
     told("deleted", &|reading| *reading == Reading::Absent).await;
 }
 
 /// The bundle is kept when its owner changes, for example from another injector to ours.
-async fn a_bundle_stays_when_who_put_it_there_leaves_it_out(client: &Client, kind: Kind) {
+async fn a_bundle_stays_when_its_former_owner_drops_it(client: &Client, kind: Kind) {
     let subject = Subject::new(client, kind, "handover");
     let bundle = authority().trust_bundle();
     let mut manifest = subject.manifest();
@@ -211,7 +211,7 @@ async fn apply(subject: &Subject, manifest: &Value) {
     subject.api.patch(&subject.name, &params, &kube::api::Patch::Apply(manifest)).await.unwrap();
 }
 
-async fn a_field_manager_that_applies_more_is_refused(client: &Client, kind: Kind) {
+async fn a_shared_field_manager_is_rejected(client: &Client, kind: Kind) {
     let subject = Subject::new(client, kind, "mixed");
     let params = kube::api::PatchParams::apply(MANAGER);
     let patch = kube::api::Patch::Apply(subject.manifest());
@@ -221,7 +221,7 @@ async fn a_field_manager_that_applies_more_is_refused(client: &Client, kind: Kin
     assert!(error.to_string().contains("give the target a field manager of its own"), "{error}");
 }
 
-async fn only_the_webhooks_asked_for_are_written(client: &Client) {
+async fn only_selected_webhooks_are_written(client: &Client) {
     let subject = Subject::create(client, Kind::Mutating, "some").await;
     let webhooks = Webhooks::named(["second.example.com", "third.example.com"]);
     let target = ObjectTarget::mutating_webhooks(client.clone(), MANAGER, &subject.name, webhooks);
@@ -239,7 +239,7 @@ async fn only_the_webhooks_asked_for_are_written(client: &Client) {
     assert_eq!(target.read().await.unwrap(), Reading::Absent);
 }
 
-async fn a_webhook_that_vanished_is_not_made_again(client: &Client) {
+async fn a_deleted_webhook_is_not_recreated(client: &Client) {
     for kind in [Kind::Mutating, Kind::Validating] {
         let subject = Subject::create(client, kind, "fewer").await;
         let bundle = authority().trust_bundle();
@@ -255,7 +255,7 @@ async fn a_webhook_that_vanished_is_not_made_again(client: &Client) {
     }
 }
 
-async fn what_nobody_calls_through_is_absent(client: &Client) {
+async fn uncalled_objects_read_as_absent(client: &Client) {
     let subject = Subject::new(client, Kind::Mutating, "empty");
     let mut manifest = subject.manifest();
     manifest["webhooks"] = json!([]);
@@ -272,7 +272,7 @@ async fn what_nobody_calls_through_is_absent(client: &Client) {
     assert_eq!(local.read().await.unwrap(), Reading::Absent);
 }
 
-async fn what_cannot_take_a_bundle_says_why(client: &Client) {
+async fn unfit_objects_are_rejected_with_the_reason(client: &Client) {
     let bundle = authority().trust_bundle();
     let subject = Subject::new(client, Kind::ApiService, "insecure");
     let mut manifest = subject.manifest();

@@ -28,7 +28,7 @@ const FORCED: &[&str] = &["apply", "--server-side", "--field-manager=argo", "--f
 const REPLACE: &[&str] = &["replace"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn others_apply_the_object_and_the_bundle_stays_or_comes_back() {
+async fn bundles_survive_writes_by_other_clients() {
     let binaries = Binaries::from_env().unwrap();
     binaries.ensure_async(&[Component::Kubectl]).await.unwrap();
     let cluster = Cluster::builder().start().await.unwrap();
@@ -39,19 +39,18 @@ async fn others_apply_the_object_and_the_bundle_stays_or_comes_back() {
     };
     let client = &cluster.client();
     for kind in Kind::ALL {
-        applied_without_a_bundle_it_stays(client, &kubectl, kind, APPLY, "client").await;
-        applied_without_a_bundle_it_stays(client, &kubectl, kind, SERVER_SIDE, "server").await;
-        applied_without_a_bundle_it_stays(client, &kubectl, kind, FORCED, "forced").await;
-        replaced_without_a_bundle_it_comes_back(client, &kubectl, kind).await;
-        applied_on_the_client_with_a_placeholder_it_comes_back(client, &kubectl, kind).await;
-        applied_on_the_server_with_a_placeholder_it_comes_back(client, &kubectl, kind).await;
+        apply_without_a_bundle_keeps_it(client, &kubectl, kind, APPLY, "client").await;
+        apply_without_a_bundle_keeps_it(client, &kubectl, kind, SERVER_SIDE, "server").await;
+        apply_without_a_bundle_keeps_it(client, &kubectl, kind, FORCED, "forced").await;
+        replace_without_a_bundle_is_reverted(client, &kubectl, kind).await;
+        client_side_apply_of_a_placeholder_is_reverted(client, &kubectl, kind).await;
+        server_side_apply_of_a_placeholder_is_reverted(client, &kubectl, kind).await;
     }
     for kind in [Kind::Mutating, Kind::Validating] {
-        upgraded_by_a_three_way_merge_it_stays(client, kind).await;
+        three_way_merge_keeps_the_bundle(client, kind).await;
     }
     for kind in [Kind::Mutating, Kind::Conversion] {
-        what_carries_a_bundle_is_taken_out_by_update_and_not_by_server_side_apply(client, &kubectl, kind)
-            .await;
+        updates_remove_webhooks_and_server_side_apply_does_not(client, &kubectl, kind).await;
     }
 }
 
@@ -96,7 +95,7 @@ async fn holds(subject: &Subject, bundle: &TrustBundle) -> bool {
     subject.target.read().await.unwrap().holds(bundle)
 }
 
-async fn applied_without_a_bundle_it_stays(
+async fn apply_without_a_bundle_keeps_it(
     client: &Client,
     kubectl: &Kubectl,
     kind: Kind,
@@ -113,7 +112,7 @@ async fn applied_without_a_bundle_it_stays(
 }
 
 /// As by `helm upgrade --force`, and by Argo CD with `Replace=true`.
-async fn replaced_without_a_bundle_it_comes_back(client: &Client, kubectl: &Kubectl, kind: Kind) {
+async fn replace_without_a_bundle_is_reverted(client: &Client, kubectl: &Kubectl, kind: Kind) {
     let subject = Subject::create(client, kind, "replaced").await;
     let bundle = authority().trust_bundle();
     subject.heal(&bundle).await;
@@ -127,11 +126,7 @@ async fn replaced_without_a_bundle_it_comes_back(client: &Client, kubectl: &Kube
     }
 }
 
-async fn applied_on_the_client_with_a_placeholder_it_comes_back(
-    client: &Client,
-    kubectl: &Kubectl,
-    kind: Kind,
-) {
+async fn client_side_apply_of_a_placeholder_is_reverted(client: &Client, kubectl: &Kubectl, kind: Kind) {
     let subject = Subject::new(client, kind, "placeholder");
     let bundle = authority().trust_bundle();
     kubectl.run(APPLY, &with_placeholder(release(&subject, 1), &subject)).unwrap();
@@ -160,11 +155,7 @@ async fn applied_on_the_client_with_a_placeholder_it_comes_back(
     assert!(holds(&subject, &bundle).await);
 }
 
-async fn applied_on_the_server_with_a_placeholder_it_comes_back(
-    client: &Client,
-    kubectl: &Kubectl,
-    kind: Kind,
-) {
+async fn server_side_apply_of_a_placeholder_is_reverted(client: &Client, kubectl: &Kubectl, kind: Kind) {
     let subject = Subject::new(client, kind, "claimed");
     let bundle = authority().trust_bundle();
     kubectl.run(SERVER_SIDE, &with_placeholder(release(&subject, 1), &subject)).unwrap();
@@ -193,7 +184,7 @@ async fn applied_on_the_server_with_a_placeholder_it_comes_back(
 }
 
 /// `helm upgrade` of Helm 3 sends the difference between two releases, with lists merged by key.
-async fn upgraded_by_a_three_way_merge_it_stays(client: &Client, kind: Kind) {
+async fn three_way_merge_keeps_the_bundle(client: &Client, kind: Kind) {
     let subject = Subject::create(client, kind, "chart").await;
     let bundle = authority().trust_bundle();
     subject.heal(&bundle).await;
@@ -210,7 +201,7 @@ async fn upgraded_by_a_three_way_merge_it_stays(client: &Client, kind: Kind) {
 
 /// A limitation of server-side apply, documented by [`lucid_certs::target::ObjectTarget`]: if the other owner
 /// removes a webhook, our field keeps an incomplete one, which is invalid.
-async fn what_carries_a_bundle_is_taken_out_by_update_and_not_by_server_side_apply(
+async fn updates_remove_webhooks_and_server_side_apply_does_not(
     client: &Client,
     kubectl: &Kubectl,
     kind: Kind,

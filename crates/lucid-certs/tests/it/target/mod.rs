@@ -3,5 +3,5 @@
 mod calls;
 mod drift;
 mod gitops;
-mod rights;
+mod rbac;
 mod subject;

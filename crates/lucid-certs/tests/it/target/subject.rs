@@ -30,7 +30,7 @@ use crate::common::names;
 /// Our field manager.
 pub(crate) const MANAGER: &str = "lucid-certs";
 /// Field manager of the interfering client.
-pub(crate) const SOMEBODY: &str = "somebody";
+pub(crate) const OTHER_MANAGER: &str = "somebody";
 
 const NAMESPACE: &str = "default";
 
@@ -162,7 +162,7 @@ impl Subject {
     }
 
     /// Writes or removes the field as another client.
-    pub(crate) async fn meddle(&self, content: Option<&[u8]>) -> Result<(), kube::Error> {
+    pub(crate) async fn overwrite_field(&self, content: Option<&[u8]>) -> Result<(), kube::Error> {
         let patch = match content {
             Some(content) => {
                 json!([{ "op": "add", "path": self.pointer(), "value": self.encoded(content) }])
@@ -180,7 +180,7 @@ impl Subject {
     }
 
     pub(crate) async fn patch(&self, patch: Value) -> Result<(), kube::Error> {
-        let params = PatchParams { field_manager: Some(SOMEBODY.to_owned()), ..PatchParams::default() };
+        let params = PatchParams { field_manager: Some(OTHER_MANAGER.to_owned()), ..PatchParams::default() };
         let patch = Patch::Json::<()>(serde_json::from_value(patch).unwrap());
         self.api.patch(&self.name, &params, &patch).await.map(drop)
     }

@@ -51,7 +51,7 @@ fn is_path_segment(text: &str) -> bool {
 
 /// CA requested by an annotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum CaReference {
     /// CA of a Secret that allows direct injection.
     Secret(ObjectName),
     /// CA of the Secret of a Certificate.
@@ -62,7 +62,7 @@ pub(super) enum Wish {
     OpenShift,
 }
 
-impl fmt::Display for Wish {
+impl fmt::Display for CaReference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Secret(name) => write!(f, "Secret {name}"),
@@ -73,7 +73,7 @@ impl fmt::Display for Wish {
     }
 }
 
-impl Wish {
+impl CaReference {
     /// Returns the requested CA, if any. Evaluates annotations in the order of cert-manager, then
     /// OpenShift's. The first one present is used, even if it is malformed.
     pub(super) fn of(kind: Kind, annotations: &BTreeMap<String, String>) -> Result<Option<Self>, Problem> {
@@ -101,9 +101,9 @@ impl Wish {
 mod tests {
     use super::*;
 
-    fn wish(kind: Kind, annotations: &[(&str, &str)]) -> Result<Option<Wish>, String> {
+    fn requested(kind: Kind, annotations: &[(&str, &str)]) -> Result<Option<CaReference>, String> {
         let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
-        Wish::of(kind, &annotations.iter().map(owned).collect()).map_err(|problem| problem.to_string())
+        CaReference::of(kind, &annotations.iter().map(owned).collect()).map_err(|problem| problem.to_string())
     }
 
     const FOUR: [Kind; 4] = [
@@ -114,48 +114,54 @@ mod tests {
     ];
 
     #[test]
-    fn the_first_annotation_in_the_order_of_cert_manager_counts() {
+    fn annotations_are_evaluated_in_the_order_of_cert_manager() {
         let secret = (FROM_SECRET, "a/b");
         let certificate = (FROM_CERTIFICATE, "c/d");
         let (api_server, openshift) = ((FROM_API_SERVER, "true"), (OPENSHIFT, "true"));
         for kind in FOUR {
             let all = [openshift, api_server, certificate, secret];
-            assert_eq!(wish(kind, &all), Ok(Some(Wish::Secret(ObjectName::new("a", "b")))));
-            assert_eq!(wish(kind, &all[..3]), Ok(Some(Wish::Certificate(ObjectName::new("c", "d")))));
-            assert_eq!(wish(kind, &all[..2]), Ok(Some(Wish::ApiServer)));
-            assert_eq!(wish(kind, &all[..1]), Ok(Some(Wish::OpenShift)));
-            assert_eq!(wish(kind, &[]), Ok(None));
+            assert_eq!(requested(kind, &all), Ok(Some(CaReference::Secret(ObjectName::new("a", "b")))));
+            assert_eq!(
+                requested(kind, &all[..3]),
+                Ok(Some(CaReference::Certificate(ObjectName::new("c", "d"))))
+            );
+            assert_eq!(requested(kind, &all[..2]), Ok(Some(CaReference::ApiServer)));
+            assert_eq!(requested(kind, &all[..1]), Ok(Some(CaReference::OpenShift)));
+            assert_eq!(requested(kind, &[]), Ok(None));
         }
-        assert!(wish(FOUR[0], &[(FROM_SECRET, "b"), certificate]).is_err(), "a malformed one counts as well");
+        assert!(
+            requested(FOUR[0], &[(FROM_SECRET, "b"), certificate]).is_err(),
+            "a malformed one counts as well"
+        );
     }
 
     #[test]
-    fn cert_manager_wants_true_and_openshift_true_in_any_case() {
-        assert_eq!(wish(FOUR[0], &[(FROM_API_SERVER, "True")]), Ok(None));
-        assert_eq!(wish(FOUR[0], &[(OPENSHIFT, "True")]), Ok(Some(Wish::OpenShift)));
-        assert_eq!(wish(FOUR[0], &[(OPENSHIFT, "yes")]), Ok(None));
+    fn annotation_values_are_parsed_as_by_their_owners() {
+        assert_eq!(requested(FOUR[0], &[(FROM_API_SERVER, "True")]), Ok(None));
+        assert_eq!(requested(FOUR[0], &[(OPENSHIFT, "True")]), Ok(Some(CaReference::OpenShift)));
+        assert_eq!(requested(FOUR[0], &[(OPENSHIFT, "yes")]), Ok(None));
     }
 
     #[test]
-    fn config_maps_have_the_annotations_of_openshift_only_and_the_old_one_is_known_on_two_kinds() {
-        assert_eq!(wish(Kind::ConfigMap, &[(FROM_SECRET, "a/b"), (FROM_API_SERVER, "true")]), Ok(None));
+    fn openshift_annotations_by_kind() {
+        assert_eq!(requested(Kind::ConfigMap, &[(FROM_SECRET, "a/b"), (FROM_API_SERVER, "true")]), Ok(None));
         for (kind, known) in
             FOUR.map(|kind| (kind, kind == Kind::ApiService)).into_iter().chain([(Kind::ConfigMap, true)])
         {
             assert_eq!(
-                wish(kind, &[(OPENSHIFT_ALPHA, "true")]),
-                Ok(known.then_some(Wish::OpenShift)),
+                requested(kind, &[(OPENSHIFT_ALPHA, "true")]),
+                Ok(known.then_some(CaReference::OpenShift)),
                 "{kind}"
             );
         }
     }
 
     #[test]
-    fn a_name_without_a_namespace_or_that_is_none_is_refused() {
+    fn malformed_names_are_rejected() {
         for value in ["", "name", "/name", "namespace/", "a/b/c", "a/../b", "../b", "a/b?x=y", "a/..", "A/b"]
         {
             for annotation in [FROM_SECRET, FROM_CERTIFICATE] {
-                let problem = wish(FOUR[0], &[(annotation, value)]).unwrap_err();
+                let problem = requested(FOUR[0], &[(annotation, value)]).unwrap_err();
                 let expected = format!("annotation {annotation} is {value:?}; accepted is NAMESPACE/NAME");
                 assert_eq!(problem, expected);
             }

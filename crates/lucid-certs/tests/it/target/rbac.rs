@@ -16,13 +16,13 @@ use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::subject::{Kind, MANAGER, SOMEBODY, Subject, authority, eventually, target};
+use super::subject::{Kind, MANAGER, OTHER_MANAGER, Subject, authority, eventually, target};
 
 const USER: &str = "lucid-operator";
 const VERBS: &[&str] = &["get", "list", "watch", "patch"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rights_by_name_are_enough() {
+async fn permissions_by_resource_name_are_sufficient() {
     let cluster = Cluster::builder().start().await.unwrap();
     let admin = &cluster.client();
     let kubeconfig = Kubeconfig::from_yaml(&cluster.kubeconfig_for(USER, None).unwrap()).unwrap();
@@ -43,7 +43,7 @@ async fn rights_by_name_are_enough() {
     grant(admin, "Role", vec![events]).await;
 
     for (ours, other) in &subjects {
-        named_objects_are_read_written_and_watched(user, ours, other).await;
+        only_named_objects_are_accessible(user, ours, other).await;
     }
     a_contention_is_one_event(admin, user).await;
 }
@@ -83,7 +83,7 @@ async fn grant(admin: &Client, kind: &str, rules: Vec<Value>) {
     }
 }
 
-async fn named_objects_are_read_written_and_watched(user: &Client, ours: &Subject, other: &Subject) {
+async fn only_named_objects_are_accessible(user: &Client, ours: &Subject, other: &Subject) {
     let kind = ours.kind;
     let bundle = authority().trust_bundle();
     let allowed = target(user, kind, &ours.name);
@@ -118,7 +118,7 @@ async fn a_contention_is_one_event(admin: &Client, user: &Client) {
     let (begin, mut passed) = (Instant::now(), Duration::ZERO);
     let mut healed = 0;
     while passed < Duration::from_hours(1) {
-        subject.meddle(Some(b"mine")).await.unwrap();
+        subject.overwrite_field(Some(b"mine")).await.unwrap();
         let reading = ours.read().await.unwrap();
         assert!(!reading.holds(&bundle));
         passed += contention.heal_after(begin + passed);
@@ -136,7 +136,7 @@ async fn a_contention_is_one_event(admin: &Client, user: &Client) {
     let events: Vec<_> = events.iter().filter(about).collect();
     let [event] = events[..] else { panic!("{events:?}") };
     let note = event.note.clone().unwrap();
-    assert!(note.contains("MutatingWebhookConfiguration/ours") && note.contains(SOMEBODY), "{note}");
+    assert!(note.contains("MutatingWebhookConfiguration/ours") && note.contains(OTHER_MANAGER), "{note}");
     assert_eq!(event.type_.as_deref(), Some("Warning"));
     assert!(event.series.is_none());
     let regarding = event.regarding.clone().unwrap();

@@ -16,7 +16,7 @@ use super::{
 use crate::common::DAY;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cas_come_from_the_namespaces_that_are_chosen_and_rights_to_those_are_enough() {
+async fn permissions_in_the_configured_namespaces_are_sufficient() {
     let site = Site::start().await;
     let ca = ca(DAY);
     for namespace in ["web", "other"] {
