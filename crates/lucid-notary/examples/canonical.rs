@@ -1,4 +1,5 @@
-//! Says what image references mean: `cargo run -p lucid-notary --example canonical nginx localhost:5000/a/b:1`.
+//! Prints the canonical form of image references: `cargo run -p lucid-notary --example canonical nginx
+//! localhost:5000/a/b:1`.
 
 use std::env;
 use std::process::ExitCode;

@@ -1,29 +1,30 @@
-//! A verdict, and how it came about.
+//! A verdict with its provenance.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::verdict::Verdict;
 
-/// What is known about a digest, and from where.
+/// The verdict on a digest, with its provenance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Checked {
-    /// What is known.
+    /// The verdict.
     pub verdict: Verdict,
-    /// From where.
+    /// Origin of the verdict.
     pub provenance: Provenance,
 }
 
 impl Checked {
-    /// A verdict from there.
+    /// Creates a verdict with its provenance.
     #[must_use]
     pub const fn new(verdict: Verdict, provenance: Provenance) -> Self {
         Self { verdict, provenance }
     }
 }
 
-/// The verdict, and where it comes from unless that is the Verifier: `notarized (last known good, 34 s old)`.
+/// Formats the verdict, with its provenance unless it is a current answer of the Verifier: `notarized (last known
+/// good, 34 s old)`.
 impl fmt::Display for Checked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { verdict, provenance } = self;
@@ -34,28 +35,28 @@ impl fmt::Display for Checked {
     }
 }
 
-/// Where a verdict comes from.
+/// Origin of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Provenance {
-    /// The Verifier was asked for it, now.
+    /// A request to the Verifier.
     Asked,
-    /// The Verifier was asked before, and what came of it is still taken to be so.
+    /// A cached result of an earlier request.
     Cached {
-        /// How long ago.
+        /// Time since the answer.
         age: Duration,
     },
-    /// The digest is on a list; the Verifier was not asked.
+    /// The allowlist; the Verifier was not queried.
     Allowlist,
-    /// The Verifier cannot be asked now; this is what it answered when it could.
+    /// An earlier answer, used while the Verifier is unavailable.
     LastKnownGood {
-        /// How long ago.
+        /// Time since the answer.
         age: Duration,
     },
 }
 
 impl Provenance {
-    /// One word for labels of metrics: `asked`, `cached`, `allowlist` or `last_known_good`.
+    /// Returns the value of a metric label: `asked`, `cached`, `allowlist` or `last_known_good`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

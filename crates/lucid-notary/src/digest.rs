@@ -1,4 +1,4 @@
-//! Content digests: `sha256:` or `sha512:` and lower-case hexadecimal digits.
+//! Content digests: `sha256:` or `sha512:` followed by lower-case hexadecimal digits.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,9 +8,9 @@ use snafu::{Snafu, ensure};
 
 use crate::text::{self, excerpt};
 
-/// A hash function that a digest may be made with.
+/// Hash algorithm of a digest.
 ///
-/// These are the two registered by the [OCI image specification] that every container runtime computes.
+/// Both are registered in the [OCI image specification] and supported by every container runtime.
 ///
 /// [OCI image specification]: https://github.com/opencontainers/image-spec/blob/v1.1.1/descriptor.md#registered-algorithms
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -23,7 +23,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// The name in front of the colon: `sha256` or `sha512`.
+    /// Returns the name before the colon: `sha256` or `sha512`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -32,7 +32,7 @@ impl Algorithm {
         }
     }
 
-    /// How many hexadecimal digits follow the colon.
+    /// Returns the number of hexadecimal digits after the colon.
     #[must_use]
     pub const fn hex_length(self) -> usize {
         match self {
@@ -52,10 +52,10 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// The digest of an image's manifest, such as `sha256:9f86…`: the one name of an image that nobody can move.
+/// The digest of an image manifest, such as `sha256:9f86…`. Unlike a tag, it cannot be moved to other content.
 ///
-/// There is exactly one spelling of each digest (upper-case letters are refused), so equal digests have equal
-/// text and a digest can be used as a key.
+/// Each digest has exactly one spelling, as upper-case letters are rejected. Digests can be compared as text and used
+/// as keys.
 ///
 /// ```
 /// use lucid_notary::Digest;
@@ -74,66 +74,66 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// The hash function.
+    /// Returns the hash algorithm.
     #[must_use]
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// The hash itself: 64 (sha256) or 128 (sha512) lower-case hexadecimal digits.
+    /// Returns the hash: 64 (sha256) or 128 (sha512) lower-case hexadecimal digits.
     #[must_use]
     pub fn hex(&self) -> &str {
         &self.text[self.algorithm.name().len() + 1..]
     }
 
-    /// The whole digest, `algorithm:hex`.
+    /// Returns the digest as `algorithm:hex`.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 }
 
-/// Why a text is no [`Digest`].
+/// A string is not a valid [`Digest`].
 ///
-/// Each message quotes the text, says what is wrong with it and what is accepted.
+/// Messages quote the string, name the fault and list the accepted values.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
 #[non_exhaustive]
 pub enum DigestError {
-    /// There is no colon.
+    /// The colon is missing.
     #[snafu(display("digest {digest} has no ':'; accepted are sha256:HEX and sha512:HEX"))]
     NoAlgorithm {
-        /// The text, quoted and cut to a readable length.
+        /// The string, quoted and truncated.
         digest: String,
     },
-    /// The algorithm is another one than sha256 and sha512.
+    /// The algorithm is neither sha256 nor sha512.
     #[snafu(display(
         "digest {digest} has an algorithm that is not supported; accepted are sha256 and sha512"
     ))]
     UnsupportedAlgorithm {
-        /// The text, quoted and cut to a readable length.
+        /// The string, quoted and truncated.
         digest: String,
     },
-    /// A character after the colon is no lower-case hexadecimal digit.
+    /// A character after the colon is not a lower-case hexadecimal digit.
     #[snafu(display("digest {digest} has {found:?} at byte {offset}; accepted are 0 to 9 and a to f"))]
     NotHex {
-        /// The text, quoted and cut to a readable length.
+        /// The string, quoted and truncated.
         digest: String,
-        /// The first character that is not accepted.
+        /// First invalid character.
         found: char,
-        /// Where it stands, in bytes from the start of the digest.
+        /// Offset of the character in bytes from the start of the digest.
         offset: usize,
     },
-    /// The number of digits is not the algorithm's.
+    /// The number of digits does not match the algorithm.
     #[snafu(display(
         "digest {digest} has {length} hexadecimal digits; accepted are {} for {algorithm}",
         algorithm.hex_length()
     ))]
     WrongLength {
-        /// The text, quoted and cut to a readable length.
+        /// The string, quoted and truncated.
         digest: String,
-        /// The algorithm in front of the colon.
+        /// Algorithm of the digest.
         algorithm: Algorithm,
-        /// How many digits were found.
+        /// Number of digits found.
         length: usize,
     },
 }

@@ -1,14 +1,14 @@
-//! Image references, digests, and the client of the Verifier, the service that knows which images are notarized.
+//! Image references, digests, and a client of the Verifier, the service that registers notarized images.
 //!
-//! An image is *notarized* when somebody has reviewed it and registered its digest. This crate answers the three
-//! questions that an admission webhook, a scanner or a build step asks about that:
+//! An image is *notarized* if its digest has been reviewed and registered. Admission webhooks, scanners and build
+//! tools use this crate to answer three questions:
 //!
-//! - Which image is this? [`ImageReference`] reads a reference as container runtimes do, and says which part is
-//!   wrong at which byte if it is none.
-//! - Which exact content? [`Digest`] has one spelling, so it can be compared and used as a key. A tag can be moved
-//!   to other content, a digest cannot: only digests are notarized.
-//! - Is it notarized? `client::Verifier` asks, and [`Verdict`] keeps "no" apart from "could not ask". [`Checked`]
-//!   tells where a verdict comes from as well.
+//! - The image: [`ImageReference`] parses references as container runtimes do. Parse errors name the invalid part and
+//!   its byte offset.
+//! - Its content: [`Digest`] has a single spelling, so digests can be compared and used as keys. Only digests are
+//!   notarized, because a tag can be moved to other content.
+//! - Its notarization: `client::Verifier` queries the Verifier. [`Verdict`] distinguishes "not notarized" from
+//!   "unknown", and [`Checked`] adds the origin of the verdict.
 //!
 //! ```
 //! use lucid_notary::ImageReference;
@@ -24,17 +24,19 @@
 //!
 //! # Layout
 //!
-//! - [`mod@reference`], [`pattern`], [`digest`], [`verdict`], [`checked`]: values, without I/O.
-//! - `client` (feature `client`, on by default): the Verifier as a `tower::Service` from [`Digest`] to answer, the layers
-//!   that stand in front of it, each usable alone, and `Verifier`, which is all of them in order. Built without it, the
-//!   crate depends on serde and snafu only.
+//! - [`mod@reference`], [`pattern`], [`digest`], [`verdict`], [`checked`]: value types without I/O.
+//! - `client` (feature `client`, enabled by default): the Verifier as a `tower::Service` from [`Digest`] to its
+//!   answer, a set of layers that can be used alone, and `Verifier`, which combines all of them. Without the feature
+//!   the crate depends on serde and snafu only.
 //!
-//! # What can go wrong
+//! # Failure model
 //!
-//! The author of a pod chooses which digests are asked about, and how many. So everything that grows with them is
-//! bounded, what is cached is bound to the digest alone, and no digest can make the Verifier look as if it were down. The
-//! Verifier can be slow, away, broken or somebody else: each ask ends in time, an answer counts only if it is about the very
-//! digest, and whatever is no answer is [`Verdict::Unknown`]. What to make of that is for a policy to say.
+//! The author of a pod controls which digests are looked up, and how many. Everything that grows with them is
+//! therefore bounded, cache entries are keyed by digest alone, and no digest can make the Verifier appear to be down.
+//!
+//! The Verifier may be slow, unavailable, broken or impersonated. Each request has a deadline, and an answer counts
+//! only if it names the requested digest. Every failure becomes [`Verdict::Unknown`]; the caller's policy decides how
+//! to treat it.
 
 pub mod checked;
 #[cfg(feature = "client")]

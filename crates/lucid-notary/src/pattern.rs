@@ -1,4 +1,4 @@
-//! Sets of image repositories.
+//! Patterns of image repositories.
 
 use std::str::FromStr;
 
@@ -8,10 +8,11 @@ use snafu::{ResultExt, Snafu, ensure};
 use crate::reference::{ImageReference, ReferenceError};
 use crate::registry::Registry;
 
-/// A set of image repositories: `registry/path`, which means that path and everything below it.
+/// A pattern of image repositories: `registry/path` matches that path and all paths below it.
 ///
-/// The registry is one host, or with `*.` in front every host with exactly one more label. The path is compared by its
-/// segments: `ghcr.io/acme` has `ghcr.io/acme/web` in it and not `ghcr.io/acme-evil/web`. `registry/*` is the whole registry.
+/// The registry is a host, or `*.` followed by a host, which matches hosts with exactly one more label. Paths are
+/// compared by segment: `ghcr.io/acme` matches `ghcr.io/acme/web` but not `ghcr.io/acme-evil/web`. `registry/*`
+/// matches the whole registry.
 ///
 /// ```
 /// use lucid_notary::ImagePattern;
@@ -31,28 +32,28 @@ use crate::registry::Registry;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImagePattern {
-    /// The host has one more label.
+    /// `true` if the host must have one more label.
     any_label: bool,
     registry: Registry,
-    /// Segments of the path.
+    /// Path segments.
     path: Vec<String>,
 }
 
-/// A text is no [`ImagePattern`].
+/// A string is not a valid [`ImagePattern`].
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum ImagePatternError {
-    /// What is left without the `*` is no repository.
+    /// The pattern without `*` is not a valid repository.
     #[snafu(display(
         "image pattern {text:?}: {source}; accepted is registry/path, with `*.` in front or registry/*"
     ))]
     Repository {
         /// The pattern.
         text: String,
-        /// What is wrong where.
+        /// Parse error of the repository.
         source: ReferenceError,
     },
-    /// It has a tag or a digest.
+    /// The pattern has a tag or a digest.
     #[snafu(display(
         "image pattern {text:?} has a tag or a digest; accepted is a repository: write digests to `digests`"
     ))]
@@ -60,15 +61,15 @@ pub enum ImagePatternError {
         /// The pattern.
         text: String,
     },
-    /// It names the registry in a way that references are not kept.
+    /// The pattern uses an alias that [`ImageReference`] normalizes, so it would never match.
     #[snafu(display("image pattern {text:?} names {found}, which is docker.io: write docker.io"))]
     Alias {
         /// The pattern.
         text: String,
-        /// The registry's other name.
+        /// The alias.
         found: String,
     },
-    /// It does not say which registry.
+    /// The pattern has no registry.
     #[snafu(display(
         "image pattern {text:?} names no registry; accepted is registry/path, such as docker.io/library/nginx"
     ))]
@@ -79,7 +80,7 @@ pub enum ImagePatternError {
 }
 
 impl ImagePattern {
-    /// Whether the image comes from one of these repositories.
+    /// Returns `true` if the image belongs to one of the repositories.
     #[must_use]
     pub fn matches(&self, image: &ImageReference) -> bool {
         let registry = Registry::of(image);
@@ -99,7 +100,8 @@ impl FromStr for ImagePattern {
 
     fn from_str(text: &str) -> Result<Self, ImagePatternError> {
         let (any_label, written) = match text.strip_prefix('*') {
-            // A label has to be there for a host to be read, and a path for a repository; both are taken off again.
+            // Placeholders make the pattern parse as a reference: a label for `*.` and a path segment for `/*`. Both
+            // are removed below.
             Some(rest) if rest.starts_with('.') => (true, format!("any{rest}")),
             _ => (false, text.to_owned()),
         };
@@ -109,7 +111,7 @@ impl FromStr for ImagePattern {
         };
         let image: ImageReference = written.parse().context(RepositorySnafu { text })?;
         ensure!(image.tag().is_none() && image.digest().is_none(), TaggedSnafu { text });
-        // Without a registry docker.io is meant, which nobody sees who reads the pattern.
+        // References without a registry imply docker.io. Patterns must be explicit.
         let (host, path) = written.split_once('/').unwrap_or_default();
         if host.eq_ignore_ascii_case("index.docker.io") {
             return AliasSnafu { text, found: host }.fail();

@@ -1,9 +1,9 @@
-//! Where an image is pulled from, in one spelling.
+//! Normalized registry of an image.
 
 use crate::reference::ImageReference;
 
-/// The host and port of a registry. The case of a host means nothing, 443 is the port anyway, and a port may have leading
-/// zeros.
+/// Host and port of a registry. The host is lower-cased, the default port 443 is filled in, and leading zeros of the
+/// port are dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Registry {
     pub(crate) host: String,
@@ -15,7 +15,7 @@ impl Registry {
         let registry = image.registry().to_ascii_lowercase();
         match registry.rsplit_once(':').map(|(host, port)| (host, port.parse())) {
             Some((host, Ok(port))) => Self { host: host.to_owned(), port },
-            // The colons of an IPv6 address.
+            // Without a port, including bracketed IPv6 addresses.
             _ => Self { host: registry, port: 443 },
         }
     }
@@ -26,7 +26,7 @@ impl Registry {
 }
 
 impl ImageReference {
-    /// Returns whether both images come from the same repository, whatever tag and digest.
+    /// Returns `true` if both images belong to the same repository, regardless of tag and digest.
     #[must_use]
     pub fn has_repository_of(&self, other: &Self) -> bool {
         self.repository() == other.repository() && Registry::of(self) == Registry::of(other)

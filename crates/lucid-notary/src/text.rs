@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use serde::de::{Deserializer, Error, Visitor};
 
-/// Deserializes a value that is written as text. It parses while the text is visited, and not when the text has been
-/// read, because formats with positions (YAML) attach the position to errors from within.
+/// Deserializes a value from its textual form. Parses within the visitor, because formats with positions such as YAML
+/// attach the position only to errors raised there.
 pub(crate) fn deserialize<'de, T, D>(deserializer: D, expected: &'static str) -> Result<T, D::Error>
 where
     T: FromStr<Err: fmt::Display>,
@@ -31,7 +31,7 @@ where
     deserializer.deserialize_str(Text { expected, value: PhantomData })
 }
 
-/// Quotes `text` for an error message, cut to a length that fits one: what is quoted comes from strangers.
+/// Quotes untrusted `text` for an error message, truncated to 300 characters.
 pub(crate) fn excerpt(text: &str) -> String {
     const LIMIT: usize = 300;
     match text.char_indices().nth(LIMIT) {
@@ -45,7 +45,7 @@ mod tests {
     use super::excerpt;
 
     #[test]
-    fn a_long_text_is_cut_and_control_characters_are_escaped() {
+    fn excerpts_are_truncated_and_escaped() {
         assert_eq!(excerpt("a\nb"), r#""a\nb""#);
         let cut = excerpt(&"é".repeat(301));
         assert!(cut.ends_with("é\"… (602 bytes)"), "{cut}");

@@ -1,26 +1,26 @@
-//! What is known about one digest.
+//! The verdict on a digest.
 
 use std::fmt;
 
-/// What the Verifier knows about a digest, as far as it could be asked.
+/// The result of looking up a digest at the Verifier.
 ///
-/// "Could not ask" is a verdict of its own: who treats it as "not notarized" blames the image for an outage, who
-/// treats it as "notarized" fails open.
+/// Failures have a variant of their own: treating them as "not notarized" blames the image for an outage, and
+/// treating them as "notarized" fails open.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// The digest is registered.
     Notarized,
-    /// The Verifier answered that the digest is not registered.
+    /// The digest is not registered.
     NotNotarized,
-    /// The Verifier could not be asked, or its answer could not be trusted.
+    /// The Verifier could not be reached, or its answer could not be trusted.
     Unknown {
-        /// Why, for people: it names the Verifier and what went wrong.
+        /// Human-readable cause, including the address of the Verifier.
         reason: String,
     },
 }
 
 impl Verdict {
-    /// Whether the digest is known to be notarized.
+    /// Returns `true` for [`Verdict::Notarized`].
     #[must_use]
     pub fn is_notarized(&self) -> bool {
         matches!(self, Self::Notarized)

@@ -10,15 +10,19 @@ use crate::checked::{Checked, Provenance};
 use crate::digest::Digest;
 use crate::verdict::Verdict;
 
-/// How many digests [`check_all`] asks about at the same time. A pod's author chooses how many digests it has, and
-/// each that is in flight may hold a connection.
+/// Maximum number of concurrent requests of [`check_all`]. The author of a pod controls the number of digests, and
+/// each request may hold a connection.
 pub const MAX_IN_FLIGHT: usize = 8;
 
-/// Asks `service` about each distinct digest once, [`MAX_IN_FLIGHT`] at a time, until `deadline`.
+/// Looks up each distinct digest once, with at most [`MAX_IN_FLIGHT`] concurrent requests, until `deadline`.
 ///
-/// There is always a verdict for each digest: an error of the service becomes [`Verdict::Unknown`] for that digest
-/// alone, with the error's own text as the reason; what is not answered at the deadline is unknown as well, whether
-/// its turn to be asked came or not. Must be called within a tokio runtime with its timer enabled.
+/// Returns a verdict for every digest. An error of the service becomes [`Verdict::Unknown`] for that digest, with the
+/// error's message as the reason. Digests without an answer at the deadline are unknown as well, even if their
+/// request had not started.
+///
+/// # Panics
+///
+/// Panics outside a tokio runtime with time enabled.
 pub async fn check_all<S>(
     service: S,
     digests: impl IntoIterator<Item = Digest>,
@@ -31,7 +35,7 @@ where
     checked.into_iter().map(|(digest, checked)| (digest, checked.verdict)).collect()
 }
 
-/// The same with the provenance of each verdict.
+/// Like [`check_all`], with the provenance of each verdict.
 pub(super) async fn checked_all<S>(
     service: S,
     digests: impl IntoIterator<Item = Digest>,
@@ -50,7 +54,7 @@ where
             async move { (digest, ask.await) }
         })
         .buffer_unordered(MAX_IN_FLIGHT);
-    // One limit for all: at the deadline nothing is begun any more.
+    // The deadline is shared: no request starts after it.
     while let Ok(Some((digest, answer))) = timeout_at(deadline.into(), answers.next()).await {
         let checked = match answer {
             Ok(answer) => answer.into(),

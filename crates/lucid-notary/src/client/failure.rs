@@ -1,4 +1,4 @@
-//! What the errors of the services have in common.
+//! Error types and classification shared by the services.
 
 use std::error::Error;
 use std::fmt;
@@ -13,7 +13,7 @@ use super::http::VerifierError;
 use crate::checked::{Checked, Provenance};
 use crate::verdict::Verdict;
 
-/// One error for several callers: what came of an ask that they share. It reads as the error itself, which is its source.
+/// An error shared by several callers of a coalesced request. Displays as the original error, which is its source.
 #[derive(Clone)]
 pub struct SharedError(Arc<dyn Error + Send + Sync>);
 
@@ -44,7 +44,7 @@ impl Error for SharedError {
     }
 }
 
-/// An ask that failed a while ago, and is not made again yet. It reads as the error it failed with, which is its source.
+/// A cached error. Displays as the original error, which is its source.
 #[derive(Clone, Debug)]
 pub struct CachedFailure {
     pub(super) error: SharedError,
@@ -52,7 +52,7 @@ pub struct CachedFailure {
 }
 
 impl CachedFailure {
-    /// How long ago it failed.
+    /// Returns the time since the failure.
     #[must_use]
     pub const fn age(&self) -> Duration {
         self.age
@@ -71,7 +71,7 @@ impl Error for CachedFailure {
     }
 }
 
-/// The first error of type `E` among `error` and its causes.
+/// Returns the first error of type `E` in the chain of sources.
 fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -83,9 +83,11 @@ fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a 
     None
 }
 
-/// Whether the Verifier is out of order, in contrast to being in order and refusing this very ask: then others would
-/// fare no better. So are the errors of [`HttpVerifier`](super::HttpVerifier) for which
-/// [`VerifierError::is_outage`] says so, an exceeded deadline, and an open breaker.
+/// Returns `true` if the error means that the Verifier is unavailable, rather than that it rejects this request:
+/// requests for other digests would fail as well.
+///
+/// Outages are the errors for which [`VerifierError::is_outage`] returns `true`, an exceeded deadline and an open
+/// circuit breaker.
 #[must_use]
 pub fn is_outage(error: &(dyn Error + 'static)) -> bool {
     find::<VerifierError>(error).is_some_and(VerifierError::is_outage)
@@ -93,17 +95,17 @@ pub fn is_outage(error: &(dyn Error + 'static)) -> bool {
         || was_not_asked(error)
 }
 
-/// Whether a breaker kept the ask from being made.
+/// Returns `true` if an open circuit breaker rejected the request.
 pub(super) fn was_not_asked(error: &(dyn Error + 'static)) -> bool {
     find::<BreakerOpen>(error).is_some()
 }
 
-/// Whether the same ask, made again, may fare better.
+/// Returns `true` if the same request may succeed when retried.
 pub(super) fn is_worth_a_retry(error: &(dyn Error + 'static)) -> bool {
     find::<VerifierError>(error).is_some_and(VerifierError::is_worth_a_retry)
 }
 
-/// What is known of a digest about which an ask failed.
+/// Returns the verdict on a digest whose request failed.
 pub(super) fn unknown(error: &(dyn Error + 'static)) -> Checked {
     let provenance = match find::<CachedFailure>(error) {
         Some(cached) => Provenance::Cached { age: cached.age },

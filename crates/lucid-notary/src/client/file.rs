@@ -1,4 +1,4 @@
-//! What is made of files, and made again when they change.
+//! Values derived from files and renewed when these change.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -14,30 +14,30 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 use tower::BoxError;
 
-/// For how long what was read is taken to be what the files hold.
-const PACE: Duration = Duration::from_secs(1);
+/// Freshness window of a read.
+const FRESHNESS: Duration = Duration::from_secs(1);
 
-/// How long is waited for files: a file system of another machine may never answer.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// Maximum wait for a read: network file systems may hang.
+const READ_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Why a file is of no use.
+/// A file cannot be used.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum FileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[snafu(display("failed to read {}: {source}", path.display()))]
     Read {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// I/O error.
         source: io::Error,
     },
-    /// It holds something else than is accepted.
+    /// The content of the files is not valid.
     #[snafu(display("failed to use {what}: {source}"))]
     Content {
-        /// Which file or files.
+        /// Paths of the files.
         what: String,
-        /// What was found, and what is accepted.
+        /// Cause.
         source: BoxError,
     },
 }
@@ -46,11 +46,14 @@ type Make<T> = Box<dyn Fn(&[Vec<u8>]) -> Result<T, BoxError> + Send + Sync>;
 type OnChange = Box<dyn Fn(bool) + Send + Sync>;
 type Contents = Result<Vec<Vec<u8>>, FileError>;
 
-/// A value made of the contents of files. Who asks for it a second or more after the files have changed gets the new
-/// one. While they cannot be used, or cannot be read within half a second, the last good value stays, with a warning
-/// in the log: a rotation that is half done must not end what works.
+/// A value derived from the contents of files.
 ///
-/// The files are read and compared, not watched: a mounted Secret changes by swapped links, which watches of files miss.
+/// [`get`](Self::get) returns the new value within a second after the files change. If they are invalid, or cannot be
+/// read within half a second, the last valid value stays in use and a warning is logged, so that an incomplete
+/// rotation causes no failure.
+///
+/// Files are polled rather than watched: a mounted Secret is updated by swapping symbolic links, which file watches
+/// miss.
 ///
 /// ```
 /// use lucid_notary::client::Reread;
@@ -70,16 +73,17 @@ pub struct Reread<T> {
     on_change: OnChange,
     hasher: RandomState,
     known: ArcSwap<Known<T>>,
-    /// Begun when, by whoever has the lock; and still there when that one did not wait to the end. There is one at a time: files
-    /// that never answer take one thread.
+    /// Start and task of the current read. It outlives callers that time out. At most one read runs at a time, so
+    /// hanging files occupy one thread.
     reading: Mutex<Option<(Instant, JoinHandle<Contents>)>>,
 }
 
 struct Known<T> {
     value: Arc<T>,
-    /// When the files were looked at.
+    /// Time of the last read.
     at: Instant,
-    /// The hash of what was found then, usable or not; none when it could not be read. Not the content: it may be a secret.
+    /// Hash of the contents last read, valid or not; `None` if the read failed. The contents themselves may be secret
+    /// and are not kept.
     found: Option<u64>,
 }
 
@@ -90,12 +94,12 @@ impl<T> fmt::Debug for Reread<T> {
 }
 
 impl<T> Reread<T> {
-    /// Reads the files and makes the first value of their contents, which `make` gets in the order of `files`. Without files
-    /// it is made once.
+    /// Reads the files and derives the first value. `make` receives the contents in the order of `files`. Without
+    /// files it is called once.
     ///
     /// # Errors
     ///
-    /// When a file cannot be read, or `make` makes nothing of them.
+    /// Returns [`FileError`] if a file cannot be read, or `make` fails.
     pub fn open(
         files: Vec<PathBuf>,
         make: impl Fn(&[Vec<u8>]) -> Result<T, BoxError> + Send + Sync + 'static,
@@ -110,26 +114,27 @@ impl<T> Reread<T> {
         Ok(Self { files, make: Box::new(make), on_change, hasher, known, reading: Mutex::new(None) })
     }
 
-    /// Calls this when other contents were found, with whether they are in use now; such as for a metric.
+    /// Sets a function to call when the contents have changed, with `true` if the new value is in use. Intended for
+    /// metrics.
     #[must_use]
     pub fn on_change(self, call: impl Fn(bool) + Send + Sync + 'static) -> Self {
         Self { on_change: Box::new(call), ..self }
     }
 
-    /// The value. Waits for files half a second at most.
+    /// Returns the value. Waits at most half a second for the files.
     pub async fn get(&self) -> Arc<T> {
         let known = self.known.load_full();
         if self.is_recent(&known) {
             return Arc::clone(&known.value);
         }
-        match timeout(PATIENCE, self.reread()).await {
+        match timeout(READ_TIMEOUT, self.reread()).await {
             Ok(value) => value,
             Err(_) => {
                 let files = names(&self.files);
                 tracing::warn!(
-                    "{files} cannot be read within {PATIENCE:?}; what was read before stays in use"
+                    "{files} cannot be read within {READ_TIMEOUT:?}; what was read before stays in use"
                 );
-                // Others need not wait as long.
+                // Postpones the next read, so that other callers do not wait as well.
                 let known = self.known.load_full();
                 let value = Arc::clone(&known.value);
                 self.known.store(Arc::new(Known { value, at: Instant::now(), found: known.found }));
@@ -151,14 +156,14 @@ impl<T> Reread<T> {
             });
             let (at, contents) = (*begun, contents.await);
             *reading = None;
-            // A runtime that ends has not read.
+            // The task fails only when the runtime shuts down.
             let Ok(contents) = contents else { return Arc::clone(&known.value) };
             self.renew(&known, contents, at);
         }
     }
 
     fn is_recent(&self, known: &Known<T>) -> bool {
-        self.files.is_empty() || known.at.elapsed() < PACE
+        self.files.is_empty() || known.at.elapsed() < FRESHNESS
     }
 
     fn renew(&self, known: &Known<T>, contents: Contents, at: Instant) {

@@ -1,4 +1,4 @@
-//! What a monitoring system gets to know.
+//! Prometheus metrics of the client.
 
 use std::time::Duration;
 
@@ -42,32 +42,33 @@ struct ReloadLabels {
     result: &'static str,
 }
 
-/// Seconds.
+/// Upper bounds in seconds.
 const BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
 
-/// The metrics of the client, from the checks that are wanted inwards to the asks that are made.
+/// Prometheus metrics of the client.
 ///
-/// | metric | labels | |
+/// | metric | labels | description |
 /// |---|---|---|
-/// | `verifier_checks_total` | verdict, provenance | digests that were checked |
-/// | `verifier_allowlisted_total` | | decided by the allowlist |
-/// | `verifier_allowlist_entries` | | digests on it |
-/// | `verifier_cache_look_ups_total` | result | `notarized`, `not_notarized` or `unknown` when it was found, or `miss` |
-/// | `verifier_coalesced_total` | | callers who joined the ask of another |
+/// | `verifier_checks_total` | verdict, provenance | digests checked |
+/// | `verifier_allowlisted_total` | | digests decided by the allowlist |
+/// | `verifier_allowlist_entries` | | digests on the allowlist |
+/// | `verifier_cache_look_ups_total` | result | cache hits (`notarized`, `not_notarized`, `unknown`) and misses (`miss`) |
+/// | `verifier_coalesced_total` | | callers that joined the request of another caller |
 /// | `verifier_last_known_good_total` | | answers from before an outage |
-/// | `verifier_deadlines_exceeded_total` | | asks given up, with all their retries |
-/// | `verifier_retries_total` | | |
-/// | `verifier_breaker_state` | state | 1 for the state in which the breaker is, 0 for the others: `closed`, `open`, `half_open` |
-/// | `verifier_breaker_refused_total` | | asks that were not made while it was open |
-/// | `verifier_asks_waiting` | | waiting for their turn |
-/// | `verifier_asks_in_flight` | | |
-/// | `verifier_asks_total` | outcome | calls of the Verifier: `notarized`, `not_notarized`, `timeout`, `transport`, `status`, `too_long`, `malformed`, `other_digest` |
-/// | `verifier_ask_duration_seconds` | | how long they took |
-/// | `verifier_file_reloads_total` | file, result | changes of the files `token`, `tls` and `allowlist`: `ok`, or `error` when what was there before stays |
+/// | `verifier_deadlines_exceeded_total` | | requests that exceeded their deadline, retries included |
+/// | `verifier_retries_total` | | retries |
+/// | `verifier_breaker_state` | state | 1 for the current state of the circuit breaker, 0 for the others: `closed`, `open`, `half_open` |
+/// | `verifier_breaker_refused_total` | | requests rejected by the open breaker |
+/// | `verifier_asks_waiting` | | requests waiting at the concurrency limit |
+/// | `verifier_asks_in_flight` | | requests in flight |
+/// | `verifier_asks_total` | outcome | requests to the Verifier: `notarized`, `not_notarized`, `timeout`, `transport`, `status`, `too_long`, `malformed`, `other_digest` |
+/// | `verifier_ask_duration_seconds` | | duration of requests to the Verifier |
+/// | `verifier_file_reloads_total` | file, result | reloads of the files `token`, `tls` and `allowlist`: `ok`, or `error` if the previous content stays in use |
 ///
-/// Verdicts are `notarized`, `not_notarized` and `unknown`; provenances those of [`Provenance::name`](crate::Provenance::name). Labels are fixed sets.
+/// Verdicts are `notarized`, `not_notarized` and `unknown`; provenances are those of
+/// [`Provenance::name`](crate::Provenance::name). All label values are fixed sets.
 ///
-/// Cheap to clone; clones count the same. A [`Default`] one counts without being registered anywhere.
+/// Cheap to clone; clones share their counts. The [`Default`] value is not registered anywhere.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     checks: Family<CheckLabels, Counter>,
@@ -110,11 +111,11 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Registers the metrics. What an alert may be about exists from now on, at 0.
+    /// Registers the metrics. Series that alerts may refer to start at 0.
     #[must_use]
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        metrics.exist();
+        metrics.initialize();
         let registry = registry.sub_registry_with_prefix("verifier");
         let m = &metrics;
         registry.register("checks", "Digests that were checked", m.checks.clone());
@@ -148,7 +149,7 @@ impl Metrics {
         metrics
     }
 
-    fn exist(&self) {
+    fn initialize(&self) {
         for verdict in ["notarized", "not_notarized", "unknown"] {
             drop(self.checks.get_or_create(&CheckLabels { verdict, provenance: "asked" }));
         }
@@ -230,7 +231,7 @@ impl Metrics {
         self.durations.observe(took.as_secs_f64());
     }
 
-    /// Counts changes of that file.
+    /// Returns a callback that counts reloads of the file.
     pub(super) fn on_change(&self, file: &'static str) -> impl Fn(bool) + Send + Sync + use<> {
         let reloads = self.reloads.clone();
         move |is_ok| {
@@ -251,7 +252,7 @@ fn name(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// Counts as long as it lives.
+/// Increments a gauge until dropped.
 pub(super) struct Counted(Gauge);
 
 impl Counted {

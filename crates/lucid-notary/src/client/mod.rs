@@ -1,9 +1,9 @@
-//! The client of the Verifier.
+//! Client of the Verifier.
 //!
-//! [`Verifier`] is what an admission webhook wants: it asks about the images of a pod, in parallel and in time, and
-//! tells of each verdict where it comes from. It is made of [`tower::Service`]s from [`Digest`](crate::Digest), each of
-//! which can be used alone: [`HttpVerifier`], which asks over HTTP, and one layer per module. [`check_all`] takes any such
-//! service. All of this runs on tokio.
+//! [`Verifier`] is the client for admission webhooks: it looks up the images of a pod concurrently and within a
+//! deadline, and reports the provenance of each verdict. It is composed of [`tower::Service`]s from
+//! [`Digest`](crate::Digest) that can be used alone: [`HttpVerifier`], which sends HTTP requests, and one layer per
+//! module. [`check_all`] accepts any such service. All of them require a tokio runtime.
 //!
 //! ```no_run
 //! use std::time::{Duration, Instant};
@@ -18,13 +18,13 @@
 //! match &verifier.check_all([digest.clone()], deadline).await[&digest].verdict {
 //!     Verdict::Notarized => println!("{digest} may run"),
 //!     Verdict::NotNotarized => println!("{digest} must not run"),
-//!     Verdict::Unknown { reason } => println!("nobody knows whether {digest} may run: {reason}"),
+//!     Verdict::Unknown { reason } => println!("{digest} could not be checked: {reason}"),
 //! }
 //! # Ok(()) }
 //! ```
 //!
-//! Errors of the services are [`tower::BoxError`]s, and causes of each other. [`is_outage`] tells the two kinds apart that
-//! matter: the Verifier is out of order, or it refuses this very ask.
+//! The services return [`tower::BoxError`]s whose sources form a chain. [`is_outage`] distinguishes an unavailable
+//! Verifier from one that rejects a particular request.
 
 pub mod allowlist;
 mod batch;

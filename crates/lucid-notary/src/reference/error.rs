@@ -4,19 +4,19 @@ use snafu::Snafu;
 
 use crate::digest::DigestError;
 
-/// A part of an image reference, to say where something is wrong.
+/// Part of an image reference, for error reporting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Part {
-    /// The registry's host.
+    /// Host of the registry.
     Registry,
-    /// The registry's port, after the colon.
+    /// Port of the registry, after the colon.
     Port,
-    /// The path within the registry.
+    /// Path within the registry.
     Repository,
-    /// The tag, after the colon.
+    /// Tag, after the colon.
     Tag,
-    /// The digest, after the `@`.
+    /// Digest, after the `@`.
     Digest,
 }
 
@@ -50,92 +50,92 @@ impl fmt::Display for Part {
     }
 }
 
-/// Why a text is no [`ImageReference`](super::ImageReference).
+/// A string is not a valid [`ImageReference`](super::ImageReference).
 ///
-/// Each message quotes the text, says which part is wrong at which byte, and what is accepted there.
+/// Messages quote the string, name the invalid part and its byte offset, and list the accepted values.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
 #[snafu(visibility(pub(super)))]
 #[non_exhaustive]
 pub enum ReferenceError {
-    /// There is nothing.
+    /// The string is empty.
     #[snafu(display("image reference is empty; accepted is [registry[:port]/]repository[:tag][@digest]"))]
     Empty,
-    /// 64 hexadecimal digits: an image's local identifier, which names no repository.
+    /// The string is a bare 64-digit hexadecimal image ID, which names no repository.
     #[snafu(display(
         "image reference {reference} is a bare identifier of 64 hexadecimal digits, which names no repository; \
          accepted is [registry[:port]/]repository[:tag][@digest]"
     ))]
     Identifier {
-        /// The text, quoted and cut to a readable length.
+        /// The string, quoted and truncated.
         reference: String,
     },
-    /// A part is announced by its delimiter, or required, and empty.
+    /// A part is required, or introduced by its delimiter, but empty.
     #[snafu(display(
         "image reference {reference} has an empty {part} at byte {offset}; accepted are {}",
         part.accepted()
     ))]
     Missing {
-        /// The text, quoted and cut to a readable length.
+        /// The string, quoted and truncated.
         reference: String,
-        /// What is missing; for a registry or repository it may be one component of it.
+        /// The missing part. For a registry or repository, it may be one component of it.
         part: Part,
-        /// Where it should stand, in bytes.
+        /// Expected offset of the part in bytes.
         offset: usize,
     },
-    /// A character does not belong where it stands.
+    /// A character is not accepted at its position.
     #[snafu(display(
         "image reference {reference} has {found:?} in the {part} at byte {offset}; accepted are {}",
         part.accepted()
     ))]
     Character {
-        /// The text, quoted and cut to a readable length.
+        /// The string, quoted and truncated.
         reference: String,
-        /// The part that does not accept the character.
+        /// Part that contains the character.
         part: Part,
-        /// The first character that is not accepted.
+        /// First invalid character.
         found: char,
-        /// Where it stands, in bytes.
+        /// Offset of the character in bytes.
         offset: usize,
     },
-    /// The bracket that opens an IPv6 address is not closed.
+    /// The bracket of an IPv6 address is not closed.
     #[snafu(display(
         "image reference {reference} has a '[' at byte 0 that is not closed; accepted is [IPV6]"
     ))]
     Unclosed {
-        /// The text, quoted and cut to a readable length.
+        /// The string, quoted and truncated.
         reference: String,
     },
-    /// A repository, normalised, or a tag is too long.
+    /// The normalized repository or the tag is too long.
     #[snafu(display(
         "image reference {reference} has a {part} of {length} characters at byte {offset}; \
          accepted are at most {limit}"
     ))]
     TooLong {
-        /// The text, quoted and cut to a readable length.
+        /// The string, quoted and truncated.
         reference: String,
-        /// The part that is too long.
+        /// Part that is too long.
         part: Part,
-        /// Its length in characters.
+        /// Length in characters.
         length: usize,
-        /// The greatest length that is accepted.
+        /// Maximum length in characters.
         limit: usize,
-        /// Where it starts, in bytes.
+        /// Offset of the part in bytes.
         offset: usize,
     },
-    /// The digest is none.
+    /// The digest is invalid.
     #[snafu(display("image reference {reference} is wrong from byte {offset}: {problem}"))]
     Digest {
-        /// The text, quoted and cut to a readable length.
+        /// The string, quoted and truncated.
         reference: String,
-        /// Where the digest starts, in bytes.
+        /// Offset of the digest in bytes.
         offset: usize,
-        /// What is wrong with the digest.
+        /// Parse error of the digest.
         problem: DigestError,
     },
 }
 
 impl ReferenceError {
-    /// Where the fault is, in bytes from the start of the reference.
+    /// Returns the offset of the fault, in bytes from the start of the reference.
     #[must_use]
     pub fn offset(&self) -> usize {
         match self {
@@ -148,7 +148,7 @@ impl ReferenceError {
         }
     }
 
-    /// The part that is wrong.
+    /// Returns the invalid part.
     #[must_use]
     pub fn part(&self) -> Part {
         match self {

@@ -1,4 +1,4 @@
-//! The grammar of distribution/reference, as a hand-written parser that knows where it stands.
+//! Parser for the grammar of distribution/reference. Hand-written to report the offset of a fault.
 
 use snafu::ensure;
 
@@ -11,12 +11,12 @@ use crate::digest::Digest;
 use crate::text::excerpt;
 
 const DEFAULT_REGISTRY: &str = "docker.io";
-/// Still written by some tools for [`DEFAULT_REGISTRY`].
+/// Legacy name of [`DEFAULT_REGISTRY`], still used by some tools.
 const LEGACY_DEFAULT_REGISTRY: &str = "index.docker.io";
-/// Where the default registry keeps repositories that are written as a single name.
+/// Path prefix of single-component repositories on the default registry.
 const OFFICIAL_REPOSITORIES: &str = "library/";
 
-/// distribution/reference counts the path within the registry, after normalisation.
+/// Maximum length of the normalized path within the registry, as in distribution/reference.
 const REPOSITORY_LIMIT: usize = 255;
 const TAG_LIMIT: usize = 128;
 
@@ -28,7 +28,7 @@ pub(super) fn parse(text: &str) -> Result<ImageReference, ReferenceError> {
     let source = Source { text };
     let (registry, start) = source.registry()?;
 
-    // Neither a repository nor a tag has an '@', and a repository has no ':': the first one is the delimiter.
+    // Repositories and tags contain no '@', and repositories no ':', so the first occurrence is the delimiter.
     let digest_mark = text[start..].find('@').map(|at| start + at);
     let tagged_end = digest_mark.unwrap_or(text.len());
     let tag_mark = text[start..tagged_end].find(':').map(|at| start + at);
@@ -42,16 +42,16 @@ pub(super) fn parse(text: &str) -> Result<ImageReference, ReferenceError> {
     })
 }
 
-/// The text being parsed: parts are ranges of it, so that errors can say where.
+/// The text being parsed. Parts are ranges of it, so that errors can report offsets.
 struct Source<'a> {
     text: &'a str,
 }
 
 impl<'a> Source<'a> {
-    /// The normalised registry, and where the repository starts.
+    /// Returns the normalized registry and the offset of the repository.
     fn registry(&self) -> Result<(&'a str, usize), ReferenceError> {
         let Some((first, _)) = self.text.split_once('/') else { return Ok((DEFAULT_REGISTRY, 0)) };
-        // Repositories are lower case: a first component with an upper-case letter can only be a host.
+        // Repositories are lower-case: a first component with an upper-case letter must be a host.
         let is_host = first == "localhost"
             || first.contains(['.', ':'])
             || first.bytes().any(|byte| byte.is_ascii_uppercase());
@@ -102,7 +102,7 @@ impl<'a> Source<'a> {
         Ok(())
     }
 
-    /// The normalised repository, which stands from `start` to `end`.
+    /// Returns the normalized repository, written from `start` to `end`.
     fn repository(&self, registry: &str, start: usize, end: usize) -> Result<String, ReferenceError> {
         let path = &self.text[start..end];
         let mut component_start = start;
@@ -126,7 +126,7 @@ impl<'a> Source<'a> {
         Ok(repository)
     }
 
-    /// One component of a repository: runs of lower-case letters and digits, one separator between each two.
+    /// Checks one repository component: runs of lower-case letters and digits, with one separator between each two.
     fn check_component(&self, start: usize, end: usize) -> Result<(), ReferenceError> {
         let bytes = &self.text.as_bytes()[..end];
         let skip_while = |from: usize, accept: fn(u8) -> bool| {
@@ -139,7 +139,7 @@ impl<'a> Source<'a> {
         loop {
             let run_end = skip_while(at, |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
             if run_end == at {
-                // Where a component ends with a separator, that separator is what is wrong.
+                // At the end of a component, the trailing separator is the invalid character.
                 return self.character(Part::Repository, if at == end { at - 1 } else { at });
             }
             at = match &bytes[run_end..] {
@@ -182,7 +182,7 @@ impl<'a> Source<'a> {
             .map_err(|problem| DigestSnafu { reference: excerpt(self.text), offset: start, problem }.build())
     }
 
-    /// Demands at least one character from `start` to `end`, and only such as `accept` takes.
+    /// Requires at least one character from `start` to `end`, all accepted by `accept`.
     fn check_characters(
         &self,
         part: Part,
@@ -203,7 +203,7 @@ impl<'a> Source<'a> {
         MissingSnafu { reference: excerpt(self.text), part, offset }.fail()
     }
 
-    /// Refuses the character at `offset`, where one must stand.
+    /// Reports the character at `offset` as invalid, or as missing at the end of the text.
     fn character<T>(&self, part: Part, offset: usize) -> Result<T, ReferenceError> {
         match self.text[offset..].chars().next() {
             Some(found) => CharacterSnafu { reference: excerpt(self.text), part, found, offset }.fail(),

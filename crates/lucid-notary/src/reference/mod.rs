@@ -1,4 +1,4 @@
-//! Image references, read as container runtimes read them.
+//! Image references, parsed as container runtimes do.
 
 mod error;
 mod grammar;
@@ -12,19 +12,18 @@ pub use self::error::{Part, ReferenceError};
 use crate::digest::Digest;
 use crate::text;
 
-/// Where an image is pulled from: `registry/repository`, with a tag, a digest, both or neither.
+/// An image reference: `registry/repository[:tag][@digest]`.
 ///
-/// Read with the grammar and the normalisation of [distribution/reference], which containerd and Docker use:
-/// a name without registry is one of `docker.io`, a single name there stands under `library/`, and
-/// `index.docker.io` is `docker.io`. Neither a tag nor a digest is made up: [`tag`](Self::tag) is `None` where
-/// runtimes would take `latest`.
+/// Grammar and normalization are those of [distribution/reference], which containerd and Docker use: the default
+/// registry is `docker.io`, a single-component name there is below `library/`, and `index.docker.io` is `docker.io`.
+/// No default tag or digest is added: [`tag`](Self::tag) is `None` where runtimes assume `latest`.
 ///
-/// Equal references pull the same image. References that differ may do so too: the registry's host keeps its case and
-/// its port, as in distribution/reference, so `DOCKER.IO/ubuntu` and `docker.io:443/ubuntu` equal neither each other
-/// nor `ubuntu`. Who decides by the registry has to normalise it further.
+/// Equal references pull the same image. The converse does not hold: as in distribution/reference, the registry keeps
+/// its case and port, so `DOCKER.IO/ubuntu`, `docker.io:443/ubuntu` and `ubuntu` all differ. Compare repositories
+/// with [`has_repository_of`](Self::has_repository_of), which normalizes the registry.
 ///
-/// [`Display`](fmt::Display), serde and [`canonical`](Self::canonical) give the normalised form, which parses to
-/// the same reference again.
+/// [`Display`](fmt::Display), serde and [`canonical`](Self::canonical) use the normalized form, which parses to an
+/// equal reference.
 ///
 /// ```
 /// use lucid_notary::ImageReference;
@@ -42,9 +41,9 @@ use crate::text;
 /// # Ok::<(), lucid_notary::reference::ReferenceError>(())
 /// ```
 ///
-/// Two things which distribution/reference lets pass are refused: a registry's name with an underscore, because it
-/// takes that for a path without registry while containerd asks the host; and digests of other algorithms than sha256
-/// and sha512.
+/// Two inputs that distribution/reference accepts are rejected: registry names with an underscore, which it takes for
+/// a path without registry while containerd contacts that host, and digests with algorithms other than sha256 and
+/// sha512.
 ///
 /// [distribution/reference]: https://github.com/distribution/reference
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -56,37 +55,37 @@ pub struct ImageReference {
 }
 
 impl ImageReference {
-    /// The registry's host and, if given, port: `docker.io`, `localhost:5000`, `[2001:db8::1]:5000`.
+    /// Returns the registry's host and port, if given: `docker.io`, `localhost:5000`, `[2001:db8::1]:5000`.
     #[must_use]
     pub fn registry(&self) -> &str {
         &self.registry
     }
 
-    /// The repository's path within the registry, without leading slash: `library/ubuntu`.
+    /// Returns the repository path within the registry, without a leading slash: `library/ubuntu`.
     #[must_use]
     pub fn repository(&self) -> &str {
         &self.repository
     }
 
-    /// Registry and repository: `docker.io/library/ubuntu`.
+    /// Returns registry and repository: `docker.io/library/ubuntu`.
     #[must_use]
     pub fn name(&self) -> String {
         format!("{}/{}", self.registry, self.repository)
     }
 
-    /// The tag, if one is written.
+    /// Returns the tag, if given.
     #[must_use]
     pub fn tag(&self) -> Option<&str> {
         self.tag.as_deref()
     }
 
-    /// The digest, if one is written. Runtimes pull by it and ignore the tag.
+    /// Returns the digest, if given. Runtimes pull by digest and ignore the tag.
     #[must_use]
     pub fn digest(&self) -> Option<&Digest> {
         self.digest.as_ref()
     }
 
-    /// The normalised form, `registry/repository[:tag][@digest]`.
+    /// Returns the normalized form, `registry/repository[:tag][@digest]`.
     #[must_use]
     pub fn canonical(&self) -> String {
         self.to_string()

@@ -1,4 +1,4 @@
-//! What is on a list needs nobody to be asked.
+//! Allowlisted digests count as notarized without a request.
 
 use std::fs;
 use std::mem::ManuallyDrop;
@@ -15,7 +15,7 @@ use tower::Layer;
 use crate::common::{Scrape, Script, ask, digest, told, until};
 
 #[tokio::test]
-async fn digests_and_images_of_the_list_are_notarized_without_asking() {
+async fn listed_digests_and_images_are_notarized_without_a_request() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("list");
     let sha512 = format!("sha512:{}", "d".repeat(128));
@@ -40,7 +40,7 @@ async fn digests_and_images_of_the_list_are_notarized_without_asking() {
 }
 
 #[tokio::test]
-async fn a_change_of_the_file_is_noticed_and_a_broken_one_leaves_the_last_list() {
+async fn a_changed_file_is_reloaded_and_an_invalid_one_ignored() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("list");
     fs::write(&path, digest('a').as_str()).unwrap();
@@ -63,17 +63,17 @@ async fn a_change_of_the_file_is_noticed_and_a_broken_one_leaves_the_last_list()
 }
 
 #[test]
-fn a_file_that_cannot_be_read_for_long_holds_nobody_up_and_takes_one_thread() {
+fn a_hanging_file_blocks_no_callers_and_uses_one_thread() {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().max_blocking_threads(2).build().unwrap();
-    // Where this fails the end of the runtime would wait for the threads that hang.
+    // Leaked on purpose: if an assertion fails, dropping the runtime would wait for the hanging threads.
     let runtime = ManuallyDrop::new(runtime);
     runtime.block_on(async {
         let folder = tempdir().unwrap();
         let (path, pipe) = (folder.path().join("list"), folder.path().join("pipe"));
         fs::write(&path, digest('a').as_str()).unwrap();
         let list = Allowlist::open(&path, Metrics::default()).unwrap();
-        // Who opens it waits for who writes.
+        // Opening a named pipe blocks until there is a writer.
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         fs::rename(&pipe, &path).unwrap();
         let patience = Duration::from_secs(30);
@@ -92,7 +92,7 @@ fn a_file_that_cannot_be_read_for_long_holds_nobody_up_and_takes_one_thread() {
 }
 
 #[test]
-fn a_list_that_is_none_is_refused_with_file_and_line() {
+fn an_invalid_list_is_rejected_with_file_and_line() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("list");
     let missing = Allowlist::open(&path, Metrics::default()).unwrap_err().to_string();

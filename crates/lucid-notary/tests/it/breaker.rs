@@ -1,4 +1,4 @@
-//! A Verifier that is out of order is left alone for a while.
+//! The circuit breaker pauses requests to an unavailable Verifier.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ async fn after_so_many_failures_in_a_row_nothing_is_asked() {
     let script = Script::new(|call| if call == 1 { Ok(Answer::Notarized) } else { Err(outage()) });
     let scrape = Scrape::new();
     let service = BreakerLayer::new(3, LONG).metrics(scrape.metrics.clone()).layer(script.service.clone());
-    // One failure, one answer, three failures.
+    // One failure, one success, three failures.
     for _ in 0..5 {
         let outcome = ask(&service, digest('a')).await;
         assert!(!outcome.is_err_and(|error| is_open(&error)));
@@ -143,7 +143,7 @@ async fn an_ask_that_began_before_it_opened_does_not_close_it() {
     assert!(is_open(&ask(&service, digest('a')).await.unwrap_err()));
 }
 
-/// What is asked for is chosen by who writes a pod: it must not be possible to open the breaker by asking.
+/// The author of a pod controls the requested digests and must not be able to open the breaker.
 #[tokio::test]
 async fn only_an_outage_is_a_failure() {
     let cases: [(&str, Fail, bool); 9] = [

@@ -1,4 +1,4 @@
-//! What the Verifier said a moment ago is not asked again.
+//! Cached verdicts answer without a request.
 
 use std::time::Duration;
 
@@ -144,7 +144,7 @@ async fn what_a_breaker_refuses_is_not_kept() {
         .service(script.service.clone());
     ask(&service, digest('a')).await.unwrap_err();
     ask(&service, digest('b')).await.unwrap_err();
-    // The breaker's pause ends, and with it what it refused.
+    // Rejections end with the breaker's pause.
     until(async || ask(&service, digest('b')).await.is_ok()).await;
     assert!(ask(&service, digest('a')).await.is_err(), "what did fail is not asked again yet");
     assert_eq!(script.calls(), 2);
@@ -155,7 +155,7 @@ async fn the_number_of_digests_is_bounded_and_those_in_use_stay() {
     let script = Script::new(|_| Ok(Answer::Notarized));
     let service = CacheLayer::new(&Cache::new(long(), 100)).layer(script.service.clone());
     ask(&service, digest('a')).await.unwrap();
-    // Somebody asks about each of many digests once, while one is asked about now and then.
+    // Requests for many distinct digests, interleaved with requests for one digest.
     for (index, other) in many(4_000).into_iter().enumerate() {
         ask(&service, other).await.unwrap();
         if index % 20 == 0 {

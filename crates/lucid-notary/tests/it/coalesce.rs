@@ -1,4 +1,4 @@
-//! Who asks about the same digest at the same time gets the same answer.
+//! Concurrent requests for one digest share one answer.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tower::Layer;
 
 use crate::common::{Outcome, Scrape, Script, ask, digest, outage, until};
 
-/// Answers when the test says so.
+/// A service that answers when the test adds a permit.
 fn held(answer: fn(usize) -> Outcome) -> (Script, Arc<Semaphore>) {
     let answers = Arc::new(Semaphore::new(0));
     let released = Arc::clone(&answers);
@@ -59,14 +59,14 @@ async fn a_caller_who_gives_up_fails_nobody_else_and_the_ask_goes_on_without_any
     let first = tokio::spawn(ask_clone(&service, 'a'));
     until(async || script.calls() == 1).await;
     let second = tokio::spawn(ask_clone(&service, 'a'));
-    // The one who began it leaves.
+    // Cancels the caller that started the request.
     first.abort();
     assert!(first.await.unwrap_err().is_cancelled());
     answers.add_permits(1);
     assert_eq!(second.await.unwrap().unwrap(), Answer::Notarized);
     assert_eq!(script.calls(), 1);
 
-    // Everybody leaves: the ask ends all the same.
+    // Cancels all callers: the request still completes.
     let alone = tokio::spawn(ask_clone(&service, 'a'));
     until(async || script.calls() == 2).await;
     alone.abort();

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Shared helpers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ pub(crate) fn digest(hex_digit: char) -> Digest {
     format!("sha256:{}", hex_digit.to_string().repeat(64)).parse().unwrap()
 }
 
-/// As many digests as a pod may have, up to 4096.
+/// Returns `count` distinct digests.
 pub(crate) fn many(count: usize) -> Vec<Digest> {
     (0..count).map(|number| format!("sha256:{number:064x}").parse().unwrap()).collect()
 }
@@ -31,7 +31,7 @@ pub(crate) fn in_time() -> Instant {
     Instant::now() + PATIENCE
 }
 
-/// Answers truthfully about each digest it is asked for: notarized unless it starts with `b`.
+/// Replies about the requested digest: notarized unless it starts with `b`.
 pub(crate) fn honest(target: &str) -> Reply {
     let digest = target.split_once("digest=").map_or("", |(_, digest)| digest);
     Reply::notarized(digest, !digest.starts_with("sha256:b"))
@@ -39,17 +39,16 @@ pub(crate) fn honest(target: &str) -> Reply {
 
 pub(crate) type Outcome = Result<Answer, BoxError>;
 
-/// Makes an error.
 pub(crate) type Fail = fn() -> BoxError;
 
-/// Who is asked, as the test says, and how often that happened.
+/// A scripted service that counts its calls.
 pub(crate) struct Script {
     pub(crate) service: BoxCloneSyncService<Digest, Answer, BoxError>,
     calls: Arc<AtomicUsize>,
 }
 
 impl Script {
-    /// Answers as `script` says for the number of the call, from 0.
+    /// Answers with the outcome of `script` for the number of the call, from 0.
     pub(crate) fn new(script: impl Fn(usize) -> Outcome + Send + Sync + 'static) -> Self {
         Self::waiting(move |call| {
             let outcome = script(call);
@@ -57,7 +56,7 @@ impl Script {
         })
     }
 
-    /// The same, after a while.
+    /// Like [`new`](Self::new), with an asynchronous script.
     pub(crate) fn waiting(
         script: impl Fn(usize) -> BoxFuture<'static, Outcome> + Send + Sync + 'static,
     ) -> Self {
@@ -72,7 +71,7 @@ impl Script {
     }
 }
 
-/// One ask.
+/// Sends one request.
 pub(crate) fn ask<S, R>(service: &S, digest: Digest) -> BoxFuture<'static, Result<R, BoxError>>
 where
     S: Service<Digest, Response = R, Error: Into<BoxError>, Future: Send> + Clone + Send + 'static,
@@ -80,7 +79,7 @@ where
     service.clone().oneshot(digest).map(|answer| answer.map_err(Into::into)).boxed()
 }
 
-/// An error of a Verifier that is out of order.
+/// The error of an unavailable Verifier.
 pub(crate) fn outage() -> BoxError {
     status(503)
 }
@@ -98,12 +97,12 @@ pub(crate) fn malformed() -> BoxError {
     VerifierError::Malformed { origin: "http://verifier".to_owned(), fault: "no".to_owned() }.into()
 }
 
-/// The verdict and the name of its provenance.
+/// Returns verdict and provenance.
 pub(crate) fn told(checked: &Checked) -> (String, &'static str) {
     (checked.verdict.to_string(), checked.provenance.name())
 }
 
-/// Asks until what is told is so, as time alone makes it.
+/// Polls until the condition holds.
 pub(crate) async fn until(mut holds: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !holds().await {
@@ -112,7 +111,7 @@ pub(crate) async fn until(mut holds: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// Metrics, and what they say.
+/// Metrics with access to their values.
 pub(crate) struct Scrape {
     registry: Registry,
     pub(crate) metrics: Metrics,
@@ -125,12 +124,12 @@ impl Scrape {
         Self { registry, metrics }
     }
 
-    /// The value of a series, written as it is scraped; 0 when there is none.
+    /// Returns the value of a series, written as in the exposition format; 0 if absent.
     pub(crate) fn value(&self, series: &str) -> f64 {
         self.find(series).unwrap_or(0.0)
     }
 
-    /// Whether there is such a series.
+    /// Returns `true` if the series exists.
     pub(crate) fn has(&self, series: &str) -> bool {
         self.find(series).is_some()
     }

@@ -1,4 +1,4 @@
-//! Only so many asks go on at the same time.
+//! The number of concurrent requests is limited.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ async fn the_others_wait_for_their_turn_and_all_are_answered() {
     });
     let scrape = Scrape::new();
     let layer = ConcurrencyLayer::new(3).metrics(scrape.metrics.clone());
-    // Two services of one layer share the limit.
+    // Services of one layer share its limit.
     let services = [layer.layer(script.service.clone()), layer.layer(script.service.clone())];
     let asks: Vec<_> = many(10)
         .into_iter()

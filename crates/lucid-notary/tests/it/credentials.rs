@@ -1,4 +1,4 @@
-//! What the client shows of itself, and to whom.
+//! Client credentials and their recipients.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn folder_with(token: &str) -> (TempDir, std::path::PathBuf) {
 }
 
 #[tokio::test]
-async fn the_token_is_sent_and_a_new_one_after_its_file_has_changed() {
+async fn a_changed_token_file_is_reloaded() {
     let server = Server::start(honest).await;
     let (_folder, path) = folder_with("first.token-1~+/==\n");
     let scrape = Scrape::new();
@@ -29,7 +29,7 @@ async fn the_token_is_sent_and_a_new_one_after_its_file_has_changed() {
     let last = || server.authorizations.lock().unwrap().last().unwrap().clone().unwrap();
     assert_eq!(last(), "Bearer first.token-1~+/==");
 
-    // As a mounted Secret changes: a link is swapped.
+    // Swaps a symbolic link, as the kubelet does for a mounted Secret.
     let next = path.with_file_name("next");
     fs::write(&next, "second").unwrap();
     fs::rename(&next, &path).unwrap();
@@ -40,7 +40,7 @@ async fn the_token_is_sent_and_a_new_one_after_its_file_has_changed() {
     .await;
     assert_eq!(scrape.value("verifier_file_reloads_total{file=\"token\",result=\"ok\"}"), 1.0);
 
-    // What is no token does not replace one, and a file that is gone neither.
+    // Neither an invalid nor a missing file replaces the token.
     let failed = || scrape.value("verifier_file_reloads_total{file=\"token\",result=\"error\"}");
     for (count, change) in [(1.0, Some("two words")), (2.0, None)] {
         match change {
@@ -58,7 +58,7 @@ async fn the_token_is_sent_and_a_new_one_after_its_file_has_changed() {
 }
 
 #[tokio::test]
-async fn the_token_goes_nowhere_else_when_the_verifier_redirects() {
+async fn the_token_is_not_sent_to_the_target_of_a_redirect() {
     let elsewhere = Server::start(honest).await;
     let target = elsewhere.url();
     let server = Server::start(move |asked| Reply::Response {
@@ -75,7 +75,7 @@ async fn the_token_goes_nowhere_else_when_the_verifier_redirects() {
 }
 
 #[test]
-fn a_token_is_not_sent_in_clear_to_another_host_unless_that_is_asked_for() {
+fn tokens_over_plain_http_require_an_option() {
     let (_folder, path) = folder_with("secret");
     let build = |url: &str| HttpVerifier::builder(url).bearer_token_file(&path).build();
     for url in [
@@ -105,7 +105,7 @@ fn a_token_is_not_sent_in_clear_to_another_host_unless_that_is_asked_for() {
 }
 
 #[test]
-fn a_file_that_holds_no_token_is_refused_without_quoting_it() {
+fn an_invalid_token_is_rejected_without_quoting_it() {
     for (token, reason) in [
         ("", "it is empty"),
         (" \n", "it is empty"),
@@ -130,7 +130,7 @@ static CLIENT_CA: LazyLock<CertifiedIssuer<'static, KeyPair>> = LazyLock::new(||
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 });
 
-/// Certificate in DER and PEM, and its key in PEM.
+/// Returns a certificate in DER and PEM, and its key in PEM.
 fn client_certificate() -> (Vec<u8>, String, String) {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new(["client".to_owned()]).unwrap();
@@ -144,7 +144,7 @@ fn write_pair(folder: &Path, certificate: &str, key: &str) {
 }
 
 #[tokio::test]
-async fn the_client_shows_its_certificate_and_a_new_one_after_the_files_have_changed() {
+async fn changed_client_certificate_files_are_reloaded() {
     let server = Server::start_mtls(honest, CLIENT_CA.der()).await;
     let folder = tempdir().unwrap();
     let (first, pem, key) = client_certificate();
@@ -161,7 +161,7 @@ async fn the_client_shows_its_certificate_and_a_new_one_after_the_files_have_cha
     let last = || server.peers.lock().unwrap().last().unwrap().clone();
     assert_eq!(last(), first);
 
-    // The certificate comes first and its key later: between, the pair before stays in use.
+    // The certificate changes before its key: until then, the previous pair stays in use.
     let (second, pem, key) = client_certificate();
     fs::write(&crt, pem).unwrap();
     let failed = "verifier_file_reloads_total{file=\"tls\",result=\"error\"}";
@@ -180,7 +180,7 @@ async fn the_client_shows_its_certificate_and_a_new_one_after_the_files_have_cha
 }
 
 #[tokio::test]
-async fn a_new_authority_of_the_verifier_is_trusted_after_its_file_has_changed() {
+async fn a_changed_root_certificate_file_is_reloaded() {
     let (before, after) = (Server::start_tls(honest).await, Server::start_tls(honest).await);
     let folder = tempdir().unwrap();
     let path = folder.path().join("ca.crt");
@@ -197,7 +197,7 @@ async fn a_new_authority_of_the_verifier_is_trusted_after_its_file_has_changed()
 }
 
 #[test]
-fn files_of_tls_that_are_none_are_refused_with_their_names() {
+fn invalid_tls_files_are_rejected_by_name() {
     let folder = tempdir().unwrap();
     let (_, pem, key) = client_certificate();
     let (_, _, other_key) = client_certificate();
@@ -217,7 +217,7 @@ fn files_of_tls_that_are_none_are_refused_with_their_names() {
 }
 
 #[test]
-fn options_of_tls_need_tls() {
+fn tls_options_require_https() {
     let builder = HttpVerifier::builder("http://localhost");
     for (builder, what) in [
         (builder.clone().root_certificates("x"), "root certificates"),

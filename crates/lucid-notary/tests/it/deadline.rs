@@ -1,4 +1,4 @@
-//! An ask comes to an end in time.
+//! Requests end at their deadline.
 
 use std::future::pending;
 use std::time::{Duration, Instant};

@@ -1,11 +1,11 @@
-//! Digests: what is accepted, and what is said about the rest.
+//! Accepted digests, and errors for all others.
 
 use lucid_notary::Digest;
 use lucid_notary::digest::Algorithm;
 use proptest::prelude::*;
 
 #[test]
-fn a_digest_gives_its_parts() {
+fn a_digest_has_an_algorithm_and_digits() {
     for (algorithm, name, length) in [(Algorithm::Sha256, "sha256", 64), (Algorithm::Sha512, "sha512", 128)] {
         let text = format!("{name}:{}", "0a".repeat(length / 2));
         let digest: Digest = text.parse().unwrap();
@@ -18,7 +18,7 @@ fn a_digest_gives_its_parts() {
 }
 
 #[test]
-fn what_is_no_digest_is_refused_with_the_reason() {
+fn invalid_digests_are_rejected_with_the_reason() {
     let a = |count| "a".repeat(count);
     for (text, reason) in [
         (String::new(), "has no ':'"),
@@ -47,7 +47,7 @@ fn what_is_no_digest_is_refused_with_the_reason() {
 
 proptest! {
     #[test]
-    fn only_the_exact_form_is_a_digest(text in prop_oneof![any::<String>(), "sha(256|512):[0-9a-fA]{62,66}"]) {
+    fn only_the_canonical_form_is_a_digest(text in prop_oneof![any::<String>(), "sha(256|512):[0-9a-fA]{62,66}"]) {
         let parsed = text.parse::<Digest>();
         let hex = text.strip_prefix("sha256:").unwrap_or("");
         let expected = hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));

@@ -1,4 +1,4 @@
-//! The client of the Verifier against a real server that misbehaves as told.
+//! The HTTP client against a server with scripted faults.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -14,14 +14,14 @@ use tower::Service;
 use crate::common::{digest, honest, in_time, many};
 use crate::server::{Reply, Server};
 
-/// One call; this service is always ready.
+/// Sends one request. This service is always ready.
 async fn ask(verifier: &HttpVerifier, digest: &Digest) -> Result<Answer, VerifierError> {
     let mut verifier = verifier.clone();
     verifier.call(digest.clone()).await
 }
 
 #[tokio::test]
-async fn the_answer_of_the_verifier_is_the_answer_of_the_service() {
+async fn returns_the_answer_of_the_verifier() {
     let server = Server::start(honest).await;
     let verifier = HttpVerifier::builder(&server.url()).build().unwrap();
     assert_eq!(ask(&verifier, &digest('a')).await.unwrap(), Answer::Notarized);
@@ -41,7 +41,7 @@ async fn the_path_of_the_base_url_is_kept() {
 }
 
 #[tokio::test]
-async fn a_base_url_that_would_mislead_is_refused() {
+async fn misleading_base_urls_are_rejected() {
     for (url, reason) in [
         ("", "accepted is http[s]://host[:port][/path]"),
         ("verifier.example", "accepted is http[s]://host[:port][/path]"),
@@ -61,7 +61,7 @@ async fn a_base_url_that_would_mislead_is_refused() {
 }
 
 #[tokio::test]
-async fn root_certificates_that_are_none_are_refused() {
+async fn invalid_root_certificates_are_rejected() {
     let with_roots =
         |pem: &str| HttpVerifier::builder("https://verifier.example").root_certificates(pem).build();
     for pem in ["", "not PEM", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
@@ -72,7 +72,7 @@ async fn root_certificates_that_are_none_are_refused() {
 }
 
 #[tokio::test]
-async fn an_answer_that_cannot_be_trusted_is_an_error_that_names_the_fault() {
+async fn an_invalid_answer_is_an_error_that_names_the_fault() {
     let asked = digest('a');
     let about = |digest: &Digest| Reply::notarized(digest.as_str(), true);
     let status = |status, body: &Reply| match body.clone() {
@@ -144,7 +144,7 @@ async fn an_answer_that_cannot_be_trusted_is_an_error_that_names_the_fault() {
 }
 
 #[tokio::test]
-async fn a_verifier_that_hangs_is_given_up_after_the_timeout() {
+async fn a_hanging_verifier_times_out() {
     let server = Server::start(|_| Reply::Hang).await;
     let verifier = HttpVerifier::builder(&server.url()).timeout(Duration::from_millis(100)).build().unwrap();
     let started = Instant::now();
@@ -158,7 +158,7 @@ async fn a_verifier_that_hangs_is_given_up_after_the_timeout() {
 }
 
 #[tokio::test]
-async fn a_refused_connection_is_named() {
+async fn a_refused_connection_is_reported() {
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let verifier = HttpVerifier::builder(&format!("http://{free}")).build().unwrap();
     let message = ask(&verifier, &digest('a')).await.unwrap_err().to_string();
@@ -169,7 +169,7 @@ async fn a_refused_connection_is_named() {
 }
 
 #[tokio::test]
-async fn an_own_root_certificate_is_trusted_only_when_given() {
+async fn root_certificates_are_trusted_only_if_configured() {
     let server = Server::start_tls(honest).await;
     let builder = HttpVerifier::builder(&server.tls_url());
     let verifier = builder.clone().root_certificates(server.root.clone()).build().unwrap();
@@ -182,7 +182,7 @@ async fn an_own_root_certificate_is_trusted_only_when_given() {
 }
 
 #[tokio::test]
-async fn each_distinct_digest_is_asked_once_and_gets_its_own_verdict() {
+async fn each_distinct_digest_is_requested_once() {
     let server = Server::start(|target| match target {
         broken if broken.ends_with('c') => Reply::ok("broken"),
         target => honest(target),
@@ -199,7 +199,7 @@ async fn each_distinct_digest_is_asked_once_and_gets_its_own_verdict() {
 }
 
 #[tokio::test]
-async fn the_digests_are_asked_at_the_same_time_and_a_missed_deadline_is_unknown_for_the_late_ones() {
+async fn only_digests_that_miss_the_deadline_are_unknown() {
     let server = Server::start(|target| match target {
         late if !late.ends_with('f') => Reply::Hang,
         target => honest(target),
@@ -219,7 +219,7 @@ async fn the_digests_are_asked_at_the_same_time_and_a_missed_deadline_is_unknown
 }
 
 #[tokio::test]
-async fn only_a_few_asks_are_in_flight_however_many_digests_there_are() {
+async fn the_number_of_requests_in_flight_is_bounded() {
     let server = Server::start(|_| Reply::Hang).await;
     let verifier = HttpVerifier::builder(&server.url()).timeout(Duration::from_secs(60)).build().unwrap();
     let verdicts = check_all(verifier, many(4_000), Instant::now() + Duration::from_millis(700)).await;
@@ -229,7 +229,7 @@ async fn only_a_few_asks_are_in_flight_however_many_digests_there_are() {
 }
 
 #[tokio::test]
-async fn many_digests_are_all_asked_over_a_few_connections() {
+async fn many_digests_share_a_few_connections() {
     let server = Server::start(honest).await;
     let verifier = HttpVerifier::builder(&server.url()).build().unwrap();
     let verdicts = check_all(verifier, many(500), in_time()).await;
@@ -239,7 +239,7 @@ async fn many_digests_are_all_asked_over_a_few_connections() {
 }
 
 #[tokio::test]
-async fn few_connections_are_kept_after_many_asks_at_once() {
+async fn few_idle_connections_are_kept() {
     let server = Server::start(honest).await;
     let verifier = HttpVerifier::builder(&server.url()).timeout(Duration::from_secs(20)).build().unwrap();
     let digests = many(100);
@@ -252,16 +252,16 @@ async fn few_connections_are_kept_after_many_asks_at_once() {
 }
 
 #[tokio::test]
-async fn nothing_to_ask_gives_no_verdicts_even_after_the_deadline() {
+async fn no_digests_give_no_verdicts_after_the_deadline() {
     let verifier = HttpVerifier::builder("http://127.0.0.1:1").build().unwrap();
     assert!(check_all(verifier, [], Instant::now() - Duration::from_secs(1)).await.is_empty());
 }
 
-/// The environment of a process cannot be changed safely while it runs, so the test runs in a process of its own.
+/// Runs in a child process, because a running process cannot change its environment safely.
 #[test]
 fn the_proxy_of_the_environment_is_not_used() {
     let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "http::the_answer_of_the_verifier_is_the_answer_of_the_service"])
+        .args(["--exact", "http::returns_the_answer_of_the_verifier"])
         .envs(["http_proxy", "HTTP_PROXY", "ALL_PROXY"].map(|name| (name, "http://127.0.0.1:1")))
         .env_remove("NO_PROXY")
         .env_remove("no_proxy")

@@ -1,4 +1,4 @@
-//! What was notarized a while ago may run while the Verifier is out of order.
+//! Earlier verdicts replace those of an unavailable Verifier.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tower::{BoxError, ServiceBuilder};
 
 use crate::common::{Outcome, PATIENCE, Scrape, Script, ask, digest, outage, status, told, until};
 
-/// With a cache that keeps nothing for long.
+/// Builds a service whose cached verdicts expire at once.
 fn service(
     script: &Script,
     oldest: Duration,
@@ -38,7 +38,7 @@ async fn during_an_outage_it_is_the_answer_and_marked_with_its_age() {
     let (script, scrape) = script(|call| if call == 0 { Ok(Answer::Notarized) } else { Err(outage()) });
     let service = service(&script, PATIENCE, &scrape);
     assert_eq!(told(&ask(&service, digest('a')).await.unwrap()).1, "asked");
-    // The second time the failure is cached, and is an outage all the same.
+    // The second request finds the cached failure, which counts as an outage as well.
     for _ in 0..2 {
         let checked = ask(&service, digest('a')).await.unwrap();
         assert!(checked.verdict.is_notarized());
@@ -48,7 +48,7 @@ async fn during_an_outage_it_is_the_answer_and_marked_with_its_age() {
     }
     assert_eq!(script.calls(), 2);
     assert_eq!(scrape.value("verifier_last_known_good_total"), 2.0);
-    // Of another digest nothing is known.
+    // There is no earlier verdict on another digest.
     assert!(ask(&service, digest('b')).await.is_err());
 }
 

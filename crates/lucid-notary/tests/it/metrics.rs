@@ -1,4 +1,4 @@
-//! What a monitoring system gets to know of the asks themselves; what each layer counts is in the layer's own tests.
+//! Metrics of requests to the Verifier. Metrics of the layers are covered by the tests of each layer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::common::{PATIENCE, Scrape, Script, ask, digest, honest, outage, until
 use crate::server::{Reply, Server};
 
 #[tokio::test]
-async fn each_ask_is_counted_by_its_outcome_with_how_long_it_took() {
+async fn requests_are_counted_by_outcome_and_timed() {
     let response = |status: u16, body: String| Reply::Response { status, header: None, body };
     let cases = [
         ("notarized", Reply::notarized(digest('a').as_str(), true)),
@@ -51,7 +51,7 @@ fn asks(outcome: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_breaker_shows_that_it_probes() {
+async fn the_half_open_state_is_exposed() {
     let answer = Arc::new(Notify::new());
     let notified = Arc::clone(&answer);
     let script = Script::waiting(move |call| {
@@ -88,7 +88,7 @@ async fn the_breaker_shows_that_it_probes() {
 }
 
 #[tokio::test]
-async fn what_an_alert_may_be_about_is_there_before_it_happens() {
+async fn series_for_alerts_start_at_zero() {
     let server = Server::start(honest).await;
     let scrape = Scrape::new();
     let verifier = HttpVerifier::builder(&server.url()).metrics(scrape.metrics.clone()).build().unwrap();

@@ -1,4 +1,4 @@
-//! Image references: a table of hard cases, and properties checked against the grammar written as one expression.
+//! Image references: tables of edge cases, and properties checked against a regular expression of the grammar.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;
@@ -14,7 +14,7 @@ fn sha512() -> String {
     format!("sha512:{}", "0123456789abcdef".repeat(8))
 }
 
-/// `S256` and `S512` in a case stand for a digest, `(x)*n` for n times x.
+/// Expands `S256` and `S512` to digests and `(x)*n` to n times x.
 fn expand(case: &str) -> String {
     static REPEAT: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\(([^)]*)\)\*([0-9]+)").unwrap());
     let text = case.replace("S256", SHA256).replace("S512", &sha512());
@@ -23,11 +23,11 @@ fn expand(case: &str) -> String {
         .into_owned()
 }
 
-/// Reference, and its registry, repository, tag and digest.
+/// Reference, registry, repository, tag and digest.
 type Accepted = (&'static str, &'static str, &'static str, Option<&'static str>, Option<&'static str>);
 
 const ACCEPTED: &[Accepted] = &[
-    // Names without a registry are Docker Hub's.
+    // Names without a registry belong to Docker Hub.
     ("busybox", "docker.io", "library/busybox", None, None),
     ("busybox:1.36", "docker.io", "library/busybox", Some("1.36"), None),
     ("busybox@S256", "docker.io", "library/busybox", None, Some("S256")),
@@ -43,12 +43,12 @@ const ACCEPTED: &[Accepted] = &[
     ("index.docker.io/busybox", "docker.io", "library/busybox", None, None),
     ("index.docker.io/library/busybox:1", "docker.io", "library/busybox", Some("1"), None),
     ("index.docker.io/team/model", "docker.io", "team/model", None, None),
-    // Only the exact name is Docker Hub.
+    // Only the exact name denotes Docker Hub.
     ("docker.io:443/busybox", "docker.io:443", "busybox", None, None),
     ("Docker.io/busybox", "Docker.io", "busybox", None, None),
     ("registry-1.docker.io/busybox", "registry-1.docker.io", "busybox", None, None),
     ("docker.io.example/busybox", "docker.io.example", "busybox", None, None),
-    // A single component is never a registry, whatever it looks like.
+    // A single component is never a registry.
     ("localhost", "docker.io", "library/localhost", None, None),
     ("localhost:5000", "docker.io", "library/localhost", Some("5000"), None),
     ("registry.example", "docker.io", "library/registry.example", None, None),
@@ -57,7 +57,7 @@ const ACCEPTED: &[Accepted] = &[
     ("10.0.0.1:80", "docker.io", "library/10.0.0.1", Some("80"), None),
     ("docker.io", "docker.io", "library/docker.io", None, None),
     ("under_score.example:8080", "docker.io", "library/under_score.example", Some("8080"), None),
-    // What makes the first component a registry.
+    // First components that are registries.
     ("localhost/model", "localhost", "model", None, None),
     ("localhost:5000/model", "localhost:5000", "model", None, None),
     ("localhosts/model", "docker.io", "localhosts/model", None, None),
@@ -84,7 +84,7 @@ const ACCEPTED: &[Accepted] = &[
     ("a:123456789/b", "a:123456789", "b", None, None),
     ("10.0.0.1/model", "10.0.0.1", "model", None, None),
     ("10.0.0.1:5000/team/model", "10.0.0.1:5000", "team/model", None, None),
-    // IPv6 stands in brackets.
+    // Bracketed IPv6 addresses.
     ("[::1]/model", "[::1]", "model", None, None),
     ("[::1]:5000/model", "[::1]:5000", "model", None, None),
     ("[2001:db8::1]:5000/team/model:tag@S256", "[2001:db8::1]:5000", "team/model", Some("tag"), Some("S256")),
@@ -100,7 +100,7 @@ const ACCEPTED: &[Accepted] = &[
     ("a:0.-_", "docker.io", "library/a", Some("0.-_"), None),
     ("a:v1..--__", "docker.io", "library/a", Some("v1..--__"), None),
     ("a:(x)*128", "docker.io", "library/a", Some("(x)*128"), None),
-    // 64 hexadecimal digits are a name where something else tells so.
+    // 64 hexadecimal digits with a registry, path, tag or digest are a name.
     ("docker.io/(a1)*32", "docker.io", "library/(a1)*32", None, None),
     ("(a1)*32:tag", "docker.io", "library/(a1)*32", Some("tag"), None),
     ("(a1)*31a", "docker.io", "library/(a1)*31a", None, None),
@@ -109,7 +109,7 @@ const ACCEPTED: &[Accepted] = &[
     ("(a1)*32@S256", "docker.io", "library/(a1)*32", None, Some("S256")),
     ("(a1)*32/model", "docker.io", "(a1)*32/model", None, None),
     ("registry.example/(a1)*32", "registry.example", "(a1)*32", None, None),
-    // Everything that looks odd and is right.
+    // Unusual but valid references.
     ("localhost/localhost:localhost", "localhost", "localhost", Some("localhost"), None),
     ("LOCALHOST/model", "LOCALHOST", "model", None, None),
     ("index.docker.io:443/model", "index.docker.io:443", "model", None, None),
@@ -119,7 +119,7 @@ const ACCEPTED: &[Accepted] = &[
     ("a:00000/b", "a:00000", "b", None, None),
     ("1.2.3.4.5/a", "1.2.3.4.5", "a", None, None),
     ("registry.example:5000/a/b/c/d/e/f:g", "registry.example:5000", "a/b/c/d/e/f", Some("g"), None),
-    // The limit counts the normalised repository.
+    // The limit applies to the normalized repository.
     ("registry.example/(a)*255", "registry.example", "(a)*255", None, None),
     ("(a)*247", "docker.io", "library/(a)*247", None, None),
     ("(b/)*127a", "docker.io", "(b/)*127a", None, None),
@@ -194,7 +194,7 @@ const REFUSED: &[(&str, Part, usize)] = &[
     ("../model", Part::Registry, 0),
     (":5000/model", Part::Registry, 0),
     ("under_score:5000/model", Part::Registry, 5),
-    // distribution/reference takes this for a path without a registry, containerd asks the host.
+    // distribution/reference takes this for a path without a registry; containerd contacts the host.
     ("under_score.example/model", Part::Registry, 5),
     ("2001:db8::1:5000/model", Part::Port, 5),
     ("fc00::1:5000/model", Part::Port, 5),
@@ -249,7 +249,7 @@ const REFUSED: &[(&str, Part, usize)] = &[
 ];
 
 #[test]
-fn an_accepted_reference_has_these_parts() {
+fn accepted_references_have_the_expected_parts() {
     for &(text, registry, repository, tag, digest) in ACCEPTED {
         let text = expand(text);
         let reference: ImageReference = text.parse().unwrap_or_else(|error| panic!("{text:?}: {error}"));
@@ -263,7 +263,7 @@ fn an_accepted_reference_has_these_parts() {
 }
 
 #[test]
-fn a_refused_reference_says_which_part_is_wrong_where() {
+fn errors_name_the_invalid_part_and_its_offset() {
     for &(text, part, offset) in REFUSED {
         let text = expand(text);
         let error = text.parse::<ImageReference>().expect_err(&text);
@@ -272,7 +272,7 @@ fn a_refused_reference_says_which_part_is_wrong_where() {
 }
 
 #[test]
-fn the_tables_have_no_case_twice() {
+fn the_tables_have_no_duplicates() {
     let cases: Vec<&str> =
         ACCEPTED.iter().map(|case| case.0).chain(REFUSED.iter().map(|case| case.0)).collect();
     assert_eq!(cases.iter().collect::<BTreeSet<_>>().len(), cases.len());
@@ -280,7 +280,7 @@ fn the_tables_have_no_case_twice() {
 }
 
 #[test]
-fn a_message_says_what_was_found_and_what_is_accepted() {
+fn messages_name_found_and_accepted_values() {
     for (text, message) in [
         (
             "ghcr.io/Team/model",
@@ -309,7 +309,7 @@ fn a_message_says_what_was_found_and_what_is_accepted() {
 }
 
 #[test]
-fn serde_reads_any_form_and_writes_the_canonical_one() {
+fn serde_accepts_any_form_and_writes_the_canonical_one() {
     let reference: ImageReference = serde_json::from_str("\"busybox:1\"").unwrap();
     assert_eq!(serde_json::to_string(&reference).unwrap(), "\"docker.io/library/busybox:1\"");
     let error = serde_json::from_str::<ImageReference>("\"Busybox\"").unwrap_err();
@@ -325,8 +325,8 @@ fn references_to_the_same_image_are_equal_and_hash_alike() {
     assert_ne!(ImageReference::try_from("busybox"), ImageReference::try_from("busybox:latest"));
 }
 
-/// The grammar as a regular expression over the normalised name, written from the one in distribution/reference's
-/// documentation: an oracle that shares nothing with the parser.
+/// The documented grammar of distribution/reference as a regular expression over the normalized name. An oracle that
+/// shares no code with the parser.
 fn oracle(text: &str) -> Option<(String, String, Option<String>, Option<String>)> {
     static GRAMMAR: LazyLock<Regex> = LazyLock::new(|| {
         let host = r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)*|\[[a-fA-F0-9:]+\])";
@@ -357,7 +357,7 @@ fn oracle(text: &str) -> Option<(String, String, Option<String>, Option<String>)
     (repository.len() <= 255).then_some((part(1)?, repository, part(3), part(4)))
 }
 
-/// Texts that are references, nearly references, or made of the characters that matter in one.
+/// Strings that are references, nearly references, or made of the characters significant to the grammar.
 fn near_references() -> impl Strategy<Value = String> {
     let first = prop_oneof![
         Just(String::new()),

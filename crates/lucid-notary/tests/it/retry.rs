@@ -1,4 +1,4 @@
-//! What may fare better the next time is asked again.
+//! Transient failures are retried.
 
 use std::time::{Duration, Instant};
 
@@ -65,7 +65,7 @@ async fn retries_end_at_the_deadline_around_them() {
     let begun = Instant::now();
     ask(&service, digest('a')).await.unwrap_err();
     assert!(begun.elapsed() < PATIENCE);
-    // 50 ms, and 100 ms after that, at least: a third one does not fit.
+    // The backoff is at least 50 ms, then 100 ms: a third retry exceeds the deadline.
     assert!((1..=3).contains(&script.calls()), "{}", script.calls());
 }
 

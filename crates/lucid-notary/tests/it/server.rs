@@ -1,4 +1,4 @@
-//! A Verifier of which each test scripts the behaviour: a real HTTP server on a free port.
+//! An HTTP server on a free port that acts as a Verifier scripted by each test.
 
 use std::future::pending;
 use std::net::SocketAddr;
@@ -21,18 +21,18 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-/// What the server does with a request.
+/// Reaction of the server to a request.
 #[derive(Clone)]
 pub(crate) enum Reply {
-    /// Answers with this status, header and body.
+    /// Sends a response.
     Response { status: u16, header: Option<(&'static str, String)>, body: String },
-    /// Sends these bytes as they are and closes the connection.
+    /// Sends the bytes unchanged and closes the connection.
     Raw(&'static [u8]),
-    /// Never answers.
+    /// Never responds.
     Hang,
-    /// Resets the connection when there is a request.
+    /// Resets the connection after the request.
     Reset,
-    /// Sends the answer byte by byte, and is not done before everybody has lost patience.
+    /// Sends the response byte by byte, slower than any timeout.
     Drip,
 }
 
@@ -50,13 +50,13 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     /// Path and query of each request, in order of arrival.
     pub(crate) asked: Arc<Mutex<Vec<String>>>,
-    /// The header `Authorization` of each of them.
+    /// Header `Authorization` of each request.
     pub(crate) authorizations: Arc<Mutex<Vec<Option<String>>>>,
-    /// The certificates, in DER, that clients have shown on each connection.
+    /// Client certificate of each connection, in DER.
     pub(crate) peers: Arc<Mutex<Vec<Vec<u8>>>>,
-    /// The certificate that a client of [`Server::start_tls`] must trust, in PEM.
+    /// Root certificate for clients of [`Server::start_tls`], in PEM.
     pub(crate) root: String,
-    /// A handle for each connection that was made; those of connections that are closed are gone.
+    /// One handle per accepted connection, dropped when the connection closes.
     connections: Arc<Mutex<Vec<Weak<()>>>>,
     task: JoinHandle<()>,
 }
@@ -68,12 +68,12 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts a server that replies to each request as `script` says for its path and query.
+    /// Starts a server whose `script` maps path and query to a reply.
     pub(crate) async fn start(script: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Self {
         Self::start_with(script, None, String::new()).await
     }
 
-    /// Over TLS, to clients with a certificate of this authority, in PEM, alone.
+    /// Starts a TLS server that requires client certificates of this authority, in PEM.
     pub(crate) async fn start_mtls(
         script: impl Fn(&str) -> Reply + Send + Sync + 'static,
         client_ca: &CertificateDer<'static>,
@@ -85,7 +85,7 @@ impl Server {
         Self::start_tls_with(script, |config| config.with_client_cert_verifier(clients)).await
     }
 
-    /// The same over TLS, for `localhost`.
+    /// Starts a TLS server for `localhost`.
     pub(crate) async fn start_tls(script: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Self {
         Self::start_tls_with(script, |config| config.with_no_client_auth()).await
     }
@@ -159,18 +159,18 @@ impl Server {
         self.asked.lock().unwrap().clone()
     }
 
-    /// How many connections were made so far
+    /// Returns the number of connections accepted so far.
     pub(crate) fn connections(&self) -> usize {
         self.connections.lock().unwrap().len()
     }
 
-    /// How many of them are open
+    /// Returns the number of open connections.
     pub(crate) fn open_connections(&self) -> usize {
         self.connections.lock().unwrap().iter().filter(|open| open.strong_count() > 0).count()
     }
 }
 
-/// What is written down of each request.
+/// Records of the server.
 #[derive(Clone)]
 struct Log {
     asked: Arc<Mutex<Vec<String>>>,
@@ -190,7 +190,7 @@ async fn serve(
         }
         return;
     }
-    // A raw reply is below HTTP: such a script says so for the empty path, before there is a request.
+    // Raw replies bypass HTTP. Their script returns them for the empty path, before there is a request.
     if let Reply::Raw(bytes) = script("") {
         let mut request = [0; 4096];
         assert!(stream.read(&mut request).await.unwrap() > 0);
@@ -215,7 +215,7 @@ async fn serve(
     });
     let served =
         hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
-    // A client that gives up closes the connection, which is not this server's fault.
+    // Clients that time out close the connection, which is not an error of the server.
     if let Err(error) = served {
         assert!(!error.is_user(), "{error}");
     }

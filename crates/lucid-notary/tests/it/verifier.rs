@@ -1,4 +1,4 @@
-//! All layers together, against a Verifier that misbehaves as told.
+//! The complete client against a server with scripted faults.
 
 use std::fs;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ async fn one(verifier: &Verifier, digest: Digest) -> Checked {
 }
 
 #[tokio::test]
-async fn each_digest_has_a_verdict_and_the_second_time_it_is_cached() {
+async fn verdicts_are_cached() {
     let server = Server::start(honest).await;
     let verifier = builder(&server).build();
     let digests = ['a', 'b', 'c'].map(digest);
@@ -42,7 +42,7 @@ async fn each_digest_has_a_verdict_and_the_second_time_it_is_cached() {
 }
 
 #[tokio::test]
-async fn a_recheck_asks_whatever_is_cached_and_the_cache_learns_of_it() {
+async fn a_recheck_bypasses_and_updates_the_cache() {
     let is_notarized = Arc::new(AtomicBool::new(false));
     let script = Arc::clone(&is_notarized);
     let server = Server::start(move |target| {
@@ -59,7 +59,7 @@ async fn a_recheck_asks_whatever_is_cached_and_the_cache_learns_of_it() {
 }
 
 #[tokio::test]
-async fn a_thousand_identical_asks_make_one_call() {
+async fn a_thousand_identical_requests_make_one_call() {
     let server = Server::start(honest).await;
     let verifier = builder(&server).build();
     let asks = (0..1_000).map(|_| {
@@ -73,7 +73,7 @@ async fn a_thousand_identical_asks_make_one_call() {
 }
 
 #[tokio::test]
-async fn the_answer_that_came_too_late_is_there_for_the_next_one() {
+async fn a_late_answer_is_cached() {
     let hold = Arc::new(tokio::sync::Semaphore::new(0));
     let held = Arc::clone(&hold);
     let script = Script::waiting(move |_| {
@@ -93,7 +93,7 @@ async fn the_answer_that_came_too_late_is_there_for_the_next_one() {
 }
 
 #[tokio::test]
-async fn what_is_on_the_allowlist_needs_no_verifier_whatever_is_cached() {
+async fn the_allowlist_takes_precedence_over_the_cache() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("list");
     fs::write(&path, "").unwrap();
@@ -107,9 +107,9 @@ async fn what_is_on_the_allowlist_needs_no_verifier_whatever_is_cached() {
     assert_eq!(told(&rechecked[&digest('b')]), ("notarized".to_owned(), "allowlist"));
 }
 
-/// Every fault leads to an unknown verdict in time, and to one that says what is the matter.
+/// Every fault results in an unknown verdict in time, with a reason that names the fault.
 #[tokio::test]
-async fn a_fault_is_unknown_in_time_and_names_itself() {
+async fn every_fault_is_unknown_in_time_with_a_reason() {
     let huge = Reply::ok(" ".repeat(1 << 20));
     let other = Reply::notarized(digest('c').as_str(), true);
     let redirect = Reply::Response {
@@ -131,7 +131,7 @@ async fn a_fault_is_unknown_in_time_and_names_itself() {
     ];
     for (name, reply, reason) in cases {
         let server = Server::start(move |_| reply.clone()).await;
-        // Whoever answers gets the time for it, on a busy machine too.
+        // A generous timeout for replies that do arrive, for busy machines.
         let timeout = if reason.contains("200ms") { Duration::from_millis(200) } else { PATIENCE };
         let http = HttpVerifier::builder(&server.url()).timeout(timeout).build().unwrap();
         let verifier = Verifier::builder(http).deadline(PATIENCE).retries(1).build();
@@ -140,14 +140,14 @@ async fn a_fault_is_unknown_in_time_and_names_itself() {
         assert!(begun.elapsed() < PATIENCE / 2, "{name}: in time");
         let Verdict::Unknown { reason: said } = &checked.verdict else { panic!("{name}: {checked}") };
         assert!(said.contains(reason), "{name}: {said}");
-        // And of the cached failure the same is said.
+        // The cached failure has the same reason.
         let cached = one(&verifier, digest('a')).await;
         assert_eq!(told(&cached), (format!("unknown: {said}"), "cached"), "{name}");
     }
 }
 
 #[tokio::test]
-async fn a_verifier_that_flaps_is_asked_again_within_the_ask() {
+async fn a_flapping_verifier_is_retried() {
     let calls = AtomicUsize::new(0);
     let server = Server::start(move |target| {
         let is_down = !target.is_empty() && calls.fetch_add(1, Ordering::SeqCst).is_multiple_of(2);
@@ -164,7 +164,7 @@ async fn a_verifier_that_flaps_is_asked_again_within_the_ask() {
 }
 
 #[tokio::test]
-async fn with_the_breaker_open_nobody_waits_and_nothing_is_asked() {
+async fn an_open_breaker_rejects_requests_at_once() {
     let script = Script::new(|_| Err(outage()));
     let scrape = Scrape::new();
     let verifier = Verifier::builder(script.service.clone())
@@ -184,13 +184,13 @@ async fn with_the_breaker_open_nobody_waits_and_nothing_is_asked() {
     assert_eq!(script.calls(), 3);
     assert_eq!(scrape.value("verifier_breaker_refused_total"), 1_000.0);
     assert_eq!(scrape.value("verifier_checks_total{verdict=\"unknown\",provenance=\"asked\"}"), 1_001.0);
-    // Who wants to know how it is now gets to know.
+    // A recheck bypasses the breaker.
     let rechecked = verifier.recheck_all([digest('a')], in_time()).await;
     assert_eq!(told(&rechecked[&digest('a')]).0, format!("unknown: {}", outage()));
 }
 
 #[tokio::test]
-async fn last_known_good_is_off_unless_asked_for_and_marked_when_it_is_used() {
+async fn last_known_good_is_opt_in_and_marked() {
     for oldest in [None, Some(PATIENCE)] {
         let script = Script::new(|call| match call {
             0 => Ok(lucid_notary::client::Answer::Notarized),
@@ -209,14 +209,14 @@ async fn last_known_good_is_off_unless_asked_for_and_marked_when_it_is_used() {
             Some(_) => assert_eq!(told(&during), ("notarized".to_owned(), "last_known_good")),
             None => assert!(matches!(during.verdict, Verdict::Unknown { .. }), "{during}"),
         }
-        // A recheck wants to know how it is now.
+        // A recheck ignores last known good.
         let rechecked = verifier.recheck_all([digest('a')], in_time()).await;
         assert!(matches!(rechecked[&digest('a')].verdict, Verdict::Unknown { .. }));
     }
 }
 
 #[tokio::test]
-async fn an_answer_that_cannot_be_trusted_does_not_bring_back_the_last_known_good_one() {
+async fn invalid_answers_do_not_activate_last_known_good() {
     let calls = AtomicUsize::new(0);
     let server = Server::start(move |target| match target {
         "" => Reply::ok(""),
@@ -233,7 +233,7 @@ async fn an_answer_that_cannot_be_trusted_does_not_bring_back_the_last_known_goo
 }
 
 #[tokio::test]
-async fn one_bad_answer_about_one_digest_leaves_the_others_alone() {
+async fn an_invalid_answer_affects_one_digest_only() {
     let script = Script::new(|call| match call {
         1 => Err(malformed()),
         _ => Ok(lucid_notary::client::Answer::Notarized),

@@ -3,7 +3,7 @@ use tower::Layer;
 use super::{Allowed, Allowlist};
 use crate::client::Metrics;
 
-/// Answers for the digests of an [`Allowlist`], and asks for the others.
+/// Layer that answers for the digests of an [`Allowlist`] and forwards all others.
 #[derive(Clone, Debug)]
 pub struct AllowlistLayer {
     list: Allowlist,
@@ -11,13 +11,13 @@ pub struct AllowlistLayer {
 }
 
 impl AllowlistLayer {
-    /// With this list.
+    /// Creates a layer for the list.
     #[must_use]
     pub fn new(list: Allowlist) -> Self {
         Self { list, metrics: Metrics::default() }
     }
 
-    /// Counts there what the list decided.
+    /// Sets the metrics that count allowlisted digests.
     #[must_use]
     pub fn metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = metrics;

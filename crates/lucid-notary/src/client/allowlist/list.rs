@@ -12,21 +12,23 @@ use crate::digest::{Digest, DigestError};
 use crate::reference::{ImageReference, ReferenceError};
 use crate::text::excerpt;
 
-/// Digests that are taken to be notarized without asking. Cheap to clone.
+/// A list of digests that count as notarized without a request. Cheap to clone.
 ///
-/// In a file there is one on each line, as `sha256:…`, or as an image that has one, `registry/repository[:tag]@sha256:…`, of
-/// which the digest alone counts. Empty lines are skipped, and what follows a `#`.
+/// The file has one entry per line: a digest, `sha256:…`, or an image with a digest,
+/// `registry/repository[:tag]@sha256:…`, of which only the digest counts. Empty lines and text after `#` are ignored.
 #[derive(Clone, Debug)]
 pub struct Allowlist {
     digests: Arc<Reread<HashSet<Digest>>>,
 }
 
 impl Allowlist {
-    /// Reads the list of a file, and reads it again when it changes. While it cannot be read, the last list stays.
+    /// Reads the list from a file, and again whenever the file changes. If a later read fails, the last valid list
+    /// stays in use.
     ///
     /// # Errors
     ///
-    /// When it cannot be read now, or a line is neither digest nor image with digest; the error names the line.
+    /// Returns [`FileError`] if the file cannot be read, or a line is neither a digest nor an image with a digest.
+    /// The error names the line.
     pub fn open(path: impl Into<PathBuf>, metrics: Metrics) -> Result<Self, FileError> {
         let entries = metrics.clone();
         let parse = move |files: &[Vec<u8>]| {
@@ -38,7 +40,7 @@ impl Allowlist {
         Ok(Self { digests: Arc::new(digests) })
     }
 
-    /// Whether the digest is on the list.
+    /// Returns `true` if the list contains the digest.
     pub async fn contains(&self, digest: &Digest) -> bool {
         self.digests.get().await.contains(digest)
     }
@@ -69,7 +71,7 @@ fn parse(text: &[u8]) -> Result<HashSet<Digest>, BoxError> {
 }
 
 fn parse_entry(entry: &str, line: usize) -> Result<Digest, ListError> {
-    // An image has a name, and this no '@' or '/'.
+    // A digest contains neither '@' nor '/', an image with a digest always has an '@'.
     if !entry.contains(['@', '/']) {
         return Digest::from_str(entry).context(NoDigestSnafu { line });
     }

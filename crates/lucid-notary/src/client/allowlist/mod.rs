@@ -1,4 +1,4 @@
-//! What is on a list needs nobody to be asked.
+//! Digests that count as notarized without a request.
 
 mod layer;
 mod list;

@@ -10,7 +10,7 @@ use crate::client::Metrics;
 use crate::digest::Digest;
 use crate::verdict::Verdict;
 
-/// See [`AllowlistLayer`](super::AllowlistLayer).
+/// Service of the [`AllowlistLayer`](super::AllowlistLayer).
 #[derive(Clone, Debug)]
 pub struct Allowed<S> {
     pub(super) inner: S,

@@ -7,7 +7,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use crate::checked::{Checked, Provenance};
 use crate::verdict::Verdict;
 
-/// What the Verifier answered about a digest.
+/// The Verifier's answer about a digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
     /// The digest is registered.
@@ -25,14 +25,14 @@ impl From<Answer> for Verdict {
     }
 }
 
-/// As the Verifier answers it now.
+/// Converts to a verdict with [`Provenance::Asked`].
 impl From<Answer> for Checked {
     fn from(answer: Answer) -> Self {
         Self::new(answer.into(), Provenance::Asked)
     }
 }
 
-/// The answer on the wire, a JSON object: `{"digest":"sha256:…","notarized":true}`.
+/// Response body: `{"digest":"sha256:…","notarized":true}`.
 #[derive(Debug, Deserialize)]
 #[serde(remote = "Self")]
 pub(super) struct AnswerBody {
@@ -40,7 +40,7 @@ pub(super) struct AnswerBody {
     pub(super) notarized: bool,
 }
 
-/// What is derived would take the list `["sha256:…", true]` as well.
+/// Accepts objects only. The derived implementation would accept the array `["sha256:…", true]` as well.
 impl<'de> Deserialize<'de> for AnswerBody {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Object;

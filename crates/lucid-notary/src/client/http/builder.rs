@@ -14,10 +14,10 @@ use crate::client::batch::MAX_IN_FLIGHT;
 use crate::client::file::{FileError, Reread};
 use crate::client::metrics::Metrics;
 
-/// How long a connection is kept for the next ask: for the next pods of a rollout, not for the next rollout.
+/// Idle timeout of pooled connections: long enough for the next pods of a rollout.
 const IDLE_LIMIT: Duration = Duration::from_secs(10);
 
-/// The settings of an [`HttpVerifier`]; made by [`HttpVerifier::builder`].
+/// Builder of an [`HttpVerifier`], created by [`HttpVerifier::builder`].
 #[derive(Clone)]
 #[must_use]
 pub struct HttpVerifierBuilder {
@@ -36,68 +36,68 @@ enum Roots {
     File(PathBuf),
 }
 
-// The URL may hold credentials until `build` has refused them.
+// The URL may contain credentials until `build` rejects them.
 impl fmt::Debug for HttpVerifierBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpVerifierBuilder").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }
 
-/// Why an [`HttpVerifier`] cannot be built.
+/// An [`HttpVerifier`] cannot be built.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The base URL does not parse.
+    /// The base URL is not a valid URL.
     #[snafu(display(
         "failed to read the base URL of the Verifier: {source}; accepted is http[s]://host[:port][/path]"
     ))]
     ParseUrl {
-        /// What is wrong with it.
+        /// Parse error.
         source: <Url as std::str::FromStr>::Err,
     },
-    /// The base URL's scheme is neither http nor https.
+    /// The scheme of the base URL is neither http nor https.
     #[snafu(display("the base URL of the Verifier has the scheme {scheme:?}; accepted are http and https"))]
     Scheme {
-        /// The scheme found.
+        /// Scheme found.
         scheme: String,
     },
-    /// The base URL has a part that has no place in it.
+    /// The base URL has a part that is not accepted.
     #[snafu(display("the base URL of the Verifier has {part}; accepted is http[s]://host[:port][/path]"))]
     UrlPart {
-        /// The part found: a user or password, a query, or a fragment.
+        /// Part found: a user or password, a query, or a fragment.
         part: &'static str,
     },
-    /// Root certificates or a client's certificate without TLS.
+    /// TLS options were set for an http URL.
     #[snafu(display("the base URL of the Verifier is plain http, which has no {what}; accepted is https"))]
     NeedsTls {
-        /// What was given.
+        /// Option: root certificates or a client certificate.
         what: &'static str,
     },
-    /// Everybody on the way could read the token.
+    /// The bearer token would be sent unencrypted.
     #[snafu(display(
         "the base URL of the Verifier is plain http to {host}, where a bearer token could be read on its way; \
          accepted are https, http to a loopback address, and plain http that is asked for explicitly"
     ))]
     TokenInClear {
-        /// The host of the URL.
+        /// Host of the base URL.
         host: String,
     },
-    /// The root certificates cannot be used.
+    /// The root certificates are not valid.
     #[snafu(display("failed to use the root certificates for the Verifier: {source}"))]
     Roots {
-        /// What is wrong with them.
+        /// Cause.
         source: BoxError,
     },
     /// A file cannot be used.
     #[snafu(transparent)]
     File {
-        /// Which, and what is wrong with it.
+        /// Path and cause.
         source: FileError,
     },
-    /// The HTTP client cannot be made.
+    /// The HTTP client cannot be created.
     #[snafu(display("failed to set up the HTTP client for the Verifier: {source}"))]
     Client {
-        /// What the HTTP client said.
+        /// Cause.
         source: BoxError,
     },
 }
@@ -115,40 +115,42 @@ impl HttpVerifierBuilder {
         }
     }
 
-    /// How long one ask may take, from looking up the host to the last byte of the answer. Default: 2 s.
+    /// Sets the timeout of one request, from name resolution to the last byte of the response (default 2 s).
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Root certificates, in PEM, to trust in place of those of the system.
+    /// Sets the trusted root certificates, in PEM, in place of the system's.
     pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.roots = Some(Roots::Pem(pem.into()));
         self
     }
 
-    /// The same from a file, which is read again when it changes.
+    /// Sets a file of trusted root certificates, in PEM, in place of the system's. The file is reloaded when it
+    /// changes.
     pub fn root_certificates_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.roots = Some(Roots::File(path.into()));
         self
     }
 
-    /// A file with a bearer token (RFC 6750) to send with each ask. It is read again when it changes.
+    /// Sets a file with a bearer token (RFC 6750) to send with each request. The file is reloaded when it changes.
     ///
-    /// The token goes to the origin of the base URL alone.
+    /// The token is only sent to the origin of the base URL.
     pub fn bearer_token_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.token_file = Some(path.into());
         self
     }
 
-    /// Send the token over plain http to any host. By default only https, `localhost` and loopback addresses are accepted.
+    /// Sets whether the token may be sent over plain http to any host. By default, only https, `localhost` and
+    /// loopback addresses are accepted.
     pub fn bearer_token_over_plain_http(mut self, is_accepted: bool) -> Self {
         self.token_over_plain_http = is_accepted;
         self
     }
 
-    /// Files with the client's certificate chain and its private key, in PEM, to show to a Verifier that asks for one.
-    /// They are read again when they change.
+    /// Sets the files of the client's certificate chain and private key, in PEM, for mutual TLS. The files are
+    /// reloaded when they change.
     pub fn client_certificate_files(
         mut self,
         certificate: impl Into<PathBuf>,
@@ -158,18 +160,18 @@ impl HttpVerifierBuilder {
         self
     }
 
-    /// Counts asks there.
+    /// Sets the metrics that count requests.
     pub fn metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = metrics;
         self
     }
 
-    /// Makes the client. Nothing is sent.
+    /// Builds the client without sending a request.
     ///
     /// # Errors
     ///
-    /// When the base URL, the root certificates or a file is not acceptable, or an `https` URL is to be verified with
-    /// the system's root certificates and the system has none.
+    /// Returns [`BuildError`] if the base URL, the root certificates or a file is not valid, an option requires
+    /// https, or an `https` URL relies on the system's root certificates and the system has none.
     pub fn build(self) -> Result<HttpVerifier, BuildError> {
         let base = parse_base_url(&self.base_url)?;
         let is_plain = base.scheme() == "http";
@@ -209,7 +211,7 @@ impl HttpVerifierBuilder {
         let mut pem = None;
         match &self.roots {
             Some(Roots::Pem(roots)) => {
-                // To say of them that they are wrong, and not of some file.
+                // Validated here, because a later error would name the files.
                 drop(credentials::with_roots(base(), roots).context(RootsSnafu)?);
                 pem = Some(roots.clone());
             }
@@ -225,7 +227,7 @@ impl HttpVerifierBuilder {
             let roots = root_file.first().or(pem.as_ref());
             let client: ClientBuilder = match roots {
                 Some(roots) => credentials::with_roots(base(), roots)?,
-                // Loading the system's roots fails where there are none, which must not matter to plain HTTP.
+                // Loading the system's root certificates fails if there are none. Plain http does not need them.
                 None if is_plain => base().tls_certs_only([]),
                 None => base(),
             };
@@ -252,7 +254,7 @@ fn parse_base_url(text: &str) -> Result<Url, BuildError> {
     Ok(url)
 }
 
-/// Whether what is sent there stays on this machine, whatever a name server says.
+/// Returns `true` if requests to the URL stay on this machine, independent of name resolution.
 fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let address = host.trim_matches(['[', ']']).parse::<IpAddr>();

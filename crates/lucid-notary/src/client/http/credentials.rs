@@ -1,11 +1,11 @@
-//! What the client shows of itself: a bearer token, a certificate.
+//! Client credentials: bearer tokens and certificates.
 
 use reqwest::header::HeaderValue;
 use reqwest::{Certificate, Client, ClientBuilder, Identity};
 use snafu::{ResultExt, Snafu, ensure};
 use tower::BoxError;
 
-/// Why a token is none. It is not quoted.
+/// A bearer token is not valid. Messages do not quote it.
 #[derive(Debug, Snafu)]
 pub(super) enum TokenError {
     #[snafu(display("it is empty; accepted is a bearer token"))]
@@ -16,13 +16,13 @@ pub(super) enum TokenError {
     Character { at: usize },
 }
 
-/// The header `Authorization` with the token of a file, which may end in a line break.
+/// Returns the header `Authorization` for the token in a file. Surrounding white space is ignored.
 pub(super) fn authorization(file: &[u8]) -> Result<HeaderValue, BoxError> {
     let token = file.trim_ascii();
     ensure!(!token.is_empty(), EmptyTokenSnafu);
-    // RFC 6750, b64token
-    let is_of_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(byte);
-    if let Some(at) = token.iter().position(|byte| !is_of_token(byte)) {
+    // `b64token` of RFC 6750, section 2.1.
+    let is_b64token = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(byte);
+    if let Some(at) = token.iter().position(|byte| !is_b64token(byte)) {
         return Err(CharacterSnafu { at }.build().into());
     }
     let mut value = HeaderValue::from_bytes(&[b"Bearer ", token].concat())?;
@@ -45,14 +45,14 @@ pub(super) enum TlsError {
     SetUp { source: reqwest::Error },
 }
 
-/// A client that trusts nobody but these roots.
+/// Trusts only the given root certificates.
 pub(super) fn with_roots(client: ClientBuilder, pem: &[u8]) -> Result<ClientBuilder, BoxError> {
     let roots = Certificate::from_pem_bundle(pem).context(ParseRootsSnafu)?;
     ensure!(!roots.is_empty(), NoRootSnafu);
     Ok(client.tls_certs_only(roots))
 }
 
-/// A client that shows a certificate.
+/// Presents a client certificate.
 pub(super) fn with_identity(
     client: ClientBuilder,
     certificate: &[u8],

@@ -6,101 +6,102 @@ use snafu::Snafu;
 
 use crate::digest::Digest;
 
-/// Why the Verifier gave no answer that can be trusted.
+/// A request to the Verifier failed, or its answer cannot be trusted.
 ///
-/// Each message names the Verifier by its origin (`https://host:port`) and what went wrong, so it can be shown by
-/// itself.
+/// Messages name the origin of the Verifier (`https://host:port`) and the cause, so that they can be shown on their
+/// own.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(super)))]
 #[non_exhaustive]
 pub enum VerifierError {
-    /// No complete answer came in time.
+    /// The response was not complete in time.
     #[snafu(display("failed to ask the Verifier at {origin}: no answer within {timeout:?}"))]
     Timeout {
-        /// The Verifier's origin.
+        /// Origin of the Verifier.
         origin: String,
-        /// How long one ask may take.
+        /// Timeout of one request.
         timeout: Duration,
     },
-    /// The connection could not be made, or broke.
+    /// The connection failed.
     #[snafu(display("failed to ask the Verifier at {origin}: {}", root_cause(&**source)))]
     Transport {
-        /// The Verifier's origin.
+        /// Origin of the Verifier.
         origin: String,
-        /// What the HTTP client said.
+        /// Error of the HTTP client.
         #[snafu(source(from(reqwest::Error, Box::from)))]
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The status is another one than 200. Redirects are not followed.
+    /// The server answered with a status other than 200. Redirects are not followed.
     #[snafu(display(
         "failed to ask the Verifier at {origin}: it answered with status {status}; accepted is 200 OK"
     ))]
     Status {
-        /// The Verifier's origin.
+        /// Origin of the Verifier.
         origin: String,
-        /// The status of the answer.
+        /// Status of the response.
         status: StatusCode,
     },
-    /// The answer is too long.
+    /// The response body is too long.
     #[snafu(display(
         "failed to ask the Verifier at {origin}: its answer is too long; accepted are at most {limit} bytes"
     ))]
     TooLong {
-        /// The Verifier's origin.
+        /// Origin of the Verifier.
         origin: String,
-        /// The greatest length that is accepted, in bytes.
+        /// Maximum length in bytes.
         limit: usize,
     },
-    /// The answer does not parse.
+    /// The response body cannot be parsed.
     #[snafu(display(
         "failed to read the answer of the Verifier at {origin}: {fault}; \
          accepted is {{\"digest\":\"sha256:…\",\"notarized\":true}}"
     ))]
     Malformed {
-        /// The Verifier's origin.
+        /// Origin of the Verifier.
         origin: String,
-        /// What is wrong with it, quoted and cut to a readable length.
+        /// Parse error, quoted and truncated.
         fault: String,
     },
-    /// The answer is about another digest than the one asked for.
+    /// The answer names a digest other than the requested one.
     #[snafu(display(
         "refused the answer of the Verifier at {origin}: it is about {answered} and not about {asked}"
     ))]
     OtherDigest {
-        /// The Verifier's origin.
+        /// Origin of the Verifier.
         origin: String,
-        /// The digest asked for.
+        /// Requested digest.
         asked: Digest,
-        /// The digest in the answer, quoted and cut to a readable length.
+        /// Digest in the answer, quoted and truncated.
         answered: String,
     },
 }
 
 impl VerifierError {
-    /// Whether the Verifier is out of order, so that asks about other digests would fare no better: it does not answer in
-    /// time, cannot be reached, answers with status 408, 429 or 5xx, or with something that is no answer at all.
+    /// Returns `true` if the error means that the Verifier is unavailable, so that requests for other digests would
+    /// fail as well: timeouts, failed connections, the statuses 408, 429 and 5xx, and malformed responses.
     ///
-    /// Other statuses are none: what is asked for is chosen by whoever writes a pod, and must not look like an outage.
+    /// Other statuses are not outages. The author of a pod controls the requested digests and must not be able to
+    /// simulate an outage.
     #[must_use]
     pub fn is_outage(&self) -> bool {
         match self {
             Self::Timeout { .. } | Self::Transport { .. } | Self::Malformed { .. } => true,
-            Self::Status { status, .. } => is_of_overload(*status) || status.is_server_error(),
+            Self::Status { status, .. } => is_overload(*status) || status.is_server_error(),
             Self::TooLong { .. } | Self::OtherDigest { .. } => false,
         }
     }
 
-    /// Whether the same ask, made again, may fare better: not when TLS failed or the answer made no sense.
+    /// Returns `true` if the same request may succeed when retried. TLS failures and invalid answers are permanent.
     pub(in crate::client) fn is_worth_a_retry(&self) -> bool {
         match self {
             Self::Timeout { .. } => true,
-            Self::Transport { source, .. } => !is_of_tls(&**source),
-            Self::Status { status, .. } => is_of_overload(*status) || status.is_server_error(),
+            Self::Transport { source, .. } => !is_tls_failure(&**source),
+            Self::Status { status, .. } => is_overload(*status) || status.is_server_error(),
             Self::Malformed { .. } | Self::TooLong { .. } | Self::OtherDigest { .. } => false,
         }
     }
 
-    /// One word for labels of metrics.
+    /// Returns the value of the metric label `outcome`.
     pub(in crate::client) fn name(&self) -> &'static str {
         match self {
             Self::Timeout { .. } => "timeout",
@@ -113,13 +114,13 @@ impl VerifierError {
     }
 }
 
-fn is_of_overload(status: StatusCode) -> bool {
+fn is_overload(status: StatusCode) -> bool {
     matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS)
 }
 
-/// Whether the two could not agree on TLS, in contrast to a connection that broke. The causes of one are not public types
-/// of the HTTP client, but their kind is: what rustls refuses comes as invalid data.
-fn is_of_tls(error: &(dyn Error + 'static)) -> bool {
+/// Returns `true` for TLS failures, as opposed to broken connections. Their error types are private to the HTTP
+/// client, so they are recognized by the `io::ErrorKind` that rustls failures have, `InvalidData`.
+fn is_tls_failure(error: &(dyn Error + 'static)) -> bool {
     let is_connect = error.downcast_ref().is_some_and(reqwest::Error::is_connect);
     let mut cause = error;
     while let Some(next) = cause.source() {
@@ -132,7 +133,8 @@ fn is_of_tls(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// The last error of the chain. An HTTP client wraps "connection refused" several times; this is what helps.
+/// Returns the message of the innermost error. The HTTP client wraps errors such as "connection refused" several
+/// times.
 pub(super) fn root_cause(error: &(dyn Error + 'static)) -> String {
     let mut cause = error;
     while let Some(next) = cause.source() {

@@ -1,4 +1,4 @@
-//! The Verifier over HTTP.
+//! HTTP client of the Verifier.
 
 mod answer;
 mod builder;

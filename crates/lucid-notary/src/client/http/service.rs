@@ -18,18 +18,18 @@ use crate::client::metrics::Metrics;
 use crate::digest::Digest;
 use crate::text::excerpt;
 
-/// A longer answer is not read to its end. A right one has some 200 bytes.
+/// Maximum length of a response body in bytes. Valid responses have about 200.
 const ANSWER_LIMIT: usize = 64 * 1024;
 
-/// The Verifier, asked over HTTP: a [`Service`] from [`Digest`] to [`Answer`].
+/// HTTP client of the Verifier: a [`Service`] from [`Digest`] to [`Answer`].
 ///
-/// One call is one `GET {base}/registry/check?digest=sha256:…`. Only an answer with status 200 and the very digest
-/// that was asked for counts; redirects are not followed, the system's proxy settings are not used, and a call that
-/// is dropped is cancelled. TLS is rustls with aws-lc-rs.
+/// Each call sends one `GET {base}/registry/check?digest=sha256:…`. An answer counts only with status 200 and the
+/// requested digest. Redirects are not followed and the system's proxy settings are ignored. Dropping the future
+/// cancels the request. TLS uses rustls with aws-lc-rs.
 ///
-/// A clone is cheap and shares the connections, of which [`MAX_IN_FLIGHT`](crate::client::MAX_IN_FLIGHT) are kept for
-/// 10 s after their last use. How many calls go on at the same time is up to the caller. When files of certificates have
-/// changed, new connections are made with them, and those that are in use come to their end.
+/// Clones are cheap and share connections, of which up to [`MAX_IN_FLIGHT`](crate::client::MAX_IN_FLIGHT) idle ones
+/// are kept for 10 s. The caller limits concurrency. After certificate files change, new connections use them and
+/// existing connections finish their requests.
 #[derive(Clone, Debug)]
 pub struct HttpVerifier {
     pub(super) endpoint: Arc<Endpoint>,
@@ -38,7 +38,7 @@ pub struct HttpVerifier {
 
 #[derive(Debug)]
 pub(super) struct Endpoint {
-    /// The URL to ask, without its query.
+    /// Endpoint URL without its query.
     pub(super) check: Url,
     pub(super) origin: String,
     pub(super) timeout: Duration,
@@ -47,7 +47,8 @@ pub(super) struct Endpoint {
 }
 
 impl HttpVerifier {
-    /// Starts with the Verifier's base URL, `http[s]://host[:port][/path]`; `/registry/check` is appended to it.
+    /// Creates a builder for the base URL of the Verifier, `http[s]://host[:port][/path]`. `/registry/check` is
+    /// appended to it.
     pub fn builder(base_url: &str) -> HttpVerifierBuilder {
         HttpVerifierBuilder::new(base_url)
     }

@@ -16,7 +16,7 @@ use crate::client::metrics::Metrics;
 use crate::client::retry::RetryLayer;
 use crate::digest::Digest;
 
-/// The settings of a [`Verifier`]; made by [`Verifier::builder`]. All of them have a default.
+/// Builder of a [`Verifier`], created by [`Verifier::builder`]. All settings have defaults.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct VerifierBuilder<S> {
@@ -48,62 +48,64 @@ impl<S> VerifierBuilder<S> {
         }
     }
 
-    /// What needs not be asked. Default: none.
+    /// Sets the allowlist (default none).
     pub fn allowlist(mut self, list: Allowlist) -> Self {
         self.allowlist = Some(list);
         self
     }
 
-    /// For how long verdicts are cached. Default: 60 s when notarized, 5 s when not, and 2 s when unknown.
+    /// Sets the time to live of cached verdicts (default 60 s for notarized, 5 s for not notarized, 2 s for unknown).
     pub fn time_to_live(mut self, time_to_live: TimeToLive) -> Self {
         self.time_to_live = time_to_live;
         self
     }
 
-    /// Of how many digests something is known. Default: 10,000.
+    /// Sets the maximum number of cached digests (default 10,000).
     pub fn cache_size(mut self, digests: u64) -> Self {
         self.cache_size = digests;
         self
     }
 
-    /// During an outage, take what was notarized at most this long ago to be so still. Default: never.
+    /// Enables last known good: during an outage, digests found notarized at most `oldest` ago count as notarized
+    /// (default off).
     pub fn last_known_good(mut self, oldest: Duration) -> Self {
         self.last_known_good = Some(oldest);
         self
     }
 
-    /// How long one ask may take with all its retries. Default: 5 s. It should be longer than what one attempt may take:
-    /// an attempt that is cut off says nothing to the breaker.
+    /// Sets the deadline of one request, retries included (default 5 s). It should exceed the timeout of a single
+    /// attempt: the circuit breaker does not count an attempt that the deadline cancels.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// How often an ask that failed is made again. Default: 2.
+    /// Sets the maximum number of retries (default 2).
     pub fn retries(mut self, retries: usize) -> Self {
         self.retries = retries;
         self
     }
 
-    /// After how many failures in a row nothing is asked, and for how long. Default: 5, and 5 s.
+    /// Configures the circuit breaker: it opens for `pause` after `failures` consecutive failures (default 5 and 5
+    /// s).
     pub fn breaker(mut self, failures: u32, pause: Duration) -> Self {
         self.breaker = Some((failures, pause));
         self
     }
 
-    /// Ask however often it fails.
+    /// Disables the circuit breaker.
     pub fn without_breaker(mut self) -> Self {
         self.breaker = None;
         self
     }
 
-    /// How many asks may go on at the same time. Default: 32.
+    /// Sets the maximum number of concurrent requests (default 32).
     pub fn concurrency(mut self, asks: usize) -> Self {
         self.concurrency = asks;
         self
     }
 
-    /// Counts there. The service that is asked counts by itself.
+    /// Sets the metrics of all layers. The inner service counts its requests separately.
     pub fn metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = metrics;
         self
@@ -118,7 +120,7 @@ where
         + Sync
         + 'static,
 {
-    /// Puts everything together. Nothing is asked.
+    /// Builds the client without sending a request.
     #[must_use]
     pub fn build(self) -> Verifier {
         let metrics = || self.metrics.clone();
@@ -132,7 +134,7 @@ where
         let deadline = DeadlineLayer::new(self.deadline).metrics(metrics());
         let retry = RetryLayer::new(self.retries).metrics(metrics());
         let ask = ConcurrencyLayer::new(self.concurrency).metrics(metrics()).layer(self.ask);
-        let afresh = ServiceBuilder::new()
+        let uncached = ServiceBuilder::new()
             .option_layer(allowlist.clone())
             .layer(CacheLayer::write_only(&cache))
             .layer(deadline.clone())
@@ -150,7 +152,7 @@ where
             .service(ask);
         Verifier {
             service: BoxCloneSyncService::new(service),
-            afresh: BoxCloneSyncService::new(afresh),
+            uncached: BoxCloneSyncService::new(uncached),
             metrics: self.metrics,
         }
     }

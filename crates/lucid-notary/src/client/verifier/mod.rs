@@ -1,4 +1,4 @@
-//! All of it, in the right order.
+//! The complete client.
 
 mod builder;
 
@@ -17,24 +17,23 @@ use super::{Metrics, failure};
 use crate::checked::Checked;
 use crate::digest::Digest;
 
-/// The Verifier, with everything in front of it that an admission webhook needs. Cheap to clone; clones share everything.
+/// Client of the Verifier for admission webhooks. Cheap to clone; clones share all state.
 ///
-/// An ask passes, from the outside to the inside:
+/// A request passes these layers, from the outermost to the innermost:
 ///
-/// 1. the [allowlist](super::allowlist): what is on it needs no network;
-/// 2. the [cache](super::cache), which answers what is known;
-/// 3. [coalescing](super::coalesce): one ask for all who want the same, which goes on when they give up, so that its answer
-///    is there when they come again;
-/// 4. [last known good](super::last_known_good), if it is wanted;
-/// 5. the cache again, which keeps answers and, for a shorter time, failures;
-/// 6. the [deadline](super::deadline) of the ask with all its retries;
+/// 1. the [allowlist](super::allowlist), which needs no network;
+/// 2. the [cache](super::cache) of verdicts and failures;
+/// 3. [coalescing](super::coalesce): concurrent requests for a digest share one request. It continues if its callers
+///    give up, so that its answer is cached;
+/// 4. [last known good](super::last_known_good), if enabled;
+/// 5. the cache again, which stores answers and, for a shorter time, failures;
+/// 6. the [deadline](super::deadline) of a request, retries included;
 /// 7. [retry](super::retry);
-/// 8. the [breaker](super::breaker), which sees each attempt, and of which it is told at once when it is open;
-/// 9. the [concurrency](super::concurrency) limit, behind the breaker, so that nobody waits for a turn that would be
-///    refused;
-/// 10. the service that is asked, such as [`HttpVerifier`](super::HttpVerifier).
+/// 8. the [circuit breaker](super::breaker), which counts each attempt;
+/// 9. the [concurrency](super::concurrency) limit, inside the breaker, so that rejected requests do not queue;
+/// 10. the inner service, such as [`HttpVerifier`](super::HttpVerifier).
 ///
-/// It is a [`Service`] from [`Digest`] to [`Checked`] as well, and needs a tokio runtime with its timer.
+/// The client is also a [`Service`] from [`Digest`] to [`Checked`]. It requires a tokio runtime with time enabled.
 ///
 /// ```no_run
 /// use std::time::{Duration, Instant};
@@ -55,19 +54,19 @@ use crate::digest::Digest;
 #[derive(Clone, Debug)]
 pub struct Verifier {
     service: BoxCloneSyncService<Digest, Checked, BoxError>,
-    /// Past cache and breaker.
-    afresh: BoxCloneSyncService<Digest, Checked, BoxError>,
+    /// Bypasses cached verdicts and the breaker.
+    uncached: BoxCloneSyncService<Digest, Checked, BoxError>,
     metrics: Metrics,
 }
 
 impl Verifier {
-    /// Starts with the service to ask.
+    /// Creates a builder around the inner service.
     pub fn builder<S>(ask: S) -> VerifierBuilder<S> {
         VerifierBuilder::new(ask)
     }
 
-    /// What is known about one digest. How long that takes is bounded by the deadline of the [builder](VerifierBuilder), and
-    /// half a second more where the file of an allowlist has to be read again.
+    /// Checks one digest. The deadline of the [builder](VerifierBuilder) bounds the call, plus half a second if an
+    /// allowlist file has to be reloaded.
     pub async fn check(&self, digest: Digest) -> Checked {
         let checked = match self.service.clone().oneshot(digest).await {
             Ok(checked) => checked,
@@ -77,9 +76,9 @@ impl Verifier {
         checked
     }
 
-    /// What is known about each of these digests, those of one pod for instance, at `deadline` the latest.
+    /// Checks all digests concurrently until `deadline`, such as those of one pod.
     ///
-    /// They are asked about in parallel, as [`check_all`](super::check_all) does, and there is a verdict for each.
+    /// Returns a verdict for every digest, as [`check_all`](super::check_all) does.
     pub async fn check_all(
         &self,
         digests: impl IntoIterator<Item = Digest>,
@@ -88,15 +87,17 @@ impl Verifier {
         self.all(self.service.clone(), digests, deadline).await
     }
 
-    /// The same, but each one that is not on the allowlist is asked about now, whether the breaker is open or not:
-    /// neither the cache nor what is last known to be good is an answer. The cache learns of what is answered. This is for
-    /// those who ask now and then, not for webhooks.
+    /// Checks all digests like [`check_all`](Self::check_all), with a new request for each digest that is not on the
+    /// allowlist.
+    ///
+    /// Ignores cached verdicts, last known good and the state of the circuit breaker; updates the cache. Intended for
+    /// occasional checks, not for webhooks.
     pub async fn recheck_all(
         &self,
         digests: impl IntoIterator<Item = Digest>,
         deadline: Instant,
     ) -> BTreeMap<Digest, Checked> {
-        self.all(self.afresh.clone(), digests, deadline).await
+        self.all(self.uncached.clone(), digests, deadline).await
     }
 
     async fn all(
