@@ -1,4 +1,4 @@
-//! The addresses of this network namespace, from /proc.
+//! Addresses of this network namespace, read from /proc.
 
 use std::{
     collections::BTreeSet,
@@ -6,24 +6,24 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-/// Every address of this network namespace that can be redirected; 127.0.0.1 always.
+/// Returns the addresses whose traffic can be redirected. Always includes 127.0.0.1.
 pub(crate) fn all() -> BTreeSet<IpAddr> {
     let ipv4 = local_ipv4(&read("/proc/net/fib_trie")).into_iter().chain([Ipv4Addr::LOCALHOST]);
     let ipv6 = local_ipv6(&read("/proc/net/if_inet6"));
     ipv4.map(IpAddr::from).chain(ipv6.into_iter().map(IpAddr::from)).collect()
 }
 
-/// Whether any interface has an IPv6 address. Loopback has one unless IPv6 is switched off.
+/// Returns `true` if any interface has an IPv6 address. The loopback interface has one unless IPv6 is disabled.
 pub(crate) fn has_ipv6() -> bool {
     !read("/proc/net/if_inet6").is_empty()
 }
 
-/// Without IPv6 in the kernel there is no file.
+/// Returns an empty string if the file is missing, as it is in kernels without IPv6.
 fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// The leaves of the routing tables that lead to this host:
+/// Parses the local addresses from the leaves of the routing tables:
 /// ```text
 ///         |-- 10.0.0.2
 ///            /32 host LOCAL
@@ -41,13 +41,14 @@ fn local_ipv4(fib_trie: &str) -> Vec<Ipv4Addr> {
     addresses
 }
 
-/// Lines of address, interface number, prefix length, scope and flags, all hexadecimal, and a name:
+/// Parses lines of address, interface number, prefix length, scope and flags, all hexadecimal, and a name:
 /// `fe80000000000000080027fffe9a1b2c 02 40 20 80     eth0`.
 ///
-/// Without link-local addresses: a socket that calls one is bound to its interface, and the answer of ::1, where the
-/// call is redirected to, does not come from there. Nobody reaches the model that way.
+/// Link-local addresses are omitted: a socket connected to one is bound to its interface, and the redirected
+/// connection is answered by ::1, which is not on that interface. The model cannot be reached through them.
 fn local_ipv6(if_inet6: &str) -> Vec<Ipv6Addr> {
-    /// Flags of an address that is not in use until no neighbour claims it (RFC 4862, linux/if_addr.h).
+    /// Flags of an address that failed or has not completed duplicate address detection (RFC 4862,
+    /// `linux/if_addr.h`).
     const TENTATIVE_OR_FAILED: u8 = 0x40 | 0x08;
     let address = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_addresses_are_those_in_use() {
+    fn parses_addresses_in_use() {
         let fib_trie = "\
 Main:
   +-- 0.0.0.0/0 3 0 5

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_is_understood_or_refused() {
+    fn parses_arguments() {
         for (line, command) in [
             ("", Command::Install),
             ("--help", Command::Help),

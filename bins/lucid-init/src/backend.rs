@@ -1,4 +1,4 @@
-//! Which tool installs the rules.
+//! Selects the tool that installs the rules.
 
 use std::{fmt, path::PathBuf};
 
@@ -11,7 +11,7 @@ use crate::{
     tool::{self, ToolError},
 };
 
-/// What the environment asks for.
+/// Value of `LUCID_INIT_BACKEND`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
     Auto,
@@ -19,7 +19,7 @@ pub(crate) enum Choice {
     Iptables,
 }
 
-/// A tool that the image has.
+/// A tool of the image.
 #[derive(Debug)]
 pub(crate) enum Backend {
     Nft(PathBuf),
@@ -27,7 +27,7 @@ pub(crate) enum Backend {
 }
 
 impl Backend {
-    /// The tools that the image has and `choice` allows, in the order of trying them.
+    /// Returns the tools of the image that `choice` allows, in order of preference.
     pub(crate) fn offered(choice: Choice, environment: &Environment) -> Vec<Self> {
         let nft = match choice {
             Choice::Auto | Choice::Nft => environment.find("nft"),
@@ -55,7 +55,7 @@ impl Backend {
     }
 }
 
-/// Installs the rules by the first of `backends` that can; gives its name.
+/// Installs the rules with the first of `backends` that succeeds. Returns its name.
 pub(crate) fn install(redirect: &Redirect, backends: &[Backend]) -> Result<(&'static str, Rules), Attempts> {
     let mut attempts = Vec::new();
     for backend in backends {
@@ -67,18 +67,18 @@ pub(crate) fn install(redirect: &Redirect, backends: &[Backend]) -> Result<(&'st
     Err(Attempts(attempts))
 }
 
-/// The tools that were tried, and what each said.
+/// The tools that were tried, with their errors.
 #[derive(Debug)]
 pub struct Attempts(Vec<(&'static str, ToolError)>);
 
 impl Attempts {
-    /// Whether there was nothing to try.
+    /// Returns `true` if the image has no tool.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether nothing but the legacy variant of iptables was tried.
-    pub(crate) fn are_all_legacy(&self) -> bool {
+    /// Returns `true` if only iptables-legacy was tried.
+    pub(crate) fn are_legacy_only(&self) -> bool {
         self.0.iter().all(|(tool, _)| *tool == iptables::LEGACY[0])
     }
 }

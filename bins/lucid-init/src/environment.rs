@@ -1,4 +1,4 @@
-//! What the container's specification says.
+//! Environment of the container.
 
 use std::{env, ffi::OsString, path::PathBuf};
 
@@ -10,10 +10,10 @@ use crate::{
     error::{BackendSnafu, Error, NoPlanSnafu, PlanSnafu},
 };
 
-/// Where programs are when nothing says so.
+/// Search path if `PATH` is not set.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The environment variables that matter.
+/// The environment variables that `lucid-init` reads.
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
     redirect: Option<OsString>,
@@ -22,7 +22,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Those of this process.
+    /// Reads the environment of this process.
     pub fn of_process() -> Self {
         Self {
             redirect: env::var_os(keys::REDIRECT_ENV),
@@ -45,7 +45,7 @@ impl Environment {
         }
     }
 
-    /// Where the program `name` is, if the image has it.
+    /// Returns the path of the program `name`, or `None` if the image lacks it.
     pub(crate) fn find(&self, name: &str) -> Option<PathBuf> {
         let path = self.path.clone().unwrap_or_else(|| DEFAULT_PATH.into());
         let programs = env::split_paths(&path).map(|folder| folder.join(name));

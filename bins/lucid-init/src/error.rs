@@ -1,4 +1,4 @@
-//! Why there is no redirect.
+//! Errors and exit codes.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use snafu::Snafu;
 
 use crate::{backend::Attempts, proof::NotProven};
 
-/// What went wrong; [`Error::exit_code`] tells which part.
+/// The redirect could not be installed or verified. [`Error::exit_code`] identifies the phase.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(crate)))]
 #[non_exhaustive]
@@ -34,7 +34,7 @@ pub enum Error {
     ))]
     Backend { found: String },
 
-    #[snafu(display("failed to install the redirect: {source}; {}", what_to_do(source)))]
+    #[snafu(display("failed to install the redirect: {source}; {}", advice_for(source)))]
     Install { source: Attempts },
 
     #[snafu(display(
@@ -50,8 +50,8 @@ fn without_rules() -> String {
 }
 
 impl Error {
-    /// The exit code of the process: 1 for rules that no tool installs, 2 for arguments and environment, 3 for rules
-    /// that do not do what they should.
+    /// Returns the exit code of the process: 1 if no tool installs the rules, 2 for invalid arguments or environment,
+    /// 3 if the installed rules have no effect.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Install { .. } => 1,
@@ -61,13 +61,13 @@ impl Error {
     }
 }
 
-fn what_to_do(attempts: &Attempts) -> String {
+fn advice_for(attempts: &Attempts) -> String {
     let advice = if attempts.is_empty() {
         "use an image that has one"
     } else if has(CAP_NET_ADMIN) == Some(false) {
         "this container lacks the capability NET_ADMIN: it has to run as root, with NET_ADMIN in \
          securityContext.capabilities.add, in a namespace that allows it"
-    } else if attempts.are_all_legacy() && has(CAP_NET_RAW) == Some(false) {
+    } else if attempts.are_legacy_only() && has(CAP_NET_RAW) == Some(false) {
         "iptables-legacy needs the capability NET_RAW, which this container lacks: use an image with nft or iptables-nft, \
          which do without"
     } else {
@@ -76,11 +76,11 @@ fn what_to_do(attempts: &Attempts) -> String {
     format!("{advice}; {}", without_rules())
 }
 
-/// Numbers of capabilities in linux/capability.h.
+/// Capability numbers (`linux/capability.h`).
 const CAP_NET_ADMIN: u64 = 12;
 const CAP_NET_RAW: u64 = 13;
 
-/// Whether this process has the capability. `None`: the kernel does not say.
+/// Returns `true` if this process has the capability, or `None` if the kernel does not report it.
 fn has(capability: u64) -> Option<bool> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;

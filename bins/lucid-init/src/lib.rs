@@ -1,9 +1,9 @@
-//! Installs the network rules of a pod's auditor chain, and proves that they work.
+//! Installs the network rules of a pod's auditor chain and verifies them.
 //!
-//! The init container `lucid-init` gets its [`Redirect`] in an environment variable, writes it as rules for `nft` or
-//! `iptables-restore`, whichever the image and the kernel offer, and then makes the very connections that the rules are
-//! for. It needs the capability NET_ADMIN and no other, writes to no file but the termination message, and changes
-//! nothing when it runs again.
+//! The init container `lucid-init` reads its [`Redirect`] from an environment variable, installs it as rules for
+//! `nft` or `iptables-restore`, whichever the image and the kernel support, and then opens connections that the rules
+//! have to redirect. It needs only the capability NET_ADMIN, writes no file but the termination message, and is
+//! idempotent.
 
 mod addresses;
 mod args;
@@ -27,11 +27,13 @@ use error::{InstallSnafu, ProofSnafu};
 pub use environment::Environment;
 pub use error::Error;
 
-/// Does what `arguments` (without the program's name) ask for; gives what to print on standard output.
+/// Runs the command given by `arguments`, which exclude the program's name. Returns the text to print to standard
+/// output.
 ///
 /// # Errors
 ///
-/// [`Error`] has one line for people and an exit code.
+/// Returns [`Error`], with a one-line message and an exit code, if the arguments or the environment are invalid, no
+/// tool can install the rules, or the rules have no effect.
 pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
     environment: &Environment,

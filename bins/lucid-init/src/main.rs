@@ -1,4 +1,4 @@
-//! `lucid-init`: runs the command of its arguments and says how it ended; what it does is in the library.
+//! Entry point of `lucid-init`. The library implements the commands.
 
 use std::{env, process::ExitCode};
 

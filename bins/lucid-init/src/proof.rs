@@ -1,4 +1,4 @@
-//! Connecting as the rules say that one cannot, to see where it leads.
+//! Verifies the installed rules by connecting to redirected ports.
 
 use std::{
     collections::HashSet,
@@ -15,46 +15,47 @@ use snafu::{ResultExt as _, Snafu};
 
 use crate::addresses;
 
-/// How long one connection may take to come about. It never leaves the machine; but where a machine is so busy that it
-/// loses the first packet, the kernel sends the next one after a second.
-const CONNECT: Duration = Duration::from_secs(3);
+/// Timeout of one connection. Connections stay on this machine, but the kernel retransmits a dropped SYN only after a
+/// second.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Who has waited this long between two attempts gives up.
-const LAST_PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause between two attempts before giving up.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long all of it may take.
+/// Deadline of all connections.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// How many connections are open at once: fewer than a listener's queue holds.
-const AT_ONCE: usize = 64;
+/// Maximum number of concurrent connections; below the backlog of a listener.
+const MAX_CONCURRENT: usize = 64;
 
-/// Hosts that are none (RFC 5737, RFC 3849), to find out where a connection that leaves the pod leads.
-const ELSEWHERE: [IpAddr; 2] =
+/// Documentation addresses (RFC 5737, RFC 3849), used as the target of outbound connections.
+const EXTERNAL_HOSTS: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))];
 
-/// Connects to every guarded port on every address of the pod, and to the outbound ports of a host elsewhere, and sees
-/// each connection arrive at the first auditor's port. Where nobody listens there yet, we do. Gives the number of
-/// connections.
+/// Connects to every guarded port on every address of the pod and to the outbound ports of an external host, and
+/// checks that each connection arrives at the first auditor's port. Listens on that port if no auditor does yet.
+/// Returns the number of connections.
 pub(crate) fn prove(redirect: &Redirect) -> Result<usize, NotProven> {
     let first = redirect.first();
     let listeners = [listener(AddressFamily::INET, first)?, listener(AddressFamily::INET6, first)?];
     let listeners: Vec<_> = listeners.into_iter().flatten().collect();
     let deadline = Instant::now() + DEADLINE;
 
-    let (own, elsewhere) = (own_targets(redirect), targets_elsewhere(redirect));
+    let (own, external) = (own_targets(redirect), external_targets(redirect));
     let mut proven = 0;
-    // Own ones first: where rules have no effect at all, nothing leaves the pod.
-    for targets in own.chunks(AT_ONCE).chain(elsewhere.chunks(AT_ONCE)) {
+    // The pod's own addresses come first: if the rules have no effect at all, no traffic leaves the pod.
+    for targets in own.chunks(MAX_CONCURRENT).chain(external.chunks(MAX_CONCURRENT)) {
         proven += arrive(targets, &listeners, first, deadline)?;
     }
     Ok(proven)
 }
 
-/// Where to connect to.
+/// Target of a connection.
 #[derive(Debug, Clone, Copy)]
 struct Target {
     address: SocketAddr,
-    /// Whether it is this pod. Elsewhere need not be reachable: then nothing leaves, and nothing needs a rule.
+    /// `true` for an address of this pod. External addresses may be unreachable: then no traffic can leave and no
+    /// rule is needed.
     own: bool,
 }
 
@@ -64,12 +65,13 @@ fn own_targets(redirect: &Redirect) -> Vec<Target> {
     addresses.into_iter().flat_map(address).map(|address| Target { address, own: true }).collect()
 }
 
-fn targets_elsewhere(redirect: &Redirect) -> Vec<Target> {
-    let address = |port: NonZeroU16| ELSEWHERE.map(|host| SocketAddr::new(host, port.get()));
+fn external_targets(redirect: &Redirect) -> Vec<Target> {
+    let address = |port: NonZeroU16| EXTERNAL_HOSTS.map(|host| SocketAddr::new(host, port.get()));
     redirect.outbound().flat_map(address).map(|address| Target { address, own: false }).collect()
 }
 
-/// The number of `targets` that can be connected to, if all of these lead to the port `first`.
+/// Connects to the targets. Returns the number of connections if all that can be established arrive at the port
+/// `first`.
 fn arrive(
     targets: &[Target],
     listeners: &[TcpListener],
@@ -86,7 +88,7 @@ fn arrive(
         for target in targets {
             match connect(target.address) {
                 Ok((stream, source)) => open.push((target, stream, source)),
-                Err(error) if !target.own && leads_nowhere(&error) => {}
+                Err(error) if !target.own && is_unreachable(&error) => {}
                 Err(source) => {
                     let timed_out = source.kind() == io::ErrorKind::TimedOut;
                     let error = NotProven::Connect { address: target.address, first, source };
@@ -102,7 +104,7 @@ fn arrive(
             |arrived: &HashSet<SocketAddr>| open.iter().any(|(_, _, source)| !arrived.contains(source));
         let mut arrived = accepted(listeners);
         if missing(&arrived) {
-            // Not ours: an auditor has the port.
+            // The connections may have been accepted by an auditor.
             arrived.extend(received(first));
         }
         for (target, _, source) in &open {
@@ -114,8 +116,8 @@ fn arrive(
             }
         }
         let Some(failure) = failure else { return Ok(proven) };
-        // An address may just have come into use, a connection be on its way.
-        if Instant::now() > deadline || pause > LAST_PAUSE {
+        // Retries, because an address may not be usable yet or a connection not be accepted yet.
+        if Instant::now() > deadline || pause > MAX_PAUSE {
             return Err(failure);
         }
         thread::sleep(pause);
@@ -124,23 +126,23 @@ fn arrive(
     }
 }
 
-/// A connection, and the address it comes from.
+/// Returns a connection and its source address.
 fn connect(address: SocketAddr) -> io::Result<(TcpStream, SocketAddr)> {
-    let stream = TcpStream::connect_timeout(&address, CONNECT)?;
-    // Ends by a reset: a connection that lingers in TIME-WAIT could keep the auditor from listening on its port.
+    let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
+    // Closes with a reset: a connection in TIME-WAIT could prevent the auditor from binding its port.
     sockopt::set_socket_linger(&stream, Some(Duration::ZERO))?;
     let source = canonical(stream.local_addr()?);
     Ok((stream, source))
 }
 
-/// There is no route, or no address to come from.
-fn leads_nowhere(error: &io::Error) -> bool {
+/// Returns `true` if there is no route to the address, or no source address.
+fn is_unreachable(error: &io::Error) -> bool {
     use io::ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkUnreachable};
     matches!(error.kind(), NetworkUnreachable | HostUnreachable | AddrNotAvailable)
         || error.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error())
 }
 
-/// A listener on all addresses of `family`; `None` where somebody listens already or the family is switched off.
+/// Listens on all addresses of `family`. Returns `None` if the port is in use or the family is disabled.
 fn listener(family: AddressFamily, port: NonZeroU16) -> Result<Option<TcpListener>, NotProven> {
     use rustix::io::Errno;
     let any: IpAddr = match family {
@@ -151,12 +153,12 @@ fn listener(family: AddressFamily, port: NonZeroU16) -> Result<Option<TcpListene
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(family, SocketType::STREAM, flags, None)?;
         if family == AddressFamily::INET6 {
-            // IPv4 has its own.
+            // IPv4 has a listener of its own.
             sockopt::set_ipv6_v6only(&socket, true)?;
         }
         sockopt::set_socket_reuseaddr(&socket, true)?;
         bind(&socket, &SocketAddr::new(any, port.get()))?;
-        listen(&socket, 2 * i32::try_from(AT_ONCE).unwrap_or(i32::MAX))?;
+        listen(&socket, 2 * i32::try_from(MAX_CONCURRENT).unwrap_or(i32::MAX))?;
         Ok(TcpListener::from(socket))
     };
     match make() {
@@ -166,7 +168,7 @@ fn listener(family: AddressFamily, port: NonZeroU16) -> Result<Option<TcpListene
     }
 }
 
-/// Where the connections come from that our own listeners got.
+/// Returns the source addresses of connections accepted by the listeners.
 fn accepted(listeners: &[TcpListener]) -> HashSet<SocketAddr> {
     let mut sources = HashSet::new();
     for listener in listeners {
@@ -177,22 +179,22 @@ fn accepted(listeners: &[TcpListener]) -> HashSet<SocketAddr> {
     sources
 }
 
-/// Where the connections come from that anybody in the pod got on `port`.
+/// Returns the source addresses of all connections to `port` in this network namespace.
 fn received(port: NonZeroU16) -> Vec<SocketAddr> {
     let tables =
         ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| fs::read_to_string(table).unwrap_or_default());
     tables.iter().flat_map(|table| table.lines().skip(1)).filter_map(|line| peer(line, port)).collect()
 }
 
-/// The other end of a connection in /proc/net/tcp whose own port is `port`. The line has a number, the own and the other
-/// address: `0: 0100007F:1F9A 0100007F:B5C2 01 …`.
+/// Parses the remote address from a line of /proc/net/tcp whose local port is `port`. A line has a number, the local
+/// and the remote address: `0: 0100007F:1F9A 0100007F:B5C2 01 …`.
 fn peer(line: &str, port: NonZeroU16) -> Option<SocketAddr> {
     let mut fields = line.split_ascii_whitespace().skip(1);
     let (own, other) = (socket_address(fields.next()?)?, socket_address(fields.next()?)?);
     (own.port() == port.get() && other.port() != 0).then_some(canonical(other))
 }
 
-/// Groups of eight digits are 32 bits of the address in the byte order of the machine.
+/// Parses an address. Each group of eight digits has 32 bits in host byte order.
 fn socket_address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let word = |place: usize| {
@@ -209,12 +211,12 @@ fn socket_address(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?))
 }
 
-/// Without what two sockets may say differently of one address: IPv4 within IPv6.
+/// Converts IPv4-mapped IPv6 addresses to IPv4, so that both ends of a connection compare equal.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// A connection did not take the way it should.
+/// A connection was not redirected.
 #[derive(Debug, Snafu)]
 pub enum NotProven {
     #[snafu(display("a connection to {address}, which should lead to port {first}, failed: {source}"))]
@@ -230,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_tells_who_is_connected_to_a_port() {
+    fn proc_net_tcp_lists_the_sources_of_a_port() {
         for any in [IpAddr::from(Ipv4Addr::UNSPECIFIED), Ipv6Addr::UNSPECIFIED.into()] {
             let listener = TcpListener::bind((any, 0)).unwrap();
             let port = NonZeroU16::new(listener.local_addr().unwrap().port()).unwrap();

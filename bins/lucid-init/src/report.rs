@@ -1,4 +1,4 @@
-//! Telling people how it ended, in one line.
+//! Reports the result of the process in one line.
 
 use std::{
     fs::OpenOptions,
@@ -8,13 +8,13 @@ use std::{
 
 use crate::Error;
 
-/// The file whose content the kubelet shows in the container's status (`terminationMessagePath`).
+/// The container's `terminationMessagePath`. The kubelet copies its content to the container status.
 const TERMINATION_LOG: &str = "/dev/termination-log";
 
-/// The kubelet shows at most 4,096 bytes.
-const LONGEST: usize = 4000;
+/// Maximum length in bytes. The kubelet truncates the message at 4096.
+const MAX_LENGTH: usize = 4000;
 
-/// Prints `text`; gives the exit code.
+/// Prints `text`. Returns the exit code.
 pub fn success(text: &str) -> ExitCode {
     match writeln!(io::stdout(), "{text}") {
         Ok(()) => ExitCode::SUCCESS,
@@ -22,12 +22,12 @@ pub fn success(text: &str) -> ExitCode {
     }
 }
 
-/// Tells of `error` on standard error and in the termination message; gives the exit code.
+/// Writes `error` to standard error and to the termination message. Returns the exit code.
 pub fn failure(error: &Error) -> ExitCode {
     let line = one_line(&format!("lucid-init: {error}"));
-    // Who cannot be told by one way is told by the other, and by the exit code.
+    // Failed writes are ignored: the exit code reports the error as well.
     let _ = writeln!(io::stderr(), "{line}");
-    // Not created: only the kubelet knows whether there is one.
+    // Not created if missing: only the kubelet provides the file.
     if let Ok(mut log) = OpenOptions::new().write(true).truncate(true).open(TERMINATION_LOG) {
         let _ = log.write_all(line.as_bytes());
     }
@@ -36,8 +36,8 @@ pub fn failure(error: &Error) -> ExitCode {
 
 fn one_line(text: &str) -> String {
     let mut line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if line.len() > LONGEST {
-        line.truncate(line.floor_char_boundary(LONGEST));
+    if line.len() > MAX_LENGTH {
+        line.truncate(line.floor_char_boundary(MAX_LENGTH));
         line.push('…');
     }
     line

@@ -1,4 +1,4 @@
-//! Running a program that must end.
+//! Runs a program with a deadline.
 
 use std::{
     fs::File,
@@ -12,16 +12,15 @@ use std::{
 use rustix::fs::{MemfdFlags, memfd_create};
 use snafu::{ResultExt as _, Snafu, ensure};
 
-/// How long a tool may take. It takes milliseconds; a lock that another holds, or a module that the kernel has to load,
-/// makes it longer.
+/// Deadline of a tool. Tools take milliseconds unless they wait for a lock or the kernel loads a module.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// How long iptables waits for its lock, in seconds: less than [`DEADLINE`], so that it can say so itself.
+/// Maximum wait of iptables for its lock, 5 seconds: less than [`DEADLINE`], so that iptables reports it.
 pub(crate) const LOCK_WAIT: &str = "--wait=5";
 
-/// Runs `program` with `input`; gives what it prints.
+/// Runs `program` with `input`. Returns its standard output.
 ///
-/// Input and output are files in memory: a program that neither reads nor ends cannot stop us from waiting for it.
+/// Standard streams are in-memory files, so that a program that neither reads nor exits cannot block the caller.
 pub(crate) fn run(program: &Path, arguments: &[&str], input: &str) -> Result<String, ToolError> {
     let files = || -> io::Result<_> {
         let mut stdin = memory_file()?;
@@ -33,7 +32,7 @@ pub(crate) fn run(program: &Path, arguments: &[&str], input: &str) -> Result<Str
     let start = |stdout: &File, stderr: &File| -> io::Result<Child> {
         Command::new(program)
             .args(arguments)
-            // iptables-legacy makes a file for its lock, by default in /run, which a read-only root file system refuses.
+            // iptables-legacy creates its lock file in /run by default, which fails on a read-only root file system.
             .env("XTABLES_LOCKFILE", "/dev/shm/xtables.lock")
             .stdin(Stdio::from(stdin))
             .stdout(Stdio::from(stdout.try_clone()?))
@@ -58,7 +57,7 @@ fn text(mut file: File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// `None`: it had to be killed.
+/// Returns `None` if the child exceeds the deadline and is killed.
 fn wait(mut child: Child) -> io::Result<Option<ExitStatus>> {
     let started = Instant::now();
     loop {
@@ -71,12 +70,12 @@ fn wait(mut child: Child) -> io::Result<Option<ExitStatus>> {
             child.wait()?;
             return Ok(None);
         }
-        // Fine while it counts, rare while nothing happens.
+        // Polls often at first, then less.
         thread::sleep((elapsed / 16).clamp(Duration::from_micros(100), Duration::from_millis(20)));
     }
 }
 
-/// The line that says what is wrong. nft repeats the script after it, iptables warns of other things before it.
+/// Extracts the line with the error. nft prints the script after it, iptables prints warnings before it.
 fn message(stderr: &str, status: ExitStatus) -> String {
     let mut lines = stderr.lines().map(str::trim).filter(|line| !line.is_empty());
     let line = lines.find(|line| !line.starts_with('#') && !line.starts_with("Warning"));
@@ -99,7 +98,7 @@ pub(crate) enum ToolError {
 
 impl ToolError {
     /// Returns `true` if the kernel may have refused the rules, rather than a lock or the tool.
-    pub(crate) fn is_of_the_kernel(&self) -> bool {
+    pub(crate) fn may_be_from_kernel(&self) -> bool {
         matches!(self, Self::Refused { message } if !message.contains("xtables lock"))
     }
 }
@@ -109,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_gets_its_input_and_gives_its_output_or_its_complaint() {
+    fn runs_a_program_and_returns_its_output_or_error() {
         let shell = Path::new("/bin/sh");
         let large = "x".repeat(1 << 20);
         assert_eq!(run(shell, &["-c", "cat"], &large).unwrap(), large);

@@ -1,11 +1,11 @@
-//! What is said when it does not work.
+//! Error messages and exit codes.
 
 use super::{
     init::{Ended, Image, Init, PLAN},
     network::Network,
 };
 
-/// The failure's line, which standard error and the termination message both have.
+/// Returns the error line, which standard error and the termination message share.
 fn line(ended: &Ended, code: i32) -> &str {
     assert_eq!(ended.code, code, "{ended:?}");
     assert_eq!(ended.stdout, "", "{ended:?}");
@@ -16,7 +16,7 @@ fn line(ended: &Ended, code: i32) -> &str {
 }
 
 #[test]
-fn without_the_capability_the_line_says_so_and_what_does_without() {
+fn a_missing_capability_is_reported_with_a_remedy() {
     let Some(network) = Network::new() else { return };
     for image in [Image::Nft, Image::IptablesNft, Image::IptablesLegacy] {
         let ended = Init::new(image).capabilities("-all,+net_raw").run(&network.pod, &[]);
@@ -25,7 +25,7 @@ fn without_the_capability_the_line_says_so_and_what_does_without() {
             line.starts_with(&format!("lucid-init: failed to install the redirect: {}: ", image.tool())),
             "{line}"
         );
-        // In nft's and iptables' own words.
+        // Error messages of nft and iptables.
         let own = ["Operation not permitted", "(you must be root)", "unable to initialize table 'nat'"];
         assert!(own.iter().any(|words| line.contains(words)), "{line}");
         assert!(line.contains("this container lacks the capability NET_ADMIN"), "{line}");
@@ -43,7 +43,7 @@ fn without_the_capability_the_line_says_so_and_what_does_without() {
 }
 
 #[test]
-fn an_image_with_nothing_but_legacy_iptables_is_told_what_that_lacks() {
+fn a_missing_capability_of_legacy_iptables_is_reported() {
     let Some(network) = Network::new() else { return };
     let ended = Init::new(Image::IptablesLegacy).capabilities("-all,+net_admin").run(&network.pod, &[]);
     let line = line(&ended, 1);
@@ -54,7 +54,7 @@ fn an_image_with_nothing_but_legacy_iptables_is_told_what_that_lacks() {
 }
 
 #[test]
-fn a_tool_that_fails_makes_room_for_the_next() {
+fn the_next_tool_is_tried_after_a_failure() {
     let Some(network) = Network::new() else { return };
     let init = Init::new(Image::IptablesNft);
     init.add_script("nft", "echo 'Error: no such kernel' >&2; exit 1");
@@ -64,7 +64,7 @@ fn a_tool_that_fails_makes_room_for_the_next() {
     assert!(line(&init.run(&network.pod, &[]), 1).contains("redirect: nft: Error: no such kernel; "));
 }
 
-/// An image whose `iptables-nft-restore` fails as in `case` while the rules match flags of TCP.
+/// An image whose `iptables-nft-restore` runs `case` for rules that match TCP flags.
 fn without_flags(case: &str) -> Init {
     let init = Init::without_tools();
     for family in ["iptables", "ip6tables"] {
@@ -80,7 +80,7 @@ fn without_flags(case: &str) -> Init {
 }
 
 #[test]
-fn rules_that_match_tcp_flags_are_left_out_only_where_the_kernel_refuses_them() {
+fn tcp_flag_rules_are_omitted_only_if_the_kernel_rejects_them() {
     let Some(network) = Network::new() else { return };
     if !Image::IptablesNft.is_available(&network) {
         return;
@@ -101,7 +101,7 @@ fn rules_that_match_tcp_flags_are_left_out_only_where_the_kernel_refuses_them() 
     }
     assert!(!Image::IptablesNft.rules(&network.pod).contains("--tcp-flags"));
 
-    // It fails once for each family, and works afterwards.
+    // Fails once per family and succeeds afterwards.
     let once = "[ -e /dev/shm/$0 ] || { /bin/mkdir -p /dev/shm/$0; echo 'failed' >&2; exit 1; }";
     let said = without_flags(once).install(&network.pod);
     assert!(said.ends_with(" as they should\n"), "{said}");
@@ -109,7 +109,7 @@ fn rules_that_match_tcp_flags_are_left_out_only_where_the_kernel_refuses_them() 
 }
 
 #[test]
-fn a_tool_that_hangs_is_ended() {
+fn a_hanging_tool_is_killed() {
     let Some(network) = Network::new() else { return };
     let init = Init::new(Image::IptablesNft);
     init.add_script("nft", "exec /bin/sleep 1000");
@@ -117,7 +117,7 @@ fn a_tool_that_hangs_is_ended() {
 }
 
 #[test]
-fn rules_without_effect_are_noticed() {
+fn rules_without_effect_are_detected() {
     let Some(network) = Network::new() else { return };
     let init = Init::without_tools();
     init.add_script("nft", "exit 0");
@@ -125,13 +125,13 @@ fn rules_without_effect_are_noticed() {
     let line1 = line(&ended, 3);
     assert!(line1.contains("prove the redirect that nft installed: a connection to "), "{line1}");
 
-    // The model listens already: a connection alone proves nothing.
+    // The model is already listening: a successful connection alone proves nothing.
     super::hops::start_model(&network);
     super::hops::serve(&network.pod, 20002, 8093, "AUD2", None);
     let ended = init.run(&network.pod, &[]);
     assert!(line(&ended, 3).contains(" was not redirected to port 8090"), "{ended:?}");
 
-    // Rules for IPv4 alone.
+    // Rules for IPv4 only.
     let init = Init::without_tools();
     init.add_script("nft", "/bin/sed 's/redirect/meta nfproto ipv4 redirect/' | /usr/sbin/nft -f -");
     let ended = init.run(&network.pod, &[]);
@@ -155,7 +155,7 @@ fn ipv6_needs_rules_unless_the_pod_has_none() {
     );
 
     network.pod.run("sysctl -q net.ipv6.conf.all.disable_ipv6=1");
-    // 127.0.0.1 and the pod's address with two ports each, and one elsewhere.
+    // Two ports on each of 127.0.0.1 and the pod's address, and one external address.
     let said = init.install(&network.pod);
     assert!(said.contains("iptables-nft: 5 connections"), "{said}");
     let said = Init::new(Image::Nft).install(&network.pod);
@@ -163,7 +163,7 @@ fn ipv6_needs_rules_unless_the_pod_has_none() {
 }
 
 #[test]
-fn what_makes_no_sense_is_told_in_one_line_and_changes_nothing() {
+fn invalid_input_is_reported_in_one_line_and_changes_nothing() {
     let Some(network) = Network::new() else { return };
     let later = PLAN.replace("\"version\":1", "\"version\":2");
     let nonsense = "x\n".repeat(10_000);

@@ -1,4 +1,4 @@
-//! Auditors, a model and their clients: each server adds its name to the answer of the next.
+//! Auditors, a model and their clients. Each server prepends its name to the response of the next.
 
 use std::{
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
@@ -14,10 +14,10 @@ pub(crate) const FIRST: u32 = 20001;
 pub(crate) const SECOND: u32 = 20002;
 pub(crate) const APP: u32 = 1000;
 
-/// What a call answers that went through the whole chain.
+/// Response to a request that passed the whole chain.
 pub(crate) const CHAIN: &str = "AUD1 -> AUD2 -> MODEL";
 
-/// Nothing here is slow but a machine with much else to do.
+/// Generous timeout for busy machines.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Starts the model of the pod, on port 5000.
@@ -31,17 +31,17 @@ pub(crate) fn start_auditors(network: &Network) {
     serve(&network.pod, FIRST, 8090, "AUD1", Some("127.0.0.1:8093"));
 }
 
-/// Starts a server named `name` that passes calls on to `next`. It lives as long as the tests.
+/// Starts a server named `name` that forwards requests to `next`. It runs as long as the tests.
 pub(crate) fn serve(inside: &Namespace, uid: u32, port: u16, name: &'static str, next: Option<&'static str>) {
     let inside = inside.clone();
     let (ready, is_ready) = mpsc::channel();
     thread::spawn(move || {
         inside.enter(uid).unwrap();
-        // For IPv4 too.
+        // Dual-stack.
         let listener = TcpListener::bind(("::", port)).unwrap();
         ready.send(()).unwrap();
         for stream in listener.incoming().flatten() {
-            // A new thread is where its maker is, and has its uid.
+            // A new thread inherits the namespace and UID of its creator.
             thread::spawn(move || drop(answer(stream, name, next)));
         }
     });
@@ -68,7 +68,7 @@ fn exchange(address: SocketAddr, request: &str) -> io::Result<String> {
     ask(&mut stream, request)
 }
 
-/// The body of the answer.
+/// Sends a request and returns the body of the response.
 pub(crate) fn ask(stream: &mut TcpStream, request: &str) -> io::Result<String> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(request.as_bytes())?;
@@ -77,7 +77,7 @@ pub(crate) fn ask(stream: &mut TcpStream, request: &str) -> io::Result<String> {
     Ok(answer.split_once("\r\n\r\n").map_or(answer.as_str(), |(_, body)| body).to_owned())
 }
 
-/// What `GET path` at `address` answers to a process inside that has the uid `uid`.
+/// Sends `GET path` to `address` from a process with the UID `uid` inside the namespace.
 pub(crate) fn get(inside: &Namespace, uid: u32, address: &str, path: &str) -> Result<String, String> {
     let address = address.parse().unwrap_or_else(|error| panic!("{address}: {error}"));
     let request = format!("GET {path} HTTP/1.1\r\nHost: pod\r\nUser-Agent: kube-probe/1.35\r\n\r\n");

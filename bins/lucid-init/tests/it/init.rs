@@ -1,4 +1,4 @@
-//! Running `lucid-init` as a pod does.
+//! Runs `lucid-init` as a pod does.
 
 use std::{
     os::unix::fs::symlink,
@@ -10,10 +10,10 @@ use tempfile::TempDir;
 
 use super::network::{Namespace, Network};
 
-/// Two auditors in front of a model, for all traffic.
+/// Two auditors in front of a model, for inbound and outbound traffic.
 pub(crate) const PLAN: &str = r#"{"version":1,"chain":[{"uid":20001,"port":8090},{"uid":20002,"port":8093}],"model":5000,"inbound":true,"outbound":[8000]}"#;
 
-/// Which tools an image has.
+/// Tools of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Image {
     Nft,
@@ -22,7 +22,7 @@ pub(crate) enum Image {
 }
 
 impl Image {
-    /// The name by which lucid-init calls its tool.
+    /// Returns the name that lucid-init uses for its tool.
     pub(crate) fn tool(self) -> &'static str {
         match self {
             Self::Nft => "nft",
@@ -44,7 +44,7 @@ impl Image {
         }
     }
 
-    /// iptables-legacy speaks by a raw socket.
+    /// iptables-legacy needs a raw socket.
     fn capabilities(self) -> &'static str {
         match self {
             Self::Nft | Self::IptablesNft => "-all,+net_admin",
@@ -52,7 +52,7 @@ impl Image {
         }
     }
 
-    /// The rules of a namespace, without counters.
+    /// Returns the rules of a namespace, without counters.
     pub(crate) fn rules(self, inside: &Namespace) -> String {
         match self {
             Self::Nft => inside.run("nft list ruleset"),
@@ -65,7 +65,7 @@ impl Image {
         }
     }
 
-    /// Whether this machine has the tools and its kernel what they need; if not, says so.
+    /// Returns `true` if this machine and its kernel support the tools; otherwise prints a message.
     pub(crate) fn is_available(self, network: &Network) -> bool {
         let probe = match self {
             Self::Nft => "nft list ruleset".to_owned(),
@@ -96,7 +96,7 @@ impl Init {
         Self { capabilities: image.capabilities(), ..init }
     }
 
-    /// With an image that has none of the tools.
+    /// Uses an image without tools.
     pub(crate) fn without_tools() -> Self {
         let path = tempfile::tempdir().unwrap();
         Self { capabilities: "-all,+net_admin", path, plan: Some(PLAN.to_owned()), backend: None }
@@ -122,7 +122,7 @@ impl Init {
         symlink(program, self.path.path().join(name)).unwrap();
     }
 
-    /// Adds a program that is a shell script.
+    /// Adds a shell script to the image.
     pub(crate) fn add_script(&self, name: &str, script: &str) {
         use std::os::unix::fs::PermissionsExt as _;
         let path = self.path.path().join(name);
@@ -130,8 +130,8 @@ impl Init {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// Runs as root with the capabilities alone, without new privileges, on a root file system that is read-only.
-    /// /dev has what the kubelet puts there.
+    /// Runs as root with only the given capabilities, without new privileges and with a read-only root file system.
+    /// /dev has the files that the kubelet provides.
     pub(crate) fn run(&self, inside: &Namespace, arguments: &[&str]) -> Ended {
         const CONTAINER: &str = "
             set -e
@@ -159,7 +159,7 @@ impl Init {
         Ended::from(command.output().unwrap())
     }
 
-    /// Runs and must succeed.
+    /// Runs `lucid-init` and asserts that it succeeds.
     pub(crate) fn install(&self, inside: &Namespace) -> String {
         let ended = self.run(inside, &[]);
         assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{ended:?}");
@@ -173,7 +173,7 @@ fn find(program: &str) -> String {
     found.unwrap_or_else(|| panic!("{program} is not installed")).to_str().unwrap().to_owned()
 }
 
-/// How `lucid-init` ended.
+/// Result of a run.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: i32,

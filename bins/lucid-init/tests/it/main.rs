@@ -1,9 +1,9 @@
-//! What the installed rules do, in real network namespaces.
+//! Effects of the installed rules, in real network namespaces.
 //!
 //! The tests need root and the programs `unshare`, `nsenter`, `setpriv` (util-linux), `ip` (iproute2), `nft` and
-//! `iptables`. Without root they say so and pass, but for where `LUCID_NEED_ALL` is set.
+//! `iptables`. Without root they print a message and pass, unless `LUCID_NEED_ALL` is set.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests and their helpers fail by panicking")]
 
 mod failures;
 mod hops;

@@ -1,4 +1,4 @@
-//! A pod and the node it runs on: two network namespaces, joined by a veth pair.
+//! Network namespaces of a pod and its node, connected by a veth pair.
 
 use std::{
     fs::File,
@@ -14,15 +14,15 @@ use rustix::{
     thread::{LinkNameSpaceType, move_into_link_name_space, set_thread_groups, set_thread_res_uid},
 };
 
-/// A network namespace without a name. It lives as long as a handle to it or a thread in it, so that nothing of it can
-/// outlive the tests, and no two tests can meet.
+/// An unnamed network namespace. The kernel removes it with its last handle and thread, so that namespaces neither
+/// outlive the tests nor are shared between them.
 #[derive(Debug, Clone)]
 pub(crate) struct Namespace(Arc<File>);
 
 impl Namespace {
     fn new() -> Self {
         let mut holder = Command::new("unshare");
-        // Tells that it is inside, and stays until its input ends: when we drop it, or end ourselves.
+        // Prints a line when inside the namespace and exits at the end of its input, when the test drops it or exits.
         holder.args(["--net", "--", "sh", "-c", "echo inside; exec cat"]);
         let mut holder = holder.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         holder.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
@@ -36,14 +36,14 @@ impl Namespace {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
 
-    /// A command that runs inside.
+    /// Creates a command that runs inside the namespace.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net={}", self.path())).arg("--").arg(program);
         command
     }
 
-    /// What `line`, split at blanks, prints when it runs inside. It must succeed.
+    /// Runs `line`, split at white space, inside the namespace. Returns its output and asserts that it succeeds.
     pub(crate) fn run(&self, line: &str) -> String {
         let mut words = line.split_whitespace();
         let output = self.command(words.next().unwrap()).args(words).output().unwrap();
@@ -51,7 +51,7 @@ impl Namespace {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What `what` gives on a thread inside that has the uid `uid`. The sockets it makes keep both.
+    /// Runs `what` on a thread inside the namespace with the UID `uid`. Sockets that it creates keep both.
     pub(crate) fn as_user<T: Send>(&self, uid: u32, what: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -62,7 +62,7 @@ impl Namespace {
         })
     }
 
-    /// Moves this thread, and it alone, inside and gives it the uid `uid`.
+    /// Moves only this thread into the namespace and sets its UID.
     pub(crate) fn enter(&self, uid: u32) -> io::Result<()> {
         move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))?;
         if uid != 0 {
@@ -74,8 +74,8 @@ impl Namespace {
     }
 }
 
-/// 10.0.0.1 and fd00::1 are the node's addresses, 10.0.0.2 and fd00::2 the pod's; each has a link-local
-/// address too.
+/// A node with the addresses 10.0.0.1 and fd00::1 and a pod with 10.0.0.2 and fd00::2. Both also have link-local
+/// addresses.
 #[derive(Debug)]
 pub(crate) struct Network {
     pub(crate) node: Namespace,
@@ -83,9 +83,9 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// `None`, with a word about it, where we may not make network namespaces.
+    /// Returns `None`, with a message, if network namespaces cannot be created.
     pub(crate) fn new() -> Option<Self> {
-        // In a namespace that ends with the probe.
+        // The namespace of the probe ends with it.
         let probe = Command::new("unshare").args(["--net", "ip", "link", "add", "type", "veth"]).output();
         if !rustix::process::geteuid().is_root() || !probe.is_ok_and(|output| output.status.success()) {
             lucid_testbed::skip("network namespaces need root, unshare (util-linux) and ip (iproute2)");

@@ -1,4 +1,4 @@
-//! Connections that are older than the rules.
+//! Connections established before the rules.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -23,8 +23,8 @@ enum Path {
     Out,
 }
 
-/// Whether the client of a connection that is older than the rules still reaches the server. `server_first`: whether the
-/// server sends something before the client does; then the kernel takes the connection for one that the server opened.
+/// Returns `true` if the client of a connection established before the rules still reaches the server. With
+/// `server_first`, the server sends before the client, so that the kernel attributes the connection to the server.
 fn survives(image: Image, path: Path, address: &str, server_first: bool) -> Option<bool> {
     let network = Network::new()?;
     if !image.is_available(&network) {
@@ -49,7 +49,7 @@ fn survives(image: Image, path: Path, address: &str, server_first: bool) -> Opti
     let mut talk = || -> io::Result<()> {
         if server_first {
             server.write_all(b"?")?;
-            // A server that is not heard may still hear.
+            // A server whose packets are dropped may still receive.
             let _ = client.read_exact(&mut [0]);
         }
         client.write_all(b"!")?;
@@ -74,16 +74,16 @@ fn ends_every_older_connection(image: Image) {
 }
 
 #[test]
-fn nftables_end_connections_that_are_older_than_the_rules() {
+fn nftables_reset_older_connections() {
     ends_every_older_connection(Image::Nft);
 }
 
 #[test]
-fn iptables_end_connections_that_are_older_than_the_rules() {
+fn iptables_resets_older_connections() {
     ends_every_older_connection(Image::IptablesNft);
 }
 
 #[test]
-fn legacy_iptables_end_connections_that_are_older_than_the_rules() {
+fn legacy_iptables_resets_older_connections() {
     ends_every_older_connection(Image::IptablesLegacy);
 }

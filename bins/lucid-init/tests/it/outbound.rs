@@ -1,4 +1,4 @@
-//! Calls of the pod to other hosts.
+//! Requests of the pod to other hosts.
 
 use super::{
     hops::{APP, CHAIN, FIRST, SECOND, get, serve, start_auditors, start_model},
@@ -31,12 +31,12 @@ fn outbound(image: Image) {
         }
         assert_eq!(from_pod(APP, &format!("{host}:8001")), Ok("REMOTE".to_owned()), "{host}");
     }
-    // The port of that number in the pod is the application's, and nobody's business.
+    // The same port within the pod belongs to the application and is not redirected.
     for host in ["127.0.0.1", "10.0.0.2", "[::1]"] {
         assert_eq!(from_pod(APP, &format!("{host}:8000")), Ok("APP".to_owned()), "{host}");
         assert_eq!(from_pod(APP, &format!("{host}:5000")), Ok(CHAIN.to_owned()), "{host}");
     }
-    // The chain does not stand in what comes in, and keeps its order all the same.
+    // Inbound requests do not pass the chain, which still keeps its order.
     let from_node = |address: &str| get(&network.node, APP, address, "/");
     assert_eq!(from_node("10.0.0.2:8000"), Ok("APP".to_owned()));
     assert_eq!(from_node("10.0.0.2:5000"), Ok("MODEL".to_owned()));
@@ -44,16 +44,16 @@ fn outbound(image: Image) {
 }
 
 #[test]
-fn calls_to_other_hosts_go_through_the_chain_by_nftables() {
+fn outbound_requests_pass_the_chain_with_nftables() {
     outbound(Image::Nft);
 }
 
 #[test]
-fn calls_to_other_hosts_go_through_the_chain_by_iptables() {
+fn outbound_requests_pass_the_chain_with_iptables() {
     outbound(Image::IptablesNft);
 }
 
 #[test]
-fn calls_to_other_hosts_go_through_the_chain_by_legacy_iptables() {
+fn outbound_requests_pass_the_chain_with_legacy_iptables() {
     outbound(Image::IptablesLegacy);
 }

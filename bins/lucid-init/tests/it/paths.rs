@@ -1,4 +1,4 @@
-//! Every way to the model leads through the chain, and no other traffic does.
+//! All traffic to the model passes the chain, and no other traffic does.
 
 use super::{
     hops::{APP, CHAIN, FIRST, SECOND, get, serve, start_auditors, start_model},
@@ -10,7 +10,7 @@ const ROOT: u32 = 0;
 const NODE: bool = false;
 const POD: bool = true;
 
-/// What is called, from where, by which uid, at which address, and what answers.
+/// Description, origin, UID, address and expected response.
 const CALLS: [(&str, bool, u32, &str, &str); 25] = [
     ("from outside", NODE, APP, "10.0.0.2:5000", CHAIN),
     ("from outside by IPv6", NODE, APP, "[fd00::2]:5000", CHAIN),
@@ -45,7 +45,7 @@ fn every_path(image: Image) {
         return;
     }
     let said = Init::new(image).install(&network.pod);
-    // Two addresses of IPv4 and two of IPv6, two guarded ports on each, and two hosts elsewhere.
+    // Two guarded ports on each of two IPv4 and two IPv6 addresses, and two external hosts.
     let expected = format!(
         "rules installed by {}: 10 connections of this pod reached port 8090 as they should\n",
         image.tool()
@@ -64,26 +64,26 @@ fn every_path(image: Image) {
     let wrong: Vec<_> = answers.iter().zip(&wanted).filter(|(answer, wanted)| answer != wanted).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
 
-    // An address of the link: no answer, for the redirect leads away from the link.
+    // A link-local address gets no response, as the redirect leaves the link.
     let link = network.pod.run("cat /sys/class/net/eth0/ifindex");
     let answer = get(&network.pod, APP, &format!("[fe80::2%{}]:5000", link.trim()), "/");
     assert!(answer.as_ref().is_err() || answer == Ok(CHAIN.to_owned()), "{answer:?}");
 
-    // The kubelet's probe of the model: from the node, answered by the model.
+    // A kubelet probe of the model, sent from the node, passes the chain.
     assert_eq!(get(&network.node, ROOT, "10.0.0.2:5000", "/healthz"), Ok(CHAIN.to_owned()));
 }
 
 #[test]
-fn every_path_to_the_model_leads_through_the_chain_by_nftables() {
+fn all_traffic_passes_the_chain_with_nftables() {
     every_path(Image::Nft);
 }
 
 #[test]
-fn every_path_to_the_model_leads_through_the_chain_by_iptables() {
+fn all_traffic_passes_the_chain_with_iptables() {
     every_path(Image::IptablesNft);
 }
 
 #[test]
-fn every_path_to_the_model_leads_through_the_chain_by_legacy_iptables() {
+fn all_traffic_passes_the_chain_with_legacy_iptables() {
     every_path(Image::IptablesLegacy);
 }

@@ -1,4 +1,4 @@
-//! Running again.
+//! Repeated runs.
 
 use std::{
     io::{Read as _, Write as _},
@@ -21,9 +21,9 @@ fn networks() -> impl Iterator<Item = (Image, Network)> {
 }
 
 #[test]
-fn running_again_changes_nothing_whether_the_auditors_run_or_not() {
+fn a_repeated_run_changes_nothing() {
     for (image, network) in networks() {
-        // Rules of others, before and behind ours.
+        // Foreign rules before and after those of lucid-init.
         let foreign = |number: u16| match image {
             Image::Nft => network.pod.run(&format!("nft add table inet other{number}")),
             _ => network
@@ -48,7 +48,7 @@ fn running_again_changes_nothing_whether_the_auditors_run_or_not() {
 }
 
 #[test]
-fn another_plan_takes_the_place_of_the_first() {
+fn a_new_plan_replaces_the_old_one() {
     const OTHER: &str =
         r#"{"version":1,"chain":[{"uid":20001,"port":8090}],"model":5001,"inbound":true,"outbound":[]}"#;
     for (image, network) in networks() {
@@ -62,7 +62,7 @@ fn another_plan_takes_the_place_of_the_first() {
 }
 
 #[test]
-fn a_connection_through_the_chain_outlives_another_run() {
+fn connections_through_the_chain_survive_a_repeated_run() {
     for (image, network) in networks() {
         let init = Init::new(image);
         init.install(&network.pod);
@@ -75,7 +75,7 @@ fn a_connection_through_the_chain_outlives_another_run() {
             accepted.read_exact(&mut [0]).unwrap();
             accepted.write_all(b"!").unwrap();
             client.read_exact(&mut [0]).unwrap();
-            // Those of the proof.
+            // Drains the connections of the verification.
             auditor.set_nonblocking(true).unwrap();
             while auditor.accept().is_ok() {}
             auditor.set_nonblocking(false).unwrap();
@@ -84,7 +84,7 @@ fn a_connection_through_the_chain_outlives_another_run() {
 }
 
 #[test]
-fn the_longest_chain_is_installed_too() {
+fn the_longest_chain_is_installed() {
     let auditors =
         (0..32).map(|place| format!(r#"{{"uid":{},"port":{}}}"#, 20001 + 2 * place, 8090 + 3 * place));
     let chain = auditors.collect::<Vec<_>>().join(",");
@@ -92,13 +92,13 @@ fn the_longest_chain_is_installed_too() {
         format!(r#"{{"version":1,"chain":[{chain}],"model":5000,"inbound":true,"outbound":[8000,8001]}}"#);
     for (image, network) in networks() {
         let said = Init::new(image).plan(Some(&plan)).install(&network.pod);
-        // 32 guarded ports on four addresses, two outbound ones on two.
+        // 32 guarded ports on four addresses, and two outbound ports on two hosts.
         assert!(said.contains(": 132 connections"), "{said}");
     }
 }
 
 #[test]
-fn rules_are_of_the_legacy_kind_where_such_are_in_use_and_may_be_changed() {
+fn legacy_iptables_is_preferred_where_it_is_in_use() {
     let Some(network) = Network::new() else { return };
     if !Image::IptablesLegacy.is_available(&network) {
         return;
@@ -118,11 +118,11 @@ fn rules_are_of_the_legacy_kind_where_such_are_in_use_and_may_be_changed() {
 }
 
 #[test]
-fn the_first_auditor_can_listen_at_once() {
+fn the_first_auditor_can_bind_its_port_at_once() {
     for (image, network) in networks() {
         Init::new(image).install(&network.pod);
         network.pod.as_user(APP, || {
-            // Without SO_REUSEADDR, which the standard library sets.
+            // Without SO_REUSEADDR, which the standard library would set.
             let socket = socket(AddressFamily::INET6, SocketType::STREAM, None).unwrap();
             bind(&socket, &"[::]:8090".parse::<std::net::SocketAddr>().unwrap()).unwrap();
         });
@@ -130,7 +130,7 @@ fn the_first_auditor_can_listen_at_once() {
 }
 
 #[test]
-fn an_auditor_of_ipv4_alone_is_no_obstacle() {
+fn an_ipv4_only_auditor_is_supported() {
     for (image, network) in networks() {
         let init = Init::new(image);
         let said = init.install(&network.pod);
@@ -140,7 +140,7 @@ fn an_auditor_of_ipv4_alone_is_no_obstacle() {
 }
 
 #[test]
-fn printed_rules_can_be_applied_and_applied_again() {
+fn printed_rules_are_idempotent() {
     for (image, network) in networks() {
         let init = Init::new(image);
         let kinds = match image {
