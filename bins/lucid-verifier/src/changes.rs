@@ -1,9 +1,9 @@
-//! When to read files again.
+//! Notifies of possible changes of files.
 //!
-//! The files' *directories* are watched: a mounted ConfigMap or Secret is updated by swapping the symbolic link `..data`
-//! beside the files, and an editor often replaces a file by another; a watch on the file itself would end there. Whatever
-//! happens in a directory only means "read again and compare", and so does the time that passes, for file systems that
-//! announce nothing.
+//! The *directories* of the files are watched: the kubelet updates a mounted ConfigMap or Secret by swapping the
+//! symbolic link `..data` beside the files, and editors often replace files. A watch on the file itself would miss
+//! both. Every event in a directory only triggers a read and comparison, as does a periodic poll for file systems
+//! without events.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,21 +14,21 @@ use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 
-/// How long a writer that does not replace the file at once is given to finish.
+/// Delay after an event, for writers that do not replace the file atomically.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// The occasions to read files again. The first one is at once.
+/// A source of notifications to read files again. The first one is immediate.
 #[derive(Debug)]
 pub struct Changes {
     changes: mpsc::Receiver<()>,
-    // Keeps the channel open where there is no watcher.
+    // Keeps the channel open if there is no watcher.
     _changed: mpsc::Sender<()>,
     _watcher: Option<RecommendedWatcher>,
     ticks: Interval,
 }
 
 impl Changes {
-    /// The occasions to read `files`: each event in their directories, and every `poll`.
+    /// Watches `files`: notifies of each event in their directories and at every `poll` interval.
     #[must_use]
     pub fn of(files: &[&Path], poll: Duration) -> Self {
         let (changed, changes) = mpsc::channel(1);
@@ -40,13 +40,13 @@ impl Changes {
         Self { changes, _changed: changed, _watcher: watcher.ok(), ticks }
     }
 
-    /// Completes at the next occasion.
+    /// Completes at the next notification.
     pub async fn next(&mut self) {
         tokio::select! {
             _ = self.ticks.tick() => {}
             _ = self.changes.recv() => {
                 sleep(SETTLE).await;
-                // One reading covers all that happened before it.
+                // One read covers all earlier events.
                 let _ = self.changes.try_recv();
             }
         }
@@ -59,7 +59,7 @@ fn watch_directories(files: &[&Path], changed: mpsc::Sender<()>) -> notify::Resu
         if event.is_ok_and(|event| is_reading(event.kind)) {
             return;
         }
-        // A full channel holds a notice already.
+        // A full channel already holds a notification.
         let _ = changed.try_send(());
     })?;
     let directory = |file: &&Path| {
@@ -71,7 +71,7 @@ fn watch_directories(files: &[&Path], changed: mpsc::Sender<()>) -> notify::Resu
     Ok(watcher)
 }
 
-/// Reading a file is an event too: to answer it by reading again would never end.
+/// Returns `true` for events of reads, which must not trigger another read.
 fn is_reading(kind: EventKind) -> bool {
     match kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => false,
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_events_of_reading_are_ignored() {
+    fn only_read_events_are_ignored() {
         assert!(is_reading(EventKind::Access(AccessKind::Open(AccessMode::Any))));
         assert!(is_reading(EventKind::Access(AccessKind::Close(AccessMode::Read))));
         assert!(!is_reading(EventKind::Access(AccessKind::Close(AccessMode::Write))));

@@ -1,4 +1,4 @@
-//! Changes of a registry file's text: what is not concerned stays as it was written, comments too.
+//! Edits the text of a registry file and preserves unrelated content, comments included.
 
 use lucid_document::{Document, documents};
 use lucid_notary::Digest;
@@ -7,38 +7,38 @@ use snafu::{ResultExt, Snafu};
 
 use crate::registry::{Entry, ParseError, Registry};
 
-/// The text of a registry that notarizes nothing.
+/// Text of an empty registry.
 pub const EMPTY: &str = "notarized: []\n";
 
-/// Why a text cannot be changed.
+/// A registry's text cannot be edited.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum EditError {
-    /// It is no registry.
+    /// The text is not a valid registry.
     #[snafu(display("failed to parse the registry"))]
     Parse {
-        /// What is wrong where.
+        /// Parse error.
         source: ParseError,
     },
-    /// It is a registry that cannot be edited.
+    /// The document cannot be patched.
     #[snafu(display("failed to edit the registry"))]
     Edit {
-        /// Why.
+        /// Cause.
         source: lucid_document::EditError,
     },
-    /// The changed text would not say what it should.
+    /// The edited text does not parse to the expected registry.
     #[snafu(display(
         "failed to edit the registry: its new text would not say what it should; edit it by hand"
     ))]
     Unproved,
 }
 
-/// The text with `digest` notarized as `entry` says; `None` when it says so already. What is known of a digest that is
-/// notarized, and not given anew, stays; an empty note takes the note away.
+/// Returns the text with `digest` notarized as `entry`, or `None` if it already is. Fields of an existing entry are
+/// kept unless `entry` sets them; an empty note removes the note.
 ///
 /// # Errors
 ///
-/// When the text is no registry, or cannot be changed.
+/// Returns [`EditError`] if the text is not a valid registry or cannot be edited.
 pub fn notarize(text: &str, digest: &Digest, entry: &Entry) -> Result<Option<String>, EditError> {
     let registry = Registry::parse(text).context(ParseSnafu)?;
     let known = registry.entry(digest);
@@ -62,15 +62,15 @@ pub fn notarize(text: &str, digest: &Digest, entry: &Entry) -> Result<Option<Str
         None => json!([{"op": "add", "path": "/notarized/-", "value": item}]),
     };
     let count = registry.count() + usize::from(known.is_none());
-    let is_right = |registry: &Registry| registry.count() == count && registry.entry(digest) == Some(&wanted);
-    edited(text, patch, is_right).map(Some)
+    let is_valid = |registry: &Registry| registry.count() == count && registry.entry(digest) == Some(&wanted);
+    edited(text, patch, is_valid).map(Some)
 }
 
-/// The text without `digest`; `None` when it is not notarized.
+/// Returns the text without `digest`, or `None` if it is not notarized.
 ///
 /// # Errors
 ///
-/// As [`notarize`].
+/// Returns [`EditError`] if the text is not a valid registry or cannot be edited.
 pub fn revoke(text: &str, digest: &Digest) -> Result<Option<String>, EditError> {
     let registry = Registry::parse(text).context(ParseSnafu)?;
     if registry.entry(digest).is_none() {
@@ -81,22 +81,22 @@ pub fn revoke(text: &str, digest: &Digest) -> Result<Option<String>, EditError> 
         None => json!([]),
     };
     let count = registry.count() - 1;
-    let is_right = |registry: &Registry| registry.count() == count && registry.entry(digest).is_none();
-    edited(text, patch, is_right).map(Some)
+    let is_valid = |registry: &Registry| registry.count() == count && registry.entry(digest).is_none();
+    edited(text, patch, is_valid).map(Some)
 }
 
-/// Where in the list a digest stands.
+/// Returns the position of a digest in the list.
 fn place(document: &Document, digest: &Digest) -> Option<usize> {
     let digest = digest.to_string();
     let list = document.value().ok()??.get("notarized")?.as_array()?;
     list.iter().position(|item| item.as_str().or_else(|| item.get("digest")?.as_str()) == Some(&digest))
 }
 
-/// The text after `patch`, which is read again: it decides which images may run.
+/// Applies `patch` and parses the result again, as a faulty edit would admit the wrong images.
 fn edited(
     text: &str,
     patch: impl Fn(&Document) -> Value,
-    is_right: impl Fn(&Registry) -> bool,
+    is_valid: impl Fn(&Registry) -> bool,
 ) -> Result<String, EditError> {
     let mut new = String::with_capacity(text.len() + 256);
     for document in documents(text) {
@@ -108,7 +108,7 @@ fn edited(
         }
     }
     match Registry::parse(&new) {
-        Ok(registry) if is_right(&registry) => Ok(new),
+        Ok(registry) if is_valid(&registry) => Ok(new),
         _ => UnprovedSnafu.fail(),
     }
 }

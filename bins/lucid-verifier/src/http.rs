@@ -1,10 +1,10 @@
-//! The endpoints, over HTTP/1.1, with TLS and a token where these are wanted.
+//! The HTTP/1.1 endpoints, with optional TLS and bearer token.
 //!
 //! | request | answer |
 //! |---|---|
 //! | `GET /registry/check?digest=sha256:…` | 200 `{"digest":"sha256:…","notarized":true}` |
 //! | the same with `digest` missing, repeated or malformed | 400 `{"error":"…"}` |
-//! | the same without the token, where there is one | 401 `{"error":"…"}` |
+//! | the same without the required token | 401 `{"error":"…"}` |
 //! | `GET /healthz` | 200 `ok` |
 //! | another method | 405 `{"error":"…"}` |
 //! | another path | 404 `{"error":"…"}` |
@@ -28,30 +28,30 @@ use url::form_urlencoded;
 use crate::registry::Registry;
 use crate::reload::CurrentRegistry;
 
-/// How long requests in progress may go on after the shutdown.
+/// Maximum duration of draining requests after shutdown begins.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
-/// Binds to `address`; with port 0 the system picks a free port.
+/// Binds to `address`. Port 0 selects a free port.
 ///
 /// # Errors
 ///
-/// When the address is in use, not of this machine, or not permitted.
+/// Returns [`BindError`] if the address is in use, not local or not permitted.
 pub async fn bind(address: SocketAddr) -> Result<Server, BindError> {
     let server = Server::bind(address).await?;
     Ok(server.with_lame_duck(Duration::ZERO).with_drain(DRAIN_LIMIT))
 }
 
-/// What is served, and to whom.
+/// The registry service.
 #[derive(Clone, Debug)]
 pub struct Service {
-    /// Which digests are notarized.
+    /// Registry in force.
     pub registry: CurrentRegistry,
-    /// Who asks has to show it; without it everybody may ask.
+    /// Token required from clients; `None` disables authentication.
     pub token: Option<TokenFile>,
 }
 
 impl Service {
-    /// Serves until `shutdown` completes, then lets the requests in progress end.
+    /// Serves until `shutdown` completes, then drains requests in progress.
     pub async fn serve(self, server: Server, tls: Tls, shutdown: impl Future<Output = ()>) {
         let service = service_fn(move |request: Request<RequestBody>| {
             let service = self.clone();
@@ -60,13 +60,13 @@ impl Service {
         server.serve(tls, service, shutdown).await;
     }
 
-    /// The answer to a request; its body does not matter.
+    /// Returns the response to a request. Ignores its body.
     async fn respond<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
         let path = request.uri().path();
         if !matches!(path, "/registry/check" | "/healthz") {
             return error(StatusCode::NOT_FOUND, "no such path; accepted are /registry/check and /healthz");
         }
-        // For HEAD, the server sends the headers alone.
+        // The server omits the body for HEAD.
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut response =
                 error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed; accepted are GET and HEAD");
@@ -101,7 +101,7 @@ fn check(query: &str, registry: &Registry) -> Response<Full<Bytes>> {
     json(StatusCode::OK, &json!({ "digest": digest, "notarized": entry.is_some() }))
 }
 
-/// The digest in a query, percent-decoded.
+/// Returns the percent-decoded digest of a query.
 fn digest_of(query: &str) -> Result<Digest, String> {
     let mut digests = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name == "digest");
     let Some((_, digest)) = digests.next() else {

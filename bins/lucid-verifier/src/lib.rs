@@ -1,8 +1,8 @@
-//! A small notarization registry: it tells which image digests are notarized, from a file.
+//! A small notarization registry that serves the digests listed in a file.
 //!
-//! It speaks the Verifier's protocol (`GET /registry/check?digest=sha256:…`) for clusters that have no registry of
-//! their own: on a developer's machine, or cut off from the network. It has no users and no history; who can write the
-//! file decides what is notarized.
+//! It implements the Verifier's protocol (`GET /registry/check?digest=sha256:…`) for development and for air-gapped
+//! clusters without a registry of their own. It has no users and no history: write access to the file decides which
+//! images are notarized.
 //!
 //! ```
 //! use lucid_verifier::registry::Registry;
@@ -17,10 +17,10 @@
 //!
 //! # Layout
 //!
-//! - [`registry`]: the file's format and the look-up, without I/O; [`edit`]: changes of its text; [`listing`]: its content
-//!   for people and programs.
-//! - [`store`]: changes a file at once or not at all.
-//! - [`changes`]: when to read files again; [`reload`] keeps a registry in step with its file, [`tls`] a certificate.
+//! - [`registry`]: the file format and lookups, without I/O; [`edit`]: edits of its text; [`listing`]: output as
+//!   table or JSON.
+//! - [`store`]: replaces a file atomically.
+//! - [`changes`]: notifies of file changes; [`reload`] reloads the registry, [`tls`] the serving certificate.
 //! - [`http`]: the HTTP endpoints.
 
 pub mod changes;

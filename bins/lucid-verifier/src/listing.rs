@@ -1,11 +1,12 @@
-//! A registry for people and for programs.
+//! Output formats of a registry.
 
 use lucid_notary::Digest;
 use serde::Serialize;
 
 use crate::registry::{Entry, Registry};
 
-/// A line for each digest, under a head. What people wrote is escaped where it could do something to a terminal.
+/// Formats a table with one line per digest and a header. Control and bidirectional characters in notes are escaped
+/// to protect terminals.
 #[must_use]
 pub fn table(registry: &Registry) -> String {
     let rows = registry.entries().map(|(digest, entry)| {
@@ -28,16 +29,16 @@ fn shown(character: char) -> Vec<char> {
     }
 }
 
-/// What makes a terminal show the text behind it in another order (UAX #9, section 2).
+/// Returns `true` for characters that change the display order of text (UAX #9, section 2).
 fn is_bidirectional(character: char) -> bool {
     matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// JSON that is a registry file itself.
+/// Formats JSON that is itself a valid registry file.
 ///
 /// # Errors
 ///
-/// Never, as far as is known: everything in a registry can be written.
+/// Returns an error if serialization fails, which is not expected of any registry.
 pub fn json(registry: &Registry) -> serde_json::Result<String> {
     #[derive(Serialize)]
     struct Document<'a> {

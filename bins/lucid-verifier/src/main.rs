@@ -1,4 +1,4 @@
-//! `lucid-verifier`: arguments and wiring; what it does is in the library.
+//! Entry point of `lucid-verifier`: command-line arguments and wiring. The library implements the commands.
 
 use std::error::Error;
 use std::fs;
@@ -180,7 +180,7 @@ fn notarize(args: &RegistryArgs, named: Named, note: Option<String>) -> Result<(
 
 fn revoke(args: &RegistryArgs, named: &Named) -> Result<(), Box<dyn Error>> {
     let digest = &named.digest;
-    // Not one that is made for the purpose of being without the digest.
+    // A missing file must not be created just to lack the digest.
     fs::metadata(&args.registry)
         .map_err(|error| format!("failed to read {}: {error}", args.registry.display()))?;
     let mut is_listed = false;
@@ -190,7 +190,7 @@ fn revoke(args: &RegistryArgs, named: &Named) -> Result<(), Box<dyn Error>> {
         Ok::<_, edit::EditError>(new)
     })?;
     if !is_listed {
-        // Perhaps it is misspelt, and another one is still notarized.
+        // An error, because the digest may be misspelled and another one still be notarized.
         return Err(format!("{digest} is not notarized in {}", args.registry.display()).into());
     }
     writeln!(lucid_process::output(), "{digest} is notarized no longer")?;

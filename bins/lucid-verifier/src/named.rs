@@ -3,12 +3,12 @@ use std::str::FromStr;
 use lucid_notary::reference::ReferenceError;
 use lucid_notary::{Digest, ImageReference};
 
-/// What a user notarizes: a digest, or an image with one.
+/// A command-line argument that names a digest, or an image with a digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
     /// The digest.
     pub digest: Digest,
-    /// The image, if it was named.
+    /// The image, if given.
     pub image: Option<ImageReference>,
 }
 
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_accepted_is_said_once() {
+    fn messages_list_accepted_values_once() {
         for text in
             ["nginx", "nginx:1.25", "library/nginx:1", "sha256:0", "sha384:00", "a/B@sha256:00", "", "a@b"]
         {

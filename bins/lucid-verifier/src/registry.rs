@@ -1,4 +1,4 @@
-//! The registry file: which digests are notarized.
+//! The registry file, which lists the notarized digests.
 //!
 //! ```yaml
 //! notarized:
@@ -23,18 +23,18 @@ pub struct Registry {
     entries: BTreeMap<Digest, Entry>,
 }
 
-/// What the file says about a notarized digest, for people.
+/// Informational fields of a notarized digest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Entry {
     /// The image with this digest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<ImageReference>,
-    /// Why, or by whom, it was notarized.
+    /// Free text, such as the reason or the reviewer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
-/// Why a text is no [`Registry`].
+/// A text is not a valid [`Registry`].
 #[derive(Debug, Snafu)]
 #[snafu(display(
     "line {line}, column {column}, key `{key}`: {fault} (accepted is the key `notarized` with a list of digests, or of \
@@ -42,24 +42,24 @@ pub struct Entry {
 ))]
 #[non_exhaustive]
 pub struct ParseError {
-    /// The line, from 1.
+    /// Line, from 1.
     pub line: usize,
-    /// The column in characters, from 1.
+    /// Column in characters, from 1.
     pub column: usize,
-    /// The path to the key, such as `notarized[2].image`; `.` is the whole document.
+    /// Path of the key, such as `notarized[2].image`; `.` is the whole document.
     pub key: String,
-    /// What is wrong there.
+    /// The fault.
     pub fault: String,
 }
 
 impl Registry {
-    /// Reads the YAML text of a registry file.
+    /// Parses the YAML text of a registry file.
     ///
     /// # Errors
     ///
-    /// When the text is not YAML or not in the module's format. Strictly: unknown keys, a digest listed twice, and an
-    /// image that carries another digest than its entry are errors. So is a file without a list: an empty file is no
-    /// empty registry, which is `notarized: []`.
+    /// Returns [`ParseError`] if the text is not YAML or not in the module's format. Unknown keys, duplicate digests,
+    /// images with a digest other than that of their entry, and a missing list are errors. An empty registry is
+    /// written `notarized: []`.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         // A byte order mark would count as indentation.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -69,18 +69,18 @@ impl Registry {
         Ok(Self { entries: document.notarized.0 })
     }
 
-    /// What is known about a digest; `None` when it is not notarized.
+    /// Returns the entry of a digest, or `None` if it is not notarized.
     #[must_use]
     pub fn entry(&self, digest: &Digest) -> Option<&Entry> {
         self.entries.get(digest)
     }
 
-    /// The notarized digests and what is known about them, in the order of digests.
+    /// Returns the notarized digests with their entries, in the order of digests.
     pub fn entries(&self) -> impl Iterator<Item = (&Digest, &Entry)> {
         self.entries.iter()
     }
 
-    /// How many digests are notarized.
+    /// Returns the number of notarized digests.
     #[must_use]
     pub fn count(&self) -> usize {
         self.entries.len()
@@ -91,7 +91,7 @@ impl ParseError {
     fn new(key: &str, error: &serde_yaml::Error) -> Self {
         let (line, column) = error.location().map_or((1, 1), |location| (location.line(), location.column()));
         let text = error.to_string();
-        // serde_yaml puts its own idea of the key in front and the position behind.
+        // serde_yaml prepends its own path of the key and appends the position.
         let fault = text.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&text);
         let fault = match fault.split_once(": ") {
             Some((path, fault)) if key.starts_with(path) => fault,
@@ -129,13 +129,13 @@ impl<'de> Deserialize<'de> for Entries {
             }
         }
 
-        // `deserialize_seq` would take a missing value for an empty list.
+        // `deserialize_seq` would accept a missing value as an empty list.
         deserializer.deserialize_any(List).map(Self)
     }
 }
 
-/// Reads one entry and refuses what is listed already. Here, and not when the list is complete, because only an
-/// error from within the entry is reported with the entry's line.
+/// Deserializes one entry and rejects duplicates. Checked per entry, because only errors raised within an entry have
+/// its position.
 struct NextEntry<'a> {
     listed: &'a BTreeMap<Digest, Entry>,
 }

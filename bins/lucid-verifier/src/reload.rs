@@ -1,4 +1,4 @@
-//! Keeps a registry in step with its file.
+//! Reloads a registry when its file changes.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,43 +12,43 @@ use crate::changes::Changes;
 use crate::file;
 use crate::registry::{ParseError, Registry};
 
-/// The registry in force, shared between who reloads it and who reads it.
+/// The registry in force, shared between the reloader and its readers.
 pub type CurrentRegistry = Arc<ArcSwap<Registry>>;
 
-/// Why a registry file cannot be used. The message names the file, the source what is wrong with it.
+/// A registry file cannot be used. The message names the file, the source the fault.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum LoadError {
     /// The file cannot be read.
     #[snafu(display("failed to read registry file {} (accepted is YAML with the list `notarized`)", path.display()))]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// I/O error.
         source: io::Error,
     },
-    /// The file is no UTF-8 text.
+    /// The file is not valid UTF-8.
     #[snafu(display("failed to parse registry file {} (accepted is UTF-8 text)", path.display()))]
     NotText {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Where it is not.
+        /// Position of the invalid bytes.
         source: std::str::Utf8Error,
     },
-    /// The content is no registry.
+    /// The content is not a valid registry.
     #[snafu(display("failed to parse registry file {}", path.display()))]
     Parse {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong where.
+        /// Parse error.
         source: ParseError,
     },
 }
 
-/// What was last seen of the file; unreadable counts too, so that it is reported once and not at each poll.
+/// Last result of reading the file. Includes errors, so that they are logged once rather than at each poll.
 type Content = Result<Vec<u8>, io::ErrorKind>;
 
-/// A registry file, and the registry in force: the last version of the file that was good.
+/// A registry file and the registry in force: the last valid version of the file.
 #[derive(Debug)]
 pub struct RegistryFile {
     path: PathBuf,
@@ -57,27 +57,27 @@ pub struct RegistryFile {
 }
 
 impl RegistryFile {
-    /// Reads the file for the first time.
+    /// Reads the file.
     ///
     /// # Errors
     ///
-    /// When the file cannot be read or is no registry.
+    /// Returns [`LoadError`] if the file cannot be read or is not a valid registry.
     pub async fn open(path: impl Into<PathBuf>) -> Result<Self, LoadError> {
         let path = path.into();
-        let bytes = file::read_aside(&path).await.context(ReadSnafu { path: &path })?;
+        let bytes = file::read_blocking(&path).await.context(ReadSnafu { path: &path })?;
         let registry = parse(&path, &bytes)?;
         log_in_force(&path, &registry);
         Ok(Self { path, seen: Ok(bytes), current: Arc::new(ArcSwap::from_pointee(registry)) })
     }
 
-    /// The registry in force, now and after each reload.
+    /// Returns the registry in force, which each reload updates.
     #[must_use]
     pub fn current(&self) -> CurrentRegistry {
         self.current.clone()
     }
 
-    /// Follows the file until the future is dropped: each event in its directory, and every `poll`, it is read and
-    /// compared. A version that is broken or cannot be read is logged once and leaves the last good one in force.
+    /// Reloads the file until the future is dropped: after each event in its directory, and at every `poll` interval.
+    /// An invalid or unreadable version is logged once, and the last valid one stays in force.
     pub async fn follow(mut self, poll: Duration) {
         let mut changes = Changes::of(&[&self.path], poll);
         loop {
@@ -87,7 +87,7 @@ impl RegistryFile {
     }
 
     async fn refresh(&mut self) {
-        let read = file::read_aside(&self.path).await;
+        let read = file::read_blocking(&self.path).await;
         let seen = read.as_ref().map(Vec::clone).map_err(io::Error::kind);
         if seen == self.seen {
             return;
@@ -113,7 +113,7 @@ impl RegistryFile {
 ///
 /// # Errors
 ///
-/// When the file cannot be read or is no registry.
+/// Returns [`LoadError`] if the file cannot be read or is not a valid registry.
 pub fn load(path: &Path) -> Result<Registry, LoadError> {
     let bytes = file::read(path).context(ReadSnafu { path })?;
     parse(path, &bytes)
@@ -152,14 +152,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_event_in_the_directory_suffices_without_polls() {
+    async fn events_suffice_without_polls() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("registry.yaml");
         fs::write(&path, registry_of(1)).unwrap();
         let file = RegistryFile::open(&path).await.unwrap();
         let current = file.current();
         let task = tokio::spawn(file.follow(Duration::from_secs(3600)));
-        // This one may be seen by the comparison at the start, those after it by their events only.
+        // This change may be found by the initial comparison, later ones only through events.
         fs::write(&path, registry_of(2)).unwrap();
         counts_soon(&current, 2).await;
         for count in 3..6 {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_poll_suffices_where_the_directory_gives_no_event() {
+    async fn polls_suffice_without_events() {
         let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let target = elsewhere.path().join("registry.yaml");
         fs::write(&target, registry_of(1)).unwrap();

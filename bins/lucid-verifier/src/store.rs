@@ -1,4 +1,4 @@
-//! Changing a file so that nobody ever reads half of it, and no change of another writer is lost.
+//! Changes files atomically and without lost updates.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind, Write};
@@ -9,48 +9,48 @@ use snafu::{ResultExt, Snafu};
 
 use crate::file;
 
-/// Why a file was not changed.
+/// A file was not changed.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum StoreError<E: std::error::Error + 'static> {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[snafu(display("failed to read {}", path.display()))]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// I/O error.
         source: io::Error,
     },
-    /// It cannot be replaced.
+    /// The file cannot be replaced.
     #[snafu(display("failed to replace {}, which is as it was: {step}", path.display()))]
     Replace {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What was being done.
+        /// Failed step.
         step: &'static str,
-        /// What the system said.
+        /// I/O error.
         source: io::Error,
     },
-    /// Its content cannot be changed.
+    /// The content cannot be changed.
     #[snafu(display("{}", path.display()))]
     Content {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: E,
     },
 }
 
-/// Replaces the text of the file at `path`, or of `absent` when there is none, by what `change` makes of it; with `None`
-/// it stays.
+/// Replaces the text of the file at `path` with the result of `change`. A missing file counts as `absent`. If
+/// `change` returns `None`, the file is not written.
 ///
-/// The new text is written beside the file, synced, and takes its name: a reader sees the old text or the new one, also
-/// after a crash. Mode and owner stay; of a symbolic link the target is replaced. Writers wait for one another by a lock on
-/// the directory.
+/// The new text is written to a temporary file in the same directory, synced and renamed, so that readers see either
+/// the old or the new text, even after a crash. Mode and owner are kept, and symbolic links are followed. A lock on
+/// the directory serializes writers.
 ///
 /// # Errors
 ///
-/// When the file cannot be read, changed or replaced; it is then as it was.
+/// Returns [`StoreError`] if the file cannot be read, changed or replaced. It is then unchanged.
 pub fn change<E: std::error::Error + 'static>(
     path: &Path,
     absent: &str,
@@ -90,7 +90,7 @@ pub fn change<E: std::error::Error + 'static>(
     locked.sync_all().context(ReplaceSnafu { path, step: "sync its directory" })
 }
 
-/// What `path` leads to; the file itself need not be there, its directory has to.
+/// Resolves symbolic links in `path`. The file may be missing, its directory may not.
 fn target(path: &Path) -> Result<PathBuf, (PathBuf, io::Error)> {
     match fs::canonicalize(path) {
         Err(error) if error.kind() == ErrorKind::NotFound && !path.is_symlink() => {

@@ -1,4 +1,4 @@
-//! The serving certificate, in step with its files.
+//! Reloads the serving certificate when its files change.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,88 +11,88 @@ use snafu::{ResultExt, Snafu};
 
 use crate::changes::Changes;
 
-/// Why a certificate cannot be served.
+/// The serving certificate cannot be used.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum CertificateError {
     /// A file cannot be read.
     #[snafu(display("failed to read {}", path.display()))]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// I/O error.
         source: io::Error,
     },
-    /// The files hold no certificate with its key.
+    /// The files do not contain a certificate and its key.
     #[snafu(display("failed to use the certificate {} with the key {}", certificate.display(), key.display()))]
     Pair {
-        /// The certificate's file.
+        /// Path of the certificate.
         certificate: PathBuf,
-        /// The key's file.
+        /// Path of the key.
         key: PathBuf,
-        /// What is wrong.
+        /// Cause.
         #[snafu(source(from(PairError, Box::new)))]
         source: Box<PairError>,
     },
-    /// No TLS.
+    /// TLS cannot be configured.
     #[snafu(display("failed to set up TLS"))]
     Tls {
-        /// What is wrong.
+        /// Cause.
         source: TlsError,
     },
 }
 
-/// A certificate with its chain, and its key, in two PEM files.
+/// PEM files of a certificate chain and its private key.
 #[derive(Debug)]
 pub struct CertificateFiles {
     certificate: PathBuf,
     key: PathBuf,
-    /// What was last complained of.
-    complaint: Option<String>,
+    /// Last logged error, to log it once.
+    last_error: Option<String>,
     resolver: Arc<ServingCertificateResolver>,
 }
 
 impl CertificateFiles {
-    /// Reads the files for the first time.
+    /// Reads the files.
     ///
     /// # Errors
     ///
-    /// When they cannot be read, or do not belong together.
+    /// Returns [`CertificateError`] if a file cannot be read, or certificate and key do not match.
     pub async fn open(certificate: PathBuf, key: PathBuf) -> Result<Self, CertificateError> {
         let resolver = Arc::new(ServingCertificateResolver::empty());
-        let files = Self { certificate, key, complaint: None, resolver };
+        let files = Self { certificate, key, last_error: None, resolver };
         files.resolver.swap(&files.load().await?);
         Ok(files)
     }
 
-    /// TLS 1.2 and 1.3 with the certificate in force, now and after each reload.
+    /// Returns a configuration for TLS 1.2 and 1.3 that always uses the certificate in force.
     ///
     /// # Errors
     ///
-    /// When there is no TLS to be had.
+    /// Returns [`CertificateError`] if TLS cannot be configured.
     pub fn server_config(&self) -> Result<Arc<ServerConfig>, CertificateError> {
         let tls = ServerTls::new(Arc::clone(&self.resolver) as _).with_alpn(["http/1.1"]);
         tls.build().map(Arc::new).context(TlsSnafu)
     }
 
-    /// Follows the files until the future is dropped. While they do not match, which they do not for a moment when they are
-    /// written one after the other, or cannot be read, the last good certificate stays in force.
+    /// Reloads the files until the future is dropped. While they cannot be read or do not match, as between the
+    /// writes of an update, the last valid certificate stays in force.
     pub async fn follow(mut self, poll: Duration) {
         let mut changes = Changes::of(&[&self.certificate, &self.key], poll);
         loop {
             changes.next().await;
             match self.load().await {
-                // It is swapped in again although it is the same: that costs nothing.
+                // Swapping in an unchanged certificate costs nothing.
                 Ok(certificate) => {
                     self.resolver.swap(&certificate);
-                    self.complaint = None;
+                    self.last_error = None;
                 }
                 Err(error) => {
-                    let complaint = lucid_process::with_causes(&error);
-                    if self.complaint.as_ref() != Some(&complaint) {
-                        tracing::error!(error = complaint, "the last good certificate stays in force");
+                    let message = lucid_process::with_causes(&error);
+                    if self.last_error.as_ref() != Some(&message) {
+                        tracing::error!(error = message, "the last good certificate stays in force");
                     }
-                    self.complaint = Some(complaint);
+                    self.last_error = Some(message);
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! TLS and the token.
+//! TLS and bearer token.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use reqwest::{Certificate, Client, Response, StatusCode};
 
 use crate::server::{PATIENCE, Verifier, command, folder_with, sha256};
 
-/// Writes a certificate for this machine with its key, and returns it.
+/// Writes a certificate for this machine and its key. Returns the certificate.
 fn certify(folder: &Path) -> String {
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     fs::write(folder.join("tls.crt"), made.cert.pem()).unwrap();
@@ -16,7 +16,7 @@ fn certify(folder: &Path) -> String {
     made.cert.pem()
 }
 
-/// A client that trusts no other certificate, and remembers no session.
+/// A client that trusts only this certificate and resumes no sessions.
 fn client_of(pem: &str) -> Client {
     let trusted = Certificate::from_pem(pem.as_bytes()).unwrap();
     let client = Client::builder().tls_certs_only([trusted]).no_proxy().pool_max_idle_per_host(0);
@@ -39,7 +39,7 @@ async fn soon(what: &str, client: &Client, url: &str) {
 }
 
 #[tokio::test]
-async fn over_tls_it_serves_the_certificate_in_the_files_and_the_next_one_too() {
+async fn a_changed_certificate_is_reloaded() {
     let folder = folder_with(&['a']);
     let first_pem = certify(folder.path());
     let first = client_of(&first_pem);
@@ -61,7 +61,7 @@ async fn over_tls_it_serves_the_certificate_in_the_files_and_the_next_one_too() 
 }
 
 #[tokio::test]
-async fn with_a_token_only_who_shows_it_is_answered_and_health_is_open() {
+async fn the_token_is_required_except_for_health() {
     let folder = folder_with(&['a']);
     let file = folder.path().join("token");
     fs::write(&file, "first\n").unwrap();
@@ -92,7 +92,7 @@ async fn with_a_token_only_who_shows_it_is_answered_and_health_is_open() {
 }
 
 #[test]
-fn settings_that_do_not_go_together_end_the_process() {
+fn conflicting_settings_are_rejected() {
     let folder = folder_with(&['a']);
     certify(folder.path());
     fs::write(folder.path().join("empty"), "\n").unwrap();

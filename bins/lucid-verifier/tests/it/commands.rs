@@ -1,4 +1,4 @@
-//! `notarize`, `revoke` and `list` as processes, on real files.
+//! `notarize`, `revoke` and `list` as processes on real files.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -15,7 +15,7 @@ fn command(registry: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Exit code, standard output and standard error.
+/// Returns exit code, standard output and standard error.
 fn run(registry: &Path, arguments: &[&str]) -> (i32, String, String) {
     let output = command(registry, arguments).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -45,7 +45,7 @@ fn folder(text: &str) -> (TempDir, PathBuf) {
 }
 
 #[test]
-fn what_is_notarized_is_listed_until_it_is_revoked() {
+fn notarized_digests_are_listed_until_revoked() {
     let folder = tempfile::tempdir().unwrap();
     let registry = folder.path().join("registry.yaml");
     let [a, b, c] = ['a', 'b', 'c'].map(digest);
@@ -55,7 +55,7 @@ fn what_is_notarized_is_listed_until_it_is_revoked() {
     done(&registry, &["notarize", &c, "--note", "c"]);
     let entry_b = json!({"digest": b, "image": image, "note": "reviewed: \"twice\" # by us\nyes"});
     assert_eq!(listed(&registry), json!({"notarized": [{"digest": a}, entry_b, {"digest": c, "note": "c"}]}));
-    // What is known stays, what is new replaces it.
+    // Existing fields are kept, new ones replace them.
     done(&registry, &["notarize", &b]);
     done(&registry, &["notarize", &format!("registry.example/c@{c}")]);
     done(&registry, &["notarize", &a, "--note", "later"]);
@@ -71,7 +71,7 @@ fn what_is_notarized_is_listed_until_it_is_revoked() {
 }
 
 #[test]
-fn what_is_not_concerned_stays_as_it_was_written() {
+fn unrelated_content_is_preserved() {
     let [a, b, c] = ['a', 'b', 'c'].map(digest);
     let text = format!(
         "# Reviewed images.\nnotarized: # by the platform team\n  # the first\n  - {a}   # since May\n\n  - note: 'two'\n    digest: \"{b}\"\n# end\n"
@@ -90,14 +90,14 @@ fn what_is_not_concerned_stays_as_it_was_written() {
     fs::write(&registry, format!(r#"{{"notarized":["{a}"]}}"#)).unwrap();
     done(&registry, &["notarize", &b]);
     assert_eq!(fs::read_to_string(&registry).unwrap(), format!(r#"{{"notarized":["{a}","{b}"]}}"#));
-    // Nothing to change: not even the file's identity.
+    // Without a change, the file is not even replaced.
     let inode = fs::metadata(&registry).unwrap().ino();
     done(&registry, &["notarize", &b]);
     assert_eq!(fs::metadata(&registry).unwrap().ino(), inode);
 }
 
 #[test]
-fn mode_owner_and_symbolic_links_stay() {
+fn mode_owner_and_symbolic_links_are_kept() {
     let (folder, registry) = folder("notarized: []\n");
     fs::set_permissions(&registry, Permissions::from_mode(0o640)).unwrap();
     let is_root = chown(&registry, Some(10_001), Some(10_002)).is_ok();
@@ -114,7 +114,7 @@ fn mode_owner_and_symbolic_links_stay() {
 }
 
 #[test]
-fn writers_at_once_lose_nothing() {
+fn concurrent_writers_lose_no_updates() {
     let (_folder, registry) = folder("# ours\nnotarized: []\n");
     let digests: Vec<_> = (0..24).map(|number| format!("sha256:{number:064x}")).collect();
     let start =
@@ -129,7 +129,7 @@ fn writers_at_once_lose_nothing() {
 }
 
 #[test]
-fn a_reader_sees_one_text_or_the_other_and_never_half_of_one() {
+fn readers_never_see_a_partial_file() {
     let (_folder, registry) = folder(&format!("notarized:\n- {}\n", digest('a')));
     let reader = std::thread::spawn({
         let registry = registry.clone();
@@ -148,7 +148,7 @@ fn a_reader_sees_one_text_or_the_other_and_never_half_of_one() {
 }
 
 #[test]
-fn what_cannot_be_done_is_an_error_and_changes_nothing() {
+fn failed_commands_change_nothing() {
     let a = digest('a');
     let text = format!("notarized:\n- {a}\n");
     let (folder, registry) = folder(&text);
@@ -187,7 +187,7 @@ fn what_cannot_be_done_is_an_error_and_changes_nothing() {
 }
 
 #[test]
-fn the_table_is_aligned_and_does_nothing_to_a_terminal() {
+fn the_table_is_aligned_and_escaped() {
     let [a, b] = ['a', 'b'].map(digest);
     let text = json!({"notarized": [a, {"digest": b, "image": "web:1", "note": "red \u{1b}[31m\nand \u{202e}back"}]});
     let (_folder, registry) = folder(&text.to_string());
@@ -201,7 +201,7 @@ fn the_table_is_aligned_and_does_nothing_to_a_terminal() {
 }
 
 #[test]
-fn a_note_is_taken_away_by_an_empty_one_and_a_byte_order_mark_stays() {
+fn edits_keep_the_byte_order_mark_and_remove_empty_notes() {
     let [a, b] = ['a', 'b'].map(digest);
     let (_folder, registry) = folder(&format!("\u{feff}notarized:\n- digest: {a}\n  note: one\n"));
     done(&registry, &["notarize", &b, "--note", ""]);
@@ -213,7 +213,7 @@ fn a_note_is_taken_away_by_an_empty_one_and_a_byte_order_mark_stays() {
 }
 
 #[test]
-fn what_is_no_regular_file_is_refused_at_once() {
+fn irregular_files_are_rejected_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("registry.yaml");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());

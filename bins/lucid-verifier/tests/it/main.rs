@@ -1,5 +1,5 @@
-//! Tests that need only what is public: the library, and the program as a process.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "what fails in a helper fails the test")]
+//! Tests of the public API and of the program as a process.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "test helpers may panic")]
 
 mod access;
 mod commands;

@@ -1,4 +1,4 @@
-//! The real process, over HTTP.
+//! The process over HTTP.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use crate::server::{PATIENCE, Verifier, command, folder_with, registry_of, sha256};
 
 #[tokio::test]
-async fn a_listed_digest_is_notarized_and_another_is_not() {
+async fn only_listed_digests_are_notarized() {
     let folder = folder_with(&['a', 'b']);
     let verifier = Verifier::start(&folder.path().join("registry.yaml"));
     let answer =
@@ -37,7 +37,7 @@ async fn a_listed_digest_is_notarized_and_another_is_not() {
 }
 
 #[tokio::test]
-async fn the_notary_client_understands_the_answers() {
+async fn the_notary_client_accepts_the_answers() {
     let folder = folder_with(&['a']);
     let verifier = Verifier::start(&folder.path().join("registry.yaml"));
     let client = HttpVerifier::builder(&verifier.url).build().unwrap();
@@ -79,7 +79,7 @@ async fn a_missing_repeated_or_malformed_digest_is_a_bad_request() {
 }
 
 #[tokio::test]
-async fn other_paths_and_methods_are_refused_and_health_is_ok() {
+async fn other_paths_and_methods_are_rejected() {
     let folder = folder_with(&['a']);
     let verifier = Verifier::start(&folder.path().join("registry.yaml"));
     for path in ["/", "/registry", "/registry/check/", "/registry/Check", "//registry/check", "/healthz/"] {
@@ -101,7 +101,7 @@ async fn other_paths_and_methods_are_refused_and_health_is_ok() {
     assert_eq!(health.text().await.unwrap(), "ok");
 }
 
-/// The answer to a request as it is on the wire, without the date; header fields in alphabetical order
+/// Returns head and body of the raw response, without the date and with header fields in alphabetical order.
 fn raw(url: &str, method: &str, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
     write!(stream, "{method} {path} HTTP/1.1\r\nhost: verifier\r\nconnection: close\r\n\r\n").unwrap();
@@ -116,7 +116,7 @@ fn raw(url: &str, method: &str, path: &str) -> (String, String) {
 }
 
 #[test]
-fn head_is_answered_like_get_without_the_body() {
+fn head_equals_get_without_the_body() {
     let folder = folder_with(&['a']);
     let verifier = Verifier::start(&folder.path().join("registry.yaml"));
     let check = format!("/registry/check?digest={}", sha256('a'));
@@ -128,7 +128,7 @@ fn head_is_answered_like_get_without_the_body() {
 }
 
 #[tokio::test]
-async fn the_file_is_reloaded_when_it_is_written_in_place() {
+async fn a_file_written_in_place_is_reloaded() {
     let folder = folder_with(&['a']);
     let file = folder.path().join("registry.yaml");
     let verifier = Verifier::start(&file);
@@ -140,7 +140,7 @@ async fn the_file_is_reloaded_when_it_is_written_in_place() {
 }
 
 #[tokio::test]
-async fn the_file_is_reloaded_when_another_is_renamed_over_it() {
+async fn a_replaced_file_is_reloaded() {
     let folder = folder_with(&['a']);
     let file = folder.path().join("registry.yaml");
     let verifier = Verifier::start(&file);
@@ -152,8 +152,8 @@ async fn the_file_is_reloaded_when_another_is_renamed_over_it() {
     }
 }
 
-/// Updates a mounted ConfigMap as the kubelet does: the new version gets a folder of its own, the link `..data` is
-/// swapped to it in one rename, and the old folder is removed.
+/// Updates a mounted ConfigMap as the kubelet does: writes the new version to a directory of its own, atomically
+/// swaps the link `..data` to it, and removes the old directory.
 fn update_config_map(mount: &Path, version: &str, digests: &[char]) {
     let old = fs::read_link(mount.join("..data"));
     fs::create_dir(mount.join(version)).unwrap();
@@ -167,7 +167,7 @@ fn update_config_map(mount: &Path, version: &str, digests: &[char]) {
 }
 
 #[tokio::test]
-async fn the_file_is_reloaded_at_each_update_of_a_mounted_config_map() {
+async fn every_update_of_a_mounted_config_map_is_reloaded() {
     let mount = TempDir::new().unwrap();
     update_config_map(mount.path(), "..2026_01_01", &['a']);
     let verifier = Verifier::start(&mount.path().join("registry.yaml"));
@@ -179,7 +179,7 @@ async fn the_file_is_reloaded_at_each_update_of_a_mounted_config_map() {
 }
 
 #[tokio::test]
-async fn a_broken_version_is_logged_once_and_leaves_the_last_good_one_in_force() {
+async fn an_invalid_version_is_logged_once_and_ignored() {
     let folder = folder_with(&['a']);
     let file = folder.path().join("registry.yaml");
     let verifier = Verifier::start(&file);
@@ -188,7 +188,7 @@ async fn a_broken_version_is_logged_once_and_leaves_the_last_good_one_in_force()
     let fault =
         "line 3, column 11, key `notarized[1].digest`: digest \"sha256:abc\" has 3 hexadecimal digits";
     verifier.logs_soon(fault).await;
-    // More than one poll later.
+    // Longer than one poll interval.
     tokio::time::sleep(Duration::from_millis(4_500)).await;
     assert_eq!(verifier.log().matches(fault).count(), 1, "{}", verifier.log());
     assert!(verifier.log().contains(&format!("failed to parse registry file {}", file.display())));
@@ -204,11 +204,11 @@ async fn a_broken_version_is_logged_once_and_leaves_the_last_good_one_in_force()
 }
 
 #[tokio::test]
-async fn sigterm_and_sigint_end_the_process_cleanly() {
+async fn sigterm_and_sigint_shut_down_cleanly() {
     let folder = folder_with(&['a']);
     for signal in [Signal::TERM, Signal::INT] {
         let mut verifier = Verifier::start(&folder.path().join("registry.yaml"));
-        // A connection that stays open must not hold up the end.
+        // An open connection must not delay the shutdown.
         let client = reqwest::Client::new();
         client.get(format!("{}/healthz", verifier.url)).send().await.unwrap().text().await.unwrap();
         let started = Instant::now();
@@ -220,7 +220,7 @@ async fn sigterm_and_sigint_end_the_process_cleanly() {
 }
 
 #[tokio::test]
-async fn idle_connections_are_limited_and_do_not_keep_callers_out() {
+async fn idle_connections_are_limited_and_block_no_clients() {
     let folder = folder_with(&['a']);
     let verifier = Verifier::start(&folder.path().join("registry.yaml"));
     let address = verifier.url.strip_prefix("http://").unwrap();
@@ -232,14 +232,14 @@ async fn idle_connections_are_limited_and_do_not_keep_callers_out() {
         let targets = descriptors.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
         targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
     };
-    // The listener and the runtime's own are among them.
+    // Includes the listener and the runtime's own sockets.
     assert!((4080..4130).contains(&sockets()), "{}", sockets());
     drop(idle);
     assert!(verifier.is_notarized(&sha256('a')).await);
 }
 
 #[tokio::test]
-async fn the_environment_sets_what_no_flag_sets() {
+async fn environment_variables_are_the_fallback_for_flags() {
     let folder = folder_with(&['a']);
     let mut command = command();
     command
@@ -252,7 +252,7 @@ async fn the_environment_sets_what_no_flag_sets() {
 }
 
 #[test]
-fn a_wrong_setting_ends_the_process_with_what_is_accepted() {
+fn invalid_settings_are_rejected_with_accepted_values() {
     let folder = folder_with(&['a']);
     let broken = folder.path().join("broken.yaml");
     fs::write(&broken, "notarised: []").unwrap();
@@ -293,7 +293,7 @@ fn a_wrong_setting_ends_the_process_with_what_is_accepted() {
 }
 
 #[test]
-fn help_explains_each_setting_with_variable_and_default_and_what_the_process_is_for() {
+fn help_documents_every_setting() {
     let mut help = String::new();
     let mut child = command().args(["serve", "--help"]).stdout(Stdio::piped()).spawn().unwrap();
     child.stdout.take().unwrap().read_to_string(&mut help).unwrap();

@@ -1,9 +1,9 @@
-//! The registry file's format: what is read from it, and what is said about a wrong one.
+//! The registry file format and its error messages.
 
 use lucid_notary::Digest;
 use lucid_verifier::registry::Registry;
 
-/// `A`, `B`, `C` in a case stand for digests.
+/// Expands `A`, `B` and `C` to digests.
 fn expand(case: &str) -> String {
     ["A", "B", "C"].iter().fold(case.to_owned(), |text, name| {
         text.replace(&format!("${name}"), &format!("sha256:{}", name.to_lowercase().repeat(64)))
@@ -15,7 +15,7 @@ fn digest(name: &str) -> Digest {
 }
 
 #[test]
-fn plain_digests_and_mappings_are_notarized_and_nothing_else_is() {
+fn only_digests_and_mappings_are_notarized() {
     let registry = Registry::parse(&expand(
         "notarized:\n- $A\n- digest: $B\n  image: busybox:1@$B\n  note: reviewed # by hand\n",
     ))
@@ -38,7 +38,7 @@ fn an_empty_list_is_an_empty_registry() {
 }
 
 #[test]
-fn a_fault_is_named_with_line_column_and_key() {
+fn errors_have_line_column_and_key() {
     for (text, line, column, key, fault) in [
         ("", 1, 1, ".", "missing field `notarized`"),
         ("# nothing\n", 2, 1, ".", "missing field `notarized`"),

@@ -1,4 +1,4 @@
-//! `lucid-verifier serve` as a process.
+//! Runs `lucid-verifier serve` as a process.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -34,7 +34,7 @@ pub(crate) fn command() -> Command {
 }
 
 impl Verifier {
-    /// Starts `serve` on a free port, which it reads from the first line of the output.
+    /// Starts `serve` on a free port, read from the first line of its output.
     pub(crate) fn start(registry: &Path) -> Self {
         let mut command = command();
         command.args(["serve", "--listen", "127.0.0.1:0", "--registry"]).arg(registry);
@@ -95,7 +95,7 @@ pub(crate) fn registry_of(digests: &[char]) -> String {
     json!({ "notarized": entries }).to_string()
 }
 
-/// A folder with a `registry.yaml` that notarizes `digests`.
+/// Creates a directory with a `registry.yaml` that notarizes `digests`.
 pub(crate) fn folder_with(digests: &[char]) -> TempDir {
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("registry.yaml"), registry_of(digests)).unwrap();
