@@ -53,7 +53,7 @@ impl Workload {
         Self::ALL.into_iter().find(|workload| workload.group() == group && workload.kind() == kind)
     }
 
-    /// API group; empty for core.
+    /// Returns the API group; empty for core.
     #[must_use]
     pub const fn group(self) -> &'static str {
         match self {
@@ -63,7 +63,7 @@ impl Workload {
         }
     }
 
-    /// Kind, such as `Deployment`.
+    /// Returns the kind, such as `Deployment`.
     #[must_use]
     pub const fn kind(self) -> &'static str {
         match self {
@@ -79,7 +79,7 @@ impl Workload {
         }
     }
 
-    /// Resource (plural, lower case), such as `deployments`.
+    /// Returns the resource (plural, lower case), such as `deployments`.
     #[must_use]
     pub const fn resource(self) -> &'static str {
         match self {
