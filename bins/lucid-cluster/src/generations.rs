@@ -1,10 +1,10 @@
 //! Settings of replicas with another configuration, as during a roll-out that changes them.
 //!
 //! Each replica that injects publishes its settings in ConfigMap [`CONFIG_MAP`] of its namespace and renews them there. Other
-//! replicas validate a pod that does not fit their own settings by the published ones, too. What a pod says of itself plays
-//! no part: an author can no more choose a generation than the replica that is called.
+//! replicas validate a pod that does not fit their own settings by the published ones, too. The author of a pod cannot choose
+//! a generation: nothing in the pod names it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
@@ -16,11 +16,11 @@ use crate::namespaces::Data;
 
 /// ConfigMap with the settings of all replicas, by generation.
 pub(crate) const CONFIG_MAP: &str = "lucid-generations";
-/// Interval in which a replica renews its generation.
+/// Interval at which a replica renews its generation.
 pub(crate) const RENEW_INTERVAL: Duration = Duration::from_secs(20);
 /// Time without renewal after which no replica has a generation any more.
 const EXPIRY: Duration = Duration::from_secs(60);
-/// Maximum duration of a roll-out, from the first sight of a generation. Settings that differ for longer are a mistake.
+/// Maximum duration of a roll-out, from the first renewal that is seen. Settings that differ for longer are a mistake.
 const ROLL_OUT: Duration = Duration::from_mins(15);
 /// Time without renewal after which a generation is deleted from the ConfigMap.
 const KEPT: SignedDuration = SignedDuration::from_hours(1);
@@ -46,40 +46,63 @@ pub(crate) fn published(settings: &Settings) -> Result<String, serde_json::Error
 
 /// Generations of other replicas.
 #[derive(Debug, Default)]
-pub(crate) struct Generations(BTreeMap<String, Generation>);
+pub(crate) struct Generations {
+    by_id: BTreeMap<String, Generation>,
+    /// Those whose value cannot be read, as may be with another version. Each is reported once.
+    unreadable: BTreeSet<String>,
+}
 
 #[derive(Debug)]
 struct Generation {
     settings: Settings,
     renewed: Timestamp,
-    first_seen: Instant,
-    /// When a renewal was seen; `None` for a generation that was over when this process started.
-    last_seen: Option<Instant>,
+    /// Times of the first and of the latest renewal, without a gap in between; `None` while no replica is known to have it.
+    seen: Option<(Instant, Instant)>,
+}
+
+impl Generation {
+    /// Takes a renewal that is seen at `now`. After a gap, as before the way back of a roll-out, the time begins anew.
+    fn renew(&mut self, now: Instant) {
+        let first =
+            self.seen.filter(|&(_, last)| is_within(last, now, EXPIRY)).map_or(now, |(first, _)| first);
+        self.seen = Some((first, now));
+    }
+
+    fn is_accepted(&self, now: Instant) -> bool {
+        self.seen.is_some_and(|(first, last)| is_within(first, now, ROLL_OUT) && is_within(last, now, EXPIRY))
+    }
+}
+
+fn is_within(begin: Instant, now: Instant, limit: Duration) -> bool {
+    now.saturating_duration_since(begin) < limit
 }
 
 impl Generations {
-    /// Takes the content of the ConfigMap; `own` is left out.
-    pub(crate) fn set(&mut self, data: &Data, own: &str) {
-        let (now, wall) = (Instant::now(), Timestamp::now());
-        self.0.retain(|id, _| data.contains_key(id));
+    /// Takes the content of the ConfigMap at `now`; `own` is left out.
+    pub(crate) fn set(&mut self, data: &Data, own: &str, now: Instant) {
+        let wall = Timestamp::now();
+        self.by_id.retain(|id, _| data.contains_key(id));
+        self.unreadable.retain(|id| data.contains_key(id));
         for (id, value) in data.iter().filter(|(id, _)| *id != own) {
             let Published { settings, renewed } = match serde_json::from_str(value) {
                 Ok(published) => published,
                 Err(error) => {
-                    tracing::warn!(generation = id, %error, "failed to read ConfigMap {CONFIG_MAP}");
+                    if self.unreadable.insert(id.clone()) {
+                        tracing::warn!(generation = id, %error, "failed to read ConfigMap {CONFIG_MAP}");
+                    }
                     continue;
                 }
             };
-            match self.0.get_mut(id) {
+            match self.by_id.get_mut(id) {
                 Some(known) if known.renewed == renewed => {}
                 Some(known) => {
                     known.renewed = renewed;
-                    known.last_seen = Some(now);
+                    known.renew(now);
                 }
                 None => {
-                    let age = wall.duration_since(renewed).unsigned_abs();
-                    let last_seen = (age < EXPIRY).then_some(now);
-                    self.0.insert(id.clone(), Generation { settings, renewed, first_seen: now, last_seen });
+                    let is_recent = wall.duration_since(renewed).unsigned_abs() < EXPIRY;
+                    let seen = is_recent.then_some((now, now));
+                    self.by_id.insert(id.clone(), Generation { settings, renewed, seen });
                 }
             }
         }
@@ -87,18 +110,15 @@ impl Generations {
 
     /// Generations whose chains are accepted at `now`, with their settings.
     pub(crate) fn accepted(&self, now: Instant) -> impl Iterator<Item = (&String, &Settings)> {
-        let is_accepted = move |generation: &Generation| {
-            now.saturating_duration_since(generation.first_seen) < ROLL_OUT
-                && generation.last_seen.is_some_and(|seen| now.saturating_duration_since(seen) < EXPIRY)
-        };
-        let accepted = self.0.iter().filter(move |(_, generation)| is_accepted(generation));
+        let accepted = self.by_id.iter().filter(move |(_, generation)| generation.is_accepted(now));
         accepted.map(|(id, generation)| (id, &generation.settings))
     }
 
     /// Generations that no replica has had for an hour.
     pub(crate) fn obsolete(&self) -> Vec<String> {
         let now = Timestamp::now();
-        let obsolete = self.0.iter().filter(|(_, generation)| now.duration_since(generation.renewed) > KEPT);
+        let obsolete =
+            self.by_id.iter().filter(|(_, generation)| now.duration_since(generation.renewed) > KEPT);
         obsolete.map(|(id, _)| id.clone()).collect()
     }
 }
@@ -116,38 +136,45 @@ mod tests {
         serde_json::to_string(&Published { settings: settings.clone(), renewed }).unwrap()
     }
 
-    fn accepted(generations: &Generations, after: u64) -> Vec<String> {
-        let now = Instant::now() + Duration::from_secs(after);
-        generations.accepted(now).map(|(id, _)| id.clone()).collect()
-    }
-
     #[test]
     fn a_generation_is_accepted_while_it_is_renewed_and_no_longer_than_a_roll_out() {
         let (own, other) = (settings("pii"), settings("toxicity"));
         let mut generations = Generations::default();
-        let data = |age| [(id(&own), value(&own, age)), (id(&other), value(&other, age))].into();
-        generations.set(&data(30), &id(&own));
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let set = |generations: &mut Generations, age, seconds| {
+            let data = [(id(&own), value(&own, age)), (id(&other), value(&other, age))].into();
+            generations.set(&data, &id(&own), at(seconds));
+        };
+        let accepted = |generations: &Generations, seconds| {
+            generations.accepted(at(seconds)).map(|(id, _)| id.clone()).collect::<Vec<_>>()
+        };
+        set(&mut generations, 30, 0);
         assert_eq!(accepted(&generations, 59), [id(&other)]);
         assert!(accepted(&generations, 61).is_empty());
-        generations.set(&data(0), &id(&own));
-        assert_eq!(accepted(&generations, 59), [id(&other)]);
-        let generation = generations.0.values_mut().next().unwrap();
-        generation.last_seen = Some(Instant::now() + ROLL_OUT);
-        assert_eq!(accepted(&generations, ROLL_OUT.as_secs() - 1), [id(&other)]);
-        assert!(accepted(&generations, ROLL_OUT.as_secs() + 1).is_empty());
-        generations.set(&Data::new(), &id(&own));
-        assert!(accepted(&generations, 0).is_empty());
+        for seconds in (20..=880).step_by(20) {
+            set(&mut generations, 1000 - i64::try_from(seconds).unwrap(), seconds);
+        }
+        assert_eq!(accepted(&generations, 899), [id(&other)]);
+        assert!(accepted(&generations, 901).is_empty());
+        // Not renewed for a while, and then again: another roll-out, such as the way back.
+        set(&mut generations, 2, 960);
+        assert_eq!(accepted(&generations, 961), [id(&other)]);
+        generations.set(&Data::new(), &id(&own), at(962));
+        assert!(accepted(&generations, 962).is_empty());
     }
 
     #[test]
     fn a_generation_of_the_past_is_accepted_once_it_is_renewed() {
         let other = settings("toxicity");
         let mut generations = Generations::default();
-        generations.set(&[(id(&other), value(&other, 4000))].into(), "own");
-        assert!(accepted(&generations, 0).is_empty());
+        let now = Instant::now();
+        generations.set(&[(id(&other), value(&other, 4000))].into(), "own", now);
+        assert_eq!(generations.accepted(now).count(), 0);
         assert_eq!(generations.obsolete(), [id(&other)]);
-        generations.set(&[(id(&other), value(&other, 1))].into(), "own");
-        assert_eq!(accepted(&generations, 0), [id(&other)]);
+        let later = now + ROLL_OUT;
+        generations.set(&[(id(&other), value(&other, 1))].into(), "own", later);
+        assert_eq!(generations.accepted(later).count(), 1);
         assert!(generations.obsolete().is_empty());
     }
 
@@ -178,7 +205,10 @@ mod tests {
     #[test]
     fn a_value_that_cannot_be_read_is_left_out() {
         let mut generations = Generations::default();
-        generations.set(&[("x".to_owned(), "{}".to_owned())].into(), "own");
-        assert!(accepted(&generations, 0).is_empty());
+        for value in ["{}", "{", "7"] {
+            generations.set(&[("x".to_owned(), value.to_owned())].into(), "own", Instant::now());
+        }
+        assert_eq!(generations.accepted(Instant::now()).count(), 0);
+        assert_eq!(generations.unreadable.len(), 1, "it is reported once");
     }
 }

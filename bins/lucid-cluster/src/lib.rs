@@ -88,7 +88,7 @@ pub struct NamespaceView {
     pub configuration: Arc<Configuration>,
     /// Identifier of the settings.
     pub generation: String,
-    /// Configurations of replicas with other settings, with their generations, while a roll-out may go on.
+    /// Generations and configurations of replicas with other settings, for as long as a roll-out may take.
     pub others: Vec<(String, Configuration)>,
     /// Chain and catalogue of the namespace, if it has its own.
     pub namespace_chain: Option<Arc<NamespaceChain>>,
@@ -109,8 +109,8 @@ pub struct NamespaceView {
 impl NamespaceView {
     /// Inputs of the planner for a pod of this namespace; `enforces` is the admission mode.
     ///
-    /// With an unreadable chain of the namespace, pods get the chain of the cluster only where nothing is enforced: a
-    /// restart of the replica, which forgets the last valid content, must not weaken a chain.
+    /// Where the chain of the namespace cannot be read, pods get the chain of the cluster only if nothing is enforced: a replica
+    /// that restarts forgets the last valid content, and must not weaken the chain.
     #[must_use]
     pub fn inputs(&self, enforces: bool) -> Inputs<'_> {
         let is_refused = enforces || self.requires_chain;

@@ -16,8 +16,6 @@ use crate::{NamespaceView, Settings};
 
 /// See [`crate::ClusterConfiguration`]. There is one writer, the watch.
 pub(crate) struct State {
-    /// Whether the labels of namespaces have to be known too.
-    follows_namespaces: bool,
     cluster: Mutex<Cluster>,
     in_force: ArcSwapOption<InForce>,
     namespaces: RwLock<Namespaces>,
@@ -45,7 +43,6 @@ pub(crate) enum Unready {
 impl State {
     pub(crate) fn new(settings: Settings) -> Self {
         Self {
-            follows_namespaces: settings.namespaces,
             generation: generations::id(&settings),
             generations: RwLock::default(),
             settings: settings.clone(),
@@ -57,8 +54,9 @@ impl State {
         }
     }
 
+    /// Returns true if the labels of namespaces have to be known, too.
     pub(crate) const fn follows_namespaces(&self) -> bool {
-        self.follows_namespaces
+        self.settings.namespaces
     }
 
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
@@ -132,7 +130,7 @@ impl State {
     /// Takes the settings of all replicas.
     pub(crate) fn set_generations(&self, data: &Data) {
         let mut generations = self.generations.write().unwrap_or_else(PoisonError::into_inner);
-        generations.set(data, &self.generation);
+        generations.set(data, &self.generation, Instant::now());
     }
 
     pub(crate) fn catalogues(&self, namespace: &str) -> Result<Vec<Catalogue>, String> {
@@ -160,7 +158,7 @@ impl State {
         let namespaces = self.namespaces();
         self.in_force.load().is_some()
             && namespaces.are_chains_listed()
-            && (!self.follows_namespaces || namespaces.are_labels_listed())
+            && (!self.follows_namespaces() || namespaces.are_labels_listed())
     }
 
     pub(crate) fn auditors(&self) -> Vec<AuditorObject> {

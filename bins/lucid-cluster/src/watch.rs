@@ -48,24 +48,12 @@ impl ClusterConfiguration {
         tokio::spawn(async move { match generations(&this.0, client, &namespace).await {} });
     }
 
-    /// Publishes the settings of this replica in ConfigMap `lucid-generations`, so that replicas with other settings accept the
-    /// chains that it injects. `published` holds from the first attempt on; where that fails, the log says so.
-    pub async fn publish(&self, client: Client, namespace: &str, published: Condition) -> Infallible {
-        let api = Api::<ConfigMap>::namespaced(client, namespace);
-        let mut has_failed = false;
-        loop {
-            let renewed = self.0.renew(&api).await;
-            if let Some(error) = renewed.as_ref().err().filter(|_| !has_failed) {
-                let error = lucid_process::with_causes(error);
-                tracing::warn!(
-                    error,
-                    "failed to publish the settings; replicas with other settings refuse the chains of this one"
-                );
-            }
-            has_failed = renewed.is_err();
-            published.set(true);
-            tokio::time::sleep(generations::RENEW_INTERVAL).await;
-        }
+    /// Publishes the settings of this replica in ConfigMap `lucid-generations`, in a task of its own, so that replicas with other
+    /// settings accept the chains that it injects. `attempted` holds after the first attempt, whatever came of it: the log says
+    /// that it failed.
+    pub fn publish(&self, client: Client, namespace: &str, attempted: Condition) {
+        let (this, api) = (self.clone(), Api::namespaced(client, namespace));
+        tokio::spawn(async move { match this.0.keep_published(&api, &attempted).await {} });
     }
 
     /// Watches ConfigMap `lucid-auditors` of `namespace`, the Auditors, the ConfigMaps `lucid-auditor-chain` of all
@@ -99,6 +87,23 @@ impl ClusterConfiguration {
 }
 
 impl State {
+    async fn keep_published(&self, api: &Api<ConfigMap>, attempted: &Condition) -> Infallible {
+        let mut has_failed = false;
+        loop {
+            let renewed = self.renew(api).await;
+            if let Some(error) = renewed.as_ref().err().filter(|_| !has_failed) {
+                let error = lucid_process::with_causes(error);
+                tracing::warn!(
+                    error,
+                    "failed to publish the settings; replicas with other settings refuse the chains of this one"
+                );
+            }
+            has_failed = renewed.is_err();
+            attempted.set(true);
+            tokio::time::sleep(generations::RENEW_INTERVAL).await;
+        }
+    }
+
     /// Renews the own generation, and deletes those that no replica has any more.
     async fn renew(&self, api: &Api<ConfigMap>) -> Result<(), kube::Error> {
         let name = generations::CONFIG_MAP;

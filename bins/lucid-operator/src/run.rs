@@ -40,9 +40,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let cluster = ClusterConfiguration::new(args.injection.settings());
     let synced = cluster.keep(host.client(), &args.serving.namespace, host.condition("configuration"));
     cluster.follow_generations(host.client(), &args.serving.namespace);
-    let (publisher, client, namespace) = (cluster.clone(), host.client(), args.serving.namespace.clone());
-    let published = host.condition("settings");
-    tokio::spawn(async move { match publisher.publish(client, &namespace, published).await {} });
+    cluster.publish(host.client(), &args.serving.namespace, host.condition("settings"));
     let statuses = Statuses { cluster: cluster.clone(), client: host.client(), verifier: verifier.clone() };
     tokio::spawn(statuses.keep());
     let calls = args.calls();
