@@ -1,7 +1,7 @@
 //! Ages of the watches of a Kubernetes client.
 //!
-//! A connection that is half open delivers nothing and fails nothing, while the configuration that was read from it goes
-//! stale. The API server sends at least a bookmark a minute on every watch, so that silence has a limit.
+//! A half-open connection delivers nothing and never fails, while the configuration that was read from it goes stale. The API
+//! server sends at least one bookmark a minute on each watch, so that longer silence is a failure.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,7 +26,7 @@ use tower::{Layer, Service};
 /// Timeout of a read from the API server. Bookmarks come once a minute.
 const READ_TIMEOUT: Duration = Duration::from_secs(75);
 /// Age of a watch beyond which its replica is not ready.
-const LIMIT: Duration = Duration::from_secs(90);
+const MAX_AGE: Duration = Duration::from_secs(90);
 
 /// Times at which the API server last sent something, by watch.
 #[derive(Clone, Default)]
@@ -46,7 +46,7 @@ impl Watches {
         registry.register_collector(Box::new(self.clone()));
     }
 
-    /// Keeps `condition`: no watch is older than 90 seconds.
+    /// Keeps `condition`: no watch is older than [`MAX_AGE`].
     pub(crate) async fn keep(self, condition: Condition) {
         loop {
             condition.set(self.are_fresh(Instant::now()));
@@ -55,7 +55,7 @@ impl Watches {
     }
 
     fn are_fresh(&self, now: Instant) -> bool {
-        self.lock().values().all(|heard| now.saturating_duration_since(*heard) <= LIMIT)
+        self.lock().values().all(|heard| now.saturating_duration_since(*heard) <= MAX_AGE)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
@@ -82,7 +82,7 @@ impl Collector for Watches {
     }
 }
 
-/// Name of the watch that a request is about: path and name of the object, such as
+/// Name of the watch that a request begins: path, and name of the object if it is of one, such as
 /// `namespaces/lucid-system/configmaps/lucid-auditors`.
 fn name(uri: &Uri) -> String {
     let path = uri.path();
@@ -138,11 +138,11 @@ where
         Box::pin(async move {
             let response = response.await?;
             if is_watch && response.status().is_success() {
-                let watch = Watch { name, watches, is_over: false };
+                let watch = Watch { name, watches, has_ended: false };
                 watch.heard();
                 return Ok(response.map(|body| Box::new(FollowedBody { body, watch }) as _));
             }
-            // Not a resource of this cluster (any more): there is nothing to hear of.
+            // The resource is not defined, or not any more.
             if is_get && response.status() == StatusCode::NOT_FOUND {
                 watches.lock().remove(&name);
             }
@@ -154,8 +154,8 @@ where
 struct Watch {
     name: String,
     watches: Watches,
-    /// Whether the API server, or the connection, has ended it. It is begun again then.
-    is_over: bool,
+    /// The API server or the connection has ended it. Its age stays, because the watcher starts it again.
+    has_ended: bool,
 }
 
 impl Watch {
@@ -166,7 +166,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        if !self.is_over {
+        if !self.has_ended {
             self.watches.lock().remove(&self.name);
         }
     }
@@ -188,7 +188,7 @@ impl hyper::body::Body for FollowedBody {
         let frame = ready!(Pin::new(&mut *self.body).poll_frame(cx));
         match &frame {
             Some(Ok(_)) => self.watch.heard(),
-            Some(Err(_)) | None => self.watch.is_over = true,
+            Some(Err(_)) | None => self.watch.has_ended = true,
         }
         Poll::Ready(frame)
     }
@@ -211,7 +211,7 @@ mod tests {
 
     type Sender = UnboundedSender<Result<Frame<Bytes>, tower::BoxError>>;
 
-    /// Sends a request; the answer has this status, and a body that the sender feeds.
+    /// Sends a request. The answer has `status`, and a body that the sender feeds.
     async fn get(watches: &Watches, uri: &str, status: StatusCode) -> (Sender, Response<Box<DynBody>>) {
         let (sender, frames) = unbounded();
         let mut frames = Some(frames);
@@ -241,7 +241,7 @@ mod tests {
         response.body_mut().frame().await.unwrap().unwrap();
         let heard = *watches.lock().values().next().unwrap();
         assert!(heard > begin);
-        // A connection that fails makes nothing that was read any younger.
+        // The failure of a connection is no sign of life.
         sender.unbounded_send(Err("timed out".into())).unwrap();
         assert!(response.body_mut().frame().await.unwrap().is_err());
         drop(response);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_watches_that_somebody_reads_have_an_age() {
+    async fn only_watches_that_are_read_have_an_age() {
         let watches = Watches::default();
         let auditors = "/apis/lucid.computing/v1/auditors";
         let _list = get(&watches, auditors, StatusCode::OK).await;
