@@ -92,13 +92,17 @@ const fn way_to_adopt(error: &OpenError) -> &'static str {
 }
 
 impl DecisionArgs {
-    /// What keeps decisions. Its metrics are registered. A log that cannot be opened yet, because another process holds it or
-    /// its disk is full or fails, is opened when that is over. Call it on a Tokio runtime.
+    /// Creates the recorder of decisions, and registers its metrics. A log that cannot be opened yet, because another process
+    /// holds it or its disk is full or fails, is opened when that is over, by a task.
     ///
     /// # Errors
     ///
-    /// When the log cannot be opened and waiting does not help. With [`OnFailure::ServeAndAlarm`] the recorder is without a log
-    /// when the one there is is broken.
+    /// When the log cannot be opened and waiting does not help. With [`OnFailure::ServeAndAlarm`] a broken log is no error: the
+    /// recorder has none then.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime, when the log cannot be opened yet.
     pub fn recorder(&self, registry: &mut Registry) -> Result<Arc<Recorder>, DecisionLogError> {
         let metrics = Metrics::new(registry);
         let ring = usize::try_from(self.decision_ring).unwrap_or(usize::MAX);
@@ -130,28 +134,31 @@ impl DecisionArgs {
     }
 }
 
-/// Pause before the log is opened again: at first, and at most. It doubles in between, but not while another process holds the
-/// log: that is cheap to see, and the other process is about to end.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(15));
+/// Pause before the log is opened again. It doubles up to [`LONGEST_PAUSE`], but not while another process holds the log: that
+/// is cheap to see, and the other process is about to end.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// Opens the log as soon as that is possible.
-async fn open_later(recorder: Weak<Recorder>, directory: PathBuf, options: Options, error: OpenError) {
-    let mut error = error;
+async fn open_later(recorder: Weak<Recorder>, directory: PathBuf, options: Options, mut error: OpenError) {
     let mut reported = String::new();
-    let mut pause = PAUSES.0;
+    let mut pause = FIRST_PAUSE;
     loop {
         let reason = error.to_string();
-        if matches!(error, OpenError::Locked { .. }) {
-            pause = PAUSES.0;
-            if reason != reported {
+        let is_held = matches!(error, OpenError::Locked { .. });
+        if reason != reported {
+            if is_held {
                 tracing::warn!("LUCID_DECISION_LOG: waiting for the process that holds the log: {reason}");
+            } else {
+                tracing::error!("LUCID_DECISION_LOG: {reason}; retrying");
             }
-        } else if reason != reported {
-            tracing::error!("LUCID_DECISION_LOG: {reason}; retrying");
         }
         reported = reason;
+        if is_held {
+            pause = FIRST_PAUSE;
+        }
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(PAUSES.1);
+        pause = (pause * 2).min(LONGEST_PAUSE);
         let Some(recorder) = recorder.upgrade() else { return };
         let (directory, options) = (directory.clone(), options.clone());
         let opened = tokio::task::spawn_blocking(move || recorder.open_log(&directory, options)).await;
@@ -245,9 +252,12 @@ mod tests {
             let recorded = second.record(Decision::new("validate", "u-1")).await;
             assert_eq!(recorded.is_err(), policy == "deny");
             first.close();
-            while second.log_status().is_err() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            let opened = async {
+                while second.log_status().is_err() {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_mins(1), opened).await.unwrap();
             let anchor = second.record(Decision::new("validate", "u-2")).await.unwrap();
             assert_eq!(anchor.unwrap().seq, 0);
         }
