@@ -84,8 +84,9 @@ pub(super) async fn check(
         return vec![Check::new(CHECK, Status::Ok, "ConfigMaps and Auditors can be used as they are")];
     }
     let failed = |problem: String| {
-        Check::new(CHECK, Status::Failed, problem)
-            .action("correct it; until then the last valid content stays in force, and a replica that starts is not ready")
+        Check::new(CHECK, Status::Failed, problem).action(
+            "correct it; until then each replica keeps the last valid content that it has read, if any",
+        )
     };
     problems.into_iter().map(failed).collect()
 }
